@@ -1,1 +1,3 @@
-//! conformance
+//! Conformance: one test for every rule of `spec/rules.md`, and the table that says where.
+
+pub mod coverage;

@@ -1,1 +1,42 @@
-//! device
+//! The adapter itself, without I/O: packets, posted work and time come in as values; completions,
+//! events, refusals and the next deadline come out. No threads, no sockets, no clock, no unsafe.
+//!
+//! | room | holds |
+//! |---|---|
+//! | [`protection`] | the key table, the one function that decides an access, windows and regions |
+//! | [`queue`] | completion queues and the rings of posted work |
+//! | [`qp`] | queue pair numbers, states and their table, the summary that others may read |
+//! | [`execution`] | what a request does at its target, and what posting and completing mean at its origin |
+//! | [`transport`] | retries; with the wire link: packets, PSNs, acknowledgements |
+//!
+//! Rule ids in the documentation (`RA-33`, `INV-23`) are those of `spec/rules.md`.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod execution;
+pub mod protection;
+pub mod qp;
+pub mod queue;
+pub mod transport;
+
+pub use access::Access;
+
+/// Atomics that a model checker can stand in for.
+mod sync {
+    #[cfg(not(loom))]
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    /// Orders what precedes before what follows, for every thread.
+    ///
+    /// The announcement of a key and its revocation are each a sequentially consistent
+    /// read-modify-write followed by sequentially consistent loads, which is ordered by itself.
+    /// The model checker takes such accesses for acquire and release only, so it gets the fence.
+    #[inline]
+    pub(crate) fn total_order() {
+        #[cfg(loom)]
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+}

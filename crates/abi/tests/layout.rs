@@ -1,0 +1,204 @@
+//! Compares every type and constant with what a C compiler makes of the installed header.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const NEEDED: &str = "the layout test needs a C compiler and <infiniband/verbs.h>: \
+                      apt-get install libibverbs-dev gcc";
+
+/// One number that C and Rust must agree on.
+struct Check {
+    /// What is compared, for the report.
+    what: String,
+    /// The C expression.
+    c: String,
+    /// The value in Rust.
+    rust: i64,
+}
+
+impl Check {
+    fn new(what: impl Into<String>, c: impl Into<String>, rust: i64) -> Self {
+        Self { what: what.into(), c: c.into(), rust }
+    }
+
+    fn size(what: impl Into<String>, c: impl Into<String>, rust: usize) -> Self {
+        Self::new(what, c, i64::try_from(rust).expect("a size fits"))
+    }
+}
+
+/// The size of the field that `_get` points to; it is never called.
+fn field_size<T, F>(_get: fn(&T) -> *const F) -> usize {
+    size_of::<F>()
+}
+
+/// `type = "C type" { fields }`; a field is `path` or `path => "C path"`.
+macro_rules! layouts {
+    ($($name:ident = $c_type:literal { $($($field:ident).+ $(=> $c_field:literal)?),* $(,)? })*) => {
+        use super::{Check, field_size};
+        use std::mem::{align_of, offset_of, size_of};
+
+        /// Names of the types that are checked.
+        pub(super) const TYPES: &[&str] = &[$(stringify!($name)),*];
+
+        /// Size and alignment of each type, offset and size of each field.
+        pub(super) fn checks() -> Vec<Check> {
+            let mut checks = Vec::new();
+            $({
+                type T = transom_abi::$name;
+                let name = stringify!($name);
+                let c = $c_type;
+                checks.push(Check::size(format!("sizeof {name}"), format!("sizeof({c})"), size_of::<T>()));
+                checks.push(Check::size(format!("alignof {name}"), format!("_Alignof({c})"), align_of::<T>()));
+                $({
+                    let path = concat!($(".", stringify!($field)),+);
+                    let c_path = [$($c_field,)? &path[1..]][0];
+                    checks.push(Check::size(
+                        format!("offsetof {name}{path}"),
+                        format!("offsetof({c}, {c_path})"),
+                        offset_of!(T, $($field).+),
+                    ));
+                    checks.push(Check::size(
+                        format!("sizeof {name}{path}"),
+                        format!("sizeof((({c} *)0)->{c_path})"),
+                        field_size(|t: &T| &raw const t.$($field).+),
+                    ));
+                })*
+            })*
+            checks
+        }
+    };
+}
+
+/// Enums: their size and whether they are signed.
+macro_rules! enums {
+    ($($name:ident),* $(,)?) => {
+        use super::Check;
+
+        /// Names of the enums that are checked.
+        pub(super) const ENUMS: &[&str] = &[$(stringify!($name)),*];
+
+        /// Size and signedness of each enum.
+        pub(super) fn enum_checks() -> Vec<Check> {
+            let mut checks = Vec::new();
+            $({
+                let name = stringify!($name);
+                checks.push(Check::size(
+                    format!("sizeof {name}"),
+                    format!("sizeof(enum {name})"),
+                    size_of::<transom_abi::$name>(),
+                ));
+                checks.push(Check::new(
+                    format!("{name} is signed"),
+                    format!("(enum {name})-1 < 0"),
+                    i64::from(transom_abi::$name::MIN != 0),
+                ));
+            })*
+            checks
+        }
+    };
+}
+
+/// Constants: their value.
+macro_rules! constants {
+    ($($name:ident),* $(,)?) => {
+        /// Names of the constants that are checked.
+        pub(super) const CONSTANTS: &[&str] = &[$(stringify!($name)),*];
+
+        /// Value of each constant.
+        pub(super) fn constant_checks() -> Vec<Check> {
+            vec![$(Check::new(stringify!($name), stringify!($name), transom_abi::$name as i64)),*]
+        }
+    };
+}
+
+#[path = "layout/constants.rs"]
+mod constants;
+#[path = "layout/structs.rs"]
+mod structs;
+
+/// Compiles and runs a C program that prints the expressions, one a line.
+fn evaluate(checks: &[Check]) -> Vec<i64> {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (source, program) = (dir.join("transom-abi-layout.c"), dir.join("transom-abi-layout"));
+
+    let usable = Command::new("cc")
+        .args(["-E", "-x", "c", "-include", "infiniband/verbs.h", "/dev/null"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    assert!(usable, "{NEEDED}");
+
+    let mut text = String::from(
+        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\n#include <time.h>\n\
+         int main(void)\n{\n",
+    );
+    for check in checks {
+        writeln!(text, "\tprintf(\"%lld\\n\", (long long)({}));", check.c).expect("into a string");
+    }
+    text.push_str("\treturn 0;\n}\n");
+    std::fs::write(&source, text).expect("write the C program");
+
+    let compiled =
+        Command::new("cc").arg("-w").arg("-o").arg(&program).arg(&source).output().expect("run cc");
+    assert!(compiled.status.success(), "cc: {}", String::from_utf8_lossy(&compiled.stderr));
+    let output = Command::new(&program).output().expect("run the C program");
+    assert!(output.status.success(), "the C program failed: {}", output.status);
+    let output = String::from_utf8(output.stdout).expect("numbers");
+    output.lines().map(|line| line.parse().expect("a number")).collect()
+}
+
+#[test]
+fn everything_is_as_in_the_header() {
+    let mut checks = structs::checks();
+    checks.extend(constants::enum_checks());
+    checks.extend(constants::constant_checks());
+
+    let values = evaluate(&checks);
+    assert_eq!(values.len(), checks.len(), "one line per expression");
+    let wrong: Vec<_> = checks
+        .iter()
+        .zip(values)
+        .filter(|(check, value)| check.rust != *value)
+        .map(|(check, value)| format!("{}: {} in Rust, {value} in C", check.what, check.rust))
+        .collect();
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), checks.len(), wrong.join("\n"));
+}
+
+/// Nothing is declared in `src` that the lists of this test leave out.
+#[test]
+fn everything_is_listed() {
+    /// Anonymous in C, so they are checked as members of the struct around them, or opaque.
+    const EXEMPT: &[&str] = &["ibv_wc_imm", "ibv_send_wr_imm", "ibv_send_wr_op"];
+
+    let word = |text: &str| -> String {
+        text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let mut missing = Vec::new();
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).expect("read src") {
+        let path = entry.expect("read src").path();
+        if path.file_name().is_some_and(|name| name == "lib.rs") {
+            continue;
+        }
+        for line in std::fs::read_to_string(&path).expect("read a source").lines() {
+            let line = line.trim_start();
+            let typed = ["pub struct ", "pub union "].iter().find_map(|p| line.strip_prefix(p));
+            let (name, list) = if let Some(rest) = typed {
+                (word(rest), structs::TYPES)
+            } else if let Some(rest) = line.strip_prefix("pub const ") {
+                (word(rest), constants::CONSTANTS)
+            } else if line.starts_with("IBV_") && line.contains(" = ") {
+                (word(line), constants::CONSTANTS)
+            } else if line.starts_with("ibv_") && line.ends_with("int {") {
+                (word(line), constants::ENUMS)
+            } else {
+                continue;
+            };
+            if !list.contains(&name.as_str()) && !EXEMPT.contains(&name.as_str()) {
+                missing.push(name);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "not checked: {missing:?}");
+}

@@ -1,0 +1,107 @@
+//! The one function that decides an access.
+
+use super::{Key, Kind, Operation, Reason, Snapshot, State};
+use crate::Access;
+
+/// On whose behalf memory is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The process's own work requests, by L_Key.
+    Local,
+    /// A peer's request, by R_Key.
+    Remote,
+}
+
+/// An access somebody wants to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// What it is for.
+    pub operation: Operation,
+    /// The key that names the object.
+    pub key: Key,
+    /// First address, as the object names its addresses.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The number of the queue pair on which it arrives (remote) or was posted (local).
+    pub qp: u32,
+    /// That queue pair's protection domain.
+    pub pd: u32,
+}
+
+impl Attempt {
+    /// Whose access it is.
+    pub const fn side(&self) -> Side {
+        match self.operation {
+            Operation::LocalRead | Operation::LocalWrite => Side::Local,
+            _ => Side::Remote,
+        }
+    }
+
+    /// Every right of these must be granted (rule RA-31).
+    pub const fn needs(&self) -> Access {
+        match self.operation {
+            Operation::Write => Access::REMOTE_WRITE,
+            Operation::Read => Access::REMOTE_READ,
+            Operation::Atomic => Access::REMOTE_ATOMIC,
+            Operation::LocalWrite => Access::LOCAL_WRITE,
+            _ => Access::empty(),
+        }
+    }
+}
+
+/// Decides whether `attempt` may touch the object, and answers where in the process's memory its
+/// range begins. Pure: the caller sees to it that the object stays as it is while it is used.
+///
+/// Nothing here is skipped for any link or caller; a zero-length access never gets here, because
+/// its key is not examined (rules RA-20, LA-15).
+#[inline]
+pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<u64, Reason> {
+    if object.state == State::Vacant {
+        return Err(Reason::UnknownIndex);
+    }
+    if object.byte != attempt.key.byte() {
+        return Err(Reason::StaleKey);
+    }
+    if object.state != State::Valid {
+        return Err(Reason::FreeWindow);
+    }
+    if attempt.side() == Side::Local && object.kind != Kind::Region {
+        return Err(Reason::NotARegion);
+    }
+    if object.kind != Kind::Window2A && object.pd != attempt.pd {
+        return Err(Reason::OtherPd);
+    }
+    if matches!(object.kind, Kind::Window2A | Kind::Window2B) && object.qp != attempt.qp {
+        return Err(Reason::OtherQp);
+    }
+    if !object.access.contains(attempt.needs()) {
+        return Err(Reason::RightMissing);
+    }
+    let offset = offset_within(object.base, object.length, attempt.address, attempt.length)?;
+    let place = object.place.checked_add(offset).ok_or(Reason::Wraps)?;
+    if attempt.operation == Operation::Atomic && place % 8 != 0 {
+        return Err(Reason::Misaligned);
+    }
+    Ok(place)
+}
+
+/// Where `[address, +length)` lies within `[base, +extent)` (rules RA-32 to RA-34, T1-26 to T1-29).
+#[inline]
+pub(super) fn offset_within(
+    base: u64,
+    extent: u64,
+    address: u64,
+    length: u64,
+) -> Result<u64, Reason> {
+    // The last byte may be 2^64 - 1, so the end is not always a u64.
+    let end = u128::from(address) + u128::from(length);
+    if end > 1 << 64 {
+        return Err(Reason::Wraps);
+    }
+    let offset = address.checked_sub(base).ok_or(Reason::BelowStart)?;
+    if end > u128::from(base) + u128::from(extent) {
+        return Err(Reason::PastEnd);
+    }
+    Ok(offset)
+}

@@ -1,0 +1,189 @@
+//! Hazard cells: who is using which key right now.
+//!
+//! An initiator announces the key it is about to use in a cell of its own, then reads the entry,
+//! copies, and withdraws. Whoever revokes first marks the entry, then waits for the cells that name
+//! it. Both sides are sequentially consistent, so either the initiator sees the mark or the revoker
+//! sees the announcement. A cell whose process has died is cleared by the revoker; the generation in
+//! the cell keeps it from clearing the announcement of a successor in the same slot.
+
+use crate::sync::{AtomicU64, Ordering::*, total_order};
+
+/// Process slots of a registry: the top byte of a queue pair number.
+#[cfg(not(loom))]
+pub const PROCESSES: usize = 256;
+#[cfg(loom)]
+pub const PROCESSES: usize = 2;
+/// Simultaneous uses by one process of one other's keys.
+#[cfg(not(loom))]
+pub const CELLS: usize = 16;
+#[cfg(loom)]
+pub const CELLS: usize = 2;
+
+/// A process that announces: its slot in the registry and the generation of its stay there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcer {
+    /// Slot in the registry.
+    pub slot: u8,
+    /// Low 23 bits count; distinguishes successive owners of the slot.
+    pub generation: u32,
+}
+
+/// What is being used: a slot of the key table, through a queue pair of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Slot in the key table, below 2^24.
+    pub key_slot: u32,
+    /// The target queue pair's index, the low 16 bits of its number.
+    pub qp_index: u16,
+}
+
+const GENERATION: u64 = (1 << 23) - 1;
+
+fn pack(announcer: Announcer, used: Use) -> u64 {
+    1 << 63
+        | (u64::from(announcer.generation) & GENERATION) << 40
+        | u64::from(used.qp_index) << 24
+        | u64::from(used.key_slot) & 0xff_ffff
+}
+
+fn unpack(cell: u64) -> Option<(u32, Use)> {
+    (cell >> 63 == 1).then(|| {
+        let generation = (cell >> 40 & GENERATION) as u32;
+        (generation, Use { key_slot: (cell & 0xff_ffff) as u32, qp_index: (cell >> 24) as u16 })
+    })
+}
+
+/// How a caller waits for somebody else's step; the host's business.
+pub trait Waiter {
+    /// Called each time around a waiting loop; `round` counts from zero. Spins first, yields later.
+    /// `on` is the process waited for, if it is known.
+    fn pause(&self, round: u32, on: Option<Announcer>);
+
+    /// Whether the process has died or left its slot.
+    fn is_gone(&self, process: Announcer) -> bool;
+}
+
+/// All cells for the keys of one process.
+#[repr(C)]
+pub struct Hazards {
+    /// Which process slots have ever attached: only their cells are looked at.
+    attached: [AtomicU64; PROCESSES.div_ceil(64)],
+    cells: [[AtomicU64; CELLS]; PROCESSES],
+}
+
+impl Default for Hazards {
+    fn default() -> Self {
+        Self {
+            attached: core::array::from_fn(|_| AtomicU64::new(0)),
+            cells: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
+        }
+    }
+}
+
+impl Hazards {
+    /// Lets a process announce here. It clears what a dead predecessor left in its cells.
+    pub fn attach(&self, announcer: Announcer) {
+        let slot = usize::from(announcer.slot) % PROCESSES;
+        for cell in &self.cells[slot] {
+            let value = cell.load(SeqCst);
+            if let Some((generation, _)) = unpack(value)
+                && u64::from(generation) != u64::from(announcer.generation) & GENERATION
+            {
+                let _ = cell.compare_exchange(value, 0, SeqCst, Relaxed);
+            }
+        }
+        self.attached[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
+    }
+
+    /// Forgets a process that has died.
+    pub fn detach(&self, announcer: Announcer) {
+        for cell in &self.cells[usize::from(announcer.slot) % PROCESSES] {
+            let value = cell.load(SeqCst);
+            if unpack(value).is_some_and(|(generation, _)| {
+                u64::from(generation) == u64::from(announcer.generation) & GENERATION
+            }) {
+                let _ = cell.compare_exchange(value, 0, SeqCst, Relaxed);
+            }
+        }
+    }
+
+    /// Announces a use; it holds until the announcement is dropped.
+    #[inline]
+    pub fn announce<'m>(
+        &'m self,
+        announcer: Announcer,
+        used: Use,
+        waiter: &dyn Waiter,
+    ) -> Announcement<'m> {
+        let mut round = 0;
+        loop {
+            if let Some(announcement) = self.try_announce(announcer, used) {
+                return announcement;
+            }
+            waiter.pause(round, None);
+            round = round.saturating_add(1);
+        }
+    }
+
+    #[inline]
+    fn try_announce(&self, announcer: Announcer, used: Use) -> Option<Announcement<'_>> {
+        let value = pack(announcer, used);
+        let cells = &self.cells[usize::from(announcer.slot) % PROCESSES];
+        let cell = cells
+            .iter()
+            .find(|cell| cell.compare_exchange(0, value, SeqCst, Relaxed).is_ok())?;
+        total_order();
+        Some(Announcement { cell })
+    }
+
+    /// Waits until no announcement matches. The caller has already marked what it revokes, so no
+    /// new matching use can begin.
+    pub fn drain(&self, matches: impl Fn(Use) -> bool, waiter: &dyn Waiter) {
+        total_order();
+        for (word, attached) in self.attached.iter().enumerate() {
+            let mut bits = attached.load(SeqCst);
+            while bits != 0 {
+                let slot = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                for cell in &self.cells[slot] {
+                    Self::wait_for(cell, slot as u8, &matches, waiter);
+                }
+            }
+        }
+    }
+
+    fn wait_for(
+        cell: &AtomicU64,
+        slot: u8,
+        matches: &impl Fn(Use) -> bool,
+        waiter: &dyn Waiter,
+    ) {
+        let mut round = 0;
+        loop {
+            let value = cell.load(SeqCst);
+            let Some((generation, used)) = unpack(value) else { return };
+            if !matches(used) {
+                return;
+            }
+            let process = Announcer { slot, generation };
+            if round % 64 == 63 && waiter.is_gone(process) {
+                let _ = cell.compare_exchange(value, 0, SeqCst, Relaxed);
+                return;
+            }
+            waiter.pause(round, Some(process));
+            round = round.saturating_add(1);
+        }
+    }
+}
+
+/// A standing announcement; dropping it withdraws it.
+pub struct Announcement<'m> {
+    cell: &'m AtomicU64,
+}
+
+impl Drop for Announcement<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.cell.store(0, Release);
+    }
+}

@@ -1,0 +1,33 @@
+//! Protection: every R_Key and L_Key resolves through one table, and one function decides.
+//!
+//! ```text
+//!  key ── Scramble ──► slot ──► KeyEntry ──► Snapshot ─┐
+//!                                 ▲                    ├─ decide ──► Grant (a place) or Reason
+//!  Announcement (hazard cell) ────┘     Attempt ───────┘
+//! ```
+//!
+//! A [`Grant`] is the only way to a place in memory. It holds the announcement of its key, so
+//! whoever revokes the key waits for it: when a bind, invalidate, dealloc or deregister returns, no
+//! access through the old key touches memory any more (rules INV-23, DR-15, MWA-14).
+
+mod decide;
+mod entry;
+mod hazard;
+mod key;
+mod owner;
+mod reason;
+mod region;
+mod scramble;
+mod table;
+mod window;
+
+pub use decide::{Attempt, Side, decide};
+pub use entry::{KeyEntry, Kind, Snapshot, State};
+pub use hazard::{Announcement, Announcer, CELLS, Hazards, PROCESSES, Use, Waiter};
+pub use key::Key;
+pub use owner::{Exhausted, KeyOwner};
+pub use reason::{Operation, Reason, Refusal};
+pub use region::{InUse, Region};
+pub use scramble::Scramble;
+pub use table::{Grant, KeyTable};
+pub use window::{Bind, Stamp, WindowKind, bind_type1, bind_type2, invalidate, release_window, unbind_type1};

@@ -1,0 +1,85 @@
+//! Who hands out the slots of a key table: its own process only.
+
+use std::collections::VecDeque;
+
+use super::{Key, KeyTable};
+use crate::protection::entry::{Kind, Meta, State};
+
+/// Slots to hand out and to take back. Freed slots wait in line, so that a stale key finds its
+/// index unused for as long as possible (rule DR-16).
+pub struct KeyOwner {
+    freed: VecDeque<u32>,
+    /// Slots below this one have been handed out before.
+    fresh: u32,
+    /// Slots below this one have memory behind them.
+    open: u32,
+    /// Slots of the whole table.
+    capacity: u32,
+}
+
+/// No slot is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// Put memory behind more of the table, say so with [`KeyOwner::opened`], and ask again.
+    NeedsMemory {
+        /// Slots that have memory now.
+        open: u32,
+    },
+    /// The table is full.
+    Full,
+}
+
+/// Prefer fresh slots until this many freed ones wait.
+const REST: usize = 1024;
+
+impl KeyOwner {
+    /// The owner of a table of `capacity` slots, the first `open` of which have memory.
+    pub fn new(capacity: u32, open: u32) -> Self {
+        Self { freed: VecDeque::new(), fresh: 0, open, capacity }
+    }
+
+    /// Says that the first `open` slots have memory now.
+    pub fn opened(&mut self, open: u32) {
+        self.open = open.min(self.capacity);
+    }
+
+    /// Takes a slot and the first key for it. `random` makes the key byte unpredictable; on a slot
+    /// used before it always differs from the last one (rule DR-16).
+    pub fn take(
+        &mut self,
+        table: &KeyTable<'_>,
+        kind: Kind,
+        random: u8,
+    ) -> Result<(u32, Key), Exhausted> {
+        let slot = self.choose()?;
+        let entry = table.entry(slot);
+        let last = entry.load().byte;
+        let mut key = table.key_of(slot, last.wrapping_add(1).wrapping_add(random % 255));
+        if key.0 == 0 {
+            key = key.next();
+        }
+        entry.publish(Meta {
+            byte: key.byte(),
+            state: State::Vacant,
+            kind,
+            access: crate::Access::empty(),
+        });
+        Ok((slot, key))
+    }
+
+    fn choose(&mut self) -> Result<u32, Exhausted> {
+        if self.freed.len() > REST || self.fresh == self.capacity {
+            return self.freed.pop_front().ok_or(Exhausted::Full);
+        }
+        if self.fresh == self.open {
+            return Err(Exhausted::NeedsMemory { open: self.open });
+        }
+        self.fresh += 1;
+        Ok(self.fresh - 1)
+    }
+
+    /// Takes a slot back.
+    pub fn give_back(&mut self, slot: u32) {
+        self.freed.push_back(slot);
+    }
+}

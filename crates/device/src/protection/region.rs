@@ -1,0 +1,100 @@
+//! Memory regions in the key table: registration, change, deregistration (rules A.2, A.3).
+
+use super::entry::{CLOSED, Kind, Meta, State};
+use super::{Key, KeyTable, Waiter};
+use crate::Access;
+use crate::sync::Ordering::*;
+
+/// What a region's key grants, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Its protection domain's number.
+    pub pd: u32,
+    /// Rights.
+    pub access: Access,
+    /// First address as requests name it: the virtual address, the iova, or zero.
+    pub base: u64,
+    /// Bytes; `base + length` and `place + length` do not pass 2^64.
+    pub length: u64,
+    /// First address in the process's memory.
+    pub place: u64,
+}
+
+/// Windows are bound to the region, so it stays as it is (rules DR-03, RR-12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InUse;
+
+impl Region {
+    /// Makes `key`, freshly taken for `slot`, grant this region.
+    pub fn register(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
+        table.entry(slot).windows.store(0, Relaxed);
+        self.publish(table, slot, key, now);
+    }
+
+    fn publish(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
+        let entry = table.entry(slot);
+        entry.base.store(self.base, Relaxed);
+        entry.length.store(self.length, Relaxed);
+        entry.place.store(self.place, Relaxed);
+        entry.pd.store(self.pd, Relaxed);
+        entry.since.store(now, Relaxed);
+        entry.publish(Meta {
+            byte: key.byte(),
+            state: State::Valid,
+            kind: Kind::Region,
+            access: self.access,
+        });
+    }
+
+    /// Gives the region of `slot` these properties in place of its own. When it returns, no access
+    /// under the old ones is under way. Refused while a window is bound (rule RR-12).
+    pub fn change(
+        &self,
+        table: &KeyTable<'_>,
+        slot: u32,
+        key: Key,
+        now: u64,
+        waiter: &dyn Waiter,
+    ) -> Result<(), InUse> {
+        Self::close(table, slot, waiter)?;
+        self.publish(table, slot, key, now);
+        table.entry(slot).windows.store(0, Release);
+        Ok(())
+    }
+
+    /// Ends the region of `slot`. When it returns, no access through its key is under way
+    /// (rule DR-15). Refused while a window is bound (rules DR-03, DR-04).
+    pub fn deregister(
+        table: &KeyTable<'_>,
+        slot: u32,
+        waiter: &dyn Waiter,
+    ) -> Result<(), InUse> {
+        Self::close(table, slot, waiter)?;
+        let entry = table.entry(slot);
+        entry.publish(Meta { state: State::Vacant, ..entry.load() });
+        Ok(())
+    }
+
+    /// Shuts out binds, then accesses, and waits for those under way.
+    fn close(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
+        let entry = table.entry(slot);
+        entry.windows.compare_exchange(0, CLOSED, SeqCst, Relaxed).map_err(|_| InUse)?;
+        entry.publish(Meta { state: State::Changing, ..entry.load() });
+        table.drain_key(slot, waiter);
+        Ok(())
+    }
+
+    /// Counts one more window on the region of `slot`, unless it is being closed.
+    pub(super) fn hold(table: &KeyTable<'_>, slot: u32) -> bool {
+        table
+            .entry(slot)
+            .windows
+            .fetch_update(SeqCst, Relaxed, |count| (count & CLOSED == 0).then(|| count + 1))
+            .is_ok()
+    }
+
+    /// Counts one window less.
+    pub(super) fn release(table: &KeyTable<'_>, slot: u32) {
+        table.entry(slot).windows.fetch_sub(1, Release);
+    }
+}

@@ -1,0 +1,374 @@
+//! Memory windows: the two state machines of rules B.0, as steps on table entries.
+//!
+//! Each step first takes the window by moving its entry to `Changing` in one exchange, so binds
+//! and invalidations of one window are serialised whatever queue pairs they come from (rule ORD-30),
+//! and of a LOCAL_INV racing a SEND_WITH_INV exactly one succeeds (rule INV-21).
+
+use super::entry::{KeyEntry, Kind, Meta, State};
+use super::{
+    Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot, Waiter,
+    decide::offset_within,
+};
+use crate::Access;
+use crate::qp::{QpSummary, QpTable};
+use crate::sync::Ordering::*;
+
+/// Which windows `ibv_alloc_mw` makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowKind {
+    /// Type 1.
+    Type1,
+    /// Type 2, checked against the queue pair (2A).
+    Type2A,
+    /// Type 2, checked against queue pair and protection domain (2B).
+    Type2B,
+}
+
+impl WindowKind {
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Type1 => Kind::Window1,
+            Self::Type2A => Kind::Window2A,
+            Self::Type2B => Kind::Window2B,
+        }
+    }
+
+    /// Makes `key`, freshly taken for `slot`, name an unbound window (rule MWA-08).
+    pub fn allocate(self, table: &KeyTable<'_>, slot: u32, key: Key, pd: u32) {
+        let entry = table.entry(slot);
+        entry.pd.store(pd, Relaxed);
+        entry.qp.store(0, Relaxed);
+        entry.length.store(0, Relaxed);
+        entry.publish(Meta {
+            byte: key.byte(),
+            state: State::Free,
+            kind: self.kind(),
+            access: Access::empty(),
+        });
+    }
+}
+
+/// A bind, as posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The window: the index of any of its keys, and the byte it shall have from now on.
+    pub window: Key,
+    /// The region's L_Key.
+    pub region: Key,
+    /// First address, as the region names its addresses.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Rights: remote ones, and `ZERO_BASED` for type 2.
+    pub access: Access,
+}
+
+/// Who binds, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Number of the queue pair that executes the bind.
+    pub qp: u32,
+    /// That queue pair's protection domain.
+    pub pd: u32,
+    /// `wr_id` of the bind.
+    pub wr_id: u64,
+    /// The host's nanoseconds.
+    pub now: u64,
+}
+
+impl Bind {
+    fn attempt(&self, stamp: &Stamp) -> Attempt {
+        Attempt {
+            operation: Operation::Bind,
+            key: self.window,
+            address: self.address,
+            length: self.length,
+            qp: stamp.qp,
+            pd: stamp.pd,
+        }
+    }
+
+    fn refuse(&self, stamp: &Stamp, reason: Reason, object: Snapshot) -> Refusal {
+        Refusal { reason, attempt: self.attempt(stamp), object }
+    }
+
+    /// Finds the window and checks what does not depend on the region.
+    fn window<'m>(
+        &self,
+        table: &KeyTable<'m>,
+        stamp: &Stamp,
+        type1: bool,
+    ) -> Result<(u32, &'m KeyEntry, Snapshot), Refusal> {
+        let unknown = || self.refuse(stamp, Reason::UnknownIndex, Snapshot::VACANT);
+        let slot = table.slot_of(self.window).ok_or_else(unknown)?;
+        let entry = table.entry(slot);
+        let window = entry.snapshot();
+        let refuse = |reason| Err(self.refuse(stamp, reason, window));
+        if window.state == State::Vacant || window.kind == Kind::Region {
+            return Err(unknown());
+        }
+        if (window.kind == Kind::Window1) != type1 {
+            return refuse(Reason::WrongType);
+        }
+        if window.pd != stamp.pd {
+            return refuse(Reason::OtherPd);
+        }
+        Ok((slot, entry, window))
+    }
+
+    /// Finds the region, holds it against deregistration, and answers its slot and the place of
+    /// the window's first byte. On an error nothing is held.
+    fn region(&self, table: &KeyTable<'_>, stamp: &Stamp) -> Result<(u32, u64), Refusal> {
+        let unknown = || self.refuse(stamp, Reason::UnknownIndex, Snapshot::VACANT);
+        let slot = table.slot_of(self.region).ok_or_else(unknown)?;
+        if !Region::hold(table, slot) {
+            return Err(self.refuse(stamp, Reason::UnknownIndex, table.entry(slot).snapshot()));
+        }
+        // Held, the region cannot be changed or ended, so what is read now stays.
+        let region = table.entry(slot).snapshot();
+        self.check_region(&region, stamp).map(|place| (slot, place)).map_err(|reason| {
+            Region::release(table, slot);
+            self.refuse(stamp, reason, region)
+        })
+    }
+
+    fn check_region(&self, region: &Snapshot, stamp: &Stamp) -> Result<u64, Reason> {
+        if region.state != State::Valid || region.kind != Kind::Region {
+            return Err(Reason::UnknownIndex);
+        }
+        if region.byte != self.region.byte() {
+            return Err(Reason::StaleKey);
+        }
+        if region.pd != stamp.pd {
+            return Err(Reason::OtherPd);
+        }
+        if !Access::REMOTE.union(Access::ZERO_BASED).contains(self.access) {
+            return Err(Reason::UnknownRights);
+        }
+        if !region.access.contains(Access::MW_BIND) {
+            return Err(Reason::RegionForbidsBinding);
+        }
+        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if self.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE) {
+            return Err(Reason::RegionNotWritable);
+        }
+        let offset = offset_within(region.base, region.length, self.address, self.length)?;
+        region.place.checked_add(offset).ok_or(Reason::Wraps)
+    }
+
+    /// Writes the binding into an entry that the caller has taken.
+    fn write(&self, entry: &KeyEntry, window: &Snapshot, stamp: &Stamp, region: u32, place: u64) {
+        let zero_based = self.access.contains(Access::ZERO_BASED);
+        entry.base.store(if zero_based { 0 } else { self.address }, Relaxed);
+        entry.length.store(self.length, Relaxed);
+        entry.place.store(place, Relaxed);
+        entry.qp.store(stamp.qp, Relaxed);
+        entry.parent.store(region, Relaxed);
+        entry.wr_id.store(stamp.wr_id, Relaxed);
+        entry.since.store(stamp.now, Relaxed);
+        entry.publish(Meta {
+            byte: self.window.byte(),
+            state: State::Valid,
+            kind: window.kind,
+            access: self.access,
+        });
+    }
+}
+
+/// The meta word a snapshot was made of.
+fn meta_of(snapshot: &Snapshot) -> Meta {
+    Meta {
+        byte: snapshot.byte,
+        state: snapshot.state,
+        kind: snapshot.kind,
+        access: snapshot.access,
+    }
+}
+
+/// Takes the window for a change, if it is still as `window` shows it.
+fn take(entry: &KeyEntry, window: &Snapshot) -> bool {
+    let meta = meta_of(window);
+    meta.state != State::Changing && entry.exchange(meta, Meta { state: State::Changing, ..meta })
+}
+
+/// Binds or rebinds a window of type 1 (rules C.2, C.3). On an error the old binding stands.
+pub fn bind_type1(
+    table: &KeyTable<'_>,
+    bind: &Bind,
+    stamp: &Stamp,
+    waiter: &dyn Waiter,
+) -> Result<(), Refusal> {
+    let mut round = 0;
+    loop {
+        let (slot, entry, window) = bind.window(table, stamp, true)?;
+        let (region, place) = bind.region(table, stamp)?;
+        if take(entry, &window) {
+            let old_region = entry.parent.load(Relaxed);
+            if window.state == State::Valid {
+                table.drain_key(slot, waiter);
+            }
+            bind.write(entry, &window, stamp, region, place);
+            if window.state == State::Valid {
+                Region::release(table, old_region);
+            }
+            return Ok(());
+        }
+        Region::release(table, region);
+        waiter.pause(round, None);
+        round = round.saturating_add(1);
+    }
+}
+
+/// Unbinds a window of type 1: a bind of length zero. The region is not looked at (rule T1-47); the
+/// window gets its new key all the same (rule T1-48).
+pub fn unbind_type1(
+    table: &KeyTable<'_>,
+    bind: &Bind,
+    stamp: &Stamp,
+    waiter: &dyn Waiter,
+) -> Result<(), Refusal> {
+    let mut round = 0;
+    loop {
+        let (slot, entry, window) = bind.window(table, stamp, true)?;
+        if take(entry, &window) {
+            if window.state == State::Valid {
+                table.drain_key(slot, waiter);
+                Region::release(table, entry.parent.load(Relaxed));
+            }
+            entry.publish(Meta {
+                byte: bind.window.byte(),
+                state: State::Free,
+                kind: window.kind,
+                access: Access::empty(),
+            });
+            return Ok(());
+        }
+        waiter.pause(round, None);
+        round = round.saturating_add(1);
+    }
+}
+
+/// Binds a window of type 2, which must be free (rules T2-13, T2-20). `owner` is the summary of the
+/// queue pair that executes the bind.
+pub fn bind_type2(
+    table: &KeyTable<'_>,
+    owner: &QpSummary,
+    bind: &Bind,
+    stamp: &Stamp,
+    waiter: &dyn Waiter,
+) -> Result<(), Refusal> {
+    let mut round = 0;
+    loop {
+        let (_, entry, window) = bind.window(table, stamp, false)?;
+        if window.state == State::Valid {
+            return Err(bind.refuse(stamp, Reason::WindowNotFree, window));
+        }
+        if bind.length == 0 {
+            return Err(bind.refuse(stamp, Reason::EmptyWindow, window));
+        }
+        let (region, place) = bind.region(table, stamp)?;
+        if take(entry, &window) {
+            owner.window_bound();
+            bind.write(entry, &window, stamp, region, place);
+            return Ok(());
+        }
+        Region::release(table, region);
+        waiter.pause(round, None);
+        round = round.saturating_add(1);
+    }
+}
+
+/// Ends the binding of a type 2 window by its key (rules D.3, D.4). `operation` tells a LOCAL_INV from
+/// a SEND_WITH_INV. When it returns, no access through the key is under way (rule INV-23).
+pub fn invalidate(
+    table: &KeyTable<'_>,
+    qps: &QpTable<'_>,
+    operation: Operation,
+    key: Key,
+    stamp: &Stamp,
+    waiter: &dyn Waiter,
+) -> Result<(), Refusal> {
+    let attempt =
+        Attempt { operation, key, address: 0, length: 0, qp: stamp.qp, pd: stamp.pd };
+    let refuse = |reason, object| Err(Refusal { reason, attempt, object });
+    let mut round = 0;
+    loop {
+        let Some(slot) = table.slot_of(key) else {
+            return refuse(Reason::UnknownIndex, Snapshot::VACANT);
+        };
+        let entry = table.entry(slot);
+        let window = entry.snapshot();
+        if let Err(reason) = may_invalidate(&window, key, stamp) {
+            return refuse(reason, window);
+        }
+        if take(entry, &window) {
+            // Between look and exchange another queue pair may have bound it anew with equal rights
+            // and key byte; taken, it stays as it is, so ask again.
+            if may_invalidate(&Snapshot { state: State::Valid, ..entry.snapshot() }, key, stamp).is_err() {
+                entry.publish(meta_of(&window));
+                continue;
+            }
+            table.drain_key(slot, waiter);
+            end_binding(table, qps, entry);
+            entry.publish(Meta {
+                state: State::Free,
+                access: Access::empty(),
+                ..meta_of(&window)
+            });
+            return Ok(());
+        }
+        waiter.pause(round, None);
+        round = round.saturating_add(1);
+    }
+}
+
+fn may_invalidate(window: &Snapshot, key: Key, stamp: &Stamp) -> Result<(), Reason> {
+    match window.kind {
+        _ if window.state == State::Vacant => Err(Reason::UnknownIndex),
+        Kind::Region => Err(Reason::NotAWindow),
+        Kind::Window1 => Err(Reason::WrongType),
+        _ if window.byte != key.byte() => Err(Reason::StaleKey),
+        _ if window.state == State::Free => Err(Reason::FreeWindow),
+        // Which queue pair and domain count is known once the change under way is over.
+        _ if window.state == State::Changing => Ok(()),
+        Kind::Window2B if window.pd != stamp.pd => Err(Reason::OtherPd),
+        _ if window.qp != stamp.qp => Err(Reason::OtherQp),
+        _ => Ok(()),
+    }
+}
+
+/// Gives back what the binding of a type 2 window held.
+fn end_binding(table: &KeyTable<'_>, qps: &QpTable<'_>, entry: &KeyEntry) {
+    Region::release(table, entry.parent.load(Relaxed));
+    if let Some(owner) = qps.summary(entry.qp.load(Relaxed) as u16) {
+        owner.window_unbound();
+    }
+}
+
+/// Ends the window of `slot`, unbinding it first (rules MWA-13, MWA-14).
+pub fn release_window(
+    table: &KeyTable<'_>,
+    qps: &QpTable<'_>,
+    slot: u32,
+    waiter: &dyn Waiter,
+) {
+    let entry = table.entry(slot);
+    let mut round = 0;
+    loop {
+        let window = entry.snapshot();
+        if take(entry, &window) {
+            if window.state == State::Valid {
+                table.drain_key(slot, waiter);
+                if window.kind == Kind::Window1 {
+                    Region::release(table, entry.parent.load(Relaxed));
+                } else {
+                    end_binding(table, qps, entry);
+                }
+            }
+            entry.publish(Meta { state: State::Vacant, ..meta_of(&window) });
+            return;
+        }
+        waiter.pause(round, None);
+        round = round.saturating_add(1);
+    }
+}

@@ -1,0 +1,142 @@
+//! What an initiator must know of a target queue pair, in shared memory beside the key table.
+
+use transom_wire::Psn;
+
+use super::{QpNumber, QpState, Service};
+use crate::Access;
+use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Whether and what a queue pair lets in, read in one load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// The state of the queue pair.
+    pub state: QpState,
+    /// Its transport service.
+    pub service: Service,
+    /// `qp_access_flags`: remote rights only.
+    pub access: Access,
+    /// `max_dest_rd_atomic`.
+    pub read_resources: u8,
+    /// The protection domain's number.
+    pub pd: u32,
+}
+
+impl Gate {
+    fn pack(self) -> u64 {
+        self.state as u64
+            | (self.service as u64) << 8
+            | u64::from(self.access.bits() as u8) << 16
+            | u64::from(self.read_resources) << 24
+            | u64::from(self.pd) << 32
+    }
+
+    fn unpack(word: u64) -> Self {
+        Self {
+            state: QpState::from_code(word as u8),
+            service: Service::from_code((word >> 8) as u8),
+            access: Access::from_bits_retain((word >> 16) as u32 & 0xff),
+            read_resources: (word >> 24) as u8,
+            pd: (word >> 32) as u32,
+        }
+    }
+
+    /// Whether requests are served in this state (rule RA-04).
+    pub const fn receives(&self) -> bool {
+        matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
+    }
+}
+
+/// To whom a queue pair listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peering {
+    /// The queue pair at the other end.
+    pub from: QpNumber,
+    /// The PSN its first request must carry (rule PSN-02).
+    pub first: Psn,
+    /// The first request has been seen, or is not waited for (rule RA-05).
+    pub established: bool,
+}
+
+/// One queue pair, as other processes of the user see it. All zeros is no queue pair.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub struct QpSummary {
+    gate: AtomicU64,
+    peering: AtomicU64,
+    /// Type 2 windows bound through it (rules T2-04, T2-06).
+    windows: AtomicU32,
+}
+
+impl QpSummary {
+    /// Whether and what it lets in.
+    #[inline]
+    pub fn gate(&self) -> Gate {
+        Gate::unpack(self.gate.load(SeqCst))
+    }
+
+    /// Sets all of the gate; the caller alone may change this queue pair now.
+    pub fn set_gate(&self, gate: Gate) {
+        self.gate.store(gate.pack(), SeqCst);
+    }
+
+    /// Moves to the state unless the queue pair has left `receives` meanwhile; true if it moved.
+    /// Both halves of a queue pair use this to fall into error, whichever comes first.
+    pub fn fall(&self, to: QpState) -> bool {
+        let from_running = |word| {
+            let gate = Gate::unpack(word);
+            gate.receives().then(|| Gate { state: to, ..gate }.pack())
+        };
+        self.gate.fetch_update(SeqCst, SeqCst, from_running).is_ok()
+    }
+
+    /// To whom it listens.
+    #[inline]
+    pub fn peering(&self) -> Peering {
+        let word = self.peering.load(Acquire);
+        Peering {
+            from: QpNumber::from_bits(word as u32),
+            first: Psn::new((word >> 24) as u32),
+            established: word >> 63 == 1,
+        }
+    }
+
+    /// Sets to whom it listens.
+    pub fn set_peering(&self, peering: Peering) {
+        let word = u64::from(peering.from.bits())
+            | u64::from(peering.first.value()) << 24
+            | u64::from(peering.established) << 63;
+        self.peering.store(word, Release);
+    }
+
+    /// Type 2 windows bound through it.
+    pub fn windows(&self) -> u32 {
+        self.windows.load(Acquire)
+    }
+
+    pub(crate) fn window_bound(&self) {
+        self.windows.fetch_add(1, AcqRel);
+    }
+
+    pub(crate) fn window_unbound(&self) {
+        self.windows.fetch_sub(1, AcqRel);
+    }
+}
+
+/// The queue pairs of one process, by index.
+#[derive(Clone, Copy)]
+pub struct QpTable<'m> {
+    summaries: &'m [QpSummary],
+}
+
+impl<'m> QpTable<'m> {
+    /// A table over its entries.
+    pub fn new(summaries: &'m [QpSummary]) -> Self {
+        Self { summaries }
+    }
+
+    /// The summary at an index, if the table reaches that far.
+    #[inline]
+    pub fn summary(&self, index: u16) -> Option<&'m QpSummary> {
+        self.summaries.get(usize::from(index))
+    }
+}

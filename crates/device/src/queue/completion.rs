@@ -1,0 +1,201 @@
+//! Completion queues and completions (rules G.5, G.6).
+
+use std::collections::VecDeque;
+
+use bitflags::bitflags;
+
+/// Statuses, with the values of `enum ibv_wc_status` (rules WC-00 to WC-23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum Status {
+    /// Done.
+    Success = 0,
+    /// The receive buffer was too small, or a length is wrong.
+    LocalLength = 1,
+    /// The queue pair does not do this.
+    LocalQpOperation = 2,
+    /// A local buffer may not be used so.
+    LocalProtection = 4,
+    /// Not done: the queue pair had failed or was told to fail.
+    Flushed = 5,
+    /// A bind or invalidation was refused.
+    WindowBind = 6,
+    /// The answer does not fit the request.
+    BadResponse = 7,
+    /// A WRITE with immediate was refused after it had taken a receive.
+    LocalAccess = 8,
+    /// The peer called the request invalid.
+    RemoteInvalidRequest = 9,
+    /// The peer refused access.
+    RemoteAccess = 10,
+    /// The peer could not carry it out.
+    RemoteOperation = 11,
+    /// No answer, after all retries.
+    RetryExceeded = 12,
+    /// The peer had no receive posted, after all retries.
+    RnrRetryExceeded = 13,
+}
+
+/// What completed, with the values of `enum ibv_wc_opcode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Opcode {
+    /// Any SEND.
+    Send = 0,
+    /// Any RDMA WRITE.
+    Write = 1,
+    /// RDMA READ.
+    Read = 2,
+    /// Compare and swap.
+    CompareSwap = 3,
+    /// Fetch and add.
+    FetchAdd = 4,
+    /// A bind.
+    BindWindow = 5,
+    /// LOCAL_INV.
+    LocalInvalidate = 6,
+    /// A message received.
+    Receive = 128,
+    /// A WRITE with immediate received.
+    ReceiveWriteImmediate = 129,
+}
+
+bitflags! {
+    /// With the values of `enum ibv_wc_flags`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Flags: u32 {
+        /// The immediate field is valid.
+        const IMMEDIATE = 2;
+        /// The immediate field is the key that was invalidated.
+        const INVALIDATED = 8;
+    }
+}
+
+/// One work completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The consumer's number of the work request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was; set on errors too.
+    pub opcode: Opcode,
+    /// The code of the [`Reason`](crate::protection::Reason), zero if none.
+    pub vendor_error: u32,
+    /// Bytes received, read, or returned by an atomic.
+    pub byte_length: u32,
+    /// Immediate data in network order, or the invalidated key.
+    pub immediate: u32,
+    /// The queue pair of the work request.
+    pub qp: u32,
+    /// Which fields are valid.
+    pub flags: Flags,
+}
+
+/// What raises an event at the next completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Notify {
+    /// Nothing.
+    No,
+    /// A solicited or failed one.
+    Solicited,
+    /// Any.
+    Any,
+}
+
+/// What a push did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// The consumer asked to be told: raise the event now.
+    pub notify: bool,
+    /// The queue was full: the completion is lost and the queue unusable (rule CQ-05).
+    pub overrun: bool,
+}
+
+/// The new size is below what is waiting (rule CQ-14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooSmall;
+
+/// A completion queue.
+pub struct CompletionQueue {
+    waiting: VecDeque<Completion>,
+    capacity: usize,
+    notify: Notify,
+    overrun: bool,
+}
+
+impl CompletionQueue {
+    /// A queue for `capacity` completions; their memory is taken now, not while polling.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            waiting: VecDeque::with_capacity(capacity),
+            capacity,
+            notify: Notify::No,
+            overrun: false,
+        }
+    }
+
+    /// How many completions it holds.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether a completion was lost.
+    pub fn is_overrun(&self) -> bool {
+        self.overrun
+    }
+
+    /// Adds a completion. `solicited` is what the message said (rules CQ-06 to CQ-10).
+    pub fn push(&mut self, completion: Completion, solicited: bool) -> Pushed {
+        if self.waiting.len() == self.capacity {
+            let first = !self.overrun;
+            self.overrun = true;
+            return Pushed { notify: false, overrun: first };
+        }
+        let urgent = solicited || completion.status != Status::Success;
+        self.waiting.push_back(completion);
+        let notify = match self.notify {
+            Notify::No => false,
+            Notify::Solicited => urgent,
+            Notify::Any => true,
+        };
+        if notify {
+            self.notify = Notify::No;
+        }
+        Pushed { notify, overrun: false }
+    }
+
+    /// Takes the oldest completion.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Completion> {
+        self.waiting.pop_front()
+    }
+
+    /// Whether none is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Asks for an event; asking again never asks for less (rules CQ-08, CQ-09).
+    pub fn arm(&mut self, notify: Notify) {
+        self.notify = self.notify.max(notify);
+    }
+
+    /// Changes the size; what waits is kept (rule CQ-14).
+    pub fn resize(&mut self, capacity: usize) -> Result<(), TooSmall> {
+        if capacity < self.waiting.len() {
+            return Err(TooSmall);
+        }
+        let mut waiting = VecDeque::with_capacity(capacity);
+        waiting.append(&mut self.waiting);
+        self.waiting = waiting;
+        self.capacity = capacity;
+        Ok(())
+    }
+
+    /// Drops the waiting completions of a queue pair (rule ORD-29).
+    pub fn forget(&mut self, qp: u32) {
+        self.waiting.retain(|completion| completion.qp != qp);
+    }
+}

@@ -1,0 +1,7 @@
+//! Queues: completion queues, and the rings of posted work.
+
+mod completion;
+mod work;
+
+pub use completion::{Completion, CompletionQueue, Flags, Notify, Opcode, Pushed, Status, TooSmall};
+pub use work::{PostError, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, WorkRing};

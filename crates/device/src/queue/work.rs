@@ -1,0 +1,244 @@
+//! Posted work: requests as the consumer gives them, and the ring that keeps them without
+//! allocating.
+
+use bitflags::bitflags;
+
+use crate::protection::{Bind, Key};
+
+/// One piece of a local buffer list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// First address, as the region names its addresses.
+    pub address: u64,
+    /// Bytes; an empty piece is skipped unexamined (rule LA-15).
+    pub length: u32,
+    /// L_Key.
+    pub key: u32,
+}
+
+bitflags! {
+    /// With the values of `enum ibv_send_flags`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SendFlags: u32 {
+        /// Start after all earlier READs and atomics.
+        const FENCE = 1;
+        /// Report success too.
+        const SIGNALED = 2;
+        /// Raise a solicited event at the peer.
+        const SOLICITED = 4;
+        /// The data was copied when posted.
+        const INLINE = 8;
+    }
+}
+
+/// What a send work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// SEND.
+    Send,
+    /// SEND with immediate data, in network order.
+    SendImmediate(u32),
+    /// SEND that invalidates a window of the peer.
+    SendInvalidate(Key),
+    /// RDMA WRITE; with immediate data it takes a receive at the peer.
+    Write {
+        /// First address, as the remote object names its addresses.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Immediate data in network order.
+        immediate: Option<u32>,
+    },
+    /// RDMA READ.
+    Read {
+        /// First address, as the remote object names its addresses.
+        address: u64,
+        /// R_Key.
+        key: Key,
+    },
+    /// Compare and swap of eight bytes.
+    CompareSwap {
+        /// Remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Stored if the old value equals `compare`.
+        swap: u64,
+        /// Compared with the old value.
+        compare: u64,
+    },
+    /// Fetch and add of eight bytes.
+    FetchAdd {
+        /// Remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Added, wrapping.
+        add: u64,
+    },
+    /// Bind of a type 1 window; length zero unbinds.
+    BindType1(Bind),
+    /// Bind of a type 2 window.
+    BindType2(Bind),
+    /// LOCAL_INV of a type 2 window's key.
+    LocalInvalidate(Key),
+    /// An operation this service does not have; completes in error (rule PS-06).
+    Unsupported,
+}
+
+/// A send work request.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
+    /// The consumer's number.
+    pub wr_id: u64,
+    /// What it does.
+    pub op: SendOp,
+    /// How.
+    pub flags: SendFlags,
+    /// Local buffers; ignored if `inline` is there.
+    pub sges: &'a [Sge],
+    /// Data captured at post (rule LA-21), from up to as many pieces as the program named.
+    pub inline: Option<&'a [&'a [u8]]>,
+}
+
+/// A receive work request.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveRequest<'a> {
+    /// The consumer's number.
+    pub wr_id: u64,
+    /// Local buffers.
+    pub sges: &'a [Sge],
+}
+
+/// Why a post is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// The queue is full: `ENOMEM` (rules PS-02, PS-12).
+    Full,
+    /// More pieces than the queue pair was created for: `EINVAL` (rule PS-03).
+    TooManyPieces,
+    /// More inline data than the queue pair was created for: `EINVAL` (rule PS-04).
+    InlineTooLong,
+    /// Inline data with an operation that sends none: `EINVAL` (rule PS-05).
+    InlineNotAllowed,
+    /// The state does not allow it: `EINVAL` (rules ST-20, ST-21).
+    WrongState,
+    /// The service does not have the operation: `EINVAL` (rules INV-43, T2-11).
+    WrongService,
+}
+
+/// A ring of work of fixed size. Positions count up for ever; an element lives at its position
+/// modulo the size, with room for its pieces and inline bytes beside it.
+pub struct WorkRing<T> {
+    elements: Box<[T]>,
+    sges: Box<[Sge]>,
+    inline: Box<[u8]>,
+    pieces: usize,
+    inline_room: usize,
+    head: u64,
+    tail: u64,
+}
+
+impl<T: Clone> WorkRing<T> {
+    /// A ring of `size` elements like `blank`, each with room for `pieces` pieces and `inline_room`
+    /// bytes.
+    pub fn new(size: usize, pieces: usize, inline_room: usize, blank: T) -> Self {
+        Self {
+            elements: vec![blank; size].into(),
+            sges: vec![Sge::default(); size * pieces].into(),
+            inline: vec![0; size * inline_room].into(),
+            pieces,
+            inline_room,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// How many elements it holds at most.
+    pub fn size(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// How many pieces an element may have.
+    pub fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    /// How many inline bytes an element may have.
+    pub fn inline_room(&self) -> usize {
+        self.inline_room
+    }
+
+    /// The position of the oldest element.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The position the next element will get.
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Whether no element is left.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Whether no element fits.
+    pub fn is_full(&self) -> bool {
+        (self.tail - self.head) as usize == self.elements.len()
+    }
+
+    fn slot(&self, position: u64) -> usize {
+        (position % self.elements.len() as u64) as usize
+    }
+
+    /// The element at a position between head and tail.
+    pub fn at(&self, position: u64) -> &T {
+        &self.elements[self.slot(position)]
+    }
+
+    /// The same, to change.
+    pub fn at_mut(&mut self, position: u64) -> &mut T {
+        let slot = self.slot(position);
+        &mut self.elements[slot]
+    }
+
+    /// The first `count` pieces of an element.
+    pub fn sges_at(&self, position: u64, count: usize) -> &[Sge] {
+        let start = self.slot(position) * self.pieces;
+        &self.sges[start..start + count.min(self.pieces)]
+    }
+
+    /// The first `length` inline bytes of an element.
+    pub fn inline_at(&self, position: u64, length: usize) -> &[u8] {
+        let start = self.slot(position) * self.inline_room;
+        &self.inline[start..start + length.min(self.inline_room)]
+    }
+
+    /// Adds an element. The caller has checked that it fits.
+    pub fn push(&mut self, element: T, sges: &[Sge], inline: &[&[u8]]) {
+        let slot = self.slot(self.tail);
+        self.elements[slot] = element;
+        let start = slot * self.pieces;
+        self.sges[start..start + sges.len()].copy_from_slice(sges);
+        let mut start = slot * self.inline_room;
+        for piece in inline {
+            self.inline[start..start + piece.len()].copy_from_slice(piece);
+            start += piece.len();
+        }
+        self.tail += 1;
+    }
+
+    /// Removes the oldest element.
+    pub fn pop(&mut self) {
+        if self.head < self.tail {
+            self.head += 1;
+        }
+    }
+
+    /// Removes all.
+    pub fn clear(&mut self) {
+        self.head = self.tail;
+    }
+}
