@@ -33,8 +33,7 @@ bitflags! {
 
 impl Access {
     /// The rights a peer can hold: what a window or a queue pair may grant.
-    pub const REMOTE: Self =
-        Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
+    pub const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
 }
 
 impl core::fmt::Display for Access {

@@ -1,1 +1,23 @@
-//! host
+//! Runs a device on this machine: memory, threads, links, and the registry of processes.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`adapter`] | the device of this process: what the C ABI and others call |
+//! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
+//! | [`link`] | loopback and local links, and the rings messages travel in |
+//! | [`progress`] | who does the work when nobody polls: one thread, asleep while idle |
+//! | [`registry`] | the processes of this user that run a device, and their refusals |
+//! | [`segment`] | the memory one process shares with the others |
+//! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
+//!
+//! Unsafe code lives here and at the C ABI only; each block says why it is sound.
+
+pub mod adapter;
+pub mod link;
+pub mod memory;
+pub mod objects;
+pub mod progress;
+pub mod registry;
+pub mod segment;
+
+pub use adapter::{Adapter, Copying, Limits, OpenError, Options};

@@ -80,7 +80,7 @@ pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<u64, Reason> {
     }
     let offset = offset_within(object.base, object.length, attempt.address, attempt.length)?;
     let place = object.place.checked_add(offset).ok_or(Reason::Wraps)?;
-    if attempt.operation == Operation::Atomic && place % 8 != 0 {
+    if attempt.operation == Operation::Atomic && !place.is_multiple_of(8) {
         return Err(Reason::Misaligned);
     }
     Ok(place)

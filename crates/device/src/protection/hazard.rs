@@ -17,7 +17,7 @@ pub const PROCESSES: usize = 2;
 #[cfg(not(loom))]
 pub const CELLS: usize = 16;
 #[cfg(loom)]
-pub const CELLS: usize = 2;
+pub const CELLS: usize = 4;
 
 /// A process that announces: its slot in the registry and the generation of its stay there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,29 @@ pub struct Announcer {
     pub slot: u8,
     /// Low 23 bits count; distinguishes successive owners of the slot.
     pub generation: u32,
+}
+
+/// Which cells an announcement takes. A thread may hold one of each rank and asks for them in this
+/// order only, so threads that wait for a free cell never wait in a circle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// Memory a peer's request names.
+    Remote,
+    /// Local memory to be written.
+    LocalWrite,
+    /// Local memory to be read.
+    LocalRead,
+}
+
+impl Rank {
+    /// The share of a process's cells.
+    const fn cells(self) -> core::ops::Range<usize> {
+        match self {
+            Self::Remote => 0..CELLS / 2,
+            Self::LocalWrite => CELLS / 2..CELLS / 4 * 3,
+            Self::LocalRead => CELLS / 4 * 3..CELLS,
+        }
+    }
 }
 
 /// What is being used: a slot of the key table, through a queue pair of the target.
@@ -58,6 +81,9 @@ pub trait Waiter {
     /// Called each time around a waiting loop; `round` counts from zero. Spins first, yields later.
     /// `on` is the process waited for, if it is known.
     fn pause(&self, round: u32, on: Option<Announcer>);
+
+    /// Called when a wait that took at least one round is over.
+    fn resumed(&self);
 
     /// Whether the process has died or left its slot.
     fn is_gone(&self, process: Announcer) -> bool;
@@ -112,12 +138,13 @@ impl Hazards {
     pub fn announce<'m>(
         &'m self,
         announcer: Announcer,
+        rank: Rank,
         used: Use,
         waiter: &dyn Waiter,
     ) -> Announcement<'m> {
         let mut round = 0;
         loop {
-            if let Some(announcement) = self.try_announce(announcer, used) {
+            if let Some(announcement) = self.try_announce(announcer, rank, used) {
                 return announcement;
             }
             waiter.pause(round, None);
@@ -126,12 +153,16 @@ impl Hazards {
     }
 
     #[inline]
-    fn try_announce(&self, announcer: Announcer, used: Use) -> Option<Announcement<'_>> {
+    fn try_announce(
+        &self,
+        announcer: Announcer,
+        rank: Rank,
+        used: Use,
+    ) -> Option<Announcement<'_>> {
         let value = pack(announcer, used);
-        let cells = &self.cells[usize::from(announcer.slot) % PROCESSES];
-        let cell = cells
-            .iter()
-            .find(|cell| cell.compare_exchange(0, value, SeqCst, Relaxed).is_ok())?;
+        let cells = &self.cells[usize::from(announcer.slot) % PROCESSES][rank.cells()];
+        let cell =
+            cells.iter().find(|cell| cell.compare_exchange(0, value, SeqCst, Relaxed).is_ok())?;
         total_order();
         Some(Announcement { cell })
     }
@@ -152,19 +183,17 @@ impl Hazards {
         }
     }
 
-    fn wait_for(
-        cell: &AtomicU64,
-        slot: u8,
-        matches: &impl Fn(Use) -> bool,
-        waiter: &dyn Waiter,
-    ) {
+    fn wait_for(cell: &AtomicU64, slot: u8, matches: &impl Fn(Use) -> bool, waiter: &dyn Waiter) {
         let mut round = 0;
         loop {
             let value = cell.load(SeqCst);
-            let Some((generation, used)) = unpack(value) else { return };
-            if !matches(used) {
+            let named = unpack(value).filter(|(_, used)| matches(*used));
+            let Some((generation, _)) = named else {
+                if round > 0 {
+                    waiter.resumed();
+                }
                 return;
-            }
+            };
             let process = Announcer { slot, generation };
             if round % 64 == 63 && waiter.is_gone(process) {
                 let _ = cell.compare_exchange(value, 0, SeqCst, Relaxed);

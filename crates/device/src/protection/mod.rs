@@ -23,11 +23,13 @@ mod window;
 
 pub use decide::{Attempt, Side, decide};
 pub use entry::{KeyEntry, Kind, Snapshot, State};
-pub use hazard::{Announcement, Announcer, CELLS, Hazards, PROCESSES, Use, Waiter};
+pub use hazard::{Announcement, Announcer, CELLS, Hazards, PROCESSES, Rank, Use, Waiter};
 pub use key::Key;
 pub use owner::{Exhausted, KeyOwner};
 pub use reason::{Operation, Reason, Refusal};
 pub use region::{InUse, Region};
 pub use scramble::Scramble;
 pub use table::{Grant, KeyTable};
-pub use window::{Bind, Stamp, WindowKind, bind_type1, bind_type2, invalidate, release_window, unbind_type1};
+pub use window::{
+    Bind, Stamp, WindowKind, bind_type1, bind_type2, invalidate, release_window, unbind_type1,
+};

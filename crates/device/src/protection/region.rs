@@ -64,11 +64,7 @@ impl Region {
 
     /// Ends the region of `slot`. When it returns, no access through its key is under way
     /// (rule DR-15). Refused while a window is bound (rules DR-03, DR-04).
-    pub fn deregister(
-        table: &KeyTable<'_>,
-        slot: u32,
-        waiter: &dyn Waiter,
-    ) -> Result<(), InUse> {
+    pub fn deregister(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {
         Self::close(table, slot, waiter)?;
         let entry = table.entry(slot);
         entry.publish(Meta { state: State::Vacant, ..entry.load() });

@@ -19,7 +19,7 @@ pub struct Scramble {
 
 impl Scramble {
     /// How many bytes of randomness [`Scramble::seed`] takes.
-    pub const SEED_BYTES: usize = 4 * 2 << HALF_BITS;
+    pub const SEED_BYTES: usize = (4 * 2) << HALF_BITS;
 
     /// Fills the round functions; before any key is handed out, never after.
     pub fn seed(&self, random: &[u8; Self::SEED_BYTES]) {
@@ -58,7 +58,9 @@ impl Scramble {
         let mut state = seed | 1;
         let mut random = [0; Self::SEED_BYTES];
         for byte in &mut random {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             *byte = (state >> 56) as u8;
         }
         let scramble = Box::new(Self {

@@ -1,8 +1,8 @@
 //! The key table of one process, as its own threads and other processes see it.
 
 use super::{
-    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Kind, Reason, Refusal, Scramble,
-    Snapshot, State, Use, Waiter, decide,
+    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Kind, Operation, Rank, Reason,
+    Refusal, Scramble, Snapshot, State, Use, Waiter, decide,
 };
 use crate::sync::{AtomicU32, Ordering::*};
 
@@ -68,10 +68,17 @@ impl<'m> KeyTable<'m> {
             return Err(Refusal::without_object(Reason::UnknownIndex, attempt));
         };
         let used = Use { key_slot: slot, qp_index: attempt.qp as u16 };
-        let announcement = self.hazards.announce(announcer, used, waiter);
+        let rank = match attempt.operation {
+            Operation::LocalWrite => Rank::LocalWrite,
+            Operation::LocalRead => Rank::LocalRead,
+            _ => Rank::Remote,
+        };
+        let announcement = self.hazards.announce(announcer, rank, used, waiter);
         let object = self.entry(slot).snapshot();
         match decide(&object, &attempt) {
-            Ok(address) => Ok(Grant { address, length: attempt.length, _announcement: announcement }),
+            Ok(address) => {
+                Ok(Grant { address, length: attempt.length, _announcement: announcement })
+            }
             Err(reason) => Err(Refusal { reason, attempt, object }),
         }
     }
@@ -112,5 +119,12 @@ impl Grant<'_> {
     /// Bytes.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Leave for the first `length` bytes only.
+    #[must_use]
+    pub fn narrow(mut self, length: u64) -> Self {
+        self.length = self.length.min(length);
+        self
     }
 }

@@ -288,8 +288,7 @@ pub fn invalidate(
     stamp: &Stamp,
     waiter: &dyn Waiter,
 ) -> Result<(), Refusal> {
-    let attempt =
-        Attempt { operation, key, address: 0, length: 0, qp: stamp.qp, pd: stamp.pd };
+    let attempt = Attempt { operation, key, address: 0, length: 0, qp: stamp.qp, pd: stamp.pd };
     let refuse = |reason, object| Err(Refusal { reason, attempt, object });
     let mut round = 0;
     loop {
@@ -304,17 +303,15 @@ pub fn invalidate(
         if take(entry, &window) {
             // Between look and exchange another queue pair may have bound it anew with equal rights
             // and key byte; taken, it stays as it is, so ask again.
-            if may_invalidate(&Snapshot { state: State::Valid, ..entry.snapshot() }, key, stamp).is_err() {
+            if may_invalidate(&Snapshot { state: State::Valid, ..entry.snapshot() }, key, stamp)
+                .is_err()
+            {
                 entry.publish(meta_of(&window));
                 continue;
             }
             table.drain_key(slot, waiter);
             end_binding(table, qps, entry);
-            entry.publish(Meta {
-                state: State::Free,
-                access: Access::empty(),
-                ..meta_of(&window)
-            });
+            entry.publish(Meta { state: State::Free, access: Access::empty(), ..meta_of(&window) });
             return Ok(());
         }
         waiter.pause(round, None);
@@ -346,12 +343,7 @@ fn end_binding(table: &KeyTable<'_>, qps: &QpTable<'_>, entry: &KeyEntry) {
 }
 
 /// Ends the window of `slot`, unbinding it first (rules MWA-13, MWA-14).
-pub fn release_window(
-    table: &KeyTable<'_>,
-    qps: &QpTable<'_>,
-    slot: u32,
-    waiter: &dyn Waiter,
-) {
+pub fn release_window(table: &KeyTable<'_>, qps: &QpTable<'_>, slot: u32, waiter: &dyn Waiter) {
     let entry = table.entry(slot);
     let mut round = 0;
     loop {

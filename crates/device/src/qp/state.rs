@@ -134,10 +134,8 @@ const RTS_RC: Mask = Mask::TIMEOUT
     .union(Mask::RNR_RETRY)
     .union(Mask::SQ_PSN)
     .union(Mask::MAX_QP_RD_ATOMIC);
-const RTS_OPTIONAL_UC: Mask = Mask::CUR_STATE
-    .union(Mask::ALT_PATH)
-    .union(Mask::ACCESS_FLAGS)
-    .union(Mask::PATH_MIG_STATE);
+const RTS_OPTIONAL_UC: Mask =
+    Mask::CUR_STATE.union(Mask::ALT_PATH).union(Mask::ACCESS_FLAGS).union(Mask::PATH_MIG_STATE);
 const RTS_OPTIONAL_RC: Mask = RTS_OPTIONAL_UC.union(Mask::MIN_RNR_TIMER);
 const SQD_OPTIONAL_UC: Mask = Mask::AV
     .union(Mask::ALT_PATH)

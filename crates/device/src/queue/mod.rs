@@ -3,5 +3,7 @@
 mod completion;
 mod work;
 
-pub use completion::{Completion, CompletionQueue, Flags, Notify, Opcode, Pushed, Status, TooSmall};
+pub use completion::{
+    Completion, CompletionQueue, Flags, Notify, Opcode, Pushed, Status, TooSmall,
+};
 pub use work::{PostError, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, WorkRing};

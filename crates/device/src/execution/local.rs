@@ -1,0 +1,128 @@
+//! Local buffers: walking a list of pieces, each checked by its L_Key as it is used.
+
+use super::Services;
+use crate::protection::{
+    Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter,
+};
+use crate::queue::Sge;
+
+/// Why a copy between two parties' memory stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyError {
+    /// The memory on the copying party's own side: refused by its key, or gone.
+    Near(Refusal),
+    /// The memory of the grant is gone (rule MR-40).
+    Far,
+}
+
+/// Bytes on their way to granted memory.
+pub trait Source {
+    /// Copies the bytes from `offset` on, as many as the grant is long, to the granted memory.
+    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError>;
+}
+
+/// A place for bytes that come from granted memory.
+pub trait Sink {
+    /// Copies the granted memory to `offset`.
+    fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError>;
+}
+
+/// Bytes that the process holds itself: inline data, an atomic's result.
+pub struct Bytes<'a, S> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// How to store them.
+    pub services: &'a S,
+}
+
+impl<S: Services> Source for Bytes<'_, S> {
+    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        let start = usize::try_from(offset).map_err(|_| CopyError::Far)?;
+        let bytes = self.bytes.get(start..).unwrap_or_default();
+        let bytes = bytes.get(..at.length() as usize).ok_or(CopyError::Far)?;
+        self.services.store(at, bytes).map_err(|_| CopyError::Far)
+    }
+}
+
+/// A list of local pieces and what is needed to check them.
+#[derive(Clone, Copy)]
+pub struct LocalBuffers<'a> {
+    /// The pieces, in order; empty ones are skipped unexamined (rules LA-15, LA-25).
+    pub sges: &'a [Sge],
+    /// The process's own key table.
+    pub keys: KeyTable<'a>,
+    /// As whom this process announces.
+    pub announcer: Announcer,
+    /// How to wait.
+    pub waiter: &'a dyn Waiter,
+    /// Number of the queue pair the work was posted to.
+    pub qp: u32,
+    /// That queue pair's protection domain.
+    pub pd: u32,
+}
+
+impl LocalBuffers<'_> {
+    /// Bytes of all pieces together.
+    pub fn length(sges: &[Sge]) -> u64 {
+        sges.iter().map(|sge| u64::from(sge.length)).sum()
+    }
+
+    /// Checks all pieces in full and touches none: nothing is sent of a message that would fail
+    /// half-way (rule LA-06).
+    pub fn check(&self, operation: Operation) -> Result<(), Refusal> {
+        for sge in self.sges.iter().filter(|sge| sge.length > 0) {
+            self.keys.grant(
+                self.attempt(operation, sge, 0, u64::from(sge.length)),
+                self.announcer,
+                self.waiter,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Grants, one after the other, the parts of the pieces that make up `length` bytes from
+    /// `offset` on, and hands each to `copy` with its place in that range. Bytes past the last
+    /// piece are not handed out; the caller has compared lengths.
+    #[inline]
+    pub fn each(
+        &self,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        mut copy: impl FnMut(u64, &Grant<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), CopyError> {
+        let (mut skip, mut done) = (offset, 0);
+        for sge in self.sges {
+            let size = u64::from(sge.length);
+            if skip >= size {
+                skip -= size;
+                continue;
+            }
+            let part = (size - skip).min(length - done);
+            if part == 0 {
+                break;
+            }
+            let attempt = self.attempt(operation, sge, skip, part);
+            let grant =
+                self.keys.grant(attempt, self.announcer, self.waiter).map_err(CopyError::Near)?;
+            copy(done, &grant)?;
+            done += part;
+            skip = 0;
+        }
+        Ok(())
+    }
+
+    /// The refusal for memory that its key still grants but that is not there any more.
+    pub fn gone(&self, operation: Operation) -> Refusal {
+        let first = self.sges.iter().find(|sge| sge.length > 0).copied().unwrap_or_default();
+        let attempt = self.attempt(operation, &first, 0, u64::from(first.length));
+        Refusal { reason: Reason::MemoryGone, attempt, object: self.keys.look_up(attempt.key) }
+    }
+
+    fn attempt(&self, operation: Operation, sge: &Sge, skip: u64, length: u64) -> Attempt {
+        let (address, wrapped) = sge.address.overflowing_add(skip);
+        // An address beyond 2^64 must not come back at the bottom: ask for what is refused.
+        let length = if wrapped { u64::MAX } else { length };
+        Attempt { operation, key: Key(sge.key), address, length, qp: self.qp, pd: self.pd }
+    }
+}

@@ -1,0 +1,89 @@
+//! Execution: what a request does at its target, and what posting and completing mean at its
+//! origin. Every link ends here.
+//!
+//! ```text
+//!   post ─► Requester ──Request (a segment)──► link ──► Responder ─► memory, receive, completion
+//!               ▲                                           │
+//!   completion ─┴────────────Reply──────────── link ◄───────┘
+//!
+//!   Requester ──one_sided──► the target's memory, if its key table and queue pair allow it
+//! ```
+//!
+//! [`one_sided`] is both the responder's way to carry out WRITE and READ and the initiator's direct
+//! way; whatever it declines there goes to the responder as a message, which decides by itself.
+
+mod local;
+pub mod one_sided;
+mod request;
+mod requester;
+mod responder;
+
+pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
+pub use request::{Body, Reply, Request};
+pub use requester::{Direct, Origin, Payload, Requester, RequesterLimits, Sent};
+pub use responder::Responder;
+
+use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
+use crate::qp::{QpNumber, QpSummary, QpTable};
+use crate::queue::Completion;
+
+/// Longest message, in bytes (rules PS-16, RA-39).
+pub const MAX_MESSAGE: u64 = 1 << 31;
+
+/// Which of a queue pair's two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueSide {
+    /// The send queue.
+    Send,
+    /// The receive queue.
+    Receive,
+}
+
+/// Asynchronous events about a queue pair (rules G.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpEvent {
+    /// The first request arrived before the program moved to RTS.
+    Established,
+    /// A peer's request was refused access (rule RA-45).
+    AccessError,
+    /// A peer's request was invalid (rule RA-51).
+    RequestError,
+    /// The send queue has drained in SQD (rule ST-16).
+    SendQueueDrained,
+}
+
+/// Memory that cannot be reached any more, or not in this way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryGone;
+
+/// What a queue pair needs of the process around it.
+pub trait Services {
+    /// The process's own key table.
+    fn keys(&self) -> KeyTable<'_>;
+    /// The process's own queue pairs.
+    fn qps(&self) -> QpTable<'_>;
+    /// As whom this process announces.
+    fn announcer(&self) -> Announcer;
+    /// How to wait.
+    fn waiter(&self) -> &dyn Waiter;
+    /// Nanoseconds of a steady clock.
+    fn now(&self) -> u64;
+    /// The number of this queue pair.
+    fn number(&self) -> QpNumber;
+    /// The summary of this queue pair.
+    fn summary(&self) -> &QpSummary;
+    /// Writes `bytes` to the process's own memory at `at`.
+    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone>;
+    /// Replaces the eight bytes at `at` by what `update` makes of them, as one step among all
+    /// atomics of this device; answers the old value (rule AT-09).
+    fn atomic(&self, at: &Grant<'_>, update: &mut dyn FnMut(u64) -> u64)
+    -> Result<u64, MemoryGone>;
+    /// Hands a completion to the queue's completion queue.
+    fn complete(&self, side: QueueSide, completion: Completion, solicited: bool);
+    /// Raises an asynchronous event.
+    fn event(&self, event: QpEvent);
+    /// Notes a refusal for whoever asks why.
+    fn refused(&self, refusal: &Refusal);
+    /// The queue pair fell into error from one side: flush the other side's queue, now or soon.
+    fn flush_other(&self, fallen: QueueSide);
+}

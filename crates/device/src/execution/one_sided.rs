@@ -1,0 +1,172 @@
+//! WRITE and READ at their target, by whoever may reach its memory: the responder itself, or the
+//! initiator directly.
+
+use transom_wire::Psn;
+
+use super::{CopyError, MAX_MESSAGE, Sink, Source};
+use crate::Access;
+use crate::protection::{
+    Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter,
+};
+use crate::qp::{Gate, QpNumber, QpState, QpSummary, Service};
+
+/// Bytes copied under one announcement: a revocation waits for one chunk, not for a gigabyte.
+pub const CHUNK: u64 = 256 << 10;
+
+/// The target of a one-sided operation: its keys, its queue pair, and who is asking.
+#[derive(Clone, Copy)]
+pub struct Target<'m> {
+    /// The target process's key table.
+    pub keys: KeyTable<'m>,
+    /// The target queue pair's summary.
+    pub summary: &'m QpSummary,
+    /// The target queue pair's number.
+    pub number: QpNumber,
+    /// As whom the caller announces to the target.
+    pub announcer: Announcer,
+    /// How to wait.
+    pub waiter: &'m dyn Waiter,
+}
+
+/// Why a one-sided operation did not finish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The target queue pair does not receive, or not from here.
+    Closed,
+    /// Refused by the target's rules.
+    Refused(Refusal),
+    /// The caller's own side failed.
+    Near(Refusal),
+}
+
+impl<'m> Target<'m> {
+    /// Whether an initiator may go around the responder: the queue pair listens to `from`, expects
+    /// `first` of it, and has no first message to see yet (rules PSN-02, RA-05).
+    pub fn admits_direct(&self, from: QpNumber, first: Psn) -> bool {
+        let peering = self.summary.peering();
+        let gate = self.summary.gate();
+        gate.receives()
+            && peering.from == from
+            && peering.first == first
+            && (peering.established || gate.state != QpState::Rtr)
+    }
+
+    /// RDMA WRITE of `length` bytes of the message from `offset` on; `total` is the length of the
+    /// whole message, whose range is checked before any byte is written (rule RA-35).
+    pub fn write(
+        &self,
+        address: u64,
+        key: Key,
+        offset: u64,
+        length: u64,
+        total: u64,
+        source: &mut dyn Source,
+    ) -> Result<(), Stop> {
+        let operation = Operation::Write;
+        self.chunks(operation, address, key, offset, length, total, |at, grant| {
+            source.copy_to(at, grant)
+        })
+    }
+
+    /// RDMA READ of `length` bytes of the message from `offset` on.
+    pub fn read(
+        &self,
+        address: u64,
+        key: Key,
+        offset: u64,
+        length: u64,
+        total: u64,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Stop> {
+        let operation = Operation::Read;
+        self.chunks(operation, address, key, offset, length, total, |at, grant| {
+            sink.copy_from(at, grant)
+        })
+    }
+
+    /// Checks and copies chunk by chunk; the rest of the message is decided again for each
+    /// (rules INV-23, INV-24). Offsets handed to `copy` count within this segment.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a RETH and of a segment")]
+    #[inline]
+    fn chunks(
+        &self,
+        operation: Operation,
+        address: u64,
+        key: Key,
+        offset: u64,
+        length: u64,
+        total: u64,
+        mut copy: impl FnMut(u64, &Grant<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Stop> {
+        let mut done = 0;
+        loop {
+            let gate = self.summary.gate();
+            let mut attempt = Attempt {
+                operation,
+                key,
+                address: address.wrapping_add(offset).wrapping_add(done),
+                length: total - offset - done,
+                qp: self.number.bits(),
+                pd: gate.pd,
+            };
+            self.admit(&gate, &attempt, total)?;
+            if total == 0 {
+                return Ok(());
+            }
+            if attempt.address < address {
+                attempt.length = u64::MAX;
+            }
+            let grant =
+                self.keys.grant(attempt, self.announcer, self.waiter).map_err(Stop::Refused)?;
+            // The announcement names the queue pair too: if it was open after the announcement,
+            // whoever closes it waits for this copy.
+            if self.summary.gate() != gate {
+                continue;
+            }
+            let chunk = CHUNK.min(length - done);
+            let grant = grant.narrow(chunk);
+            copy(done, &grant).map_err(|error| match error {
+                CopyError::Near(refusal) => Stop::Near(refusal),
+                CopyError::Far => Stop::Refused(Refusal {
+                    reason: Reason::MemoryGone,
+                    attempt,
+                    object: self.keys.look_up(key),
+                }),
+            })?;
+            done += chunk;
+            if done == length {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What the queue pair itself allows, before any key (rules RA-06, RA-09, RA-39).
+    fn admit(&self, gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Stop> {
+        if !gate.receives() {
+            return Err(Stop::Closed);
+        }
+        gate_allows(gate, attempt.operation)
+            .and(if total > MAX_MESSAGE { Err(Reason::TooLong) } else { Ok(()) })
+            .map_err(|reason| Stop::Refused(Refusal::without_object(reason, *attempt)))
+    }
+}
+
+/// What a queue pair lets its peer do at all.
+pub(super) fn gate_allows(gate: &Gate, operation: Operation) -> Result<(), Reason> {
+    let (right, uses_read_resources) = match operation {
+        Operation::Write => (Access::REMOTE_WRITE, false),
+        Operation::Read => (Access::REMOTE_READ, true),
+        Operation::Atomic => (Access::REMOTE_ATOMIC, true),
+        _ => return Ok(()),
+    };
+    if uses_read_resources && gate.service == Service::Uc {
+        return Err(Reason::WrongService);
+    }
+    if !gate.access.contains(right) {
+        return Err(Reason::QpRightMissing);
+    }
+    if uses_read_resources && gate.read_resources == 0 {
+        return Err(Reason::NoReadResources);
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Requests and replies as segments: what every link carries.
+
+use transom_wire::{NakCode, Psn, RnrTimer};
+
+use crate::protection::Key;
+use crate::qp::{QpNumber, Service};
+
+/// What the message that a segment belongs to does at its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// SEND.
+    Send {
+        /// Immediate data in network order.
+        immediate: Option<u32>,
+        /// A key to invalidate; never together with immediate data.
+        invalidate: Option<Key>,
+    },
+    /// RDMA WRITE.
+    Write {
+        /// First address of the whole message.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Immediate data in network order.
+        immediate: Option<u32>,
+    },
+    /// RDMA READ.
+    Read {
+        /// First address of the whole message.
+        address: u64,
+        /// R_Key.
+        key: Key,
+    },
+    /// Compare and swap.
+    CompareSwap {
+        /// Remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Stored if equal.
+        swap: u64,
+        /// Compared.
+        compare: u64,
+    },
+    /// Fetch and add.
+    FetchAdd {
+        /// Remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Added.
+        add: u64,
+    },
+}
+
+/// One segment of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Target queue pair.
+    pub to: QpNumber,
+    /// Origin queue pair.
+    pub from: QpNumber,
+    /// Transport service of the origin.
+    pub service: Service,
+    /// Number of the message; counts from the sender's `sq_psn`.
+    pub message: Psn,
+    /// Counts the origin's restarts, so that answers to abandoned attempts are told apart.
+    pub attempt: u16,
+    /// What the message does.
+    pub body: Body,
+    /// Where in the message this segment begins.
+    pub offset: u64,
+    /// Bytes of this segment.
+    pub length: u64,
+    /// Bytes of the whole message.
+    pub total: u64,
+    /// Raise a solicited event when it is received.
+    pub solicited: bool,
+}
+
+impl Request {
+    /// Whether the message ends with this segment.
+    pub fn is_last(&self) -> bool {
+        self.offset.checked_add(self.length) == Some(self.total)
+    }
+}
+
+/// What a target answers to a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Nothing yet, or nothing ever (UC).
+    Silence,
+    /// The message is done.
+    Ack,
+    /// An atomic is done; the old value.
+    Atomic(u64),
+    /// The data of a READ segment comes with this, or has been placed already.
+    Data {
+        /// Bytes.
+        length: u64,
+    },
+    /// No receive was posted; try again after the timer.
+    NotReady(RnrTimer),
+    /// Refused; the target is in error.
+    Nak(NakCode),
+    /// Nothing will come: a network would have lost it (rules RA-03, INV-35).
+    Dropped,
+    /// The origin's own buffers failed while the target copied from or to them.
+    OriginFailed,
+}

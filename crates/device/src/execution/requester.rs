@@ -1,0 +1,778 @@
+//! The requester and completer: starts posted work in order, completes it in order.
+
+use transom_wire::{NakCode, Psn};
+
+use super::{
+    Body, Bytes, CopyError, LocalBuffers, MAX_MESSAGE, QpEvent, QueueSide, Reply, Request,
+    Services, Source,
+};
+use crate::protection::{
+    Key, Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
+};
+use crate::qp::{QpState, Service};
+use crate::queue::{
+    Completion, Flags, Opcode, PostError, SendFlags, SendOp, SendRequest, Sge, Status, WorkRing,
+};
+use crate::transport::retry::{Retry, Verdict};
+
+/// The local data of a send work request.
+#[derive(Clone, Copy)]
+pub enum Payload<'a> {
+    /// Captured when posted.
+    Inline(&'a [u8]),
+    /// Read from, or written to, when carried out.
+    Buffers(&'a [Sge]),
+}
+
+/// What became of a one-sided operation on the direct way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direct {
+    /// Carried out.
+    Done,
+    /// Not possible or not allowed: ask the responder.
+    Declined,
+    /// The local buffers are refused or gone.
+    Near(Refusal),
+}
+
+/// What became of a segment handed to the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// On its way; a reply will come.
+    Queued,
+    /// No room now; the link will have the queue pair advanced when there is.
+    Busy,
+    /// Carried out at once.
+    Answered(Reply),
+    /// The local buffers are refused or gone.
+    Near(Refusal),
+    /// Nobody is there.
+    Unreachable,
+}
+
+/// What a requester needs beside [`Services`]: its link.
+pub trait Origin: Services {
+    /// The queue pair at the other end.
+    fn peer(&self) -> crate::qp::QpNumber;
+    /// RDMA WRITE straight into the target's memory.
+    fn write_direct(&self, address: u64, key: Key, payload: Payload<'_>, length: u64) -> Direct;
+    /// RDMA READ straight from the target's memory.
+    fn read_direct(&self, address: u64, key: Key, buffers: &[Sge], length: u64) -> Direct;
+    /// Longest segment that [`Origin::send`] takes, in bytes.
+    fn segment_limit(&self) -> u64;
+    /// Hands a segment to the link. Of a READ or atomic, `payload` is where the data goes if the
+    /// link carries it out at once.
+    fn send(&self, request: &Request, payload: Payload<'_>) -> Sent;
+}
+
+/// How far a work request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Waiting,
+    /// `sent` bytes are on their way, `answered` bytes of a READ have come.
+    Started {
+        sent: u64,
+        answered: u64,
+    },
+}
+
+#[derive(Clone, Copy)]
+struct SendWqe {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    pieces: usize,
+    length: u64,
+    message: Psn,
+    progress: Progress,
+}
+
+impl SendWqe {
+    const BLANK: Self = Self {
+        wr_id: 0,
+        op: SendOp::Unsupported,
+        flags: SendFlags::empty(),
+        pieces: 0,
+        length: 0,
+        message: Psn::new(0),
+        progress: Progress::Waiting,
+    };
+
+    fn opcode(&self) -> Opcode {
+        match self.op {
+            SendOp::Send
+            | SendOp::SendImmediate(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::Unsupported => Opcode::Send,
+            SendOp::Write { .. } => Opcode::Write,
+            SendOp::Read { .. } => Opcode::Read,
+            SendOp::CompareSwap { .. } => Opcode::CompareSwap,
+            SendOp::FetchAdd { .. } => Opcode::FetchAdd,
+            SendOp::BindType1(_) | SendOp::BindType2(_) => Opcode::BindWindow,
+            SendOp::LocalInvalidate(_) => Opcode::LocalInvalidate,
+        }
+    }
+
+    /// Whether an answer with data is waited for (rules ORD-10, RN-11).
+    fn awaits_data(&self) -> bool {
+        matches!(
+            self.op,
+            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+        )
+    }
+
+    fn body(&self) -> Option<Body> {
+        let send = |immediate, invalidate| Body::Send { immediate, invalidate };
+        Some(match self.op {
+            SendOp::Send => send(None, None),
+            SendOp::SendImmediate(immediate) => send(Some(immediate), None),
+            SendOp::SendInvalidate(key) => send(None, Some(key)),
+            SendOp::Write { address, key, immediate } => Body::Write { address, key, immediate },
+            SendOp::Read { address, key } => Body::Read { address, key },
+            SendOp::CompareSwap { address, key, swap, compare } => {
+                Body::CompareSwap { address, key, swap, compare }
+            }
+            SendOp::FetchAdd { address, key, add } => Body::FetchAdd { address, key, add },
+            _ => return None,
+        })
+    }
+}
+
+/// What a send queue was created for.
+#[derive(Clone, Copy, Debug)]
+pub struct RequesterLimits {
+    /// Work requests.
+    pub size: usize,
+    /// Pieces of each.
+    pub pieces: usize,
+    /// Inline bytes of each.
+    pub inline_room: usize,
+    /// Every work request is reported, signaled or not.
+    pub signal_all: bool,
+}
+
+/// The send queue: what is posted, what is on its way, and when to try again.
+pub struct Requester {
+    service: Service,
+    signal_all: bool,
+    ring: WorkRing<SendWqe>,
+    /// Position of the first work request that is not fully handed to the link.
+    next: u64,
+    /// The number the next message gets.
+    message: Psn,
+    attempt: u16,
+    /// READs and atomics on their way.
+    awaiting_data: u32,
+    /// `max_rd_atomic`.
+    pub max_rd_atomic: u8,
+    /// Retry counters.
+    pub retry: Retry,
+    not_before: Option<u64>,
+    giving_up: bool,
+    /// A request is lost and the timeout is off: nothing moves until the queue pair is reset.
+    stuck: bool,
+    /// The program waits for the drained event (rule ST-16).
+    drain_notice: bool,
+}
+
+impl Requester {
+    /// A requester for a queue pair of this service.
+    pub fn new(service: Service, limits: &RequesterLimits) -> Self {
+        Self {
+            service,
+            signal_all: limits.signal_all,
+            ring: WorkRing::new(limits.size, limits.pieces, limits.inline_room, SendWqe::BLANK),
+            next: 0,
+            message: Psn::default(),
+            attempt: 0,
+            awaiting_data: 0,
+            max_rd_atomic: 0,
+            retry: Retry::default(),
+            not_before: None,
+            giving_up: false,
+            stuck: false,
+            drain_notice: false,
+        }
+    }
+
+    /// Begins to send; the first message carries `first`.
+    pub fn start(&mut self, first: Psn) {
+        self.message = first;
+        self.retry.reload();
+    }
+
+    /// The number the first message of the connection carries, until one is sent as a message.
+    pub fn next_message(&self) -> Psn {
+        self.message
+    }
+
+    /// Forgets everything posted, without completions (rule ST-10).
+    pub fn reset(&mut self) {
+        self.ring.clear();
+        self.next = self.ring.tail();
+        self.attempt = self.attempt.wrapping_add(1);
+        self.awaiting_data = 0;
+        self.not_before = None;
+        self.giving_up = false;
+        self.stuck = false;
+        self.drain_notice = false;
+    }
+
+    /// When to call [`Requester::advance`] again at the latest, in the host's nanoseconds.
+    pub fn deadline(&self) -> Option<u64> {
+        self.not_before
+    }
+
+    /// Whether something is started and unanswered (rule ST-17).
+    pub fn is_draining(&self) -> bool {
+        self.next != self.ring.head()
+            || (!self.ring.is_empty() && self.ring.at(self.next).progress != Progress::Waiting)
+    }
+
+    /// Asks for [`QpEvent::SendQueueDrained`] once nothing is under way.
+    pub fn notify_drained<O: Origin>(&mut self, origin: &O) {
+        self.drain_notice = true;
+        self.note_drained(origin);
+    }
+
+    /// Posts a work request; [`Requester::advance`] carries it out.
+    pub fn post<O: Origin>(
+        &mut self,
+        request: &SendRequest<'_>,
+        origin: &O,
+    ) -> Result<(), PostError> {
+        let state = origin.summary().gate().state;
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostError::WrongState);
+        }
+        if self.service == Service::Uc && matches!(request.op, SendOp::SendInvalidate(_)) {
+            return Err(PostError::WrongService);
+        }
+        let (pieces, length) = match request.inline {
+            Some(inline) => (0, self.check_inline(request, inline)?),
+            None if request.sges.len() > self.ring.pieces() => {
+                return Err(PostError::TooManyPieces);
+            }
+            None => (request.sges.len(), LocalBuffers::length(request.sges)),
+        };
+        if self.ring.is_full() {
+            return Err(PostError::Full);
+        }
+        let mut flags = request.flags;
+        flags.set(SendFlags::INLINE, request.inline.is_some());
+        let wqe = SendWqe {
+            wr_id: request.wr_id,
+            op: request.op,
+            flags,
+            pieces,
+            length,
+            message: Psn::default(),
+            progress: Progress::Waiting,
+        };
+        self.ring.push(wqe, &request.sges[..pieces], request.inline.unwrap_or(&[]));
+        if matches!(state, QpState::Error | QpState::Sqe) {
+            self.flush(origin);
+        }
+        Ok(())
+    }
+
+    fn check_inline(&self, request: &SendRequest<'_>, inline: &[&[u8]]) -> Result<u64, PostError> {
+        let allowed = matches!(
+            request.op,
+            SendOp::Send
+                | SendOp::SendImmediate(_)
+                | SendOp::SendInvalidate(_)
+                | SendOp::Write { .. }
+        );
+        if !allowed {
+            return Err(PostError::InlineNotAllowed);
+        }
+        let length = inline.iter().map(|piece| piece.len()).sum::<usize>();
+        if length > self.ring.inline_room() {
+            Err(PostError::InlineTooLong)
+        } else {
+            Ok(length as u64)
+        }
+    }
+
+    /// Completes everything posted as flushed, in order.
+    pub fn flush<O: Origin>(&mut self, origin: &O) {
+        while !self.ring.is_empty() {
+            self.complete_head(origin, Status::Flushed, 0);
+        }
+        self.attempt = self.attempt.wrapping_add(1);
+        self.awaiting_data = 0;
+        self.not_before = None;
+        self.giving_up = false;
+        self.stuck = false;
+    }
+
+    /// Starts and carries out as much as can be now.
+    pub fn advance<O: Origin>(&mut self, origin: &O) {
+        while self.step(origin) {}
+    }
+
+    /// One work request or segment further; false if nothing more can be done now.
+    fn step<O: Origin>(&mut self, origin: &O) -> bool {
+        if self.next == self.ring.tail() || self.stuck {
+            return false;
+        }
+        if let Some(time) = self.not_before {
+            if origin.now() < time {
+                return false;
+            }
+            self.not_before = None;
+            if core::mem::take(&mut self.giving_up) {
+                self.fail_head(origin, Status::RetryExceeded, 0);
+                return false;
+            }
+        }
+        let wqe = *self.ring.at(self.next);
+        match origin.summary().gate().state {
+            QpState::Rts => {}
+            QpState::Sqd if wqe.progress != Progress::Waiting => {}
+            _ => return false,
+        }
+        if wqe.progress == Progress::Waiting && !self.may_start(&wqe) {
+            return false;
+        }
+        match wqe.op {
+            SendOp::BindType1(_) | SendOp::BindType2(_) | SendOp::LocalInvalidate(_) => {
+                self.local_operation(origin, &wqe)
+            }
+            SendOp::Unsupported => {
+                self.fail_head(origin, Status::LocalQpOperation, Reason::WrongService.code());
+                false
+            }
+            _ => self.start_message(origin, &wqe),
+        }
+    }
+
+    /// Whether what is under way lets the work request begin.
+    fn may_start(&self, wqe: &SendWqe) -> bool {
+        let first = self.next == self.ring.head();
+        let fenced = wqe.flags.contains(SendFlags::FENCE) && self.service == Service::Rc;
+        if fenced && self.awaiting_data > 0 {
+            return false;
+        }
+        match wqe.op {
+            // Local operations are strict: all before them are done (rules ORD-12, ORD-16).
+            SendOp::BindType1(_)
+            | SendOp::BindType2(_)
+            | SendOp::LocalInvalidate(_)
+            | SendOp::Unsupported => first,
+            _ if wqe.awaits_data() => first || self.awaiting_data < u32::from(self.max_rd_atomic),
+            _ => true,
+        }
+    }
+
+    fn local_operation<O: Origin>(&mut self, origin: &O, wqe: &SendWqe) -> bool {
+        let (keys, waiter) = (origin.keys(), origin.waiter());
+        let mut stamp = Stamp {
+            qp: origin.number().bits(),
+            pd: origin.summary().gate().pd,
+            wr_id: wqe.wr_id,
+            now: 0,
+        };
+        let done = match wqe.op {
+            SendOp::BindType1(bind) if bind.length == 0 => {
+                unbind_type1(&keys, &bind, &stamp, waiter)
+            }
+            SendOp::BindType1(bind) => {
+                stamp.now = origin.now();
+                bind_type1(&keys, &bind, &stamp, waiter)
+            }
+            SendOp::BindType2(bind) => {
+                stamp.now = origin.now();
+                bind_type2(&keys, origin.summary(), &bind, &stamp, waiter)
+            }
+            SendOp::LocalInvalidate(key) => {
+                let operation = Operation::Invalidate;
+                invalidate(&keys, &origin.qps(), operation, key, &stamp, waiter)
+            }
+            _ => unreachable!("the caller has matched the local operations"),
+        };
+        match done {
+            Ok(()) => {
+                self.next += 1;
+                self.complete_head(origin, Status::Success, 0);
+                true
+            }
+            Err(refusal) => self.refuse_head(origin, Status::WindowBind, &refusal),
+        }
+    }
+
+    /// Starts a message, or goes on with one that the link could not take whole.
+    fn start_message<O: Origin>(&mut self, origin: &O, wqe: &SendWqe) -> bool {
+        if wqe.progress == Progress::Waiting {
+            if let Some(status) = self.malformed(wqe) {
+                let reason = if status == Status::LocalLength {
+                    Reason::TooLong
+                } else {
+                    Reason::WrongService
+                };
+                // In order: whatever is under way completes first.
+                if self.next == self.ring.head() {
+                    self.fail_head(origin, status, reason.code());
+                }
+                return false;
+            }
+            if self.next == self.ring.head() {
+                match self.try_direct(origin, wqe) {
+                    Direct::Done => {
+                        self.next += 1;
+                        self.complete_head(origin, Status::Success, wqe.length);
+                        return true;
+                    }
+                    Direct::Near(refusal) => {
+                        return self.refuse_head(origin, Status::LocalProtection, &refusal);
+                    }
+                    Direct::Declined => {}
+                }
+            }
+            if let Err(refusal) = self.check_gather(origin, wqe) {
+                if self.next == self.ring.head() {
+                    self.refuse_head(origin, Status::LocalProtection, &refusal);
+                }
+                return false;
+            }
+            let message = self.message;
+            self.message = message.plus(1);
+            self.awaiting_data += u32::from(wqe.awaits_data());
+            let started = self.ring.at_mut(self.next);
+            started.message = message;
+            started.progress = Progress::Started { sent: 0, answered: 0 };
+        }
+        self.send_segment(origin)
+    }
+
+    /// What is wrong with a message before any key is looked at.
+    fn malformed(&self, wqe: &SendWqe) -> Option<Status> {
+        if wqe.length > MAX_MESSAGE {
+            return Some(Status::LocalLength);
+        }
+        if wqe.awaits_data() {
+            let atomic = !matches!(wqe.op, SendOp::Read { .. });
+            if self.service == Service::Uc || self.max_rd_atomic == 0 {
+                return Some(Status::LocalQpOperation);
+            }
+            if atomic && wqe.length != 8 {
+                return Some(Status::LocalLength);
+            }
+        }
+        None
+    }
+
+    /// The direct way, for a WRITE or READ with nothing older under way.
+    fn try_direct<O: Origin>(&self, origin: &O, wqe: &SendWqe) -> Direct {
+        match wqe.op {
+            SendOp::Write { address, key, immediate: None } => {
+                // A list that fails half-way would leave half a message behind (rule LA-06).
+                let whole = wqe.pieces <= 1 && wqe.length <= super::one_sided::CHUNK;
+                if !whole && let Err(refusal) = self.check_gather(origin, wqe) {
+                    return Direct::Near(refusal);
+                }
+                origin.write_direct(address, key, self.payload(wqe), wqe.length)
+            }
+            SendOp::Read { address, key } => {
+                let buffers = self.ring.sges_at(self.next, wqe.pieces);
+                origin.read_direct(address, key, buffers, wqe.length)
+            }
+            _ => Direct::Declined,
+        }
+    }
+
+    fn payload(&self, wqe: &SendWqe) -> Payload<'_> {
+        if wqe.flags.contains(SendFlags::INLINE) {
+            Payload::Inline(self.ring.inline_at(self.next, wqe.length as usize))
+        } else {
+            Payload::Buffers(self.ring.sges_at(self.next, wqe.pieces))
+        }
+    }
+
+    /// Checks what a SEND or WRITE will gather (rule LA-19). READs and atomics are judged when
+    /// their data is stored (rules LA-08, LA-20).
+    fn check_gather<O: Origin>(&self, origin: &O, wqe: &SendWqe) -> Result<(), Refusal> {
+        if wqe.awaits_data() {
+            return Ok(());
+        }
+        self.buffers(origin, self.next, wqe.pieces).check(Operation::LocalRead)
+    }
+
+    fn buffers<'a, O: Origin>(
+        &'a self,
+        origin: &'a O,
+        position: u64,
+        pieces: usize,
+    ) -> LocalBuffers<'a> {
+        LocalBuffers {
+            sges: self.ring.sges_at(position, pieces),
+            keys: origin.keys(),
+            announcer: origin.announcer(),
+            waiter: origin.waiter(),
+            qp: origin.number().bits(),
+            pd: origin.summary().gate().pd,
+        }
+    }
+
+    /// Hands the next segment of the message at `next` to the link.
+    fn send_segment<O: Origin>(&mut self, origin: &O) -> bool {
+        let wqe = *self.ring.at(self.next);
+        let (Some(body), Progress::Started { sent, answered }) = (wqe.body(), wqe.progress) else {
+            unreachable!("only a started message is sent");
+        };
+        let request = Request {
+            to: origin.peer(),
+            from: origin.number(),
+            service: self.service,
+            message: wqe.message,
+            attempt: self.attempt,
+            body,
+            offset: sent,
+            length: (wqe.length - sent).min(origin.segment_limit()),
+            total: wqe.length,
+            solicited: wqe.flags.contains(SendFlags::SOLICITED),
+        };
+        let outcome = origin.send(&request, self.payload(&wqe));
+        match outcome {
+            Sent::Busy => return false,
+            Sent::Near(refusal) => {
+                // Checked before, so the region went away meanwhile. Complete in order.
+                if self.next == self.ring.head() {
+                    self.refuse_head(origin, Status::LocalProtection, &refusal);
+                } else {
+                    self.ring.at_mut(self.next).progress = Progress::Waiting;
+                    self.message = wqe.message;
+                    self.awaiting_data -= u32::from(wqe.awaits_data());
+                }
+                return false;
+            }
+            Sent::Queued | Sent::Answered(_) | Sent::Unreachable => {}
+        }
+        let position = self.next;
+        let sent = sent + request.length;
+        self.ring.at_mut(position).progress = Progress::Started { sent, answered };
+        if request.is_last() {
+            self.next += 1;
+        }
+        if self.service == Service::Uc {
+            if request.is_last() {
+                self.complete_unacknowledged(origin);
+            }
+            return true;
+        }
+        let reply = match outcome {
+            Sent::Answered(reply) => reply,
+            Sent::Unreachable => Reply::Dropped,
+            _ => return true,
+        };
+        self.on_reply(request.message, request.attempt, reply, None, origin);
+        true
+    }
+
+    /// UC: done when the last segment has left (rule UC-02).
+    fn complete_unacknowledged<O: Origin>(&mut self, origin: &O) {
+        while self.ring.head() < self.next {
+            let length = self.ring.at(self.ring.head()).length;
+            self.complete_head(origin, Status::Success, length);
+        }
+    }
+
+    /// Takes a reply. Replies come in the order of the requests; one to an abandoned attempt is
+    /// ignored (rule PSN-24). `data` brings what a READ or atomic returned, if it is not placed yet.
+    pub fn on_reply<O: Origin>(
+        &mut self,
+        message: Psn,
+        attempt: u16,
+        reply: Reply,
+        data: Option<&mut dyn Source>,
+        origin: &O,
+    ) {
+        if attempt != self.attempt || !self.is_started(message) {
+            return;
+        }
+        match reply {
+            Reply::Silence => {}
+            Reply::Ack => self.finish_head(origin),
+            Reply::Atomic(old) => self.store_atomic(old, origin),
+            Reply::Data { length } => self.store_data(length, data, origin),
+            Reply::NotReady(timer) => {
+                let verdict = self.retry.not_ready(origin.now(), timer);
+                self.again(verdict, Status::RnrRetryExceeded, origin);
+            }
+            Reply::Dropped => {
+                let verdict = self.retry.lost(origin.now());
+                self.again(verdict, Status::RetryExceeded, origin);
+            }
+            Reply::Nak(code) => {
+                let status = match code {
+                    NakCode::RemoteAccess => Status::RemoteAccess,
+                    NakCode::InvalidRequest => Status::RemoteInvalidRequest,
+                    NakCode::RemoteOperational => Status::RemoteOperation,
+                    NakCode::SequenceError => Status::BadResponse,
+                };
+                self.fail_head(origin, status, 0);
+            }
+            Reply::OriginFailed => {
+                let reason = Reason::MemoryGone;
+                self.fail_head(origin, Status::LocalProtection, reason.code());
+            }
+        }
+    }
+
+    /// The other end is gone: whatever is under way is lost.
+    pub fn on_silence<O: Origin>(&mut self, origin: &O) {
+        if self.is_draining() {
+            let verdict = self.retry.lost(origin.now());
+            self.again(verdict, Status::RetryExceeded, origin);
+        }
+    }
+
+    /// Whether `message` is the oldest one under way.
+    fn is_started(&self, message: Psn) -> bool {
+        if self.ring.is_empty() {
+            return false;
+        }
+        let head = self.ring.at(self.ring.head());
+        head.message == message && head.progress != Progress::Waiting
+    }
+
+    fn finish_head<O: Origin>(&mut self, origin: &O) {
+        self.retry.reload();
+        let head = *self.ring.at(self.ring.head());
+        self.awaiting_data -= u32::from(head.awaits_data());
+        self.complete_head(origin, Status::Success, head.length);
+    }
+
+    fn store_atomic<O: Origin>(&mut self, old: u64, origin: &O) {
+        let old = old.to_ne_bytes();
+        if self.store(0, 8, &mut Bytes { bytes: &old, services: origin }, origin) {
+            self.finish_head(origin);
+        }
+    }
+
+    fn store_data<O: Origin>(&mut self, length: u64, data: Option<&mut dyn Source>, origin: &O) {
+        let position = self.ring.head();
+        let Progress::Started { sent, answered } = self.ring.at(position).progress else { return };
+        if let Some(data) = data
+            && !self.store(answered, length, data, origin)
+        {
+            return;
+        }
+        let answered = answered + length;
+        self.ring.at_mut(position).progress = Progress::Started { sent, answered };
+        if answered >= self.ring.at(position).length {
+            self.finish_head(origin);
+        }
+    }
+
+    /// Stores returned data in the head's buffers; false if they may not be written, which fails
+    /// the work request (rules LA-04, LA-05).
+    fn store<O: Origin>(
+        &mut self,
+        offset: u64,
+        length: u64,
+        data: &mut dyn Source,
+        origin: &O,
+    ) -> bool {
+        let pieces = self.ring.at(self.ring.head()).pieces;
+        let buffers = self.buffers(origin, self.ring.head(), pieces);
+        let stored = buffers
+            .each(Operation::LocalWrite, offset, length, |at, grant| data.copy_to(at, grant));
+        let refusal = match stored {
+            Ok(()) => return true,
+            Err(CopyError::Near(refusal)) => refusal,
+            Err(CopyError::Far) => buffers.gone(Operation::LocalWrite),
+        };
+        self.refuse_head(origin, Status::LocalProtection, &refusal);
+        false
+    }
+
+    /// Goes back to the oldest unanswered message and sends it again when `verdict` says.
+    fn again<O: Origin>(&mut self, verdict: Verdict, exceeded: Status, origin: &O) {
+        match verdict {
+            Verdict::Exceeded => return self.fail_head(origin, exceeded, 0),
+            Verdict::At(time) => self.not_before = Some(time),
+            Verdict::GiveUpAt(time) => {
+                self.not_before = Some(time);
+                self.giving_up = true;
+            }
+            Verdict::Never => self.stuck = true,
+        }
+        let head = self.ring.head();
+        self.message = self.ring.at(head).message;
+        for position in head..(self.next + 1).min(self.ring.tail()) {
+            self.ring.at_mut(position).progress = Progress::Waiting;
+        }
+        self.next = head;
+        self.attempt = self.attempt.wrapping_add(1);
+        self.awaiting_data = 0;
+    }
+
+    /// The head is refused: notes why and fails. Always false, for the caller's `step` to end with.
+    fn refuse_head<O: Origin>(&mut self, origin: &O, status: Status, refusal: &Refusal) -> bool {
+        origin.refused(refusal);
+        self.fail_head(origin, status, refusal.reason.code());
+        false
+    }
+
+    /// Completes the head in error and takes the queue pair down with it (rules RA-42, ORD-28):
+    /// RC into ERR, UC's send queue into SQE (rule ST-18).
+    fn fail_head<O: Origin>(&mut self, origin: &O, status: Status, reason: u8) {
+        let to = match self.service {
+            Service::Rc => QpState::Error,
+            Service::Uc => QpState::Sqe,
+        };
+        origin.summary().fall(to);
+        let head = self.ring.at(self.ring.head());
+        let mut completion = self.completion(origin, head, status);
+        completion.vendor_error = u32::from(reason);
+        self.pop();
+        origin.complete(QueueSide::Send, completion, false);
+        self.flush(origin);
+        if self.service == Service::Rc {
+            origin.flush_other(QueueSide::Send);
+        }
+    }
+
+    /// Completes the head; success is reported only if asked for (rules PS-08, T1-41).
+    fn complete_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64) {
+        let head = self.ring.at(self.ring.head());
+        let reported = status != Status::Success
+            || self.signal_all
+            || head.flags.contains(SendFlags::SIGNALED);
+        let mut completion = self.completion(origin, head, status);
+        completion.byte_length = length as u32;
+        self.pop();
+        if reported {
+            origin.complete(QueueSide::Send, completion, false);
+        }
+        self.note_drained(origin);
+    }
+
+    fn pop(&mut self) {
+        self.ring.pop();
+        self.next = self.next.max(self.ring.head());
+    }
+
+    fn completion<O: Origin>(&self, origin: &O, wqe: &SendWqe, status: Status) -> Completion {
+        Completion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: wqe.opcode(),
+            vendor_error: 0,
+            byte_length: 0,
+            immediate: 0,
+            qp: origin.number().bits(),
+            flags: Flags::empty(),
+        }
+    }
+
+    fn note_drained<O: Origin>(&mut self, origin: &O) {
+        if self.drain_notice && !self.is_draining() && origin.summary().gate().state == QpState::Sqd
+        {
+            self.drain_notice = false;
+            origin.event(QpEvent::SendQueueDrained);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Retries: how often and when a request is sent again (rules G.4).
+
+use transom_wire::RnrTimer;
+
+/// What to do about a request that got no answer, or "receiver not ready".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Send again at this time.
+    At(u64),
+    /// Wait for ever: the timeout is switched off (rule RN-06).
+    Never,
+    /// The last attempt is given its time, then the request has failed.
+    GiveUpAt(u64),
+    /// The retries are used up.
+    Exceeded,
+}
+
+/// The retry counters of one requester.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Retry {
+    /// `timeout`: the exponent of 4.096 µs; zero for no timeout.
+    pub timeout: u8,
+    /// `retry_cnt`, 0 to 7.
+    pub count: u8,
+    /// `rnr_retry`, 0 to 6; 7 for ever (rule RN-04).
+    pub rnr_count: u8,
+    timeouts: u8,
+    rnrs: u8,
+}
+
+impl Retry {
+    /// Progress was made: counters start again (rules RN-05, RN-08).
+    pub fn reload(&mut self) {
+        self.timeouts = 0;
+        self.rnrs = 0;
+    }
+
+    /// How long to wait for an answer, in nanoseconds; `None` for ever (rule RN-06).
+    pub fn patience(&self) -> Option<u64> {
+        (self.timeout != 0).then(|| 4_096 << self.timeout.min(31))
+    }
+
+    /// A request was lost (rule RN-07).
+    pub fn lost(&mut self, now: u64) -> Verdict {
+        let Some(patience) = self.patience() else { return Verdict::Never };
+        if self.timeouts == self.count {
+            return Verdict::GiveUpAt(now + patience);
+        }
+        self.timeouts += 1;
+        Verdict::At(now + patience)
+    }
+
+    /// The receiver was not ready (rules RN-02, RN-03).
+    pub fn not_ready(&mut self, now: u64, timer: RnrTimer) -> Verdict {
+        if self.rnr_count < 7 {
+            if self.rnrs == self.rnr_count {
+                return Verdict::Exceeded;
+            }
+            self.rnrs += 1;
+        }
+        Verdict::At(now + timer.nanoseconds())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules: RN-06, RN-07
+    #[test]
+    fn a_lost_request_is_sent_once_more_than_the_retry_count() {
+        let mut retry = Retry { timeout: 14, count: 2, ..Retry::default() };
+        let patience = 4_096 << 14;
+        assert_eq!(retry.lost(0), Verdict::At(patience));
+        assert_eq!(retry.lost(0), Verdict::At(patience));
+        assert_eq!(retry.lost(5), Verdict::GiveUpAt(5 + patience));
+        retry.reload();
+        assert_eq!(retry.lost(0), Verdict::At(patience));
+        let mut never = Retry { timeout: 0, count: 7, ..Retry::default() };
+        assert_eq!(never.lost(0), Verdict::Never);
+    }
+
+    /// Rules: RN-03, RN-04, RN-05
+    #[test]
+    fn seven_rnr_retries_are_for_ever() {
+        let timer = RnrTimer::new(1).unwrap();
+        let mut retry = Retry { rnr_count: 1, ..Retry::default() };
+        assert_eq!(retry.not_ready(0, timer), Verdict::At(10_000));
+        assert_eq!(retry.not_ready(0, timer), Verdict::Exceeded);
+        retry.reload();
+        assert_eq!(retry.not_ready(0, timer), Verdict::At(10_000));
+        let mut forever = Retry { rnr_count: 7, ..Retry::default() };
+        for _ in 0..1000 {
+            assert_eq!(forever.not_ready(0, timer), Verdict::At(10_000));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Links: how a queue pair's requests reach the one at the other end.
+//!
+//! | link | between | how |
+//! |---|---|---|
+//! | loopback | queue pairs of one process | executed at once, on the caller's thread |
+//! | local | processes of one user on one host | one-sided operations straight into the target's memory; the rest as messages in shared rings |
+//! | wire | anything else | takes its place here with the wire issue: RoCEv2 over UDP |
+
+mod copy;
+mod message;
+mod peer;
+mod ring;
+
+use std::sync::Arc;
+
+pub(crate) use copy::{Gather, RingBytes, Scatter, Where};
+pub(crate) use message::Answer;
+pub use peer::Peer;
+pub(crate) use peer::{Arrival, Arrived};
+pub(crate) use ring::MAX_PAYLOAD;
+
+/// Where a queue pair's requests go.
+#[derive(Clone, Default)]
+pub enum Link {
+    /// Nowhere: not connected, or to an address that is not here.
+    #[default]
+    None,
+    /// To a queue pair of this process.
+    Loopback,
+    /// To a queue pair of another process of this user.
+    Local(Arc<Peer>),
+}

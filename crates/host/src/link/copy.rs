@@ -1,0 +1,130 @@
+//! Sources and sinks of bytes: a work request's buffers, and records in a ring.
+
+use transom_device::execution::{CopyError, LocalBuffers, Payload, Sink, Source};
+use transom_device::protection::{Grant, Operation, Refusal};
+
+use crate::memory::{Copier, Fault};
+
+/// In whose memory the granted places lie.
+#[derive(Clone, Copy)]
+pub(crate) enum Where {
+    /// This process's.
+    Here,
+    /// That of the process with this PID.
+    Peer(u32),
+}
+
+/// A send work request's data, on its way to granted memory.
+pub(crate) struct Gather<'a> {
+    pub(crate) payload: Payload<'a>,
+    pub(crate) local: LocalBuffers<'a>,
+    /// Where in the message the bytes begin that the target counts from zero.
+    pub(crate) skip: u64,
+    pub(crate) copier: &'a Copier,
+    pub(crate) to: Where,
+    /// Why the local side failed, if it did.
+    pub(crate) failed: Option<Refusal>,
+}
+
+impl Gather<'_> {
+    fn copy(copier: &Copier, at: Where, to: u64, from: u64, length: u64) -> Result<(), Fault> {
+        match at {
+            Where::Here => copier.copy(to, from, length),
+            Where::Peer(pid) => copier.copy_to_peer(pid, to, from, length),
+        }
+    }
+
+    /// Copies `length` bytes from `offset` on to memory of this process that no key guards.
+    pub(crate) fn copy_out(&mut self, offset: u64, length: u64, to: u64) -> Result<(), CopyError> {
+        let offset = offset + self.skip;
+        let (copier, local, place) = (self.copier, &self.local, self.to);
+        let done = match self.payload {
+            Payload::Inline(bytes) => {
+                let range = offset as usize..(offset + length) as usize;
+                let bytes = bytes.get(range).ok_or(CopyError::Far)?;
+                Self::copy(copier, place, to, bytes.as_ptr() as u64, length)
+                    .map_err(|_| CopyError::Far)
+            }
+            Payload::Buffers(_) => local.each(Operation::LocalRead, offset, length, |at, piece| {
+                Self::copy(copier, place, to + at, piece.address(), piece.length()).map_err(
+                    |fault| match fault {
+                        Fault::Source => CopyError::Near(local.gone(Operation::LocalRead)),
+                        Fault::Destination => CopyError::Far,
+                    },
+                )
+            }),
+        };
+        if let Err(CopyError::Near(refusal)) = done {
+            self.failed = Some(refusal);
+        }
+        done
+    }
+}
+
+impl Source for Gather<'_> {
+    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        self.copy_out(offset, at.length(), at.address())
+    }
+}
+
+/// The buffers of a READ, filled from granted memory.
+pub(crate) struct Scatter<'a> {
+    pub(crate) local: LocalBuffers<'a>,
+    /// Where in the message the bytes begin that the target counts from zero.
+    pub(crate) skip: u64,
+    pub(crate) copier: &'a Copier,
+    pub(crate) from: Where,
+    /// Why the local side failed, if it did.
+    pub(crate) failed: Option<Refusal>,
+}
+
+impl Sink for Scatter<'_> {
+    fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        let (copier, local, from) = (self.copier, &self.local, self.from);
+        let offset = offset + self.skip;
+        let done = local.each(Operation::LocalWrite, offset, at.length(), |place, piece| {
+            let source = at.address() + place;
+            let (to, length) = (piece.address(), piece.length());
+            match from {
+                Where::Here => copier.copy(to, source, length),
+                Where::Peer(pid) => copier.copy_from_peer(pid, to, source, length),
+            }
+            .map_err(|fault| match fault {
+                Fault::Source => CopyError::Far,
+                Fault::Destination => CopyError::Near(local.gone(Operation::LocalWrite)),
+            })
+        });
+        if let Err(CopyError::Near(refusal)) = done {
+            self.failed = Some(refusal);
+        }
+        done
+    }
+}
+
+/// The payload of a record: a source when it is received, a sink while a READ's reply is made.
+pub(crate) struct RingBytes<'a> {
+    pub(crate) bytes: *mut u8,
+    pub(crate) length: u64,
+    pub(crate) copier: &'a Copier,
+}
+
+impl RingBytes<'_> {
+    fn at(&self, offset: u64, length: u64) -> Result<u64, CopyError> {
+        let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);
+        if fits { Ok(self.bytes as u64 + offset) } else { Err(CopyError::Far) }
+    }
+}
+
+impl Source for RingBytes<'_> {
+    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        let from = self.at(offset, at.length())?;
+        self.copier.copy(at.address(), from, at.length()).map_err(|_| CopyError::Far)
+    }
+}
+
+impl Sink for RingBytes<'_> {
+    fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        let to = self.at(offset, at.length())?;
+        self.copier.copy(to, at.address(), at.length()).map_err(|_| CopyError::Far)
+    }
+}

@@ -1,0 +1,302 @@
+//! Another process of this user: its segment, and the rings to and from it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, PidfdFlags};
+use transom_device::execution::{CopyError, Reply, Request, Sent};
+use transom_device::protection::Announcer;
+use transom_device::qp::Service;
+
+use super::message::{
+    Answer, HEADER_WORDS, decode_answer, decode_request, encode_answer, encode_request,
+};
+use super::ring::{Consumer, Garbled, Producer, Record, record_bytes};
+use super::{Gather, RingBytes};
+use crate::memory::{Copier, may_copy_with};
+use crate::registry::{Process, Registry};
+use crate::segment::{RING_BYTES, RingKind, Segment};
+
+/// How much of the peer's reply ring the requests under way may claim: half, for fillers take room
+/// too.
+const REPLY_BUDGET: u64 = RING_BYTES as u64 / 2;
+
+/// A process at the other end of local links.
+pub struct Peer {
+    /// Its slot and stay.
+    pub announcer: Announcer,
+    /// Its PID.
+    pub pid: u32,
+    /// Its segment.
+    pub segment: Segment,
+    /// The kernel lets us copy from and to its memory.
+    pub direct: bool,
+    me: Announcer,
+    wake: OwnedFd,
+    /// Readable once the process has ended.
+    pidfd: Option<OwnedFd>,
+    gone: AtomicBool,
+    requests: Mutex<Requests>,
+    replies: Mutex<Producer>,
+    arrivals: Mutex<Arrivals>,
+    /// Queue pairs that wait for room towards this peer.
+    stalled: Mutex<Vec<u16>>,
+}
+
+/// The writing end of our requests.
+struct Requests {
+    producer: Producer,
+    /// Bytes of the reply ring that requests under way may need.
+    reserved: u64,
+}
+
+/// The reading ends of what the peer sends.
+struct Arrivals {
+    requests: Consumer,
+    replies: Consumer,
+}
+
+/// Something that came from the peer.
+pub(crate) enum Arrival {
+    Request { request: Request, reserved: u64 },
+    Answer(Answer),
+}
+
+/// A record in place, with its payload.
+pub(crate) struct Arrived<'a> {
+    pub(crate) what: Arrival,
+    pub(crate) payload: RingBytes<'a>,
+}
+
+impl Peer {
+    /// Attaches to a process of the registry. `own` is this process's segment.
+    pub(crate) fn attach(
+        registry: &Registry,
+        process: &Process,
+        me: Announcer,
+        own: &Segment,
+        copier: &Copier,
+    ) -> io::Result<Self> {
+        let Announcer { slot, generation } = process.announcer;
+        let pidfd = Pid::from_raw(process.pid as i32)
+            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let segment = Segment::attach(process.pid, process.descriptor, generation)?;
+        let wake = registry.wake_of(slot)?;
+        // Opened by PID; now that its files are held, make sure that the PID still was its own.
+        if !registry.is_alive(process.announcer) {
+            return Err(io::Error::other("the process has ended"));
+        }
+        segment.hazards().attach(me);
+        for kind in [RingKind::Requests, RingKind::Replies] {
+            own.open_ring(kind, slot)?;
+            let (positions, _) = own.ring(kind, slot);
+            positions.consumer.store(u32::MAX, SeqCst);
+            positions.full.store(0, SeqCst);
+            positions.head.store(0, SeqCst);
+            positions.tail.store(0, SeqCst);
+            positions.consumer.store(generation, SeqCst);
+        }
+        let probe = segment.header().probe.load(Relaxed);
+        Ok(Self {
+            announcer: process.announcer,
+            pid: process.pid,
+            direct: matches!(copier, Copier::Kernel) && may_copy_with(process.pid, probe),
+            segment,
+            me,
+            wake,
+            pidfd,
+            gone: AtomicBool::new(false),
+            requests: Mutex::new(Requests { producer: Producer::new(), reserved: 0 }),
+            replies: Mutex::new(Producer::new()),
+            arrivals: Mutex::new(Arrivals { requests: Consumer::new(), replies: Consumer::new() }),
+            stalled: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Becomes readable when the process ends.
+    pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether the process has ended or closed its device.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Acquire)
+    }
+
+    /// Notes that it has; true the first time.
+    pub(crate) fn set_gone(&self) -> bool {
+        !self.gone.swap(true, AcqRel)
+    }
+
+    /// Tells the peer that there is something for it, and wakes it if it asked for that.
+    pub(crate) fn notify(&self) {
+        let header = self.segment.header();
+        let slot = usize::from(self.me.slot);
+        header.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
+        if header.armed.load(SeqCst) == 1 && header.armed.swap(0, SeqCst) == 1 {
+            // A full pipe wakes it as well.
+            let _ = rustix::io::write(&self.wake, &[0]);
+        }
+    }
+
+    /// Sends a segment of a request; its data is copied into the ring.
+    pub(crate) fn send(
+        &self,
+        own: &Segment,
+        request: &Request,
+        mut data: Option<&mut Gather<'_>>,
+        qp_index: u16,
+    ) -> Sent {
+        if self.is_gone() {
+            return Sent::Unreachable;
+        }
+        let payload = if data.is_some() { request.length } else { 0 };
+        let reserved = match (request.service, data.is_some()) {
+            (Service::Uc, _) => 0,
+            // A READ's reply carries its data.
+            (Service::Rc, false) => record_bytes(request.length),
+            (Service::Rc, true) => record_bytes(0),
+        };
+        let mut requests = self.requests.lock();
+        let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
+        let mut room = None;
+        if requests.reserved + reserved <= REPLY_BUDGET {
+            room = requests.producer.room(positions, bytes, payload);
+            if room.is_none() {
+                // Ask for a word when there is room, and look once more, lest it came meanwhile.
+                positions.full.store(1, SeqCst);
+                room = requests.producer.room(positions, bytes, payload);
+            }
+        }
+        let Some(room) = room else {
+            self.stalled.lock().push(qp_index);
+            return Sent::Busy;
+        };
+        if let Some(data) = &mut data {
+            match data.copy_out(0, payload, room.payload() as u64) {
+                Ok(()) => {}
+                Err(CopyError::Near(refusal)) => return Sent::Near(refusal),
+                Err(CopyError::Far) => return Sent::Unreachable,
+            }
+        }
+        requests.reserved += reserved;
+        let header = encode_request(request, reserved);
+        requests.producer.publish(positions, &room, &header, payload);
+        drop(requests);
+        self.notify();
+        Sent::Queued
+    }
+
+    /// Queue pairs that may try again.
+    pub(crate) fn take_stalled(&self) -> Vec<u16> {
+        let mut stalled = std::mem::take(&mut *self.stalled.lock());
+        stalled.dedup();
+        stalled
+    }
+
+    /// Takes everything that has arrived, in order, and hands it to `take`; requests may return a
+    /// reply. One thread at a time.
+    pub(crate) fn receive(
+        &self,
+        own: &Segment,
+        copier: &Copier,
+        mut take: impl FnMut(Arrived<'_>, &mut Replying<'_>),
+    ) -> Result<(), Garbled> {
+        let mut arrivals = self.arrivals.lock();
+        let mut replying = Replying { peer: self, own, copier, told: false };
+        let mut made_room = false;
+        for kind in [RingKind::Replies, RingKind::Requests] {
+            let (positions, bytes) = self.segment.ring(kind, self.me.slot);
+            // The ring may still be the one of our predecessor in the slot.
+            if positions.consumer.load(SeqCst) != self.me.generation {
+                continue;
+            }
+            loop {
+                let consumer = match kind {
+                    RingKind::Requests => &mut arrivals.requests,
+                    RingKind::Replies => &mut arrivals.replies,
+                };
+                let Some(record) = consumer.next(positions, bytes)? else { break };
+                let what = self.parse(kind, &record)?;
+                let length = match &what {
+                    Arrival::Request { request, .. } => request.length,
+                    Arrival::Answer(Answer { reply: Reply::Data { length }, .. }) => *length,
+                    Arrival::Answer(_) => 0,
+                };
+                let payload = RingBytes {
+                    bytes: record.payload.cast_mut(),
+                    length: length.min(record.room),
+                    copier,
+                };
+                take(Arrived { what, payload }, &mut replying);
+                consumer.release(positions, &record);
+                made_room |=
+                    positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1;
+            }
+        }
+        if made_room || replying.told {
+            self.notify();
+        }
+        Ok(())
+    }
+
+    fn parse(&self, kind: RingKind, record: &Record) -> Result<Arrival, Garbled> {
+        let header: &[u64; HEADER_WORDS] = &record.header;
+        match kind {
+            RingKind::Requests => {
+                let (request, reserved) = decode_request(header).ok_or(Garbled)?;
+                Ok(Arrival::Request { request, reserved })
+            }
+            RingKind::Replies => {
+                let answer = decode_answer(header).ok_or(Garbled)?;
+                let mut requests = self.requests.lock();
+                requests.reserved = requests.reserved.saturating_sub(answer.reserved);
+                Ok(Arrival::Answer(answer))
+            }
+        }
+    }
+}
+
+/// Answers to the peer's requests while they are taken.
+pub(crate) struct Replying<'a> {
+    peer: &'a Peer,
+    own: &'a Segment,
+    copier: &'a Copier,
+    told: bool,
+}
+
+impl Replying<'_> {
+    /// Answers with what `make` says; a READ puts up to `data` bytes into the sink it is given.
+    pub(crate) fn answer(
+        &mut self,
+        request: &Request,
+        reserved: u64,
+        data: u64,
+        make: impl FnOnce(&mut RingBytes<'_>) -> Reply,
+    ) {
+        let mut producer = self.peer.replies.lock();
+        let (positions, bytes) = self.own.ring(RingKind::Replies, self.peer.announcer.slot);
+        let room = producer.room(positions, bytes, data);
+        let payload = room.as_ref().map_or(std::ptr::null_mut(), |room| room.payload());
+        let length = if room.is_some() { data } else { 0 };
+        let mut sink = RingBytes { bytes: payload, length, copier: self.copier };
+        let reply = make(&mut sink);
+        // The requester keeps room for its replies; one that did not gets none.
+        if request.service == Service::Uc || room.is_none() {
+            return;
+        }
+        let room = room.expect("checked above");
+        let data = if let Reply::Data { length } = reply { length } else { 0 };
+        let answer = Answer {
+            to: request.from,
+            message: request.message,
+            attempt: request.attempt,
+            reserved,
+            reply,
+        };
+        producer.publish(positions, &room, &encode_answer(&answer), data);
+        self.told = true;
+    }
+}

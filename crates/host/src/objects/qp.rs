@@ -1,0 +1,271 @@
+//! Queue pairs of this process: the device's two halves, each under its lock, and their link.
+//!
+//! Locks are taken in this order: send queue, receive queue, completion queue. What would go the
+//! other way (a receive queue failing its send queue) is deferred until no lock is held.
+
+mod attributes;
+mod services;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use parking_lot::Mutex;
+use transom_device::execution::{
+    QpEvent, QueueSide, Reply, Request, Requester, RequesterLimits, Responder, Sink, Source,
+};
+use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
+use transom_device::queue::{PostError, ReceiveRequest, SendRequest};
+use transom_wire::Psn;
+
+use super::{AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError};
+use crate::adapter::{Adapter, Limits};
+use crate::link::RingBytes;
+use crate::link::{Link, Peer};
+use crate::progress::Deferred;
+
+pub use attributes::{Destination, ModifyFailure, QpAttributes};
+use services::At;
+
+/// What a queue pair is created with.
+#[derive(Clone)]
+pub struct QpConfig {
+    /// Its protection domain.
+    pub pd: Arc<ProtectionDomain>,
+    /// Its transport service.
+    pub service: Service,
+    /// Where its send queue completes.
+    pub send_cq: Arc<Cq>,
+    /// Where its receive queue completes.
+    pub receive_cq: Arc<Cq>,
+    /// Its send queue.
+    pub send: RequesterLimits,
+    /// Receive work requests.
+    pub receive_size: usize,
+    /// Pieces of each.
+    pub receive_pieces: usize,
+    /// Where its events go.
+    pub events: Arc<EventPipe>,
+    /// How events name it.
+    pub id: u64,
+}
+
+/// A queue pair. It lives until [`QueuePair::destroy`].
+pub struct QueuePair {
+    adapter: Arc<Adapter>,
+    number: QpNumber,
+    config: QpConfig,
+    send: Mutex<SendHalf>,
+    receive: Mutex<Responder>,
+    attributes: Mutex<QpAttributes>,
+    destroyed: AtomicBool,
+}
+
+/// The send queue, and where it sends to.
+struct SendHalf {
+    requester: Requester,
+    link: Link,
+    /// The queue pair at the other end.
+    peer: QpNumber,
+    /// `sq_psn`: the target lets in directly only whom it expects with this number.
+    first: Psn,
+}
+
+impl QueuePair {
+    /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`].
+    pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
+        config.pd.adopt().map_err(|_| RegisterError::Busy)?;
+        let Some(index) = adapter.take_qp_index() else {
+            config.pd.release();
+            return Err(RegisterError::Exhausted);
+        };
+        let number = QpNumber::new(adapter.announcer().slot, index);
+        let requester = Requester::new(config.service, &config.send);
+        let responder = Responder::new(config.service, config.receive_size, config.receive_pieces);
+        config.send_cq.adopt();
+        config.receive_cq.adopt();
+        let qp = Arc::new(Self {
+            adapter: adapter.clone(),
+            number,
+            send: Mutex::new(SendHalf {
+                requester,
+                link: Link::None,
+                peer: QpNumber::from_bits(0),
+                first: Psn::default(),
+            }),
+            receive: Mutex::new(responder),
+            attributes: Mutex::new(QpAttributes::reset()),
+            destroyed: AtomicBool::new(false),
+            config,
+        });
+        qp.open_gate(QpState::Reset, &QpAttributes::reset());
+        adapter.enter_qp(index, &qp);
+        Ok(qp)
+    }
+
+    /// Its number.
+    pub fn number(&self) -> QpNumber {
+        self.number
+    }
+
+    /// What it was created with.
+    pub fn config(&self) -> &QpConfig {
+        &self.config
+    }
+
+    /// What initiators see of it.
+    #[inline]
+    pub fn summary(&self) -> &QpSummary {
+        let table = self.adapter.segment().qps();
+        table.summary(self.number.index()).expect("the table has an entry for every u16")
+    }
+
+    /// The queue pair at work where nothing is sent.
+    fn here(&self) -> At<'_> {
+        At { qp: self, link: &Link::None, peer: self.number, first: Psn::default() }
+    }
+
+    /// Runs `step` on the send queue, then carries out what can be.
+    #[inline]
+    fn drive<T>(&self, step: impl FnOnce(&mut Requester, &At<'_>) -> T) -> T {
+        let mut guard = self.send.lock();
+        let half = &mut *guard;
+        let at = At { qp: self, link: &half.link, peer: half.peer, first: half.first };
+        let before = half.requester.deadline();
+        let result = step(&mut half.requester, &at);
+        half.requester.advance(&at);
+        let deadline = half.requester.deadline();
+        drop(guard);
+        if let Some(deadline) = deadline.filter(|_| deadline != before) {
+            self.adapter.progress.schedule(&self.adapter, deadline, self.number.index());
+        }
+        self.adapter.run_deferred();
+        result
+    }
+
+    /// Posts a send work request and carries out what can be at once.
+    #[inline]
+    pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.drive(|requester, at| requester.post(request, at))
+    }
+
+    /// Posts a receive work request.
+    pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        self.receive.lock().post(request, &self.here())
+    }
+
+    /// Goes on with what waited for time or room.
+    pub(crate) fn advance(&self) {
+        self.drive(|_, _| ());
+    }
+
+    /// Carries out a segment that arrived for it.
+    pub(crate) fn execute(
+        &self,
+        request: &Request,
+        source: &mut dyn Source,
+        sink: &mut dyn Sink,
+    ) -> Reply {
+        self.receive.lock().execute(request, source, sink, &self.here())
+    }
+
+    /// Takes a reply.
+    pub(crate) fn on_reply(&self, answer: &crate::link::Answer, payload: &mut RingBytes<'_>) {
+        self.drive(|requester, at| {
+            let data: Option<&mut dyn Source> = match answer.reply {
+                Reply::Data { .. } => Some(payload),
+                _ => None,
+            };
+            requester.on_reply(answer.message, answer.attempt, answer.reply, data, at);
+        });
+    }
+
+    /// The process at the other end is gone: what is under way is lost.
+    pub(crate) fn on_peer_lost(&self, peer: &Arc<Peer>) {
+        self.drive(|requester, at| {
+            if matches!(at.link, Link::Local(linked) if Arc::ptr_eq(linked, peer)) {
+                requester.on_silence(at);
+            }
+        });
+    }
+
+    /// Flushes one queue of a queue pair in error.
+    pub(crate) fn flush(&self, side: QueueSide) {
+        match side {
+            QueueSide::Send => {
+                let mut half = self.send.lock();
+                if self.summary().gate().state == QpState::Error {
+                    half.requester.flush(&self.here());
+                }
+            }
+            QueueSide::Receive => {
+                let mut responder = self.receive.lock();
+                if self.summary().gate().state == QpState::Error {
+                    responder.flush(&self.here());
+                }
+            }
+        }
+    }
+
+    /// Whether it completes into the queue of this id.
+    pub(crate) fn feeds(&self, cq: u64) -> bool {
+        self.config.send_cq.id() == cq || self.config.receive_cq.id() == cq
+    }
+
+    /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
+    pub(crate) fn fail_fatally(&self) {
+        if self.summary().fall(QpState::Error) {
+            self.raise(AsyncEvent::QpFatal);
+        }
+        self.flush(QueueSide::Send);
+        self.flush(QueueSide::Receive);
+    }
+
+    fn raise(&self, event: AsyncEvent) {
+        self.config.events.raise(event as u64, self.config.id);
+    }
+
+    fn raise_for(&self, event: QpEvent) {
+        self.raise(match event {
+            QpEvent::Established => AsyncEvent::Established,
+            QpEvent::AccessError => AsyncEvent::QpAccessError,
+            QpEvent::RequestError => AsyncEvent::QpRequestError,
+            QpEvent::SendQueueDrained => AsyncEvent::SendQueueDrained,
+        });
+    }
+
+    fn flush_later(&self, side: QueueSide) {
+        self.adapter.progress.defer(Deferred::Flush(self.number.index(), side));
+    }
+
+    /// Ends the queue pair. When it returns, nothing arrives through it any more and its
+    /// completions are gone. A device with 2A windows refuses while one is bound (rule T2-06).
+    pub fn destroy(&self) -> Result<(), Busy> {
+        if self.adapter.options().windows_2a && self.summary().windows() > 0 {
+            return Err(Busy);
+        }
+        if self.destroyed.swap(true, AcqRel) {
+            return Ok(());
+        }
+        {
+            let mut half = self.send.lock();
+            let mut responder = self.receive.lock();
+            self.open_gate(QpState::Reset, &QpAttributes::reset());
+            half.requester.reset();
+            half.link = Link::None;
+            responder.reset();
+        }
+        let keys = self.adapter.segment().keys();
+        keys.drain_queue_pair(self.number.index(), &*self.adapter);
+        self.adapter.leave_qp(self.number.index());
+        let QpConfig { pd, send_cq, receive_cq, .. } = &self.config;
+        for cq in [send_cq, receive_cq] {
+            cq.forget(self.number.bits());
+            cq.release();
+        }
+        pd.release();
+        Ok(())
+    }
+
+    /// The limits its sizes must respect.
+    pub const LIMITS: Limits = Limits::DEVICE;
+}

@@ -1,0 +1,270 @@
+//! Attributes of a queue pair, and the way from state to state (rules G.3).
+
+use transom_device::Access;
+use transom_device::qp::{
+    Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, check_transition,
+};
+use transom_wire::{Psn, RnrTimer};
+
+use super::QueuePair;
+use crate::adapter::Limits;
+use crate::link::Link;
+
+/// Where the address vector points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Destination {
+    /// To the address of this device: this process or another of this user.
+    #[default]
+    ThisDevice,
+    /// To somewhere that no link reaches yet.
+    Elsewhere,
+}
+
+/// Everything a modify can set, with the values programs use.
+#[derive(Clone, Copy, Debug)]
+pub struct QpAttributes {
+    /// `qp_state`
+    pub state: QpState,
+    /// `cur_qp_state`
+    pub current: Option<QpState>,
+    /// `path_mtu`, as `enum ibv_mtu` counts.
+    pub path_mtu: u32,
+    /// `qkey`
+    pub qkey: u32,
+    /// `rq_psn`
+    pub rq_psn: u32,
+    /// `sq_psn`
+    pub sq_psn: u32,
+    /// `dest_qp_num`
+    pub dest_qpn: u32,
+    /// `qp_access_flags`
+    pub access: u32,
+    /// Where `ah_attr` points.
+    pub destination: Destination,
+    /// `pkey_index`
+    pub pkey_index: u16,
+    /// `port_num`
+    pub port: u8,
+    /// `en_sqd_async_notify`
+    pub notify_drained: bool,
+    /// `max_rd_atomic`
+    pub max_rd_atomic: u8,
+    /// `max_dest_rd_atomic`
+    pub max_dest_rd_atomic: u8,
+    /// `min_rnr_timer`
+    pub min_rnr_timer: u8,
+    /// `timeout`
+    pub timeout: u8,
+    /// `retry_cnt`
+    pub retry_count: u8,
+    /// `rnr_retry`
+    pub rnr_retry: u8,
+}
+
+/// Why a modify is refused; all are `EINVAL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModifyFailure {
+    /// By the table of transitions.
+    Transition(ModifyError),
+    /// An attribute is out of its range (rule ST-07).
+    OutOfRange(Mask),
+    /// The send queue is still draining (rule ST-17).
+    Draining,
+}
+
+impl QpAttributes {
+    /// As they are in RESET.
+    pub fn reset() -> Self {
+        Self {
+            state: QpState::Reset,
+            current: None,
+            path_mtu: 0,
+            qkey: 0,
+            rq_psn: 0,
+            sq_psn: 0,
+            dest_qpn: 0,
+            access: 0,
+            destination: Destination::ThisDevice,
+            pkey_index: 0,
+            port: 0,
+            notify_drained: false,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+            min_rnr_timer: 0,
+            timeout: 0,
+            retry_count: 0,
+            rnr_retry: 0,
+        }
+    }
+
+    /// The attributes of `mask` that are out of range.
+    fn out_of_range(&self, mask: Mask) -> Mask {
+        let limit = Limits::DEVICE.read_resources;
+        let checks = [
+            (Mask::PORT, self.port == 1),
+            (Mask::PKEY_INDEX, self.pkey_index == 0),
+            (Mask::PATH_MTU, (1..=5).contains(&self.path_mtu)),
+            (Mask::TIMEOUT, self.timeout <= 31),
+            (Mask::RETRY_CNT, self.retry_count <= 7),
+            (Mask::RNR_RETRY, self.rnr_retry <= 7),
+            (Mask::MIN_RNR_TIMER, self.min_rnr_timer <= 31),
+            (Mask::MAX_QP_RD_ATOMIC, self.max_rd_atomic <= limit),
+            (Mask::MAX_DEST_RD_ATOMIC, self.max_dest_rd_atomic <= limit),
+        ];
+        checks
+            .into_iter()
+            .filter(|(bit, fits)| mask.contains(*bit) && !fits)
+            .fold(Mask::empty(), |wrong, (bit, _)| wrong | bit)
+    }
+
+    /// Takes over the attributes that `mask` names.
+    fn take(&mut self, new: &Self, mask: Mask) {
+        macro_rules! take {
+            ($($bit:ident => $($field:ident),+;)+) => {
+                $(if mask.contains(Mask::$bit) { $(self.$field = new.$field;)+ })+
+            };
+        }
+        take! {
+            PATH_MTU => path_mtu;
+            QKEY => qkey;
+            ACCESS_FLAGS => access;
+            AV => destination;
+            PKEY_INDEX => pkey_index;
+            PORT => port;
+            EN_SQD_ASYNC_NOTIFY => notify_drained;
+            MAX_QP_RD_ATOMIC => max_rd_atomic;
+            MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
+            MIN_RNR_TIMER => min_rnr_timer;
+            TIMEOUT => timeout;
+            RETRY_CNT => retry_count;
+            RNR_RETRY => rnr_retry;
+        }
+        // 24-bit attributes lose their upper bits (rule ST-06).
+        if mask.contains(Mask::RQ_PSN) {
+            self.rq_psn = Psn::new(new.rq_psn).value();
+        }
+        if mask.contains(Mask::SQ_PSN) {
+            self.sq_psn = Psn::new(new.sq_psn).value();
+        }
+        if mask.contains(Mask::DEST_QPN) {
+            self.dest_qpn = QpNumber::from_bits(new.dest_qpn).bits();
+        }
+    }
+}
+
+impl QueuePair {
+    /// The attributes as set, with the state as it is.
+    pub fn query(&self) -> (QpAttributes, bool) {
+        let half = self.send.lock();
+        let mut attributes = *self.attributes.lock();
+        attributes.state = self.summary().gate().state;
+        let draining = attributes.state == QpState::Sqd && half.requester.is_draining();
+        (attributes, draining)
+    }
+
+    /// Changes attributes and state. On an error nothing has changed (rules ST-01 to ST-08).
+    pub fn modify(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
+        let result = self.modify_locked(new, mask);
+        self.advance();
+        result
+    }
+
+    fn modify_locked(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
+        let mut half = self.send.lock();
+        let mut responder = self.receive.lock();
+        let from = self.summary().gate().state;
+        let asked = Attributes {
+            state: if mask.contains(Mask::STATE) { new.state } else { from },
+            current: new.current.filter(|_| mask.contains(Mask::CUR_STATE)),
+        };
+        check_transition(self.config.service, from, &asked, mask)
+            .map_err(ModifyFailure::Transition)?;
+        let wrong = new.out_of_range(mask);
+        if !wrong.is_empty() {
+            return Err(ModifyFailure::OutOfRange(wrong));
+        }
+        if from == QpState::Sqd && asked.state == QpState::Rts && half.requester.is_draining() {
+            return Err(ModifyFailure::Draining);
+        }
+        let mut attributes = self.attributes.lock();
+        if asked.state == QpState::Reset {
+            *attributes = QpAttributes::reset();
+            half.requester.reset();
+            responder.reset();
+            half.link = Link::None;
+        } else {
+            attributes.take(new, mask);
+        }
+        let attributes = *attributes;
+        if mask.contains(Mask::AV) || mask.contains(Mask::DEST_QPN) {
+            half.peer = QpNumber::from_bits(attributes.dest_qpn);
+            half.link = self.link_to(half.peer, attributes.destination);
+        }
+        half.requester.max_rd_atomic = attributes.max_rd_atomic;
+        half.requester.retry.timeout = attributes.timeout;
+        half.requester.retry.count = attributes.retry_count;
+        half.requester.retry.rnr_count = attributes.rnr_retry;
+        if let Some(timer) = RnrTimer::new(attributes.min_rnr_timer) {
+            responder.min_rnr_timer = timer;
+        }
+        match (from, asked.state) {
+            (QpState::Init, QpState::Rtr) => {
+                responder.start(Psn::new(attributes.rq_psn));
+                self.summary().set_peering(Peering {
+                    from: half.peer,
+                    first: Psn::new(attributes.rq_psn),
+                    established: false,
+                });
+            }
+            (QpState::Rtr, QpState::Rts) => {
+                let first = Psn::new(attributes.sq_psn);
+                half.first = first;
+                half.requester.start(first);
+            }
+            _ => {}
+        }
+        self.open_gate(asked.state, &attributes);
+        // Whoever came in under the old gate is waited for: after RESET, ERR or a loss of rights
+        // nothing arrives any more.
+        let keys = self.adapter.segment().keys();
+        keys.drain_queue_pair(self.number.index(), &*self.adapter);
+        match asked.state {
+            QpState::Error => {
+                let half = &mut *half;
+                let at =
+                    super::At { qp: self, link: &half.link, peer: half.peer, first: half.first };
+                half.requester.flush(&at);
+                responder.flush(&self.here());
+            }
+            QpState::Sqd if attributes.notify_drained && from == QpState::Rts => {
+                let half = &mut *half;
+                let at =
+                    super::At { qp: self, link: &half.link, peer: half.peer, first: half.first };
+                half.requester.notify_drained(&at);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn link_to(&self, peer: QpNumber, destination: Destination) -> Link {
+        match destination {
+            Destination::Elsewhere => Link::None,
+            Destination::ThisDevice if peer.slot() == self.number.slot() => Link::Loopback,
+            Destination::ThisDevice => {
+                self.adapter.peer(peer.slot()).map_or(Link::None, Link::Local)
+            }
+        }
+    }
+
+    /// Lets initiators see the state and what it allows.
+    pub(super) fn open_gate(&self, state: QpState, attributes: &QpAttributes) {
+        self.summary().set_gate(Gate {
+            state,
+            service: self.config.service,
+            access: Access::from_bits_retain(attributes.access) & Access::REMOTE,
+            read_resources: attributes.max_dest_rd_atomic,
+            pd: self.config.pd.number(),
+        });
+    }
+}

@@ -1,0 +1,223 @@
+//! What a queue pair's device halves need of this process: memory, completions, events, its link.
+
+use transom_device::execution::one_sided::{CHUNK, Stop, Target};
+use transom_device::execution::{
+    Body, Direct, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply, Request,
+    Sent, Services,
+};
+use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
+use transom_device::qp::{QpNumber, QpSummary, QpTable};
+use transom_device::queue::{Completion, Sge};
+use transom_wire::Psn;
+
+use super::QueuePair;
+use crate::link::{Gather, Link, MAX_PAYLOAD, Scatter, Where};
+use crate::progress::Deferred;
+
+/// A queue pair at work, with its link.
+pub(super) struct At<'a> {
+    pub(super) qp: &'a QueuePair,
+    pub(super) link: &'a Link,
+    pub(super) peer: QpNumber,
+    pub(super) first: Psn,
+}
+
+impl Services for At<'_> {
+    #[inline]
+    fn keys(&self) -> KeyTable<'_> {
+        self.qp.adapter.segment().keys()
+    }
+
+    fn qps(&self) -> QpTable<'_> {
+        self.qp.adapter.segment().qps()
+    }
+
+    #[inline]
+    fn announcer(&self) -> Announcer {
+        self.qp.adapter.announcer()
+    }
+
+    #[inline]
+    fn waiter(&self) -> &dyn Waiter {
+        &*self.qp.adapter
+    }
+
+    fn now(&self) -> u64 {
+        self.qp.adapter.now()
+    }
+
+    #[inline]
+    fn number(&self) -> QpNumber {
+        self.qp.number
+    }
+
+    #[inline]
+    fn summary(&self) -> &QpSummary {
+        self.qp.summary()
+    }
+
+    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
+        let (to, from) = (at.address(), bytes.as_ptr() as u64);
+        self.qp.adapter.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
+    }
+
+    fn atomic(
+        &self,
+        at: &Grant<'_>,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, MemoryGone> {
+        let copier = &self.qp.adapter.copier;
+        let _one_step = self.qp.adapter.atomics.lock();
+        let mut old = 0_u64;
+        copier.copy(&raw mut old as u64, at.address(), 8).map_err(|_| MemoryGone)?;
+        let new = update(old);
+        if new != old {
+            copier.copy(at.address(), &raw const new as u64, 8).map_err(|_| MemoryGone)?;
+        }
+        Ok(old)
+    }
+
+    #[inline]
+    fn complete(&self, side: QueueSide, completion: Completion, solicited: bool) {
+        let config = &self.qp.config;
+        let cq = match side {
+            QueueSide::Send => &config.send_cq,
+            QueueSide::Receive => &config.receive_cq,
+        };
+        if cq.push(completion, solicited) {
+            self.qp.adapter.progress.defer(Deferred::Overrun(cq.id()));
+        }
+    }
+
+    fn event(&self, event: QpEvent) {
+        self.qp.raise_for(event);
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        self.qp.adapter.note_refusal(self.qp, refusal);
+    }
+
+    fn flush_other(&self, fallen: QueueSide) {
+        self.qp.flush_later(match fallen {
+            QueueSide::Send => QueueSide::Receive,
+            QueueSide::Receive => QueueSide::Send,
+        });
+    }
+}
+
+impl Origin for At<'_> {
+    fn peer(&self) -> QpNumber {
+        self.peer
+    }
+
+    #[inline]
+    fn write_direct(&self, address: u64, key: Key, payload: Payload<'_>, length: u64) -> Direct {
+        let Some((target, place)) = self.direct_target() else { return Direct::Declined };
+        let mut gather = self.gather(payload, 0, place);
+        outcome(target.write(address, key, 0, length, length, &mut gather))
+    }
+
+    #[inline]
+    fn read_direct(&self, address: u64, key: Key, buffers: &[Sge], length: u64) -> Direct {
+        let Some((target, place)) = self.direct_target() else { return Direct::Declined };
+        let mut scatter = self.scatter(buffers, 0, place);
+        outcome(target.read(address, key, 0, length, length, &mut scatter))
+    }
+
+    fn segment_limit(&self) -> u64 {
+        match self.link {
+            Link::Local(_) => MAX_PAYLOAD,
+            Link::None | Link::Loopback => CHUNK,
+        }
+    }
+
+    fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
+        match self.link {
+            Link::None => Sent::Unreachable,
+            Link::Loopback => self.send_loopback(request, payload),
+            Link::Local(peer) => {
+                let carries = matches!(request.body, Body::Send { .. } | Body::Write { .. });
+                let mut gather = self.gather(payload, request.offset, Where::Here);
+                let data = carries.then_some(&mut gather);
+                peer.send(self.qp.adapter.segment(), request, data, self.qp.number.index())
+            }
+        }
+    }
+}
+
+fn outcome(done: Result<(), Stop>) -> Direct {
+    match done {
+        Ok(()) => Direct::Done,
+        Err(Stop::Near(refusal)) => Direct::Near(refusal),
+        // The responder decides by itself, and says why.
+        Err(Stop::Closed | Stop::Refused(_)) => Direct::Declined,
+    }
+}
+
+impl At<'_> {
+    /// The target of one-sided operations, if its memory can be reached from here.
+    #[inline]
+    fn direct_target(&self) -> Option<(Target<'_>, Where)> {
+        let (segment, place) = match self.link {
+            Link::None => return None,
+            Link::Loopback => (self.qp.adapter.segment(), Where::Here),
+            Link::Local(peer) if peer.direct && !peer.is_gone() => {
+                (&peer.segment, Where::Peer(peer.pid))
+            }
+            Link::Local(_) => return None,
+        };
+        let target = Target {
+            keys: segment.keys(),
+            summary: segment.qps().summary(self.peer.index())?,
+            number: self.peer,
+            announcer: self.announcer(),
+            waiter: self.waiter(),
+        };
+        target.admits_direct(self.qp.number, self.first).then_some((target, place))
+    }
+
+    fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
+        LocalBuffers {
+            sges,
+            keys: self.keys(),
+            announcer: self.announcer(),
+            waiter: self.waiter(),
+            qp: self.qp.number.bits(),
+            pd: self.qp.config.pd.number(),
+        }
+    }
+
+    fn gather<'a>(&'a self, payload: Payload<'a>, skip: u64, to: Where) -> Gather<'a> {
+        let sges = match payload {
+            Payload::Inline(_) => &[],
+            Payload::Buffers(sges) => sges,
+        };
+        let copier = &self.qp.adapter.copier;
+        Gather { payload, local: self.local(sges), skip, copier, to, failed: None }
+    }
+
+    fn scatter<'a>(&'a self, buffers: &'a [Sge], skip: u64, from: Where) -> Scatter<'a> {
+        let copier = &self.qp.adapter.copier;
+        Scatter { local: self.local(buffers), skip, copier, from, failed: None }
+    }
+
+    /// Executes a segment at a queue pair of this process, on the caller's thread.
+    fn send_loopback(&self, request: &Request, payload: Payload<'_>) -> Sent {
+        let Some(target) = self.qp.adapter.qp(self.peer.index()) else {
+            return Sent::Unreachable;
+        };
+        let buffers = match payload {
+            Payload::Inline(_) => &[],
+            Payload::Buffers(sges) => sges,
+        };
+        let mut gather = self.gather(payload, request.offset, Where::Here);
+        let mut scatter = self.scatter(buffers, request.offset, Where::Here);
+        match target.execute(request, &mut gather, &mut scatter) {
+            Reply::OriginFailed => {
+                let failed = gather.failed.or(scatter.failed);
+                failed.map_or(Sent::Answered(Reply::OriginFailed), Sent::Near)
+            }
+            reply => Sent::Answered(reply),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Memory windows of this process (rules B.1). Binding is work for a queue pair.
+
+use std::sync::Arc;
+
+use transom_device::protection::{Exhausted, Key, Kind, WindowKind, release_window};
+
+use super::{ProtectionDomain, RegisterError};
+use crate::adapter::Adapter;
+
+/// A memory window. Dropping it without [`MemoryWindow::deallocate`] leaves it allocated.
+#[derive(Debug)]
+pub struct MemoryWindow {
+    adapter: Arc<Adapter>,
+    pd: Arc<ProtectionDomain>,
+    slot: u32,
+    key: Key,
+}
+
+impl MemoryWindow {
+    /// Allocates an unbound window; type 2 windows are of the kind the device was opened for.
+    pub fn allocate(
+        adapter: &Arc<Adapter>,
+        pd: &Arc<ProtectionDomain>,
+        type1: bool,
+    ) -> Result<Self, RegisterError> {
+        pd.adopt().map_err(|_| RegisterError::Busy)?;
+        let kind = match (type1, adapter.options().windows_2a) {
+            (true, _) => WindowKind::Type1,
+            (false, true) => WindowKind::Type2A,
+            (false, false) => WindowKind::Type2B,
+        };
+        let taken = adapter.take_key(Kind::Window1).inspect_err(|_| pd.release());
+        let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
+        kind.allocate(&adapter.segment().keys(), slot, key, pd.number());
+        Ok(Self { adapter: adapter.clone(), pd: pd.clone(), slot, key })
+    }
+
+    /// The key it was allocated with; binding changes its low byte.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
+    /// Unbinds and frees it. When it returns, no access through its key is under way
+    /// (rules MWA-13, MWA-14).
+    pub fn deallocate(self) {
+        let segment = self.adapter.segment();
+        release_window(&segment.keys(), &segment.qps(), self.slot, &*self.adapter);
+        self.adapter.give_back_key(Kind::Window1, self.slot);
+        self.pd.release();
+    }
+}

@@ -1,0 +1,303 @@
+//! Who does the work: the caller's thread while it polls, else one background thread.
+//!
+//! The thread sleeps on a pipe, on its peers' ends, and on the next deadline. Others write to the
+//! pipe only while the process is `armed`. As long as the program polls, the thread leaves the work
+//! to it and just looks every millisecond whether it still polls; once it does not, the thread arms
+//! and sleeps until there is something to do. An idle process is not woken at all.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use transom_device::execution::{QueueSide, Reply};
+
+use crate::adapter::Adapter;
+use crate::link::{Arrival, Arrived, Peer};
+use crate::objects::{Cq, QueuePair};
+
+/// How often the thread looks whether the program still polls.
+const TICK: u64 = 1_000_000;
+
+/// Work that has to wait until locks are free.
+pub(crate) enum Deferred {
+    /// Flush this queue of a queue pair that fell into error.
+    Flush(u16, QueueSide),
+    /// A completion queue has overrun (rule CQ-05).
+    Overrun(u64),
+}
+
+/// The state of progress of one device.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// Counts polls that found nothing.
+    polls: AtomicU64,
+    deferred: Mutex<VecDeque<Deferred>>,
+    deferred_count: AtomicUsize,
+    deadlines: Mutex<BTreeSet<(u64, u16)>>,
+    /// The earliest of `deadlines`; zero for none.
+    next_deadline: AtomicU64,
+}
+
+impl Progress {
+    /// Starts the background thread.
+    pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
+        let wake = adapter.claim.wake.try_clone()?;
+        let weak = Arc::downgrade(adapter);
+        std::thread::Builder::new().name("transom".into()).spawn(move || {
+            block_signals();
+            run(&weak, &wake);
+        })?;
+        Ok(())
+    }
+
+    /// Makes the background thread look around.
+    pub(crate) fn wake(&self, adapter: &Adapter) {
+        let _ = rustix::io::write(&adapter.claim.wake, &[0]);
+    }
+
+    pub(crate) fn defer(&self, work: Deferred) {
+        self.deferred.lock().push_back(work);
+        self.deferred_count.fetch_add(1, Release);
+    }
+
+    /// Sees to it that the queue pair is advanced at `deadline`.
+    pub(crate) fn schedule(&self, adapter: &Adapter, deadline: u64, qp_index: u16) {
+        let mut deadlines = self.deadlines.lock();
+        deadlines.insert((deadline, qp_index));
+        let first = deadlines.first().map_or(0, |first| first.0);
+        let earlier = self.next_deadline.swap(first, AcqRel) != first;
+        drop(deadlines);
+        if earlier {
+            self.wake(adapter);
+        }
+    }
+
+    fn due(&self, now: u64) -> Vec<u16> {
+        let mut deadlines = self.deadlines.lock();
+        let mut due = Vec::new();
+        while let Some(first) = deadlines.first().copied().filter(|first| first.0 <= now) {
+            deadlines.remove(&first);
+            due.push(first.1);
+        }
+        self.next_deadline.store(deadlines.first().map_or(0, |first| first.0), Release);
+        due
+    }
+}
+
+impl Adapter {
+    /// What a poll does when it finds its queue empty.
+    #[inline]
+    pub fn progress_from_poll(&self) {
+        // One of several pollers may be lost count of; any change tells the thread enough.
+        let polls = &self.progress.polls;
+        polls.store(polls.load(Relaxed).wrapping_add(1), Relaxed);
+        self.progress_now();
+    }
+
+    /// Does everything that can be done now.
+    #[inline]
+    pub(crate) fn progress_now(&self) {
+        let inbox = &self.segment().header().inbox;
+        for (word, bits) in inbox.iter().enumerate() {
+            if bits.load(Acquire) != 0 {
+                self.take_inbox(word, bits.swap(0, SeqCst));
+            }
+        }
+        let deadline = self.progress.next_deadline.load(Acquire);
+        if deadline != 0 {
+            let now = self.now();
+            if deadline <= now {
+                for qp in self.progress.due(now).into_iter().filter_map(|index| self.qp(index)) {
+                    qp.advance();
+                }
+            }
+        }
+        self.run_deferred();
+    }
+
+    #[cold]
+    fn take_inbox(&self, word: usize, mut bits: u64) {
+        while bits != 0 {
+            let slot = (word * 64) as u32 + bits.trailing_zeros();
+            bits &= bits - 1;
+            // First what is left of a process that has ended or made way for another.
+            if let Some(peer) = self.attached(slot as u8) {
+                self.take_from(&peer);
+                if peer.is_gone() || self.claim.registry().holds(peer.announcer) {
+                    continue;
+                }
+                self.lose_peer(&peer);
+            }
+            if let Some(peer) = self.peer(slot as u8) {
+                self.take_from(&peer);
+            }
+        }
+    }
+
+    /// Takes what a peer has sent, and goes on with what waited for it.
+    fn take_from(&self, peer: &Arc<Peer>) {
+        let departed = peer.segment.header().departed.load(Acquire) == 1;
+        let taken = peer.receive(self.segment(), &self.copier, |arrived, replying| {
+            let Arrived { what, mut payload } = arrived;
+            match what {
+                Arrival::Request { request, reserved } => {
+                    let data = match request.body {
+                        transom_device::execution::Body::Read { .. } => request.length,
+                        _ => 0,
+                    };
+                    let target = self.qp(request.to.index());
+                    replying.answer(&request, reserved, data, |sink| match target {
+                        Some(qp) if request.from.slot() == peer.announcer.slot => {
+                            qp.execute(&request, &mut payload, sink)
+                        }
+                        _ => Reply::Dropped,
+                    });
+                }
+                Arrival::Answer(answer) => {
+                    if let Some(qp) = self.qp(answer.to.index()) {
+                        qp.on_reply(&answer, &mut payload);
+                    }
+                }
+            }
+        });
+        if taken.is_err() {
+            eprintln!("transom: process {} sent nonsense and is not heard any more", peer.pid);
+        }
+        if taken.is_err() || departed {
+            return self.lose_peer(peer);
+        }
+        for qp in peer.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
+            qp.advance();
+        }
+    }
+
+    /// A peer has ended: what was under way to it counts as lost.
+    fn lose_peer(&self, peer: &Arc<Peer>) {
+        self.forget_peer(peer);
+        for qp in self.all_qps() {
+            qp.on_peer_lost(peer);
+        }
+    }
+
+    /// Does what had to wait for locks. Call it with none held.
+    #[inline]
+    pub(crate) fn run_deferred(&self) {
+        while self.progress.deferred_count.load(Acquire) != 0 {
+            let Some(work) = self.progress.deferred.lock().pop_front() else { return };
+            self.progress.deferred_count.fetch_sub(1, Release);
+            match work {
+                Deferred::Flush(index, side) => {
+                    if let Some(qp) = self.qp(index) {
+                        qp.flush(side);
+                    }
+                }
+                Deferred::Overrun(cq) => {
+                    let feeds = |qp: &Arc<QueuePair>| qp.feeds(cq);
+                    for qp in self.all_qps().into_iter().filter(feeds) {
+                        qp.fail_fatally();
+                    }
+                }
+            }
+        }
+    }
+
+    /// The program is about to sleep until it is told: have new messages wake the thread.
+    pub fn expect_sleep(&self) {
+        self.segment().header().armed.store(1, SeqCst);
+        self.progress_now();
+    }
+
+    /// Takes up to `limit` completions of a queue, making progress if there are none; `None` if the
+    /// queue has overrun.
+    #[inline]
+    pub fn poll(
+        &self,
+        cq: &Cq,
+        limit: usize,
+        mut each: impl FnMut(usize, &transom_device::queue::Completion),
+    ) -> Option<usize> {
+        match cq.take(limit, &mut each) {
+            Some(0) if limit > 0 => {
+                self.progress_from_poll();
+                cq.take(limit, &mut each)
+            }
+            other => other,
+        }
+    }
+}
+
+/// Signals are for the program's own threads.
+fn block_signals() {
+    // SAFETY: a signal set of this call's own, filled and then given to this thread only.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+}
+
+fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
+    let mut polls = 0;
+    loop {
+        drain(wake);
+        let Some(device) = adapter.upgrade() else { return };
+        device.progress_now();
+        let peers = device.peers();
+        for peer in peers.iter().filter(|peer| has_ended(&device, peer)) {
+            device.lose_peer(peer);
+        }
+        let polled = device.progress.polls.load(Relaxed);
+        let program_polls = polled != polls;
+        polls = polled;
+        let armed = &device.segment().header().armed;
+        if !program_polls {
+            armed.store(1, SeqCst);
+            // What came before the flag was seen brought no wake-up.
+            device.progress_now();
+        }
+        let deadline = device.progress.next_deadline.load(Acquire);
+        let mut timeout = (deadline != 0).then(|| deadline.saturating_sub(device.now()));
+        if program_polls {
+            timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
+        }
+        drop(device);
+        sleep(wake, &peers, timeout);
+    }
+}
+
+fn has_ended(device: &Adapter, peer: &Peer) -> bool {
+    match peer.pidfd() {
+        Some(pidfd) => {
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+        }
+        None => !device.claim.registry().is_alive(peer.announcer),
+    }
+}
+
+/// Sleeps until the pipe, the end of a peer, or the timeout in nanoseconds.
+fn sleep(wake: &impl AsFd, peers: &[Arc<Peer>], timeout: Option<u64>) {
+    let pidfds: Vec<_> = peers.iter().filter_map(|peer| peer.pidfd()).collect();
+    // Without pidfds a peer's end is noticed by looking once a second.
+    let blind = pidfds.len() < peers.len();
+    let timeout =
+        if blind { Some(timeout.unwrap_or(u64::MAX).min(1_000_000_000)) } else { timeout };
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: (timeout / 1_000_000_000) as i64,
+        tv_nsec: (timeout % 1_000_000_000) as i64,
+    });
+    let mut fds: Vec<_> = std::iter::once(PollFd::new(wake, PollFlags::IN))
+        .chain(pidfds.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)))
+        .collect();
+    let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+}
+
+fn drain(wake: &impl AsFd) {
+    let mut bytes = [0; 256];
+    while rustix::io::read(wake, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
+}

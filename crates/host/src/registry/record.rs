@@ -1,0 +1,296 @@
+//! A refusal as it is kept for `transom explain`, and the sentence it becomes.
+
+use std::fmt;
+
+use transom_device::Access;
+use transom_device::protection::{Attempt, Key, Kind, Operation, Reason, Refusal, Snapshot, State};
+
+/// Words of a record in the registry.
+pub(super) const RECORD_WORDS: usize = 16;
+
+/// Whose queue pair refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The process refused its own work.
+    Origin,
+    /// The process refused a peer's request.
+    Target,
+}
+
+/// A refusal, when it happened, and between whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusalRecord {
+    /// Nanoseconds since 1970.
+    pub time: u64,
+    /// What was refused, and why. `object.since` counts on the steady clock of the host.
+    pub refusal: Refusal,
+    /// How long before it the region was registered or the window bound, in nanoseconds.
+    pub age: u64,
+    /// The number of the queue pair at the other end, zero if none.
+    pub peer: u32,
+    /// The rights of the queue pair itself.
+    pub qp_access: Access,
+}
+
+impl RefusalRecord {
+    /// Whether the process's own work or a peer's request was refused.
+    pub fn role(&self) -> Role {
+        match self.refusal.attempt.operation {
+            Operation::LocalRead
+            | Operation::LocalWrite
+            | Operation::Bind
+            | Operation::Invalidate => Role::Origin,
+            _ => Role::Target,
+        }
+    }
+
+    pub(super) fn to_words(self) -> [u64; RECORD_WORDS] {
+        let Refusal { reason, attempt, object } = self.refusal;
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let small = [
+            reason.code(),
+            attempt.operation as u8,
+            object.kind as u8,
+            object.state as u8,
+            object.byte,
+            0,
+            0,
+            0,
+        ];
+        [
+            0,
+            self.time,
+            u64::from_le_bytes(small),
+            pair(object.access.bits(), attempt.key.0),
+            attempt.address,
+            attempt.length,
+            pair(attempt.qp, attempt.pd),
+            object.base,
+            object.length,
+            pair(object.qp, object.pd),
+            object.wr_id,
+            self.age,
+            pair(self.qp_access.bits(), self.peer),
+            object.since,
+            0,
+            0,
+        ]
+    }
+
+    pub(super) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
+        let small = words[2].to_le_bytes();
+        let high = |word: u64| (word >> 32) as u32;
+        let kind = [Kind::Region, Kind::Window1, Kind::Window2A, Kind::Window2B];
+        let state = [State::Vacant, State::Free, State::Valid, State::Changing];
+        Some(Self {
+            time: words[1],
+            refusal: Refusal {
+                reason: Reason::from_code(small[0])?,
+                attempt: Attempt {
+                    operation: Operation::from_code(small[1])?,
+                    key: Key(words[3] as u32),
+                    address: words[4],
+                    length: words[5],
+                    qp: high(words[6]),
+                    pd: words[6] as u32,
+                },
+                object: Snapshot {
+                    byte: small[4],
+                    state: *state.get(usize::from(small[3]))?,
+                    kind: *kind.get(usize::from(small[2]))?,
+                    access: Access::from_bits_retain(high(words[3])),
+                    base: words[7],
+                    length: words[8],
+                    place: 0,
+                    pd: words[9] as u32,
+                    qp: high(words[9]),
+                    wr_id: words[10],
+                    since: words[13],
+                },
+            },
+            age: words[11],
+            peer: words[12] as u32,
+            qp_access: Access::from_bits_retain(high(words[12])),
+        })
+    }
+}
+
+/// The sentence for a person.
+impl fmt::Display for RefusalRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attempt = &self.refusal.attempt;
+        let what = match attempt.operation {
+            Operation::Write => "WRITE",
+            Operation::Read => "READ",
+            Operation::Atomic => "Atomic",
+            Operation::LocalRead => "Reading local memory",
+            Operation::LocalWrite => "Writing local memory",
+            Operation::Bind => "Bind",
+            Operation::Invalidate => "LOCAL_INV",
+            Operation::RemoteInvalidate => "SEND_WITH_INV",
+            Operation::Send => "SEND",
+        };
+        write!(f, "{what}")?;
+        match attempt.operation {
+            Operation::Invalidate | Operation::RemoteInvalidate => {}
+            Operation::Send => write!(f, " of {}", Bytes(attempt.length))?,
+            _ => write!(f, " of {} at {:#x}", Bytes(attempt.length), attempt.address)?,
+        }
+        if !matches!(attempt.operation, Operation::Send) {
+            write!(f, " with key {}", attempt.key)?;
+        }
+        match self.role() {
+            Role::Target => write!(f, " from QP {:#x} to QP {:#x}: ", self.peer, attempt.qp)?,
+            Role::Origin => write!(f, " by QP {:#x}: ", attempt.qp)?,
+        }
+        self.why(f)?;
+        write!(f, " (rule {})", self.refusal.rule())
+    }
+}
+
+impl RefusalRecord {
+    fn why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refusal { reason, attempt, object } = &self.refusal;
+        let end = u128::from(attempt.address) + u128::from(attempt.length);
+        let object_end = u128::from(object.base) + u128::from(object.length);
+        let thing = Thing(self);
+        match reason {
+            Reason::UnknownIndex => write!(
+                f,
+                "no region or window has this key; it was never handed out, or the object is gone"
+            ),
+            Reason::StaleKey if object.kind == Kind::Region => write!(
+                f,
+                "the key is out of date: its low byte is {:#04x}, the region's is {:#04x}",
+                attempt.key.byte(),
+                object.byte
+            ),
+            Reason::StaleKey => write!(
+                f,
+                "the key is out of date: the window has been bound or unbound since and its key \
+                 now ends in {:#04x}",
+                object.byte
+            ),
+            Reason::FreeWindow if object.state == State::Changing => {
+                write!(f, "the key is being revoked or changed at this moment")
+            }
+            Reason::FreeWindow => {
+                write!(f, "the window is not bound: it was invalidated, or never bound")
+            }
+            Reason::OtherPd => write!(
+                f,
+                "{thing} belongs to protection domain {}, the queue pair to {}",
+                object.pd, attempt.pd
+            ),
+            Reason::OtherQp => {
+                write!(f, "{thing} may be used through QP {:#x} only, which bound it", object.qp)
+            }
+            Reason::RightMissing => write!(
+                f,
+                "{thing} does not grant {}; it grants {}",
+                attempt.needs(),
+                Rights(object.access)
+            ),
+            Reason::BelowStart => write!(
+                f,
+                "{thing} begins {} later",
+                Bytes(object.base.saturating_sub(attempt.address))
+            ),
+            Reason::PastEnd if u128::from(attempt.address) >= object_end => write!(
+                f,
+                "{thing} ended {} before the range begins",
+                Bytes((u128::from(attempt.address) - object_end) as u64)
+            ),
+            Reason::PastEnd => {
+                write!(f, "{thing} ends {} earlier", Bytes((end - object_end) as u64))
+            }
+            Reason::Wraps => write!(f, "the range goes past the end of the address space"),
+            Reason::Misaligned => write!(f, "an atomic needs an address that is a multiple of 8"),
+            Reason::NotARegion => write!(f, "a window's key cannot be used for local buffers"),
+            Reason::QpRightMissing => write!(
+                f,
+                "the queue pair itself does not allow it to its peer (its qp_access_flags are {})",
+                Rights(self.qp_access)
+            ),
+            Reason::NoReadResources => {
+                write!(f, "the queue pair serves no READs or atomics (max_dest_rd_atomic is 0)")
+            }
+            Reason::TooLong => write!(f, "a message has at most 2^31 bytes"),
+            Reason::MemoryGone => {
+                write!(f, "the key allows it, but the program has unmapped or protected the memory")
+            }
+            Reason::ReceiveTooSmall => {
+                write!(f, "the receive posted for it has room for {}", Bytes(object.length))
+            }
+            Reason::RegionForbidsBinding => {
+                write!(f, "the region was registered without MW_BIND")
+            }
+            Reason::RegionNotWritable => write!(
+                f,
+                "a window with REMOTE_WRITE or REMOTE_ATOMIC needs a region with LOCAL_WRITE"
+            ),
+            Reason::WindowNotFree => write!(
+                f,
+                "{thing} is in force; a type 2 window is invalidated before it is bound again"
+            ),
+            Reason::EmptyWindow => {
+                write!(
+                    f,
+                    "a type 2 window cannot be bound with length 0; use LOCAL_INV to unbind it"
+                )
+            }
+            Reason::WrongType => write!(f, "the window is of the other type"),
+            Reason::NotAWindow => {
+                write!(f, "the key is that of a region; only a window can be invalidated")
+            }
+            Reason::UnknownRights => write!(f, "a window cannot have these rights"),
+            Reason::WrongService => {
+                write!(f, "this kind of queue pair does not have the operation")
+            }
+            Reason::AtomicLength => write!(f, "an atomic works on exactly 8 bytes"),
+            _ => write!(f, "{reason:?}"),
+        }
+    }
+}
+
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+struct Rights(Access);
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remote = self.0 & (Access::REMOTE | Access::LOCAL_WRITE);
+        if remote.is_empty() { f.write_str("nothing but local reading") } else { remote.fmt(f) }
+    }
+}
+
+/// The region or window, its bounds, its rights, who bound it and when.
+struct Thing<'a>(&'a RefusalRecord);
+
+impl fmt::Display for Thing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = &self.0.refusal.object;
+        let seconds = self.0.age as f64 / 1e9;
+        let range = format!("[{:#x}, +{})", object.base, object.length);
+        if object.kind == Kind::Region {
+            return write!(
+                f,
+                "the region {range} with {}, registered {seconds:.3} s before,",
+                Rights(object.access)
+            );
+        }
+        write!(
+            f,
+            "the window {range} with {}, bound by QP {:#x} as wr_id {} {seconds:.3} s before,",
+            Rights(object.access),
+            object.qp,
+            object.wr_id
+        )
+    }
+}

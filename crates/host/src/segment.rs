@@ -1,0 +1,243 @@
+//! The memory a process shares with the others of its user: its key table, its queue pairs'
+//! summaries, the hazard cells, and the rings of its outgoing messages.
+//!
+//! It is an anonymous file (`memfd`) that others open by way of `/proc`, so it is gone with its last
+//! user and needs no room in `/dev/shm`. It is mostly holes: a page costs memory once it is used.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, Scramble};
+use transom_device::qp::{QpSummary, QpTable};
+
+/// Slots of a key table: enough for the promised regions and windows together.
+pub const KEY_SLOTS: u32 = 2 << 20;
+/// Queue pair indexes of a process.
+pub const QP_SLOTS: usize = 1 << 16;
+/// Bytes of one ring.
+pub const RING_BYTES: usize = 256 << 10;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"transom1");
+
+/// The first page of a segment.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`MAGIC`] once everything below is in place.
+    magic: AtomicU64,
+    /// The process.
+    pub pid: AtomicU32,
+    /// Its stay in its registry slot.
+    pub generation: AtomicU32,
+    /// Its device is closed; the process may go on.
+    pub departed: AtomicU32,
+    /// Set while the process wants to be woken for new messages.
+    pub armed: AtomicU32,
+    /// An address that is readable in the process while it lives: where it sees this header.
+    pub probe: AtomicU64,
+    /// How many key slots have memory.
+    pub open_keys: AtomicU32,
+    /// Bit s: the process in slot s has put something into a ring for this one, or made room.
+    pub inbox: [AtomicU64; PROCESSES / 64],
+}
+
+/// One ring's positions, in bytes, counting up for ever.
+#[repr(C, align(128))]
+pub struct RingPositions {
+    /// Written by the producer.
+    pub tail: AtomicU64,
+    /// The producer waits for room.
+    pub full: AtomicU32,
+    _line: [u8; 48],
+    /// Written by the consumer, on a cache line of its own.
+    pub head: AtomicU64,
+    /// Which stay of the consumer's slot the ring is for.
+    pub consumer: AtomicU32,
+}
+
+#[repr(C)]
+struct Ring {
+    positions: RingPositions,
+    bytes: [u8; RING_BYTES],
+}
+
+/// The whole layout. Everything in it is atomics or, in rings, bytes reached by pointer only.
+#[repr(C)]
+struct Layout {
+    header: Header,
+    hazards: Hazards,
+    scramble: Scramble,
+    summaries: [QpSummary; QP_SLOTS],
+    requests: [Ring; PROCESSES],
+    replies: [Ring; PROCESSES],
+    keys: [KeyEntry; KEY_SLOTS as usize],
+}
+
+/// A mapping of a process's segment: its own, or a peer's.
+pub struct Segment {
+    layout: NonNull<Layout>,
+    file: OwnedFd,
+}
+
+// SAFETY: the mapping stays until drop, and all of it is reached through atomics or, for the bytes of
+// rings, through raw pointers whose users synchronise by the ring's positions.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+/// Which of the two rings towards a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingKind {
+    /// Requests of the segment's owner.
+    Requests,
+    /// Replies of the segment's owner to requests of the other process.
+    Replies,
+}
+
+impl Segment {
+    /// Makes this process's segment. [`Segment::publish`] ends its preparation.
+    pub fn create() -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("transom", MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
+        Self::map(file)
+    }
+
+    /// Lets others in. `generation` is this process's stay in its slot.
+    pub fn publish(&self, generation: u32) {
+        let header = self.header();
+        header.pid.store(std::process::id(), Relaxed);
+        header.generation.store(generation, Relaxed);
+        header.probe.store(std::ptr::from_ref(header) as u64, Relaxed);
+        header.magic.store(MAGIC, Release);
+    }
+
+    /// Maps the segment of another process, by its PID and the descriptor it has there.
+    pub fn attach(pid: u32, descriptor: u32, generation: u32) -> io::Result<Self> {
+        let path = format!("/proc/{pid}/fd/{descriptor}");
+        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let size = rustix::fs::fstat(&file)?.st_size;
+        if usize::try_from(size) != Ok(size_of::<Layout>()) {
+            return Err(io::Error::other(
+                "the segment has another size: another version runs there",
+            ));
+        }
+        let segment = Self::map(file)?;
+        let header = segment.header();
+        if header.magic.load(Acquire) != MAGIC || header.generation.load(Relaxed) != generation {
+            return Err(io::Error::other("the process has not finished opening its device"));
+        }
+        Ok(segment)
+    }
+
+    fn map(file: OwnedFd) -> io::Result<Self> {
+        // SAFETY: a fresh shared mapping of the whole file at an address the kernel chooses; nothing
+        // else lives there. The file is at least as long (checked or set by the callers), and nobody
+        // of this user's Transom processes shrinks it.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                size_of::<Layout>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &file,
+                0,
+            )?
+        };
+        let layout = NonNull::new(address.cast()).expect("a mapping is never at zero");
+        Ok(Self { layout, file })
+    }
+
+    /// The descriptor by which other processes find the segment.
+    pub fn descriptor(&self) -> u32 {
+        self.file.as_fd().as_raw_fd().unsigned_abs()
+    }
+
+    /// Takes memory for a part of the segment now, so that using it later cannot fail.
+    fn commit(&self, address: usize, length: usize) -> io::Result<()> {
+        let offset = address - self.layout.as_ptr().addr();
+        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset as u64, length as u64)?;
+        Ok(())
+    }
+
+    /// The first page.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        // SAFETY: mapped for the life of `self`, aligned to a page, valid in any bit pattern (atomics).
+        unsafe { &(*self.layout.as_ptr()).header }
+    }
+
+    /// The hazard cells for this segment's keys.
+    #[inline]
+    pub fn hazards(&self) -> &Hazards {
+        // SAFETY: as in `header`.
+        unsafe { &(*self.layout.as_ptr()).hazards }
+    }
+
+    /// The permutation of this segment's indexes.
+    #[inline]
+    pub fn scramble(&self) -> &Scramble {
+        // SAFETY: as in `header`.
+        unsafe { &(*self.layout.as_ptr()).scramble }
+    }
+
+    /// The key table.
+    #[inline]
+    pub fn keys(&self) -> KeyTable<'_> {
+        // SAFETY: as in `header`.
+        let entries = unsafe { &(*self.layout.as_ptr()).keys };
+        KeyTable::new(entries, &self.header().open_keys, self.scramble(), self.hazards())
+    }
+
+    /// The summaries of the queue pairs.
+    #[inline]
+    pub fn qps(&self) -> QpTable<'_> {
+        // SAFETY: as in `header`.
+        QpTable::new(unsafe { &(*self.layout.as_ptr()).summaries })
+    }
+
+    /// Puts memory behind the first `open` key slots.
+    pub fn open_keys(&self, open: u32) -> io::Result<()> {
+        // SAFETY: as in `header`.
+        let entries = unsafe { &(*self.layout.as_ptr()).keys };
+        self.commit(entries.as_ptr().addr(), open as usize * size_of::<KeyEntry>())?;
+        self.header().open_keys.store(open, Release);
+        Ok(())
+    }
+
+    /// Puts memory behind the summary of a queue pair.
+    pub fn open_qp(&self, index: u16) -> io::Result<()> {
+        let summary = self.qps().summary(index).expect("the table has an entry for every u16");
+        self.commit(std::ptr::from_ref(summary).addr(), size_of::<QpSummary>())
+    }
+
+    /// A ring towards the process in `slot`: its positions, and its first byte.
+    pub fn ring(&self, kind: RingKind, slot: u8) -> (&RingPositions, *mut u8) {
+        // SAFETY: as in `header`; the bytes are only pointed at.
+        unsafe {
+            let layout = self.layout.as_ptr();
+            let ring = match kind {
+                RingKind::Requests => &raw mut (*layout).requests[usize::from(slot)],
+                RingKind::Replies => &raw mut (*layout).replies[usize::from(slot)],
+            };
+            (&(*ring).positions, (&raw mut (*ring).bytes).cast())
+        }
+    }
+
+    /// Puts memory behind a ring.
+    pub fn open_ring(&self, kind: RingKind, slot: u8) -> io::Result<()> {
+        let (positions, _) = self.ring(kind, slot);
+        self.commit(std::ptr::from_ref(positions).addr(), size_of::<Ring>())
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this size, and every reference into it borrowed `self`.
+        let unmapped =
+            unsafe { rustix::mm::munmap(self.layout.as_ptr().cast(), size_of::<Layout>()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}

@@ -1,0 +1,158 @@
+//! Memory that can be registered.
+
+use crate::copy::Extent;
+use crate::{Error, Result};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::sync::Arc;
+use std::ptr;
+
+/// Memory that a region can own.
+///
+/// While it is registered the device and the peer may write it at any time, so nobody may hold a
+/// reference to its bytes; the region owns it and offers copying only.
+///
+/// # Safety
+/// - The `len()` bytes from `as_mut_ptr()` are initialised and may be read and written until the
+///   value is dropped, also after the value itself has moved.
+/// - They are reachable through this value only, or through others that copy them in and out with
+///   atomic accesses, as [`Pages`] does; no reference to them exists while the value is registered.
+/// - `as_mut_ptr()` and `len()` answer the same each time.
+pub unsafe trait Buffer: Send + 'static {
+    /// The first byte.
+    fn as_mut_ptr(&mut self) -> *mut u8;
+
+    /// How many bytes there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+// SAFETY: a vector owns its heap memory alone, and a move of the vector does not move it.
+unsafe impl Buffer for Vec<u8> {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.as_mut_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+// SAFETY: a box owns its heap memory alone. `MemoryRegion` takes the pointer from the box where
+// it then stays, so no later move of the box takes the pointer's right to the bytes.
+unsafe impl Buffer for Box<[u8]> {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.as_mut().as_mut_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.as_ref().len()
+    }
+}
+
+/// Whole pages of zeroed memory, aligned to a page.
+///
+/// An `Arc` of them can be registered several times, for example with different rights:
+///
+/// ```
+/// use std::sync::Arc;
+/// let pages = Arc::new(transom::Pages::new(10_000)?);
+/// assert_eq!(pages.len(), 10_000);
+/// pages.write_at(9_998, b"ok")?;
+/// let mut end = [0; 3];
+/// pages.read_at(9_997, &mut end)?;
+/// assert_eq!(&end, b"\0ok");
+/// # Ok::<(), transom::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Pages {
+    extent: Extent,
+}
+
+impl Pages {
+    /// Maps memory for `length` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Verb`] of `mmap(2)`, ENOMEM if there is not so much memory.
+    pub fn new(length: usize) -> Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let address = unsafe {
+            mmap_anonymous(ptr::null_mut(), length.max(1), protection, MapFlags::PRIVATE)
+        }
+        .map_err(|errno| Error::Verb {
+            verb: "mmap",
+            subject: format!("mapping {length} bytes"),
+            errno: errno.raw_os_error(),
+        })?;
+        // SAFETY: the mapping is readable, writable and zero, and stays until this is dropped.
+        Ok(Self { extent: unsafe { Extent::new(address.cast(), length, "the pages") } })
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.extent.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies bytes out, from `offset` on. Each aligned word of 8 bytes is read whole.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they are not all within the pages.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.extent.read_at(offset, bytes)
+    }
+
+    /// Copies bytes in, from `offset` on. Each aligned word of 8 bytes is written whole.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not all fit into the pages.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.extent.write_at(offset, bytes)
+    }
+
+    /// The bytes themselves, which nobody else can reach meanwhile.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the bytes are initialised. They are reachable through this value only; it is
+        // borrowed alone, so it is in no region, nor is an `Arc` that holds it.
+        unsafe { std::slice::from_raw_parts_mut(self.extent.as_ptr(), self.len()) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this length, and nobody uses it any more.
+        // Unmapping what is mapped fails only for want of memory; then it stays.
+        let _ = unsafe { munmap(self.extent.as_ptr().cast(), self.len().max(1)) };
+    }
+}
+
+// SAFETY: the mapping belongs to this value until it is dropped; a move does not move it.
+unsafe impl Buffer for Pages {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.extent.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+// SAFETY: as for `Pages`; the others that share it copy with atomic accesses, and a reference to
+// the bytes needs the only `Arc`, which the region has.
+unsafe impl Buffer for Arc<Pages> {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.extent.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.as_ref().len()
+    }
+}

@@ -1,0 +1,175 @@
+//! An opened device.
+
+use crate::error::{check, last_error, unsupported};
+use crate::event::AsyncEvent;
+use crate::{DeviceAttributes, Gid, PortAttributes, Provider, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fmt;
+use std::mem::{offset_of, size_of};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use transom_abi::*;
+
+/// An opened device; see `ibv_open_device(3)`.
+///
+/// Clones refer to the same opened device. It is closed when the last of them and the last object
+/// made from it are gone.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) inner: Arc<OpenDevice>,
+}
+
+impl Context {
+    /// # Safety
+    /// The context was opened by this provider, and nobody else closes it.
+    pub(crate) unsafe fn from_raw(
+        context: *mut ibv_context,
+        provider: Provider,
+        name: String,
+    ) -> Self {
+        Self { inner: Arc::new(OpenDevice { context, provider, name, events: Mutex::new(()) }) }
+    }
+
+    /// The name of the device, such as `transom0`.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What the device can do and how many objects it can have; see `ibv_query_device(3)`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Verb`] if the device does not answer.
+    pub fn attributes(&self) -> Result<DeviceAttributes> {
+        // SAFETY: all zero is a value of this struct of integers and C strings.
+        let mut attributes: ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open and the place to write is valid.
+        let result = unsafe {
+            (self.inner.provider.verbs.ibv_query_device)(self.inner.context, &raw mut attributes)
+        };
+        check("ibv_query_device", format_args!("querying {}", self.name()), result)?;
+        Ok(DeviceAttributes::from(&attributes))
+    }
+
+    /// The state of a port, the first being 1; see `ibv_query_port(3)`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Verb`], EINVAL if there is no such port.
+    pub fn port(&self, port: u8) -> Result<PortAttributes> {
+        let mut attributes = ibv_port_attr::default();
+        let query_port = self.query_port_operation().ok_or_else(|| unsupported("ibv_query_port"))?;
+        // SAFETY: the context is open, and the operation is its own. It writes at most the size
+        // it is given.
+        let result = unsafe {
+            query_port(self.inner.context, port, &raw mut attributes, size_of::<ibv_port_attr>())
+        };
+        let subject = format_args!("querying port {port} of {}", self.name());
+        check("ibv_query_port", subject, result)?;
+        Ok(PortAttributes::from(&attributes))
+    }
+
+    /// An entry of a port's GID table; see `ibv_query_gid(3)`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Verb`] if there is no such port or entry.
+    pub fn gid(&self, port: u8, index: u8) -> Result<Gid> {
+        let mut gid = ibv_gid::default();
+        // SAFETY: the context is open and the place to write is valid.
+        let result = unsafe {
+            let context = self.inner.context;
+            (self.inner.provider.verbs.ibv_query_gid)(context, port, index.into(), &raw mut gid)
+        };
+        let subject = format_args!("reading GID {index} of port {port} of {}", self.name());
+        check("ibv_query_gid", subject, result)?;
+        // SAFETY: both members of the union are sixteen bytes.
+        Ok(Gid(unsafe { gid.raw }))
+    }
+
+    /// Waits for an asynchronous event; see `ibv_get_async_event(3)`. `None` when the time is up.
+    ///
+    /// A refused access, for example, raises one at the side whose memory was asked for.
+    /// The context's descriptor ([`AsFd`]) is readable when there is one.
+    ///
+    /// # Errors
+    /// [`crate::Error::Verb`] if the device is gone.
+    pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
+        const VERB: &str = "ibv_get_async_event";
+        // One at a time, so that an event seen here is still there when it is taken.
+        let _taking = self.inner.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let timeout = Timespec::try_from(timeout).ok();
+        let mut descriptor = [PollFd::new(self, PollFlags::IN)];
+        match poll(&mut descriptor, timeout.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(errno) => return check(VERB, "waiting", errno.raw_os_error()).map(|()| None),
+        }
+        let mut event = ibv_async_event::default();
+        let verbs = self.inner.provider.verbs;
+        // SAFETY: the context is open and the place to write is valid.
+        if unsafe { (verbs.ibv_get_async_event)(self.inner.context, &raw mut event) } != 0 {
+            return Err(last_error(VERB, format_args!("taking an event of {}", self.name())));
+        }
+        // SAFETY: the object an event is about exists until the event is acknowledged.
+        let taken = unsafe { AsyncEvent::from_raw(&event) };
+        // SAFETY: the event was taken just now and is acknowledged once.
+        unsafe { (verbs.ibv_ack_async_event)(&raw mut event) };
+        Ok(Some(taken))
+    }
+
+    /// What the header's inline `ibv_query_port` calls: an operation beside the context, if the
+    /// provider's table reaches so far.
+    fn query_port_operation(&self) -> Option<QueryPort> {
+        // SAFETY: the context is open.
+        if unsafe { (*self.inner.context).abi_compat } != __VERBS_ABI_IS_EXTENDED {
+            return None;
+        }
+        let extended = self
+            .inner
+            .context
+            .wrapping_byte_sub(offset_of!(verbs_context, context))
+            .cast::<verbs_context>();
+        // SAFETY: the mark says that the context is the last part of a `verbs_context`.
+        let size = unsafe { (*extended).sz };
+        let needed = size_of::<verbs_context>() - offset_of!(verbs_context, query_port);
+        // SAFETY: the table, which grows at its front, reaches the operation.
+        if size >= needed { unsafe { (*extended).query_port } } else { None }
+    }
+}
+
+impl AsFd for Context {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context keeps its descriptor open as long as it is open itself.
+        unsafe { BorrowedFd::borrow_raw((*self.inner.context).async_fd) }
+    }
+}
+
+type QueryPort =
+    unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> std::ffi::c_int;
+
+/// The opened device itself; every object made from it holds it.
+pub(crate) struct OpenDevice {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) provider: Provider,
+    name: String,
+    /// Held while an asynchronous event is taken.
+    events: Mutex<()>,
+}
+
+// SAFETY: libibverbs is thread-safe; a context may be used and closed by any thread.
+unsafe impl Send for OpenDevice {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for OpenDevice {}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        // SAFETY: every object made from the context held this, so none is left. Should closing
+        // fail all the same, the context stays open, which harms nobody.
+        unsafe { (self.provider.verbs.ibv_close_device)(self.context) };
+    }
+}
+
+impl fmt::Debug for OpenDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OpenDevice").field(&self.name).finish()
+    }
+}

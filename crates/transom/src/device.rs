@@ -1,0 +1,86 @@
+//! The devices a provider has.
+
+use crate::error::non_null;
+use crate::{Context, Provider, Result};
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::sync::Arc;
+use transom_abi::ibv_device;
+
+/// Lists the devices of a provider; see `ibv_get_device_list(3)`.
+///
+/// ```
+/// let devices = transom::devices(&transom::Provider::software())?;
+/// assert!(devices.iter().any(|device| device.name() == "transom0"));
+/// # Ok::<(), transom::Error>(())
+/// ```
+///
+/// # Errors
+/// [`crate::Error::Verb`] if the list could not be had: EPERM, ENOMEM, or ENOSYS if the kernel
+/// has no RDMA and the provider needs it.
+pub fn devices(provider: &Provider) -> Result<Vec<Device>> {
+    let mut count: c_int = 0;
+    // SAFETY: the count is a valid place to write.
+    let list = unsafe { (provider.verbs.ibv_get_device_list)(&raw mut count) };
+    let list = non_null("ibv_get_device_list", "listing the devices", list)?.as_ptr();
+    let list = Arc::new(List { list, provider: *provider });
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the verb returned an array of this many devices.
+    let device = |index| unsafe { *list.list.add(index) };
+    Ok((0..count).map(|index| Device { device: device(index), list: list.clone() }).collect())
+}
+
+/// A device that can be opened.
+#[derive(Clone)]
+pub struct Device {
+    device: *mut ibv_device,
+    list: Arc<List>,
+}
+
+// SAFETY: a listed device is only read, and libibverbs is thread-safe.
+unsafe impl Send for Device {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Its name, such as `transom0` or `mlx5_0`.
+    pub fn name(&self) -> String {
+        // SAFETY: the device lives as long as the list does.
+        let name = unsafe { &(*self.device).name };
+        // SAFETY: libibverbs ends the name with a NUL.
+        unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned()
+    }
+
+    /// Opens the device; see `ibv_open_device(3)`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Verb`], such as EACCES if this user may not use the device.
+    pub fn open(&self) -> Result<Context> {
+        // SAFETY: the device lives as long as the list does.
+        let context = unsafe { (self.list.provider.verbs.ibv_open_device)(self.device) };
+        let context =
+            non_null("ibv_open_device", format_args!("opening {}", self.name()), context)?;
+        // SAFETY: the context was opened just now, and nobody else has it.
+        Ok(unsafe { Context::from_raw(context.as_ptr(), self.list.provider, self.name()) })
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.name()).finish()
+    }
+}
+
+/// The list as libibverbs made it; freed with its last device.
+struct List {
+    list: *mut *mut ibv_device,
+    provider: Provider,
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: the list came from `ibv_get_device_list` and no `Device` refers to it any more;
+        // opened contexts keep their device by themselves.
+        unsafe { (self.provider.verbs.ibv_free_device_list)(self.list) }
+    }
+}

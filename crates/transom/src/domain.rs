@@ -1,0 +1,59 @@
+//! Protection domains.
+
+use crate::context::OpenDevice;
+use crate::error::non_null;
+use crate::{Context, Result};
+use std::sync::Arc;
+use transom_abi::ibv_pd;
+
+/// A protection domain; see `ibv_alloc_pd(3)`.
+///
+/// Queue pairs reach only regions and windows of their own domain. Clones refer to the same
+/// domain; it is freed when the last of them and the last object in it are gone (rules PD-02 to
+/// PD-04).
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain {
+    pub(crate) inner: Arc<AllocatedDomain>,
+}
+
+impl ProtectionDomain {
+    /// Allocates a domain (rule PD-01).
+    ///
+    /// # Errors
+    /// [`crate::Error::Verb`], ENOMEM if the device has no more.
+    pub fn new(context: &Context) -> Result<Self> {
+        let device = context.inner.clone();
+        // SAFETY: the context is open.
+        let pd = unsafe { (device.provider.verbs.ibv_alloc_pd)(device.context) };
+        let subject = format_args!("allocating a protection domain on {}", context.name());
+        let pd = non_null("ibv_alloc_pd", subject, pd)?.as_ptr();
+        Ok(Self { inner: Arc::new(AllocatedDomain { pd, device }) })
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> Context {
+        Context { inner: self.inner.device.clone() }
+    }
+}
+
+/// The domain itself; every object in it holds it.
+#[derive(Debug)]
+pub(crate) struct AllocatedDomain {
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) device: Arc<OpenDevice>,
+}
+
+// SAFETY: libibverbs is thread-safe; a domain may be used and freed by any thread.
+unsafe impl Send for AllocatedDomain {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for AllocatedDomain {}
+
+impl Drop for AllocatedDomain {
+    fn drop(&mut self) {
+        // SAFETY: every object in the domain held this, so none is left.
+        if unsafe { (self.device.provider.verbs.ibv_dealloc_pd)(self.pd) } != 0 {
+            // The domain stays, so its device must stay open.
+            std::mem::forget(self.device.clone());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A thread that delivers completions.
+
+use crate::queue::State;
+use crate::{CompletionQueue, Error, Result};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// A thread that delivers a queue's completions, so that tasks which await them are woken.
+///
+/// It is needed only where futures are awaited and neither a reactor watches the queue's
+/// descriptor nor a thread waits. It sleeps while nothing completes, and ends when dropped.
+#[derive(Debug)]
+pub struct Driver {
+    thread: Option<JoinHandle<()>>,
+    /// Readable once the thread shall end.
+    stop: Arc<OwnedFd>,
+    queue: CompletionQueue,
+}
+
+impl Driver {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`Error::Verb`] if there is no descriptor or no thread to be had.
+    pub fn new(queue: &CompletionQueue) -> Result<Self> {
+        let failed = |verb, errno| Error::Verb {
+            verb,
+            subject: "starting a completion driver".to_owned(),
+            errno,
+        };
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)
+            .map_err(|errno| failed("eventfd", errno.raw_os_error()))?;
+        let stop = Arc::new(stop);
+        let (inner, until) = (queue.inner.clone(), stop.clone());
+        let drive = move || {
+            let never = |_: &mut State| None::<()>;
+            // It ends when told to; if the device fails, those who wait will see it themselves.
+            let _ = inner.wait_until(None, Some(until.as_fd()), never);
+        };
+        let thread = Builder::new()
+            .name("transom-driver".to_owned())
+            .spawn(drive)
+            .map_err(|error| failed("pthread_create", error.raw_os_error().unwrap_or(0)))?;
+        Ok(Self { thread: Some(thread), stop, queue: queue.clone() })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Adding 1 to a fresh event counter cannot fail.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        self.queue.inner.rouse();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

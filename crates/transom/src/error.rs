@@ -1,0 +1,228 @@
+//! What can go wrong, and what to do about it.
+
+use crate::WorkError;
+use std::ffi::c_int;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::{fmt, io};
+
+/// The result of most calls of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed.
+///
+/// Its text says what happened, to what, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A verb failed at once; nothing was changed or queued.
+    Verb {
+        /// The verb, such as `ibv_reg_mr`.
+        verb: &'static str,
+        /// What it was asked to do, and to what.
+        subject: String,
+        /// The error number of `errno(3)`.
+        errno: i32,
+    },
+    /// A work request was posted and ended with an error.
+    Work(WorkError),
+    /// A library could not be opened, or is no libibverbs.
+    Library {
+        /// The file that was asked for.
+        path: String,
+        /// What the dynamic loader said.
+        problem: String,
+    },
+    /// A range does not lie within what it should be a part of.
+    OutOfRange {
+        /// What the range should lie within.
+        of: &'static str,
+        /// The range, counted from the start of that.
+        range: Range<u64>,
+        /// The bytes there are.
+        available: u64,
+    },
+    /// A memory region still has other users, so it cannot be deregistered.
+    InUse {
+        /// How many clones, slices, bound windows and outstanding requests refer to it.
+        users: usize,
+    },
+    /// As many requests are outstanding as the completion queue has entries.
+    CompletionQueueFull {
+        /// The entries it has.
+        entries: usize,
+    },
+    /// Two objects belong to different opened devices.
+    OtherContext {
+        /// The object that is not of the queue pair's context.
+        what: &'static str,
+    },
+    /// A window was to be bound to no bytes, which is how a type 1 window is unbound.
+    EmptyWindow,
+    /// A type 2 window can be invalidated only through the queue pair that bound it.
+    OtherQueuePair {
+        /// The number of the queue pair that bound it.
+        bound_by: u32,
+        /// The number of the queue pair that was given.
+        given: u32,
+    },
+    /// The completion does not say that the peer invalidated this window.
+    NotRevoked {
+        /// The window's key.
+        rkey: u32,
+        /// The key the completion names, if it names one.
+        invalidated: Option<u32>,
+    },
+    /// Bytes or values received as a grant are none.
+    BadGrant {
+        /// What is wrong with them.
+        problem: &'static str,
+    },
+}
+
+impl Error {
+    /// The error number of a verb that failed at once.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Verb { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Verb { verb, subject, errno } => {
+                let problem = io::Error::from_raw_os_error(*errno);
+                write!(f, "{verb}: {subject}: {problem}; {}", advice(*errno))
+            }
+            Self::Work(error) => error.fmt(f),
+            Self::Library { path, problem } => write!(
+                f,
+                "cannot use {path} as libibverbs: {problem}; install rdma-core's libibverbs1, or \
+                 use the software provider"
+            ),
+            Self::OutOfRange { of, range, available } => write!(
+                f,
+                "bytes {range:?} do not lie within {of} of {available} bytes; choose a range that \
+                 does"
+            ),
+            Self::InUse { users } => write!(
+                f,
+                "the memory region has {users} other users; drop its clones and slices, \
+                 invalidate or drop the windows bound to it, and take the completions of the \
+                 requests that use it"
+            ),
+            Self::CompletionQueueFull { entries } => write!(
+                f,
+                "{entries} requests are outstanding, as many as the completion queue has entries; \
+                 take completions first, or resize it"
+            ),
+            Self::OtherContext { what } => write!(
+                f,
+                "the {what} belongs to another opened device than the queue pair; create both \
+                 from one context"
+            ),
+            Self::EmptyWindow => write!(
+                f,
+                "a window cannot be bound to an empty range; choose a range, or invalidate the \
+                 window to revoke it"
+            ),
+            Self::OtherQueuePair { bound_by, given } => write!(
+                f,
+                "the window was bound by queue pair {bound_by:#x}, not by {given:#x}; invalidate \
+                 it there, or drop it"
+            ),
+            Self::NotRevoked { rkey, invalidated: Some(key) } => write!(
+                f,
+                "the peer invalidated key {key:#x}, not this window's {rkey:#x}; give the \
+                 completion to the window of that key"
+            ),
+            Self::NotRevoked { rkey, invalidated: None } => write!(
+                f,
+                "the completion is not of a send with invalidate, so key {rkey:#x} is still \
+                 valid; invalidate the window on this side"
+            ),
+            Self::BadGrant { problem } => {
+                write!(f, "this is no grant: {problem}; let the peer send it with to_bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A call that took something, failed, and gives it back.
+///
+/// With `?` in a function that returns [`Error`] it becomes its error, and what it holds is
+/// dropped.
+#[derive(Debug)]
+pub struct Refused<T> {
+    /// What was taken, in the state it is now.
+    pub returned: T,
+    /// Why the call failed.
+    pub error: Error,
+}
+
+impl<T> From<Refused<T>> for Error {
+    fn from(refused: Refused<T>) -> Self {
+        refused.error
+    }
+}
+
+impl<T> fmt::Display for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for Refused<T> {}
+
+/// Judges a verb that returns 0, an error number, or -1 with `errno` set.
+pub(crate) fn check(verb: &'static str, subject: impl fmt::Display, result: c_int) -> Result<()> {
+    match result {
+        0 => Ok(()),
+        errno if errno > 0 => Err(Error::Verb { verb, subject: subject.to_string(), errno }),
+        _ => Err(last_error(verb, subject)),
+    }
+}
+
+/// Judges a verb that returns a pointer, or null with `errno` set.
+pub(crate) fn non_null<T>(
+    verb: &'static str,
+    subject: impl fmt::Display,
+    pointer: *mut T,
+) -> Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or_else(|| last_error(verb, subject))
+}
+
+/// The error of a verb that has set `errno`.
+pub(crate) fn last_error(verb: &'static str, subject: impl fmt::Display) -> Error {
+    let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    Error::Verb { verb, subject: subject.to_string(), errno }
+}
+
+/// The error of an operation that the device's provider does not have.
+pub(crate) fn unsupported(verb: &'static str) -> Error {
+    let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
+    Error::Verb { verb, subject: "the provider does not have it".to_owned(), errno }
+}
+
+/// What to do about an error number of a verb.
+fn advice(errno: i32) -> &'static str {
+    use rustix::io::Errno;
+    match Errno::from_raw_os_error(errno) {
+        Errno::BUSY => "release the objects that still use it first",
+        Errno::NOMEM => "a queue or table is full, or memory is short: release or complete some",
+        Errno::INVAL => "an argument, or the state of the queue pair, does not allow it",
+        Errno::PERM => "use objects of one protection domain, or ask for the permission",
+        Errno::ACCESS => "ask for permission to use the device",
+        Errno::FAULT => "the memory is unmapped or read-only",
+        Errno::NOENT => "the object or index does not exist (any more)",
+        Errno::OPNOTSUPP | Errno::NOSYS => "this device cannot do it: see its attributes",
+        Errno::NODEV | Errno::IO => "the device is gone: close it and open it again",
+        Errno::MFILE | Errno::NFILE => "too many files are open: raise the limit (ulimit -n)",
+        _ => "see the manual page of the verb",
+    }
+}

@@ -1,0 +1,255 @@
+//! The outstanding requests of a completion queue.
+//!
+//! Each posted request has a slot, found again by its `wr_id`. The slot holds what the request
+//! names until its completion is taken from the queue; so memory and windows stay even if the
+//! ticket is forgotten.
+
+use crate::completion::judge;
+use crate::keep::Keep;
+use crate::{Completion, Operation, WorkError};
+use std::task::Waker;
+use transom_abi::ibv_wc;
+
+/// How many completions are taken from the device at a time.
+pub(crate) const BATCH: usize = 16;
+
+/// The slots, and how many are in use.
+#[derive(Default)]
+pub(crate) struct Outstanding {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Requests whose completion is not yet taken from the device.
+    pub(crate) count: usize,
+}
+
+/// The name of a slot for one request: its index, and a count of how often it was used before, so
+/// that a late completion of an earlier request is not mistaken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    index: u32,
+    generation: u32,
+}
+
+impl Ticket {
+    pub(crate) fn wr_id(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    fn from_wr_id(wr_id: u64) -> Self {
+        Self { index: wr_id as u32, generation: (wr_id >> 32) as u32 }
+    }
+}
+
+struct Slot {
+    generation: u32,
+    queue_pair: u32,
+    state: State,
+}
+
+enum State {
+    Free,
+    /// Posted; `waker` is that of the task that awaits it.
+    Posted {
+        operation: Operation,
+        keep: Keep,
+        waker: Option<Waker>,
+    },
+    /// Posted, and nobody waits for it.
+    Detached {
+        keep: Keep,
+    },
+    Done(Result<Completion, WorkError>),
+}
+
+/// What a delivered completion leaves to do once the lock is released: release memory, which may
+/// run any destructor, and wake a task, which may run anything.
+pub(crate) struct Leftover {
+    keep: Keep,
+    waker: Option<Waker>,
+}
+
+impl Leftover {
+    pub(crate) const NOTHING: Self = Self { keep: Keep::Nothing, waker: None };
+
+    pub(crate) fn settle(self) {
+        drop(self.keep);
+        if let Some(waker) = self.waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Outstanding {
+    /// A slot for a request about to be posted.
+    pub(crate) fn insert(&mut self, queue_pair: u32, operation: Operation, keep: Keep) -> Ticket {
+        self.count += 1;
+        let state = State::Posted { operation, keep, waker: None };
+        match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.slots[index as usize];
+                slot.queue_pair = queue_pair;
+                slot.state = state;
+                Ticket { index, generation: slot.generation }
+            }
+            None => {
+                let index = u32::try_from(self.slots.len()).expect("fewer slots than CQ entries");
+                self.slots.push(Slot { generation: 0, queue_pair, state });
+                Ticket { index, generation: 0 }
+            }
+        }
+    }
+
+    /// Takes back a slot whose request was not posted after all.
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Keep {
+        self.count -= 1;
+        match self.release(ticket.index) {
+            State::Posted { keep, .. } => keep,
+            _ => unreachable!("a request that was not posted has no completion"),
+        }
+    }
+
+    /// Hands a completion to its request.
+    pub(crate) fn deliver(&mut self, wc: &ibv_wc) -> Leftover {
+        let ticket = Ticket::from_wr_id(wc.wr_id);
+        let Some(slot) = self.slots.get_mut(ticket.index as usize) else {
+            return Leftover::NOTHING;
+        };
+        if slot.generation != ticket.generation {
+            return Leftover::NOTHING;
+        }
+        match std::mem::replace(&mut slot.state, State::Free) {
+            State::Posted { operation, keep, waker } => {
+                self.count -= 1;
+                slot.state = State::Done(judge(wc, operation));
+                Leftover { keep, waker }
+            }
+            State::Detached { keep } => {
+                self.count -= 1;
+                self.release(ticket.index);
+                Leftover { keep, waker: None }
+            }
+            other => {
+                slot.state = other;
+                Leftover::NOTHING
+            }
+        }
+    }
+
+    /// The result of a request, once; its slot is free then.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Completion, WorkError>> {
+        let slot = &self.slots[ticket.index as usize];
+        if slot.generation != ticket.generation || !matches!(slot.state, State::Done(_)) {
+            return None;
+        }
+        match self.release(ticket.index) {
+            State::Done(result) => Some(result),
+            _ => unreachable!("the state was looked at above"),
+        }
+    }
+
+    /// Remembers which task to wake; gives back the one before, to be dropped without the lock.
+    pub(crate) fn set_waker(&mut self, ticket: Ticket, new: &Waker) -> Option<Waker> {
+        match &mut self.slots[ticket.index as usize].state {
+            State::Posted { waker: Some(old), .. } if old.will_wake(new) => None,
+            State::Posted { waker, .. } => waker.replace(new.clone()),
+            _ => None,
+        }
+    }
+
+    /// Nobody waits for this request any more.
+    pub(crate) fn detach(&mut self, ticket: Ticket) -> Option<Waker> {
+        let slot = &mut self.slots[ticket.index as usize];
+        if slot.generation != ticket.generation {
+            return None;
+        }
+        match std::mem::replace(&mut slot.state, State::Free) {
+            State::Posted { keep, waker, .. } => {
+                slot.state = State::Detached { keep };
+                waker
+            }
+            State::Done(_) => {
+                self.release(ticket.index);
+                None
+            }
+            other => {
+                slot.state = other;
+                None
+            }
+        }
+    }
+
+    /// The queue pair is about to be destroyed, so its completions will not come. Nobody waits
+    /// for any, since a ticket would hold the queue pair.
+    pub(crate) fn abandon(&mut self, queue_pair: u32) -> Vec<Keep> {
+        let mut abandoned = Vec::new();
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if slot.queue_pair == queue_pair && matches!(slot.state, State::Detached { .. }) {
+                self.count -= 1;
+                if let State::Detached { keep } = self.release(index as u32) {
+                    abandoned.push(keep);
+                }
+            }
+        }
+        abandoned
+    }
+
+    fn release(&mut self, index: u32) -> State {
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        std::mem::replace(&mut slot.state, State::Free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use transom_abi::{IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS};
+
+    fn insert(outstanding: &mut Outstanding) -> Ticket {
+        outstanding.insert(7, Operation::Read, Keep::Nothing)
+    }
+
+    fn completion(ticket: Ticket) -> ibv_wc {
+        ibv_wc { wr_id: ticket.wr_id(), status: IBV_WC_SUCCESS, qp_num: 7, ..ibv_wc::default() }
+    }
+
+    #[test]
+    fn a_completion_finds_its_request() {
+        let mut outstanding = Outstanding::default();
+        let (a, b) = (insert(&mut outstanding), insert(&mut outstanding));
+        let failed = ibv_wc { status: IBV_WC_REM_ACCESS_ERR, ..completion(b) };
+        outstanding.deliver(&failed);
+        assert!(outstanding.take(a).is_none());
+        assert!(outstanding.take(b).unwrap().is_err());
+        assert!(outstanding.take(b).is_none());
+        outstanding.deliver(&completion(a));
+        assert!(outstanding.take(a).unwrap().is_ok());
+        assert_eq!(outstanding.count, 0);
+    }
+
+    #[test]
+    fn a_late_completion_is_not_mistaken_for_a_new_request() {
+        let mut outstanding = Outstanding::default();
+        let old = insert(&mut outstanding);
+        outstanding.detach(old);
+        assert_eq!(outstanding.abandon(7).len(), 1);
+        let new = insert(&mut outstanding);
+        assert_eq!(old.index, new.index);
+        outstanding.deliver(&completion(old));
+        assert!(outstanding.take(new).is_none());
+        assert_eq!(outstanding.count, 1);
+    }
+
+    #[test]
+    fn a_detached_request_frees_its_slot_by_itself() {
+        let mut outstanding = Outstanding::default();
+        let ticket = insert(&mut outstanding);
+        outstanding.detach(ticket);
+        assert_eq!(outstanding.count, 1);
+        outstanding.deliver(&completion(ticket));
+        assert_eq!(outstanding.count, 0);
+        assert_eq!(outstanding.free.len(), 1);
+    }
+}

@@ -1,0 +1,120 @@
+//! The ticket of a posted request.
+
+use crate::outstanding::Ticket;
+use crate::queue::{CreatedQueue, State};
+use crate::connection::Connection;
+use crate::{Completion, Error, Result, WorkError};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// A posted request, whose completion is still to come or to be taken.
+///
+/// Wait for it ([`wait`](Self::wait)), ask for it ([`try_wait`](Self::try_wait)), or await it: it
+/// is a future that any executor can poll, provided that a [`Driver`](crate::Driver), a reactor or
+/// a waiting thread delivers the queue's completions.
+///
+/// Dropping it only means that nobody wants to know: the request goes on, and keeps its memory
+/// registered until it is done. As long as it exists, the queue pair is not destroyed.
+#[must_use = "the completion says whether the request succeeded"]
+pub struct Posted {
+    ticket: Ticket,
+    outcome: Option<Result<Completion, WorkError>>,
+    queue: Arc<CreatedQueue>,
+    /// While the queue pair exists, the completion will come.
+    _queue_pair: Arc<Connection>,
+}
+
+impl Posted {
+    pub(crate) fn new(
+        ticket: Ticket,
+        queue: Arc<CreatedQueue>,
+        queue_pair: Arc<Connection>,
+    ) -> Self {
+        Self { ticket, outcome: None, queue, _queue_pair: queue_pair }
+    }
+
+    /// Waits for the completion.
+    ///
+    /// # Errors
+    /// [`Error::Work`] if the request failed, [`Error::Verb`] if the device did.
+    pub fn wait(mut self) -> Result<Completion> {
+        loop {
+            if let Some(completion) = self.wait_until(None)? {
+                return Ok(completion);
+            }
+        }
+    }
+
+    /// Waits for the completion for some time. `None` when the time is up; then wait again.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<Completion>> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    /// Polls the queue once and takes the completion if it is there.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn try_wait(&mut self) -> Result<Option<Completion>> {
+        self.queue.poll()?;
+        let queue = self.queue.clone();
+        self.take(&mut queue.lock()).transpose()
+    }
+
+    fn wait_until(&mut self, deadline: Option<Instant>) -> Result<Option<Completion>> {
+        let queue = self.queue.clone();
+        queue.wait_until(deadline, None, |state| self.take(state))?.transpose()
+    }
+
+    /// Takes the completion, or leaves a waker for when it comes.
+    fn take_or_wake(&mut self, waker: &Waker) -> Result<Option<Completion>> {
+        if let Some(completion) = self.try_wait()? {
+            return Ok(Some(completion));
+        }
+        let previous = self.queue.lock().outstanding.set_waker(self.ticket, waker);
+        drop(previous);
+        self.queue.arm()?;
+        // It may have come before the queue was armed.
+        self.try_wait()
+    }
+
+    fn take(&mut self, state: &mut State) -> Option<Result<Completion>> {
+        if self.outcome.is_none() {
+            self.outcome = state.outstanding.take(self.ticket);
+        }
+        self.outcome.map(|outcome| outcome.map_err(Error::Work))
+    }
+}
+
+impl Future for Posted {
+    type Output = Result<Completion>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.take_or_wake(context.waker()) {
+            Ok(Some(completion)) => Poll::Ready(Ok(completion)),
+            Ok(None) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        if self.outcome.is_none() {
+            let waker = self.queue.lock().outstanding.detach(self.ticket);
+            drop(waker);
+        }
+    }
+}
+
+impl fmt::Debug for Posted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Posted").field("outcome", &self.outcome).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,145 @@
+//! Where the verbs come from.
+
+use crate::Error;
+use libloading::Library;
+use std::ffi::{OsStr, c_int, c_void};
+use std::fmt;
+use std::sync::OnceLock;
+use transom_abi::*;
+
+/// A libibverbs: the software device that is part of this crate, or a library opened at run time.
+///
+/// Objects of different providers do not mix; the compiler does not see that, but this crate
+/// checks it and answers [`Error::OtherContext`].
+#[derive(Clone, Copy)]
+pub struct Provider {
+    pub(crate) verbs: &'static Verbs,
+    name: &'static str,
+}
+
+impl Provider {
+    /// The software device. It needs no hardware, no kernel module and no privilege.
+    pub fn software() -> Self {
+        static SOFTWARE: Verbs = Verbs::software();
+        Self { verbs: &SOFTWARE, name: "software" }
+    }
+
+    /// The system's `libibverbs.so.1`, as the dynamic loader finds it, with the devices it drives.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if there is none, or if it lacks a verb.
+    pub fn system() -> Result<Self, Error> {
+        static SYSTEM: OnceLock<Result<Provider, Error>> = OnceLock::new();
+        // SAFETY: by this name the loader finds the C library whose ABI `Verbs` describes; what
+        // else it could find is up to who runs the program, as with every dynamic linking.
+        SYSTEM.get_or_init(|| unsafe { Self::open("libibverbs.so.1") }).clone()
+    }
+
+    /// A libibverbs at a path of one's own. It is never unloaded.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if the file cannot be loaded, or if it lacks a verb.
+    ///
+    /// # Safety
+    /// The file must be a libibverbs: its constructors run, and each verb is called as its manual
+    /// page has it.
+    pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let name = path.to_string_lossy();
+        // SAFETY: the caller vouches for the file.
+        let library = unsafe { Library::new(path) }
+            .map_err(|error| Error::Library { path: name.to_string(), problem: reason(&error) })?;
+        // SAFETY: the caller vouches for the types of its functions.
+        let verbs = unsafe { Verbs::load(&library, &name) }?;
+        // Providers start threads and keep pointers to their code, so the library stays.
+        std::mem::forget(library);
+        Ok(Self { verbs: Box::leak(Box::new(verbs)), name: String::leak(name.into_owned()) })
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Provider").field(&self.name).finish()
+    }
+}
+
+/// Declares the table of exported verbs and its two sources.
+macro_rules! verbs {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        /// The verbs libibverbs exports and this crate calls, under their C names.
+        ///
+        /// What `<infiniband/verbs.h>` defines inline is called through the context's operations.
+        pub(crate) struct Verbs {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument: $type),*) $(-> $result)?,)*
+        }
+
+        impl Verbs {
+            const fn software() -> Self {
+                Self { $($name: transom_ibverbs::$name,)* }
+            }
+
+            /// # Safety
+            /// The library's functions of these names have these types.
+            unsafe fn load(library: &Library, path: &str) -> Result<Self, Error> {
+                Ok(Self {
+                    $(
+                        // SAFETY: the caller vouches for the types.
+                        $name: *unsafe { library.get(concat!(stringify!($name), "\0")) }
+                            .map_err(|error| Error::Library {
+                                path: path.to_owned(),
+                                problem: reason(&error),
+                            })?,
+                    )*
+                })
+            }
+        }
+    };
+}
+
+verbs! {
+    fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
+    fn ibv_free_device_list(list: *mut *mut ibv_device);
+    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
+    fn ibv_close_device(context: *mut ibv_context) -> c_int;
+    fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
+    fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid)
+        -> c_int;
+    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
+    fn ibv_ack_async_event(event: *mut ibv_async_event);
+    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
+    fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int)
+        -> *mut ibv_mr;
+    fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
+    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+    fn ibv_create_cq(
+        context: *mut ibv_context,
+        cqe: c_int,
+        cq_context: *mut c_void,
+        channel: *mut ibv_comp_channel,
+        comp_vector: c_int
+    ) -> *mut ibv_cq;
+    fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int;
+    fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    fn ibv_get_cq_event(
+        channel: *mut ibv_comp_channel,
+        cq: *mut *mut ibv_cq,
+        cq_context: *mut *mut c_void
+    ) -> c_int;
+    fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32);
+    fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
+    fn ibv_query_qp(
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        mask: c_int,
+        init_attr: *mut ibv_qp_init_attr
+    ) -> c_int;
+    fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+}
+
+/// What the loader said; its own error says no more than that something failed.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}

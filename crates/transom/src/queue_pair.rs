@@ -1,0 +1,248 @@
+//! Queue pairs.
+
+use crate::connection::Connection;
+use crate::request::post_receive;
+use crate::{
+    CompletionQueue, Endpoint, Payload, Posted, ProtectionDomain, QueuePairBuilder, RemoteSlice,
+    Request, Result, Slice,
+};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use transom_abi::*;
+
+/// A queue pair; see `ibv_create_qp(3)`.
+///
+/// It begins [`Initialized`], when it takes receives but does not yet send, and becomes
+/// [`Connected`] by [`connect`](QueuePair::connect). Clones refer to the same queue pair; it is
+/// destroyed when the last of them and the last [`Posted`] ticket of it are gone.
+///
+/// The queue pair lets the peer read, write and do atomics; which memory it may touch, keys alone
+/// decide.
+///
+/// ```
+/// use transom::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, Provider, QueuePair};
+///
+/// let context = transom::devices(&Provider::software())?[0].open()?;
+/// let pd = ProtectionDomain::new(&context)?;
+/// let cq = CompletionQueue::new(&context, 16)?;
+///
+/// // Two queue pairs of one process, connected to each other.
+/// let (a, b) = (QueuePair::builder(&pd, &cq).build()?, QueuePair::builder(&pd, &cq).build()?);
+/// let (at_a, at_b) = (a.endpoint(), b.endpoint());
+/// let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+///
+/// let inbox = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE)?;
+/// let received = b.receive(&[inbox.all()])?;
+/// a.send(b"over the transom")?.wait()?;
+/// let message = received.wait()?;
+///
+/// let mut text = vec![0; message.length];
+/// inbox.read_at(0, &mut text)?;
+/// assert_eq!(text, b"over the transom");
+/// # Ok::<(), transom::Error>(())
+/// ```
+pub struct QueuePair<S: QueuePairState = Connected> {
+    pub(crate) inner: Arc<Connection>,
+    pub(crate) state: PhantomData<S>,
+}
+
+/// The state of a queue pair that is not yet connected.
+#[derive(Clone, Copy, Debug)]
+pub enum Initialized {}
+
+/// The state of a queue pair that is connected to a peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Connected {}
+
+/// A state of a [`QueuePair`]: [`Initialized`] or [`Connected`].
+pub trait QueuePairState: sealed::Sealed {}
+
+impl QueuePairState for Initialized {}
+impl QueuePairState for Connected {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Initialized {}
+    impl Sealed for super::Connected {}
+}
+
+impl<S: QueuePairState> QueuePair<S> {
+    /// Its number, 24 bits.
+    pub fn number(&self) -> u32 {
+        self.inner.local.qpn
+    }
+
+    /// What the peer needs to connect to it.
+    pub fn endpoint(&self) -> Endpoint {
+        self.inner.local
+    }
+
+    /// Posts a receive: the next message goes into these slices, one after the other. A send
+    /// consumes it, and so does a write with immediate data.
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: ENOMEM if the receive queue is full, EINVAL if there are too many slices;
+    /// [`Error::CompletionQueueFull`].
+    pub fn receive(&self, local: &[Slice]) -> Result<Posted> {
+        post_receive(&self.inner, local)
+    }
+
+    /// Moves it to the error state: all outstanding requests end with
+    /// [`Status::Flushed`](crate::Status::Flushed), and so will those to come (rule ST-19).
+    ///
+    /// # Errors
+    /// [`Error::Verb`] if the device refuses.
+    pub fn fail(&self) -> Result<()> {
+        let mut attributes = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+        self.inner.modify(&mut attributes, IBV_QP_STATE, "moving to ERR")
+    }
+
+    /// Whether the device has it in the error state; see `ibv_query_qp(3)`. A refused or failed
+    /// request brings it there, on both sides.
+    ///
+    /// # Errors
+    /// [`Error::Verb`] if the device does not answer.
+    pub fn has_failed(&self) -> Result<bool> {
+        Ok(self.inner.query_state()? == IBV_QPS_ERR)
+    }
+}
+
+impl QueuePair<Initialized> {
+    /// Begins a queue pair whose completions all go to one queue.
+    pub fn builder(pd: &ProtectionDomain, completions: &CompletionQueue) -> QueuePairBuilder {
+        QueuePairBuilder::new(pd, completions)
+    }
+
+    /// Connects it to a peer, which must connect to [`endpoint`](Self::endpoint) in turn; see
+    /// `ibv_modify_qp(3)`.
+    ///
+    /// # Errors
+    /// [`Error::Verb`] if the device cannot reach such a peer. The queue pair is then given up.
+    pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<Connected>> {
+        self.inner.ready_to_receive(peer)?;
+        self.inner.ready_to_send()?;
+        Ok(QueuePair { inner: self.inner, state: PhantomData })
+    }
+}
+
+/// Each of these posts one request and returns its ticket; see `ibv_post_send(3)`.
+///
+/// All fail at once as [`post`](Self::post) does; a request that fails later says so through its
+/// ticket.
+impl QueuePair<Connected> {
+    /// Posts a request that was made before.
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: ENOMEM if the send queue is full, EINVAL if the request has too many
+    /// slices or too many inline bytes, or is not one of this service;
+    /// [`Error::CompletionQueueFull`]; [`Error::OutOfRange`] if the request would touch more than
+    /// the peer's slice.
+    pub fn post(&self, request: Request<'_>) -> Result<Posted> {
+        request.post(&self.inner)
+    }
+
+    /// Posts [`Request::send`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn send<'a>(&self, payload: impl Into<Payload<'a>>) -> Result<Posted> {
+        self.post(Request::send(payload))
+    }
+
+    /// Posts [`Request::send_immediate`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn send_immediate<'a>(
+        &self,
+        payload: impl Into<Payload<'a>>,
+        immediate: u32,
+    ) -> Result<Posted> {
+        self.post(Request::send_immediate(payload, immediate))
+    }
+
+    /// Posts [`Request::send_invalidate`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn send_invalidate<'a>(
+        &self,
+        payload: impl Into<Payload<'a>>,
+        rkey: u32,
+    ) -> Result<Posted> {
+        self.post(Request::send_invalidate(payload, rkey))
+    }
+
+    /// Posts [`Request::write`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn write<'a>(
+        &self,
+        payload: impl Into<Payload<'a>>,
+        remote: impl Into<RemoteSlice>,
+    ) -> Result<Posted> {
+        self.post(Request::write(payload, remote))
+    }
+
+    /// Posts [`Request::write_immediate`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn write_immediate<'a>(
+        &self,
+        payload: impl Into<Payload<'a>>,
+        remote: impl Into<RemoteSlice>,
+        immediate: u32,
+    ) -> Result<Posted> {
+        self.post(Request::write_immediate(payload, remote, immediate))
+    }
+
+    /// Posts [`Request::read`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn read(&self, local: &[Slice], remote: impl Into<RemoteSlice>) -> Result<Posted> {
+        self.post(Request::read(local, remote))
+    }
+
+    /// Posts [`Request::compare_swap`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn compare_swap(
+        &self,
+        local: &Slice,
+        remote: impl Into<RemoteSlice>,
+        compare: u64,
+        swap: u64,
+    ) -> Result<Posted> {
+        self.post(Request::compare_swap(local, remote, compare, swap))
+    }
+
+    /// Posts [`Request::fetch_add`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn fetch_add(
+        &self,
+        local: &Slice,
+        remote: impl Into<RemoteSlice>,
+        add: u64,
+    ) -> Result<Posted> {
+        self.post(Request::fetch_add(local, remote, add))
+    }
+}
+
+impl<S: QueuePairState> Clone for QueuePair<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), state: PhantomData }
+    }
+}
+
+impl<S: QueuePairState> fmt::Debug for QueuePair<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("QueuePair").field(&self.inner.local).finish()
+    }
+}

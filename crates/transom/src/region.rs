@@ -1,0 +1,269 @@
+//! Memory regions, and slices of them.
+
+use crate::buffer::Buffer;
+use crate::copy::{Extent, check_range};
+use crate::domain::AllocatedDomain;
+use crate::error::{check, non_null};
+use crate::keep::Held;
+use crate::{Error, Grant, ProtectionDomain, Refused, Result, Rights};
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use transom_abi::*;
+
+bitflags::bitflags! {
+    /// What a memory region may be used for; see `ibv_reg_mr(3)` and rules MR-01 to MR-07.
+    ///
+    /// This side may always read it. What else is allowed to this side, to the peer with the
+    /// region's own key, and to windows:
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Access: u32 {
+        /// This side's device may write it: for receives, and for what reads and atomics bring.
+        const LOCAL_WRITE = IBV_ACCESS_LOCAL_WRITE;
+        /// The peer may write it; needs `LOCAL_WRITE`.
+        const REMOTE_WRITE = IBV_ACCESS_REMOTE_WRITE;
+        /// The peer may read it.
+        const REMOTE_READ = IBV_ACCESS_REMOTE_READ;
+        /// The peer may do atomic operations on it; needs `LOCAL_WRITE`.
+        const REMOTE_ATOMIC = IBV_ACCESS_REMOTE_ATOMIC;
+        /// Windows may be bound to it. Those that grant writing or atomics need `LOCAL_WRITE`
+        /// too, but none of the `REMOTE` ones.
+        const MW_BIND = IBV_ACCESS_MW_BIND;
+    }
+}
+
+/// A memory region that owns its buffer; see `ibv_reg_mr(3)`.
+///
+/// The device, and through it the peer, may write the buffer as long as it is registered. So its
+/// bytes are copied in and out, and there is no way to a reference before
+/// [`deregister`](Self::deregister) gives the buffer back.
+///
+/// Clones refer to the same region. Slices, bound windows and outstanding requests hold it too; it
+/// is deregistered when the last of them is gone.
+///
+/// ```
+/// use transom::{Access, MemoryRegion, ProtectionDomain, Provider};
+///
+/// let context = transom::devices(&Provider::software())?[0].open()?;
+/// let pd = ProtectionDomain::new(&context)?;
+/// let region = MemoryRegion::register(&pd, vec![0; 4096], Access::LOCAL_WRITE)?;
+/// region.write_at(7, b"hello")?;
+/// let buffer = region.deregister()?;
+/// assert_eq!(&buffer[7..12], b"hello");
+/// # Ok::<(), transom::Error>(())
+/// ```
+pub struct MemoryRegion<B: Buffer> {
+    registration: Arc<Registration<B>>,
+}
+
+impl<B: Buffer> MemoryRegion<B> {
+    /// Registers a buffer (rule MR-14).
+    ///
+    /// # Errors
+    /// Gives the buffer back with [`Error::Verb`]: EINVAL if the peer may write or do atomics but
+    /// `LOCAL_WRITE` is missing (rules MR-04, MR-05), ENOMEM if there are too many regions or too
+    /// much memory is locked.
+    pub fn register(
+        pd: &ProtectionDomain,
+        buffer: B,
+        access: Access,
+    ) -> Result<Self, Refused<B>> {
+        // The buffer stays in this box until it is deregistered, so that the pointer taken from
+        // it keeps its right to the bytes.
+        let mut buffer = Box::new(UnsafeCell::new(buffer));
+        let length = buffer.get_mut().len();
+        let address = buffer.get_mut().as_mut_ptr();
+        let domain = pd.inner.clone();
+        let flags = access.bits() as c_int;
+        // SAFETY: the domain is allocated. The buffer's memory stays as long as this region does,
+        // and nobody has references to it, by the contract of `Buffer`.
+        let mr = unsafe {
+            (domain.device.provider.verbs.ibv_reg_mr)(domain.pd, address.cast(), length, flags)
+        };
+        let subject = format_args!("registering {length} bytes at {address:p} with {access:?}");
+        let mr = match non_null("ibv_reg_mr", subject, mr) {
+            Ok(mr) => mr.as_ptr(),
+            Err(error) => return Err(Refused { returned: buffer.into_inner(), error }),
+        };
+        // SAFETY: as for the registration; `Buffer` says the memory is initialised.
+        let extent = unsafe { Extent::new(address, length, "the memory region") };
+        let registration = Registration { mr, extent, access, buffer: Some(buffer), domain };
+        Ok(Self { registration: Arc::new(registration) })
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.registration.extent.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies bytes out, from `offset` on. Each aligned word of 8 bytes is read whole.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they are not all within the region.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.registration.extent.read_at(offset, bytes)
+    }
+
+    /// Copies bytes in, from `offset` on. Each aligned word of 8 bytes is written whole.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not all fit into the region.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.registration.extent.write_at(offset, bytes)
+    }
+
+    /// A part of the region, for a request or a window.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if it is not all within the region.
+    pub fn slice(&self, range: Range<usize>) -> Result<Slice> {
+        let (start, end) = (range.start as u64, range.end as u64);
+        check_range("the memory region", start..end, self.len() as u64)?;
+        let address = self.registration.extent.as_ptr().addr() + range.start;
+        Ok(Slice { address: address as u64, length: range.len(), region: self.registration.clone() })
+    }
+
+    /// The whole region as a slice.
+    pub fn all(&self) -> Slice {
+        let address = self.registration.extent.as_ptr().addr() as u64;
+        Slice { address, length: self.len(), region: self.registration.clone() }
+    }
+
+    /// What the peer may do with the region's own key, without any window.
+    ///
+    /// Such a grant ends only with the region; a [`Window`](crate::Window) can be revoked.
+    pub fn grant(&self) -> Grant {
+        let access = self.registration.access;
+        let mut rights = Rights::empty();
+        rights.set(Rights::READ, access.contains(Access::REMOTE_READ));
+        rights.set(Rights::WRITE, access.contains(Access::REMOTE_WRITE));
+        rights.set(Rights::ATOMIC, access.contains(Access::REMOTE_ATOMIC));
+        let addr = self.registration.extent.as_ptr().addr() as u64;
+        // SAFETY: the region is registered.
+        let rkey = unsafe { (*self.registration.mr).rkey };
+        Grant { addr, rkey, length: self.len() as u64, rights }
+    }
+
+    /// Deregisters the region and gives its buffer back; see `ibv_dereg_mr(3)`. From then on no
+    /// peer and no device touches it (rules DR-01, DR-15).
+    ///
+    /// # Errors
+    /// Gives the region back with [`Error::InUse`] while a clone, a slice, a bound window or an
+    /// outstanding request refers to it, or with [`Error::Verb`] if the device refuses.
+    pub fn deregister(self) -> Result<B, Refused<Self>> {
+        let mut registration = match Arc::try_unwrap(self.registration) {
+            Ok(registration) => registration,
+            Err(registration) => {
+                let users = Arc::strong_count(&registration).saturating_sub(1);
+                let error = Error::InUse { users };
+                return Err(Refused { returned: Self { registration }, error });
+            }
+        };
+        match registration.deregister() {
+            Ok(buffer) => Ok(buffer.into_inner()),
+            Err(error) => {
+                let registration = Arc::new(registration);
+                Err(Refused { returned: Self { registration }, error })
+            }
+        }
+    }
+}
+
+impl<B: Buffer> Clone for MemoryRegion<B> {
+    fn clone(&self) -> Self {
+        Self { registration: self.registration.clone() }
+    }
+}
+
+impl<B: Buffer> fmt::Debug for MemoryRegion<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("address", &self.registration.extent.as_ptr())
+            .field("length", &self.len())
+            .field("access", &self.registration.access)
+            .finish()
+    }
+}
+
+/// A part of a memory region. It holds the region, as do the requests it is posted with.
+#[derive(Clone)]
+pub struct Slice {
+    pub(crate) address: u64,
+    length: usize,
+    pub(crate) region: Arc<dyn Registered>,
+}
+
+impl Slice {
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice({} bytes at {:#x})", self.length, self.address)
+    }
+}
+
+/// A registered region, whatever its buffer is.
+pub(crate) trait Registered: Held {
+    /// The region, valid as long as this is held.
+    fn mr(&self) -> *mut ibv_mr;
+}
+
+/// The registration itself.
+struct Registration<B> {
+    mr: *mut ibv_mr,
+    extent: Extent,
+    access: Access,
+    /// Empty once it is deregistered. Nothing touches the buffer before.
+    buffer: Option<Box<UnsafeCell<B>>>,
+    domain: Arc<AllocatedDomain>,
+}
+
+// SAFETY: libibverbs is thread-safe, and a `Buffer` is `Send`.
+unsafe impl<B: Buffer> Send for Registration<B> {}
+// SAFETY: as for `Send`; shared, only the extent is used, never the buffer itself.
+unsafe impl<B: Buffer> Sync for Registration<B> {}
+
+impl<B> Registration<B> {
+    fn deregister(&mut self) -> Result<Box<UnsafeCell<B>>> {
+        // SAFETY: the region is registered, since the buffer is still here, and `self` is borrowed
+        // alone, so nobody else uses it.
+        let result = unsafe { (self.domain.device.provider.verbs.ibv_dereg_mr)(self.mr) };
+        let subject = format_args!("deregistering {} bytes", self.extent.len());
+        check("ibv_dereg_mr", subject, result)?;
+        Ok(self.buffer.take().expect("a region is deregistered once"))
+    }
+}
+
+impl<B: Buffer> Held for Registration<B> {}
+
+impl<B: Buffer> Registered for Registration<B> {
+    fn mr(&self) -> *mut ibv_mr {
+        self.mr
+    }
+}
+
+impl<B> Drop for Registration<B> {
+    fn drop(&mut self) {
+        if self.buffer.is_some() && self.deregister().is_err() {
+            // The device may go on using the memory and the domain, so both must stay.
+            std::mem::forget(self.buffer.take());
+            std::mem::forget(self.domain.clone());
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Work requests.
+
+use crate::copy::check_range;
+use crate::error::{check, unsupported};
+use crate::keep::{Held, Keep};
+use crate::connection::Connection;
+use crate::{Operation, Posted, RemoteSlice, Result, Slice};
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+use transom_abi::*;
+
+/// What a send or a write takes its bytes from.
+///
+/// Slices of regions are read when the request is carried out. Plain bytes are copied while it is
+/// posted (inline); they may not be longer than the queue pair's inline size.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Slices of memory regions, one after the other.
+    Slices(&'a [Slice]),
+    /// Bytes to be copied while posting.
+    Inline(&'a [u8]),
+}
+
+impl Payload<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Slices(slices) => total(slices),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+impl<'a> From<&'a [Slice]> for Payload<'a> {
+    fn from(slices: &'a [Slice]) -> Self {
+        Self::Slices(slices)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Slice; N]> for Payload<'a> {
+    fn from(slices: &'a [Slice; N]) -> Self {
+        Self::Slices(slices)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Inline(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::Inline(bytes)
+    }
+}
+
+/// A request for the send queue; see `ibv_post_send(3)`.
+///
+/// The methods of [`QueuePair`](crate::QueuePair) make and post one; make it yourself to fence it,
+/// and give it to [`QueuePair::post`](crate::QueuePair::post).
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    operation: Operation,
+    payload: Payload<'a>,
+    remote: Option<RemoteSlice>,
+    /// What the verbs call the operation, and what it needs beside.
+    wr: ibv_send_wr,
+}
+
+impl<'a> Request<'a> {
+    /// Sends a message, which consumes a receive of the peer.
+    pub fn send(payload: impl Into<Payload<'a>>) -> Self {
+        Self::new(Operation::Send, IBV_WR_SEND, payload.into(), None)
+    }
+
+    /// Sends a message with immediate data.
+    pub fn send_immediate(payload: impl Into<Payload<'a>>, immediate: u32) -> Self {
+        let mut request = Self::new(Operation::Send, IBV_WR_SEND_WITH_IMM, payload.into(), None);
+        request.wr.imm.imm_data = immediate.to_be();
+        request
+    }
+
+    /// Sends a message and, before the peer sees it, invalidates a type 2 window of the peer
+    /// (rules INV-30 to INV-48).
+    pub fn send_invalidate(payload: impl Into<Payload<'a>>, rkey: u32) -> Self {
+        let mut request = Self::new(Operation::Send, IBV_WR_SEND_WITH_INV, payload.into(), None);
+        request.wr.imm.invalidate_rkey = rkey;
+        request
+    }
+
+    /// Writes to the start of the peer's slice.
+    pub fn write(payload: impl Into<Payload<'a>>, remote: impl Into<RemoteSlice>) -> Self {
+        Self::new(Operation::Write, IBV_WR_RDMA_WRITE, payload.into(), Some(remote.into()))
+    }
+
+    /// Writes to the start of the peer's slice, then consumes a receive of the peer, which gets
+    /// the immediate data.
+    pub fn write_immediate(
+        payload: impl Into<Payload<'a>>,
+        remote: impl Into<RemoteSlice>,
+        immediate: u32,
+    ) -> Self {
+        let opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        let mut request =
+            Self::new(Operation::Write, opcode, payload.into(), Some(remote.into()));
+        request.wr.imm.imm_data = immediate.to_be();
+        request
+    }
+
+    /// Reads as many bytes as the local slices have, from the start of the peer's slice.
+    pub fn read(local: &'a [Slice], remote: impl Into<RemoteSlice>) -> Self {
+        let payload = Payload::Slices(local);
+        Self::new(Operation::Read, IBV_WR_RDMA_READ, payload, Some(remote.into()))
+    }
+
+    /// Replaces the peer's 8-byte word at the start of its slice by `swap` if it equals `compare`.
+    /// What it was before comes into the local slice of 8 bytes, in this machine's byte order.
+    pub fn compare_swap(
+        local: &'a Slice,
+        remote: impl Into<RemoteSlice>,
+        compare: u64,
+        swap: u64,
+    ) -> Self {
+        let opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+        Self::atomic(Operation::CompareSwap, opcode, local, remote.into(), compare, swap)
+    }
+
+    /// Adds to the peer's 8-byte word at the start of its slice, wrapping around. What it was
+    /// before comes into the local slice of 8 bytes, in this machine's byte order.
+    pub fn fetch_add(local: &'a Slice, remote: impl Into<RemoteSlice>, add: u64) -> Self {
+        let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        Self::atomic(Operation::FetchAdd, opcode, local, remote.into(), add, 0)
+    }
+
+    /// Lets the request start only when all earlier reads and atomics of its queue pair are done
+    /// (rule ORD-10).
+    pub fn fence(mut self) -> Self {
+        self.wr.send_flags |= IBV_SEND_FENCE;
+        self
+    }
+
+    fn new(
+        operation: Operation,
+        opcode: ibv_wr_opcode,
+        payload: Payload<'a>,
+        remote: Option<RemoteSlice>,
+    ) -> Self {
+        let mut wr = ibv_send_wr { opcode, ..ibv_send_wr::default() };
+        if let Some(RemoteSlice { addr, rkey, .. }) = remote {
+            wr.wr.rdma = ibv_send_wr_rdma { remote_addr: addr, rkey };
+        }
+        Self { operation, payload, remote, wr }
+    }
+
+    fn atomic(
+        operation: Operation,
+        opcode: ibv_wr_opcode,
+        local: &'a Slice,
+        remote: RemoteSlice,
+        compare_add: u64,
+        swap: u64,
+    ) -> Self {
+        let payload = Payload::Slices(std::slice::from_ref(local));
+        let mut request = Self::new(operation, opcode, payload, Some(remote));
+        let (remote_addr, rkey) = (remote.addr, remote.rkey);
+        request.wr.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add, swap, rkey };
+        request
+    }
+
+    /// Posts it.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post`](crate::QueuePair::post).
+    pub(crate) fn post(mut self, queue_pair: &Arc<Connection>) -> Result<Posted> {
+        if matches!(self.operation, Operation::CompareSwap | Operation::FetchAdd) {
+            check_range("the local slice", 0..8, self.payload.len())?;
+        }
+        if let Some(remote) = self.remote {
+            check_range("the peer's slice", 0..self.payload.len(), remote.length)?;
+        }
+        match self.payload {
+            Payload::Slices(slices) => {
+                let keep = keep(slices);
+                with_sges(slices, |sg_list, num_sge| {
+                    (self.wr.sg_list, self.wr.num_sge) = (sg_list, num_sge);
+                    // SAFETY: the entries are slices of registered regions, which `keep` holds.
+                    unsafe { post_send(queue_pair, self.operation, self.wr, keep) }
+                })
+            }
+            Payload::Inline(bytes) => {
+                let length = sge_length(bytes.len())?;
+                let mut sge = ibv_sge { addr: bytes.as_ptr().addr() as u64, length, lkey: 0 };
+                (self.wr.sg_list, self.wr.num_sge) = (&raw mut sge, c_int::from(length > 0));
+                self.wr.send_flags |= IBV_SEND_INLINE;
+                // SAFETY: the bytes are readable while posting, and not needed afterwards.
+                unsafe { post_send(queue_pair, self.operation, self.wr, Keep::Nothing) }
+            }
+        }
+    }
+}
+
+/// Posts a request to the send queue. It always asks for a completion.
+///
+/// # Safety
+/// `keep` holds whatever the request names by address: its slices' regions, a window to be bound
+/// and the region it is bound to.
+pub(crate) unsafe fn post_send(
+    queue_pair: &Arc<Connection>,
+    operation: Operation,
+    mut wr: ibv_send_wr,
+    keep: Keep,
+) -> Result<Posted> {
+    // SAFETY: the queue pair exists.
+    let post_send = unsafe { (*(*queue_pair.qp).context).ops.post_send };
+    let post_send = post_send.ok_or_else(|| unsupported("ibv_post_send"))?;
+    wr.send_flags |= IBV_SEND_SIGNALED;
+    queue_pair.post(queue_pair.send_queue(), operation, keep, |wr_id| {
+        wr.wr_id = wr_id;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair exists; the request and its list are valid during the call, and
+        // what it names stays until its completion, by the caller's promise.
+        let result = unsafe { post_send(queue_pair.qp, &raw mut wr, &raw mut bad) };
+        check("ibv_post_send", format_args!("posting {operation} to {queue_pair}"), result)
+    })
+}
+
+/// Posts a request to the receive queue; see `ibv_post_recv(3)`.
+pub(crate) fn post_receive(queue_pair: &Arc<Connection>, local: &[Slice]) -> Result<Posted> {
+    // SAFETY: the queue pair exists.
+    let post_recv = unsafe { (*(*queue_pair.qp).context).ops.post_recv };
+    let post_recv = post_recv.ok_or_else(|| unsupported("ibv_post_recv"))?;
+    let operation = Operation::Receive;
+    with_sges(local, |sg_list, num_sge| {
+        queue_pair.post(queue_pair.receive_queue(), operation, keep(local), |wr_id| {
+            let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list, num_sge };
+            let mut bad = ptr::null_mut();
+            // SAFETY: the queue pair exists; the request and its list are valid during the call,
+            // and the regions it names stay until its completion, since the slot holds them.
+            let result = unsafe { post_recv(queue_pair.qp, &raw mut wr, &raw mut bad) };
+            check("ibv_post_recv", format_args!("posting {operation} to {queue_pair}"), result)
+        })
+    })
+}
+
+fn keep(slices: &[Slice]) -> Keep {
+    slices.iter().map(|slice| slice.region.clone() as Arc<dyn Held>).collect()
+}
+
+/// Makes the scatter/gather list of some slices. Only a long one is allocated.
+fn with_sges<R>(
+    slices: &[Slice],
+    post: impl FnOnce(*mut ibv_sge, c_int) -> Result<R>,
+) -> Result<R> {
+    let mut short = [ibv_sge::default(); 4];
+    let mut long = Vec::new();
+    let sges = match short.get_mut(..slices.len()) {
+        Some(short) => short,
+        None => {
+            long.resize(slices.len(), ibv_sge::default());
+            &mut long[..]
+        }
+    };
+    let mut count = 0;
+    // Empty slices are left out: to some hardware a length of 0 means 2^31.
+    for (sge, slice) in sges.iter_mut().zip(slices.iter().filter(|slice| !slice.is_empty())) {
+        // SAFETY: the slice holds its region, so it is registered.
+        let lkey = unsafe { (*slice.region.mr()).lkey };
+        *sge = ibv_sge { addr: slice.address, length: sge_length(slice.len())?, lkey };
+        count += 1;
+    }
+    post(sges.as_mut_ptr(), count)
+}
+
+/// The length of a scatter/gather entry, which has 32 bits.
+fn sge_length(length: usize) -> Result<u32> {
+    let available = u32::MAX;
+    check_range("a scatter/gather entry", 0..length as u64, available.into())?;
+    Ok(length as u32)
+}
+
+fn total(slices: &[Slice]) -> u64 {
+    slices.iter().map(|slice| slice.len() as u64).sum()
+}
