@@ -1,1 +1,61 @@
-//! ibverbs
+//! The verbs of libibverbs as `extern "C"` functions over the software device.
+//!
+//! Each function has the name, arguments and answers of its man page; the shared object exports them
+//! under their symbol versions, and the Rust API calls them directly. This is the pointer edge:
+//! arguments from C are turned into values here, and what may be null or unknown is refused as the
+//! rules say. Work requests and buffers must be valid as the man pages demand.
+//!
+//! Control verbs find their object by its handle, never by trusting the pointer, and memory of
+//! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
+
+mod context;
+mod cq;
+mod device;
+mod event;
+mod mr;
+mod mw;
+mod object;
+mod pd;
+mod post;
+mod qp;
+mod strings;
+mod unsupported;
+
+pub use context::{ibv_close_device, ibv_open_device, open_context};
+pub use cq::{
+    ibv_ack_cq_events, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
+    ibv_destroy_cq, ibv_get_cq_event, ibv_resize_cq,
+};
+pub use device::{
+    _ibv_query_gid_ex, _ibv_query_gid_table, GID, LID, ibv_free_device_list, ibv_get_device_guid,
+    ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_get_pkey_index,
+    ibv_get_sysfs_path, ibv_query_device, ibv_query_gid, ibv_query_gid_type, ibv_query_pkey,
+    ibv_query_port, ibv_read_sysfs_file,
+};
+pub use event::{ibv_ack_async_event, ibv_get_async_event};
+pub use mr::{ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr};
+pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
+pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_qp_to_qp_ex, ibv_query_qp};
+pub use strings::{
+    ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_rate_to_mbps, ibv_rate_to_mult,
+    ibv_wc_status_str, mbps_to_ibv_rate, mult_to_ibv_rate,
+};
+pub use unsupported::*;
+
+use std::ffi::c_int;
+
+/// Sets `errno` and answers null.
+fn null_with<T>(errno: c_int) -> *mut T {
+    set_errno(errno);
+    std::ptr::null_mut()
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: the address of this thread's own errno.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The C convention: zero, or an errno value.
+fn errno_of(result: Result<(), c_int>) -> c_int {
+    result.err().unwrap_or(0)
+}

@@ -3,8 +3,8 @@
 use crate::copy::Extent;
 use crate::{Error, Result};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use std::sync::Arc;
 use std::ptr;
+use std::sync::Arc;
 
 /// Memory that a region can own.
 ///

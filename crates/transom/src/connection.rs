@@ -71,8 +71,7 @@ impl Connection {
         let qpn = unsafe { (*qp).qp_num };
         // Not to be guessed by who did not see the endpoint.
         let psn = RandomState::new().hash_one(qpn) as u32 & 0xff_ffff;
-        let local =
-            Endpoint { qpn, psn, gid, lid: attributes.lid, mtu: attributes.active_mtu };
+        let local = Endpoint { qpn, psn, gid, lid: attributes.lid, mtu: attributes.active_mtu };
         Ok(Self { qp, local, service, port, gid_index, queues, domain })
     }
 
@@ -126,8 +125,7 @@ impl Connection {
             },
             ..ibv_qp_attr::default()
         };
-        let mut mask =
-            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+        let mut mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
         if self.service == IBV_QPT_RC {
             mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
         }
@@ -172,9 +170,8 @@ impl Connection {
         let mut creation = ibv_qp_init_attr::default();
         let mask = IBV_QP_STATE as c_int;
         // SAFETY: the queue pair exists and the places to write are valid.
-        let result = unsafe {
-            (verbs.ibv_query_qp)(self.qp, &raw mut attributes, mask, &raw mut creation)
-        };
+        let result =
+            unsafe { (verbs.ibv_query_qp)(self.qp, &raw mut attributes, mask, &raw mut creation) };
         check("ibv_query_qp", format_args!("querying {self}"), result)?;
         Ok(attributes.qp_state)
     }
@@ -188,8 +185,7 @@ impl Connection {
         post: impl FnOnce(u64) -> Result<()>,
     ) -> Result<Posted> {
         // Before it is posted, since its completion may come at once.
-        let ticket =
-            queue.lock_for_one_more()?.outstanding.insert(self.local.qpn, operation, keep);
+        let ticket = queue.lock_for_one_more()?.outstanding.insert(self.local.qpn, operation, keep);
         match post(ticket.wr_id()) {
             Ok(()) => Ok(Posted::new(ticket, queue.clone(), self.clone())),
             Err(error) => {

@@ -57,7 +57,8 @@ impl Context {
     /// [`crate::Error::Verb`], EINVAL if there is no such port.
     pub fn port(&self, port: u8) -> Result<PortAttributes> {
         let mut attributes = ibv_port_attr::default();
-        let query_port = self.query_port_operation().ok_or_else(|| unsupported("ibv_query_port"))?;
+        let query_port =
+            self.query_port_operation().ok_or_else(|| unsupported("ibv_query_port"))?;
         // SAFETY: the context is open, and the operation is its own. It writes at most the size
         // it is given.
         let result = unsafe {

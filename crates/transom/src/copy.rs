@@ -80,7 +80,8 @@ impl Extent {
         }
         for word in words {
             // SAFETY: within the extent, and aligned, since the head ended at a word.
-            unsafe { AtomicU64::from_ptr(address.cast()) }.store(u64::from_ne_bytes(*word), Relaxed);
+            unsafe { AtomicU64::from_ptr(address.cast()) }
+                .store(u64::from_ne_bytes(*word), Relaxed);
             address = address.wrapping_add(8);
         }
         for byte in tail {

@@ -37,7 +37,7 @@ pub struct Device {
     list: Arc<List>,
 }
 
-// SAFETY: a listed device is only read, and libibverbs is thread-safe.
+// SAFETY: a listed device is only read and opened, and libibverbs is thread-safe.
 unsafe impl Send for Device {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Device {}
@@ -76,6 +76,11 @@ struct List {
     list: *mut *mut ibv_device,
     provider: Provider,
 }
+
+// SAFETY: as for `Device`; the list may be freed by any thread.
+unsafe impl Send for List {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {

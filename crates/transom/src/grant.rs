@@ -20,16 +20,25 @@ bitflags::bitflags! {
 }
 
 impl Rights {
+    const FLAGS: [(Self, ibv_access_flags); 3] = [
+        (Self::READ, IBV_ACCESS_REMOTE_READ),
+        (Self::WRITE, IBV_ACCESS_REMOTE_WRITE),
+        (Self::ATOMIC, IBV_ACCESS_REMOTE_ATOMIC),
+    ];
+
     /// The access flags of the verbs for these rights.
     pub(crate) fn access_flags(self) -> ibv_access_flags {
-        [
-            (Self::READ, IBV_ACCESS_REMOTE_READ),
-            (Self::WRITE, IBV_ACCESS_REMOTE_WRITE),
-            (Self::ATOMIC, IBV_ACCESS_REMOTE_ATOMIC),
-        ]
-        .into_iter()
-        .filter(|(right, _)| self.contains(*right))
-        .fold(0, |flags, (_, flag)| flags | flag)
+        let flags = Self::FLAGS.into_iter().filter(|(right, _)| self.contains(*right));
+        flags.fold(0, |flags, (_, flag)| flags | flag)
+    }
+
+    /// The rights that access flags of the verbs give the peer.
+    pub(crate) fn from_access_flags(flags: ibv_access_flags) -> Self {
+        Self::FLAGS
+            .into_iter()
+            .filter(|(_, flag)| flags & flag != 0)
+            .map(|(right, _)| right)
+            .collect()
     }
 }
 

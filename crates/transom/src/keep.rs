@@ -6,6 +6,7 @@ use std::sync::Arc;
 pub(crate) trait Held: Send + Sync {}
 
 /// The objects one request names, dropped in this order.
+#[expect(dead_code, reason = "the objects are held to be dropped, not to be used")]
 pub(crate) enum Keep {
     Nothing,
     One(Arc<dyn Held>),

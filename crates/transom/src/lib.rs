@@ -1,1 +1,109 @@
-//! transom
+//! A safe verbs API whose memory windows have their life in the types.
+//!
+//! RDMA lets a peer read and write this process's memory without this process doing anything. What
+//! the peer may touch is decided by keys. A memory *window* is a key to a part of a registered
+//! region, with rights of its own, that is given and taken back in an instant:
+//!
+//! ```
+//! use transom::{
+//!     Access, CompletionQueue, MemoryRegion, ProtectionDomain, Provider, QueuePair, Rights, Type2,
+//!     Window,
+//! };
+//!
+//! let context = transom::devices(&Provider::software())?[0].open()?;
+//! let pd = ProtectionDomain::new(&context)?;
+//! let cq = CompletionQueue::new(&context, 16)?;
+//!
+//! // Two queue pairs, connected. The peer's would be in another process, or on another host.
+//! let (owner, peer) = (QueuePair::builder(&pd, &cq).build()?, QueuePair::builder(&pd, &cq).build()?);
+//! let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
+//! let (owner, peer) = (owner.connect(&at_peer)?, peer.connect(&at_owner)?);
+//!
+//! // The owner opens a window of 16 bytes of its region to the peer.
+//! let access = Access::LOCAL_WRITE | Access::MW_BIND;
+//! let region = MemoryRegion::register(&pd, vec![0; 4096], access)?;
+//! let window = Window::<Type2>::alloc(&pd)?;
+//! let window = window.bind(&owner, &region.slice(64..80)?, Rights::WRITE)?.wait()?;
+//! let grant = window.grant();
+//!
+//! // The peer uses it, and invalidates it with its last message.
+//! let message = owner.receive(&[])?;
+//! peer.write(b"over the transom", grant)?.wait()?;
+//! peer.send_invalidate(b"", grant.rkey)?.wait()?;
+//! let window = window.revoked_by(&message.wait()?)?;
+//! drop(window);
+//!
+//! // Nobody else can write the buffer from here on.
+//! let buffer = region.deregister()?;
+//! assert_eq!(&buffer[64..80], b"over the transom");
+//! # Ok::<(), transom::Error>(())
+//! ```
+//!
+//! # Where the device comes from
+//!
+//! A [`Provider`] is a libibverbs: the software device that is part of this crate, or the system's
+//! library with the adapters it drives. The same code runs on both: everything goes through the
+//! verbs ABI's own tables.
+//!
+//! # Waiting
+//!
+//! Posting a request returns a [`Posted`]: wait for it, ask for it, or await it. No executor is
+//! needed, and any will do; see [`CompletionQueue`] and [`Driver`] for who delivers completions.
+//!
+//! # What keeps this safe
+//!
+//! - Every object holds those it was made from, so nothing is freed too early, in whatever order
+//!   the handles are dropped.
+//! - A region owns its buffer until the device has let go of it. Bytes are copied in and out, since
+//!   a peer may write them at any time; there are no references to them.
+//! - What a request names is held by its completion queue until it is done, also when its ticket
+//!   is dropped or forgotten.
+//! - If the device refuses to free something, it stays, and so does what it depends on.
+//!
+//! Errors are [`Error`]s. A call that takes something and fails gives it back ([`Refused`]).
+
+mod attributes;
+mod buffer;
+mod builder;
+mod completion;
+mod connection;
+mod context;
+mod copy;
+mod device;
+mod domain;
+mod driver;
+mod endpoint;
+mod error;
+mod event;
+mod grant;
+mod keep;
+mod outstanding;
+mod posted;
+mod provider;
+mod queue;
+mod queue_pair;
+mod region;
+mod request;
+mod transition;
+mod window;
+
+pub use attributes::{DeviceAttributes, PortAttributes, Type2Check};
+pub use buffer::{Buffer, Pages};
+pub use builder::{QueuePairBuilder, Service};
+pub use completion::{Completion, Operation, Status, WorkError};
+pub use context::Context;
+pub use device::{Device, devices};
+pub use domain::ProtectionDomain;
+pub use driver::Driver;
+pub use endpoint::{Endpoint, Gid};
+pub use error::{Error, Refused, Result};
+pub use event::{AsyncEvent, AsyncEventKind};
+pub use grant::{Grant, RemoteSlice, Rights};
+pub use posted::Posted;
+pub use provider::Provider;
+pub use queue::CompletionQueue;
+pub use queue_pair::{Connected, Initialized, QueuePair, QueuePairState};
+pub use region::{Access, MemoryRegion, Slice};
+pub use request::{Payload, Request};
+pub use transition::{Binding, Invalidating, Rebinding, Transition};
+pub use window::{Bound, Free, Type1, Type2, Window, WindowState, WindowType};

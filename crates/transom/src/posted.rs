@@ -1,8 +1,8 @@
 //! The ticket of a posted request.
 
+use crate::connection::Connection;
 use crate::outstanding::Ticket;
 use crate::queue::{CreatedQueue, State};
-use crate::connection::Connection;
 use crate::{Completion, Error, Result, WorkError};
 use std::fmt;
 use std::future::Future;
@@ -79,7 +79,7 @@ impl Posted {
         }
         let previous = self.queue.lock().outstanding.set_waker(self.ticket, waker);
         drop(previous);
-        self.queue.arm()?;
+        self.queue.arm_for_task()?;
         // It may have come before the queue was armed.
         self.try_wait()
     }

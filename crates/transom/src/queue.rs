@@ -97,7 +97,8 @@ impl CompletionQueue {
     pub fn wait(&self, timeout: Duration) -> Result<usize> {
         let before = self.inner.lock().total;
         let deadline = Instant::now().checked_add(timeout);
-        let new = |state: &mut State| (state.total != before).then(|| state.total.wrapping_sub(before));
+        let new =
+            |state: &mut State| (state.total != before).then(|| state.total.wrapping_sub(before));
         Ok(self.inner.wait_until(deadline, None, new)?.unwrap_or(0))
     }
 
@@ -116,7 +117,7 @@ impl CompletionQueue {
             }
         }
         let before = self.inner.poll()?;
-        self.inner.arm()?;
+        self.inner.arm_for_task()?;
         Ok(before + self.inner.poll()?)
     }
 }
@@ -151,6 +152,8 @@ pub(crate) struct State {
     armed: bool,
     /// A thread sleeps on the descriptor.
     sleeper: bool,
+    /// Tasks await completions, so the queue is to stay armed for who delivers to them.
+    awaited: bool,
 }
 
 impl State {
@@ -212,10 +215,16 @@ impl CreatedQueue {
         }
     }
 
+    /// Arms the queue because a task awaits a completion. Poll after it.
+    pub(crate) fn arm_for_task(&self) -> Result<()> {
+        let mut state = self.lock();
+        state.awaited = true;
+        self.arm(&mut state)
+    }
+
     /// Sees to it that the next completion raises an event. Poll after it: a completion that came
     /// before raises none.
-    pub(crate) fn arm(&self) -> Result<()> {
-        let mut state = self.lock();
+    fn arm(&self, state: &mut State) -> Result<()> {
         if !state.armed {
             // SAFETY: the queue exists.
             let req_notify_cq = unsafe { (*(*self.cq).context).ops.req_notify_cq };
@@ -254,8 +263,7 @@ impl CreatedQueue {
                 continue;
             }
             if !state.armed {
-                drop(state);
-                self.arm()?;
+                self.arm(&mut state)?;
                 continue;
             }
             state.sleeper = true;
@@ -264,7 +272,10 @@ impl CreatedQueue {
             let mut state = self.lock();
             state.sleeper = false;
             let taken = match event {
-                Ok(true) => self.take_event(&mut state),
+                Ok(true) => self.take_event(&mut state).and_then(|()| match state.awaited {
+                    true => self.arm(&mut state),
+                    false => Ok(()),
+                }),
                 Ok(false) => Ok(()),
                 Err(error) => Err(error),
             };

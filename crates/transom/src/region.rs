@@ -65,11 +65,7 @@ impl<B: Buffer> MemoryRegion<B> {
     /// Gives the buffer back with [`Error::Verb`]: EINVAL if the peer may write or do atomics but
     /// `LOCAL_WRITE` is missing (rules MR-04, MR-05), ENOMEM if there are too many regions or too
     /// much memory is locked.
-    pub fn register(
-        pd: &ProtectionDomain,
-        buffer: B,
-        access: Access,
-    ) -> Result<Self, Refused<B>> {
+    pub fn register(pd: &ProtectionDomain, buffer: B, access: Access) -> Result<Self, Refused<B>> {
         // The buffer stays in this box until it is deregistered, so that the pointer taken from
         // it keeps its right to the bytes.
         let mut buffer = Box::new(UnsafeCell::new(buffer));
@@ -127,7 +123,11 @@ impl<B: Buffer> MemoryRegion<B> {
         let (start, end) = (range.start as u64, range.end as u64);
         check_range("the memory region", start..end, self.len() as u64)?;
         let address = self.registration.extent.as_ptr().addr() + range.start;
-        Ok(Slice { address: address as u64, length: range.len(), region: self.registration.clone() })
+        Ok(Slice {
+            address: address as u64,
+            length: range.len(),
+            region: self.registration.clone(),
+        })
     }
 
     /// The whole region as a slice.
@@ -140,11 +140,7 @@ impl<B: Buffer> MemoryRegion<B> {
     ///
     /// Such a grant ends only with the region; a [`Window`](crate::Window) can be revoked.
     pub fn grant(&self) -> Grant {
-        let access = self.registration.access;
-        let mut rights = Rights::empty();
-        rights.set(Rights::READ, access.contains(Access::REMOTE_READ));
-        rights.set(Rights::WRITE, access.contains(Access::REMOTE_WRITE));
-        rights.set(Rights::ATOMIC, access.contains(Access::REMOTE_ATOMIC));
+        let rights = Rights::from_access_flags(self.registration.access.bits());
         let addr = self.registration.extent.as_ptr().addr() as u64;
         // SAFETY: the region is registered.
         let rkey = unsafe { (*self.registration.mr).rkey };

@@ -1,9 +1,9 @@
 //! Work requests.
 
+use crate::connection::Connection;
 use crate::copy::check_range;
 use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
-use crate::connection::Connection;
 use crate::{Operation, Posted, RemoteSlice, Result, Slice};
 use std::ffi::c_int;
 use std::ptr;
@@ -102,8 +102,7 @@ impl<'a> Request<'a> {
         immediate: u32,
     ) -> Self {
         let opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        let mut request =
-            Self::new(Operation::Write, opcode, payload.into(), Some(remote.into()));
+        let mut request = Self::new(Operation::Write, opcode, payload.into(), Some(remote.into()));
         request.wr.imm.imm_data = immediate.to_be();
         request
     }

@@ -5,7 +5,8 @@ use bitflags::bitflags;
 
 use crate::protection::{Bind, Key};
 
-/// One piece of a local buffer list.
+/// One piece of a local buffer list, laid out as `struct ibv_sge`.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sge {
     /// First address, as the region names its addresses.

@@ -1,0 +1,158 @@
+//! `ibv_open_device(3)`: contexts, each a view of the one device of this process.
+
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use transom_abi::{
+    __VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context,
+};
+use transom_host::objects::EventPipe;
+use transom_host::{Adapter, Copying, Options};
+
+use crate::{cq, device, mw, null_with, post};
+
+/// The C struct, which C knows by the address of its last part, and ours behind it.
+#[repr(C)]
+pub(crate) struct Context {
+    abi: verbs_context,
+    pub(crate) adapter: Arc<Adapter>,
+    pub(crate) events: Arc<EventPipe>,
+    /// Objects made in it.
+    children: AtomicU32,
+    open: AtomicU32,
+}
+
+impl Context {
+    /// Ours, from the pointer that C has.
+    ///
+    /// # Safety
+    /// `context` is null or from [`open_context`], and not closed.
+    pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Option<&'a Self> {
+        if context.is_null() {
+            return None;
+        }
+        // SAFETY: it is the `context` field of a `Context` made by `open_context`.
+        Some(unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() })
+    }
+
+    /// Counts an object made in it.
+    pub(crate) fn adopt(&self) {
+        self.children.fetch_add(1, Relaxed);
+    }
+
+    /// Counts one less.
+    pub(crate) fn release(&self) {
+        self.children.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The device of this process, if a context is open.
+static DEVICE: Mutex<Option<(u32, Weak<Adapter>)>> = Mutex::new(None);
+
+fn adapter() -> Result<Arc<Adapter>, transom_host::OpenError> {
+    let mut device = DEVICE.lock();
+    let pid = std::process::id();
+    match &*device {
+        // After a fork the child opens a device of its own; the parent's is not its to use.
+        Some((owner, adapter)) if *owner == pid => {
+            if let Some(adapter) = adapter.upgrade() {
+                return Ok(adapter);
+            }
+        }
+        _ => {}
+    }
+    let opened = Adapter::open(options())?;
+    *device = Some((pid, Arc::downgrade(&opened)));
+    Ok(opened)
+}
+
+/// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
+/// `TRANSOM_COPY=shared` to copy through shared memory even where the kernel would.
+fn options() -> Options {
+    let is = |name, value| std::env::var_os(name).is_some_and(|found| found == value);
+    Options {
+        windows_2a: is("TRANSOM_WINDOWS", "2A"),
+        copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
+    }
+}
+
+/// Opens the device.
+///
+/// # Safety
+/// `device` is from [`crate::ibv_get_device_list`].
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    if device.is_null() {
+        return null_with(libc::EINVAL);
+    }
+    match adapter() {
+        Ok(adapter) => open_context(adapter),
+        Err(error) => {
+            eprintln!("transom: {error}");
+            null_with(libc::ENODEV)
+        }
+    }
+}
+
+/// Makes a context on a device that the caller has opened.
+pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
+    let Ok(events) = EventPipe::new() else { return null_with(libc::EMFILE) };
+    let context = ibv_context {
+        device: device::the_device(),
+        ops: ibv_context_ops {
+            alloc_mw: Some(mw::alloc_mw),
+            bind_mw: Some(mw::bind_mw),
+            dealloc_mw: Some(mw::dealloc_mw),
+            poll_cq: Some(cq::poll_cq),
+            req_notify_cq: Some(cq::req_notify_cq),
+            post_srq_recv: Some(post::post_srq_recv),
+            post_send: Some(post::post_send),
+            post_recv: Some(post::post_recv),
+            ..ibv_context_ops::default()
+        },
+        cmd_fd: -1,
+        async_fd: events.descriptor().as_raw_fd(),
+        num_comp_vectors: 1,
+        mutex: Default::default(),
+        abi_compat: __VERBS_ABI_IS_EXTENDED,
+    };
+    let abi = verbs_context {
+        query_port: Some(device::query_port_ex),
+        sz: size_of::<verbs_context>(),
+        context,
+        ..verbs_context::default()
+    };
+    let ours = Context {
+        abi,
+        adapter,
+        events: Arc::new(events),
+        children: AtomicU32::new(0),
+        open: AtomicU32::new(1),
+    };
+    let ours = Box::leak(Box::new(ours));
+    &raw mut ours.abi.context
+}
+
+/// Closes a context. Objects made in it keep the device until they are destroyed or the process
+/// ends (rule MWA-22).
+///
+/// # Safety
+/// `context` is from [`ibv_open_device`] and not closed.
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let Some(ours) = (unsafe { Context::of(context) }) else { return libc::EINVAL };
+    if ours.open.swap(0, AcqRel) == 0 {
+        return libc::EINVAL;
+    }
+    if ours.children.load(Acquire) != 0 {
+        // A careless program closes first and destroys later, or never; it must find its memory.
+        return 0;
+    }
+    let ours = std::ptr::from_ref(ours).cast_mut();
+    // SAFETY: made by `Box::leak` in `open_context`, open until now, and nothing refers to it.
+    drop(unsafe { Box::from_raw(ours) });
+    0
+}

@@ -1,0 +1,408 @@
+//! The device as it is listed and queried: `ibv_get_device_list(3)`, `ibv_query_device(3)` and kin.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::LazyLock;
+
+use transom_abi::*;
+use transom_host::Limits;
+
+use crate::context::Context;
+use crate::{errno_of, null_with, set_errno};
+
+/// The device's name.
+const NAME: &CStr = c"transom0";
+/// The node GUID, in host order.
+const GUID: u64 = 0x0274_7261_6e73_6f6d;
+/// The port's local identifier: programs that address without a GRH name this host by it.
+pub const LID: u16 = 1;
+/// The port's only GID: the RoCE v2 form of 127.0.0.1 (rule NET-08).
+pub const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
+/// Longest region: the user half of the address space.
+pub(crate) const MAX_REGION: u64 = 1 << 47;
+
+/// The C struct with a word behind it: the provider libraries of other vendors look there to see
+/// whether a device is theirs.
+#[repr(C)]
+struct Device {
+    abi: ibv_device,
+    not_theirs: [u64; 8],
+}
+
+struct Listed(*mut Device);
+
+// SAFETY: the device is never changed after it is made.
+unsafe impl Send for Listed {}
+// SAFETY: as above.
+unsafe impl Sync for Listed {}
+
+static DEVICE: LazyLock<Listed> = LazyLock::new(|| {
+    let abi = ibv_device {
+        _ops: _ibv_device_ops::default(),
+        node_type: IBV_NODE_CA,
+        transport_type: IBV_TRANSPORT_IB,
+        name: padded(NAME),
+        dev_name: padded(c"uverbs_transom0"),
+        dev_path: padded(c"/sys/class/infiniband_verbs/uverbs_transom0"),
+        ibdev_path: padded(c"/sys/class/infiniband/transom0"),
+    };
+    Listed(Box::leak(Box::new(Device { abi, not_theirs: [0; 8] })))
+});
+
+fn padded<const N: usize>(text: &CStr) -> [c_char; N] {
+    let bytes = text.to_bytes();
+    std::array::from_fn(|index| bytes.get(index).map_or(0, |byte| *byte as c_char))
+}
+
+pub(crate) fn the_device() -> *mut ibv_device {
+    DEVICE.0.cast()
+}
+
+/// The devices, ended by null; to be freed by [`ibv_free_device_list`].
+///
+/// # Safety
+/// `count` is null or writable.
+pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    if !count.is_null() {
+        // SAFETY: by the contract of this verb.
+        unsafe { *count = 1 };
+    }
+    // SAFETY: room for two pointers, zeroed, checked before it is written to.
+    unsafe {
+        let list = libc::calloc(2, size_of::<*mut ibv_device>()).cast::<*mut ibv_device>();
+        if list.is_null() {
+            return null_with(libc::ENOMEM);
+        }
+        *list = the_device();
+        list
+    }
+}
+
+/// Frees a list; devices opened from it stay.
+///
+/// # Safety
+/// `list` is from [`ibv_get_device_list`] and not freed.
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: made by `calloc` there.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// The device's name.
+///
+/// # Safety
+/// `device` is null or from a device list.
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    if device.is_null() { std::ptr::null() } else { NAME.as_ptr() }
+}
+
+/// The node GUID in network order.
+///
+/// # Safety
+/// `_device` is from a device list.
+pub unsafe extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
+    GUID.to_be()
+}
+
+/// The kernel's index of the device: it has none.
+///
+/// # Safety
+/// `_device` is from a device list.
+pub unsafe extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+    -1
+}
+
+/// What the device is and how much it has (`ibv_query_device(3)`).
+///
+/// # Safety
+/// `context` is open; `attr` is writable.
+pub unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let Some(ours) = (unsafe { Context::of(context) }) else { return libc::EINVAL };
+    if attr.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: by the contract of this verb.
+    unsafe { attr.write(attributes(ours.adapter.options().windows_2a)) };
+    0
+}
+
+fn attributes(windows_2a: bool) -> ibv_device_attr {
+    let limits = Limits::DEVICE;
+    let type2 =
+        if windows_2a { IBV_DEVICE_MEM_WINDOW_TYPE_2A } else { IBV_DEVICE_MEM_WINDOW_TYPE_2B };
+    let count = |limit: u32| limit as c_int;
+    let reads = c_int::from(limits.read_resources);
+    ibv_device_attr {
+        fw_ver: padded(VERSION),
+        node_guid: GUID.to_be(),
+        sys_image_guid: GUID.to_be(),
+        max_mr_size: MAX_REGION,
+        page_size_cap: 0xffff_ffff_ffff_f000,
+        vendor_id: 0x0074_736d,
+        vendor_part_id: 1,
+        hw_ver: 1,
+        max_qp: count(limits.queue_pairs),
+        max_qp_wr: count(limits.work_requests),
+        device_cap_flags: IBV_DEVICE_MEM_WINDOW
+            | IBV_DEVICE_MEM_MGT_EXTENSIONS
+            | IBV_DEVICE_RC_RNR_NAK_GEN
+            | IBV_DEVICE_CURR_QP_STATE_MOD
+            | IBV_DEVICE_SYS_IMAGE_GUID
+            | type2,
+        max_sge: count(limits.pieces),
+        max_sge_rd: count(limits.pieces),
+        max_cq: count(limits.completion_queues),
+        max_cqe: count(limits.completions),
+        max_mr: count(limits.regions),
+        max_pd: count(limits.domains),
+        max_qp_rd_atom: reads,
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: reads * count(limits.queue_pairs),
+        max_qp_init_rd_atom: reads,
+        max_ee_init_rd_atom: 0,
+        atomic_cap: IBV_ATOMIC_HCA,
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: count(limits.windows),
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: 0,
+        max_mcast_qp_attach: 0,
+        max_total_mcast_qp_attach: 0,
+        max_ah: 0,
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: 0,
+        max_srq_wr: 0,
+        max_srq_sge: 0,
+        max_pkeys: 1,
+        local_ca_ack_delay: 15,
+        phys_port_cnt: 1,
+    }
+}
+
+/// The version, as the firmware's.
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => panic!("a version has no zero inside"),
+    };
+
+/// The longest message of the port, in bytes.
+const MAX_MESSAGE: u32 = 1 << 31;
+
+fn port_attributes() -> ibv_port_attr {
+    ibv_port_attr {
+        state: IBV_PORT_ACTIVE,
+        max_mtu: IBV_MTU_4096,
+        active_mtu: IBV_MTU_4096,
+        gid_tbl_len: 1,
+        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        max_msg_sz: MAX_MESSAGE,
+        pkey_tbl_len: 1,
+        lid: LID,
+        active_width: 2,
+        active_speed: 32,
+        phys_state: 5,
+        link_layer: IBV_LINK_LAYER_ETHERNET,
+        ..ibv_port_attr::default()
+    }
+}
+
+/// Fills as much of the attributes as the caller's struct has (`ibv_query_port(3)`).
+///
+/// # Safety
+/// `attr` is writable for `length` bytes.
+pub(crate) unsafe extern "C" fn query_port_ex(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    length: usize,
+) -> c_int {
+    if context.is_null() || attr.is_null() || port != 1 {
+        return libc::EINVAL;
+    }
+    let full = port_attributes();
+    let length = length.min(size_of::<ibv_port_attr>());
+    // SAFETY: by the contract of this function; plain data.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), length) };
+    0
+}
+
+/// The exported form, which older programs call: it fills the struct they knew.
+///
+/// # Safety
+/// `attr` is writable for 48 bytes.
+pub unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    const OLD_SIZE: usize = 48;
+    // SAFETY: by the contract of this verb.
+    unsafe { query_port_ex(context, port, attr, OLD_SIZE) }
+}
+
+/// The GID at an index of the port.
+///
+/// # Safety
+/// `gid` is writable.
+pub unsafe extern "C" fn ibv_query_gid(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    if context.is_null() || gid.is_null() || port != 1 || index != 0 {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: by the contract of this verb.
+    unsafe { *gid = ibv_gid { raw: GID } };
+    0
+}
+
+/// The type of a GID, as the older enum counts: 1 is RoCE v2.
+///
+/// # Safety
+/// `kind` is writable.
+pub unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_uint,
+    kind: *mut c_uint,
+) -> c_int {
+    if context.is_null() || kind.is_null() || port != 1 || index != 0 {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: by the contract of this verb.
+    unsafe { *kind = 1 };
+    0
+}
+
+fn gid_entry() -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid { raw: GID },
+        gid_index: 0,
+        port_num: 1,
+        gid_type: IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: 1,
+    }
+}
+
+/// A GID table entry (`ibv_query_gid_ex(3)`).
+///
+/// # Safety
+/// `entry` is writable for `size` bytes.
+pub unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    errno_of((|| {
+        if context.is_null() || entry.is_null() || port != 1 || flags != 0 {
+            return Err(libc::EINVAL);
+        }
+        if index != 0 {
+            return Err(libc::ENODATA);
+        }
+        if size < size_of::<ibv_gid_entry>() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this verb.
+        unsafe { entry.write(gid_entry()) };
+        Ok(())
+    })())
+}
+
+/// All GID table entries; their number, or a negative errno (`ibv_query_gid_table(3)`).
+///
+/// # Safety
+/// `entries` is writable for `max` entries of `size` bytes.
+pub unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    let wrong = context.is_null() || entries.is_null() || flags != 0;
+    if wrong || max == 0 || size < size_of::<ibv_gid_entry>() {
+        return -(libc::EINVAL as isize);
+    }
+    // SAFETY: by the contract of this verb.
+    unsafe { entries.write(gid_entry()) };
+    1
+}
+
+/// The only P_Key: the default one, in network order.
+///
+/// # Safety
+/// `pkey` is writable.
+pub unsafe extern "C" fn ibv_query_pkey(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
+    if context.is_null() || pkey.is_null() || port != 1 || index != 0 {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: by the contract of this verb.
+    unsafe { *pkey = 0xffff };
+    0
+}
+
+/// The index of a P_Key, or -1.
+///
+/// # Safety
+/// `_context` is open.
+pub unsafe extern "C" fn ibv_get_pkey_index(
+    _context: *mut ibv_context,
+    port: u8,
+    pkey: u16,
+) -> c_int {
+    if port == 1 && pkey == 0xffff { 0 } else { -1 }
+}
+
+/// Where sysfs is.
+pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// Reads `directory/file` into `buffer` without its final newline; its length, or -1.
+///
+/// # Safety
+/// The strings end in zero; `buffer` is writable for `size` bytes.
+pub unsafe extern "C" fn ibv_read_sysfs_file(
+    directory: *const c_char,
+    file: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: by the contract of this verb.
+    let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
+    let path = |text: &CStr| std::path::PathBuf::from(std::ffi::OsStr::from_bytes(text.to_bytes()));
+    let Ok(mut bytes) = std::fs::read(path(directory).join(path(file))) else { return -1 };
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    }
+    if size == 0 {
+        return -1;
+    }
+    let length = bytes.len().min(size - 1);
+    // SAFETY: `length + 1` bytes fit, by the contract of this verb.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), length);
+        *buffer.add(length) = 0;
+    }
+    length as c_int
+}

@@ -1,0 +1,94 @@
+//! `ibv_get_async_event(3)`, and the counts that make a destroy wait for acknowledgements.
+
+use std::ffi::c_int;
+
+use parking_lot::{Condvar, Mutex};
+use transom_abi::*;
+
+use crate::context::Context;
+use crate::{cq, qp, set_errno};
+
+/// Events delivered and acknowledged (rules CR-18, AE-06).
+#[derive(Default)]
+pub(crate) struct EventCount {
+    unacknowledged: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl EventCount {
+    pub(crate) fn delivered(&self) {
+        *self.unacknowledged.lock() += 1;
+    }
+
+    pub(crate) fn acknowledged(&self, count: u64) {
+        let mut left = self.unacknowledged.lock();
+        *left = left.saturating_sub(count);
+        self.changed.notify_all();
+    }
+
+    /// Whether everything delivered is acknowledged.
+    pub(crate) fn is_settled(&self) -> bool {
+        *self.unacknowledged.lock() == 0
+    }
+
+    /// Waits until everything delivered is acknowledged.
+    pub(crate) fn settle(&self) {
+        let mut left = self.unacknowledged.lock();
+        while *left > 0 {
+            self.changed.wait(&mut left);
+        }
+    }
+}
+
+/// Takes the next asynchronous event; blocks if `async_fd` does, else -1 with `EAGAIN`
+/// (rules AE-06, AE-07).
+///
+/// # Safety
+/// `context` is open; `event` is writable.
+pub unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let Some(ours) = (unsafe { Context::of(context) }).filter(|_| !event.is_null()) else {
+        set_errno(libc::EINVAL);
+        return -1;
+    };
+    loop {
+        let (kind, handle) = match ours.events.take() {
+            Ok(taken) => taken,
+            Err(error) => {
+                set_errno(error.raw_os_error().unwrap_or(libc::EIO));
+                return -1;
+            }
+        };
+        let event_type = kind as ibv_event_type;
+        let element = if event_type == IBV_EVENT_CQ_ERR {
+            cq::deliver_event(handle as u32).map(|cq| ibv_async_event_element { cq })
+        } else {
+            qp::deliver_event(handle as u32).map(|qp| ibv_async_event_element { qp })
+        };
+        // An event of something destroyed meanwhile is nobody's.
+        if let Some(element) = element {
+            // SAFETY: by the contract of this verb.
+            unsafe { event.write(ibv_async_event { element, event_type }) };
+            return 0;
+        }
+    }
+}
+
+/// Acknowledges an event.
+///
+/// # Safety
+/// `event` is from [`ibv_get_async_event`].
+pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: by the contract of this verb; the element is what its type says.
+    unsafe {
+        let Some(event) = event.as_ref() else { return };
+        if event.event_type == IBV_EVENT_CQ_ERR {
+            cq::acknowledge_event(event.element.cq);
+        } else {
+            qp::acknowledge_event(event.element.qp);
+        }
+    }
+}

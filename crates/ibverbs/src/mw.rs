@@ -1,0 +1,118 @@
+//! `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+use transom_device::Access;
+use transom_device::protection::{Bind, Key};
+use transom_device::queue::{SendFlags, SendOp, SendRequest};
+use transom_host::objects::{MemoryWindow, RegisterError};
+
+use crate::object::Table;
+use crate::{errno_of, mr, null_with, pd, post, qp};
+
+static MWS: Table<ibv_mw, MemoryWindow> = Table::new();
+
+/// Allocates a window, not bound (rules MWA-01 to MWA-10).
+///
+/// # Safety
+/// `pd` is null or readable.
+pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
+    // SAFETY: by the contract of this verb.
+    let found = match unsafe { pd::find(pd) } {
+        Ok(found) => found,
+        Err(errno) => return null_with(errno),
+    };
+    let type1 = match kind {
+        IBV_MW_TYPE_1 => true,
+        IBV_MW_TYPE_2 => false,
+        _ => return null_with(libc::EINVAL),
+    };
+    match MemoryWindow::allocate(&found.adapter, &found.domain, type1) {
+        Ok(window) => {
+            let rkey = window.key().0;
+            let abi = ibv_mw { context: found.context, pd, rkey, handle: 0, type_: kind };
+            MWS.insert(abi, |_| window)
+        }
+        Err(RegisterError::Busy) => null_with(libc::EBUSY),
+        Err(_) => null_with(libc::ENOMEM),
+    }
+}
+
+/// Unbinds and frees a window (rules MWA-12 to MWA-17).
+///
+/// # Safety
+/// `mw` is null or readable.
+pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let mut taken = unsafe { MWS.take(mw) }?;
+        taken.inner.take().ok_or(libc::ENOENT)?.deallocate();
+        Ok(())
+    })())
+}
+
+/// Posts a bind of a type 1 window (rules C.1). C calls it through an inline that has checked type,
+/// region and domain; it is checked again here for whoever does not.
+///
+/// # Safety
+/// All pointers are null or valid.
+pub(crate) unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    if qp.is_null() || mw.is_null() || bind.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: not null, so valid by the contract of this verb.
+    errno_of(unsafe { post_bind(qp, &mut *mw, &*bind) })
+}
+
+/// # Safety
+/// `qp` is live.
+unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Result<(), c_int> {
+    let info = &bind.bind_info;
+    if mw.type_ != IBV_MW_TYPE_1 {
+        return Err(libc::EINVAL);
+    }
+    if info.mr.is_null() && (info.addr != 0 || info.length != 0) {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: null or valid, by the contract of the verb.
+    if let Some(mr) = unsafe { info.mr.as_ref() }
+        && mr.pd != mw.pd
+    {
+        return Err(libc::EPERM);
+    }
+    let flags = SendFlags::from_bits_truncate(bind.send_flags);
+    // Zero-based windows and regions are for type 2 (rules T1-05, T1-06), other rights for none.
+    // SAFETY: as above.
+    let zero_based = !info.mr.is_null() && unsafe { mr::is_zero_based(info.mr) };
+    let access = Access::from_bits_retain(info.mw_access_flags);
+    if zero_based || !Access::REMOTE.contains(access) || flags.contains(SendFlags::INLINE) {
+        return Err(libc::EINVAL);
+    }
+    let window = Key(mw.rkey).next();
+    let bind_op = Bind {
+        window,
+        // SAFETY: as above.
+        region: unsafe { info.mr.as_ref() }.map_or(Key(0), |mr| Key(mr.lkey)),
+        address: info.addr,
+        length: info.length,
+        access,
+    };
+    let request = SendRequest {
+        wr_id: bind.wr_id,
+        op: SendOp::BindType1(bind_op),
+        flags,
+        sges: &[],
+        inline: None,
+    };
+    // SAFETY: `qp` is live by the contract of this function.
+    let qp = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
+    qp.post_send(&request).map_err(post::errno)?;
+    // The new key counts from now on, whatever comes of the bind (rules KEY-06, KEY-08).
+    mw.rkey = window.0;
+    Ok(())
+}

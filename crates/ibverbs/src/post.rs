@@ -1,0 +1,226 @@
+//! `ibv_post_send(3)`, `ibv_post_recv(3)`: work requests from C.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+use transom_device::Access;
+use transom_device::protection::{Bind, Key};
+use transom_device::queue::{PostError, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge};
+use transom_host::Limits;
+
+use crate::qp;
+
+const MAX_PIECES: usize = Limits::DEVICE.pieces as usize;
+
+/// The errno of a refused post.
+pub(crate) fn errno(error: PostError) -> c_int {
+    match error {
+        PostError::Full => libc::ENOMEM,
+        PostError::TooManyPieces
+        | PostError::InlineTooLong
+        | PostError::InlineNotAllowed
+        | PostError::WrongState
+        | PostError::WrongService => libc::EINVAL,
+    }
+}
+
+/// A C list of pieces.
+///
+/// # Safety
+/// `list` has `count` readable elements if `count` is positive.
+unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], c_int> {
+    const { assert!(size_of::<Sge>() == size_of::<ibv_sge>()) };
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        Ok(_) if list.is_null() => Err(libc::EINVAL),
+        // SAFETY: by the contract of this function; `Sge` is laid out as `ibv_sge`.
+        Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count) }),
+        Err(_) => Err(libc::EINVAL),
+    }
+}
+
+/// Posts a list of send work requests, up to the first bad one (rule PS-01).
+///
+/// # Safety
+/// `qp` is live; the list and what it points to is valid; `bad` is null or writable.
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let Some(ours) = (unsafe { qp::of(qp) }) else { return libc::EINVAL };
+    let mut next = wr;
+    // SAFETY: by the contract of this verb.
+    while let Some(wr) = unsafe { next.as_mut() } {
+        // SAFETY: as above.
+        if let Err(errno) = unsafe { post_one_send(ours, wr) } {
+            if !bad.is_null() {
+                // SAFETY: as above.
+                unsafe { *bad = next };
+            }
+            return errno;
+        }
+        next = wr.next;
+    }
+    0
+}
+
+/// # Safety
+/// What `wr` points to is valid.
+#[inline]
+unsafe fn post_one_send(
+    qp: &transom_host::objects::QueuePair,
+    wr: &ibv_send_wr,
+) -> Result<(), c_int> {
+    let flags = SendFlags::from_bits_truncate(wr.send_flags);
+    // SAFETY: by the contract of this function.
+    let sges = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
+    // SAFETY: as above; the unions are plain data, read as the opcode says.
+    let op = unsafe { operation(wr, sges) }?;
+    let request = SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None };
+    if flags.contains(SendFlags::INLINE) && !sges.is_empty() {
+        // SAFETY: as above.
+        unsafe { post_inline(qp, &request) }?;
+    } else if flags.contains(SendFlags::INLINE) {
+        qp.post_send(&SendRequest { inline: Some(&[]), ..request }).map_err(errno)?;
+    } else {
+        qp.post_send(&request).map_err(errno)?;
+    }
+    if wr.opcode == IBV_WR_BIND_MW {
+        // Both styles of reading the key work (rule KEY-10).
+        // SAFETY: `operation` has found it not null.
+        let mw = unsafe { &mut *wr.op.bind_mw.mw };
+        if let SendOp::BindType2(bind) = op {
+            mw.rkey = bind.window.0;
+        }
+    }
+    Ok(())
+}
+
+/// Posts with the data as it is now (rule LA-21); keys are not looked at.
+///
+/// # Safety
+/// The pieces are readable memory.
+unsafe fn post_inline(
+    qp: &transom_host::objects::QueuePair,
+    request: &SendRequest<'_>,
+) -> Result<(), c_int> {
+    if request.sges.len() > MAX_PIECES {
+        return Err(libc::EINVAL);
+    }
+    // Lengths first: memory of what is refused is not looked at.
+    let total: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+    if total > qp.config().send.inline_room as u64 {
+        return Err(libc::EINVAL);
+    }
+    let mut data: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
+    for (data, sge) in data.iter_mut().zip(request.sges).filter(|(_, sge)| sge.length > 0) {
+        // SAFETY: by the contract of this function, and C's own rule for inline data.
+        *data =
+            unsafe { std::slice::from_raw_parts(sge.address as *const u8, sge.length as usize) };
+    }
+    let inline = Some(&data[..request.sges.len()]);
+    qp.post_send(&SendRequest { sges: &[], inline, ..*request }).map_err(errno)
+}
+
+/// # Safety
+/// The unions of `wr` hold what its opcode says.
+#[inline]
+unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, c_int> {
+    // SAFETY: by the contract of this function; all variants are plain data.
+    unsafe {
+        let rdma = wr.wr.rdma;
+        let atomic = wr.wr.atomic;
+        Ok(match wr.opcode {
+            IBV_WR_SEND => SendOp::Send,
+            IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate(wr.imm.imm_data),
+            IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate(Key(wr.imm.invalidate_rkey)),
+            IBV_WR_RDMA_WRITE => {
+                SendOp::Write { address: rdma.remote_addr, key: Key(rdma.rkey), immediate: None }
+            }
+            IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write {
+                address: rdma.remote_addr,
+                key: Key(rdma.rkey),
+                immediate: Some(wr.imm.imm_data),
+            },
+            IBV_WR_RDMA_READ => SendOp::Read { address: rdma.remote_addr, key: Key(rdma.rkey) },
+            IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CompareSwap {
+                address: atomic.remote_addr,
+                key: Key(atomic.rkey),
+                swap: atomic.swap,
+                compare: atomic.compare_add,
+            },
+            IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd {
+                address: atomic.remote_addr,
+                key: Key(atomic.rkey),
+                add: atomic.compare_add,
+            },
+            IBV_WR_LOCAL_INV if sges.is_empty() => {
+                SendOp::LocalInvalidate(Key(wr.imm.invalidate_rkey))
+            }
+            IBV_WR_BIND_MW if sges.is_empty() => SendOp::BindType2(type2_bind(&wr.op.bind_mw)?),
+            _ => return Err(libc::EINVAL),
+        })
+    }
+}
+
+/// # Safety
+/// The window and region are null or readable.
+unsafe fn type2_bind(bind: &ibv_send_wr_bind_mw) -> Result<Bind, c_int> {
+    let info = &bind.bind_info;
+    // SAFETY: by the contract of this function.
+    let (Some(mw), Some(mr)) = (unsafe { bind.mw.as_ref() }, unsafe { info.mr.as_ref() }) else {
+        return Err(libc::EINVAL);
+    };
+    if mw.type_ != IBV_MW_TYPE_2 {
+        return Err(libc::EINVAL);
+    }
+    Ok(Bind {
+        window: Key(mw.rkey).with_byte(bind.rkey as u8),
+        region: Key(mr.lkey),
+        address: info.addr,
+        length: info.length,
+        access: Access::from_bits_retain(info.mw_access_flags),
+    })
+}
+
+/// Posts a list of receive work requests, up to the first bad one (rule PS-01).
+///
+/// # Safety
+/// As [`post_send`].
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let Some(ours) = (unsafe { qp::of(qp) }) else { return libc::EINVAL };
+    let mut next = wr;
+    // SAFETY: by the contract of this verb.
+    while let Some(wr) = unsafe { next.as_ref() } {
+        // SAFETY: as above.
+        let posted = unsafe { pieces(wr.sg_list, wr.num_sge) }.and_then(|sges| {
+            let request = ReceiveRequest { wr_id: wr.wr_id, sges };
+            ours.post_receive(&request).map_err(errno)
+        });
+        if let Err(errno) = posted {
+            if !bad.is_null() {
+                // SAFETY: as above.
+                unsafe { *bad = next };
+            }
+            return errno;
+        }
+        next = wr.next;
+    }
+    0
+}
+
+/// Shared receive queues come with the libibverbs work; none can exist yet.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    _srq: *mut ibv_srq,
+    _wr: *mut ibv_recv_wr,
+    _bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    libc::EOPNOTSUPP
+}

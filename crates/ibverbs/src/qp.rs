@@ -1,0 +1,327 @@
+//! `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_query_qp(3)`.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use transom_abi::*;
+use transom_device::execution::RequesterLimits;
+use transom_device::qp::{Mask, QpState, Service};
+use transom_host::Limits;
+use transom_host::objects::{Destination, QpAttributes, QpConfig, QueuePair, RegisterError};
+
+use crate::context::Context;
+use crate::device::{GID, LID};
+use crate::event::EventCount;
+use crate::object::{Object, Table};
+use crate::{cq, errno_of, null_with, pd};
+
+/// A queue pair, and what only C wants back.
+pub(crate) struct Qp {
+    pair: Arc<QueuePair>,
+    cap: ibv_qp_cap,
+    address: ibv_ah_attr,
+    events: Arc<EventCount>,
+}
+
+type QpObject = Object<ibv_qp, Qp>;
+
+static QPS: Table<ibv_qp, Qp> = Table::new();
+
+/// Ours, straight from a live pointer: posting trusts it, as C demands.
+///
+/// # Safety
+/// `qp` is null or live.
+#[inline]
+pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
+    // SAFETY: by the contract of this function.
+    let ours = unsafe { qp.cast::<QpObject>().as_ref() }?.inner.as_ref()?;
+    Some(&ours.pair)
+}
+
+/// Creates a queue pair in RESET (rules CR-01 to CR-07). UD and XRC come with the libibverbs work.
+///
+/// # Safety
+/// `pd` is null or readable; `init` is null or valid.
+pub unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    init: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    // SAFETY: by the contract of this verb.
+    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
+    // SAFETY: as above.
+    unsafe { create(pd, init) }.unwrap_or_else(null_with)
+}
+
+/// # Safety
+/// `pd` is null or readable; pointers in `init` are valid.
+unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp, c_int> {
+    let service = match init.qp_type {
+        IBV_QPT_RC => Service::Rc,
+        IBV_QPT_UC => Service::Uc,
+        IBV_QPT_UD | IBV_QPT_RAW_PACKET | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => {
+            return Err(libc::EOPNOTSUPP);
+        }
+        _ => return Err(libc::EINVAL),
+    };
+    if !init.srq.is_null() {
+        return Err(if service == Service::Rc { libc::EOPNOTSUPP } else { libc::EINVAL });
+    }
+    let limits = Limits::DEVICE;
+    let cap = init.cap;
+    let within = cap.max_send_wr <= limits.work_requests
+        && cap.max_recv_wr <= limits.work_requests
+        && cap.max_send_sge <= limits.pieces
+        && cap.max_recv_sge <= limits.pieces
+        && cap.max_inline_data <= limits.inline;
+    if !within {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by the contract of this function.
+    let (found, send_cq, receive_cq) =
+        unsafe { (pd::find(pd)?, cq::find(init.send_cq)?, cq::find(init.recv_cq)?) };
+    // SAFETY: a context outlives its domains.
+    let context = unsafe { Context::of(found.context) }.ok_or(libc::EINVAL)?;
+    // The handle names the queue pair in events, so it comes first.
+    let handle = QPS.reserve();
+    let config = QpConfig {
+        pd: found.domain.clone(),
+        service,
+        send_cq,
+        receive_cq,
+        send: RequesterLimits {
+            size: cap.max_send_wr as usize,
+            pieces: cap.max_send_sge as usize,
+            inline_room: cap.max_inline_data as usize,
+            signal_all: init.sq_sig_all != 0,
+        },
+        receive_size: cap.max_recv_wr as usize,
+        receive_pieces: cap.max_recv_sge as usize,
+        events: context.events.clone(),
+        id: u64::from(handle),
+    };
+    let pair = QueuePair::create(&found.adapter, config).map_err(|error| match error {
+        RegisterError::Busy => libc::EBUSY,
+        _ => libc::ENOMEM,
+    })?;
+    context.adopt();
+    let abi = ibv_qp {
+        context: found.context,
+        qp_context: init.qp_context,
+        pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        qp_num: pair.number().bits(),
+        state: IBV_QPS_RESET,
+        qp_type: init.qp_type,
+        ..ibv_qp::default()
+    };
+    let qp = Qp { pair, cap, address: ibv_ah_attr::default(), events: Arc::default() };
+    Ok(QPS.insert_reserved(handle, abi, qp))
+}
+
+/// The extended form of a queue pair: none made here has one.
+///
+/// # Safety
+/// `_qp` is live.
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    std::ptr::null_mut()
+}
+
+/// Ends a queue pair, after its delivered events are acknowledged (rules CR-09, CR-18, T2-05, T2-06).
+///
+/// # Safety
+/// `qp` is null or readable.
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    errno_of((|| {
+        loop {
+            // SAFETY: by the contract of this verb.
+            let events = unsafe {
+                QPS.with(qp, |object| object.inner.as_ref().map(|qp| qp.events.clone()))
+            }?
+            .ok_or(libc::ENOENT)?;
+            events.settle();
+            // SAFETY: as above.
+            let mut taken = unsafe { QPS.take(qp) }?;
+            let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+            // No event can be delivered from here on; one may have been just before.
+            if !events.is_settled() {
+                taken.put_back(ours);
+                continue;
+            }
+            if ours.pair.destroy().is_err() {
+                taken.put_back(ours);
+                return Err(libc::EBUSY);
+            }
+            // SAFETY: the struct stays readable; a context outlives its queue pairs.
+            unsafe { Context::of((*qp).context) }.ok_or(libc::EINVAL)?.release();
+            return Ok(());
+        }
+    })())
+}
+
+/// Changes attributes and state (rules G.3); on an error nothing has changed.
+///
+/// # Safety
+/// `qp` is null or readable; `attr` is null or readable.
+pub unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
+        let mask = Mask::from_bits(mask as u32).ok_or(libc::EINVAL)?;
+        let attributes = parse(attr, mask)?;
+        // SAFETY: as above.
+        unsafe {
+            QPS.with(qp, |object| {
+                let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
+                ours.pair.modify(&attributes, mask).map_err(|_| libc::EINVAL)?;
+                if mask.contains(Mask::AV) {
+                    ours.address = attr.ah_attr;
+                }
+                if mask.contains(Mask::STATE) {
+                    object.abi.state = attr.qp_state;
+                }
+                Ok(())
+            })
+        }?
+    })())
+}
+
+/// Turns attributes from C into values; fields that the mask does not name are not looked at.
+fn parse(attr: &ibv_qp_attr, mask: Mask) -> Result<QpAttributes, c_int> {
+    let state = |bit, value| match mask.contains(bit) {
+        true => QpState::new(value).ok_or(libc::EINVAL).map(Some),
+        false => Ok(None),
+    };
+    let destination = match mask.contains(Mask::AV) {
+        true => destination(&attr.ah_attr)?,
+        false => Destination::default(),
+    };
+    Ok(QpAttributes {
+        state: state(Mask::STATE, attr.qp_state)?.unwrap_or(QpState::Reset),
+        current: state(Mask::CUR_STATE, attr.cur_qp_state)?,
+        path_mtu: attr.path_mtu,
+        qkey: attr.qkey,
+        rq_psn: attr.rq_psn,
+        sq_psn: attr.sq_psn,
+        dest_qpn: attr.dest_qp_num,
+        access: attr.qp_access_flags,
+        destination,
+        pkey_index: attr.pkey_index,
+        port: attr.port_num,
+        notify_drained: attr.en_sqd_async_notify != 0,
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        timeout: attr.timeout,
+        retry_count: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+    })
+}
+
+/// Where an address vector points. RoCE addresses by GID; the LID of this very port is understood
+/// too, for programs that know no GIDs (rule ST-09).
+fn destination(address: &ibv_ah_attr) -> Result<Destination, c_int> {
+    if address.port_num > 1 {
+        return Err(libc::EINVAL);
+    }
+    if address.is_global == 0 {
+        return if address.dlid == LID { Ok(Destination::ThisDevice) } else { Err(libc::EINVAL) };
+    }
+    if address.grh.sgid_index != 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: both variants are plain bytes.
+    let gid = unsafe { address.grh.dgid.raw };
+    Ok(if gid == GID { Destination::ThisDevice } else { Destination::Elsewhere })
+}
+
+/// Tells all attributes that are set (rule ST-25).
+///
+/// # Safety
+/// `qp` is null or readable; `attr` and `init` are null or writable.
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        unsafe {
+            QPS.with(qp, |object| {
+                let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
+                let (attributes, draining) = ours.pair.query();
+                if let Some(attr) = attr.as_mut() {
+                    *attr = to_c(&attributes, draining, ours);
+                }
+                if let Some(init) = init.as_mut() {
+                    *init = ibv_qp_init_attr {
+                        qp_context: object.abi.qp_context,
+                        send_cq: object.abi.send_cq,
+                        recv_cq: object.abi.recv_cq,
+                        srq: object.abi.srq,
+                        cap: ours.cap,
+                        qp_type: object.abi.qp_type,
+                        sq_sig_all: c_int::from(ours.pair.config().send.signal_all),
+                    };
+                }
+                object.abi.state = attributes.state as ibv_qp_state;
+                Ok(())
+            })
+        }?
+    })())
+}
+
+fn to_c(attributes: &QpAttributes, draining: bool, ours: &Qp) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state: attributes.state as ibv_qp_state,
+        cur_qp_state: attributes.state as ibv_qp_state,
+        path_mtu: attributes.path_mtu,
+        path_mig_state: IBV_MIG_MIGRATED,
+        qkey: attributes.qkey,
+        rq_psn: attributes.rq_psn,
+        sq_psn: attributes.sq_psn,
+        dest_qp_num: attributes.dest_qpn,
+        qp_access_flags: attributes.access,
+        cap: ours.cap,
+        ah_attr: ours.address,
+        pkey_index: attributes.pkey_index,
+        en_sqd_async_notify: u8::from(attributes.notify_drained),
+        sq_draining: u8::from(draining),
+        max_rd_atomic: attributes.max_rd_atomic,
+        max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+        min_rnr_timer: attributes.min_rnr_timer,
+        port_num: attributes.port,
+        timeout: attributes.timeout,
+        retry_cnt: attributes.retry_count,
+        rnr_retry: attributes.rnr_retry,
+        ..ibv_qp_attr::default()
+    }
+}
+
+/// Counts an asynchronous event as delivered; the pointer for C.
+pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_qp> {
+    QPS.with_locked(handle, |object| {
+        if let Some(qp) = &object.inner {
+            qp.events.delivered();
+        }
+        &raw mut object.abi
+    })
+}
+
+/// Counts an asynchronous event as acknowledged.
+///
+/// # Safety
+/// `qp` is null or live.
+pub(crate) unsafe fn acknowledge_event(qp: *mut ibv_qp) {
+    // SAFETY: by the contract of this function.
+    if let Some(object) = unsafe { qp.cast::<QpObject>().as_ref() }
+        && let Some(ours) = &object.inner
+    {
+        ours.events.acknowledged(1);
+    }
+}

@@ -1,0 +1,286 @@
+//! A window on its way from one state to another.
+
+use crate::connection::Connection;
+use crate::error::{check, unsupported};
+use crate::keep::{Held, Keep};
+use crate::region::Registered;
+use crate::request::post_send;
+use crate::window::{AllocatedWindow, Bound, Free, Type1, Window, WindowState, WindowType};
+use crate::{Completion, Error, Grant, Operation, Posted, Refused, Result, Rights, Slice};
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use transom_abi::*;
+
+/// A free window that is being bound.
+pub type Binding<T> = Transition<T, Free, Bound>;
+
+/// A bound window that is being bound to something else.
+pub type Rebinding = Transition<Type1, Bound, Bound>;
+
+/// A bound window that is being freed.
+pub type Invalidating<T> = Transition<T, Bound, Free>;
+
+/// A window whose change of state was posted.
+///
+/// [`wait`](Self::wait) for it or await it, as with a [`Posted`]. It gives the window in its new
+/// state or, if the request failed, in the old one. Dropping it drops the window, which revokes it.
+#[must_use = "the window is lost, and revoked, unless you wait for it"]
+pub struct Transition<T: WindowType, From: WindowState, To: WindowState> {
+    posted: Posted,
+    /// Empty once it is given back.
+    change: Option<Change<From, To>>,
+    window_type: PhantomData<T>,
+}
+
+struct Change<From, To> {
+    /// Before the states, so that the window is freed before its regions are let go.
+    mw: Arc<AllocatedWindow>,
+    /// The key before the change.
+    rkey: u32,
+    from: From,
+    to: To,
+}
+
+impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> {
+    /// Waits until the window has changed its state.
+    ///
+    /// # Errors
+    /// Gives the window back in its old state with [`Error::Work`] if the request failed. The
+    /// queue pair is in error then.
+    pub fn wait(mut self) -> Result<Window<T, To>, Refused<Window<T, From>>> {
+        let outcome = loop {
+            match self.posted.wait_timeout(std::time::Duration::MAX) {
+                Ok(None) => {}
+                Ok(Some(completion)) => break Ok(completion),
+                Err(error) => break Err(error),
+            }
+        };
+        self.settle(outcome)
+    }
+
+    fn settle(
+        &mut self,
+        outcome: Result<Completion>,
+    ) -> Result<Window<T, To>, Refused<Window<T, From>>> {
+        let Change { mw, rkey, from, to } =
+            self.change.take().expect("a transition is not polled after it is done");
+        let window_type = PhantomData;
+        match outcome {
+            Ok(_) => Ok(Window { mw, state: to, window_type }),
+            Err(error) => {
+                // The device still has the old key; so shall the struct (rule KEY-08).
+                mw.set_rkey(rkey);
+                Err(Refused { returned: Window { mw, state: from, window_type }, error })
+            }
+        }
+    }
+}
+
+impl<T: WindowType, From: WindowState> Transition<T, From, Bound> {
+    /// What the window will grant, once it is bound. It may be sent to the peer at once, by a later
+    /// request on the same queue pair (rules T1-56, T1-57).
+    pub fn grant(&self) -> Grant {
+        let change = self.change.as_ref();
+        change.expect("a transition is not used after it is done").to.grant()
+    }
+}
+
+impl<T, From, To> Future for Transition<T, From, To>
+where
+    T: WindowType,
+    From: WindowState,
+    To: WindowState,
+{
+    type Output = Result<Window<T, To>, Refused<Window<T, From>>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Nothing in it is pinned.
+        let this = self.get_mut();
+        Pin::new(&mut this.posted).poll(context).map(|outcome| this.settle(outcome))
+    }
+}
+
+impl<T: WindowType, From: WindowState, To: WindowState> Unpin for Transition<T, From, To> {}
+
+impl<T: WindowType, From: WindowState, To: WindowState> fmt::Debug for Transition<T, From, To> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transition").field("type", &T::TYPE).finish_non_exhaustive()
+    }
+}
+
+/// Posts the bind of a window. `addr` is where the peer will find its first byte.
+pub(crate) fn bind<T: WindowType, From: WindowState + Holds>(
+    window: Window<T, From>,
+    queue_pair: &Arc<Connection>,
+    memory: &Slice,
+    flags: ibv_access_flags,
+    addr: u64,
+) -> Result<Transition<T, From, Bound>, Refused<Window<T, From>>> {
+    let Window { mw, state: from, .. } = window;
+    let saved = mw.rkey();
+    let info = ibv_mw_bind_info {
+        mr: memory.region.mr(),
+        addr: memory.address,
+        length: memory.len() as u64,
+        mw_access_flags: flags,
+    };
+    let keep = held(&mw, [Some(&memory.region), from.region()]);
+    let posted = check_bind(&mw, queue_pair, memory).and_then(|()| match T::TYPE {
+        IBV_MW_TYPE_1 => bind_mw(&mw, queue_pair, info, keep),
+        _ => post_bind(&mw, queue_pair, info, keep),
+    });
+    let posted = match posted {
+        Ok(posted) => posted,
+        Err(error) => {
+            mw.set_rkey(saved);
+            let returned = Window { mw, state: from, window_type: PhantomData };
+            return Err(Refused { returned, error });
+        }
+    };
+    let (rkey, length) = (mw.rkey(), memory.len() as u64);
+    let grant = Grant { addr, rkey, length, rights: Rights::from_access_flags(flags) };
+    let to = Bound::new(grant, queue_pair, memory.region.clone());
+    let change = Some(Change { mw, rkey: saved, from, to });
+    Ok(Transition { posted, change, window_type: PhantomData })
+}
+
+/// Posts what takes a window's binding away.
+pub(crate) fn invalidate<T: WindowType>(
+    window: Window<T, Bound>,
+    queue_pair: &Arc<Connection>,
+) -> Result<Invalidating<T>, Refused<Window<T, Bound>>> {
+    let Window { mw, state: from, .. } = window;
+    let saved = mw.rkey();
+    let keep = held(&mw, [Some(&from.region), None]);
+    let posted = same_context("window", &mw, queue_pair).and_then(|()| match T::TYPE {
+        IBV_MW_TYPE_1 => {
+            // A bind of no bytes unbinds. It needs no region, but some libraries look at it.
+            let (mr, addr) = (from.region.mr(), from.grant().addr);
+            let info = ibv_mw_bind_info { mr, addr, ..ibv_mw_bind_info::default() };
+            bind_mw(&mw, queue_pair, info, keep)
+        }
+        _ => {
+            from.check_owner(queue_pair)?;
+            let imm = ibv_send_wr_imm { invalidate_rkey: saved };
+            let wr = ibv_send_wr { opcode: IBV_WR_LOCAL_INV, imm, ..ibv_send_wr::default() };
+            // SAFETY: the request names nothing by address.
+            unsafe { post_send(queue_pair, Operation::LocalInvalidate, wr, keep) }
+        }
+    });
+    match posted {
+        Ok(posted) => {
+            let change = Some(Change { mw, rkey: saved, from, to: Free::new() });
+            Ok(Transition { posted, change, window_type: PhantomData })
+        }
+        Err(error) => {
+            mw.set_rkey(saved);
+            Err(Refused { returned: Window { mw, state: from, window_type: PhantomData }, error })
+        }
+    }
+}
+
+/// Type 1, by `ibv_bind_mw(3)`, which chooses the new key and puts it into the window (KEY-06).
+fn bind_mw(
+    mw: &Arc<AllocatedWindow>,
+    queue_pair: &Arc<Connection>,
+    bind_info: ibv_mw_bind_info,
+    keep: Keep,
+) -> Result<Posted> {
+    // SAFETY: the context is open.
+    let bind_mw = unsafe { (*mw.domain.device.context).ops.bind_mw };
+    let bind_mw = bind_mw.ok_or_else(|| unsupported("ibv_bind_mw"))?;
+    queue_pair.post(queue_pair.send_queue(), Operation::BindWindow, keep, |wr_id| {
+        let mut bind = ibv_mw_bind { wr_id, send_flags: IBV_SEND_SIGNALED, bind_info };
+        // SAFETY: queue pair, window and region exist, are of one context, and stay until the
+        // completion, since the slot holds the latter two.
+        let result = unsafe { bind_mw(queue_pair.qp, mw.mw, &raw mut bind) };
+        let subject = format_args!("binding a window to {} bytes", bind_info.length);
+        check("ibv_bind_mw", subject, result)
+    })
+}
+
+/// Type 2, by a work request, with the next key of the window.
+fn post_bind(
+    mw: &Arc<AllocatedWindow>,
+    queue_pair: &Arc<Connection>,
+    bind_info: ibv_mw_bind_info,
+    keep: Keep,
+) -> Result<Posted> {
+    let rkey = next_rkey(mw.rkey());
+    let bind_mw = ibv_send_wr_bind_mw { mw: mw.mw, rkey, bind_info };
+    let op = ibv_send_wr_op { bind_mw };
+    let wr = ibv_send_wr { opcode: IBV_WR_BIND_MW, op, ..ibv_send_wr::default() };
+    // SAFETY: `keep` holds the window and the region, which are of the queue pair's context.
+    let posted = unsafe { post_send(queue_pair, Operation::BindWindow, wr, keep) }?;
+    // Some providers do this while posting and some leave it to us (rule KEY-10).
+    mw.set_rkey(rkey);
+    Ok(posted)
+}
+
+/// What the header's `ibv_bind_mw` checks, and what the verbs take for granted.
+fn check_bind(mw: &AllocatedWindow, queue_pair: &Connection, memory: &Slice) -> Result<()> {
+    if memory.is_empty() {
+        return Err(Error::EmptyWindow);
+    }
+    same_context("window", mw, queue_pair)?;
+    // SAFETY: the slice holds its region, so it is registered.
+    let (context, pd) = unsafe { ((*memory.region.mr()).context, (*memory.region.mr()).pd) };
+    if context != mw.domain.device.context {
+        return Err(Error::OtherContext { what: "memory region" });
+    }
+    let same_domain = pd == mw.domain.pd;
+    let errno = if same_domain { 0 } else { rustix::io::Errno::PERM.raw_os_error() };
+    check("ibv_bind_mw", "the window and the region are of different domains", errno)
+}
+
+fn same_context(what: &'static str, mw: &AllocatedWindow, queue_pair: &Connection) -> Result<()> {
+    if Arc::ptr_eq(&mw.domain.device, &queue_pair.domain.device) {
+        Ok(())
+    } else {
+        Err(Error::OtherContext { what })
+    }
+}
+
+/// The key with its low byte raised by one, as `ibv_inc_rkey(3)` has it (rule KEY-02).
+fn next_rkey(rkey: u32) -> u32 {
+    rkey & !0xff | u32::from((rkey as u8).wrapping_add(1))
+}
+
+/// What a request on a window keeps: the window, then the regions.
+fn held(mw: &Arc<AllocatedWindow>, regions: [Option<&Arc<dyn Registered>>; 2]) -> Keep {
+    let regions = regions.into_iter().flatten().map(|region| region.clone() as Arc<dyn Held>);
+    std::iter::once(mw.clone() as Arc<dyn Held>).chain(regions).collect()
+}
+
+/// A state and the region it holds.
+pub(crate) trait Holds {
+    fn region(&self) -> Option<&Arc<dyn Registered>>;
+}
+
+impl Holds for Free {
+    fn region(&self) -> Option<&Arc<dyn Registered>> {
+        None
+    }
+}
+
+impl Holds for Bound {
+    fn region(&self) -> Option<&Arc<dyn Registered>> {
+        Some(&self.region)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_rkey;
+
+    /// Rules: KEY-02
+    #[test]
+    fn only_the_low_byte_of_a_key_is_raised_and_it_wraps() {
+        assert_eq!(next_rkey(0x1234_56ff), 0x1234_5600);
+        assert_eq!(next_rkey(0x1234_5600), 0x1234_5601);
+    }
+}

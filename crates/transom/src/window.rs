@@ -1,0 +1,318 @@
+//! Memory windows, whose life is in their types.
+
+use crate::connection::Connection;
+use crate::domain::AllocatedDomain;
+use crate::error::{non_null, unsupported};
+use crate::keep::Held;
+use crate::region::Registered;
+use crate::transition::{self, Binding, Invalidating, Rebinding};
+use crate::{
+    Completion, Error, Grant, ProtectionDomain, QueuePair, Refused, RemoteSlice, Result, Rights,
+    Slice,
+};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use transom_abi::*;
+
+/// A memory window: a key to a part of a region, with rights of its own, that can be given and
+/// taken back without touching the region; see `ibv_alloc_mw(3)` and rules sections B to D.
+///
+/// Its life is in its type. It begins [`Free`]; [`bind`](Window::bind) makes it [`Bound`], and
+/// then there is a [`grant`](Window::grant) for the peer. [`invalidate`](Window::invalidate) on
+/// this side, or a peer's send with invalidate ([`revoked_by`](Window::revoked_by)), makes it free
+/// again; from then on the old key opens nothing. Each step takes the window and gives it back in
+/// its new state, or, if it failed, in the old one. Dropping a window revokes it as well.
+///
+/// The two types differ in who may use the key and in how it is taken back:
+///
+/// | | [`Type1`] | [`Type2`] |
+/// |---|---|---|
+/// | the peer may use the key through | every queue pair of the domain | the one that bound it |
+/// | bound again without being freed | yes: [`rebind`](Window::rebind) | no |
+/// | invalidated by the peer | no | yes |
+/// | addresses may count from 0 | no | yes: [`bind_zero_based`](Window::bind_zero_based) |
+///
+/// A bound window holds its region, which so cannot be deregistered (rules DR-03, DR-04).
+///
+/// ```
+/// # use transom::{CompletionQueue, Provider, QueuePair};
+/// use transom::{Access, MemoryRegion, ProtectionDomain, Rights, Type2, Window};
+///
+/// # let context = transom::devices(&Provider::software())?[0].open()?;
+/// # let pd = ProtectionDomain::new(&context)?;
+/// # let cq = CompletionQueue::new(&context, 16)?;
+/// # let (owner, peer) = (QueuePair::builder(&pd, &cq).build()?, QueuePair::builder(&pd, &cq).build()?);
+/// # let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
+/// # let (owner, peer) = (owner.connect(&at_peer)?, peer.connect(&at_owner)?);
+/// # let local = MemoryRegion::register(&pd, vec![0; 8], Access::LOCAL_WRITE)?;
+/// let region = MemoryRegion::register(&pd, b"-- secret --".to_vec(), Access::MW_BIND)?;
+///
+/// let window = Window::<Type2>::alloc(&pd)?;
+/// let window = window.bind(&owner, &region.slice(3..9)?, Rights::READ)?.wait()?;
+/// let grant = window.grant();
+///
+/// // The peer, which was sent the grant, reads.
+/// peer.read(&[local.slice(0..6)?], &grant)?.wait()?;
+/// let mut bytes = [0; 6];
+/// local.read_at(0, &mut bytes)?;
+/// assert_eq!(&bytes, b"secret");
+///
+/// // The owner revokes; the peer's next read is refused.
+/// let window = window.invalidate(&owner)?.wait()?;
+/// assert!(peer.read(&[local.slice(0..6)?], &grant)?.wait().is_err());
+/// # drop(window);
+/// # Ok::<(), transom::Error>(())
+/// ```
+#[must_use = "dropping a window revokes it"]
+pub struct Window<T: WindowType, S: WindowState = Free> {
+    /// Before the state, so that the window is freed before its region is let go.
+    pub(crate) mw: Arc<AllocatedWindow>,
+    pub(crate) state: S,
+    pub(crate) window_type: PhantomData<T>,
+}
+
+/// The state of a window that grants nothing.
+#[derive(Debug)]
+pub struct Free(());
+
+/// The state of a window that grants a part of a region.
+pub struct Bound {
+    grant: Grant,
+    /// The number of the queue pair that bound it.
+    queue_pair: u32,
+    pub(crate) region: Arc<dyn Registered>,
+}
+
+/// The type of a window that is bound by `ibv_bind_mw(3)` and belongs to a protection domain.
+#[derive(Clone, Copy, Debug)]
+pub enum Type1 {}
+
+/// The type of a window that is bound by a work request and belongs to a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub enum Type2 {}
+
+/// A state of a [`Window`]: [`Free`] or [`Bound`].
+pub trait WindowState: sealed::Sealed {}
+
+impl WindowState for Free {}
+impl WindowState for Bound {}
+
+/// A type of [`Window`]: [`Type1`] or [`Type2`].
+pub trait WindowType: sealed::Sealed {
+    #[doc(hidden)]
+    const TYPE: ibv_mw_type;
+}
+
+impl WindowType for Type1 {
+    const TYPE: ibv_mw_type = IBV_MW_TYPE_1;
+}
+
+impl WindowType for Type2 {
+    const TYPE: ibv_mw_type = IBV_MW_TYPE_2;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Free {}
+    impl Sealed for super::Bound {}
+    impl Sealed for super::Type1 {}
+    impl Sealed for super::Type2 {}
+}
+
+impl<T: WindowType> Window<T, Free> {
+    /// Allocates a window (rules MWA-01, MWA-02, MWA-08).
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: EOPNOTSUPP if the device has no windows of this type, ENOMEM if it has no
+    /// more of them.
+    pub fn alloc(pd: &ProtectionDomain) -> Result<Self> {
+        let domain = pd.inner.clone();
+        // SAFETY: the domain's context is open.
+        let alloc_mw = unsafe { (*domain.device.context).ops.alloc_mw };
+        let alloc_mw = alloc_mw.ok_or_else(|| unsupported("ibv_alloc_mw"))?;
+        // SAFETY: the domain is allocated.
+        let mw = unsafe { alloc_mw(domain.pd, T::TYPE) };
+        let subject = format_args!("allocating a window of type {}", T::TYPE);
+        let mw = non_null("ibv_alloc_mw", subject, mw)?.as_ptr();
+        let mw = Arc::new(AllocatedWindow { mw, domain });
+        Ok(Self { mw, state: Free(()), window_type: PhantomData })
+    }
+
+    /// Binds the window to a part of a region, through a connected queue pair.
+    ///
+    /// The region needs [`Access::MW_BIND`](crate::Access::MW_BIND), and
+    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) if the window shall grant writing or
+    /// atomics. A peer that is told of the grant by a later send on the same queue pair finds the
+    /// window bound (rule T1-56).
+    ///
+    /// # Errors
+    /// Gives the window back with [`Error::EmptyWindow`]; [`Error::OtherContext`]; or
+    /// [`Error::Verb`]: EPERM if the region is of another domain than the window, ENOMEM if the
+    /// send queue is full. The binding gives it back if it ends with
+    /// [`Status::WindowBind`](crate::Status::WindowBind) (rules T1-20 to T1-30, T2-26 to T2-28);
+    /// the queue pair is in error then.
+    pub fn bind(
+        self,
+        queue_pair: &QueuePair,
+        memory: &Slice,
+        rights: Rights,
+    ) -> Result<Binding<T>, Refused<Self>> {
+        transition::bind(self, &queue_pair.inner, memory, rights.access_flags(), memory.address)
+    }
+}
+
+impl Window<Type2, Free> {
+    /// Binds the window like [`bind`](Window::bind), with remote addresses that count from the
+    /// start of the window, so that the peer learns nothing of this side's addresses (rules T2-29,
+    /// T2-30).
+    ///
+    /// # Errors
+    /// As [`bind`](Window::bind).
+    pub fn bind_zero_based(
+        self,
+        queue_pair: &QueuePair,
+        memory: &Slice,
+        rights: Rights,
+    ) -> Result<Binding<Type2>, Refused<Self>> {
+        let flags = rights.access_flags() | IBV_ACCESS_ZERO_BASED;
+        transition::bind(self, &queue_pair.inner, memory, flags, 0)
+    }
+}
+
+impl<T: WindowType> Window<T, Bound> {
+    /// What the peer must be told to use the window.
+    pub fn grant(&self) -> Grant {
+        self.state.grant()
+    }
+
+    /// Revokes the window. When this has completed, no access through the key touches memory any
+    /// more, not even one that had begun (rules INV-23, ORD-14).
+    ///
+    /// A window of type 2 is invalidated by the queue pair that bound it, one of type 1 is unbound
+    /// by any of its domain (rules INV-01, T1-45).
+    ///
+    /// # Errors
+    /// Gives the window back, still bound, with [`Error::OtherQueuePair`];
+    /// [`Error::OtherContext`]; or [`Error::Verb`], ENOMEM if the send queue is full.
+    pub fn invalidate(self, queue_pair: &QueuePair) -> Result<Invalidating<T>, Refused<Self>> {
+        transition::invalidate(self, &queue_pair.inner)
+    }
+}
+
+impl Window<Type1, Bound> {
+    /// Binds the window to something else, in one step (rules T1-50, T1-51, DR-09). The old key
+    /// opens nothing then. If it fails, the old binding stays as it was (rules T1-35, KEY-08).
+    ///
+    /// # Errors
+    /// As [`bind`](Window::bind).
+    pub fn rebind(
+        self,
+        queue_pair: &QueuePair,
+        memory: &Slice,
+        rights: Rights,
+    ) -> Result<Rebinding, Refused<Self>> {
+        transition::bind(self, &queue_pair.inner, memory, rights.access_flags(), memory.address)
+    }
+}
+
+impl Window<Type2, Bound> {
+    /// The window is free again, because the peer has invalidated it: the completion of a receive
+    /// on the queue pair that bound it says so (rules INV-30, INV-32).
+    ///
+    /// # Errors
+    /// Gives the window back, still bound, with [`Error::NotRevoked`] if the completion does not
+    /// name it.
+    pub fn revoked_by(self, completion: &Completion) -> Result<Window<Type2, Free>, Refused<Self>> {
+        let rkey = self.state.grant.rkey;
+        let invalidated = completion.invalidated_rkey;
+        if invalidated == Some(rkey) && completion.queue_pair == self.state.queue_pair {
+            Ok(Window { mw: self.mw, state: Free(()), window_type: PhantomData })
+        } else {
+            Err(Refused { returned: self, error: Error::NotRevoked { rkey, invalidated } })
+        }
+    }
+}
+
+impl Free {
+    pub(crate) fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Bound {
+    pub(crate) fn new(grant: Grant, by: &Connection, region: Arc<dyn Registered>) -> Self {
+        Self { grant, queue_pair: by.local.qpn, region }
+    }
+
+    pub(crate) fn grant(&self) -> Grant {
+        self.grant
+    }
+
+    /// Whether a type 2 window with this binding may be invalidated there.
+    pub(crate) fn check_owner(&self, queue_pair: &Connection) -> Result<()> {
+        let (bound_by, given) = (self.queue_pair, queue_pair.local.qpn);
+        if bound_by == given { Ok(()) } else { Err(Error::OtherQueuePair { bound_by, given }) }
+    }
+}
+
+impl<T: WindowType> From<&Window<T, Bound>> for RemoteSlice {
+    /// All of the window.
+    fn from(window: &Window<T, Bound>) -> Self {
+        window.grant().into()
+    }
+}
+
+impl<T: WindowType, S: WindowState + fmt::Debug> fmt::Debug for Window<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window").field("type", &T::TYPE).field("state", &self.state).finish()
+    }
+}
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Bound").field(&self.grant).finish()
+    }
+}
+
+/// The window itself. Outstanding requests that name it hold it.
+pub(crate) struct AllocatedWindow {
+    pub(crate) mw: *mut ibv_mw,
+    pub(crate) domain: Arc<AllocatedDomain>,
+}
+
+// SAFETY: libibverbs is thread-safe. The key in the struct is changed only by a bind and by who
+// holds the `Window`, which a bind takes.
+unsafe impl Send for AllocatedWindow {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for AllocatedWindow {}
+
+impl Held for AllocatedWindow {}
+
+impl AllocatedWindow {
+    /// The key as the verbs have it.
+    pub(crate) fn rkey(&self) -> u32 {
+        // SAFETY: the window is allocated, and whoever asks holds the `Window`.
+        unsafe { (*self.mw).rkey }
+    }
+
+    /// Tells the verbs which key is valid.
+    pub(crate) fn set_rkey(&self, rkey: u32) {
+        // SAFETY: as for `rkey`.
+        unsafe { (*self.mw).rkey = rkey }
+    }
+}
+
+impl Drop for AllocatedWindow {
+    fn drop(&mut self) {
+        // SAFETY: the context is open.
+        let dealloc_mw = unsafe { (*self.domain.device.context).ops.dealloc_mw };
+        // SAFETY: nobody else has the window. If it is bound, this unbinds it (rule MWA-13).
+        let freed = dealloc_mw.is_some_and(|dealloc_mw| unsafe { dealloc_mw(self.mw) } == 0);
+        if !freed {
+            // The window stays, so its domain must stay; its region will find itself busy and
+            // stay as well.
+            std::mem::forget(self.domain.clone());
+        }
+    }
+}

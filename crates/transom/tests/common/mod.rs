@@ -1,0 +1,134 @@
+//! What the tests share: a provider, two parties, and an executor.
+//!
+//! The tests run on the software device, or on the device of another libibverbs:
+//! `TRANSOM_TEST_PROVIDER=/path/to/libibverbs.so.1 cargo test -p transom`.
+
+// Each test file uses a part of it.
+#![allow(dead_code)]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+use transom::{
+    Access, CompletionQueue, Context, Error, Initialized, MemoryRegion, Posted, ProtectionDomain,
+    Provider, QueuePair, Service, Status,
+};
+
+/// Longer than anything here takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The provider the tests run on.
+pub(crate) fn provider() -> Provider {
+    match std::env::var_os("TRANSOM_TEST_PROVIDER") {
+        // SAFETY: who sets the variable names a libibverbs.
+        Some(path) => unsafe { Provider::open(path) }.unwrap(),
+        None => Provider::software(),
+    }
+}
+
+/// A context of the provider's first device.
+pub(crate) fn context() -> Context {
+    transom::devices(&provider()).unwrap().first().expect("a device").open().unwrap()
+}
+
+/// Two connected parties in one process, each with a context, a domain and a queue of its own.
+pub(crate) struct Pair {
+    pub(crate) owner: Party,
+    pub(crate) peer: Party,
+}
+
+pub(crate) struct Party {
+    pub(crate) qp: QueuePair,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) context: Context,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        Self::with_service(Service::ReliableConnection)
+    }
+
+    pub(crate) fn with_service(service: Service) -> Self {
+        let domain = || ProtectionDomain::new(&context()).unwrap();
+        let (owner, peer) = connect(&domain(), &domain(), service);
+        Self { owner, peer }
+    }
+
+    /// Two more parties, of one domain.
+    pub(crate) fn within(pd: &ProtectionDomain) -> (Party, Party) {
+        connect(pd, pd, Service::ReliableConnection)
+    }
+}
+
+fn connect(a: &ProtectionDomain, b: &ProtectionDomain, service: Service) -> (Party, Party) {
+    let (queue_a, queue_b) = (queue(&a.context()), queue(&b.context()));
+    let qp_a = QueuePair::builder(a, &queue_a).service(service).build().unwrap();
+    let qp_b = QueuePair::builder(b, &queue_b).service(service).build().unwrap();
+    let (at_a, at_b) = (qp_a.endpoint(), qp_b.endpoint());
+    let party = |qp: QueuePair<Initialized>, at, cq, pd: &ProtectionDomain| {
+        let (pd, context) = (pd.clone(), pd.context());
+        Party { qp: qp.connect(at).unwrap(), cq, pd, context }
+    };
+    (party(qp_a, &at_b, queue_a, a), party(qp_b, &at_a, queue_b, b))
+}
+
+fn queue(context: &Context) -> CompletionQueue {
+    CompletionQueue::new(context, 256).unwrap()
+}
+
+impl Party {
+    /// Registers zeroes for all local uses.
+    pub(crate) fn local(&self, length: usize) -> MemoryRegion<Vec<u8>> {
+        MemoryRegion::register(&self.pd, vec![0; length], Access::LOCAL_WRITE).unwrap()
+    }
+
+    /// Registers the bytes for windows of every right.
+    pub(crate) fn bindable(&self, bytes: &[u8]) -> MemoryRegion<Vec<u8>> {
+        let access = Access::LOCAL_WRITE | Access::MW_BIND;
+        MemoryRegion::register(&self.pd, bytes.to_vec(), access).unwrap()
+    }
+}
+
+/// The bytes of a region.
+pub(crate) fn bytes_of(region: &MemoryRegion<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// How a request failed.
+pub(crate) fn status(error: Error) -> Status {
+    match error {
+        Error::Work(error) => error.status,
+        other => panic!("not a failed request: {other}"),
+    }
+}
+
+/// The status a posted request fails with.
+pub(crate) fn failure(posted: transom::Result<Posted>) -> Status {
+    status(posted.unwrap().wait().expect_err("a failing request"))
+}
+
+/// Runs a future on this thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Waiting for completions, in every way there is.
+
+mod common;
+
+use common::{PATIENCE, Pair, block_on, context};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+use transom::{CompletionQueue, Driver, Error, ProtectionDomain, QueuePair};
+
+#[test]
+fn waiting_blocks_until_the_completion_comes() {
+    let Pair { owner, peer } = Pair::new();
+    let received = owner.qp.receive(&[]).unwrap();
+    let sending = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        peer.qp.send(b"").unwrap().wait().unwrap();
+        peer
+    });
+    received.wait().unwrap();
+    sending.join().unwrap();
+}
+
+#[test]
+fn waiting_ends_when_the_time_is_up_and_can_go_on() {
+    let Pair { owner, peer } = Pair::new();
+    let mut received = owner.qp.receive(&[]).unwrap();
+    let begin = Instant::now();
+    assert_eq!(received.wait_timeout(Duration::from_millis(20)).unwrap(), None);
+    assert!(begin.elapsed() >= Duration::from_millis(20));
+    assert_eq!(received.try_wait().unwrap(), None);
+    assert_eq!(owner.cq.wait(Duration::from_millis(1)).unwrap(), 0);
+    peer.qp.send(b"").unwrap().wait().unwrap();
+    let completion = received.wait_timeout(PATIENCE).unwrap().unwrap();
+    // It answers the same ever after.
+    assert_eq!(received.try_wait().unwrap(), Some(completion));
+    assert_eq!(block_on(received).unwrap(), completion);
+}
+
+#[test]
+fn threads_may_wait_for_different_requests_of_one_queue() {
+    let Pair { owner, peer } = Pair::new();
+    let received: Vec<_> = (0..8).map(|_| owner.qp.receive(&[]).unwrap()).collect();
+    thread::scope(|scope| {
+        // In the order they will not complete in.
+        for posted in received.into_iter().rev() {
+            scope.spawn(|| posted.wait().unwrap());
+        }
+        for _ in 0..8 {
+            peer.qp.send(b"").unwrap().wait().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_driver_wakes_who_awaits() {
+    let Pair { owner, peer } = Pair::new();
+    let driver = Driver::new(&owner.cq).unwrap();
+    let received: Vec<_> = (0..4).map(|_| owner.qp.receive(&[]).unwrap()).collect();
+    thread::scope(|scope| {
+        for posted in received {
+            scope.spawn(|| block_on(posted).unwrap());
+        }
+        thread::sleep(Duration::from_millis(20));
+        for _ in 0..4 {
+            peer.qp.send(b"").unwrap().wait().unwrap();
+        }
+    });
+    drop(driver);
+}
+
+#[test]
+fn a_driver_ends_while_another_thread_waits() {
+    let Pair { owner, peer } = Pair::new();
+    let received = owner.qp.receive(&[]).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| received.wait().unwrap());
+        thread::sleep(Duration::from_millis(20));
+        drop(Driver::new(&owner.cq).unwrap());
+        peer.qp.send(b"").unwrap().wait().unwrap();
+    });
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut TaskContext::from_waker(waker))
+}
+
+#[test]
+fn a_reactor_delivers_when_the_descriptor_is_readable() {
+    let Pair { owner, peer } = Pair::new();
+    let woken = Arc::new(Count::default());
+    let waker = Waker::from(woken.clone());
+    for round in 1..=3 {
+        let mut received = owner.qp.receive(&[]).unwrap();
+        assert!(poll_once(&mut received, &waker).is_pending());
+        peer.qp.send(b"").unwrap().wait().unwrap();
+
+        let mut descriptors = [PollFd::new(&owner.cq, PollFlags::IN)];
+        let patience = Timespec::try_from(PATIENCE).unwrap();
+        assert_eq!(poll(&mut descriptors, Some(&patience)), Ok(1));
+        assert_eq!(woken.0.load(Ordering::SeqCst), round - 1);
+        assert_eq!(owner.cq.handle_events().unwrap(), 1);
+        assert_eq!(woken.0.load(Ordering::SeqCst), round);
+        assert!(poll_once(&mut received, &waker).is_ready());
+        assert_eq!(poll(&mut descriptors, Some(&Timespec::default())), Ok(0));
+    }
+}
+
+#[test]
+fn a_thread_that_waits_leaves_the_queue_armed_for_the_reactor() {
+    let Pair { owner, peer } = Pair::new();
+    let waker = Waker::from(Arc::new(Count::default()));
+    let first = owner.qp.receive(&[]).unwrap();
+    let mut second = owner.qp.receive(&[]).unwrap();
+    assert!(poll_once(&mut second, &waker).is_pending());
+    thread::scope(|scope| {
+        scope.spawn(|| first.wait().unwrap());
+        thread::sleep(Duration::from_millis(20));
+        peer.qp.send(b"").unwrap().wait().unwrap();
+    });
+    peer.qp.send(b"").unwrap().wait().unwrap();
+    let mut descriptors = [PollFd::new(&owner.cq, PollFlags::IN)];
+    let patience = Timespec::try_from(PATIENCE).unwrap();
+    assert_eq!(poll(&mut descriptors, Some(&patience)), Ok(1));
+    owner.cq.handle_events().unwrap();
+    assert!(poll_once(&mut second, &waker).is_ready());
+}
+
+#[test]
+fn a_queue_never_overruns() {
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 2).unwrap();
+    let qp = QueuePair::builder(&pd, &cq).max_receives(512).build().unwrap();
+    let entries = cq.entries();
+    assert!(entries >= 2);
+    let mut received: Vec<_> = (0..entries).map(|_| qp.receive(&[]).unwrap()).collect();
+    assert_eq!(qp.receive(&[]).unwrap_err(), Error::CompletionQueueFull { entries });
+    cq.resize(entries as u32 + 1).unwrap();
+    received.push(qp.receive(&[]).unwrap());
+    qp.fail().unwrap();
+    for posted in received {
+        assert!(posted.wait().is_err());
+    }
+}
+
+#[test]
+fn a_queue_of_another_context_is_refused() {
+    let (a, b) = (context(), context());
+    let pd = ProtectionDomain::new(&a).unwrap();
+    let cq = CompletionQueue::new(&b, 2).unwrap();
+    let error = QueuePair::builder(&pd, &cq).build().unwrap_err();
+    assert_eq!(error, Error::OtherContext { what: "completion queue" });
+}
