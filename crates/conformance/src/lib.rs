@@ -1,3 +1,4 @@
 //! Conformance: one test for every rule of `spec/rules.md`, and the table that says where.
 
 pub mod coverage;
+pub mod harness;

@@ -43,15 +43,15 @@ async fn serve(pd: &ProtectionDomain, visitor: &QueuePair<Connected>) -> Result<
     let access = Access::LOCAL_WRITE | Access::MW_BIND;
     let region = MemoryRegion::register(pd, vec![0; 4096], access)?;
     let window = Window::<Type2>::alloc(pd)?;
-    let window = window.bind(visitor, &region.slice(100..116)?, Rights::WRITE)?.await?;
+    let window = window.bind(visitor, &region.slice(100..119)?, Rights::WRITE)?.await?;
 
     let farewell = visitor.receive(&[])?;
     visitor.send(&window.grant().to_bytes())?.await?;
-    let window = window.revoked_by(&farewell.await?)?;
-    println!("the window is free again: {window:?}");
+    let _window = window.revoked_by(&farewell.await?)?;
+    println!("the visitor gave the window back");
 
     let buffer = region.deregister()?;
-    println!("the visitor left {:?}", String::from_utf8_lossy(&buffer[100..116]));
+    println!("the visitor left {:?}", String::from_utf8_lossy(&buffer[100..119]));
     Ok(())
 }
 
@@ -62,9 +62,9 @@ async fn visit(pd: &ProtectionDomain, host: &QueuePair<Connected>) -> Result<()>
     let mut bytes = [0; Grant::BYTES];
     inbox.read_at(0, &mut bytes)?;
     let grant = Grant::from_bytes(&bytes)?;
-    println!("granted {grant:?}");
+    println!("granted {grant}");
 
-    host.write(b"I was here, awai", grant)?.await?;
+    host.write(b"I was here, awaited", grant)?.await?;
     host.send_invalidate(b"", grant.rkey)?.await?;
     Ok(())
 }

@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let memory = region.slice(16..32)?;
     let window = window.bind(&owner, &memory, Rights::READ | Rights::WRITE)?.wait()?;
     let grant = window.grant();
-    println!("the owner grants {grant:?}");
+    println!("the owner grants {grant}");
 
     // The peer writes through the window and reads it back.
     peer.write(b"over the transom", grant)?.wait()?;
@@ -54,8 +54,8 @@ fn main() -> Result<()> {
     };
 
     // The owner revokes. From now on the key opens nothing.
-    let window = window.invalidate(&owner)?.wait()?;
-    println!("the owner has revoked the window: {window:?}");
+    let _window = window.invalidate(&owner)?.wait()?;
+    println!("the owner has revoked the window");
     match peer.write(b"once more, then.", grant)?.wait() {
         Ok(_) => unreachable!("the window is revoked"),
         Err(error) => println!("the peer writes again: {error}"),

@@ -110,9 +110,9 @@ impl fmt::Display for Error {
             ),
             Self::InUse { users } => write!(
                 f,
-                "the memory region has {users} other users; drop its clones and slices, \
-                 invalidate or drop the windows bound to it, and take the completions of the \
-                 requests that use it"
+                "the memory region is in use, {users} times besides this; drop its clones and \
+                 slices, invalidate or drop the windows bound to it, and take the completions of \
+                 the requests that use it"
             ),
             Self::CompletionQueueFull { entries } => write!(
                 f,

@@ -3,6 +3,7 @@
 use crate::copy::check_range;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::ops::Range;
 use transom_abi::*;
 
@@ -113,6 +114,13 @@ impl Grant {
         check_range("the grant", range.clone(), self.length)?;
         let addr = self.addr.wrapping_add(range.start);
         Ok(RemoteSlice { addr, rkey: self.rkey, length: range.end - range.start })
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addr, rkey, length, rights } = self;
+        write!(f, "{length} bytes at {addr:#x} by key {rkey:#x} for {:?}", rights.0)
     }
 }
 

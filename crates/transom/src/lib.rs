@@ -15,7 +15,8 @@
 //! let cq = CompletionQueue::new(&context, 16)?;
 //!
 //! // Two queue pairs, connected. The peer's would be in another process, or on another host.
-//! let (owner, peer) = (QueuePair::builder(&pd, &cq).build()?, QueuePair::builder(&pd, &cq).build()?);
+//! let builder = QueuePair::builder(&pd, &cq);
+//! let (owner, peer) = (builder.build()?, builder.build()?);
 //! let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
 //! let (owner, peer) = (owner.connect(&at_peer)?, peer.connect(&at_owner)?);
 //!

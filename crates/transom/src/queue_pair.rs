@@ -82,8 +82,8 @@ impl<S: QueuePairState> QueuePair<S> {
     /// consumes it, and so does a write with immediate data.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the receive queue is full, EINVAL if there are too many slices;
-    /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull).
+    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the receive queue is full, EINVAL if there
+    /// are too many slices; [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull).
     pub fn receive(&self, local: &[Slice]) -> Result<Posted> {
         post_receive(&self.inner, local)
     }
@@ -118,7 +118,8 @@ impl QueuePair<Initialized> {
     /// `ibv_modify_qp(3)`.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair is then given up.
+    /// [`Error::Verb`](crate::Error::Verb) if the device cannot reach such a peer. The queue pair
+    /// is then given up.
     pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<Connected>> {
         self.inner.ready_to_receive(peer)?;
         self.inner.ready_to_send()?;
@@ -134,10 +135,11 @@ impl QueuePair<Connected> {
     /// Posts a request that was made before.
     ///
     /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL if the request has too many
-    /// slices or too many inline bytes, or is not one of this service;
-    /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull); [`Error::OutOfRange`](crate::Error::OutOfRange) if the request would touch more than
-    /// the peer's slice.
+    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL if the request
+    /// has too many slices or too many inline bytes, or is not one of this service;
+    /// [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the request would touch more than the
+    /// peer's slice.
     pub fn post(&self, request: Request<'_>) -> Result<Posted> {
         request.post(&self.inner)
     }

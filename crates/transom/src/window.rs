@@ -42,7 +42,8 @@ use transom_abi::*;
 /// # let context = transom::devices(&Provider::software())?[0].open()?;
 /// # let pd = ProtectionDomain::new(&context)?;
 /// # let cq = CompletionQueue::new(&context, 16)?;
-/// # let (owner, peer) = (QueuePair::builder(&pd, &cq).build()?, QueuePair::builder(&pd, &cq).build()?);
+/// # let builder = QueuePair::builder(&pd, &cq);
+/// # let (owner, peer) = (builder.build()?, builder.build()?);
 /// # let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
 /// # let (owner, peer) = (owner.connect(&at_peer)?, peer.connect(&at_owner)?);
 /// # let local = MemoryRegion::register(&pd, vec![0; 8], Access::LOCAL_WRITE)?;
@@ -64,7 +65,15 @@ use transom_abi::*;
 /// # drop(window);
 /// # Ok::<(), transom::Error>(())
 /// ```
-#[must_use = "dropping a window revokes it"]
+///
+/// What a state does not allow does not compile:
+///
+/// ```compile_fail,E0599
+/// # use transom::{Free, Type2, Window};
+/// fn grant_of(window: Window<Type2, Free>) -> transom::Grant {
+///     window.grant() // a free window grants nothing
+/// }
+/// ```
 pub struct Window<T: WindowType, S: WindowState = Free> {
     /// Before the state, so that the window is freed before its region is let go.
     pub(crate) mw: Arc<AllocatedWindow>,

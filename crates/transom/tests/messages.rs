@@ -139,7 +139,7 @@ fn a_request_that_exceeds_the_grant_is_not_posted() {
     assert!(!peer.qp.has_failed().unwrap());
 }
 
-/// Rules: RA-23, RA-42, ORD-28
+/// Rules: RA-23, RA-42
 #[test]
 fn after_a_refusal_the_later_requests_are_flushed() {
     let Pair { owner: _owner, peer } = Pair::new();
@@ -167,7 +167,6 @@ fn a_receive_into_read_only_memory_fails_at_both_ends() {
     assert_eq!(failure(Ok(received)), Status::LocalProtection);
 }
 
-/// Rules: ST-19
 #[test]
 fn a_queue_pair_told_to_fail_flushes_its_receives() {
     let Pair { owner, peer: _peer } = Pair::new();

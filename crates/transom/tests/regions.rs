@@ -6,7 +6,6 @@ use common::{Pair, bytes_of, context, failure};
 use std::sync::Arc;
 use transom::{Access, Error, MemoryRegion, Pages, ProtectionDomain, Rights, Status};
 
-/// Rules: MR-02, DR-01
 #[test]
 fn a_region_gives_its_buffer_back() {
     let pd = ProtectionDomain::new(&context()).unwrap();
