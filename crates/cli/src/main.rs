@@ -1,2 +1,74 @@
-//! The `transom` command.
-fn main() {}
+//! The `transom` command: see the software RDMA device at work, run programs on it, and ask why an
+//! access was refused.
+
+mod bench;
+mod clock;
+mod completions;
+mod demo;
+mod devices;
+mod explain;
+mod failure;
+mod run;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  transom demo                         Watch a memory window granted, used, and revoked
+  transom run -- ibv_devinfo -v        Run any RDMA program on the software device
+  transom explain                      Why was an access refused? The answers, newest first
+
+Exit status:
+  0  it worked
+  1  it failed; the message says what happened, to what, and what to do
+  2  the command line was wrong
+  `transom run` ends as its program does.";
+
+/// RDMA without the hardware: a device made of software, with memory windows.
+#[derive(Parser)]
+#[command(name = "transom", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(after_help = demo::HELP)]
+    Demo,
+    Devices(devices::DevicesArgs),
+    Run(run::RunArgs),
+    Explain(explain::ExplainArgs),
+    /// Measure the device against the fastest that this machine allows.
+    Bench(bench::BenchArgs),
+    Completions(completions::CompletionsArgs),
+    /// The second process of the demo.
+    #[command(name = demo::GUEST, hide = true)]
+    DemoGuest,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Demo => demo::run(),
+        Command::Devices(args) => devices::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Bench(args) => return bench::run(args),
+        Command::Completions(args) => completions::run(&args),
+        Command::DemoGuest => demo::guest(),
+    };
+    done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -13,6 +13,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use transom_abi::*;
@@ -223,7 +224,31 @@ impl Pair {
         connect(qa, qb);
         (qa, qb)
     }
+
+    /// Carries out one request on RC queue pairs of its own, so that earlier failures do not count;
+    /// how it completed.
+    pub fn request(&self, wr: &mut ibv_send_wr) -> ibv_wc_status {
+        let (qa, _) = self.another(IBV_QPT_RC);
+        post(qa, wr);
+        self.a.wait().status
+    }
+
+    /// The same for a SEND of these pieces into a receive of those: how each end completed.
+    pub fn message(
+        &self,
+        from: &mut [ibv_sge],
+        to: &mut [ibv_sge],
+    ) -> (ibv_wc_status, ibv_wc_status) {
+        let (qa, qb) = self.another(IBV_QPT_RC);
+        recv(qb, 9, to);
+        post(qa, &mut with_sges(wr(IBV_WR_SEND), from));
+        // On loopback too each end has a queue of its own.
+        (self.a.wait().status, self.b.wait().status)
+    }
 }
+
+// SAFETY: pointers to verbs objects only, which any thread may use at any time.
+unsafe impl Sync for Pair {}
 
 /// Two ends over a link, on devices opened with `options` but for their copying.
 pub fn ends(link: Link, options: Options) -> (End, End) {
@@ -289,6 +314,36 @@ pub fn modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, to: ibv_qp_state) -> c_int {
     unsafe { ibv_modify_qp(qp, &mut attr, mask_for((*qp).qp_type, to) as c_int) }
 }
 
+/// Modifies exactly the attributes of `mask`; zero or an errno.
+pub fn modify_with(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) -> c_int {
+    let mut attr = *attr;
+    // SAFETY: the queue pair is live, or was; its struct stays readable.
+    unsafe { ibv_modify_qp(qp, &mut attr, mask as c_int) }
+}
+
+/// Moves a queue pair in RESET, connected to itself, to a state. Only UC knows SQE: a SEND without
+/// a key fails, and its completion is taken from the end's queue.
+pub fn take_to(end: &End, qp: *mut ibv_qp, to: ibv_qp_state) {
+    let attr = usual_attr(qp);
+    let way: &[ibv_qp_state] = match to {
+        IBV_QPS_RESET => &[],
+        IBV_QPS_INIT => &[IBV_QPS_INIT],
+        IBV_QPS_RTR => &[IBV_QPS_INIT, IBV_QPS_RTR],
+        IBV_QPS_SQD => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD],
+        IBV_QPS_ERR => &[IBV_QPS_INIT, IBV_QPS_ERR],
+        _ => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS],
+    };
+    for &state in way {
+        assert_eq!(modify(qp, &attr, state), 0, "to state {state}");
+    }
+    if to == IBV_QPS_SQE {
+        let mut sges = [sge(0x1000, 8, null_mut())];
+        post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+        end.expect(IBV_WC_LOC_PROT_ERR);
+    }
+    assert_eq!(state(qp), to);
+}
+
 /// Moves a queue pair through INIT and RTR to RTS with these attributes.
 pub fn bring_up(qp: *mut ibv_qp, attr: &ibv_qp_attr) {
     for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
@@ -350,6 +405,35 @@ impl Buffer {
         };
         assert_ne!(address, libc::MAP_FAILED);
         Self { address: address.cast(), length }
+    }
+
+    /// At least `length` bytes, far from where the system puts mappings by itself: parts given back
+    /// with [`Buffer::unmap`] stay unmapped.
+    pub fn apart(length: usize) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
+        let length = length.next_multiple_of(4096).max(4096);
+        let address = NEXT.fetch_add(length.next_multiple_of(1 << 20) + (1 << 20), Relaxed);
+        // SAFETY: a fresh private mapping; the flag keeps it from replacing another.
+        let address = unsafe {
+            libc::mmap(
+                address as *mut c_void,
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(address, libc::MAP_FAILED);
+        Self { address: address.cast(), length }
+    }
+
+    /// Gives some pages of a [`Buffer::apart`] back to the system; the test must not read or
+    /// write them afterwards.
+    pub fn unmap(&self, at: usize, length: usize) {
+        assert!(at + length <= self.length);
+        // SAFETY: within our own mapping, which nothing else has moved into.
+        assert_eq!(unsafe { libc::munmap(self.address.add(at).cast(), length) }, 0);
     }
 
     /// At least `length` bytes, filled with a pattern that depends on `seed`.
@@ -442,6 +526,60 @@ pub fn try_reg(
     // SAFETY: registering touches no memory.
     let mr = unsafe { ibv_reg_mr(pd, addr as *mut c_void, length, access) };
     if mr.is_null() { Err(errno()) } else { Ok(mr) }
+}
+
+/// Registers a range under the addresses from `iova` on; the errno if it is refused.
+pub fn try_reg_iova(
+    pd: *mut ibv_pd,
+    addr: u64,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> Result<*mut ibv_mr, i32> {
+    // SAFETY: registering touches no memory.
+    let mr = unsafe { ibv_reg_mr_iova(pd, addr as *mut c_void, length, iova, access) };
+    if mr.is_null() { Err(errno()) } else { Ok(mr) }
+}
+
+/// What [`rereg`] shall change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// The range: address and length.
+    pub range: Option<(u64, usize)>,
+    /// The domain.
+    pub pd: Option<*mut ibv_pd>,
+    /// The rights.
+    pub access: Option<c_int>,
+}
+
+/// Changes a registration; the code and the errno if it is refused.
+pub fn rereg(mr: *mut ibv_mr, change: Change) -> Result<(), (c_int, i32)> {
+    let Change { range, pd, access } = change;
+    let flags = range.map_or(0, |_| IBV_REREG_MR_CHANGE_TRANSLATION)
+        | pd.map_or(0, |_| IBV_REREG_MR_CHANGE_PD)
+        | access.map_or(0, |_| IBV_REREG_MR_CHANGE_ACCESS);
+    let (addr, length) = range.unwrap_or_default();
+    rereg_raw(mr, flags, pd.unwrap_or(null_mut()), addr, length, access.unwrap_or(0))
+}
+
+/// `ibv_rereg_mr` with any arguments; the code and the errno if it is refused.
+pub fn rereg_raw(
+    mr: *mut ibv_mr,
+    flags: u32,
+    pd: *mut ibv_pd,
+    addr: u64,
+    length: usize,
+    access: c_int,
+) -> Result<(), (c_int, i32)> {
+    // SAFETY: null or a region and a domain of this test; it touches no memory.
+    let code = unsafe { ibv_rereg_mr(mr, flags as c_int, pd, addr as *mut c_void, length, access) };
+    if code == 0 { Ok(()) } else { Err((code, errno())) }
+}
+
+/// Ends a protection domain; zero or an errno.
+pub fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: null or a domain of this test.
+    unsafe { ibv_dealloc_pd(pd) }
 }
 
 /// Ends a registration; zero or an errno.
@@ -601,6 +739,97 @@ pub fn try_recv(qp: *mut ibv_qp, wr_id: u64, sges: &mut [ibv_sge]) -> c_int {
 /// Posts a receive that must be accepted.
 pub fn recv(qp: *mut ibv_qp, wr_id: u64, sges: &mut [ibv_sge]) {
     assert_eq!(try_recv(qp, wr_id, sges), 0, "ibv_post_recv");
+}
+
+/// Posts send work requests as one list; the errno and the place of the bad one if there is one.
+pub fn try_post_list(qp: *mut ibv_qp, wrs: &mut [ibv_send_wr]) -> Result<(), (c_int, usize)> {
+    let first = wrs.as_mut_ptr();
+    for at in 1..wrs.len() {
+        wrs[at - 1].next = first.wrapping_add(at);
+    }
+    let mut bad = null_mut();
+    // SAFETY: as in `try_post`; the list ends with a null.
+    match unsafe { (*(*qp).context).ops.post_send.expect("never null")(qp, first, &mut bad) } {
+        0 => Ok(()),
+        // SAFETY: the provider answers an element of the list.
+        errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),
+    }
+}
+
+/// Posts receives as one list; the errno and the place of the bad one if there is one.
+pub fn try_recv_list(qp: *mut ibv_qp, wrs: &mut [ibv_recv_wr]) -> Result<(), (c_int, usize)> {
+    let first = wrs.as_mut_ptr();
+    for at in 1..wrs.len() {
+        wrs[at - 1].next = first.wrapping_add(at);
+    }
+    let mut bad = null_mut();
+    // SAFETY: as in `try_post`; the list ends with a null.
+    match unsafe { (*(*qp).context).ops.post_recv.expect("never null")(qp, first, &mut bad) } {
+        0 => Ok(()),
+        // SAFETY: the provider answers an element of the list.
+        errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),
+    }
+}
+
+/// A completion channel.
+pub fn channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    // SAFETY: the context is open.
+    let channel = unsafe { ibv_create_comp_channel(context) };
+    assert!(!channel.is_null());
+    channel
+}
+
+/// A completion queue, with a channel or none; the errno if it is refused.
+pub fn try_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    channel: *mut ibv_comp_channel,
+) -> Result<*mut ibv_cq, i32> {
+    // SAFETY: the context is open, the channel null or live.
+    let cq = unsafe { ibv_create_cq(context, cqe, null_mut(), channel, 0) };
+    if cq.is_null() { Err(errno()) } else { Ok(cq) }
+}
+
+/// Asks for an event at the next completion; zero or an errno.
+pub fn arm(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
+    // SAFETY: a live queue.
+    unsafe {
+        (*(*cq).context).ops.req_notify_cq.expect("never null")(cq, c_int::from(solicited_only))
+    }
+}
+
+/// Whether a completion event is there now.
+pub fn has_cq_event(channel: *mut ibv_comp_channel) -> bool {
+    // SAFETY: a live channel.
+    readable(unsafe { (*channel).fd })
+}
+
+/// Waits for a completion event, and acknowledges it; whose it is.
+pub fn cq_event(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
+    until("a completion event", || has_cq_event(channel).then_some(()));
+    let (mut cq, mut context) = (null_mut(), null_mut());
+    // SAFETY: a live channel, and places for the answers.
+    unsafe {
+        assert_eq!(ibv_get_cq_event(channel, &mut cq, &mut context), 0);
+        ibv_ack_cq_events(cq, 1);
+    }
+    cq
+}
+
+/// Lets pointers to objects, which the verbs may be called on from any thread, go to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Anywhere<T>(pub T);
+
+// SAFETY: see above; tests order the rest.
+unsafe impl<T> Send for Anywhere<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Anywhere<T> {}
+
+impl<T: Copy> Anywhere<T> {
+    /// What is inside.
+    pub fn get(&self) -> T {
+        self.0
+    }
 }
 
 /// Takes a completion if one is there; makes progress.

@@ -14,6 +14,7 @@
 
 pub mod adapter;
 pub mod link;
+mod lock;
 pub mod memory;
 pub mod objects;
 pub mod progress;

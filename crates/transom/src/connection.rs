@@ -2,10 +2,10 @@
 
 use crate::attributes::mtu_code;
 use crate::context::OpenDevice;
+use crate::delivery::CreatedQueue;
 use crate::domain::AllocatedDomain;
 use crate::error::{check, non_null};
 use crate::keep::Keep;
-use crate::queue::CreatedQueue;
 use crate::{Context, Endpoint, Error, Operation, Posted, Result};
 use std::ffi::c_int;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! A thread that delivers completions.
 
-use crate::queue::State;
+use crate::delivery::State;
 use crate::{CompletionQueue, Error, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, OwnedFd};

@@ -138,16 +138,10 @@ pub struct RemoteSlice {
     pub length: u64,
 }
 
-impl From<&Grant> for RemoteSlice {
-    /// All of the granted memory.
-    fn from(grant: &Grant) -> Self {
-        Self { addr: grant.addr, rkey: grant.rkey, length: grant.length }
-    }
-}
-
 impl From<Grant> for RemoteSlice {
+    /// All of the granted memory.
     fn from(grant: Grant) -> Self {
-        Self::from(&grant)
+        Self { addr: grant.addr, rkey: grant.rkey, length: grant.length }
     }
 }
 

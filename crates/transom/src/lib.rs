@@ -70,6 +70,7 @@ mod completion;
 mod connection;
 mod context;
 mod copy;
+mod delivery;
 mod device;
 mod domain;
 mod driver;

@@ -10,8 +10,9 @@ use crate::{Completion, Operation, WorkError};
 use std::task::Waker;
 use transom_abi::ibv_wc;
 
-/// How many completions are taken from the device at a time.
-pub(crate) const BATCH: usize = 16;
+/// How many completions are taken from the device at a time. Room for them is made on each poll,
+/// and most polls find one or none.
+pub(crate) const BATCH: usize = 4;
 
 /// The slots, and how many are in use.
 #[derive(Default)]

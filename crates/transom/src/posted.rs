@@ -1,8 +1,8 @@
 //! The ticket of a posted request.
 
 use crate::connection::Connection;
+use crate::delivery::{CreatedQueue, State};
 use crate::outstanding::Ticket;
-use crate::queue::{CreatedQueue, State};
 use crate::{Completion, Error, Result, WorkError};
 use std::fmt;
 use std::future::Future;
@@ -42,11 +42,7 @@ impl Posted {
     /// # Errors
     /// [`Error::Work`] if the request failed, [`Error::Verb`] if the device did.
     pub fn wait(mut self) -> Result<Completion> {
-        loop {
-            if let Some(completion) = self.wait_until(None)? {
-                return Ok(completion);
-            }
-        }
+        self.outcome()
     }
 
     /// Waits for the completion for some time. `None` when the time is up; then wait again.
@@ -65,6 +61,15 @@ impl Posted {
         self.queue.poll()?;
         let queue = self.queue.clone();
         self.take(&mut queue.lock()).transpose()
+    }
+
+    /// Waits for the completion, without giving the ticket up.
+    pub(crate) fn outcome(&mut self) -> Result<Completion> {
+        loop {
+            if let Some(completion) = self.wait_until(None)? {
+                return Ok(completion);
+            }
+        }
     }
 
     fn wait_until(&mut self, deadline: Option<Instant>) -> Result<Option<Completion>> {

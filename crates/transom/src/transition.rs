@@ -52,13 +52,7 @@ impl<T: WindowType, From: WindowState, To: WindowState> Transition<T, From, To> 
     /// Gives the window back in its old state with [`Error::Work`] if the request failed. The
     /// queue pair is in error then.
     pub fn wait(mut self) -> Result<Window<T, To>, Refused<Window<T, From>>> {
-        let outcome = loop {
-            match self.posted.wait_timeout(std::time::Duration::MAX) {
-                Ok(None) => {}
-                Ok(Some(completion)) => break Ok(completion),
-                Err(error) => break Err(error),
-            }
-        };
+        let outcome = self.posted.outcome();
         self.settle(outcome)
     }
 

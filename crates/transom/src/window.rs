@@ -7,8 +7,7 @@ use crate::keep::Held;
 use crate::region::Registered;
 use crate::transition::{self, Binding, Invalidating, Rebinding};
 use crate::{
-    Completion, Error, Grant, ProtectionDomain, QueuePair, Refused, RemoteSlice, Result, Rights,
-    Slice,
+    Completion, Error, Grant, ProtectionDomain, QueuePair, Refused, Result, Rights, Slice,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -54,14 +53,14 @@ use transom_abi::*;
 /// let grant = window.grant();
 ///
 /// // The peer, which was sent the grant, reads.
-/// peer.read(&[local.slice(0..6)?], &grant)?.wait()?;
+/// peer.read(&[local.slice(0..6)?], grant)?.wait()?;
 /// let mut bytes = [0; 6];
 /// local.read_at(0, &mut bytes)?;
 /// assert_eq!(&bytes, b"secret");
 ///
 /// // The owner revokes; the peer's next read is refused.
 /// let window = window.invalidate(&owner)?.wait()?;
-/// assert!(peer.read(&[local.slice(0..6)?], &grant)?.wait().is_err());
+/// assert!(peer.read(&[local.slice(0..6)?], grant)?.wait().is_err());
 /// # drop(window);
 /// # Ok::<(), transom::Error>(())
 /// ```
@@ -190,7 +189,8 @@ impl Window<Type2, Free> {
 }
 
 impl<T: WindowType> Window<T, Bound> {
-    /// What the peer must be told to use the window.
+    /// What the peer must be told to use the window. It is good as long as this window lives:
+    /// dropping the window revokes it.
     pub fn grant(&self) -> Grant {
         self.state.grant()
     }
@@ -262,13 +262,6 @@ impl Bound {
     pub(crate) fn check_owner(&self, queue_pair: &Connection) -> Result<()> {
         let (bound_by, given) = (self.queue_pair, queue_pair.local.qpn);
         if bound_by == given { Ok(()) } else { Err(Error::OtherQueuePair { bound_by, given }) }
-    }
-}
-
-impl<T: WindowType> From<&Window<T, Bound>> for RemoteSlice {
-    /// All of the window.
-    fn from(window: &Window<T, Bound>) -> Self {
-        window.grant().into()
     }
 }
 

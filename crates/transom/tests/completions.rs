@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
-use transom::{CompletionQueue, Driver, Error, ProtectionDomain, QueuePair};
+use transom::{
+    Binding, Bound, CompletionQueue, Context, Device, Driver, Error, Free, MemoryRegion, Posted,
+    ProtectionDomain, Provider, QueuePair, Slice, Type1, Type2, Window,
+};
 
 #[test]
 fn waiting_blocks_until_the_completion_comes() {
@@ -166,4 +169,23 @@ fn a_queue_of_another_context_is_refused() {
     let cq = CompletionQueue::new(&b, 2).unwrap();
     let error = QueuePair::builder(&pd, &cq).build().unwrap_err();
     assert_eq!(error, Error::OtherContext { what: "completion queue" });
+}
+
+#[test]
+fn everything_may_be_shared_and_sent_between_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<Provider>();
+    check::<Device>();
+    check::<Context>();
+    check::<ProtectionDomain>();
+    check::<CompletionQueue>();
+    check::<Driver>();
+    check::<QueuePair>();
+    check::<Posted>();
+    check::<MemoryRegion<Vec<u8>>>();
+    check::<Slice>();
+    check::<Window<Type2, Free>>();
+    check::<Window<Type1, Bound>>();
+    check::<Binding<Type1>>();
+    check::<Error>();
 }

@@ -6,7 +6,7 @@ use common::{Party, bytes_of, context, failure};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Command;
+use std::process::{Child, Command};
 use transom::{
     CompletionQueue, Endpoint, Grant, ProtectionDomain, QueuePair, Rights, Status, Type2, Window,
 };
@@ -17,23 +17,56 @@ const SOCKET: &str = "TRANSOM_TEST_SOCKET";
 /// Rules: T2-13, INV-01, INV-30, RA-41, RA-44
 #[test]
 fn a_window_reaches_into_another_process_until_it_is_revoked() {
-    match std::env::var_os(SOCKET) {
-        Some(path) => be_the_peer(Channel::new(UnixStream::connect(path).unwrap())),
+    match the_other_process() {
+        Some(channel) => be_the_peer(channel),
         None => be_the_owner(),
     }
 }
 
-fn be_the_owner() {
-    let path = std::env::temp_dir().join(format!("transom-test-{}", std::process::id()));
+#[test]
+fn a_killed_peer_is_noticed() {
+    if let Some(mut channel) = the_other_process() {
+        let owner = connect(&mut channel);
+        let region = owner.bindable(&[0; 8]);
+        let window = Window::<Type2>::alloc(&owner.pd).unwrap();
+        let binding = window.bind(&owner.qp, &region.all(), Rights::WRITE).unwrap();
+        let window = binding.wait().unwrap();
+        channel.tell(&window.grant());
+        channel.hear::<String>();
+        return;
+    }
+    let (mut other, mut channel) = start("a_killed_peer_is_noticed");
+    let peer = connect(&mut channel);
+    let grant: Grant = channel.hear();
+    peer.qp.write(b"alive", grant).unwrap().wait().unwrap();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(failure(peer.qp.write(b"dead", grant)), Status::RetryExceeded);
+    assert!(peer.qp.has_failed().unwrap());
+}
+
+/// Runs a test of this file in another process, connected to this one.
+fn start(test: &str) -> (Child, Channel) {
+    let path = std::env::temp_dir().join(format!("transom-{test}-{}", std::process::id()));
     let listener = UnixListener::bind(&path).unwrap();
-    let mut peer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_window_reaches_into_another_process_until_it_is_revoked"])
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
         .env(SOCKET, &path)
         .spawn()
         .unwrap();
-    let mut channel = Channel::new(listener.accept().unwrap().0);
+    let channel = Channel::new(listener.accept().unwrap().0);
     std::fs::remove_file(&path).unwrap();
+    (child, channel)
+}
 
+/// In the process that `start` started: the way to the other.
+fn the_other_process() -> Option<Channel> {
+    std::env::var_os(SOCKET).map(|path| Channel::new(UnixStream::connect(path).unwrap()))
+}
+
+fn be_the_owner() {
+    let (mut peer, mut channel) =
+        start("a_window_reaches_into_another_process_until_it_is_revoked");
     let owner = connect(&mut channel);
     let region = owner.bindable(&[b'.'; 64]);
     let open = |window: Window<Type2>| {

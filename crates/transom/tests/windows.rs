@@ -4,6 +4,7 @@ mod common;
 
 use common::{PATIENCE, Pair, Party, bytes_of, failure, status};
 use std::ops::Range;
+use std::thread;
 use transom::{
     Access, AsyncEventKind, Bound, Error, MemoryRegion, ProtectionDomain, RemoteSlice, Rights,
     Status, Type1, Type2, Window, WindowType,
@@ -104,7 +105,8 @@ on_each_type! {
         let window = Window::<T>::alloc(&owner.pd).unwrap();
         let memory = region.slice(8..16).unwrap();
         let binding = window.bind(&owner.qp, &memory, Rights::ATOMIC).unwrap();
-        let grant = binding.wait().unwrap();
+        let window = binding.wait().unwrap();
+        let grant = window.grant();
         let word = || {
             let mut word = [0; 8];
             region.read_at(8, &mut word).unwrap();
@@ -113,11 +115,11 @@ on_each_type! {
         let local = peer.local(8);
         let before = || u64::from_ne_bytes(bytes_of(&local).try_into().unwrap());
 
-        peer.qp.fetch_add(&local.all(), &grant, 2).unwrap().wait().unwrap();
+        peer.qp.fetch_add(&local.all(), grant, 2).unwrap().wait().unwrap();
         assert_eq!((before(), word()), (40, 42));
-        peer.qp.compare_swap(&local.all(), &grant, 41, 7).unwrap().wait().unwrap();
+        peer.qp.compare_swap(&local.all(), grant, 41, 7).unwrap().wait().unwrap();
         assert_eq!((before(), word()), (42, 42));
-        peer.qp.compare_swap(&local.all(), &grant, 42, 7).unwrap().wait().unwrap();
+        peer.qp.compare_swap(&local.all(), grant, 42, 7).unwrap().wait().unwrap();
         assert_eq!((before(), word()), (42, 7));
     }
 
@@ -150,7 +152,7 @@ on_each_type! {
         assert_eq!(refused.error, Error::InUse { users: 1 });
         let region = refused.returned;
         let local = peer.local(16);
-        peer.qp.read(&[local.all()], &window).unwrap().wait().unwrap();
+        peer.qp.read(&[local.all()], window.grant()).unwrap().wait().unwrap();
         assert_eq!(bytes_of(&local), [b'x'; 16]);
 
         let _window = window.invalidate(&owner.qp).unwrap().wait().unwrap();
@@ -184,7 +186,7 @@ on_each_type! {
         let binding = refused.returned.bind(&again.qp, &region.all(), Rights::READ).unwrap();
         let window = binding.wait().unwrap();
         let local = peer.local(16);
-        peer.qp.read(&[local.all()], &window).unwrap().wait().unwrap();
+        peer.qp.read(&[local.all()], window.grant()).unwrap().wait().unwrap();
         assert_eq!(bytes_of(&local), b"bound at last...");
     }
 
@@ -207,6 +209,30 @@ on_each_type! {
         std::mem::forget(binding);
         bound::<T>(&owner, &region, 0..16, Rights::WRITE).grant();
         assert!(matches!(region.deregister().unwrap_err().error, Error::InUse { .. }));
+    }
+
+    /// Rules: ORD-14
+    fn when_a_revocation_has_completed_nothing_is_written_any_more<T>() {
+        for _ in 0..20 {
+            let Pair { owner, peer } = Pair::new();
+            let size = 1 << 18;
+            let region = owner.bindable(&vec![0; size]);
+            let window = bound::<T>(&owner, &region, 0..size, Rights::WRITE);
+            let grant = window.grant();
+            let from = peer.local(size);
+            from.write_at(0, &vec![0xff; size]).unwrap();
+            thread::scope(|scope| {
+                let writing = scope.spawn(|| {
+                    let from = [from.all()];
+                    while peer.qp.write(&from, grant).unwrap().wait().is_ok() {}
+                });
+                while bytes_of(&region)[0] == 0 {}
+                window.invalidate(&owner.qp).unwrap().wait().unwrap();
+                region.write_at(0, &vec![0x55; size]).unwrap();
+                writing.join().unwrap();
+            });
+            assert!(bytes_of(&region).iter().all(|byte| *byte == 0x55));
+        }
     }
 
     /// Rules: T1-03
@@ -271,7 +297,7 @@ fn a_window_stays_bound_if_the_completion_does_not_name_it() {
     peer.qp.send(b"").unwrap().wait().unwrap();
     let refused = window.revoked_by(&received.wait().unwrap()).unwrap_err();
     assert_eq!(refused.error, Error::NotRevoked { rkey, invalidated: None });
-    peer.qp.write(b"still", &refused.returned).unwrap().wait().unwrap();
+    peer.qp.write(b"still", refused.returned.grant()).unwrap().wait().unwrap();
 }
 
 /// Rules: T2-29, T2-30
@@ -298,7 +324,7 @@ fn a_type_1_window_serves_every_queue_pair_of_its_domain() {
     let region = owner.bindable(&[b'1'; 8]);
     let window = bound::<Type1>(&owner, &region, 0..8, Rights::READ);
     let local = peer.local(8);
-    peer.qp.read(&[local.all()], &window).unwrap().wait().unwrap();
+    peer.qp.read(&[local.all()], window.grant()).unwrap().wait().unwrap();
     assert_eq!(bytes_of(&local), [b'1'; 8]);
 }
 
@@ -310,7 +336,7 @@ fn a_type_2_window_serves_only_the_queue_pair_that_bound_it() {
     let region = owner.bindable(&[b'2'; 8]);
     let window = bound::<Type2>(&owner, &region, 0..8, Rights::READ);
     let local = peer.local(8);
-    assert_eq!(failure(peer.qp.read(&[local.all()], &window)), Status::RemoteAccess);
+    assert_eq!(failure(peer.qp.read(&[local.all()], window.grant())), Status::RemoteAccess);
 
     // Nor is it invalidated by another; the device is not even asked.
     let refused = window.invalidate(&other.qp).unwrap_err();
@@ -333,7 +359,7 @@ fn a_type_1_window_moves_to_another_region_in_one_step() {
     a.deregister().unwrap();
     let b = b.deregister().unwrap_err().returned;
     let local = peer.local(4);
-    peer.qp.read(&[local.all()], &window).unwrap().wait().unwrap();
+    peer.qp.read(&[local.all()], window.grant()).unwrap().wait().unwrap();
     assert_eq!(bytes_of(&local), b"bbbb");
     assert_eq!(failure(peer.qp.read(&[local.all()], old)), Status::RemoteAccess);
     drop((window, b));

@@ -98,21 +98,6 @@ impl SendWqe {
         progress: Progress::Waiting,
     };
 
-    fn opcode(&self) -> Opcode {
-        match self.op {
-            SendOp::Send
-            | SendOp::SendImmediate(_)
-            | SendOp::SendInvalidate(_)
-            | SendOp::Unsupported => Opcode::Send,
-            SendOp::Write { .. } => Opcode::Write,
-            SendOp::Read { .. } => Opcode::Read,
-            SendOp::CompareSwap { .. } => Opcode::CompareSwap,
-            SendOp::FetchAdd { .. } => Opcode::FetchAdd,
-            SendOp::BindType1(_) | SendOp::BindType2(_) => Opcode::BindWindow,
-            SendOp::LocalInvalidate(_) => Opcode::LocalInvalidate,
-        }
-    }
-
     /// Whether an answer with data is waited for (rules ORD-10, RN-11).
     fn awaits_data(&self) -> bool {
         matches!(
@@ -135,6 +120,21 @@ impl SendWqe {
             SendOp::FetchAdd { address, key, add } => Body::FetchAdd { address, key, add },
             _ => return None,
         })
+    }
+}
+
+fn opcode(op: &SendOp) -> Opcode {
+    match op {
+        SendOp::Send
+        | SendOp::SendImmediate(_)
+        | SendOp::SendInvalidate(_)
+        | SendOp::Unsupported => Opcode::Send,
+        SendOp::Write { .. } => Opcode::Write,
+        SendOp::Read { .. } => Opcode::Read,
+        SendOp::CompareSwap { .. } => Opcode::CompareSwap,
+        SendOp::FetchAdd { .. } => Opcode::FetchAdd,
+        SendOp::BindType1(_) | SendOp::BindType2(_) => Opcode::BindWindow,
+        SendOp::LocalInvalidate(_) => Opcode::LocalInvalidate,
     }
 }
 
@@ -255,6 +255,10 @@ impl Requester {
             }
             None => (request.sges.len(), LocalBuffers::length(request.sges)),
         };
+        if self.ring.is_empty() && state == QpState::Rts && self.carry_out(request, length, origin)
+        {
+            return Ok(());
+        }
         if self.ring.is_full() {
             return Err(PostError::Full);
         }
@@ -274,6 +278,30 @@ impl Requester {
             self.flush(origin);
         }
         Ok(())
+    }
+
+    /// Carries out a WRITE or READ on the direct way without a stop in the ring, if there is nothing
+    /// before it; false leaves it to the ring, where it is tried again and may fail.
+    #[inline]
+    fn carry_out<O: Origin>(&mut self, request: &SendRequest<'_>, length: u64, origin: &O) -> bool {
+        let payload = match request.inline {
+            None => Payload::Buffers(request.sges),
+            Some([piece]) => Payload::Inline(piece),
+            Some(_) => return false,
+        };
+        let ready = self.ring.size() > 0
+            && length <= MAX_MESSAGE
+            && (self.max_rd_atomic > 0 || !matches!(request.op, SendOp::Read { .. }));
+        if !ready || self.try_direct(origin, &request.op, payload, length) != Direct::Done {
+            return false;
+        }
+        if self.signal_all || request.flags.contains(SendFlags::SIGNALED) {
+            let status = Status::Success;
+            let mut completion = completion(origin, request.wr_id, &request.op, status);
+            completion.byte_length = length as u32;
+            origin.complete(QueueSide::Send, completion, false);
+        }
+        true
     }
 
     fn check_inline(&self, request: &SendRequest<'_>, inline: &[&[u8]]) -> Result<u64, PostError> {
@@ -418,7 +446,7 @@ impl Requester {
                 return false;
             }
             if self.next == self.ring.head() {
-                match self.try_direct(origin, wqe) {
+                match self.try_direct(origin, &wqe.op, self.payload(wqe), wqe.length) {
                     Direct::Done => {
                         self.next += 1;
                         self.complete_head(origin, Status::Success, wqe.length);
@@ -464,19 +492,27 @@ impl Requester {
     }
 
     /// The direct way, for a WRITE or READ with nothing older under way.
-    fn try_direct<O: Origin>(&self, origin: &O, wqe: &SendWqe) -> Direct {
-        match wqe.op {
-            SendOp::Write { address, key, immediate: None } => {
+    #[inline]
+    fn try_direct<O: Origin>(
+        &self,
+        origin: &O,
+        op: &SendOp,
+        payload: Payload<'_>,
+        length: u64,
+    ) -> Direct {
+        match (op, payload) {
+            (SendOp::Write { address, key, immediate: None }, _) => {
                 // A list that fails half-way would leave half a message behind (rule LA-06).
-                let whole = wqe.pieces <= 1 && wqe.length <= super::one_sided::CHUNK;
-                if !whole && let Err(refusal) = self.check_gather(origin, wqe) {
+                if let Payload::Buffers(sges) = payload
+                    && (sges.len() > 1 || length > super::one_sided::CHUNK)
+                    && let Err(refusal) = buffers(origin, sges).check(Operation::LocalRead)
+                {
                     return Direct::Near(refusal);
                 }
-                origin.write_direct(address, key, self.payload(wqe), wqe.length)
+                origin.write_direct(*address, *key, payload, length)
             }
-            SendOp::Read { address, key } => {
-                let buffers = self.ring.sges_at(self.next, wqe.pieces);
-                origin.read_direct(address, key, buffers, wqe.length)
+            (SendOp::Read { address, key }, Payload::Buffers(sges)) => {
+                origin.read_direct(*address, *key, sges, length)
             }
             _ => Direct::Declined,
         }
@@ -496,23 +532,8 @@ impl Requester {
         if wqe.awaits_data() {
             return Ok(());
         }
-        self.buffers(origin, self.next, wqe.pieces).check(Operation::LocalRead)
-    }
-
-    fn buffers<'a, O: Origin>(
-        &'a self,
-        origin: &'a O,
-        position: u64,
-        pieces: usize,
-    ) -> LocalBuffers<'a> {
-        LocalBuffers {
-            sges: self.ring.sges_at(position, pieces),
-            keys: origin.keys(),
-            announcer: origin.announcer(),
-            waiter: origin.waiter(),
-            qp: origin.number().bits(),
-            pd: origin.summary().gate().pd,
-        }
+        let sges = self.ring.sges_at(self.next, wqe.pieces);
+        buffers(origin, sges).check(Operation::LocalRead)
     }
 
     /// Hands the next segment of the message at `next` to the link.
@@ -676,7 +697,7 @@ impl Requester {
         origin: &O,
     ) -> bool {
         let pieces = self.ring.at(self.ring.head()).pieces;
-        let buffers = self.buffers(origin, self.ring.head(), pieces);
+        let buffers = buffers(origin, self.ring.sges_at(self.ring.head(), pieces));
         let stored = buffers
             .each(Operation::LocalWrite, offset, length, |at, grant| data.copy_to(at, grant));
         let refusal = match stored {
@@ -725,7 +746,7 @@ impl Requester {
         };
         origin.summary().fall(to);
         let head = self.ring.at(self.ring.head());
-        let mut completion = self.completion(origin, head, status);
+        let mut completion = completion(origin, head.wr_id, &head.op, status);
         completion.vendor_error = u32::from(reason);
         self.pop();
         origin.complete(QueueSide::Send, completion, false);
@@ -741,7 +762,7 @@ impl Requester {
         let reported = status != Status::Success
             || self.signal_all
             || head.flags.contains(SendFlags::SIGNALED);
-        let mut completion = self.completion(origin, head, status);
+        let mut completion = completion(origin, head.wr_id, &head.op, status);
         completion.byte_length = length as u32;
         self.pop();
         if reported {
@@ -755,24 +776,35 @@ impl Requester {
         self.next = self.next.max(self.ring.head());
     }
 
-    fn completion<O: Origin>(&self, origin: &O, wqe: &SendWqe, status: Status) -> Completion {
-        Completion {
-            wr_id: wqe.wr_id,
-            status,
-            opcode: wqe.opcode(),
-            vendor_error: 0,
-            byte_length: 0,
-            immediate: 0,
-            qp: origin.number().bits(),
-            flags: Flags::empty(),
-        }
-    }
-
     fn note_drained<O: Origin>(&mut self, origin: &O) {
         if self.drain_notice && !self.is_draining() && origin.summary().gate().state == QpState::Sqd
         {
             self.drain_notice = false;
             origin.event(QpEvent::SendQueueDrained);
         }
+    }
+}
+
+fn buffers<'a, O: Origin>(origin: &'a O, sges: &'a [Sge]) -> LocalBuffers<'a> {
+    LocalBuffers {
+        sges,
+        keys: origin.keys(),
+        announcer: origin.announcer(),
+        waiter: origin.waiter(),
+        qp: origin.number().bits(),
+        pd: origin.summary().gate().pd,
+    }
+}
+
+fn completion<O: Origin>(origin: &O, wr_id: u64, op: &SendOp, status: Status) -> Completion {
+    Completion {
+        wr_id,
+        status,
+        opcode: opcode(op),
+        vendor_error: 0,
+        byte_length: 0,
+        immediate: 0,
+        qp: origin.number().bits(),
+        flags: Flags::empty(),
     }
 }

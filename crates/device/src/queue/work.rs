@@ -129,9 +129,11 @@ pub enum PostError {
 }
 
 /// A ring of work of fixed size. Positions count up for ever; an element lives at its position
-/// modulo the size, with room for its pieces and inline bytes beside it.
+/// modulo the ring's length, a power of two that the size fits in, with room for its pieces and
+/// inline bytes beside it.
 pub struct WorkRing<T> {
     elements: Box<[T]>,
+    size: usize,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
     pieces: usize,
@@ -144,10 +146,12 @@ impl<T: Clone> WorkRing<T> {
     /// A ring of `size` elements like `blank`, each with room for `pieces` pieces and `inline_room`
     /// bytes.
     pub fn new(size: usize, pieces: usize, inline_room: usize, blank: T) -> Self {
+        let length = size.next_power_of_two();
         Self {
-            elements: vec![blank; size].into(),
-            sges: vec![Sge::default(); size * pieces].into(),
-            inline: vec![0; size * inline_room].into(),
+            elements: vec![blank; length].into(),
+            size,
+            sges: vec![Sge::default(); length * pieces].into(),
+            inline: vec![0; length * inline_room].into(),
             pieces,
             inline_room,
             head: 0,
@@ -157,7 +161,7 @@ impl<T: Clone> WorkRing<T> {
 
     /// How many elements it holds at most.
     pub fn size(&self) -> usize {
-        self.elements.len()
+        self.size
     }
 
     /// How many pieces an element may have.
@@ -187,11 +191,12 @@ impl<T: Clone> WorkRing<T> {
 
     /// Whether no element fits.
     pub fn is_full(&self) -> bool {
-        (self.tail - self.head) as usize == self.elements.len()
+        (self.tail - self.head) as usize >= self.size
     }
 
+    #[inline]
     fn slot(&self, position: u64) -> usize {
-        (position % self.elements.len() as u64) as usize
+        position as usize & (self.elements.len() - 1)
     }
 
     /// The element at a position between head and tail.

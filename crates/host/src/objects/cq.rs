@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-use parking_lot::Mutex;
 use transom_device::queue::{Completion, CompletionQueue, Notify, Pushed, TooSmall};
 
 use super::{AsyncEvent, Busy, EventPipe};
+use crate::lock::ShortMutex;
 
 /// Where a completion queue's events go, and under which name.
 #[derive(Clone, Debug)]
@@ -20,26 +20,22 @@ pub struct CompletionTarget {
 }
 
 /// A completion queue.
-#[derive(Debug)]
 pub struct Cq {
-    queue: Mutex<QueueBox>,
+    queue: ShortMutex<CompletionQueue>,
     target: CompletionTarget,
     users: AtomicU32,
 }
 
-/// `CompletionQueue` under its lock.
-struct QueueBox(CompletionQueue);
-
-impl std::fmt::Debug for QueueBox {
+impl std::fmt::Debug for Cq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CompletionQueue({})", self.0.capacity())
+        f.debug_struct("Cq").field("target", &self.target).finish_non_exhaustive()
     }
 }
 
 impl Cq {
     /// A queue for `capacity` completions.
     pub fn new(capacity: usize, target: CompletionTarget) -> Self {
-        let queue = Mutex::new(QueueBox(CompletionQueue::new(capacity)));
+        let queue = ShortMutex::new(CompletionQueue::new(capacity));
         Self { queue, target, users: AtomicU32::new(0) }
     }
 
@@ -50,7 +46,7 @@ impl Cq {
 
     /// Adds a completion; true if the queue has just overrun (rule CQ-05).
     pub(crate) fn push(&self, completion: Completion, solicited: bool) -> bool {
-        let Pushed { notify, overrun } = self.queue.lock().0.push(completion, solicited);
+        let Pushed { notify, overrun } = self.queue.lock().push(completion, solicited);
         if notify && let Some(channel) = &self.target.channel {
             channel.raise(0, self.target.id);
         }
@@ -68,12 +64,12 @@ impl Cq {
         each: &mut impl FnMut(usize, &Completion),
     ) -> Option<usize> {
         let mut queue = self.queue.lock();
-        if queue.0.is_overrun() {
+        if queue.is_overrun() {
             return None;
         }
         let mut count = 0;
         while count < limit {
-            let Some(completion) = queue.0.pop() else { break };
+            let Some(completion) = queue.pop() else { break };
             each(count, &completion);
             count += 1;
         }
@@ -82,17 +78,17 @@ impl Cq {
 
     /// Asks for an event at the next completion.
     pub fn arm(&self, notify: Notify) {
-        self.queue.lock().0.arm(notify);
+        self.queue.lock().arm(notify);
     }
 
     /// Changes the size; answers the new one.
     pub fn resize(&self, capacity: usize) -> Result<(), TooSmall> {
-        self.queue.lock().0.resize(capacity)
+        self.queue.lock().resize(capacity)
     }
 
     /// Drops the completions of a queue pair that is destroyed.
     pub(crate) fn forget(&self, qp: u32) {
-        self.queue.lock().0.forget(qp);
+        self.queue.lock().forget(qp);
     }
 
     pub(crate) fn adopt(&self) {

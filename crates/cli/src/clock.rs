@@ -1,0 +1,81 @@
+//! Times for people.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Nanoseconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// A moment, in nanoseconds since 1970, on the local clock; with its date unless that is today's.
+pub(crate) fn local(time: u64, now: u64) -> String {
+    let (Some(at), Some(today)) = (broken_down(time), broken_down(now)) else {
+        return format!("{}.{:03} s after 1970", time / SECOND, time % SECOND / 1_000_000);
+    };
+    let clock = format!(
+        "{:02}:{:02}:{:02}.{:03}",
+        at.tm_hour,
+        at.tm_min,
+        at.tm_sec,
+        time % SECOND / 1_000_000
+    );
+    if (at.tm_year, at.tm_yday) == (today.tm_year, today.tm_yday) {
+        clock
+    } else {
+        format!("{}-{:02}-{:02} {clock}", 1900 + at.tm_year, at.tm_mon + 1, at.tm_mday)
+    }
+}
+
+fn broken_down(time: u64) -> Option<libc::tm> {
+    let seconds = libc::time_t::try_from(time / SECOND).ok()?;
+    let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both point to values of this call's own. It reads the environment, which nothing in
+    // this program ever changes.
+    let filled = unsafe { libc::localtime_r(&seconds, parts.as_mut_ptr()) };
+    if filled.is_null() {
+        return None;
+    }
+    // SAFETY: plain integers and a pointer, all zero at first and filled in since.
+    Some(unsafe { parts.assume_init() })
+}
+
+/// How long ago something was: `3.2 s ago`.
+pub(crate) struct Ago(pub(crate) u64);
+
+impl fmt::Display for Ago {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / SECOND;
+        match seconds {
+            0..60 => write!(f, "{}.{} s ago", seconds, self.0 % SECOND / (SECOND / 10)),
+            60..3600 => write!(f, "{} min ago", seconds / 60),
+            3600..172_800 => write!(f, "{} h ago", seconds / 3600),
+            _ => write!(f, "{} days ago", seconds / 86_400),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_one_number() {
+        let ago = |tenths: u64| Ago(tenths * SECOND / 10).to_string();
+        assert_eq!(ago(0), "0.0 s ago");
+        assert_eq!(ago(32), "3.2 s ago");
+        assert_eq!(ago(599), "59.9 s ago");
+        assert_eq!(ago(600), "1 min ago");
+        assert_eq!(ago(10 * 7200), "2 h ago");
+        assert_eq!(ago(10 * 86_400 * 3), "3 days ago");
+    }
+
+    #[test]
+    fn todays_times_have_no_date() {
+        let now = now();
+        assert_eq!(local(now, now).len(), "12:34:56.789".len());
+        assert_eq!(local(now - 3 * 86_400 * SECOND, now).len(), "2000-01-01 12:34:56.789".len());
+    }
+}

@@ -1,0 +1,28 @@
+//! `transom completions`: what a shell needs to complete this command's arguments.
+
+use crate::Arguments;
+use crate::failure::Result;
+use clap::CommandFactory;
+use clap_complete::Shell;
+use std::io::Write;
+
+const HELP: &str = "\
+Examples:
+  transom completions bash > ~/.local/share/bash-completion/completions/transom
+  transom completions zsh > \"${fpath[1]}/_transom\"
+  transom completions fish > ~/.config/fish/completions/transom.fish";
+
+/// Print the completions for a shell.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct CompletionsArgs {
+    /// The shell to complete in.
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &CompletionsArgs) -> Result {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Arguments::command(), "transom", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! `transom devices`: the built-in device, and who uses one.
+
+use crate::failure::{Failure, Result};
+use anstyle::Style;
+use serde_json::{Value, json};
+use std::io::Write;
+use transom::{Context, DeviceAttributes, Gid, PortAttributes, Provider, Type2Check};
+use transom_host::registry::{Process, Registry};
+
+const HELP: &str = "\
+The device is opened to look at it, so this also tells whether it can work here.
+
+Examples:
+  transom devices
+  transom devices --json | jq '.processes[].pid'";
+
+/// Show the built-in device with its limits, and the processes that run one now.
+///
+/// Only processes of the same user, network namespace and PID namespace are seen: those that could
+/// be connected to directly.
+#[derive(clap::Args)]
+#[command(after_help = HELP, verbatim_doc_comment)]
+pub(crate) struct DevicesArgs {
+    /// Print one JSON object with `devices` and `processes`.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &DevicesArgs) -> Result {
+    let devices = transom::devices(&Provider::software())?;
+    let devices = devices.iter().map(|device| Seen::new(&device.open()?)).collect::<Result<_>>()?;
+    let processes = running()?;
+    if args.json { print_json(devices, &processes) } else { print_text(&devices, &processes) }
+}
+
+/// What is there to know of a device.
+struct Seen {
+    name: String,
+    attributes: DeviceAttributes,
+    ports: Vec<(u8, PortAttributes, Gid)>,
+}
+
+impl Seen {
+    fn new(context: &Context) -> Result<Self> {
+        let attributes = context.attributes()?;
+        let ports = (1..=attributes.ports)
+            .map(|port| Ok((port, context.port(port)?, context.gid(port, 0)?)))
+            .collect::<Result<_>>()?;
+        Ok(Self { name: context.name().to_owned(), attributes, ports })
+    }
+
+    fn type_2(&self) -> Option<&'static str> {
+        self.attributes.windows_type_2.map(|check| match check {
+            Type2Check::QueuePair => "2A",
+            Type2Check::QueuePairAndDomain => "2B",
+        })
+    }
+}
+
+/// The registry of processes, for those who only read it.
+pub(crate) fn registry() -> Result<&'static Registry> {
+    Registry::open().map_err(|error| {
+        Failure::new(format_args!(
+            "the registry of processes cannot be read: {error}; see that this user can write \
+             there, and that there is room"
+        ))
+    })
+}
+
+/// The other processes of this user that have a device open.
+fn running() -> Result<Vec<Process>> {
+    let mut processes = registry()?.processes();
+    processes.retain(|process| process.alive && process.pid != std::process::id());
+    Ok(processes)
+}
+
+fn print_json(devices: Vec<Seen>, processes: &[Process]) -> Result {
+    let devices: Vec<Value> = devices.iter().map(device_json).collect();
+    let processes: Vec<Value> = processes.iter().map(process_json).collect();
+    let all = json!({ "devices": devices, "processes": processes });
+    writeln!(std::io::stdout(), "{all:#}")?;
+    Ok(())
+}
+
+fn device_json(device: &Seen) -> Value {
+    let attributes = &device.attributes;
+    let ports = device.ports.iter().map(|(number, port, gid)| {
+        json!({
+            "port": number,
+            "active": port.active,
+            "link_layer": if port.ethernet { "ethernet" } else { "infiniband" },
+            "gid": gid.to_string(),
+            "lid": port.lid,
+            "active_mtu": port.active_mtu,
+            "max_mtu": port.max_mtu,
+            "max_message": port.max_message,
+        })
+    });
+    json!({
+        "name": device.name,
+        "firmware": attributes.firmware,
+        "node_guid": format!("{:016x}", attributes.node_guid),
+        "ports": ports.collect::<Vec<_>>(),
+        "windows": { "type_1": attributes.windows_type_1, "type_2": device.type_2() },
+        "atomics": attributes.atomics,
+        "limits": {
+            "regions": attributes.max_regions,
+            "region_length": attributes.max_region_length,
+            "windows": attributes.max_windows,
+            "protection_domains": attributes.max_protection_domains,
+            "queue_pairs": attributes.max_queue_pairs,
+            "requests": attributes.max_requests,
+            "slices": attributes.max_slices,
+            "completion_queues": attributes.max_completion_queues,
+            "completions": attributes.max_completions,
+            "reads_served": attributes.max_reads_served,
+            "reads_outstanding": attributes.max_reads_outstanding,
+        },
+    })
+}
+
+fn process_json(process: &Process) -> Value {
+    json!({
+        "pid": process.pid,
+        "process": process.name,
+        "slot": process.announcer.slot,
+        "waits_for": process.waits_for,
+    })
+}
+
+fn print_text(devices: &[Seen], processes: &[Process]) -> Result {
+    const NAME: Style = Style::new().bold();
+    let mut out = anstream::stdout().lock();
+    for device in devices {
+        let it = &device.attributes;
+        let mut windows: Vec<String> = device.type_2().map(|kind| format!("type {kind}")).into();
+        if it.windows_type_1 {
+            windows.insert(0, "type 1".to_owned());
+        }
+        let atomics = if it.atomics { "compare-and-swap, fetch-and-add" } else { "none" };
+        writeln!(out, "{NAME}{}{NAME:#}: software RDMA device {}", device.name, it.firmware)?;
+        for (number, port, gid) in &device.ports {
+            let active = if port.active { "active" } else { "down" };
+            let link = if port.ethernet { "RoCE v2" } else { "InfiniBand" };
+            let mtu = port.active_mtu;
+            writeln!(out, "  port {number}                {active}, {link}, MTU {mtu}")?;
+            writeln!(out, "  GID                   {gid}")?;
+        }
+        writeln!(out, "  memory windows        {}", windows.join(", "))?;
+        writeln!(out, "  atomics               {atomics}")?;
+        let limits = [
+            ("regions", u64::from(it.max_regions)),
+            ("bytes of a region", it.max_region_length),
+            ("windows", it.max_windows.into()),
+            ("protection domains", it.max_protection_domains.into()),
+            ("queue pairs", it.max_queue_pairs.into()),
+            ("requests of a queue", it.max_requests.into()),
+            ("slices of a request", it.max_slices.into()),
+            ("completion queues", it.max_completion_queues.into()),
+            ("completions of one", it.max_completions.into()),
+            ("READs and atomics", it.max_reads_served.into()),
+        ];
+        for (what, limit) in limits {
+            writeln!(out, "  {what:<20}  up to {limit}")?;
+        }
+    }
+    writeln!(out)?;
+    if processes.is_empty() {
+        writeln!(out, "No process of yours runs a device now. `transom demo` runs two.")?;
+        return Ok(());
+    }
+    writeln!(out, "{NAME}Your processes that run a device now{NAME:#}")?;
+    for process in processes {
+        write!(out, "  PID {:<10}  {}", process.pid, process.name)?;
+        if let Some(pid) = process.waits_for {
+            write!(out, ", revoking, waits for PID {pid}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! How a command fails: a message for a person, and an exit status.
+
+use anstyle::{AnsiColor, Style};
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// Why a command could not do what it was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What happened, to what, and what to do; empty if nobody is there to read it.
+    message: String,
+    status: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Display) -> Self {
+        Self::with_status(1, message)
+    }
+
+    pub(crate) fn with_status(status: u8, message: impl Display) -> Self {
+        Self { message: message.to_string(), status }
+    }
+
+    /// Tells the user and gives the exit status.
+    pub(crate) fn report(self) -> ExitCode {
+        const ERROR: Style = AnsiColor::Red.on_default().bold();
+        if !self.message.is_empty() {
+            anstream::eprintln!("{ERROR}error:{ERROR:#} {}", self.message);
+        }
+        ExitCode::from(self.status)
+    }
+}
+
+/// Standard output could not be written to.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // Whoever read it has seen enough, as in `transom explain | head`.
+            io::ErrorKind::BrokenPipe => Self::with_status(0, ""),
+            _ => Self::new(format_args!("cannot write to standard output: {error}")),
+        }
+    }
+}
+
+impl From<transom::Error> for Failure {
+    fn from(error: transom::Error) -> Self {
+        Self::new(error)
+    }
+}

@@ -1,0 +1,345 @@
+//! A completion queue at work: delivering completions, and waiting for them.
+//!
+//! Completions belong to the tickets ([`Posted`](crate::Posted)) of their requests. Whoever polls
+//! a queue delivers what it finds to the tickets, whoever waits for those.
+//!
+//! To wait, a thread arms the queue (`ibv_req_notify_cq(3)`), polls once more, since a completion
+//! may have come before, and sleeps on the queue's descriptor. One thread at a time sleeps there,
+//! the *sleeper*; it alone takes the event, so nobody can take it from under its sleep. Other
+//! threads sleep on a condition, which each delivery and the leaving sleeper signal. Tasks leave a
+//! waker in their request's slot.
+
+use crate::context::OpenDevice;
+use crate::error::{check, last_error, non_null, unsupported};
+use crate::outstanding::{BATCH, Leftover, Outstanding};
+use crate::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use transom_abi::*;
+
+/// The queue itself; every queue pair that uses it holds it.
+pub(crate) struct CreatedQueue {
+    pub(crate) cq: *mut ibv_cq,
+    state: Mutex<State>,
+    /// Signalled when completions were delivered, or the sleeper has left.
+    delivered: Condvar,
+    /// Dropped after the queue is destroyed.
+    channel: Channel,
+}
+
+// SAFETY: libibverbs is thread-safe; a queue may be used and destroyed by any thread.
+unsafe impl Send for CreatedQueue {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for CreatedQueue {}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) outstanding: Outstanding,
+    /// The completions delivered so far.
+    total: usize,
+    /// An event was asked for and is not yet taken.
+    armed: bool,
+    /// A thread sleeps on the descriptor.
+    sleeper: bool,
+    /// How many threads sleep on the condition; to signal it costs a system call.
+    dozing: usize,
+    /// Tasks await completions, so the queue is to stay armed for who delivers to them.
+    awaited: bool,
+}
+
+impl State {
+    fn entries(&self, cq: *mut ibv_cq) -> usize {
+        // SAFETY: the queue exists, and its size changes only under the lock that guards `self`.
+        usize::try_from(unsafe { (*cq).cqe }).unwrap_or(0)
+    }
+}
+
+impl CreatedQueue {
+    pub(crate) fn create(device: Arc<OpenDevice>, entries: u32) -> Result<Self> {
+        let verbs = device.provider.verbs;
+        // SAFETY: the context is open.
+        let channel = unsafe { (verbs.ibv_create_comp_channel)(device.context) };
+        let subject = "creating a completion channel";
+        let channel = non_null("ibv_create_comp_channel", subject, channel)?.as_ptr();
+        let channel = Channel { channel, device: device.clone() };
+        let size = c_int::try_from(entries).unwrap_or(c_int::MAX);
+        // SAFETY: the context is open, and the channel is its own.
+        let cq = unsafe {
+            (verbs.ibv_create_cq)(device.context, size, ptr::null_mut(), channel.channel, 0)
+        };
+        let subject = format_args!("creating a completion queue of {entries} entries");
+        let cq = non_null("ibv_create_cq", subject, cq)?.as_ptr();
+        Ok(Self { cq, state: Mutex::default(), delivered: Condvar::new(), channel })
+    }
+
+    pub(crate) fn resize(&self, entries: u32) -> Result<()> {
+        let size = c_int::try_from(entries).unwrap_or(c_int::MAX);
+        let _state = self.lock();
+        // SAFETY: the queue exists; the lock keeps others from reading its size meanwhile.
+        let result = unsafe { (self.verbs().ibv_resize_cq)(self.cq, size) };
+        check("ibv_resize_cq", format_args!("resizing to {entries} entries"), result)
+    }
+
+    pub(crate) fn entries(&self) -> usize {
+        self.lock().entries(self.cq)
+    }
+
+    pub(crate) fn device(&self) -> &Arc<OpenDevice> {
+        &self.channel.device
+    }
+
+    /// The state, also after a panic elsewhere: every change of it is made whole.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, if one more request may be outstanding.
+    pub(crate) fn lock_for_one_more(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        let entries = state.entries(self.cq);
+        if state.outstanding.count < entries {
+            Ok(state)
+        } else {
+            Err(Error::CompletionQueueFull { entries })
+        }
+    }
+
+    /// Delivers the completions there are.
+    pub(crate) fn poll(&self) -> Result<usize> {
+        // SAFETY: the queue exists.
+        let poll_cq = unsafe { (*(*self.cq).context).ops.poll_cq };
+        let poll_cq = poll_cq.ok_or_else(|| unsupported("ibv_poll_cq"))?;
+        let mut wcs = [ibv_wc::default(); BATCH];
+        let mut total = 0;
+        loop {
+            let mut leftovers = [const { Leftover::NOTHING }; BATCH];
+            let mut state = self.lock();
+            // SAFETY: the queue exists, and there is room for a batch.
+            let count = unsafe { poll_cq(self.cq, BATCH as c_int, wcs.as_mut_ptr()) };
+            let Ok(count) = usize::try_from(count) else {
+                return Err(last_error("ibv_poll_cq", "polling a completion queue"));
+            };
+            for (wc, leftover) in wcs[..count].iter().zip(&mut leftovers) {
+                *leftover = state.outstanding.deliver(wc);
+            }
+            state.total = state.total.wrapping_add(count);
+            if count > 0 {
+                self.signal(state);
+                leftovers.into_iter().take(count).for_each(Leftover::settle);
+            }
+            total += count;
+            if count < BATCH {
+                return Ok(total);
+            }
+        }
+    }
+
+    /// Arms the queue because a task awaits a completion. Poll after it.
+    pub(crate) fn arm_for_task(&self) -> Result<()> {
+        let mut state = self.lock();
+        state.awaited = true;
+        self.arm(&mut state)
+    }
+
+    /// Sees to it that the next completion raises an event. Poll after it: a completion that came
+    /// before raises none.
+    fn arm(&self, state: &mut State) -> Result<()> {
+        if !state.armed {
+            // SAFETY: the queue exists.
+            let req_notify_cq = unsafe { (*(*self.cq).context).ops.req_notify_cq };
+            let req_notify_cq = req_notify_cq.ok_or_else(|| unsupported("ibv_req_notify_cq"))?;
+            // SAFETY: the queue exists.
+            let result = unsafe { req_notify_cq(self.cq, 0) };
+            check("ibv_req_notify_cq", "asking for a completion event", result)?;
+            state.armed = true;
+        }
+        Ok(())
+    }
+
+    /// Waits until a completion is delivered, by whomever. Returns how many were, 0 when the
+    /// deadline has passed.
+    pub(crate) fn wait_for_any(&self, deadline: Option<Instant>) -> Result<usize> {
+        let before = self.lock().total;
+        let new = |state: &mut State| Some(state.total.wrapping_sub(before)).filter(|new| *new > 0);
+        Ok(self.wait_until(deadline, None, new)?.unwrap_or(0))
+    }
+
+    /// Polls and sleeps until `done` gives something, or the deadline passes, or `stop` becomes
+    /// readable.
+    pub(crate) fn wait_until<T>(
+        &self,
+        deadline: Option<Instant>,
+        stop: Option<BorrowedFd<'_>>,
+        mut done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            self.poll()?;
+            let mut state = self.lock();
+            if let Some(result) = done(&mut state) {
+                return Ok(Some(result));
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            if state.sleeper {
+                if stop.is_some_and(is_readable) {
+                    return Ok(None);
+                }
+                self.doze(state, left);
+                continue;
+            }
+            if !state.armed {
+                self.arm(&mut state)?;
+                continue;
+            }
+            state.sleeper = true;
+            drop(state);
+            let event = self.readable(stop, left);
+            let mut state = self.lock();
+            state.sleeper = false;
+            let taken = match event {
+                Ok(true) => self.take_event(&mut state).and_then(|()| match state.awaited {
+                    true => self.arm(&mut state),
+                    false => Ok(()),
+                }),
+                Ok(false) => Ok(()),
+                Err(error) => Err(error),
+            };
+            self.signal(state);
+            taken?;
+            if stop.is_some_and(is_readable) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Wakes the threads that wait, so that they look whether they shall stop.
+    pub(crate) fn rouse(&self) {
+        // With the lock, so that none is between looking and dozing off.
+        self.signal(self.lock());
+    }
+
+    /// Wakes the threads that doze, once it has released the lock.
+    fn signal(&self, state: MutexGuard<'_, State>) {
+        let dozing = state.dozing;
+        drop(state);
+        if dozing > 0 {
+            self.delivered.notify_all();
+        }
+    }
+
+    /// Waits until completions are delivered or the sleeper leaves.
+    fn doze(&self, mut state: MutexGuard<'_, State>, timeout: Option<Duration>) {
+        state.dozing += 1;
+        let mut state = match timeout {
+            Some(timeout) => {
+                let woken = self.delivered.wait_timeout(state, timeout);
+                woken.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self.delivered.wait(state).unwrap_or_else(PoisonError::into_inner),
+        };
+        state.dozing -= 1;
+    }
+
+    /// Waits until the descriptor is readable, which it tells, or `stop` is, or the time is up.
+    fn readable(&self, stop: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> Result<bool> {
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let watch = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+        let channel = self.channel.as_fd();
+        let mut descriptors = [watch(channel), watch(stop.unwrap_or(channel))];
+        match poll(&mut descriptors, timeout.as_ref()) {
+            Ok(_) => Ok(!descriptors[0].revents().is_empty()),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => {
+                let subject = "waiting for a completion event";
+                check("poll", subject, errno.raw_os_error()).map(|()| false)
+            }
+        }
+    }
+
+    /// Takes the event if there is one. A sleeper takes it by itself; it is about to wake.
+    pub(crate) fn take_event_unless_waited_for(&self) -> Result<()> {
+        let mut state = self.lock();
+        if !state.sleeper && self.readable(None, Some(Duration::ZERO))? {
+            self.take_event(&mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Takes an event that is there.
+    fn take_event(&self, state: &mut State) -> Result<()> {
+        let verbs = self.verbs();
+        let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel exists and the places to write are valid.
+        let result = unsafe {
+            (verbs.ibv_get_cq_event)(self.channel.channel, &raw mut cq, &raw mut cq_context)
+        };
+        if result != 0 {
+            return Err(last_error("ibv_get_cq_event", "taking a completion event"));
+        }
+        // SAFETY: the event was taken just now; the channel is this queue's alone.
+        unsafe { (verbs.ibv_ack_cq_events)(self.cq, 1) };
+        state.armed = false;
+        Ok(())
+    }
+
+    fn verbs(&self) -> &'static crate::provider::Verbs {
+        self.channel.device.provider.verbs
+    }
+}
+
+impl Drop for CreatedQueue {
+    fn drop(&mut self) {
+        // SAFETY: every queue pair that uses the queue held this, so none is left, and every
+        // event taken is acknowledged.
+        if unsafe { (self.verbs().ibv_destroy_cq)(self.cq) } != 0 {
+            // The queue stays, so the device must stay open; the channel then stays as well.
+            std::mem::forget(self.channel.device.clone());
+        }
+    }
+}
+
+impl fmt::Debug for CreatedQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CreatedQueue").field("cq", &self.cq).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for CreatedQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// The completion channel of one queue.
+struct Channel {
+    channel: *mut ibv_comp_channel,
+    device: Arc<OpenDevice>,
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel keeps its descriptor open as long as it exists.
+        unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: the queue that used the channel is destroyed; if that failed, the channel is
+        // busy and stays.
+        unsafe { (self.device.provider.verbs.ibv_destroy_comp_channel)(self.channel) };
+    }
+}
+
+fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    let mut descriptors = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    matches!(poll(&mut descriptors, Some(&Timespec::default())), Ok(1..))
+}
