@@ -133,10 +133,8 @@ fn print_text(devices: &[Seen], processes: &[Process]) -> Result {
     let mut out = anstream::stdout().lock();
     for device in devices {
         let it = &device.attributes;
-        let mut windows: Vec<String> = device.type_2().map(|kind| format!("type {kind}")).into();
-        if it.windows_type_1 {
-            windows.insert(0, "type 1".to_owned());
-        }
+        let kinds = [it.windows_type_1.then_some("1"), device.type_2()];
+        let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
         let atomics = if it.atomics { "compare-and-swap, fetch-and-add" } else { "none" };
         writeln!(out, "{NAME}{}{NAME:#}: software RDMA device {}", device.name, it.firmware)?;
         for (number, port, gid) in &device.ports {
@@ -146,7 +144,7 @@ fn print_text(devices: &[Seen], processes: &[Process]) -> Result {
             writeln!(out, "  port {number}                {active}, {link}, MTU {mtu}")?;
             writeln!(out, "  GID                   {gid}")?;
         }
-        writeln!(out, "  memory windows        {}", windows.join(", "))?;
+        writeln!(out, "  memory windows        type {}", kinds.join(" and "))?;
         writeln!(out, "  atomics               {atomics}")?;
         let limits = [
             ("regions", u64::from(it.max_regions)),

@@ -1,7 +1,7 @@
 //! How a command fails: a message for a person, and an exit status.
 
 use anstyle::{AnsiColor, Style};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::process::ExitCode;
 
@@ -31,6 +31,12 @@ impl Failure {
             anstream::eprintln!("{ERROR}error:{ERROR:#} {}", self.message);
         }
         ExitCode::from(self.status)
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

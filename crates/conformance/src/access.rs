@@ -76,6 +76,16 @@ impl Scene {
         self.pair.another(IBV_QPT_RC)
     }
 
+    /// Resets queue pairs that have failed and connects them anew. Completions still waiting are
+    /// forgotten.
+    pub fn reconnect(&self, qps: Qps) {
+        assert_eq!((set_state(qps.0, IBV_QPS_RESET), set_state(qps.1, IBV_QPS_RESET)), (0, 0));
+        for cq in [self.pair.a.cq, self.pair.b.cq] {
+            while poll(cq).is_some() {}
+        }
+        connect(qps.0, qps.1);
+    }
+
     /// Part of the target's memory.
     pub fn range(&self, at: usize, length: u64, access: u32) -> Range {
         Range { mr: self.far_mr, addr: self.far.addr() + at as u64, length, access }

@@ -314,36 +314,6 @@ pub fn modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, to: ibv_qp_state) -> c_int {
     unsafe { ibv_modify_qp(qp, &mut attr, mask_for((*qp).qp_type, to) as c_int) }
 }
 
-/// Modifies exactly the attributes of `mask`; zero or an errno.
-pub fn modify_with(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) -> c_int {
-    let mut attr = *attr;
-    // SAFETY: the queue pair is live, or was; its struct stays readable.
-    unsafe { ibv_modify_qp(qp, &mut attr, mask as c_int) }
-}
-
-/// Moves a queue pair in RESET, connected to itself, to a state. Only UC knows SQE: a SEND without
-/// a key fails, and its completion is taken from the end's queue.
-pub fn take_to(end: &End, qp: *mut ibv_qp, to: ibv_qp_state) {
-    let attr = usual_attr(qp);
-    let way: &[ibv_qp_state] = match to {
-        IBV_QPS_RESET => &[],
-        IBV_QPS_INIT => &[IBV_QPS_INIT],
-        IBV_QPS_RTR => &[IBV_QPS_INIT, IBV_QPS_RTR],
-        IBV_QPS_SQD => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD],
-        IBV_QPS_ERR => &[IBV_QPS_INIT, IBV_QPS_ERR],
-        _ => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS],
-    };
-    for &state in way {
-        assert_eq!(modify(qp, &attr, state), 0, "to state {state}");
-    }
-    if to == IBV_QPS_SQE {
-        let mut sges = [sge(0x1000, 8, null_mut())];
-        post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
-        end.expect(IBV_WC_LOC_PROT_ERR);
-    }
-    assert_eq!(state(qp), to);
-}
-
 /// Moves a queue pair through INIT and RTR to RTS with these attributes.
 pub fn bring_up(qp: *mut ibv_qp, attr: &ibv_qp_attr) {
     for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
@@ -375,6 +345,16 @@ pub fn query(qp: *mut ibv_qp) -> ibv_qp_attr {
     // SAFETY: the queue pair is live.
     assert_eq!(unsafe { ibv_query_qp(qp, &mut attr, -1, &mut init) }, 0);
     attr
+}
+
+/// What the device says it is.
+pub fn device_attr(context: *mut ibv_context) -> ibv_device_attr {
+    let mut attr = std::mem::MaybeUninit::zeroed();
+    // SAFETY: an open context, and a struct of plain numbers that the verb fills.
+    unsafe {
+        assert_eq!(ibv_query_device(context, attr.as_mut_ptr()), 0);
+        attr.assume_init()
+    }
 }
 
 /// Memory of whole pages, zeroed, given back to the system with the buffer.
@@ -485,10 +465,36 @@ impl Buffer {
         self.write(at, &value.to_ne_bytes());
     }
 
+    /// Sets every byte.
+    pub fn fill(&self, byte: u8) {
+        // SAFETY: our own mapping.
+        unsafe { self.address.write_bytes(byte, self.length) };
+    }
+
+    /// Whether any byte is `byte`; nobody may be writing now.
+    pub fn contains(&self, byte: u8) -> bool {
+        // SAFETY: our own mapping, which is not written to meanwhile.
+        unsafe { std::slice::from_raw_parts(self.address, self.length) }.contains(&byte)
+    }
+
+    /// Whether every byte is `byte`; nobody may be writing now.
+    pub fn is_all(&self, byte: u8) -> bool {
+        // SAFETY: as above.
+        let bytes = unsafe { std::slice::from_raw_parts(self.address, self.length) };
+        // Each byte is like the one before it.
+        bytes[0] == byte && bytes[1..] == bytes[..bytes.len() - 1]
+    }
+
     /// Changes the protection of all pages.
     pub fn protect(&self, protection: c_int) {
+        self.protect_part(0, self.length, protection);
+    }
+
+    /// Changes the protection of some pages.
+    pub fn protect_part(&self, at: usize, length: usize, protection: c_int) {
+        assert!(at + length <= self.length);
         // SAFETY: our own mapping; the test does not touch it against its protection.
-        let done = unsafe { libc::mprotect(self.address.cast(), self.length, protection) };
+        let done = unsafe { libc::mprotect(self.address.add(at).cast(), length, protection) };
         assert_eq!(done, 0);
     }
 
@@ -739,97 +745,6 @@ pub fn try_recv(qp: *mut ibv_qp, wr_id: u64, sges: &mut [ibv_sge]) -> c_int {
 /// Posts a receive that must be accepted.
 pub fn recv(qp: *mut ibv_qp, wr_id: u64, sges: &mut [ibv_sge]) {
     assert_eq!(try_recv(qp, wr_id, sges), 0, "ibv_post_recv");
-}
-
-/// Posts send work requests as one list; the errno and the place of the bad one if there is one.
-pub fn try_post_list(qp: *mut ibv_qp, wrs: &mut [ibv_send_wr]) -> Result<(), (c_int, usize)> {
-    let first = wrs.as_mut_ptr();
-    for at in 1..wrs.len() {
-        wrs[at - 1].next = first.wrapping_add(at);
-    }
-    let mut bad = null_mut();
-    // SAFETY: as in `try_post`; the list ends with a null.
-    match unsafe { (*(*qp).context).ops.post_send.expect("never null")(qp, first, &mut bad) } {
-        0 => Ok(()),
-        // SAFETY: the provider answers an element of the list.
-        errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),
-    }
-}
-
-/// Posts receives as one list; the errno and the place of the bad one if there is one.
-pub fn try_recv_list(qp: *mut ibv_qp, wrs: &mut [ibv_recv_wr]) -> Result<(), (c_int, usize)> {
-    let first = wrs.as_mut_ptr();
-    for at in 1..wrs.len() {
-        wrs[at - 1].next = first.wrapping_add(at);
-    }
-    let mut bad = null_mut();
-    // SAFETY: as in `try_post`; the list ends with a null.
-    match unsafe { (*(*qp).context).ops.post_recv.expect("never null")(qp, first, &mut bad) } {
-        0 => Ok(()),
-        // SAFETY: the provider answers an element of the list.
-        errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),
-    }
-}
-
-/// A completion channel.
-pub fn channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    // SAFETY: the context is open.
-    let channel = unsafe { ibv_create_comp_channel(context) };
-    assert!(!channel.is_null());
-    channel
-}
-
-/// A completion queue, with a channel or none; the errno if it is refused.
-pub fn try_cq(
-    context: *mut ibv_context,
-    cqe: c_int,
-    channel: *mut ibv_comp_channel,
-) -> Result<*mut ibv_cq, i32> {
-    // SAFETY: the context is open, the channel null or live.
-    let cq = unsafe { ibv_create_cq(context, cqe, null_mut(), channel, 0) };
-    if cq.is_null() { Err(errno()) } else { Ok(cq) }
-}
-
-/// Asks for an event at the next completion; zero or an errno.
-pub fn arm(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
-    // SAFETY: a live queue.
-    unsafe {
-        (*(*cq).context).ops.req_notify_cq.expect("never null")(cq, c_int::from(solicited_only))
-    }
-}
-
-/// Whether a completion event is there now.
-pub fn has_cq_event(channel: *mut ibv_comp_channel) -> bool {
-    // SAFETY: a live channel.
-    readable(unsafe { (*channel).fd })
-}
-
-/// Waits for a completion event, and acknowledges it; whose it is.
-pub fn cq_event(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
-    until("a completion event", || has_cq_event(channel).then_some(()));
-    let (mut cq, mut context) = (null_mut(), null_mut());
-    // SAFETY: a live channel, and places for the answers.
-    unsafe {
-        assert_eq!(ibv_get_cq_event(channel, &mut cq, &mut context), 0);
-        ibv_ack_cq_events(cq, 1);
-    }
-    cq
-}
-
-/// Lets pointers to objects, which the verbs may be called on from any thread, go to another.
-#[derive(Clone, Copy, Debug)]
-pub struct Anywhere<T>(pub T);
-
-// SAFETY: see above; tests order the rest.
-unsafe impl<T> Send for Anywhere<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Anywhere<T> {}
-
-impl<T: Copy> Anywhere<T> {
-    /// What is inside.
-    pub fn get(&self) -> T {
-        self.0
-    }
 }
 
 /// Takes a completion if one is there; makes progress.

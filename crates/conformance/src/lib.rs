@@ -3,3 +3,6 @@
 pub mod access;
 pub mod coverage;
 pub mod harness;
+pub mod processes;
+pub mod queues;
+pub mod stage;

@@ -36,7 +36,7 @@ fn binds(region: u32, window: u32) -> bool {
         && (window & CHANGES == 0 || region & IBV_ACCESS_LOCAL_WRITE != 0)
 }
 
-/// A scene whose region can be registered anew with other rights, page by page.
+/// A scene, and its memory registered once more with each set of rights that can be had.
 fn scenes(link: Link) -> (Scene, Vec<(u32, *mut ibv_mr)>) {
     let scene = Scene::with(link, 4096, ALL);
     let mut regions = Vec::new();

@@ -183,6 +183,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
             let mut registration = ours.region.registration();
             if moves {
+                // As at registration (rule MR-27).
+                if length as u64 > device::MAX_REGION {
+                    return Err(libc::EINVAL);
+                }
                 registration.address = address as u64;
                 registration.length = length as u64;
                 registration.iova = address as u64;
@@ -206,8 +210,9 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         })
     };
     match changed {
-        Err(errno) => {
-            set_errno(errno);
+        // Not a region, or not any more (rule RR-01).
+        Err(_) => {
+            set_errno(libc::EINVAL);
             IBV_REREG_MR_ERR_INPUT
         }
         Ok(Err(errno)) => {

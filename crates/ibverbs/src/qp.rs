@@ -183,6 +183,9 @@ pub unsafe extern "C" fn ibv_modify_qp(
                 }
                 if mask.contains(Mask::STATE) {
                     object.abi.state = attr.qp_state;
+                    if attr.qp_state == IBV_QPS_RESET {
+                        ours.address = ibv_ah_attr::default();
+                    }
                 }
                 Ok(())
             })

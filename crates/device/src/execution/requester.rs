@@ -158,6 +158,8 @@ pub struct Requester {
     ring: WorkRing<SendWqe>,
     /// Position of the first work request that is not fully handed to the link.
     next: u64,
+    /// Work requests before this position have been started, be it that they go out again.
+    begun: u64,
     /// The number the next message gets.
     message: Psn,
     attempt: u16,
@@ -183,6 +185,7 @@ impl Requester {
             signal_all: limits.signal_all,
             ring: WorkRing::new(limits.size, limits.pieces, limits.inline_room, SendWqe::BLANK),
             next: 0,
+            begun: 0,
             message: Psn::default(),
             attempt: 0,
             awaiting_data: 0,
@@ -223,8 +226,14 @@ impl Requester {
         self.not_before
     }
 
-    /// Whether something is started and unanswered (rule ST-17).
+    /// Whether something is started and unfinished, under way or waiting to go out again
+    /// (rule ST-17).
     pub fn is_draining(&self) -> bool {
+        self.is_under_way() || self.ring.head() < self.begun
+    }
+
+    /// Whether something is started and unanswered.
+    fn is_under_way(&self) -> bool {
         self.next != self.ring.head()
             || (!self.ring.is_empty() && self.ring.at(self.next).progress != Progress::Waiting)
     }
@@ -358,7 +367,7 @@ impl Requester {
         let wqe = *self.ring.at(self.next);
         match origin.summary().gate().state {
             QpState::Rts => {}
-            QpState::Sqd if wqe.progress != Progress::Waiting => {}
+            QpState::Sqd if wqe.progress != Progress::Waiting || self.next < self.begun => {}
             _ => return false,
         }
         if wqe.progress == Progress::Waiting && !self.may_start(&wqe) {
@@ -612,6 +621,9 @@ impl Requester {
         if attempt != self.attempt || !self.is_started(message) {
             return;
         }
+        if !self.fits(reply, origin) {
+            return self.fail_head(origin, Status::BadResponse, 0);
+        }
         match reply {
             Reply::Silence => {}
             Reply::Ack => self.finish_head(origin),
@@ -643,7 +655,7 @@ impl Requester {
 
     /// The other end is gone: whatever is under way is lost.
     pub fn on_silence<O: Origin>(&mut self, origin: &O) {
-        if self.is_draining() {
+        if self.is_under_way() {
             let verdict = self.retry.lost(origin.now());
             self.again(verdict, Status::RetryExceeded, origin);
         }
@@ -656,6 +668,20 @@ impl Requester {
         }
         let head = self.ring.at(self.ring.head());
         head.message == message && head.progress != Progress::Waiting
+    }
+
+    /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).
+    fn fits<O: Origin>(&self, reply: Reply, origin: &O) -> bool {
+        let head = self.ring.at(self.ring.head());
+        let read = matches!(head.op, SendOp::Read { .. });
+        match (reply, head.progress) {
+            (Reply::Ack, _) => !head.awaits_data(),
+            (Reply::Atomic(_), _) => head.awaits_data() && !read,
+            (Reply::Data { length }, Progress::Started { answered, .. }) => {
+                read && length == (head.length - answered).min(origin.segment_limit())
+            }
+            _ => true,
+        }
     }
 
     fn finish_head<O: Origin>(&mut self, origin: &O) {
@@ -721,6 +747,9 @@ impl Requester {
             Verdict::Never => self.stuck = true,
         }
         let head = self.ring.head();
+        let partly = self.next < self.ring.tail()
+            && self.ring.at(self.next).progress != Progress::Waiting;
+        self.begun = self.begun.max(self.next + u64::from(partly));
         self.message = self.ring.at(head).message;
         for position in head..(self.next + 1).min(self.ring.tail()) {
             self.ring.at_mut(position).progress = Progress::Waiting;

@@ -150,7 +150,10 @@ impl QueuePair {
 
     /// Posts a receive work request.
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        self.receive.lock().post(request, &self.here())
+        let result = self.receive.lock().post(request, &self.here());
+        // In error it is flushed at once, and the completion may be one too many.
+        self.adapter.run_deferred();
+        result
     }
 
     /// Goes on with what waited for time or room.

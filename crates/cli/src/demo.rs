@@ -1,0 +1,74 @@
+//! `transom demo`: two processes, and a memory window between them.
+//!
+//! The process that is started is the owner of the memory; it starts a second one, the guest, and
+//! tells it what to do. Each does its part with the ordinary API. What travels between them besides
+//! RDMA (where a queue pair is, a grant) goes over the guest's standard input and output.
+
+mod guest;
+mod narrator;
+mod owner;
+mod partner;
+mod talk;
+
+pub(crate) use guest::run as guest;
+pub(crate) use owner::run;
+
+use crate::failure::{Failure, Result};
+use std::time::Duration;
+use transom::{
+    Completion, CompletionQueue, Context, Error, Initialized, Posted, ProtectionDomain, Provider,
+    QueuePair, WorkError,
+};
+
+/// The subcommand that is the second process.
+pub(crate) const GUEST: &str = "demo-guest";
+
+pub(crate) const HELP: &str = "\
+Two processes of yours, an owner and a guest, go through the life of a memory window: it is bound
+to 64 bytes of the owner's memory, used by the guest, overstepped, and revoked. It needs no hardware
+and no privilege.
+
+Exit status:
+  0  everything went as said: what was allowed worked, and what was not was refused
+  1  something went another way; the message says what";
+
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What each side has for itself.
+struct Station {
+    context: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+}
+
+impl Station {
+    fn open() -> Result<Self> {
+        let devices = transom::devices(&Provider::software())?;
+        let device = devices.first().ok_or_else(|| Failure::new("there is no Transom device"))?;
+        let context = device.open()?;
+        let pd = ProtectionDomain::new(&context)?;
+        let cq = CompletionQueue::new(&context, 16)?;
+        Ok(Self { context, pd, cq })
+    }
+
+    fn queue_pair(&self) -> Result<QueuePair<Initialized>> {
+        Ok(QueuePair::builder(&self.pd, &self.cq).build()?)
+    }
+
+    /// Keeps the device open until the process ends. A device that is closed takes its refusals
+    /// with it, and `transom explain` is to find them.
+    fn keep_open(&self) {
+        std::mem::forget(self.context.clone());
+    }
+}
+
+/// Waits for a request. What the device says against it is an answer too.
+fn finish(mut posted: Posted) -> Result<std::result::Result<Completion, WorkError>> {
+    match posted.wait_timeout(PATIENCE) {
+        Ok(Some(completion)) => Ok(Ok(completion)),
+        Ok(None) => Err(Failure::new("a request did not complete in time; is the machine busy?")),
+        Err(Error::Work(error)) => Ok(Err(error)),
+        Err(error) => Err(error.into()),
+    }
+}

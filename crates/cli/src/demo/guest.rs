@@ -1,0 +1,89 @@
+//! The guest: the second process, which does what it is told and says how it went.
+
+use super::talk::{Answer, Order, hear, tell};
+use super::{Station, finish};
+use crate::failure::{Failure, Result};
+use std::io::IsTerminal;
+use transom::{Access, MemoryRegion, QueuePair, RemoteSlice, Status};
+
+/// Follows orders from standard input until there are no more.
+pub(crate) fn run() -> Result {
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    if input.is_terminal() {
+        return Err(Failure::new("this is the second process of the demo; run `transom demo`"));
+    }
+    let mut guest = Guest::new();
+    while let Some(order) = hear(&mut input)? {
+        let answer = match &mut guest {
+            Ok(guest) => guest.obey(order).unwrap_or_else(|failure| trouble(&failure)),
+            Err(failure) => trouble(failure),
+        };
+        tell(&mut output, &answer)?;
+    }
+    Ok(())
+}
+
+fn trouble(failure: &Failure) -> Answer {
+    Answer::Trouble(failure.to_string())
+}
+
+struct Guest {
+    station: Station,
+    /// Where what it reads arrives.
+    inbox: MemoryRegion<Vec<u8>>,
+    queue_pair: Option<QueuePair>,
+}
+
+impl Guest {
+    fn new() -> Result<Self> {
+        let station = Station::open()?;
+        station.keep_open();
+        let inbox = MemoryRegion::register(&station.pd, vec![0; 64], Access::LOCAL_WRITE)
+            .map_err(|refused| refused.error)?;
+        Ok(Self { station, inbox, queue_pair: None })
+    }
+
+    fn obey(&mut self, order: Order) -> Result<Answer> {
+        match order {
+            Order::Connect(owner) => {
+                let queue_pair = self.station.queue_pair()?;
+                let here = queue_pair.endpoint();
+                self.queue_pair = Some(queue_pair.connect(&owner)?);
+                Ok(Answer::Connected(here))
+            }
+            Order::Read(slice) => self.read(slice),
+            Order::Write(grant, text) => {
+                let posted = self.queue_pair()?.write(text.as_bytes(), grant)?;
+                match finish(posted)? {
+                    Ok(_) => Ok(Answer::Written),
+                    Err(error) => refusal(error),
+                }
+            }
+        }
+    }
+
+    fn read(&self, slice: RemoteSlice) -> Result<Answer> {
+        let length = usize::try_from(slice.length).map_err(Failure::new)?;
+        let posted = self.queue_pair()?.read(&[self.inbox.slice(0..length)?], slice)?;
+        match finish(posted)? {
+            Ok(completion) => {
+                let mut bytes = vec![0; completion.length];
+                self.inbox.read_at(0, &mut bytes)?;
+                Ok(Answer::Read(String::from_utf8_lossy(&bytes).into_owned()))
+            }
+            Err(error) => refusal(error),
+        }
+    }
+
+    fn queue_pair(&self) -> Result<&QueuePair> {
+        self.queue_pair.as_ref().ok_or_else(|| Failure::new("the guest is not connected"))
+    }
+}
+
+/// Only one way of failing is a refusal by the owner's device.
+fn refusal(error: transom::WorkError) -> Result<Answer> {
+    match error.status {
+        Status::RemoteAccess => Ok(Answer::Refused),
+        _ => Err(Failure::new(error)),
+    }
+}

@@ -1,0 +1,104 @@
+//! The guest, as the owner has it: a process that follows orders.
+
+use super::talk::{Answer, Order, hear, tell};
+use super::{GUEST, Station};
+use crate::failure::{Failure, Result};
+use std::io::BufReader;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use transom::{Grant, QueuePair, RemoteSlice};
+
+pub(super) struct Partner {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Partner {
+    pub(super) fn start() -> Result<Self> {
+        // This very program, even if its file was replaced since.
+        let mut child = Command::new("/proc/self/exe")
+            .arg0("transom")
+            .arg(GUEST)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| {
+                let message = format!(
+                    "cannot start the guest's process: {error}; see that /proc is mounted and \
+                     that this user may have another process"
+                );
+                Failure::new(message)
+            })?;
+        let answers = BufReader::new(child.stdout.take().expect("it is piped"));
+        Ok(Self { child, answers })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Connects a new queue pair on either side.
+    pub(super) fn connect(&mut self, station: &Station) -> Result<QueuePair> {
+        let queue_pair = station.queue_pair()?;
+        match self.order(&Order::Connect(queue_pair.endpoint()))? {
+            Answer::Connected(there) => Ok(queue_pair.connect(&there)?),
+            other => Err(unexpected("connect", &other)),
+        }
+    }
+
+    pub(super) fn read(&mut self, grant: Grant) -> Result<String> {
+        match self.order(&Order::Read(grant.into()))? {
+            Answer::Read(text) => Ok(text),
+            other => Err(unexpected("read what it was granted", &other)),
+        }
+    }
+
+    pub(super) fn write(&mut self, grant: Grant, text: &str) -> Result {
+        match self.order(&Order::Write(grant, text.to_owned()))? {
+            Answer::Written => Ok(()),
+            other => Err(unexpected("write what it was granted", &other)),
+        }
+    }
+
+    /// Reads what must be refused.
+    pub(super) fn trespass(&mut self, slice: RemoteSlice) -> Result {
+        match self.order(&Order::Read(slice))? {
+            Answer::Refused => Ok(()),
+            other => Err(unexpected("be refused", &other)),
+        }
+    }
+
+    /// Ends the guest in order.
+    pub(super) fn dismiss(mut self) -> Result {
+        drop(self.child.stdin.take());
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(Failure::new(format_args!("the guest's process failed: {status}"))),
+            Err(error) => Err(Failure::new(format_args!("the guest's process is lost: {error}"))),
+        }
+    }
+
+    fn order(&mut self, order: &Order) -> Result<Answer> {
+        let orders = self.child.stdin.as_mut().expect("it is piped until it is dismissed");
+        tell(orders, order)?;
+        match hear(&mut self.answers)? {
+            Some(Answer::Trouble(message)) => {
+                Err(Failure::new(format_args!("the guest cannot go on: {message}")))
+            }
+            Some(answer) => Ok(answer),
+            None => Err(Failure::new("the guest's process has ended early; run the demo again")),
+        }
+    }
+}
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        // Neither does anything once it was dismissed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn unexpected(expected: &str, answer: &Answer) -> Failure {
+    Failure::new(format_args!("the guest was to {expected}, but its answer is {answer:?}"))
+}

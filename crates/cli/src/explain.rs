@@ -1,0 +1,169 @@
+//! `transom explain`: why accesses were refused.
+
+mod json;
+
+use crate::clock::{self, Ago};
+use crate::devices::registry;
+use crate::failure::{Failure, Result};
+use anstyle::{AnsiColor, Style};
+use std::io::Write;
+use transom_host::registry::{Process, RefusalRecord, Registry};
+
+const HELP: &str = "\
+Every process keeps its last 64 refusals, also for a while after it has ended. The newest come
+first. Only processes of the same user, network namespace and PID namespace are seen. The rules are
+those of Transom's spec/rules.md.";
+
+const LONG_HELP: &str = "\
+Every process keeps its last 64 refusals, also for a while after it has ended. The newest come
+first. Only processes of the same user, network namespace and PID namespace are seen. The rules are
+those of Transom's spec/rules.md.
+
+With --json, each line is one refusal, an object with these fields (numbers are whole, up to 64
+bits; null where there is nothing to say):
+  time_ns      when, in nanoseconds since 1970
+  pid          the process whose device refused; null if it closed its device since
+  process      the name of its program; null likewise
+  alive        whether it still runs
+  role         \"target\": it refused a peer's request; \"origin\": its own work request
+  reason       why, such as past_end, below_start, free_window, stale_key, unknown_index,
+               right_missing, other_qp, other_pd, memory_gone
+  rule         the rule that refuses
+  operation    write, read, atomic, send, remote_invalidate (asked for by a peer); local_read,
+               local_write, bind, invalidate (its own)
+  address      the first address of the range, as the request names it
+  length       the bytes of the range
+  key          the key of the request
+  outside_by   for past_end and below_start: how many bytes beyond its end or before its start
+  qp           the queue pair that refused
+  peer_qp      the queue pair at the other end
+  pd           the protection domain of the queue pair that refused
+  qp_access    what the queue pair itself allows its peer, a list such as [\"REMOTE_READ\"]
+  room         for receive_too_small: the bytes of the receive
+  object       what the key named then, or null:
+    kind       region, window_1, window_2a, window_2b
+    state      valid (a region, or a bound window), free (a window), changing
+    base       its first address, as requests name it
+    length     its bytes
+    access     the rights it grants, a list
+    pd         its protection domain
+    qp         the queue pair that bound it (windows)
+    wr_id      the work request that bound it (windows)
+    age_ns     for how long it had been registered or bound
+  sentence     all that for a person, as it is printed without --json";
+
+/// Say why accesses were refused, newest first.
+#[derive(clap::Args)]
+#[command(after_help = HELP, after_long_help = LONG_HELP)]
+pub(crate) struct ExplainArgs {
+    /// Print one JSON object a line; its fields are described by --help.
+    #[arg(long)]
+    json: bool,
+    /// Print at most this many.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+    /// Print those of one process only.
+    #[arg(long)]
+    pid: Option<u32>,
+}
+
+/// A refusal, and who refused.
+struct Refused {
+    /// Unknown if it closed its device in order.
+    process: Option<Process>,
+    record: RefusalRecord,
+}
+
+pub(crate) fn run(args: &ExplainArgs) -> Result {
+    let registry = registry()?;
+    let refusals = collect(registry, args.pid);
+    if args.json {
+        let mut out = std::io::stdout().lock();
+        for refused in refusals.iter().take(args.limit) {
+            let line = serde_json::to_string(&json::Line::new(refused)).map_err(Failure::new)?;
+            writeln!(out, "{line}")?;
+        }
+        return Ok(());
+    }
+    print(&refusals, args)?;
+    print_waiting(registry, args.pid)
+}
+
+/// The refusals of all processes, newest first.
+fn collect(registry: &Registry, pid: Option<u32>) -> Vec<Refused> {
+    let mut all = Vec::new();
+    for slot in 0..=u8::MAX {
+        let process = registry.process(slot);
+        let records = registry.refusals(slot);
+        // If another process has taken the place meanwhile, it is not clear whose they are.
+        let now = registry.process(slot);
+        if process.as_ref().map(|it| it.announcer) != now.map(|it| it.announcer) {
+            continue;
+        }
+        if pid.is_some_and(|pid| process.as_ref().is_none_or(|it| it.pid != pid)) {
+            continue;
+        }
+        let refused = |record| Refused { process: process.clone(), record };
+        all.extend(records.into_iter().map(refused));
+    }
+    all.sort_by_key(|refused| std::cmp::Reverse(refused.record.time));
+    all
+}
+
+fn print(refusals: &[Refused], args: &ExplainArgs) -> Result {
+    const TIME: Style = AnsiColor::Cyan.on_default();
+    const DIM: Style = Style::new().dimmed();
+    let mut out = anstream::stdout().lock();
+    if refusals.is_empty() {
+        match args.pid {
+            Some(pid) => writeln!(out, "No refusals of process {pid}.")?,
+            None => writeln!(out, "No refusals: nothing of yours was denied an access.")?,
+        }
+        writeln!(
+            out,
+            "When the device refuses a READ, WRITE, atomic, bind or invalidation, the reason shows \
+             up here:\nwhich key and range, whose window or region, its bounds and rights, and how \
+             far outside.\n`transom demo` has two accesses refused."
+        )?;
+    }
+    let now = clock::now();
+    for Refused { process, record } in refusals.iter().take(args.limit) {
+        let time = clock::local(record.time, now);
+        let ago = Ago(now.saturating_sub(record.time));
+        writeln!(out, "{TIME}{time}{TIME:#} {DIM}({ago}){DIM:#}  {}", who(process.as_ref()))?;
+        writeln!(out, "  {record}")?;
+    }
+    let left = refusals.len().saturating_sub(args.limit);
+    if left > 0 {
+        writeln!(out, "{left} older; --limit {} shows all.", refusals.len())?;
+    }
+    Ok(())
+}
+
+fn who(process: Option<&Process>) -> String {
+    match process {
+        Some(Process { name, pid, alive: true, .. }) => format!("{name}, PID {pid}"),
+        Some(Process { name, pid, .. }) => format!("{name}, PID {pid} (ended)"),
+        None => "a process that has closed its device (ended)".to_owned(),
+    }
+}
+
+/// Says whom a revocation waits for.
+fn print_waiting(registry: &Registry, only: Option<u32>) -> Result {
+    let processes = registry.processes();
+    let waiting = processes.iter().filter(|process| process.alive);
+    let waiting = waiting.filter(|process| only.is_none_or(|pid| process.pid == pid));
+    for process in waiting {
+        let Some(pid) = process.waits_for else { continue };
+        let other = processes.iter().find(|other| other.pid == pid);
+        let other = other.map_or_else(|| format!("PID {pid}"), |other| who(Some(other)));
+        writeln!(
+            anstream::stdout(),
+            "{} is revoking a key right now and waits for {other}, which has begun an access with \
+             it and does not go on. If it was stopped, let it continue (kill -CONT {pid}) or end \
+             it.",
+            who(Some(process))
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! A refusal as a line of JSON. What the fields mean, `transom explain --help` says.
+
+use super::Refused;
+use serde::Serialize;
+use std::fmt::Debug;
+use transom_device::Access;
+use transom_device::protection::{Kind, Operation, Reason, Snapshot, State};
+use transom_host::registry::{RefusalRecord, Role};
+
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    time_ns: u64,
+    pid: Option<u32>,
+    process: Option<&'a str>,
+    alive: bool,
+    role: &'static str,
+    reason: String,
+    rule: &'static str,
+    operation: String,
+    address: Option<u64>,
+    length: u64,
+    key: Option<u32>,
+    outside_by: Option<u64>,
+    qp: u32,
+    peer_qp: Option<u32>,
+    pd: u32,
+    qp_access: Vec<&'static str>,
+    room: Option<u64>,
+    object: Option<Object>,
+    sentence: String,
+}
+
+#[derive(Serialize)]
+struct Object {
+    kind: &'static str,
+    state: &'static str,
+    base: u64,
+    length: u64,
+    access: Vec<&'static str>,
+    pd: u32,
+    qp: Option<u32>,
+    wr_id: Option<u64>,
+    age_ns: u64,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn new(refused: &'a Refused) -> Self {
+        let Refused { process, record } = refused;
+        let process = process.as_ref();
+        let reason = record.refusal.reason;
+        let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
+        let is = |operations: &[Operation]| operations.contains(&attempt.operation);
+        let has_key = !is(&[Operation::Send]);
+        let has_range = !is(&[Operation::Send, Operation::Invalidate, Operation::RemoteInvalidate]);
+        let has_room = reason == Reason::ReceiveTooSmall;
+        Self {
+            time_ns: record.time,
+            pid: process.map(|process| process.pid),
+            process: process.map(|process| process.name.as_str()),
+            alive: process.is_some_and(|process| process.alive),
+            role: match record.role() {
+                Role::Origin => "origin",
+                Role::Target => "target",
+            },
+            reason: snake_case(reason),
+            rule: record.refusal.rule(),
+            operation: snake_case(attempt.operation),
+            address: has_range.then_some(attempt.address),
+            length: attempt.length,
+            key: has_key.then_some(attempt.key.0),
+            outside_by: outside_by(record),
+            qp: attempt.qp,
+            peer_qp: (record.peer != 0).then_some(record.peer),
+            pd: attempt.pd,
+            qp_access: names(record.qp_access),
+            room: has_room.then_some(object.length),
+            object: (!has_room && object.state != State::Vacant)
+                .then(|| Object::new(object, record.age)),
+            sentence: record.to_string(),
+        }
+    }
+}
+
+impl Object {
+    fn new(object: &Snapshot, age: u64) -> Self {
+        let is_window = object.kind != Kind::Region;
+        Self {
+            kind: match object.kind {
+                Kind::Region => "region",
+                Kind::Window1 => "window_1",
+                Kind::Window2A => "window_2a",
+                Kind::Window2B => "window_2b",
+            },
+            state: match object.state {
+                State::Vacant => "vacant",
+                State::Free => "free",
+                State::Valid => "valid",
+                State::Changing => "changing",
+            },
+            base: object.base,
+            length: object.length,
+            access: names(object.access),
+            pd: object.pd,
+            qp: is_window.then_some(object.qp),
+            wr_id: is_window.then_some(object.wr_id),
+            age_ns: age,
+        }
+    }
+}
+
+/// How many bytes of distance or overhang put the range outside.
+fn outside_by(record: &RefusalRecord) -> Option<u64> {
+    let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
+    let end = |base: u64, length: u64| u128::from(base) + u128::from(length);
+    match record.refusal.reason {
+        Reason::BelowStart => object.base.checked_sub(attempt.address),
+        Reason::PastEnd => {
+            let over = end(attempt.address, attempt.length)
+                .checked_sub(end(object.base, object.length))?;
+            u64::try_from(over).ok()
+        }
+        _ => None,
+    }
+}
+
+fn names(access: Access) -> Vec<&'static str> {
+    access.iter_names().map(|(name, _)| name).collect()
+}
+
+/// `PastEnd` as `past_end`.
+fn snake_case(name: impl Debug) -> String {
+    let mut snake = String::new();
+    for letter in format!("{name:?}").chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use transom_device::protection::{Attempt, Key, Refusal};
+
+    fn line(reason: Reason, attempt: Attempt, object: Snapshot) -> Value {
+        let refusal = Refusal { reason, attempt, object };
+        let qp_access = Access::REMOTE_READ;
+        let record = RefusalRecord { time: 5, refusal, age: 7, peer: 0x10_0002, qp_access };
+        serde_json::to_value(Line::new(&Refused { process: None, record })).unwrap()
+    }
+
+    fn attempt(operation: Operation) -> Attempt {
+        let key = Key(0xdead_be01);
+        Attempt { operation, key, address: u64::MAX - 64, length: 32, qp: 0x10_0001, pd: 3 }
+    }
+
+    #[test]
+    fn all_numbers_are_there() {
+        let object = Snapshot {
+            state: State::Valid,
+            kind: Kind::Window2B,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+            base: u64::MAX - 112,
+            length: 64,
+            pd: 3,
+            qp: 0x10_0001,
+            wr_id: u64::MAX,
+            ..Snapshot::VACANT
+        };
+        let mut line = line(Reason::PastEnd, attempt(Operation::Read), object);
+        assert!(line["sentence"].as_str().unwrap().contains("16 bytes"), "{line}");
+        line.as_object_mut().unwrap().remove("sentence");
+        let expected = json!({
+            "time_ns": 5, "pid": null, "process": null, "alive": false, "role": "target",
+            "reason": "past_end", "rule": "RA-33", "operation": "read",
+            "address": u64::MAX - 64, "length": 32, "key": 0xdead_be01_u32, "outside_by": 16,
+            "qp": 0x10_0001, "peer_qp": 0x10_0002, "pd": 3, "qp_access": ["REMOTE_READ"],
+            "room": null,
+            "object": {
+                "kind": "window_2b", "state": "valid", "base": u64::MAX - 112, "length": 64,
+                "access": ["REMOTE_WRITE", "REMOTE_READ"], "pd": 3, "qp": 0x10_0001,
+                "wr_id": u64::MAX, "age_ns": 7
+            }
+        });
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn what_plays_no_part_is_null() {
+        let unknown = line(Reason::UnknownIndex, attempt(Operation::Invalidate), Snapshot::VACANT);
+        assert_eq!(unknown["object"], Value::Null);
+        assert_eq!(unknown["address"], Value::Null);
+        assert_eq!(unknown["key"], 0xdead_be01_u32);
+        assert_eq!(unknown["role"], "origin");
+        let receive = Snapshot { length: 4, ..Snapshot::VACANT };
+        let small = line(Reason::ReceiveTooSmall, attempt(Operation::Send), receive);
+        assert_eq!((&small["room"], &small["key"]), (&json!(4), &Value::Null));
+    }
+
+    #[test]
+    fn names_are_in_snake_case() {
+        assert_eq!(snake_case(Reason::NotARegion), "not_a_region");
+        assert_eq!(snake_case(Reason::OtherQp), "other_qp");
+        assert_eq!(snake_case(Operation::RemoteInvalidate), "remote_invalidate");
+    }
+}

@@ -1,0 +1,345 @@
+//! Tests of several processes: a test runs its own binary again, for itself and for its peers.
+//!
+//! * [`on_each_way!`](crate::on_each_way) runs a test's body in a process of its own, so that the
+//!   device there is the test's alone: copying straight, copying through shared memory, and, if the
+//!   tests run as root, as an ordinary user.
+//! * A [`Child`] plays a role: a function of the test file, listed in its test `role`, which calls
+//!   [`play`]. The two talk in lines of numbers over a socket.
+//!
+//! Nobody outlives the one who started it, every wait has a limit, and only own children are killed.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::ptr::null_mut;
+use std::time::Duration;
+use std::{env, fs};
+
+use transom_abi::*;
+use transom_ibverbs::{ibv_free_device_list, ibv_get_device_list, ibv_open_device};
+
+use crate::harness::*;
+
+/// Which role a process plays; the test `role` looks here.
+const ROLE: &str = "TRANSOM_TEST_ROLE";
+/// Which test runs alone in this process.
+const ALONE: &str = "TRANSOM_TEST_ALONE";
+/// The user and group nobody.
+const NOBODY: u32 = 65_534;
+/// How long to wait for a word of another process.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a test of several processes runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Copying straight, if the kernel allows it.
+    Direct,
+    /// Copying through shared memory.
+    Shared,
+    /// As [`Way::Direct`], by a user without privileges.
+    Unprivileged,
+}
+
+/// Runs each test alone in a process, in each [`Way`].
+#[macro_export]
+macro_rules! on_each_way {
+    ($($(#[$doc:meta])* fn $name:ident() $body:block)+) => {
+        $($(#[$doc])* mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            fn run() $body
+
+            #[test]
+            fn direct() {
+                let test = concat!(stringify!($name), "::direct");
+                $crate::processes::alone(test, $crate::processes::Way::Direct, run);
+            }
+
+            #[test]
+            fn shared() {
+                let test = concat!(stringify!($name), "::shared");
+                $crate::processes::alone(test, $crate::processes::Way::Shared, run);
+            }
+
+            #[test]
+            fn unprivileged() {
+                let test = concat!(stringify!($name), "::unprivileged");
+                $crate::processes::alone(test, $crate::processes::Way::Unprivileged, run);
+            }
+        })+
+    };
+}
+
+/// Runs `body` in a process of its own, with all its children. `test` is the test that calls this.
+pub fn alone(test: &str, way: Way, body: fn()) {
+    if env::var_os(ALONE).is_some_and(|name| name == test) {
+        stay_with_parent();
+        return body();
+    }
+    let mut command = again(&env::current_exe().expect("a test has a path"), test);
+    let mut copied = None;
+    match way {
+        Way::Direct => {}
+        Way::Shared => {
+            command.env("TRANSOM_COPY", "shared");
+        }
+        Way::Unprivileged if !is_root() => {
+            println!("skipped: not root, so the other tests are unprivileged already");
+            return;
+        }
+        Way::Unprivileged => {
+            // The build's folder may be root's alone.
+            let scratch = Scratch::new(test);
+            let program = scratch.take(&env::current_exe().expect("a test has a path"));
+            command = again(&program, test);
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+            copied = Some(scratch);
+        }
+    }
+    command.env(ALONE, test);
+    let limit = if is_long() { 7200 } else { 180 };
+    Child::spawn(test, command).finish_within(Duration::from_secs(limit));
+    drop(copied);
+}
+
+/// Whether the long runs are wanted: `TRANSOM_LONG=1`.
+pub fn is_long() -> bool {
+    env::var_os("TRANSOM_LONG").is_some_and(|value| value == "1")
+}
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// This binary, to run one test.
+fn again(program: &Path, test: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+    command
+}
+
+/// The kernel ends this process with the thread that started it.
+fn stay_with_parent() {
+    // SAFETY: this prctl takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+}
+
+/// The other end of the talk with a process.
+#[derive(Debug)]
+pub struct Channel(BufReader<UnixStream>);
+
+impl Channel {
+    fn new(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        Self(BufReader::new(stream))
+    }
+
+    /// Says some numbers.
+    pub fn tell(&mut self, numbers: &[u64]) {
+        let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        let line = words.join(" ") + "\n";
+        self.0.get_mut().write_all(line.as_bytes()).expect("the other process listens");
+    }
+
+    /// Waits for numbers.
+    pub fn hear_all(&mut self) -> Vec<u64> {
+        let mut line = String::new();
+        let length = self.0.read_line(&mut line).expect("a word of the other process");
+        assert!(length > 0, "the other process has ended");
+        line.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+    }
+
+    /// Waits for exactly so many numbers.
+    pub fn hear<const N: usize>(&mut self) -> [u64; N] {
+        self.hear_all().try_into().expect("as many numbers as expected")
+    }
+
+    /// Waits until the other process closes, for this long.
+    fn wait_for_end(&mut self, limit: Duration) -> bool {
+        self.0.get_ref().set_read_timeout(Some(limit)).expect("a socket takes a timeout");
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match self.0.read_line(&mut line) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// A process that this one has started; killed, if it still runs, when this is dropped.
+#[derive(Debug)]
+pub struct Child {
+    name: String,
+    process: std::process::Child,
+    /// To talk with it.
+    pub channel: Channel,
+}
+
+impl Child {
+    /// Starts a process that plays a role of this test file.
+    pub fn start(role: &str) -> Self {
+        let mut command = again(&env::current_exe().expect("a test has a path"), "role");
+        command.env(ROLE, role).env_remove(ALONE);
+        Self::spawn(role, command)
+    }
+
+    fn spawn(name: &str, mut command: Command) -> Self {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        let process = command.stdin(OwnedFd::from(theirs)).spawn();
+        let process = process.unwrap_or_else(|error| panic!("starting {name}: {error}"));
+        Self { name: name.to_owned(), process, channel: Channel::new(ours) }
+    }
+
+    /// Its PID.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Says some numbers to it.
+    pub fn tell(&mut self, numbers: &[u64]) {
+        self.channel.tell(numbers);
+    }
+
+    /// Waits for numbers of it.
+    pub fn hear<const N: usize>(&mut self) -> [u64; N] {
+        self.channel.hear()
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: our own child, not reaped yet, so the PID is its.
+        assert_eq!(unsafe { libc::kill(self.pid() as i32, signal) }, 0);
+    }
+
+    /// Ends it as nothing can prevent, and reaps it.
+    pub fn kill(mut self) {
+        self.signal(libc::SIGKILL);
+        self.process.wait().expect("a child is waited for");
+    }
+
+    /// Stops it; it has stopped when this returns.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        until("the child to stop", || {
+            let mut status = 0;
+            let flags = libc::WUNTRACED | libc::WNOHANG;
+            // SAFETY: our own child; the status is this call's own.
+            let found = unsafe { libc::waitpid(self.pid() as i32, &mut status, flags) };
+            assert!(found == 0 || libc::WIFSTOPPED(status), "{} ended by itself", self.name);
+            (found != 0).then_some(())
+        });
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// Waits for its end, which must be a good one.
+    pub fn finish(self) {
+        self.finish_within(PATIENCE);
+    }
+
+    fn finish_within(mut self, limit: Duration) {
+        assert!(self.channel.wait_for_end(limit), "{} is not done after {limit:?}", self.name);
+        let status = self.process.wait().expect("a child is waited for");
+        assert!(status.success(), "{}: {status}; what went wrong is above", self.name);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // If it has ended and is reaped, both do nothing.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Plays the role this process was started for; in the test run itself, none.
+pub fn play(roles: &[(&str, fn(&mut Channel))]) {
+    let Some(wanted) = env::var_os(ROLE) else { return };
+    stay_with_parent();
+    let (_, role) = roles.iter().find(|(name, _)| wanted == *name).expect("a role of this file");
+    // SAFETY: descriptor 0 is the socket that `Child::spawn` gave this process; nobody else here
+    // uses it.
+    let stream: UnixStream = unsafe { std::os::fd::FromRawFd::from_raw_fd(0) };
+    role(&mut Channel::new(stream));
+}
+
+/// A folder that everybody can read, gone with this value.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new folder for the test of this name.
+    pub fn new(name: &str) -> Self {
+        let name = format!("transom-test-{}-{}", std::process::id(), name.replace(':', "-"));
+        let path = env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own folder");
+        Self(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Puts a copy of a file into it, for everybody to read and run.
+    pub fn take(&self, file: &Path) -> PathBuf {
+        let copy = self.0.join(file.file_name().expect("a file has a name"));
+        fs::copy(file, &copy).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our own file");
+        copy
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An end on this process's device, opened as programs do.
+pub fn open() -> End {
+    // SAFETY: the list is freed once, after its device is open.
+    let context = unsafe {
+        let list = ibv_get_device_list(null_mut());
+        assert!(!list.is_null() && !(*list).is_null());
+        let context = ibv_open_device(*list);
+        ibv_free_device_list(list);
+        context
+    };
+    End::on(context)
+}
+
+/// The number of a queue pair.
+pub fn number(qp: *mut ibv_qp) -> u64 {
+    // SAFETY: a live queue pair.
+    u64::from(unsafe { (*qp).qp_num })
+}
+
+/// [`usual_attr`] for a peer known by its number.
+pub fn attr_to(peer: u64) -> ibv_qp_attr {
+    ibv_qp_attr { dest_qp_num: peer as u32, ..usual_attr(null_mut()) }
+}
+
+/// Connects a queue pair with the one of the process at the other end of the channel, where
+/// [`meet`] is called as well. Both are in RTS when it returns.
+pub fn meet(channel: &mut Channel, qp: *mut ibv_qp) {
+    channel.tell(&[number(qp)]);
+    let [peer] = channel.hear();
+    bring_up(qp, &attr_to(peer));
+    channel.tell(&[]);
+    let [] = channel.hear();
+}

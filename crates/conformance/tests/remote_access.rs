@@ -1,0 +1,456 @@
+//! What a target checks before it lets a request touch memory, and in which order: the state of
+//! the queue pair, its rights, receives, and the key (rules E.1, E.2).
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_link;
+use transom_conformance::stage::Stage;
+
+/// All that can be asked of a target, but for immediate data.
+const ALL_KINDS: [ibv_wr_opcode; 5] = [
+    IBV_WR_SEND,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_READ,
+    IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_ATOMIC_CMP_AND_SWP,
+];
+
+/// The operations that need a right, with the right.
+const BY_RIGHT: [(ibv_wr_opcode, u32); 4] = [
+    (IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE),
+    (IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ),
+    (IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC),
+    (IBV_WR_ATOMIC_CMP_AND_SWP, IBV_ACCESS_REMOTE_ATOMIC),
+];
+
+/// A key nobody has.
+const JUNK: u32 = 0xdead_beef;
+
+on_each_link! {
+    /// A bad key is found only after everything that is checked before keys: each case is wrong
+    /// twice, and the earlier check decides what the origin hears.
+    /// Rules: RA-01
+    fn the_earlier_check_decides(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let before = stage.bytes();
+        let far = stage.far.addr();
+
+        // The state, before the key.
+        let (qa, qb) = stage.connected(|_| (), |_| ());
+        assert_eq!(set_state(qb, IBV_QPS_ERR), 0);
+        let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
+        assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
+
+        // The source: the target listens to somebody else. Then the PSN.
+        // SAFETY: the queue pair is live.
+        let other = unsafe { (*stage.pair.qa).qp_num };
+        for change in [
+            (&|attr: &mut ibv_qp_attr| attr.dest_qp_num = other) as &dyn Fn(&mut ibv_qp_attr),
+            &|attr: &mut ibv_qp_attr| attr.rq_psn += 1,
+        ] {
+            let (qa, qb) = stage.connected(|_| (), change);
+            let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
+            assert_eq!((wc.status, state(qb)), (IBV_WC_RETRY_EXC_ERR, IBV_QPS_RTS));
+        }
+
+        // What the queue pair allows, then its READ resources.
+        for change in [
+            (&|attr: &mut ibv_qp_attr| attr.qp_access_flags = 0) as &dyn Fn(&mut ibv_qp_attr),
+            &|attr: &mut ibv_qp_attr| attr.max_dest_rd_atomic = 0,
+        ] {
+            let (qa, _) = stage.connected(|_| (), change);
+            let wc = stage.op_on(qa, IBV_WR_RDMA_READ, far, JUNK, 8);
+            assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR);
+        }
+
+        // A receive, before the key.
+        let (qa, qb) = stage.connected(|attr| attr.rnr_retry = 0, |_| ());
+        let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, JUNK, 8);
+        assert_eq!((wc.status, state(qb)), (IBV_WC_RNR_RETRY_EXC_ERR, IBV_QPS_RTS));
+
+        // The length of a receive, before its key.
+        let (qa, qb) = stage.connected(|_| (), |_| ());
+        recv(qb, 5, &mut [ibv_sge { addr: far, length: 4, lkey: JUNK }]);
+        let wc = stage.op_on(qa, IBV_WR_SEND, 0, 0, 8);
+        assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR);
+        stage.pair.b.expect(IBV_WC_LOC_LEN_ERR);
+        assert!(stage.bytes() == before);
+    }
+
+    /// A queue pair in RESET, INIT or ERR answers nothing: the origin runs out of retries.
+    /// Rules: RA-03
+    fn a_closed_queue_pair_is_silent(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let before = stage.bytes();
+        for closed in [IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR] {
+            for opcode in ALL_KINDS {
+                let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), stage.pair.b.qp(IBV_QPT_RC));
+                bring_up(qa, &usual_attr(qb));
+                match closed {
+                    IBV_QPS_INIT => assert_eq!(modify(qb, &usual_attr(qa), IBV_QPS_INIT), 0),
+                    IBV_QPS_ERR => {
+                        bring_up(qb, &usual_attr(qa));
+                        assert_eq!(set_state(qb, IBV_QPS_ERR), 0);
+                    }
+                    _ => {}
+                }
+                if closed == IBV_QPS_INIT {
+                    stage.recv(qb, 1, 64);
+                }
+                let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+                assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR, "{opcode} in {closed}");
+                assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, closed));
+            }
+        }
+        stage.pair.b.expect_nothing();
+        assert!(stage.bytes() == before);
+        assert!(!stage.pair.b.has_event());
+    }
+
+    /// RTR, RTS and SQD all serve SEND, WRITE, READ and both atomics.
+    /// Rules: RA-04
+    fn a_ready_queue_pair_serves(link: Link) {
+        let stage = Stage::new(link, 4096);
+        for open in [IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD] {
+            let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), stage.pair.b.qp(IBV_QPT_RC));
+            bring_up(qa, &usual_attr(qb));
+            let attr = usual_attr(qa);
+            for step in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD] {
+                assert_eq!(modify(qb, &attr, step), 0);
+                if step == open {
+                    break;
+                }
+            }
+            stage.recv(qb, 6, 64);
+            for opcode in ALL_KINDS {
+                let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+                assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode} in {open}");
+            }
+            assert_eq!(stage.pair.b.expect(IBV_WC_SUCCESS).wr_id, 6);
+            assert_eq!(state(qb), open);
+        }
+    }
+
+    /// The first request that arrives in RTR raises one event, whatever kind it is; in RTS none
+    /// does.
+    /// Rules: RA-05
+    fn the_first_request_in_rtr_is_told(link: Link) {
+        let stage = Stage::new(link, 4096);
+        for first in ALL_KINDS {
+            let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), stage.pair.b.qp(IBV_QPT_RC));
+            bring_up(qa, &usual_attr(qb));
+            for step in [IBV_QPS_INIT, IBV_QPS_RTR] {
+                assert_eq!(modify(qb, &usual_attr(qa), step), 0);
+            }
+            for opcode in [first].into_iter().chain(ALL_KINDS) {
+                stage.recv(qb, 1, 64);
+                let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+                assert_eq!(wc.status, IBV_WC_SUCCESS);
+            }
+            assert_eq!(stage.pair.b.event(), (IBV_EVENT_COMM_EST, qb.cast()));
+            assert!(!stage.pair.b.has_event());
+        }
+        let wc = stage.op(IBV_WR_RDMA_WRITE, stage.far.addr(), stage.key(), 8);
+        assert_eq!(wc.status, IBV_WC_SUCCESS);
+        assert!(!stage.pair.b.has_event());
+    }
+
+    /// The queue pair must have the operation's right itself, however good the key; the one right
+    /// is enough.
+    /// Rules: RA-06, AT-11
+    fn the_queue_pair_needs_the_right(link: Link) {
+        let stage = Stage::new(link, 4096);
+        for (opcode, right) in BY_RIGHT {
+            let before = stage.bytes();
+            let (qa, qb) = stage.connected(|_| (), |attr| attr.qp_access_flags = REMOTE & !right);
+            let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+            assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR, "{opcode}");
+            assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
+            assert!(stage.bytes() == before);
+            assert_eq!(stage.pair.b.event(), (IBV_EVENT_QP_REQ_ERR, qb.cast()));
+
+            let (qa, _) = stage.connected(|_| (), |attr| attr.qp_access_flags = right);
+            let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+            assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode}");
+        }
+    }
+
+    /// A UC queue pair without the right drops the message: nothing is written, nobody is told,
+    /// and the next SEND arrives.
+    /// Rules: RA-07
+    fn uc_without_the_right_drops_silently(link: Link) {
+        let pair = Pair::unconnected(link, IBV_QPT_UC);
+        bring_up(pair.qa, &usual_attr(pair.qb));
+        bring_up(pair.qb, &ibv_qp_attr { qp_access_flags: 0, ..usual_attr(pair.qa) });
+        let stage = Stage::of(pair, 4096);
+        let (_, before) = stage.bytes();
+        stage.recv(stage.pair.qb, 4, 64);
+        for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM] {
+            let wc = stage.op(opcode, stage.far.addr() + 64, stage.key(), 64);
+            assert_eq!(wc.status, IBV_WC_SUCCESS);
+        }
+        assert_eq!(stage.op(IBV_WR_SEND, 0, 0, 5).status, IBV_WC_SUCCESS);
+        let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+        assert_eq!((wc.wr_id, wc.opcode, wc.byte_len), (4, IBV_WC_RECV, 5));
+        assert!(stage.far.read(64, 4032) == before[64..4096]);
+        assert_eq!((state(stage.pair.qa), state(stage.pair.qb)), (IBV_QPS_RTS, IBV_QPS_RTS));
+        stage.pair.b.expect_nothing();
+        assert!(!stage.pair.b.has_event());
+    }
+
+    /// SEND needs no right of the queue pair.
+    /// Rules: RA-08
+    fn send_needs_no_right(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let (qa, qb) = stage.connected(|_| (), |attr| attr.qp_access_flags = 0);
+        stage.recv(qb, 3, 64);
+        assert_eq!(stage.op_on(qa, IBV_WR_SEND, 0, 0, 64).status, IBV_WC_SUCCESS);
+        assert_eq!(stage.pair.b.expect(IBV_WC_SUCCESS).wr_id, 3);
+        assert_eq!(stage.far.read(0, 64), stage.near.read(0, 64));
+    }
+
+    /// Without READ resources at the target, READ and atomics are invalid; WRITE and SEND are not.
+    /// Rules: RA-09
+    fn no_read_resources_no_reads(link: Link) {
+        let stage = Stage::new(link, 4096);
+        for opcode in ALL_KINDS {
+            let (qa, qb) = stage.connected(|_| (), |attr| attr.max_dest_rd_atomic = 0);
+            stage.recv(qb, 1, 64);
+            let before = stage.bytes();
+            let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+            if matches!(opcode, IBV_WR_SEND | IBV_WR_RDMA_WRITE) {
+                assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode}");
+            } else {
+                assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR, "{opcode}");
+                assert_eq!(state(qb), IBV_QPS_ERR);
+                assert!(stage.bytes() == before);
+            }
+        }
+    }
+
+    /// Without a receive, a SEND or a WRITE with immediate waits and changes nothing; once one is
+    /// posted, it arrives.
+    /// Rules: RA-11
+    fn a_message_waits_for_its_receive(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let before = stage.bytes();
+        for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM] {
+            let (qa, qb) = stage.connected(|attr| attr.rnr_retry = 2, |_| ());
+            let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 64);
+            assert_eq!(wc.status, IBV_WC_RNR_RETRY_EXC_ERR, "{opcode}");
+            assert_eq!(state(qb), IBV_QPS_RTS);
+            assert!(stage.bytes() == before, "{opcode}");
+        }
+        for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM] {
+            let (qa, qb) = stage.connected(|_| (), |_| ());
+            stage.far.write(0, &[0; 64]);
+            stage.post_op(qa, opcode, stage.far.addr(), stage.key(), 64);
+            assert_eq!(stage.far.read(0, 64), [0; 64]);
+            stage.recv(qb, 8, 64);
+            assert_eq!(stage.pair.a.expect(IBV_WC_SUCCESS).wr_id, 1);
+            let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+            assert_eq!((wc.wr_id, wc.byte_len), (8, 64));
+            assert_eq!(stage.far.read(0, 64), stage.near.read(0, 64));
+        }
+    }
+
+    /// A long WRITE with immediate needs its receive at the last packet only: what came before it
+    /// is written already, the last packet's bytes are not.
+    /// Rules: RA-11, RA-12
+    fn a_long_write_needs_its_receive_last(link: Link) {
+        const LENGTH: u32 = 1 << 20;
+        let stage = Stage::new(link, LENGTH as usize);
+        let before = stage.bytes();
+        let (qa, qb) = stage.connected(|attr| attr.rnr_retry = 0, |_| ());
+        let far = stage.far.addr();
+        let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, stage.key(), LENGTH);
+        assert_eq!((wc.status, state(qb)), (IBV_WC_RNR_RETRY_EXC_ERR, IBV_QPS_RTS));
+        let (near, now) = stage.bytes();
+        let end = LENGTH as usize;
+        assert!(now[..1024] == near[..1024]);
+        assert!(now[end - 1024..] == before.1[end - 1024..]);
+
+        let (qa, qb) = stage.connected(|_| (), |_| ());
+        stage.post_op(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, stage.key(), LENGTH);
+        recv(qb, 8, &mut []);
+        stage.pair.a.expect(IBV_WC_SUCCESS);
+        let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+        assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_RECV_RDMA_WITH_IMM, LENGTH));
+        assert!(stage.bytes() == (near.clone(), near));
+    }
+
+    /// Of a READ or WRITE of no bytes nothing but the queue pair is looked at: not the key, its
+    /// rights or domain, nor the address.
+    /// Rules: RA-20
+    fn zero_length_examines_no_key(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let before = stage.bytes();
+        let foreign = keys(reg(stage.pair.b.another_pd(), &stage.far, ALL)).1;
+        let powerless = keys(stage.part(0, 4096, 0)).1;
+        let free = rkey(stage.pair.b.mw(IBV_MW_TYPE_2));
+        for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
+            for key in [JUNK, 0, foreign, powerless, free, stage.key() ^ 1] {
+                for address in [0, stage.far.addr(), u64::MAX] {
+                    let wc = stage.op(opcode, address, key, 0);
+                    assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode} {key:#x} {address:#x}");
+                }
+            }
+        }
+        assert!(stage.bytes() == before);
+        assert_eq!((state(stage.pair.qa), state(stage.pair.qb)), (IBV_QPS_RTS, IBV_QPS_RTS));
+    }
+
+    /// A WRITE with immediate of no bytes delivers its immediate, whatever the key.
+    /// Rules: RA-22
+    fn zero_length_immediate_examines_no_key(link: Link) {
+        let stage = Stage::new(link, 4096);
+        stage.recv(stage.pair.qb, 11, 64);
+        let mut wr = rdma_wr(IBV_WR_RDMA_WRITE_WITH_IMM, &mut [], 7, JUNK);
+        wr.imm.imm_data = 0x0102_0304;
+        post(stage.pair.qa, &mut wr);
+        stage.pair.a.expect(IBV_WC_SUCCESS);
+        let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+        assert_eq!((wc.wr_id, wc.opcode, wc.byte_len), (11, IBV_WC_RECV_RDMA_WITH_IMM, 0));
+        assert_eq!(wc.wc_flags & IBV_WC_WITH_IMM, IBV_WC_WITH_IMM);
+        // SAFETY: both variants are plain numbers.
+        assert_eq!(unsafe { wc.imm.imm_data }, 0x0102_0304);
+    }
+
+    /// A key must name an object that is live, with the right low byte.
+    /// Rules: RA-23, RA-24
+    fn a_key_must_name_something(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let gone = stage.part(0, 4096, ALL);
+        let gone_key = keys(gone).1;
+        assert_eq!(dereg(gone), 0);
+        let mw = stage.pair.b.mw(IBV_MW_TYPE_1);
+        let range =
+            Range { mr: stage.mb, addr: stage.far.addr(), length: 4096, access: REMOTE };
+        let old = bind(&stage.pair.b, stage.pair.qb, mw, range);
+        let new = bind(&stage.pair.b, stage.pair.qb, mw, range);
+        assert_ne!(old, new);
+        let stale = stage.key() & !0xff | (stage.key().wrapping_add(1) & 0xff);
+        for key in [JUNK, 0, u32::MAX, gone_key, stale, old] {
+            refused_to_all(&stage, key);
+        }
+        let wc = stage.op(IBV_WR_RDMA_READ, stage.far.addr(), new, 8);
+        assert_eq!(wc.status, IBV_WC_SUCCESS);
+    }
+
+    /// Regions and windows serve the queue pairs of their own domain only.
+    /// Rules: RA-25, RA-26
+    fn a_key_serves_its_own_domain(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let b = &stage.pair.b;
+        let foreign = End { context: b.context, pd: b.another_pd(), cq: b.cq };
+        let mr = foreign.reg(&stage.far, ALL);
+        refused_to_all(&stage, keys(mr).1);
+
+        // A window needs a queue pair of its own domain to be bound.
+        let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), foreign.qp(IBV_QPT_RC));
+        connect(qa, qb);
+        let range = Range { mr, addr: stage.far.addr(), length: 4096, access: REMOTE };
+        let mw = foreign.mw(IBV_MW_TYPE_1);
+        let unbound = rkey(mw);
+        refused_to_all(&stage, unbound);
+        let key = bind(&foreign, qb, mw, range);
+        refused_to_all(&stage, key);
+        for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
+            let wc = stage.op_on(qa, opcode, stage.far.addr(), key, 8);
+            assert_eq!(wc.status, IBV_WC_SUCCESS);
+        }
+        // Unbound again, it grants nothing to its own domain either.
+        let empty = Range { length: 0, ..range };
+        let key = bind(&foreign, qb, mw, empty);
+        let wc = stage.op_on(qa, IBV_WR_RDMA_READ, stage.far.addr(), key, 8);
+        assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
+    }
+
+    /// A type 2 window serves the queue pair that bound it, while it is bound.
+    /// Rules: RA-27
+    fn a_type_2_window_serves_its_owner(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let (b, qb) = (&stage.pair.b, stage.pair.qb);
+        let mw = b.mw(IBV_MW_TYPE_2);
+        refused_to_all(&stage, rkey(mw));
+        let range =
+            Range { mr: stage.mb, addr: stage.far.addr(), length: 4096, access: REMOTE };
+        let key = bind(b, qb, mw, range);
+        refused_to_all(&stage, key);
+        for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
+            let wc = stage.op(opcode, stage.far.addr(), key, 8);
+            assert_eq!(wc.status, IBV_WC_SUCCESS);
+        }
+        post(qb, &mut local_inv_wr(key));
+        b.expect(IBV_WC_SUCCESS);
+        let wc = stage.op(IBV_WR_RDMA_READ, stage.far.addr(), key, 8);
+        assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
+    }
+
+    /// For every set of rights of a region or window, exactly the operations whose right is in it
+    /// work: all needed bits must be there, and no other is needed.
+    /// Rules: RA-28, RA-29, RA-30, RA-31
+    fn the_key_needs_the_right(link: Link) {
+        let stage = Stage::new(link, 4096);
+        let b = &stage.pair.b;
+        for rights in (0..8).map(|bits| bits << 1) {
+            assert_eq!(rights & !REMOTE, 0);
+            for (opcode, right) in BY_RIGHT {
+                for kind in [None, Some(IBV_MW_TYPE_1), Some(IBV_MW_TYPE_2)] {
+                    let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+                    let addr = stage.far.addr();
+                    let key = match kind {
+                        None => {
+                            let access = (rights | IBV_ACCESS_LOCAL_WRITE) as i32;
+                            keys(stage.part(0, 4096, access)).1
+                        }
+                        Some(kind) => {
+                            let range = Range { mr: stage.mb, addr, length: 4096, access: rights };
+                            bind(b, qb, b.mw(kind), range)
+                        }
+                    };
+                    let before = stage.bytes();
+                    let wc = stage.op_on(qa, opcode, addr, key, 8);
+                    if rights & right != 0 {
+                        assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode} {rights} {kind:?}");
+                    } else {
+                        assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR, "{opcode} {rights} {kind:?}");
+                        assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
+                        assert!(stage.bytes() == before);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A key serves the addresses of its own region, not others that are mapped or were once
+    /// registered.
+    /// Rules: RA-38
+    fn a_key_serves_its_own_addresses(link: Link) {
+        let stage = Stage::new(link, 8192);
+        let (half, never) = (stage.part(0, 4096, ALL), Buffer::filled(4096, 7));
+        let rest = stage.part(4096, 4096, ALL);
+        assert_eq!(dereg(rest), 0);
+        for address in [never.addr(), stage.far.addr() + 4096] {
+            for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
+                let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+                let before = (stage.bytes(), never.read(0, 4096));
+                let wc = stage.op_on(qa, opcode, address, keys(half).1, 8);
+                assert_eq!((wc.status, state(qb)), (IBV_WC_REM_ACCESS_ERR, IBV_QPS_ERR));
+                assert!((stage.bytes(), never.read(0, 4096)) == before);
+            }
+        }
+    }
+}
+
+/// No operation gets anywhere with this key on a queue pair of the usual domain.
+fn refused_to_all(stage: &Stage, key: u32) {
+    for (opcode, _) in BY_RIGHT {
+        let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+        let before = stage.bytes();
+        let wc = stage.op_on(qa, opcode, stage.far.addr(), key, 8);
+        assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR, "{opcode} with {key:#x}");
+        assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
+        assert!(stage.bytes() == before, "{opcode} with {key:#x}");
+    }
+}
