@@ -9,16 +9,12 @@ use anstyle::{AnsiColor, Style};
 use std::io::Write;
 use transom_host::registry::{Process, RefusalRecord, Registry};
 
-const HELP: &str = "\
-Every process keeps its last 64 refusals, also for a while after it has ended. The newest come
-first. Only processes of the same user, network namespace and PID namespace are seen. The rules are
-those of Transom's spec/rules.md.";
+const EXAMPLES: &str = "\
+Examples:
+  transom explain --limit 1
+  transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
-const LONG_HELP: &str = "\
-Every process keeps its last 64 refusals, also for a while after it has ended. The newest come
-first. Only processes of the same user, network namespace and PID namespace are seen. The rules are
-those of Transom's spec/rules.md.
-
+const FIELDS: &str = "\
 With --json, each line is one refusal, an object with these fields (numbers are whole, up to 64
 bits; null where there is nothing to say):
   time_ns      when, in nanoseconds since 1970
@@ -50,11 +46,19 @@ bits; null where there is nothing to say):
     qp         the queue pair that bound it (windows)
     wr_id      the work request that bound it (windows)
     age_ns     for how long it had been registered or bound
-  sentence     all that for a person, as it is printed without --json";
+  sentence     all that for a person, as it is printed without --json
+
+Examples:
+  transom explain --limit 1
+  transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 /// Say why accesses were refused, newest first.
+///
+/// Each process keeps its last 64 refusals, also for a while after it has ended. Only processes of
+/// the same user, network namespace and PID namespace are seen. The rules that the sentences name
+/// are those of spec/rules.md in Transom's source.
 #[derive(clap::Args)]
-#[command(after_help = HELP, after_long_help = LONG_HELP)]
+#[command(after_help = EXAMPLES, after_long_help = FIELDS, verbatim_doc_comment)]
 pub(crate) struct ExplainArgs {
     /// Print one JSON object a line; its fields are described by --help.
     #[arg(long)]
@@ -144,7 +148,7 @@ fn who(process: Option<&Process>) -> String {
     match process {
         Some(Process { name, pid, alive: true, .. }) => format!("{name}, PID {pid}"),
         Some(Process { name, pid, .. }) => format!("{name}, PID {pid} (ended)"),
-        None => "a process that has closed its device (ended)".to_owned(),
+        None => "a process that has closed its device".to_owned(),
     }
 }
 

@@ -36,17 +36,21 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Watch a memory window granted, used and revoked between two processes
     #[command(after_help = demo::HELP)]
     Demo,
     Devices(devices::DevicesArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
-    /// Measure the device against the fastest that this machine allows.
+    /// Measure the device against the fastest that this machine allows
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     /// The second process of the demo.
     #[command(name = demo::GUEST, hide = true)]
     DemoGuest,
+    /// The second process of the benchmark.
+    #[command(name = bench::PEER, hide = true)]
+    BenchPeer,
 }
 
 fn main() -> ExitCode {
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => return bench::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::DemoGuest => demo::guest(),
+        Command::BenchPeer => bench::peer(),
     };
     done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

@@ -1,30 +1,22 @@
 //! `transom run`: becomes a program that finds our libibverbs first.
 
+mod library;
+
 use crate::failure::{Failure, Result};
-use std::collections::hash_map::DefaultHasher;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder};
-use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-/// What programs ask the loader for.
-const SONAME: &str = "libibverbs.so.1";
-/// What cargo calls it.
-const BUILT: &str = "libibverbs.so";
-/// Where to look instead of the usual places.
-const OVERRIDE: &str = "TRANSOM_LIB";
+/// Where the loader looks before the usual places.
 const SEARCH: &str = "LD_LIBRARY_PATH";
 
 const HELP: &str = "\
 The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
-before the system's. (It does not heed that for a set-user-ID program, nor for one that has libibverbs
-linked in statically.) The program takes the place of this command: its exit status and its signals
-are its own.
+before the system's. (That has no effect on set-user-ID programs, nor on those that have libibverbs
+linked in.) The program takes the place of this command: its exit status and signals are its own.
 
 Exit status:
   126  the program exists, but cannot be run
@@ -39,11 +31,12 @@ Environment:
 
 Examples:
   transom run -- ibv_devinfo -v
-  transom run -- ibv_rc_pingpong &  transom run -- ibv_rc_pingpong localhost";
+  transom run -- ibv_rc_pingpong             (in one terminal)
+  transom run -- ibv_rc_pingpong localhost   (in another)";
 
 /// Run a program that uses RDMA, unchanged, on the software device.
 #[derive(clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, override_usage = "transom run [--] PROGRAM [ARGUMENTS]...")]
 pub(crate) struct RunArgs {
     /// The program and its arguments.
     #[arg(
@@ -61,7 +54,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
     };
-    let directory = directory_of(&library()?)?;
+    let directory = library::directory()?;
     let mut path = directory.into_os_string();
     if let Some(others) = std::env::var_os(SEARCH).filter(|others| !others.is_empty()) {
         path.push(":");
@@ -74,22 +67,24 @@ pub(crate) fn run(args: &RunArgs) -> Result {
 /// Why a program was not started, with the status that shells give.
 fn not_run(program: &OsStr, error: &io::Error) -> Failure {
     let name = program.display();
+    let by_path = has_slash(program);
+    let exists = if by_path { Path::new(program).exists() } else { is_in_path(program) };
     match error.kind() {
-        io::ErrorKind::NotFound if Path::new(program).exists() && has_slash(program) => {
+        // A directory in PATH that may not be searched says nothing of the program.
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied if !exists && !by_path => {
+            let message =
+                format!("there is no program {name} in PATH; install it, or give its path");
+            Failure::with_status(127, message)
+        }
+        io::ErrorKind::NotFound if !exists => {
+            Failure::with_status(127, format_args!("there is no program {name}; check the path"))
+        }
+        io::ErrorKind::NotFound => {
             let message = format!(
                 "cannot run {name}: the interpreter or loader it names does not exist; see its \
                  first line, or `file {name}`"
             );
             Failure::with_status(126, message)
-        }
-        io::ErrorKind::NotFound if has_slash(program) => {
-            let message = format!("there is no program {name}; check the path");
-            Failure::with_status(127, message)
-        }
-        io::ErrorKind::NotFound => {
-            let message =
-                format!("there is no program {name} in PATH; install it, or give its path");
-            Failure::with_status(127, message)
         }
         io::ErrorKind::PermissionDenied => {
             let message = format!(
@@ -102,196 +97,11 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
     }
 }
 
+fn is_in_path(program: &OsStr) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
 fn has_slash(program: &OsStr) -> bool {
     program.as_bytes().contains(&b'/')
-}
-
-/// Our libibverbs.
-fn library() -> Result<PathBuf> {
-    if let Some(directory) = std::env::var_os(OVERRIDE).filter(|value| !value.is_empty()) {
-        let directory = std::path::absolute(&directory).unwrap_or_else(|_| directory.into());
-        return [SONAME, BUILT]
-            .map(|name| directory.join(name))
-            .into_iter()
-            .find(|path| path.is_file())
-            .ok_or_else(|| {
-                Failure::new(format_args!(
-                    "there is no {SONAME} in {}, which {OVERRIDE} names; set it to the directory \
-                     that has it, or unset it",
-                    directory.display()
-                ))
-            });
-    }
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::new(format_args!(
-            "cannot tell where this command is installed: {error}; set {OVERRIDE} to the directory \
-             of Transom's {SONAME}"
-        ))
-    })?;
-    beside(&program).ok_or_else(|| {
-        Failure::new(format_args!(
-            "Transom's {SONAME} is neither beside {} nor in ../lib/transom; build it in Transom's \
-             source with `cargo build --release`, and run `target/release/transom` or set \
-             {OVERRIDE} to the directory of the library",
-            program.display()
-        ))
-    })
-}
-
-/// Our libibverbs, where it is installed or built together with the command.
-fn beside(program: &Path) -> Option<PathBuf> {
-    let directory = program.parent()?;
-    let installed = directory.parent().map(|prefix| prefix.join("lib/transom").join(SONAME));
-    let places = [
-        Some(directory.join(SONAME)),
-        installed,
-        Some(directory.join(BUILT)),
-        Some(directory.join("deps").join(BUILT)),
-    ];
-    places.into_iter().flatten().find(|path| path.is_file())
-}
-
-/// A directory that has the library under the name the loader looks for.
-fn directory_of(library: &Path) -> Result<PathBuf> {
-    let directory = library.parent().unwrap_or(Path::new("/"));
-    // The loader takes these for the end of a directory's name, and `$` for a token.
-    let plain = !directory.as_os_str().as_bytes().iter().any(|byte| b":;$".contains(byte));
-    if plain && library.file_name() == Some(SONAME.as_ref()) {
-        return Ok(directory.to_owned());
-    }
-    let mut problem = None;
-    for parent in private_parents() {
-        match linked_in(&parent, library) {
-            Ok(directory) => return Ok(directory),
-            Err(error) => problem = Some(format!("{}: {error}", parent.display())),
-        }
-    }
-    Err(Failure::new(format_args!(
-        "cannot make a private directory with a link to {}: {}; set TMPDIR to a directory that \
-         this user may write to, or name the library {SONAME} and set {OVERRIDE} to its directory",
-        library.display(),
-        problem.unwrap_or_default()
-    )))
-}
-
-/// Where the private directory may be.
-fn private_parents() -> impl Iterator<Item = PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let runtime = runtime.filter(|directory| directory.is_absolute() && directory.is_dir());
-    runtime.into_iter().chain([std::env::temp_dir()])
-}
-
-/// Sees to it that there is a directory of this user's own with a link to this library; made once,
-/// and used again.
-fn linked_in(parent: &Path, library: &Path) -> io::Result<PathBuf> {
-    let user = rustix::process::geteuid().as_raw();
-    let ours = parent.join(format!("transom-run-{user}"));
-    make_private(&ours, user)?;
-    // One for each library, so that two builds do not take it from each other.
-    let mut hasher = DefaultHasher::new();
-    library.hash(&mut hasher);
-    let directory = ours.join(format!("{:016x}", hasher.finish()));
-    make_private(&directory, user)?;
-    let link = directory.join(SONAME);
-    if fs::read_link(&link).is_ok_and(|target| target == library) {
-        return Ok(directory);
-    }
-    // Others may be using it: replace it in one step.
-    let fresh = directory.join(format!(".{}", std::process::id()));
-    let _ = fs::remove_file(&fresh);
-    symlink(library, &fresh)?;
-    fs::rename(&fresh, &link)?;
-    Ok(directory)
-}
-
-/// Makes a directory that nobody else can write to, and does not trust one that somebody can:
-/// whoever writes there decides which code the program runs.
-fn make_private(directory: &Path, user: u32) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(directory)?;
-    if found.is_dir() && found.uid() == user && found.mode() & 0o7777 == 0o700 {
-        Ok(())
-    } else {
-        let name = directory.display();
-        Err(io::Error::other(format!("{name} is not this user's alone (mode 0700); remove it")))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A directory that is removed with what is in it.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let name = format!("transom-unit-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-
-        fn file(&self, path: &str) -> PathBuf {
-            let path = self.0.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, "").unwrap();
-            path
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    #[test]
-    fn the_library_is_found_where_it_is_installed_or_built() {
-        let scratch = Scratch::new("places");
-        let program = scratch.0.join("bin/transom");
-        assert_eq!(beside(&program), None);
-        for place in ["bin/deps/libibverbs.so", "bin/libibverbs.so", "lib/transom/libibverbs.so.1"]
-        {
-            let library = scratch.file(place);
-            assert_eq!(beside(&program), Some(library));
-        }
-        let library = scratch.file("bin/libibverbs.so.1");
-        assert_eq!(beside(&program), Some(library.clone()));
-        assert_eq!(directory_of(&library).unwrap(), scratch.0.join("bin"));
-    }
-
-    #[test]
-    fn a_private_directory_is_made_once_and_mended() {
-        let scratch = Scratch::new("link");
-        let library = scratch.file("libibverbs.so");
-        let directory = linked_in(&scratch.0, &library).unwrap();
-        let link = directory.join(SONAME);
-        assert_eq!(fs::read_link(&link).unwrap(), library);
-        assert_eq!(linked_in(&scratch.0, &library).unwrap(), directory);
-        fs::remove_file(&link).unwrap();
-        symlink("/nowhere", &link).unwrap();
-        assert_eq!(linked_in(&scratch.0, &library).unwrap(), directory);
-        assert_eq!(fs::read_link(&link).unwrap(), library);
-        let other = scratch.file("other/libibverbs.so");
-        assert_ne!(linked_in(&scratch.0, &other).unwrap(), directory);
-    }
-
-    #[test]
-    fn a_directory_that_others_can_write_to_is_not_trusted() {
-        use std::os::unix::fs::PermissionsExt;
-        let scratch = Scratch::new("trust");
-        let library = scratch.file("libibverbs.so");
-        let user = rustix::process::geteuid().as_raw();
-        let ours = scratch.0.join(format!("transom-run-{user}"));
-        fs::create_dir(&ours).unwrap();
-        fs::set_permissions(&ours, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(linked_in(&scratch.0, &library).is_err());
-        fs::remove_dir(&ours).unwrap();
-        symlink("/", &ours).unwrap();
-        assert!(linked_in(&scratch.0, &library).is_err());
-    }
 }

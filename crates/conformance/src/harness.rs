@@ -455,6 +455,13 @@ impl Buffer {
         }
     }
 
+    /// Sets `length` bytes from `at` on to `byte`, at once.
+    pub fn fill_part(&self, at: usize, length: usize, byte: u8) {
+        assert!(at + length <= self.length);
+        // SAFETY: within the mapping.
+        unsafe { self.address.add(at).write_bytes(byte, length) };
+    }
+
     /// The eight bytes at `at` as a number.
     pub fn word(&self, at: usize) -> u64 {
         u64::from_ne_bytes(self.read(at, 8).try_into().expect("eight bytes"))

@@ -9,7 +9,7 @@
 //! Nobody outlives the one who started it, every wait has a limit, and only own children are killed.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -30,6 +30,8 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 const ALONE: &str = "TRANSOM_TEST_ALONE";
 /// The user and group nobody.
 const NOBODY: u32 = 65_534;
+/// The last word of a process that did all it was started for.
+const DONE: u64 = u64::MAX;
 /// How long to wait for a word of another process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -79,7 +81,8 @@ macro_rules! on_each_way {
 pub fn alone(test: &str, way: Way, body: fn()) {
     if env::var_os(ALONE).is_some_and(|name| name == test) {
         stay_with_parent();
-        return body();
+        body();
+        return parent().tell(&[DONE]);
     }
     let mut command = again(&env::current_exe().expect("a test has a path"), test);
     let mut copied = None;
@@ -161,17 +164,17 @@ impl Channel {
         self.hear_all().try_into().expect("as many numbers as expected")
     }
 
-    /// Waits until the other process closes, for this long.
-    fn wait_for_end(&mut self, limit: Duration) -> bool {
+    /// Waits until the other process closes, for this long; the last it said.
+    fn wait_for_end(&mut self, limit: Duration) -> Option<String> {
         self.0.get_ref().set_read_timeout(Some(limit)).expect("a socket takes a timeout");
-        let mut line = String::new();
+        let mut last = String::new();
         loop {
-            line.clear();
+            let mut line = String::new();
             match self.0.read_line(&mut line) {
-                Ok(0) => return true,
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
-                Err(_) => return false,
+                Ok(0) => return Some(last),
+                Ok(_) => last = line,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Some(last),
+                Err(_) => return None,
             }
         }
     }
@@ -251,9 +254,11 @@ impl Child {
     }
 
     fn finish_within(mut self, limit: Duration) {
-        assert!(self.channel.wait_for_end(limit), "{} is not done after {limit:?}", self.name);
+        let last = self.channel.wait_for_end(limit);
+        let last = last.unwrap_or_else(|| panic!("{} is not done after {limit:?}", self.name));
         let status = self.process.wait().expect("a child is waited for");
         assert!(status.success(), "{}: {status}; what went wrong is above", self.name);
+        assert_eq!(last.trim_end(), DONE.to_string(), "{} has not run at all", self.name);
     }
 }
 
@@ -270,10 +275,15 @@ pub fn play(roles: &[(&str, fn(&mut Channel))]) {
     let Some(wanted) = env::var_os(ROLE) else { return };
     stay_with_parent();
     let (_, role) = roles.iter().find(|(name, _)| wanted == *name).expect("a role of this file");
-    // SAFETY: descriptor 0 is the socket that `Child::spawn` gave this process; nobody else here
-    // uses it.
-    let stream: UnixStream = unsafe { std::os::fd::FromRawFd::from_raw_fd(0) };
-    role(&mut Channel::new(stream));
+    let mut channel = parent();
+    role(&mut channel);
+    channel.tell(&[DONE]);
+}
+
+/// The talk with the process that started this one.
+fn parent() -> Channel {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("one more descriptor");
+    Channel::new(UnixStream::from(socket))
 }
 
 /// A folder that everybody can read, gone with this value.

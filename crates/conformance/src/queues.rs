@@ -218,3 +218,24 @@ pub fn takes_at_least<T>(least: Duration, run: impl FnOnce() -> T) -> T {
     assert!(took >= least, "{took:?} is less than {least:?}");
     result
 }
+
+/// Lets another thread use pointers to objects of the verbs, which any thread may call.
+#[derive(Clone, Copy, Debug)]
+pub struct Across<T>(T);
+
+// SAFETY: see above; the tests order the rest.
+unsafe impl<T> Send for Across<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Across<T> {}
+
+impl<T: Copy> Across<T> {
+    /// Takes it along.
+    pub fn new(inner: T) -> Self {
+        Self(inner)
+    }
+
+    /// What was taken along.
+    pub fn get(&self) -> T {
+        self.0
+    }
+}

@@ -247,10 +247,14 @@ fn handles_of_the_structs_are_not_trusted() {
         let mr = another_mr(&scene, ALL);
         let qps = scene.more();
         let mw = scene.pair.b.mw(IBV_MW_TYPE_2);
-        // SAFETY: live objects of this test.
-        unsafe {
-            ((*mr).handle, (*mw).handle) = (handle, !handle);
-        }
+        let set = |handles| {
+            // SAFETY: live objects of this test.
+            let old = unsafe { ((*mr).handle, (*mw).handle) };
+            // SAFETY: as above.
+            unsafe { ((*mr).handle, (*mw).handle) = handles };
+            old
+        };
+        let true_handles = set((handle, !handle));
         let range = Range { mr, addr: scene.far.addr(), length: 64, access: REMOTE };
         post(qps.1, &mut bind2_wr(mw, rkey(mw) + 1, range));
         let status = scene.pair.b.wait().status;
@@ -258,6 +262,7 @@ fn handles_of_the_structs_are_not_trusted() {
         if status == IBV_WC_SUCCESS {
             scene.allowed_on(qps, Op::Read, scene.far.addr(), 64, rkey(mw));
         }
+        set(true_handles);
         assert_eq!((dealloc_mw(mw), dereg(mr)), (0, 0));
     }
 }

@@ -85,6 +85,13 @@ pub struct OpenError {
     cause: io::Error,
 }
 
+impl OpenError {
+    /// The system's error number, if it was the system that refused.
+    pub fn errno(&self) -> Option<i32> {
+        self.cause.raw_os_error()
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot open the Transom device: {}: {}", self.doing, self.cause)
@@ -233,9 +240,8 @@ impl Adapter {
         loop {
             match keys.take(&self.segment.keys(), kind, random[0]) {
                 Err(Exhausted::NeedsMemory { open }) => {
-                    // Grow by an eighth, at least a few pages.
-                    let open = open + (open / 8).max(1024).next_multiple_of(64);
-                    let open = open.min(KEY_SLOTS);
+                    // A quarter of a megabyte at a time: little is taken that nobody uses.
+                    let open = (open + 4096).min(KEY_SLOTS);
                     self.segment.open_keys(open).map_err(|_| Exhausted::Full)?;
                     keys.opened(open);
                 }

@@ -155,6 +155,11 @@ impl Segment {
         self.file.as_fd().as_raw_fd().unsigned_abs()
     }
 
+    /// Bytes of memory that the segment takes now; its holes take none.
+    pub fn memory_used(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.file)?.st_blocks as u64 * 512)
+    }
+
     /// Takes memory for a part of the segment now, so that using it later cannot fail.
     fn commit(&self, address: usize, length: usize) -> io::Result<()> {
         let offset = address - self.layout.as_ptr().addr();

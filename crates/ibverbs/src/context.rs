@@ -92,7 +92,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         Ok(adapter) => open_context(adapter),
         Err(error) => {
             eprintln!("transom: {error}");
-            null_with(libc::ENODEV)
+            null_with(error.errno().unwrap_or(libc::ENODEV))
         }
     }
 }

@@ -37,7 +37,7 @@ impl Narrator {
     }
 
     /// Says that the last step was refused, and why.
-    pub(super) fn refused(&self, why: impl Display) -> Result {
+    pub(super) fn refused(&self, why: &str) -> Result {
         const REFUSED: Style = AnsiColor::Red.on_default().bold();
         let mut out = anstream::stdout();
         writeln!(
@@ -45,6 +45,37 @@ impl Narrator {
             "           {REFUSED}Refused.{REFUSED:#} All the guest's program sees is \
              IBV_WC_REM_ACCESS_ERR. The reason:"
         )?;
-        Ok(writeln!(out, "           {why}")?)
+        for line in wrapped(why, 85) {
+            writeln!(out, "           {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Breaks a text between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("interminable, is it", 5), ["interminable,", "is it"]);
+        assert_eq!(wrapped("", 5), [""]);
     }
 }

@@ -31,8 +31,10 @@ pub(crate) fn run() -> Result {
     let device = owner.station.context.name();
     say.step(Role::Owner, format_args!("opens the RDMA device {device} in process {pid}."))?;
     let qp = guest.connect(&owner.station)?;
-    let pid = guest.pid();
-    say.step(Role::Guest, format_args!("opens it in process {pid} and connects to the owner."))?;
+    let (pid, number) = (guest.pid(), qp.number());
+    let what =
+        format!("opens it in process {pid} and connects to the owner's queue pair {number:#x}.");
+    say.step(Role::Guest, what)?;
     say.step(Role::Owner, format_args!("registers {PAGE} bytes of its memory as a region."))?;
 
     let window = owner.open_first(&mut say, &qp)?;
@@ -53,7 +55,7 @@ fn overstep(say: &mut Narrator, guest: &mut Partner, grant: Grant) -> Result {
     let what = format!("steps outside: it reads {length} bytes, {OUTSIDE} of them past the end.");
     say.step(Role::Guest, what)?;
     guest.trespass(RemoteSlice { addr, rkey: grant.rkey, length })?;
-    say.refused(explanation(grant, Reason::PastEnd)?)
+    say.refused(&explanation(grant, Reason::PastEnd)?)
 }
 
 struct Owner {
@@ -114,7 +116,9 @@ impl Owner {
     /// The guest is let in once more; then the window is revoked.
     fn revoke(&self, say: &mut Narrator, guest: &mut Partner) -> Result {
         let qp = guest.connect(&self.station)?;
-        say.step(Role::Guest, "connects anew, because a refusal ends an RDMA connection.")?;
+        let number = qp.number();
+        let what = format!("connects to a new queue pair {number:#x}; a refusal ends the old one.");
+        say.step(Role::Guest, what)?;
         let window = self.bind(Window::alloc(&self.station.pd)?, &qp)?;
         let grant = window.grant();
         say.step(
@@ -128,7 +132,7 @@ impl Owner {
         say.step(Role::Owner, "revokes the window (LOCAL_INV). Its key opens nothing any more.")?;
         say.step(Role::Guest, "tries to read with the same grant.")?;
         guest.trespass(grant.into())?;
-        say.refused(explanation(grant, Reason::FreeWindow)?)
+        say.refused(&explanation(grant, Reason::FreeWindow)?)
     }
 }
 

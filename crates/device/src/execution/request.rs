@@ -102,7 +102,13 @@ pub enum Reply {
     /// No receive was posted; try again after the timer.
     NotReady(RnrTimer),
     /// Refused; the target is in error.
-    Nak(NakCode),
+    Nak {
+        /// What a packet would say.
+        code: NakCode,
+        /// Why, where the link can carry it: the code of a [`Reason`](crate::protection::Reason),
+        /// zero if it cannot.
+        reason: u8,
+    },
     /// Nothing will come: a network would have lost it (rules RA-03, INV-35).
     Dropped,
     /// The origin's own buffers failed while the target copied from or to them.

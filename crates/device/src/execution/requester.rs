@@ -637,14 +637,14 @@ impl Requester {
                 let verdict = self.retry.lost(origin.now());
                 self.again(verdict, Status::RetryExceeded, origin);
             }
-            Reply::Nak(code) => {
+            Reply::Nak { code, reason } => {
                 let status = match code {
                     NakCode::RemoteAccess => Status::RemoteAccess,
                     NakCode::InvalidRequest => Status::RemoteInvalidRequest,
                     NakCode::RemoteOperational => Status::RemoteOperation,
                     NakCode::SequenceError => Status::BadResponse,
                 };
-                self.fail_head(origin, status, 0);
+                self.fail_head(origin, status, reason);
             }
             Reply::OriginFailed => {
                 let reason = Reason::MemoryGone;
@@ -747,8 +747,8 @@ impl Requester {
             Verdict::Never => self.stuck = true,
         }
         let head = self.ring.head();
-        let partly = self.next < self.ring.tail()
-            && self.ring.at(self.next).progress != Progress::Waiting;
+        let partly =
+            self.next < self.ring.tail() && self.ring.at(self.next).progress != Progress::Waiting;
         self.begun = self.begun.max(self.next + u64::from(partly));
         self.message = self.ring.at(head).message;
         for position in head..(self.next + 1).min(self.ring.tail()) {

@@ -395,7 +395,7 @@ impl Responder {
             _ => QpEvent::RequestError,
         });
         self.fall(services);
-        Reply::Nak(nak)
+        Reply::Nak { code: nak, reason: refusal.reason.code() }
     }
 
     /// Refuses a WRITE with immediate that has a receive: the receive carries the news, so no event
@@ -411,7 +411,7 @@ impl Responder {
         self.ring.pop();
         services.complete(QueueSide::Receive, completion, false);
         self.fall(services);
-        Reply::Nak(refusal.reason.nak())
+        Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
     }
 
     /// The receive itself cannot take the message (rules RA-52, RA-53, LA-02).
@@ -427,10 +427,13 @@ impl Responder {
         self.ring.pop();
         services.complete(QueueSide::Receive, completion, false);
         self.fall(services);
-        match (self.service, status) {
-            (Service::Uc, _) => Reply::Silence,
-            (Service::Rc, Status::LocalLength) => Reply::Nak(NakCode::InvalidRequest),
-            (Service::Rc, _) => Reply::Nak(NakCode::RemoteOperational),
+        let code = match status {
+            Status::LocalLength => NakCode::InvalidRequest,
+            _ => NakCode::RemoteOperational,
+        };
+        match self.service {
+            Service::Uc => Reply::Silence,
+            Service::Rc => Reply::Nak { code, reason: refusal.reason.code() },
         }
     }
 

@@ -11,11 +11,13 @@ use crate::sync::{AtomicU64, Ordering::*, total_order};
 /// Process slots of a registry: the top byte of a queue pair number.
 #[cfg(not(loom))]
 pub const PROCESSES: usize = 256;
+/// Process slots, few enough for the model checker.
 #[cfg(loom)]
 pub const PROCESSES: usize = 2;
 /// Simultaneous uses by one process of one other's keys.
 #[cfg(not(loom))]
 pub const CELLS: usize = 16;
+/// Cells, few enough for the model checker.
 #[cfg(loom)]
 pub const CELLS: usize = 4;
 

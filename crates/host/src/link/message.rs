@@ -111,7 +111,7 @@ pub(crate) fn encode_answer(answer: &Answer) -> Header {
         Reply::Atomic(old) => (3, 0, old),
         Reply::Data { length } => (4, 0, length),
         Reply::NotReady(timer) => (5, Syndrome::RnrNak(timer).to_byte(), 0),
-        Reply::Nak(code) => (5, Syndrome::Nak(code).to_byte(), 0),
+        Reply::Nak { code, reason } => (5, Syndrome::Nak(code).to_byte(), u64::from(reason)),
         Reply::Dropped | Reply::OriginFailed => (6, 0, 0),
     };
     let mut header = [0; HEADER_WORDS];
@@ -134,7 +134,7 @@ pub(crate) fn decode_answer(header: &Header) -> Option<Answer> {
         5 => match Syndrome::from_byte((control >> 8) as u8)? {
             Syndrome::Ack { .. } => Reply::Ack,
             Syndrome::RnrNak(timer) => Reply::NotReady(timer),
-            Syndrome::Nak(code) => Reply::Nak(code),
+            Syndrome::Nak(code) => Reply::Nak { code, reason: header[3] as u8 },
         },
         6 => Reply::Dropped,
         _ => return None,
@@ -190,7 +190,7 @@ mod tests {
             Reply::Atomic(u64::MAX),
             Reply::Data { length: 77 },
             Reply::NotReady(timer),
-            Reply::Nak(NakCode::RemoteAccess),
+            Reply::Nak { code: NakCode::RemoteAccess, reason: 8 },
             Reply::Dropped,
         ];
         for reply in replies {

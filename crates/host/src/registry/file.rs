@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use transom_device::protection::{Announcer, PROCESSES};
@@ -15,6 +16,9 @@ use super::record::{RECORD_WORDS, RefusalRecord};
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
+
+/// Held while slots are taken or left: the kernel's locks do not tell threads of one process apart.
+static SLOTS: Mutex<()> = Mutex::new(());
 
 /// One process's place.
 #[repr(C, align(4096))]
@@ -168,6 +172,8 @@ impl Registry {
     pub fn claim(&'static self, descriptor: u32) -> io::Result<Claim> {
         // Slots 0 and 255 are left out: their queue pair numbers include the reserved ones.
         const USABLE: u64 = PROCESSES as u64 - 2;
+        let _alone = SLOTS.lock();
+        self.sweep();
         let start = self.layout().next.fetch_add(1, Relaxed);
         for step in 0..USABLE {
             let slot = 1 + ((start + step) % USABLE) as u8;
@@ -183,6 +189,20 @@ impl Registry {
                 "{USABLE} processes of this user run a Transom device already; end one of them"
             ),
         ))
+    }
+
+    /// Removes the pipes of processes that ended without closing their device. Their slots keep
+    /// what they noted until somebody else takes them.
+    fn sweep(&self) {
+        for index in (0..=u8::MAX).filter(|index| self.is_used(*index)) {
+            let pid = self.slot(index).token.load(SeqCst) as u32;
+            let dead =
+                pid != std::process::id() && self.lock(index, libc::F_WRLCK).unwrap_or(false);
+            if dead {
+                let _ = rustix::fs::unlink(self.wake_path(index));
+                let _ = self.lock(index, libc::F_UNLCK);
+            }
+        }
     }
 
     fn try_claim(&self, index: u8) -> io::Result<Option<Announcer>> {
@@ -387,6 +407,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let slot = self.registry.slot(self.announcer.slot);
         let token = u64::from(self.announcer.generation) << 32 | u64::from(std::process::id());
+        let _alone = SLOTS.lock();
         // A forked child has a copy of this claim, but the slot is its parent's.
         if slot.token.load(SeqCst) == token {
             let _ = rustix::fs::unlink(self.registry.wake_path(self.announcer.slot));

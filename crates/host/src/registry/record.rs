@@ -174,9 +174,20 @@ impl RefusalRecord {
             Reason::FreeWindow if object.state == State::Changing => {
                 write!(f, "the key is being revoked or changed at this moment")
             }
-            Reason::FreeWindow => {
-                write!(f, "the window is not bound: it was invalidated, or never bound")
+            // No queue pair has number zero: nobody has bound it.
+            Reason::FreeWindow if object.qp == 0 => {
+                write!(f, "the window is not bound: it was allocated and never bound")
             }
+            Reason::FreeWindow => write!(
+                f,
+                "the window is no longer bound: it was revoked; it had been bound to [{:#x}, +{}) \
+                 by QP {:#x} as wr_id {}, {} before",
+                object.base,
+                object.length,
+                object.qp,
+                object.wr_id,
+                Age(self.age)
+            ),
             Reason::OtherPd => write!(
                 f,
                 "{thing} belongs to protection domain {}, the queue pair to {}",
@@ -196,7 +207,10 @@ impl RefusalRecord {
                 "{thing} begins {} later",
                 Bytes(object.base.saturating_sub(attempt.address))
             ),
-            Reason::PastEnd if u128::from(attempt.address) >= object_end => write!(
+            Reason::PastEnd if u128::from(attempt.address) == object_end => {
+                write!(f, "{thing} ends where the range begins")
+            }
+            Reason::PastEnd if u128::from(attempt.address) > object_end => write!(
                 f,
                 "{thing} ended {} before the range begins",
                 Bytes((u128::from(attempt.address) - object_end) as u64)
@@ -261,6 +275,20 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Nanoseconds, in a unit that suits them.
+struct Age(u64);
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0 as f64;
+        match self.0 {
+            0..1_000_000 => write!(f, "{:.0} µs", nanoseconds / 1e3),
+            1_000_000..1_000_000_000 => write!(f, "{:.1} ms", nanoseconds / 1e6),
+            _ => write!(f, "{:.1} s", nanoseconds / 1e9),
+        }
+    }
+}
+
 struct Rights(Access);
 
 impl fmt::Display for Rights {
@@ -276,18 +304,18 @@ struct Thing<'a>(&'a RefusalRecord);
 impl fmt::Display for Thing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let object = &self.0.refusal.object;
-        let seconds = self.0.age as f64 / 1e9;
+        let age = Age(self.0.age);
         let range = format!("[{:#x}, +{})", object.base, object.length);
         if object.kind == Kind::Region {
             return write!(
                 f,
-                "the region {range} with {}, registered {seconds:.3} s before,",
+                "the region {range} with {}, registered {age} before,",
                 Rights(object.access)
             );
         }
         write!(
             f,
-            "the window {range} with {}, bound by QP {:#x} as wr_id {} {seconds:.3} s before,",
+            "the window {range} with {}, bound by QP {:#x} as wr_id {}, {age} before,",
             Rights(object.access),
             object.qp,
             object.wr_id

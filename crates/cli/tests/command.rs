@@ -1,0 +1,257 @@
+//! The command as a user has it.
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+fn transom(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
+    command.args(arguments);
+    for variable in ["TRANSOM_LIB", "TRANSOM_WINDOWS", "TRANSOM_COPY", "LD_LIBRARY_PATH"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().expect("the command was built for this test")
+}
+
+/// Standard output of a command that succeeds.
+fn said(arguments: &[&str]) -> String {
+    let output = output(&mut transom(arguments));
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn complaint(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A directory that is removed with what is in it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("transom-cli-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, "").unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a program with a directory for the library; an empty one serves, as nothing here loads it.
+fn run(library: &Path, program: &[&str]) -> Output {
+    let mut command = transom(&["run", "--"]);
+    output(command.args(program).env("TRANSOM_LIB", library).env("XDG_RUNTIME_DIR", library))
+}
+
+fn with_library() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("libibverbs.so.1");
+    scratch
+}
+
+/// The process of the owner in what the demo says.
+fn owner_of(demo: &str) -> &str {
+    let (_, rest) = demo.split_once("in process ").expect("the owner's step");
+    rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap()
+}
+
+#[test]
+fn the_demo_ends_with_two_refusals_and_their_reasons() {
+    let demo = said(&["demo"]);
+    assert_eq!(demo.matches("Refused.").count(), 2, "{demo}");
+    let text = demo.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "owner opens the RDMA device transom0",
+        "guest reads through the window",
+        "READ of 32 bytes at 0x",
+        "ends 16 bytes earlier (rule RA-33)",
+        "owner revokes the window",
+        "READ of 64 bytes at 0x",
+        "(rule RA-26)",
+        "transom explain",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {demo}");
+    }
+    assert!(!demo.contains('\x1b'), "colours go to terminals only: {demo:?}");
+    assert!(demo.lines().all(|line| line.chars().count() <= 100), "{demo}");
+}
+
+#[test]
+fn the_demo_works_where_data_goes_through_shared_memory() {
+    let output = output(transom(&["demo"]).env("TRANSOM_COPY", "shared"));
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn the_second_process_of_the_demo_ends_with_its_orders() {
+    let output = output(transom(&["demo-guest"]).stdin(std::process::Stdio::null()));
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn explain_gives_every_number_of_a_refusal() {
+    let demo = said(&["demo"]);
+    let pid = owner_of(&demo);
+    let lines = said(&["explain", "--json", "--pid", pid]);
+    let refusals: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [revoked, outside] = &refusals[..] else { panic!("not two refusals: {lines}") };
+    assert!(revoked["time_ns"].as_u64() >= outside["time_ns"].as_u64());
+    for refusal in &refusals {
+        assert_eq!(refusal["pid"].to_string(), pid);
+        assert_eq!(refusal["process"], "transom");
+        assert_eq!(refusal["alive"], false);
+        assert_eq!(refusal["role"], "target");
+        assert_eq!(refusal["operation"], "read");
+        assert_eq!(refusal["object"]["kind"], "window_2b");
+        assert_eq!(refusal["object"]["length"], 64);
+        assert_eq!(refusal["object"]["qp"], refusal["qp"]);
+        assert!(refusal["peer_qp"].is_u64());
+    }
+    assert_eq!(outside["reason"], "past_end");
+    assert_eq!(outside["rule"], "RA-33");
+    assert_eq!(outside["length"], 32);
+    assert_eq!(outside["outside_by"], 16);
+    let rights = serde_json::json!(["REMOTE_WRITE", "REMOTE_READ"]);
+    assert_eq!(outside["object"]["access"], rights);
+    let base = outside["object"]["base"].as_u64().unwrap();
+    assert_eq!(outside["address"].as_u64(), Some(base + 48));
+    assert_eq!(revoked["reason"], "free_window");
+    assert_eq!(revoked["object"]["state"], "free");
+    assert_eq!(revoked["outside_by"], Value::Null);
+}
+
+#[test]
+fn explain_is_for_people_too() {
+    let demo = said(&["demo"]);
+    let pid = owner_of(&demo);
+    let all = said(&["explain", "--pid", pid]);
+    assert!(all.contains(&format!("s ago)  transom, PID {pid} (ended)")), "{all}");
+    let (revoked, outside) = (all.find("RA-26").unwrap(), all.find("RA-33").unwrap());
+    assert!(revoked < outside, "the newest come first: {all}");
+    let one = said(&["explain", "--pid", pid, "--limit", "1"]);
+    assert!(one.contains("RA-26") && !one.contains("RA-33"), "{one}");
+    assert!(one.contains("1 older; --limit 2 shows all."), "{one}");
+}
+
+#[test]
+fn explain_says_so_if_there_is_nothing_to_explain() {
+    // No process has this number.
+    let none = said(&["explain", "--pid", "4294967295"]);
+    assert!(none.starts_with("No refusals of process 4294967295."), "{none}");
+    assert!(none.contains("transom demo"), "{none}");
+    assert_eq!(said(&["explain", "--json", "--pid", "4294967295"]), "");
+}
+
+#[test]
+fn devices_are_told_to_programs_and_people() {
+    let json: Value = serde_json::from_str(&said(&["devices", "--json"])).unwrap();
+    let device = &json["devices"][0];
+    assert_eq!(device["name"], "transom0");
+    assert_eq!(device["windows"], serde_json::json!({ "type_1": true, "type_2": "2B" }));
+    assert_eq!(device["ports"][0]["gid"], "::ffff:127.0.0.1");
+    assert!(device["limits"]["windows"].as_u64().unwrap() >= 1 << 20);
+    assert!(json["processes"].is_array());
+    let text = said(&["devices"]);
+    assert!(text.contains("transom0") && text.contains("type 1 and 2B"), "{text}");
+}
+
+#[test]
+fn a_program_that_runs_ends_as_it_does() {
+    let scratch = with_library();
+    assert_eq!(run(&scratch.0, &["true"]).status.code(), Some(0));
+    assert_eq!(run(&scratch.0, &["sh", "-c", "exit 42"]).status.code(), Some(42));
+    assert_eq!(run(&scratch.0, &["sh", "-c", "kill -TERM $$"]).status.signal(), Some(15));
+    let echo = run(&scratch.0, &["echo", "--help", "-x"]);
+    assert!(!echo.stdout.is_empty() && echo.status.success(), "{echo:?}");
+}
+
+#[test]
+fn a_program_that_does_not_run_is_told_apart() {
+    let scratch = with_library();
+    let missing = run(&scratch.0, &["no-such-program-anywhere"]);
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(complaint(&missing).contains("no program no-such-program-anywhere in PATH"));
+    let script = scratch.file("script");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(run(&scratch.0, &[script.to_str().unwrap()]).status.code(), Some(126));
+    let nowhere = scratch.0.join("nothing");
+    assert_eq!(run(&scratch.0, &[nowhere.to_str().unwrap()]).status.code(), Some(127));
+    let text = scratch.file("text");
+    let denied = run(&scratch.0, &[text.to_str().unwrap()]);
+    assert_eq!(denied.status.code(), Some(126));
+    assert!(complaint(&denied).contains("chmod +x"), "{denied:?}");
+}
+
+#[test]
+fn the_loader_is_pointed_at_the_library() {
+    let show = ["sh", "-c", "echo \"$LD_LIBRARY_PATH\""];
+    let path = |output: Output| String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    let named = with_library();
+    assert_eq!(path(run(&named.0, &show)), named.0.to_str().unwrap());
+    let mut command = transom(&["run"]);
+    command.args(show).env("TRANSOM_LIB", &named.0).env("LD_LIBRARY_PATH", "/other");
+    assert_eq!(path(output(&mut command)), format!("{}:/other", named.0.display()));
+
+    // As cargo names it, it gets a link.
+    let built = Scratch::new();
+    let library = built.file("libibverbs.so");
+    let directory = path(run(&built.0, &show));
+    assert_eq!(fs::read_link(Path::new(&directory).join("libibverbs.so.1")).unwrap(), library);
+    assert_eq!(path(run(&built.0, &show)), directory);
+
+    let empty = Scratch::new();
+    let missing = run(&empty.0, &["true"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(complaint(&missing).contains("TRANSOM_LIB"), "{missing:?}");
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = said(&["completions", shell]);
+        assert!(script.contains("explain") && script.contains("demo"), "{shell}: {script}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    for arguments in [&[][..], &["dmeo"], &["explain", "--limit", "few"], &["run"]] {
+        let output = output(&mut transom(arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(complaint(&output).contains("Usage") || complaint(&output).contains("--help"));
+    }
+    assert!(said(&["--help"]).contains("Exit status"));
+    assert!(said(&["explain", "--help"]).contains("outside_by"));
+}
+
+/// As in `transom explain | head -1`.
+#[test]
+fn a_reader_may_leave_early() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = output(transom(&["completions", "bash"]).stdout(writer));
+    assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()));
+}

@@ -1,0 +1,316 @@
+//! Making and ending queue pairs, completion queues and channels: what is refused, what is told
+//! back, and what must wait.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::queues::*;
+use transom_ibverbs::*;
+
+fn end() -> End {
+    End::new(Default::default())
+}
+
+/// A completion queue with a completion vector; the errno if it is refused.
+fn cq_on_vector(end: &End, vector: i32) -> Result<*mut ibv_cq, i32> {
+    // SAFETY: the context is open.
+    let cq = unsafe { ibv_create_cq(end.context, 5, null_mut(), null_mut(), vector) };
+    if cq.is_null() { Err(errno()) } else { Ok(cq) }
+}
+
+/// A new queue pair is in RESET and has what it was given.
+/// Rules: CR-01
+#[test]
+fn a_new_queue_pair_is_as_it_was_asked_for() {
+    let end = end();
+    let other = try_cq(end.context, 7, null_mut()).unwrap();
+    for kind in [IBV_QPT_RC, IBV_QPT_UC] {
+        let mut init = ibv_qp_init_attr { recv_cq: other, ..end.init(kind) };
+        init.qp_context = (&raw const end).cast_mut().cast::<c_void>();
+        let qp = end.qp_with(&mut init);
+        // SAFETY: a live queue pair.
+        let found = unsafe { &*qp };
+        assert_eq!((found.context, found.pd), (end.context, end.pd));
+        assert_eq!((found.send_cq, found.recv_cq), (end.cq, other));
+        assert_eq!((found.qp_context, found.srq), (init.qp_context, null_mut()));
+        assert_eq!((found.qp_type, found.state), (kind, IBV_QPS_RESET));
+        assert!(found.qp_num > 0 && found.qp_num < 1 << 24);
+        assert_eq!(state(qp), IBV_QPS_RESET);
+        // It completes where it says.
+        take_to(&end, qp, IBV_QPS_RTS);
+        recv(qp, 5, &mut []);
+        post(qp, &mut wr(IBV_WR_SEND));
+        assert_eq!(wait(other).wr_id, 5);
+        assert_eq!(end.wait().wr_id, 1);
+    }
+}
+
+/// What comes back is at least what was asked for, a query says the same, and the room is there.
+/// Rules: CR-02
+#[test]
+fn the_sizes_given_are_at_least_those_asked_for() {
+    let end = end();
+    for size in [1, 2, 3, 10, 100] {
+        let asked = ibv_qp_cap {
+            max_send_wr: size,
+            max_recv_wr: size + 1,
+            max_send_sge: 1 + size % 5,
+            max_recv_sge: 2 + size % 3,
+            max_inline_data: size * 3,
+        };
+        let mut init = ibv_qp_init_attr { cap: asked, ..end.init(IBV_QPT_RC) };
+        let qp = end.qp_with(&mut init);
+        let given = init.cap;
+        assert!(given.max_send_wr >= asked.max_send_wr);
+        assert!(given.max_recv_wr >= asked.max_recv_wr);
+        assert!(given.max_send_sge >= asked.max_send_sge);
+        assert!(given.max_recv_sge >= asked.max_recv_sge);
+        assert!(given.max_inline_data >= asked.max_inline_data);
+        assert_eq!(query(qp).cap, given);
+        // All of it can be used at once.
+        let mut pieces = vec![ibv_sge::default(); given.max_recv_sge as usize];
+        take_to(&end, qp, IBV_QPS_SQD);
+        for wr_id in 0..given.max_recv_wr {
+            recv(qp, u64::from(wr_id), &mut pieces);
+        }
+        let mut pieces = vec![ibv_sge::default(); given.max_send_sge as usize];
+        for _ in 0..given.max_send_wr {
+            post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut pieces));
+        }
+        assert_eq!(destroy_qp(qp), 0);
+    }
+}
+
+/// More than the device says it has is `EINVAL`; as much as it says is not.
+/// Rules: CR-03
+#[test]
+fn more_than_the_device_has_is_refused() {
+    let end = end();
+    let most = device_attr(end.context);
+    let (requests, pieces) = (most.max_qp_wr as u32, most.max_sge as u32);
+    type Field = fn(&mut ibv_qp_cap) -> &mut u32;
+    let fields: [(Field, u32); 4] = [
+        (|cap| &mut cap.max_send_wr, requests),
+        (|cap| &mut cap.max_recv_wr, requests),
+        (|cap| &mut cap.max_send_sge, pieces),
+        (|cap| &mut cap.max_recv_sge, pieces),
+    ];
+    for (at, (field, limit)) in fields.into_iter().enumerate() {
+        for (value, fits) in [(limit, true), (limit + 1, false), (u32::MAX, false)] {
+            let mut init = end.init(IBV_QPT_RC);
+            *field(&mut init.cap) = value;
+            match try_qp(end.pd, &mut init) {
+                Ok(qp) => {
+                    assert!(fits, "field {at} of {value}");
+                    assert_eq!(destroy_qp(qp), 0);
+                }
+                Err(code) => assert_eq!((code, fits), (libc::EINVAL, false), "field {at}"),
+            }
+        }
+    }
+    let mut init = end.init(IBV_QPT_RC);
+    init.cap.max_inline_data = 1 << 30;
+    assert_eq!(try_qp(end.pd, &mut init), Err(libc::EINVAL));
+}
+
+/// A queue of no room is a queue; what is posted to it finds none.
+/// Rules: CR-04, PS-02, PS-12
+#[test]
+fn queues_may_have_no_room() {
+    let end = end();
+    let mut init = ibv_qp_init_attr { cap: ibv_qp_cap::default(), ..end.init(IBV_QPT_RC) };
+    let qp = end.qp_with(&mut init);
+    take_to(&end, qp, IBV_QPS_RTS);
+    if init.cap.max_send_wr == 0 {
+        assert_eq!(try_post(qp, &mut wr(IBV_WR_SEND)), libc::ENOMEM);
+    }
+    if init.cap.max_recv_wr == 0 {
+        assert_eq!(try_recv(qp, 1, &mut []), libc::ENOMEM);
+    }
+    assert_eq!(set_state(qp, IBV_QPS_ERR), 0);
+    end.expect_nothing();
+    assert_eq!(destroy_qp(qp), 0);
+}
+
+/// Only known services can be asked for.
+/// Rules: CR-05
+#[test]
+fn unknown_services_are_refused() {
+    let end = end();
+    for kind in [0, 1, 5, 6, 7, 11, 254, 256, u32::MAX] {
+        let refused = try_qp(end.pd, &mut end.init(kind)).unwrap_err();
+        assert!([libc::EINVAL, libc::EOPNOTSUPP].contains(&refused), "type {kind}: {refused}");
+    }
+}
+
+/// A queue pair needs live completion queues and a live domain.
+/// Rules: CR-06, PD-08
+#[test]
+fn a_queue_pair_needs_live_queues() {
+    let end = end();
+    let gone = try_cq(end.context, 4, null_mut()).unwrap();
+    assert_eq!(destroy_cq(gone), 0);
+    for bad in [null_mut(), gone] {
+        for (send_cq, recv_cq) in [(bad, end.cq), (end.cq, bad), (bad, bad)] {
+            let mut init = ibv_qp_init_attr { send_cq, recv_cq, ..end.init(IBV_QPT_RC) };
+            assert!(try_qp(end.pd, &mut init).is_err());
+        }
+    }
+    assert!(try_qp(null_mut(), &mut end.init(IBV_QPT_RC)).is_err());
+    let pd = end.another_pd();
+    assert_eq!(dealloc_pd(pd), 0);
+    assert!(try_qp(pd, &mut end.init(IBV_QPT_RC)).is_err());
+    // Nothing refused is counted.
+    assert_eq!((destroy_cq(end.cq), dealloc_pd(end.pd)), (0, 0));
+}
+
+/// A queue pair can be ended in every state, with work waiting in it.
+/// Rules: CR-09
+#[test]
+fn a_queue_pair_ends_in_any_state() {
+    for kind in [IBV_QPT_RC, IBV_QPT_UC] {
+        for to in [
+            IBV_QPS_RESET,
+            IBV_QPS_INIT,
+            IBV_QPS_RTR,
+            IBV_QPS_RTS,
+            IBV_QPS_SQD,
+            IBV_QPS_SQE,
+            IBV_QPS_ERR,
+        ] {
+            if (kind, to) == (IBV_QPT_RC, IBV_QPS_SQE) {
+                continue;
+            }
+            let end = end();
+            let qp = end.qp(kind);
+            take_to(&end, qp, to);
+            if to != IBV_QPS_RESET {
+                recv(qp, 1, &mut []);
+            }
+            if matches!(to, IBV_QPS_SQD | IBV_QPS_SQE | IBV_QPS_ERR) {
+                post(qp, &mut wr(IBV_WR_SEND));
+            }
+            assert_eq!(destroy_qp(qp), 0, "type {kind} in {to}");
+            assert_eq!((destroy_cq(end.cq), dealloc_pd(end.pd)), (0, 0));
+        }
+    }
+}
+
+/// A queue pair that has ended is not known any more.
+/// Rules: CR-11
+#[test]
+fn an_ended_queue_pair_is_unknown() {
+    let end = end();
+    let qp = end.qp(IBV_QPT_RC);
+    assert_eq!(destroy_qp(qp), 0);
+    let (mut attr, mut init) = (usual_attr(null_mut()), ibv_qp_init_attr::default());
+    assert_eq!(destroy_qp(qp), libc::ENOENT);
+    assert_eq!(modify_with(qp, &attr, mask_for(IBV_QPT_RC, IBV_QPS_INIT)), libc::ENOENT);
+    // SAFETY: the struct of an ended queue pair stays readable.
+    assert_eq!(unsafe { ibv_query_qp(qp, &mut attr, -1, &mut init) }, libc::ENOENT);
+}
+
+/// A completion queue stays while a queue pair uses it, for either direction.
+/// Rules: CR-12
+#[test]
+fn a_completion_queue_in_use_stays() {
+    let end = end();
+    let (send_cq, recv_cq) =
+        (try_cq(end.context, 4, null_mut()).unwrap(), try_cq(end.context, 4, null_mut()).unwrap());
+    let mut init = ibv_qp_init_attr { send_cq, recv_cq, ..end.init(IBV_QPT_RC) };
+    let (first, second) = (end.qp_with(&mut init), end.qp_with(&mut init));
+    for qp in [first, second] {
+        assert_eq!((destroy_cq(send_cq), destroy_cq(recv_cq)), (libc::EBUSY, libc::EBUSY));
+        assert_eq!(destroy_qp(qp), 0);
+    }
+    assert_eq!((destroy_cq(send_cq), destroy_cq(recv_cq)), (0, 0));
+    assert_eq!(destroy_cq(send_cq), libc::ENOENT);
+}
+
+/// A completion queue has at least the room asked for, and no more can be asked for than there is.
+/// Rules: CR-13, CR-14
+#[test]
+fn a_completion_queue_has_the_room_asked_for() {
+    let end = end();
+    let most = device_attr(end.context).max_cqe;
+    for bad in [0, -1, i32::MIN, most + 1, i32::MAX] {
+        assert_eq!(try_cq(end.context, bad, null_mut()), Err(libc::EINVAL), "{bad}");
+    }
+    for size in [1, 5, 1000, most] {
+        let cq = try_cq(end.context, size, null_mut()).unwrap();
+        // SAFETY: a live queue.
+        let (given, context) = unsafe { ((*cq).cqe, (*cq).context) };
+        assert!(given >= size);
+        assert_eq!(context, end.context);
+        assert_eq!(destroy_cq(cq), 0);
+    }
+    // The room is real: as many completions as it has fit.
+    let cq = try_cq(end.context, 5, null_mut()).unwrap();
+    let mut init = ibv_qp_init_attr { send_cq: cq, recv_cq: cq, ..end.init(IBV_QPT_RC) };
+    let qp = end.qp_with(&mut init);
+    take_to(&end, qp, IBV_QPS_ERR);
+    for wr_id in 0..5 {
+        recv(qp, wr_id, &mut []);
+    }
+    assert_eq!(wait_for(cq, 5).len(), 5);
+    assert!(!end.has_event());
+}
+
+/// There are as many completion vectors as the context says.
+/// Rules: CR-15
+#[test]
+fn completion_vectors_are_those_of_the_context() {
+    let end = end();
+    // SAFETY: an open context.
+    let count = unsafe { (*end.context).num_comp_vectors };
+    assert!(count >= 1);
+    for vector in 0..count {
+        assert_eq!(destroy_cq(cq_on_vector(&end, vector).unwrap()), 0);
+    }
+    for vector in [-1, count, i32::MAX, i32::MIN] {
+        assert_eq!(cq_on_vector(&end, vector), Err(libc::EINVAL), "vector {vector}");
+    }
+}
+
+/// A channel stays while completion queues use it.
+/// Rules: CR-16
+#[test]
+fn a_channel_in_use_stays() {
+    let end = end();
+    let channel = channel(end.context);
+    // SAFETY: a live channel, until it is ended.
+    let destroy = || unsafe { ibv_destroy_comp_channel(channel) };
+    let cqs = [(); 2].map(|()| try_cq(end.context, 4, channel).unwrap());
+    for cq in cqs {
+        assert_eq!(destroy(), libc::EBUSY);
+        // SAFETY: a live queue.
+        assert_eq!(unsafe { (*cq).channel }, channel);
+        assert_eq!(destroy_cq(cq), 0);
+    }
+    assert_eq!(destroy(), 0);
+}
+
+/// A number just freed is not given out again; after all others it may be, but never while in use.
+/// Rules: CR-20
+#[test]
+fn numbers_rest_before_they_come_back() {
+    let end = end();
+    let mut init = end.init(IBV_QPT_RC);
+    init.cap = ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, ..ibv_qp_cap::default() };
+    let kept = number(end.qp_with(&mut init));
+    let mut seen = std::collections::HashSet::new();
+    let mut last = kept;
+    // More than there are numbers for a process, so they do come back.
+    for round in 0..70_000 {
+        let qp = end.qp_with(&mut init);
+        let new = number(qp);
+        assert!(new != last && new != kept, "round {round}: {new:#x} is given out again");
+        if round < 10_000 {
+            assert!(seen.insert(new), "round {round}: {new:#x} came back already");
+        }
+        assert_eq!(destroy_qp(qp), 0);
+        last = new;
+    }
+}

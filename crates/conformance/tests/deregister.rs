@@ -1,0 +1,251 @@
+//! `ibv_dereg_mr`: what keeps a region, what does not, and what is left of it (rules A.3).
+
+use std::collections::HashMap;
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_link;
+use transom_host::Options;
+
+/// A pair whose target has a region, and what the origin reads it with.
+struct Bench {
+    pair: Pair,
+    near: Buffer,
+    ma: *mut ibv_mr,
+    far: Buffer,
+    mb: *mut ibv_mr,
+}
+
+impl Bench {
+    fn new(link: Link) -> Self {
+        let pair = Pair::rc(link);
+        let (near, far) = (Buffer::new(4096), Buffer::filled(4096, 5));
+        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
+        Self { pair, near, ma, far, mb }
+    }
+
+    /// Binds a window of the target's through one of its queue pairs to a region over the buffer.
+    fn bind(&self, qb: *mut ibv_qp, mw: *mut ibv_mw, mr: *mut ibv_mr) -> u32 {
+        let range = Range { mr, addr: self.far.addr(), length: 4096, access: REMOTE };
+        bind(&self.pair.b, qb, mw, range)
+    }
+
+    /// Reads the target's buffer through a queue pair of the origin.
+    fn read_on(&self, qa: *mut ibv_qp, key: u32) -> ibv_wc_status {
+        let mut sges = [sge(self.near.addr(), 4096, self.ma)];
+        post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, self.far.addr(), key));
+        self.pair.a.wait().status
+    }
+
+    fn read(&self, key: u32) -> ibv_wc_status {
+        self.read_on(self.pair.another(IBV_QPT_RC).0, key)
+    }
+}
+
+/// A bind of no bytes, which unbinds a type 1 window.
+const NOTHING: Range = Range { mr: std::ptr::null_mut(), addr: 0, length: 0, access: 0 };
+
+on_each_link! {
+    /// A free region ends, and its keys with it, at both ends.
+    /// Rules: DR-01
+    fn keys_die_with_their_region(link: Link) {
+        let bench = Bench::new(link);
+        let Bench { pair, near, ma, far, mb } = &bench;
+        let rkey = keys(*mb).1;
+        let (from, to) = (sge(near.addr(), 8, *ma), sge(far.addr(), 8, *mb));
+        assert_eq!(bench.read(rkey), IBV_WC_SUCCESS);
+        assert_eq!(dereg(*mb), 0);
+        assert_eq!(bench.read(rkey), IBV_WC_REM_ACCESS_ERR);
+        assert_eq!(pair.message(&mut [from], &mut [to]), (IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR));
+        assert_eq!(dereg(*ma), 0);
+        for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE] {
+            let status = pair.request(&mut rdma_wr(opcode, &mut [from], far.addr(), rkey));
+            assert_eq!(status, IBV_WC_LOC_PROT_ERR);
+        }
+    }
+
+    /// A bound window of either type keeps its region; the refusal changes nothing.
+    /// Rules: DR-03, DR-04, DR-05
+    fn bound_window_holds_its_region(link: Link) {
+        let bench = Bench::new(link);
+        for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
+            let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+            let mw = bench.pair.b.mw(kind);
+            let key = bench.bind(qb, mw, bench.mb);
+            for _ in 0..3 {
+                assert_eq!(dereg(bench.mb), libc::EBUSY);
+                bench.near.fill(0);
+                assert_eq!(bench.read_on(qa, key), IBV_WC_SUCCESS);
+                assert_eq!(bench.near.read(0, 4096), bench.far.read(0, 4096));
+                assert_eq!(bench.read(keys(bench.mb).1), IBV_WC_SUCCESS);
+            }
+            assert_eq!(dealloc_mw(mw), 0);
+        }
+        assert_eq!(dereg(bench.mb), 0);
+    }
+
+    /// A receive that waits does not keep its region: nothing completes by the end of the region,
+    /// and the message that takes the receive fails.
+    /// Rules: DR-11, DR-12
+    fn posted_receive_does_not_hold_its_region(link: Link) {
+        let bench = Bench::new(link);
+        let Bench { pair, near, ma, far, mb } = &bench;
+        let from = sge(near.addr(), 8, *ma);
+        recv(pair.qb, 5, &mut [sge(far.addr(), 64, *mb)]);
+        let before = far.read(0, 64);
+        assert_eq!(dereg(*mb), 0);
+        // A message elsewhere completes; had the receive completed, that would come first.
+        let other = Buffer::new(4096);
+        let to = sge(other.addr(), 8, pair.b.reg(&other, ALL));
+        let (qa, qb) = pair.another(IBV_QPT_RC);
+        recv(qb, 6, &mut [to]);
+        post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [from]));
+        pair.a.expect(IBV_WC_SUCCESS);
+        assert_eq!(pair.b.expect(IBV_WC_SUCCESS).wr_id, 6);
+        assert_eq!(state(pair.qb), IBV_QPS_RTS);
+        post(pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut [from]));
+        pair.a.expect(IBV_WC_REM_OP_ERR);
+        assert_eq!(pair.b.expect(IBV_WC_LOC_PROT_ERR).wr_id, 5);
+        assert_eq!((state(pair.qa), state(pair.qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
+        assert_eq!(far.read(0, 64), before);
+    }
+
+    /// Keys come back late, and never the same for the next region of an index: a stale key finds
+    /// nothing, or a region that does not know it.
+    /// Rules: DR-16
+    fn stale_keys_do_not_fit_their_successors(link: Link) {
+        let bench = Bench::new(link);
+        let stale = keys(bench.mb).1;
+        assert_eq!(dereg(bench.mb), 0);
+        assert_eq!(bench.read(stale), IBV_WC_REM_ACCESS_ERR);
+        let mut last = HashMap::from([(stale >> 8, stale)]);
+        let mut reused = 0;
+        for _ in 0..6000 {
+            let mr = try_reg(bench.pair.b.pd, bench.far.addr(), 0, ALL).expect("a region");
+            let (lkey, key) = keys(mr);
+            if let Some(before) = last.insert(key >> 8, key) {
+                assert!(before != key && before != lkey, "{key:#x} again");
+                reused += 1;
+            }
+            assert_eq!(dereg(mr), 0);
+        }
+        assert!(reused > 3000, "only {reused} indexes were used again");
+        // Live successors over the same memory: their keys work, those before them do not.
+        let mut judged = 0;
+        while judged < 20 {
+            let mr = bench.pair.b.reg(&bench.far, ALL);
+            let key = keys(mr).1;
+            if let Some(before) = last.insert(key >> 8, key) {
+                assert_eq!(bench.read(before), IBV_WC_REM_ACCESS_ERR, "{before:#x} for {key:#x}");
+                assert_eq!(bench.read(key), IBV_WC_SUCCESS);
+                judged += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn dr_02_a_region_ends_once() {
+    let end = End::new(Options::default());
+    let buffer = Buffer::new(4096);
+    let mr = end.reg(&buffer, ALL);
+    assert_eq!(dereg(mr), 0);
+    assert_eq!(dereg(mr), libc::ENOENT);
+    let other = end.reg(&buffer, ALL);
+    assert_eq!(dereg(mr), libc::ENOENT, "still, with another region there");
+    let mut unknown = ibv_mr { context: end.context, handle: u32::MAX, ..ibv_mr::default() };
+    assert_eq!(dereg(&raw mut unknown), libc::ENOENT);
+    assert_eq!(dereg(other), 0);
+}
+
+#[test]
+fn dr_06_an_invalidated_window_holds_nothing() {
+    let bench = Bench::new(Link::Loopback);
+    let qb = bench.pair.qb;
+    let mw = bench.pair.b.mw(IBV_MW_TYPE_2);
+    let key = bench.bind(qb, mw, bench.mb);
+    assert_eq!(dereg(bench.mb), libc::EBUSY);
+    post(qb, &mut local_inv_wr(key));
+    bench.pair.b.expect(IBV_WC_SUCCESS);
+    assert_eq!(dereg(bench.mb), 0);
+    assert_eq!(dealloc_mw(mw), 0);
+}
+
+/// Rules: DR-06
+#[test]
+fn a_remotely_invalidated_window_holds_nothing() {
+    let bench = Bench::new(Link::Loopback);
+    let mw = bench.pair.b.mw(IBV_MW_TYPE_2);
+    let key = bench.bind(bench.pair.qb, mw, bench.mb);
+    recv(bench.pair.qb, 1, &mut []);
+    let mut wr = wr(IBV_WR_SEND_WITH_INV);
+    wr.imm.invalidate_rkey = key;
+    post(bench.pair.qa, &mut wr);
+    bench.pair.a.expect(IBV_WC_SUCCESS);
+    bench.pair.b.expect(IBV_WC_SUCCESS);
+    assert_eq!(dereg(bench.mb), 0);
+}
+
+#[test]
+fn dr_07_a_window_unbound_by_a_bind_of_nothing_holds_nothing() {
+    let bench = Bench::new(Link::Loopback);
+    let mw = bench.pair.b.mw(IBV_MW_TYPE_1);
+    for naming_the_region in [false, true] {
+        let mr = bench.pair.b.reg(&bench.far, ALL);
+        bench.bind(bench.pair.qb, mw, mr);
+        assert_eq!(dereg(mr), libc::EBUSY);
+        let range = if naming_the_region { Range { mr, ..NOTHING } } else { NOTHING };
+        bind(&bench.pair.b, bench.pair.qb, mw, range);
+        assert_eq!(dereg(mr), 0);
+    }
+}
+
+#[test]
+fn dr_08_a_deallocated_window_holds_nothing() {
+    let bench = Bench::new(Link::Loopback);
+    for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
+        let mr = bench.pair.b.reg(&bench.far, ALL);
+        let mw = bench.pair.b.mw(kind);
+        bench.bind(bench.pair.qb, mw, mr);
+        assert_eq!(dereg(mr), libc::EBUSY);
+        assert_eq!(dealloc_mw(mw), 0);
+        assert_eq!(dereg(mr), 0);
+    }
+}
+
+#[test]
+fn dr_09_a_rebound_window_holds_its_new_region_only() {
+    let bench = Bench::new(Link::Loopback);
+    let mw = bench.pair.b.mw(IBV_MW_TYPE_1);
+    let regions = [(); 4].map(|()| bench.pair.b.reg(&bench.far, ALL));
+    bench.bind(bench.pair.qb, mw, regions[0]);
+    for step in regions.windows(2) {
+        let (old, new) = (step[0], step[1]);
+        assert_eq!(dereg(old), libc::EBUSY);
+        // Twice to the same region still holds it once.
+        bench.bind(bench.pair.qb, mw, old);
+        bench.bind(bench.pair.qb, mw, new);
+        assert_eq!(dereg(old), 0);
+        assert_eq!(dereg(new), libc::EBUSY);
+    }
+    assert_eq!(dealloc_mw(mw), 0);
+    assert_eq!(dereg(regions[3]), 0);
+}
+
+#[test]
+fn dr_10_all_windows_must_be_gone() {
+    let bench = Bench::new(Link::Loopback);
+    let windows: Vec<_> = (0..20)
+        .map(|index| {
+            let kind = if index % 2 == 0 { IBV_MW_TYPE_1 } else { IBV_MW_TYPE_2 };
+            let mw = bench.pair.b.mw(kind);
+            bench.bind(bench.pair.qb, mw, bench.mb);
+            mw
+        })
+        .collect();
+    for mw in windows {
+        assert_eq!(dereg(bench.mb), libc::EBUSY);
+        assert_eq!(dealloc_mw(mw), 0);
+    }
+    assert_eq!(dereg(bench.mb), 0);
+}

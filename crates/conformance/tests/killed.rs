@@ -1,0 +1,312 @@
+//! A peer killed in the middle of operations: its survivor gets the right completions, is not held
+//! up, keeps nothing of it, and goes on serving others.
+
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_way;
+use transom_conformance::processes::*;
+use transom_host::{Adapter, Options};
+
+const MIB: usize = 1 << 20;
+
+/// What the children run; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("streamer", streamer), ("bystander", bystander)]);
+}
+
+/// Connects, hears what to do where, and does it until it is killed; says so after the first few.
+fn streamer(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    let near = Buffer::filled(MIB, 7);
+    let mr = end.reg(&near, ALL);
+    let [opcode, addr, key, length] = channel.hear();
+    for round in 0.. {
+        let mut sges = [sge(near.addr(), length as u32, mr)];
+        let mut wr = match opcode as ibv_wr_opcode {
+            IBV_WR_SEND => with_sges(wr(IBV_WR_SEND), &mut sges),
+            IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut sges, addr, key as u32, 1, 0)
+            }
+            opcode => rdma_wr(opcode, &mut sges, addr, key as u32),
+        };
+        post(qp, &mut wr);
+        // Once the survivor has revoked the window, all that is left is to be killed.
+        if end.wait().status != IBV_WC_SUCCESS {
+            break;
+        }
+        if round == 8 {
+            channel.tell(&[]);
+        }
+    }
+    let [] = channel.hear();
+}
+
+/// Connects, grants its memory, and waits to be killed.
+fn bystander(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    let memory = Buffer::new(MIB);
+    let mr = end.reg(&memory, ALL);
+    meet(channel, qp);
+    channel.tell(&[memory.addr(), u64::from(keys(mr).1)]);
+    let [] = channel.hear();
+}
+
+/// A survivor: an end, and memory to grant.
+struct Survivor {
+    end: End,
+    memory: Buffer,
+    mr: *mut ibv_mr,
+}
+
+impl Survivor {
+    fn new() -> Self {
+        let end = open();
+        let memory = Buffer::new(MIB);
+        let mr = end.reg(&memory, ALL);
+        Self { end, memory, mr }
+    }
+
+    /// A peer in this role, connected.
+    fn peer(&self, role: &str) -> (Child, *mut ibv_qp) {
+        let mut child = Child::start(role);
+        let qp = self.end.qp(IBV_QPT_RC);
+        meet(&mut child.channel, qp);
+        (child, qp)
+    }
+
+    /// A peer that streams into a window over all the memory; the key of the window.
+    fn stream(&self, opcode: ibv_wr_opcode, length: usize) -> (Child, *mut ibv_qp, u32) {
+        let (mut child, qp) = self.peer("streamer");
+        let access = REMOTE;
+        let range = Range { mr: self.mr, addr: self.memory.addr(), length: MIB as u64, access };
+        let key = bind(&self.end, qp, self.end.mw(IBV_MW_TYPE_2), range);
+        child.tell(&[u64::from(opcode), self.memory.addr(), u64::from(key), length as u64]);
+        (child, qp, key)
+    }
+
+    /// Revokes a window by its key.
+    fn revoke(&self, qp: *mut ibv_qp, key: u32) {
+        post(qp, &mut local_inv_wr(key));
+        assert_eq!(self.end.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+    }
+
+    /// The peer is dead: the next request gets no answer, the one behind it is flushed, and so is a
+    /// posted receive.
+    fn expect_loss(&self, qp: *mut ibv_qp) {
+        recv(qp, 9, &mut []);
+        for wr_id in [1, 2] {
+            post(qp, &mut ibv_send_wr { wr_id, ..wr(IBV_WR_SEND) });
+        }
+        let wc = self.end.expect(IBV_WC_RETRY_EXC_ERR);
+        assert_eq!(wc.wr_id, 1);
+        let flushed = [(); 2].map(|()| self.end.expect(IBV_WC_WR_FLUSH_ERR).wr_id);
+        assert!(flushed == [2, 9] || flushed == [9, 2], "{flushed:?}");
+        assert_eq!(state(qp), IBV_QPS_ERR);
+    }
+
+    fn destroy(&self, qp: *mut ibv_qp) {
+        // SAFETY: a queue pair of this test that nobody uses any more.
+        assert_eq!(unsafe { transom_ibverbs::ibv_destroy_qp(qp) }, 0);
+    }
+}
+
+fn registry() -> &'static transom_host::registry::Registry {
+    transom_host::registry::Registry::open().expect("the registry of this user")
+}
+
+/// The registry slot of a process that runs a device.
+fn slot_of(pid: u32) -> u8 {
+    let processes = registry().processes();
+    let found = processes.iter().find(|process| process.pid == pid && process.alive);
+    found.expect("a process with a device is in the registry").announcer.slot
+}
+
+fn assert_not_alive(pid: u32) {
+    assert!(registry().processes().iter().all(|process| process.pid != pid || !process.alive));
+}
+
+/// How many mappings of segments, and open descriptors, this process has.
+fn holdings() -> (usize, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the list of mappings");
+    let segments = maps.lines().filter(|line| line.contains("memfd:transom")).count();
+    (segments, std::fs::read_dir("/proc/self/fd").expect("the list of descriptors").count())
+}
+
+on_each_way! {
+    /// A peer is killed while it writes to a window, reads it or counts in it. The revocation that
+    /// follows is not held up by what it announced, whatever it was in the middle of.
+    fn revocation_is_not_held_up_by_the_dead() {
+        let survivor = Survivor::new();
+        let streams = [
+            (IBV_WR_RDMA_WRITE, MIB),
+            (IBV_WR_RDMA_READ, MIB),
+            (IBV_WR_ATOMIC_FETCH_AND_ADD, 8),
+        ];
+        for (opcode, length) in streams.into_iter().cycle().take(9) {
+            let (mut child, qp, key) = survivor.stream(opcode, length);
+            let [] = child.hear();
+            let pid = child.pid();
+            child.kill();
+            survivor.revoke(qp, key);
+            survivor.expect_loss(qp);
+            assert_not_alive(pid);
+            survivor.destroy(qp);
+        }
+    }
+
+    /// A region is deregistered while a killed peer was in the middle of a copy to it.
+    /// Rules: DR-01
+    fn deregistration_is_not_held_up_by_the_dead() {
+        let end = open();
+        let memory = Buffer::new(MIB);
+        for round in 0..6 {
+            let mr = end.reg(&memory, ALL);
+            let mut child = Child::start("streamer");
+            let qp = end.qp(IBV_QPT_RC);
+            meet(&mut child.channel, qp);
+            let opcode = [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ][round % 2];
+            let key = u64::from(keys(mr).1);
+            child.tell(&[u64::from(opcode), memory.addr(), key, MIB as u64]);
+            let [] = child.hear();
+            child.kill();
+            assert_eq!(dereg(mr), 0);
+            // Its memory is the program's alone now: nothing of the dead may arrive.
+            memory.write(0, &[0xca; 4096]);
+            assert!(memory.read(0, 4096) == [0xca; 4096]);
+        }
+    }
+
+    /// A peer is killed while it sends: what arrived whole completed, the rest of the receives are
+    /// flushed once the queue pair is in error.
+    fn a_stream_of_sends_ends_with_its_sender() {
+        let survivor = Survivor::new();
+        let (child, qp) = survivor.peer("streamer");
+        let mut child = Some(child);
+        let received = |wr_id| {
+            recv(qp, wr_id, &mut [sge(survivor.memory.addr(), MIB as u32, survivor.mr)]);
+        };
+        (0..8).for_each(received);
+        child.as_mut().unwrap().tell(&[u64::from(IBV_WR_SEND), 0, 0, MIB as u64]);
+        for count in 0..32 {
+            let wc = survivor.end.expect(IBV_WC_SUCCESS);
+            assert_eq!((wc.opcode, wc.byte_len as usize), (IBV_WC_RECV, MIB));
+            received(100 + count);
+            if count == 20 {
+                child.take().unwrap().kill();
+                break;
+            }
+        }
+        post(qp, &mut wr(IBV_WR_SEND));
+        let mut whole = 0;
+        let wc = until("the end", || match poll(survivor.end.cq)? {
+            wc if wc.opcode == IBV_WC_RECV && wc.status == IBV_WC_SUCCESS => {
+                whole += 1;
+                None
+            }
+            wc => Some(wc),
+        });
+        assert_eq!((wc.status, wc.wr_id), (IBV_WC_RETRY_EXC_ERR, 1));
+        for _ in whole..8 {
+            let wc = survivor.end.expect(IBV_WC_WR_FLUSH_ERR);
+            assert_ne!(wc.wr_id, 1);
+        }
+        survivor.end.expect_nothing();
+    }
+
+    /// A peer is killed while the survivor has requests under way to it: the oldest fails with
+    /// "retry exceeded", the others are flushed.
+    /// Rules: RN-07
+    fn requests_to_a_peer_that_dies_fail() {
+        let survivor = Survivor::new();
+        // Waiting for a receive that the peer will never post.
+        let (mut child, qp) = survivor.peer("bystander");
+        let [_, _] = child.hear();
+        for wr_id in 1..=4 {
+            post(qp, &mut ibv_send_wr { wr_id, ..wr(IBV_WR_SEND) });
+        }
+        survivor.end.expect_nothing();
+        child.kill();
+        assert_eq!(survivor.end.expect(IBV_WC_RETRY_EXC_ERR).wr_id, 1);
+        for wr_id in 2..=4 {
+            assert_eq!(survivor.end.expect(IBV_WC_WR_FLUSH_ERR).wr_id, wr_id);
+        }
+        assert_eq!(state(qp), IBV_QPS_ERR);
+
+        // In the middle of a stream of one-sided operations.
+        for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
+            let (mut child, qp) = survivor.peer("bystander");
+            let [addr, key] = child.hear();
+            let done = AtomicU64::new(0);
+            let done = &done;
+            let last = std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    until("the stream", || (done.load(Acquire) > 16).then_some(()));
+                    child.kill();
+                });
+                until("the end of the stream", || {
+                    let mut sges = [sge(survivor.memory.addr(), MIB as u32, survivor.mr)];
+                    post(qp, &mut rdma_wr(opcode, &mut sges, addr, key as u32));
+                    let wc = survivor.end.wait();
+                    done.fetch_add(1, Release);
+                    (wc.status != IBV_WC_SUCCESS).then_some(wc)
+                })
+            });
+            assert_eq!(last.status, IBV_WC_RETRY_EXC_ERR);
+        }
+    }
+
+    /// A peer is killed while it holds nothing and nothing is under way: the survivor learns it from
+    /// its next request, and keeps neither memory nor descriptors of the dead. The place in the
+    /// registry goes to the next who wants one.
+    fn nothing_of_the_dead_stays() {
+        let survivor = Survivor::new();
+        let _ = registry();
+        let before = holdings();
+        for _ in 0..3 {
+            let (mut child, qp) = survivor.peer("bystander");
+            let [_, _] = child.hear();
+            let (pid, slot) = (child.pid(), slot_of(child.pid()));
+            assert_eq!(holdings().0, before.0 + 1, "the peer's segment is mapped");
+            child.kill();
+            survivor.expect_loss(qp);
+            survivor.destroy(qp);
+            until("the dead to be let go", || (holdings() == before).then_some(()));
+            assert_not_alive(pid);
+            let successor = (0..4096).find_map(|_| {
+                let adapter = Adapter::open(Options::default()).expect("a device opens");
+                (adapter.announcer().slot == slot).then_some(adapter)
+            });
+            let successor = successor.expect("the slot is free again");
+            assert!(registry().is_alive(successor.announcer()));
+            drop(successor);
+            until("the devices to close", || (holdings() == before).then_some(()));
+        }
+    }
+
+    /// One of two peers that write to the same region is killed: the other is served as before.
+    fn others_are_served_on() {
+        let survivor = Survivor::new();
+        let (mut first, qp, key) = survivor.stream(IBV_WR_RDMA_WRITE, MIB);
+        let (mut second, other) = survivor.peer("streamer");
+        let [] = first.hear();
+        first.kill();
+        survivor.revoke(qp, key);
+        survivor.memory.write(0, &[0; 4096]);
+        let rkey = u64::from(keys(survivor.mr).1);
+        second.tell(&[u64::from(IBV_WR_RDMA_WRITE), survivor.memory.addr(), rkey, 4096]);
+        let [] = second.hear();
+        let expected: Vec<u8> = (0..4096).map(|at| pattern(at, 7)).collect();
+        assert!(survivor.memory.read(0, 4096) == expected);
+        survivor.expect_loss(qp);
+        // And it reaches the other: the send waits for a receive, and nothing more.
+        assert_eq!(state(other), IBV_QPS_RTS);
+        second.kill();
+        survivor.expect_loss(other);
+    }
+}

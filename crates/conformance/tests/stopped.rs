@@ -1,0 +1,225 @@
+//! A peer that is stopped in the middle of a copy delays the revocation of what it copies to, and
+//! nothing else, until it goes on or dies.
+
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_way;
+use transom_conformance::processes::*;
+use transom_host::registry::Registry;
+
+const MIB: usize = 1 << 20;
+
+/// What the children run; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("writer", writer), ("neighbour", neighbour)]);
+}
+
+/// Hears where, and writes there until it is refused; says how that was.
+fn writer(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    let near = Buffer::filled(MIB, 7);
+    let mr = end.reg(&near, 0);
+    let [addr, key] = channel.hear();
+    let refused = until_refused(channel, || {
+        let mut sges = [sge(near.addr(), MIB as u32, mr)];
+        post(qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, addr, key as u32));
+        end.wait().status
+    });
+    channel.tell(&[u64::from(refused)]);
+}
+
+/// Repeats an operation until it fails; says so once it is in full swing.
+fn until_refused(
+    channel: &mut Channel,
+    mut operation: impl FnMut() -> ibv_wc_status,
+) -> ibv_wc_status {
+    for round in 0.. {
+        let status = operation();
+        if status != IBV_WC_SUCCESS {
+            return status;
+        }
+        if round == 4 {
+            channel.tell(&[]);
+        }
+    }
+    unreachable!("the range is endless")
+}
+
+/// Does one WRITE and one SEND each time it is asked.
+fn neighbour(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    let near = Buffer::new(4096);
+    let mr = end.reg(&near, 0);
+    loop {
+        let [addr, key, value] = channel.hear();
+        near.set_word(0, value);
+        let mut sges = [sge(near.addr(), 8, mr)];
+        post(qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, addr, key as u32));
+        end.expect(IBV_WC_SUCCESS);
+        post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut []));
+        end.expect(IBV_WC_SUCCESS);
+        channel.tell(&[]);
+    }
+}
+
+/// A queue pair or region that another thread may use.
+struct Handle<T>(*mut T);
+
+// SAFETY: verbs objects may be used from any thread.
+unsafe impl<T> Send for Handle<T> {}
+
+/// What takes the memory away from the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Revocation {
+    LocalInvalidate,
+    Deregistration,
+}
+
+/// What ends the stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    GoesOn,
+    IsKilled,
+}
+
+/// Whom a revocation of this process waits for now.
+fn waits_for() -> Option<u32> {
+    let registry = Registry::open().expect("the registry of this user");
+    let pid = std::process::id();
+    let me = registry.processes().into_iter().find(|process| process.pid == pid && process.alive);
+    me.expect("this process has a device").waits_for
+}
+
+/// Stops a writer somewhere, revokes, and ends the stop; whether the revocation had to wait.
+fn stop_once(end: &End, revocation: Revocation, ending: Ending) -> bool {
+    let memory = Buffer::new(MIB);
+    let mr = end.reg(&memory, ALL);
+    let (mut child, qp) = (Child::start("writer"), end.qp(IBV_QPT_RC));
+    meet(&mut child.channel, qp);
+    let (mut victim, doomed) = (Child::start("neighbour"), end.qp(IBV_QPT_RC));
+    meet(&mut victim.channel, doomed);
+    let (mut friend, other) = (Child::start("neighbour"), end.qp(IBV_QPT_RC));
+    meet(&mut friend.channel, other);
+
+    let key = match revocation {
+        Revocation::Deregistration => keys(mr).1,
+        Revocation::LocalInvalidate => {
+            let (mw, length) = (end.mw(IBV_MW_TYPE_2), MIB as u64);
+            bind(end, qp, mw, Range { mr, addr: memory.addr(), length, access: REMOTE })
+        }
+    };
+    child.tell(&[memory.addr(), u64::from(key)]);
+    let [] = child.hear();
+    child.stop();
+
+    let done = AtomicBool::new(false);
+    let (queue, region) = (Handle(qp), Handle(mr));
+    let waited = std::thread::scope(|scope| {
+        let done = &done;
+        let revoking = scope.spawn(move || {
+            // The whole handles move, so that they may cross to this thread.
+            let (queue, region) = (queue, region);
+            match revocation {
+                Revocation::LocalInvalidate => post(queue.0, &mut local_inv_wr(key)),
+                Revocation::Deregistration => assert_eq!(dereg(region.0), 0),
+            }
+            done.store(true, SeqCst);
+        });
+        let waited = until("the revocation to end or wait", || {
+            if done.load(SeqCst) {
+                return Some(false);
+            }
+            (waits_for() == Some(child.pid())).then_some(true)
+        });
+        if waited {
+            nothing_else_is_delayed(end, &mut friend, other, victim, doomed);
+            assert!(!done.load(SeqCst) && waits_for() == Some(child.pid()));
+        } else {
+            revoking.join().expect("the revocation went well");
+            // No byte arrives any more, though the writer has not seen it yet.
+            memory.write(0, &[0xca; 4096]);
+        }
+        match ending {
+            Ending::GoesOn => {
+                child.resume();
+                let [status] = child.hear();
+                assert_eq!(status as ibv_wc_status, IBV_WC_REM_ACCESS_ERR);
+                child.finish();
+            }
+            Ending::IsKilled => child.kill(),
+        }
+        waited
+    });
+    assert_eq!(waits_for(), None);
+    if revocation == Revocation::LocalInvalidate {
+        assert_eq!(end.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+    }
+    if !waited {
+        assert!(memory.read(0, 4096) == [0xca; 4096]);
+    }
+    friend.kill();
+    waited
+}
+
+/// While a revocation waits: another peer is served, memory registers and deregisters, and that a
+/// third peer dies is noticed.
+fn nothing_else_is_delayed(
+    end: &End,
+    friend: &mut Child,
+    other: *mut ibv_qp,
+    victim: Child,
+    doomed: *mut ibv_qp,
+) {
+    let memory = Buffer::new(4096);
+    let mr = end.reg(&memory, ALL);
+    for value in 1..=3 {
+        recv(other, value, &mut []);
+        friend.tell(&[memory.addr(), u64::from(keys(mr).1), value]);
+        let wc = end.expect(IBV_WC_SUCCESS);
+        assert_eq!((wc.opcode, wc.wr_id), (IBV_WC_RECV, value));
+        assert_eq!(memory.word(0), value);
+        let [] = friend.hear();
+    }
+    assert_eq!(dereg(mr), 0);
+    victim.kill();
+    post(doomed, &mut ibv_send_wr { wr_id: 5, ..wr(IBV_WR_SEND) });
+    assert_eq!(end.expect(IBV_WC_RETRY_EXC_ERR).wr_id, 5);
+}
+
+/// Stops writers until both have been seen: one that is in the middle of a copy, where the kernel
+/// copies straight, and none elsewhere.
+fn stop_often(revocation: Revocation, ending: Ending) {
+    let end = open();
+    if std::env::var_os("TRANSOM_COPY").is_some() {
+        // The target itself copies, so nobody is ever waited for.
+        assert!((0..3).all(|_| !stop_once(&end, revocation, ending)));
+        return;
+    }
+    let waited = (0..50).find(|_| stop_once(&end, revocation, ending));
+    assert!(waited.is_some(), "not once was the writer stopped in the middle of a copy");
+}
+
+on_each_way! {
+    /// A stopped writer goes on: its last copy ends, the window is dead, and the next is refused.
+    /// Rules: INV-23
+    fn a_revocation_waits_for_a_stopped_writer() {
+        stop_often(Revocation::LocalInvalidate, Ending::GoesOn);
+    }
+
+    /// A stopped writer is killed: the revocation ends.
+    fn a_revocation_waits_no_longer_than_the_writer_lives() {
+        stop_often(Revocation::LocalInvalidate, Ending::IsKilled);
+    }
+
+    /// The same for a region.
+    fn a_deregistration_waits_for_a_stopped_writer() {
+        stop_often(Revocation::Deregistration, Ending::GoesOn);
+    }
+}
