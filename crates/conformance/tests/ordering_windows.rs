@@ -33,7 +33,7 @@ on_each_link! {
             let b = &stage.pair.b;
             // The binder READs from a queue pair that is not ready, and has much patience.
             let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-            bring_up(qb, &ibv_qp_attr { timeout: 10, retry_cnt: 7, ..usual_attr(qa) });
+            bring_up(qb, &ibv_qp_attr { timeout: 15, retry_cnt: 7, ..usual_attr(qa) });
             let mut sges = [sge(stage.far.addr(), 8, stage.mb)];
             let (remote, key) = (stage.near.addr(), keys(stage.ma).1);
             post(qb, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, remote, key));
