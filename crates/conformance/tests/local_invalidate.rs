@@ -4,6 +4,7 @@ use transom_abi::*;
 use transom_conformance::access::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::queues::*;
 
 /// A scene with a window of type 2 bound to its first page.
 struct Windowed {

@@ -76,8 +76,7 @@ fn revoke_under_way(link: Link, opcode: ibv_wr_opcode, revoke: Revoke) {
         set_samples(from, length, NEW);
         set_samples(to, length, OLD);
         let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-        let range =
-            Range { mr: mb, addr: far.addr(), length: length as u64, access: REMOTE };
+        let range = Range { mr: mb, addr: far.addr(), length: length as u64, access: REMOTE };
         let type2 = revoke == Revoke::LocalInvalidate;
         let mw = b.mw(if type2 { IBV_MW_TYPE_2 } else { IBV_MW_TYPE_1 });
         let key = bind(b, qb, mw, range);

@@ -4,6 +4,7 @@ use transom_abi::*;
 use transom_conformance::access::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::queues::*;
 
 /// A SEND_WITH_INV of these pieces.
 fn send_inv_wr(key: u32, sges: &mut [ibv_sge]) -> ibv_send_wr {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use transom_device::protection::{
@@ -151,10 +151,7 @@ impl Adapter {
         };
         let copier = copier.map_err(step("finding a way to copy memory"))?;
         if options.copying == Copying::Best && !matches!(copier, Copier::Kernel) {
-            eprintln!(
-                "transom: the kernel does not let this process use process_vm_readv; data goes \
-                 through shared memory instead, which is slower"
-            );
+            say_slow("this process may not use process_vm_readv");
         }
         // Yama lets a process be reached by others of its user only if it says so; elsewhere this
         // does nothing.
@@ -322,12 +319,9 @@ impl Adapter {
         let process = registry.process(slot).filter(|process| process.alive)?;
         let me = self.announcer();
         let peer = Peer::attach(registry, &process, me, &self.segment, &self.copier).ok()?;
-        if !peer.direct && self.options.copying == Copying::Best {
-            eprintln!(
-                "transom: the kernel does not let this process copy from and to process {} \
-                 (ptrace rules); data goes through shared memory instead, which is slower",
-                peer.pid
-            );
+        let wanted = matches!(self.copier, Copier::Kernel);
+        if !peer.direct && wanted {
+            say_slow(&format!("process {} may not be copied from (ptrace rules)", peer.pid));
         }
         let peer = Arc::new(peer);
         peers[usize::from(slot)] = Some(peer.clone());
@@ -367,6 +361,14 @@ impl Adapter {
             qp_access: summary.gate().access,
         });
     }
+}
+
+/// Says once that data takes the slow way.
+fn say_slow(why: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        eprintln!("transom: {why}; data goes through shared memory instead, which is slower");
+    });
 }
 
 /// Waiting: spin briefly, then give way. Who is waited for longer is noted for `transom explain`.

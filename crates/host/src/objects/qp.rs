@@ -184,6 +184,12 @@ impl QueuePair {
 
     /// The process at the other end is gone: what is under way is lost.
     pub(crate) fn on_peer_lost(&self, peer: &Arc<Peer>) {
+        // A queue pair of another peer may be in the middle of a revocation that waits, with its
+        // lock held; the loss of this peer must not wait for that. One that is being connected just
+        // now has nothing under way.
+        if self.summary().peering().from.slot() != peer.announcer.slot {
+            return;
+        }
         self.drive(|requester, at| {
             if matches!(at.link, Link::Local(linked) if Arc::ptr_eq(linked, peer)) {
                 requester.on_silence(at);

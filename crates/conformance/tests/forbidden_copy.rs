@@ -1,0 +1,88 @@
+//! Where the kernel forbids `process_vm_readv` and `process_vm_writev` (a seccomp filter, as some
+//! container runtimes have), everything works through shared memory, and the device says so once.
+
+use std::process::Command;
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+
+const ROLE: &str = "TRANSOM_TEST_FORBIDDEN";
+
+/// Makes both system calls fail with EPERM for this thread and those it starts.
+fn forbid() {
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let errno = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let mut filter = [
+        // The number of the system call is the first word of its description.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            2,
+            0,
+            libc::SYS_process_vm_readv as u32,
+        ),
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            0,
+            libc::SYS_process_vm_writev as u32,
+        ),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, errno),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: plain numbers, and a filter that lives through the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+    }
+}
+
+/// The whole repertoire, in a process of its own.
+#[test]
+fn everything_works_without_process_vm() {
+    if std::env::var_os(ROLE).is_some() {
+        return without_process_vm();
+    }
+    let this = std::env::current_exe().expect("a test has a path");
+    let output = Command::new(this)
+        .args(["--exact", "everything_works_without_process_vm", "--nocapture"])
+        .env(ROLE, "1")
+        .output()
+        .expect("the test starts itself");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("data goes through shared memory").count(), 1, "{said}");
+}
+
+fn without_process_vm() {
+    forbid();
+    for link in [Link::Local, Link::Loopback] {
+        let pair = Pair::rc(link);
+        let (near, far) = (Buffer::filled(1 << 20, 5), Buffer::new(1 << 20));
+        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
+        let mut sges = [sge(near.addr(), 1 << 20, ma)];
+        post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, far.addr(), keys(mb).1));
+        pair.a.expect(IBV_WC_SUCCESS);
+        assert!(far.read(0, 1 << 20) == near.read(0, 1 << 20));
+        far.set_word(8, 41);
+        let mut sges = [sge(near.addr(), 8, ma)];
+        let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        post(pair.qa, &mut atomic_wr(opcode, &mut sges, far.addr() + 8, keys(mb).1, 1, 0));
+        pair.a.expect(IBV_WC_SUCCESS);
+        assert_eq!((near.word(0), far.word(8)), (41, 42));
+        let mut sges = [sge(near.addr(), 100_000, ma)];
+        post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, far.addr(), keys(mb).1));
+        pair.a.expect(IBV_WC_SUCCESS);
+        assert!(near.read(0, 100_000) == far.read(0, 100_000));
+        recv(pair.qb, 4, &mut [sge(far.addr(), 100, mb)]);
+        let mut sges = [sge(near.addr(), 100, ma)];
+        post(pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+        pair.a.expect(IBV_WC_SUCCESS);
+        assert_eq!(pair.b.expect(IBV_WC_SUCCESS).byte_len, 100);
+        let end = far.addr() + far.len() as u64;
+        post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, end - 8, keys(mb).1));
+        pair.a.expect(IBV_WC_REM_ACCESS_ERR);
+    }
+}
