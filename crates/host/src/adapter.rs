@@ -14,7 +14,7 @@ use transom_device::protection::{
 use crate::link::Peer;
 use crate::memory::Copier;
 use crate::objects::{ProtectionDomain, QueuePair};
-use crate::progress::Progress;
+use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::{KEY_SLOTS, Segment};
 
@@ -310,10 +310,18 @@ impl Adapter {
             return Some(peer);
         }
         let mut peers = self.peers.write();
-        match &peers[usize::from(slot)] {
-            Some(peer) if present(peer) => return Some(peer.clone()),
-            // A successor has the slot; the old one's end is dealt with first.
-            Some(_) => return None,
+        match peers[usize::from(slot)].take() {
+            Some(peer) if present(&peer) => {
+                peers[usize::from(slot)] = Some(peer.clone());
+                return Some(peer);
+            }
+            // The slot has changed hands before the old one's end was noticed. The caller may hold
+            // a queue's lock, so the queue pairs that it concerns are told later.
+            Some(old) => {
+                old.set_gone();
+                self.segment.hazards().detach(old.announcer);
+                self.progress.defer(Deferred::PeerLost(old));
+            }
             None => {}
         }
         let process = registry.process(slot).filter(|process| process.alive)?;

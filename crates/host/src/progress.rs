@@ -28,6 +28,8 @@ pub(crate) enum Deferred {
     Flush(u16, QueueSide),
     /// A completion queue has overrun (rule CQ-05).
     Overrun(u64),
+    /// A peer has ended: what was under way to it counts as lost.
+    PeerLost(Arc<Peer>),
 }
 
 /// The state of progress of one device.
@@ -127,10 +129,12 @@ impl Adapter {
             // First what is left of a process that has ended or made way for another.
             if let Some(peer) = self.attached(slot as u8) {
                 self.take_from(&peer);
-                if peer.is_gone() || self.claim.registry().holds(peer.announcer) {
-                    continue;
+                if !peer.is_gone() {
+                    if self.claim.registry().holds(peer.announcer) {
+                        continue;
+                    }
+                    self.lose_peer(&peer);
                 }
-                self.lose_peer(&peer);
             }
             if let Some(peer) = self.peer(slot as u8) {
                 self.take_from(&peer);
@@ -193,6 +197,11 @@ impl Adapter {
                 Deferred::Flush(index, side) => {
                     if let Some(qp) = self.qp(index) {
                         qp.flush(side);
+                    }
+                }
+                Deferred::PeerLost(peer) => {
+                    for qp in self.all_qps() {
+                        qp.on_peer_lost(&peer);
                     }
                 }
                 Deferred::Overrun(cq) => {

@@ -85,8 +85,9 @@ impl Peer {
         let segment = Segment::attach(process.pid, process.descriptor, generation)?;
         let wake = registry.wake_of(slot)?;
         // Opened by PID; now that its files are held, make sure that the PID still was its own.
-        if !registry.is_alive(process.announcer) {
-            return Err(io::Error::other("the process has ended"));
+        let departed = segment.header().departed.load(Acquire) == 1;
+        if departed || !registry.is_alive(process.announcer) {
+            return Err(io::Error::other("the process has ended or closed its device"));
         }
         segment.hazards().attach(me);
         for kind in [RingKind::Requests, RingKind::Replies] {
