@@ -14,13 +14,15 @@
 
 mod local;
 pub mod one_sided;
+mod origin;
 mod request;
 mod requester;
 mod responder;
 
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
+pub use origin::{Direct, Origin, Payload, Sent};
 pub use request::{Body, Reply, Request};
-pub use requester::{Direct, Origin, Payload, Requester, RequesterLimits, Sent};
+pub use requester::{Requester, RequesterLimits};
 pub use responder::Responder;
 
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};

@@ -1,10 +1,11 @@
-//! The requester and completer: starts posted work in order, completes it in order.
+//! The requester: starts posted work in order. Its [`completer`] ends it in order.
 
-use transom_wire::{NakCode, Psn};
+mod completer;
+
+use transom_wire::Psn;
 
 use super::{
-    Body, Bytes, CopyError, LocalBuffers, MAX_MESSAGE, QpEvent, QueueSide, Reply, Request,
-    Services, Source,
+    Body, Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide, Reply, Request, Sent,
 };
 use crate::protection::{
     Key, Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
@@ -13,57 +14,7 @@ use crate::qp::{QpState, Service};
 use crate::queue::{
     Completion, Flags, Opcode, PostError, SendFlags, SendOp, SendRequest, Sge, Status, WorkRing,
 };
-use crate::transport::retry::{Retry, Verdict};
-
-/// The local data of a send work request.
-#[derive(Clone, Copy)]
-pub enum Payload<'a> {
-    /// Captured when posted.
-    Inline(&'a [u8]),
-    /// Read from, or written to, when carried out.
-    Buffers(&'a [Sge]),
-}
-
-/// What became of a one-sided operation on the direct way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direct {
-    /// Carried out.
-    Done,
-    /// Not possible or not allowed: ask the responder.
-    Declined,
-    /// The local buffers are refused or gone.
-    Near(Refusal),
-}
-
-/// What became of a segment handed to the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// On its way; a reply will come.
-    Queued,
-    /// No room now; the link will have the queue pair advanced when there is.
-    Busy,
-    /// Carried out at once.
-    Answered(Reply),
-    /// The local buffers are refused or gone.
-    Near(Refusal),
-    /// Nobody is there.
-    Unreachable,
-}
-
-/// What a requester needs beside [`Services`]: its link.
-pub trait Origin: Services {
-    /// The queue pair at the other end.
-    fn peer(&self) -> crate::qp::QpNumber;
-    /// RDMA WRITE straight into the target's memory.
-    fn write_direct(&self, address: u64, key: Key, payload: Payload<'_>, length: u64) -> Direct;
-    /// RDMA READ straight from the target's memory.
-    fn read_direct(&self, address: u64, key: Key, buffers: &[Sge], length: u64) -> Direct;
-    /// Longest segment that [`Origin::send`] takes, in bytes.
-    fn segment_limit(&self) -> u64;
-    /// Hands a segment to the link. Of a READ or atomic, `payload` is where the data goes if the
-    /// link carries it out at once.
-    fn send(&self, request: &Request, payload: Payload<'_>) -> Sent;
-}
+use crate::transport::retry::Retry;
 
 /// How far a work request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,18 +283,6 @@ impl Requester {
         }
     }
 
-    /// Completes everything posted as flushed, in order.
-    pub fn flush<O: Origin>(&mut self, origin: &O) {
-        while !self.ring.is_empty() {
-            self.complete_head(origin, Status::Flushed, 0);
-        }
-        self.attempt = self.attempt.wrapping_add(1);
-        self.awaiting_data = 0;
-        self.not_before = None;
-        self.giving_up = false;
-        self.stuck = false;
-    }
-
     /// Starts and carries out as much as can be now.
     pub fn advance<O: Origin>(&mut self, origin: &O) {
         while self.step(origin) {}
@@ -600,76 +539,6 @@ impl Requester {
         true
     }
 
-    /// UC: done when the last segment has left (rule UC-02).
-    fn complete_unacknowledged<O: Origin>(&mut self, origin: &O) {
-        while self.ring.head() < self.next {
-            let length = self.ring.at(self.ring.head()).length;
-            self.complete_head(origin, Status::Success, length);
-        }
-    }
-
-    /// Takes a reply. Replies come in the order of the requests; one to an abandoned attempt is
-    /// ignored (rule PSN-24). `data` brings what a READ or atomic returned, if it is not placed yet.
-    pub fn on_reply<O: Origin>(
-        &mut self,
-        message: Psn,
-        attempt: u16,
-        reply: Reply,
-        data: Option<&mut dyn Source>,
-        origin: &O,
-    ) {
-        if attempt != self.attempt || !self.is_started(message) {
-            return;
-        }
-        if !self.fits(reply, origin) {
-            return self.fail_head(origin, Status::BadResponse, 0);
-        }
-        match reply {
-            Reply::Silence => {}
-            Reply::Ack => self.finish_head(origin),
-            Reply::Atomic(old) => self.store_atomic(old, origin),
-            Reply::Data { length } => self.store_data(length, data, origin),
-            Reply::NotReady(timer) => {
-                let verdict = self.retry.not_ready(origin.now(), timer);
-                self.again(verdict, Status::RnrRetryExceeded, origin);
-            }
-            Reply::Dropped => {
-                let verdict = self.retry.lost(origin.now());
-                self.again(verdict, Status::RetryExceeded, origin);
-            }
-            Reply::Nak { code, reason } => {
-                let status = match code {
-                    NakCode::RemoteAccess => Status::RemoteAccess,
-                    NakCode::InvalidRequest => Status::RemoteInvalidRequest,
-                    NakCode::RemoteOperational => Status::RemoteOperation,
-                    NakCode::SequenceError => Status::BadResponse,
-                };
-                self.fail_head(origin, status, reason);
-            }
-            Reply::OriginFailed => {
-                let reason = Reason::MemoryGone;
-                self.fail_head(origin, Status::LocalProtection, reason.code());
-            }
-        }
-    }
-
-    /// The other end is gone: whatever is under way is lost.
-    pub fn on_silence<O: Origin>(&mut self, origin: &O) {
-        if self.is_under_way() {
-            let verdict = self.retry.lost(origin.now());
-            self.again(verdict, Status::RetryExceeded, origin);
-        }
-    }
-
-    /// Whether `message` is the oldest one under way.
-    fn is_started(&self, message: Psn) -> bool {
-        if self.ring.is_empty() {
-            return false;
-        }
-        let head = self.ring.at(self.ring.head());
-        head.message == message && head.progress != Progress::Waiting
-    }
-
     /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).
     fn fits<O: Origin>(&self, reply: Reply, origin: &O) -> bool {
         let head = self.ring.at(self.ring.head());
@@ -681,135 +550,6 @@ impl Requester {
                 read && length == (head.length - answered).min(origin.segment_limit())
             }
             _ => true,
-        }
-    }
-
-    fn finish_head<O: Origin>(&mut self, origin: &O) {
-        self.retry.reload();
-        let head = *self.ring.at(self.ring.head());
-        self.awaiting_data -= u32::from(head.awaits_data());
-        self.complete_head(origin, Status::Success, head.length);
-    }
-
-    fn store_atomic<O: Origin>(&mut self, old: u64, origin: &O) {
-        let old = old.to_ne_bytes();
-        if self.store(0, 8, &mut Bytes { bytes: &old, services: origin }, origin) {
-            self.finish_head(origin);
-        }
-    }
-
-    fn store_data<O: Origin>(&mut self, length: u64, data: Option<&mut dyn Source>, origin: &O) {
-        let position = self.ring.head();
-        let Progress::Started { sent, answered } = self.ring.at(position).progress else { return };
-        if let Some(data) = data
-            && !self.store(answered, length, data, origin)
-        {
-            return;
-        }
-        let answered = answered + length;
-        self.ring.at_mut(position).progress = Progress::Started { sent, answered };
-        if answered >= self.ring.at(position).length {
-            self.finish_head(origin);
-        }
-    }
-
-    /// Stores returned data in the head's buffers; false if they may not be written, which fails
-    /// the work request (rules LA-04, LA-05).
-    fn store<O: Origin>(
-        &mut self,
-        offset: u64,
-        length: u64,
-        data: &mut dyn Source,
-        origin: &O,
-    ) -> bool {
-        let pieces = self.ring.at(self.ring.head()).pieces;
-        let buffers = buffers(origin, self.ring.sges_at(self.ring.head(), pieces));
-        let stored = buffers
-            .each(Operation::LocalWrite, offset, length, |at, grant| data.copy_to(at, grant));
-        let refusal = match stored {
-            Ok(()) => return true,
-            Err(CopyError::Near(refusal)) => refusal,
-            Err(CopyError::Far) => buffers.gone(Operation::LocalWrite),
-        };
-        self.refuse_head(origin, Status::LocalProtection, &refusal);
-        false
-    }
-
-    /// Goes back to the oldest unanswered message and sends it again when `verdict` says.
-    fn again<O: Origin>(&mut self, verdict: Verdict, exceeded: Status, origin: &O) {
-        match verdict {
-            Verdict::Exceeded => return self.fail_head(origin, exceeded, 0),
-            Verdict::At(time) => self.not_before = Some(time),
-            Verdict::GiveUpAt(time) => {
-                self.not_before = Some(time);
-                self.giving_up = true;
-            }
-            Verdict::Never => self.stuck = true,
-        }
-        let head = self.ring.head();
-        let partly =
-            self.next < self.ring.tail() && self.ring.at(self.next).progress != Progress::Waiting;
-        self.begun = self.begun.max(self.next + u64::from(partly));
-        self.message = self.ring.at(head).message;
-        for position in head..(self.next + 1).min(self.ring.tail()) {
-            self.ring.at_mut(position).progress = Progress::Waiting;
-        }
-        self.next = head;
-        self.attempt = self.attempt.wrapping_add(1);
-        self.awaiting_data = 0;
-    }
-
-    /// The head is refused: notes why and fails. Always false, for the caller's `step` to end with.
-    fn refuse_head<O: Origin>(&mut self, origin: &O, status: Status, refusal: &Refusal) -> bool {
-        origin.refused(refusal);
-        self.fail_head(origin, status, refusal.reason.code());
-        false
-    }
-
-    /// Completes the head in error and takes the queue pair down with it (rules RA-42, ORD-28):
-    /// RC into ERR, UC's send queue into SQE (rule ST-18).
-    fn fail_head<O: Origin>(&mut self, origin: &O, status: Status, reason: u8) {
-        let to = match self.service {
-            Service::Rc => QpState::Error,
-            Service::Uc => QpState::Sqe,
-        };
-        origin.summary().fall(to);
-        let head = self.ring.at(self.ring.head());
-        let mut completion = completion(origin, head.wr_id, &head.op, status);
-        completion.vendor_error = u32::from(reason);
-        self.pop();
-        origin.complete(QueueSide::Send, completion, false);
-        self.flush(origin);
-        if self.service == Service::Rc {
-            origin.flush_other(QueueSide::Send);
-        }
-    }
-
-    /// Completes the head; success is reported only if asked for (rules PS-08, T1-41).
-    fn complete_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64) {
-        let head = self.ring.at(self.ring.head());
-        let reported = status != Status::Success
-            || self.signal_all
-            || head.flags.contains(SendFlags::SIGNALED);
-        let mut completion = completion(origin, head.wr_id, &head.op, status);
-        completion.byte_length = length as u32;
-        self.pop();
-        if reported {
-            origin.complete(QueueSide::Send, completion, false);
-        }
-        self.note_drained(origin);
-    }
-
-    fn pop(&mut self) {
-        self.ring.pop();
-        self.next = self.next.max(self.ring.head());
-    }
-
-    fn note_drained<O: Origin>(&mut self, origin: &O) {
-        if self.drain_notice && !self.is_draining() && origin.summary().gate().state == QpState::Sqd
-        {
-            self.drain_notice = false;
-            origin.event(QpEvent::SendQueueDrained);
         }
     }
 }

@@ -1,0 +1,196 @@
+//! Windows of type 2 that are invalidated while they are in use, and by two at once (rules INV-21,
+//! INV-23, INV-24).
+//!
+//! No message can be stopped half-way from outside, so long ones are caught in flight: a thread
+//! posts them, and the owner invalidates the window as soon as it sees bytes move.
+
+use std::sync::Barrier;
+use std::thread;
+
+use transom_abi::*;
+use transom_conformance::access::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_link;
+
+/// Bytes of a message: very many pieces on each link.
+const SIZE: usize = 24 << 20;
+/// At most so many messages are begun, until [`CAUGHT`] were caught in flight.
+const ROUNDS: usize = 60;
+const CAUGHT: usize = 4;
+/// What the memory holds before, what is written to it, and what the owner puts there afterwards.
+const OLD: u8 = 0x11;
+const NEW: u8 = 0x22;
+const CANARY: u8 = 0x33;
+
+/// Memory of [`SIZE`] bytes at both ends.
+fn scene(link: Link) -> Scene {
+    Scene::with(link, SIZE, ALL)
+}
+
+/// Posts a request from another thread while this one does `meanwhile`, then waits for its
+/// completion; its status.
+fn while_posting(
+    scene: &Scene,
+    wr: ibv_send_wr,
+    mut sge: ibv_sge,
+    meanwhile: impl FnOnce(),
+) -> u32 {
+    // Plain numbers, so that a thread can have them.
+    let qp = scene.pair.qa as usize;
+    let (opcode, rdma) = {
+        // SAFETY: all variants are plain numbers.
+        (wr.opcode, unsafe { wr.wr.rdma })
+    };
+    thread::scope(|scope| {
+        let poster = scope.spawn(move || {
+            let sges = std::slice::from_mut(&mut sge);
+            post(qp as *mut ibv_qp, &mut rdma_wr(opcode, sges, rdma.remote_addr, rdma.rkey));
+        });
+        meanwhile();
+        poster.join().expect("the post returns");
+        scene.pair.a.wait().status
+    })
+}
+
+/// One round: a READ or WRITE of the whole window, which is invalidated once the byte of `seen` at
+/// `at` is `value`. When LOCAL_INV has completed the owner fills its memory with [`CANARY`]. How
+/// the request ended.
+fn catch(scene: &Scene, opcode: ibv_wr_opcode, seen: &Buffer, at: usize, value: u8) -> u32 {
+    let (mw, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, SIZE as u64, REMOTE));
+    let piece = sge(scene.near.addr(), SIZE as u32, scene.near_mr);
+    let request = rdma_wr(opcode, &mut [], scene.far.addr(), key);
+    let status = while_posting(scene, request, piece, || {
+        until("bytes to move", || (seen.read(at, 1)[0] == value).then_some(()));
+        post(scene.pair.qb, &mut local_inv_wr(key));
+        assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+        scene.far.fill(CANARY);
+    });
+    if status == IBV_WC_REM_ACCESS_ERR {
+        let (qa, qb) = scene.qps();
+        assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
+        assert_eq!(scene.pair.b.event(), (IBV_EVENT_QP_ACCESS_ERR, qb.cast()));
+        scene.reconnect((qa, qb));
+    } else {
+        assert_eq!(status, IBV_WC_SUCCESS);
+    }
+    assert_eq!(dealloc_mw(mw), 0);
+    status
+}
+
+/// Runs rounds until enough were caught in flight; each begins to wait at another place.
+fn rounds(mut round: impl FnMut(usize) -> u32) {
+    let mut caught = 0;
+    for number in 0..ROUNDS {
+        let at = [0, SIZE / 64, SIZE / 8, SIZE / 3 + 5][number % 4];
+        caught += usize::from(round(at) == IBV_WC_REM_ACCESS_ERR);
+        if caught == CAUGHT {
+            return;
+        }
+    }
+    assert!(caught > 0, "in {ROUNDS} rounds every request ended before its window");
+}
+
+on_each_link! {
+    /// A WRITE under way when its window ends stops there: no byte is written after LOCAL_INV has
+    /// completed, and the peer is refused, unless it was through.
+    /// Rules: INV-23
+    fn no_write_goes_on_after_the_invalidation(link: Link) {
+        let scene = scene(link);
+        scene.near.fill(NEW);
+        rounds(|at| {
+            scene.far.fill(OLD);
+            let status = catch(&scene, IBV_WR_RDMA_WRITE, &scene.far, at, NEW);
+            assert!(scene.far.is_all(CANARY), "written after the invalidation");
+            status
+        });
+    }
+
+    /// A READ under way when its window ends brings nothing that was put there after LOCAL_INV has
+    /// completed, and is refused, unless it was through.
+    /// Rules: INV-23, INV-24
+    fn no_read_goes_on_after_the_invalidation(link: Link) {
+        let scene = scene(link);
+        rounds(|at| {
+            scene.far.fill(NEW);
+            scene.near.fill(OLD);
+            let status = catch(&scene, IBV_WR_RDMA_READ, &scene.near, at, NEW);
+            assert!(!scene.near.contains(CANARY), "read after the invalidation");
+            if status == IBV_WC_SUCCESS {
+                assert!(scene.near.is_all(NEW));
+            }
+            status
+        });
+    }
+
+    /// The same when the peer itself ends the window by a SEND_WITH_INV on a queue pair whose
+    /// READ is still under way: the READ was first, so it is whole.
+    /// Rules: INV-24
+    fn a_read_before_an_invalidating_send_is_whole(link: Link) {
+        let scene = scene(link);
+        for _ in 0..3 {
+            scene.far.fill(NEW);
+            scene.near.fill(OLD);
+            let (mw, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, SIZE as u64, REMOTE));
+            recv(scene.pair.qb, 40, &mut []);
+            let mut piece = [sge(scene.near.addr(), SIZE as u32, scene.near_mr)];
+            post(scene.pair.qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut piece, scene.far.addr(), key));
+            let mut last = wr(IBV_WR_SEND_WITH_INV);
+            last.imm.invalidate_rkey = key;
+            post(scene.pair.qa, &mut last);
+            scene.pair.b.expect(IBV_WC_SUCCESS);
+            scene.far.fill(CANARY);
+            assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_READ);
+            assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
+            assert!(scene.near.is_all(NEW));
+            assert_eq!(dealloc_mw(mw), 0);
+        }
+    }
+
+    /// Of a LOCAL_INV and a SEND_WITH_INV for one window exactly one succeeds, whichever is first;
+    /// the other fails, and the connection with it.
+    /// Rules: INV-21
+    fn of_two_invalidations_one_succeeds(link: Link) {
+        let scene = Scene::new(link);
+        let (qa, qb) = scene.qps();
+        let mw = scene.pair.b.mw(IBV_MW_TYPE_2);
+        let start = Barrier::new(2);
+        for round in 0..150_u32 {
+            let key = bind(&scene.pair.b, qb, mw, scene.range(0, 4096, REMOTE));
+            recv(qb, 40, &mut []);
+            let (sender, delay) = (qa as usize, round % 15 * 100);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut request = wr(IBV_WR_SEND_WITH_INV);
+                    request.imm.invalidate_rkey = key;
+                    start.wait();
+                    post(sender as *mut ibv_qp, &mut request);
+                });
+                start.wait();
+                (0..delay).for_each(|_| std::hint::spin_loop());
+                post(qb, &mut ibv_send_wr { wr_id: 50, ..local_inv_wr(key) });
+            });
+            let (mut local, mut remote) = (None, None);
+            for _ in 0..2 {
+                let wc = scene.pair.b.wait();
+                let one = if wc.wr_id == 50 { &mut local } else { &mut remote };
+                assert_eq!(one.replace(wc.status), None);
+            }
+            let sent = scene.pair.a.wait().status;
+            match (local, remote) {
+                (Some(IBV_WC_SUCCESS), Some(IBV_WC_MW_BIND_ERR)) => {
+                    assert_eq!((sent, state(qa)), (IBV_WC_RETRY_EXC_ERR, IBV_QPS_ERR));
+                }
+                (Some(IBV_WC_MW_BIND_ERR), Some(IBV_WC_SUCCESS)) => {
+                    assert_eq!(sent, IBV_WC_SUCCESS);
+                }
+                both => panic!("LOCAL_INV and SEND_WITH_INV ended with {both:?}"),
+            }
+            assert_eq!(state(qb), IBV_QPS_ERR);
+            scene.reconnect((qa, qb));
+            // Ended once: the region is held by nothing, and the key serves nobody.
+            scene.refused_on((qa, qb), Op::Read, scene.far.addr(), 8, key);
+            scene.reconnect((qa, qb));
+        }
+        assert_eq!(dereg(scene.far_mr), 0);
+    }
+}

@@ -1,0 +1,55 @@
+//! What a requester needs of its link.
+
+use super::{Reply, Request, Services};
+use crate::protection::{Key, Refusal};
+use crate::queue::Sge;
+
+/// The local data of a send work request.
+#[derive(Clone, Copy)]
+pub enum Payload<'a> {
+    /// Captured when posted.
+    Inline(&'a [u8]),
+    /// Read from, or written to, when carried out.
+    Buffers(&'a [Sge]),
+}
+
+/// What became of a one-sided operation on the direct way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direct {
+    /// Carried out.
+    Done,
+    /// Not possible or not allowed: ask the responder.
+    Declined,
+    /// The local buffers are refused or gone.
+    Near(Refusal),
+}
+
+/// What became of a segment handed to the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// On its way; a reply will come.
+    Queued,
+    /// No room now; the link will have the queue pair advanced when there is.
+    Busy,
+    /// Carried out at once.
+    Answered(Reply),
+    /// The local buffers are refused or gone.
+    Near(Refusal),
+    /// Nobody is there.
+    Unreachable,
+}
+
+/// What a requester needs beside [`Services`]: its link.
+pub trait Origin: Services {
+    /// The queue pair at the other end.
+    fn peer(&self) -> crate::qp::QpNumber;
+    /// RDMA WRITE straight into the target's memory.
+    fn write_direct(&self, address: u64, key: Key, payload: Payload<'_>, length: u64) -> Direct;
+    /// RDMA READ straight from the target's memory.
+    fn read_direct(&self, address: u64, key: Key, buffers: &[Sge], length: u64) -> Direct;
+    /// Longest segment that [`Origin::send`] takes, in bytes.
+    fn segment_limit(&self) -> u64;
+    /// Hands a segment to the link. Of a READ or atomic, `payload` is where the data goes if the
+    /// link carries it out at once.
+    fn send(&self, request: &Request, payload: Payload<'_>) -> Sent;
+}

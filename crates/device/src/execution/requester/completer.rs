@@ -1,0 +1,228 @@
+//! The completer: takes replies and completes posted work in order (rules ORD-02, ORD-28).
+
+use transom_wire::{NakCode, Psn};
+
+use super::super::{Bytes, CopyError, Origin, QpEvent, QueueSide, Reply, Source};
+use super::{Progress, Requester, buffers, completion};
+use crate::protection::{Operation, Reason, Refusal};
+use crate::qp::{QpState, Service};
+use crate::queue::{SendFlags, Status};
+use crate::transport::retry::Verdict;
+
+impl Requester {
+    /// Completes everything posted as flushed, in order.
+    pub fn flush<O: Origin>(&mut self, origin: &O) {
+        while !self.ring.is_empty() {
+            self.complete_head(origin, Status::Flushed, 0);
+        }
+        self.attempt = self.attempt.wrapping_add(1);
+        self.awaiting_data = 0;
+        self.not_before = None;
+        self.giving_up = false;
+        self.stuck = false;
+    }
+
+    /// UC: done when the last segment has left (rule UC-02).
+    pub(super) fn complete_unacknowledged<O: Origin>(&mut self, origin: &O) {
+        while self.ring.head() < self.next {
+            let length = self.ring.at(self.ring.head()).length;
+            self.complete_head(origin, Status::Success, length);
+        }
+    }
+
+    /// Takes a reply. Replies come in the order of the requests; one to an abandoned attempt is
+    /// ignored (rule PSN-24). `data` brings what a READ or atomic returned, if it is not placed yet.
+    pub fn on_reply<O: Origin>(
+        &mut self,
+        message: Psn,
+        attempt: u16,
+        reply: Reply,
+        data: Option<&mut dyn Source>,
+        origin: &O,
+    ) {
+        if attempt != self.attempt || !self.is_started(message) {
+            return;
+        }
+        if !self.fits(reply, origin) {
+            return self.fail_head(origin, Status::BadResponse, 0);
+        }
+        match reply {
+            Reply::Silence => {}
+            Reply::Ack => self.finish_head(origin),
+            Reply::Atomic(old) => self.store_atomic(old, origin),
+            Reply::Data { length } => self.store_data(length, data, origin),
+            Reply::NotReady(timer) => {
+                let verdict = self.retry.not_ready(origin.now(), timer);
+                self.again(verdict, Status::RnrRetryExceeded, origin);
+            }
+            Reply::Dropped => {
+                let verdict = self.retry.lost(origin.now());
+                self.again(verdict, Status::RetryExceeded, origin);
+            }
+            Reply::Nak { code, reason } => {
+                let status = match code {
+                    NakCode::RemoteAccess => Status::RemoteAccess,
+                    NakCode::InvalidRequest => Status::RemoteInvalidRequest,
+                    NakCode::RemoteOperational => Status::RemoteOperation,
+                    NakCode::SequenceError => Status::BadResponse,
+                };
+                self.fail_head(origin, status, reason);
+            }
+            Reply::OriginFailed => {
+                let reason = Reason::MemoryGone;
+                self.fail_head(origin, Status::LocalProtection, reason.code());
+            }
+        }
+    }
+
+    /// The other end is gone: whatever is under way is lost.
+    pub fn on_silence<O: Origin>(&mut self, origin: &O) {
+        if self.is_under_way() {
+            let verdict = self.retry.lost(origin.now());
+            self.again(verdict, Status::RetryExceeded, origin);
+        }
+    }
+
+    /// Whether `message` is the oldest one under way.
+    fn is_started(&self, message: Psn) -> bool {
+        if self.ring.is_empty() {
+            return false;
+        }
+        let head = self.ring.at(self.ring.head());
+        head.message == message && head.progress != Progress::Waiting
+    }
+
+    fn finish_head<O: Origin>(&mut self, origin: &O) {
+        self.retry.reload();
+        let head = *self.ring.at(self.ring.head());
+        self.awaiting_data -= u32::from(head.awaits_data());
+        self.complete_head(origin, Status::Success, head.length);
+    }
+
+    fn store_atomic<O: Origin>(&mut self, old: u64, origin: &O) {
+        let old = old.to_ne_bytes();
+        if self.store(0, 8, &mut Bytes { bytes: &old, services: origin }, origin) {
+            self.finish_head(origin);
+        }
+    }
+
+    fn store_data<O: Origin>(&mut self, length: u64, data: Option<&mut dyn Source>, origin: &O) {
+        let position = self.ring.head();
+        let Progress::Started { sent, answered } = self.ring.at(position).progress else { return };
+        if let Some(data) = data
+            && !self.store(answered, length, data, origin)
+        {
+            return;
+        }
+        let answered = answered + length;
+        self.ring.at_mut(position).progress = Progress::Started { sent, answered };
+        if answered >= self.ring.at(position).length {
+            self.finish_head(origin);
+        }
+    }
+
+    /// Stores returned data in the head's buffers; false if they may not be written, which fails
+    /// the work request (rules LA-04, LA-05).
+    fn store<O: Origin>(
+        &mut self,
+        offset: u64,
+        length: u64,
+        data: &mut dyn Source,
+        origin: &O,
+    ) -> bool {
+        let pieces = self.ring.at(self.ring.head()).pieces;
+        let buffers = buffers(origin, self.ring.sges_at(self.ring.head(), pieces));
+        let stored = buffers
+            .each(Operation::LocalWrite, offset, length, |at, grant| data.copy_to(at, grant));
+        let refusal = match stored {
+            Ok(()) => return true,
+            Err(CopyError::Near(refusal)) => refusal,
+            Err(CopyError::Far) => buffers.gone(Operation::LocalWrite),
+        };
+        self.refuse_head(origin, Status::LocalProtection, &refusal);
+        false
+    }
+
+    /// Goes back to the oldest unanswered message and sends it again when `verdict` says.
+    fn again<O: Origin>(&mut self, verdict: Verdict, exceeded: Status, origin: &O) {
+        match verdict {
+            Verdict::Exceeded => return self.fail_head(origin, exceeded, 0),
+            Verdict::At(time) => self.not_before = Some(time),
+            Verdict::GiveUpAt(time) => {
+                self.not_before = Some(time);
+                self.giving_up = true;
+            }
+            Verdict::Never => self.stuck = true,
+        }
+        let head = self.ring.head();
+        let partly =
+            self.next < self.ring.tail() && self.ring.at(self.next).progress != Progress::Waiting;
+        self.begun = self.begun.max(self.next + u64::from(partly));
+        self.message = self.ring.at(head).message;
+        for position in head..(self.next + 1).min(self.ring.tail()) {
+            self.ring.at_mut(position).progress = Progress::Waiting;
+        }
+        self.next = head;
+        self.attempt = self.attempt.wrapping_add(1);
+        self.awaiting_data = 0;
+    }
+
+    /// The head is refused: notes why and fails. Always false, for the caller's `step` to end with.
+    pub(super) fn refuse_head<O: Origin>(
+        &mut self,
+        origin: &O,
+        status: Status,
+        refusal: &Refusal,
+    ) -> bool {
+        origin.refused(refusal);
+        self.fail_head(origin, status, refusal.reason.code());
+        false
+    }
+
+    /// Completes the head in error and takes the queue pair down with it (rules RA-42, ORD-28):
+    /// RC into ERR, UC's send queue into SQE (rule ST-18).
+    pub(super) fn fail_head<O: Origin>(&mut self, origin: &O, status: Status, reason: u8) {
+        let to = match self.service {
+            Service::Rc => QpState::Error,
+            Service::Uc => QpState::Sqe,
+        };
+        origin.summary().fall(to);
+        let head = self.ring.at(self.ring.head());
+        let mut completion = completion(origin, head.wr_id, &head.op, status);
+        completion.vendor_error = u32::from(reason);
+        self.pop();
+        origin.complete(QueueSide::Send, completion, false);
+        self.flush(origin);
+        if self.service == Service::Rc {
+            origin.flush_other(QueueSide::Send);
+        }
+    }
+
+    /// Completes the head; success is reported only if asked for (rules PS-08, T1-41).
+    pub(super) fn complete_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64) {
+        let head = self.ring.at(self.ring.head());
+        let reported = status != Status::Success
+            || self.signal_all
+            || head.flags.contains(SendFlags::SIGNALED);
+        let mut completion = completion(origin, head.wr_id, &head.op, status);
+        completion.byte_length = length as u32;
+        self.pop();
+        if reported {
+            origin.complete(QueueSide::Send, completion, false);
+        }
+        self.note_drained(origin);
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.ring.pop();
+        self.next = self.next.max(self.ring.head());
+    }
+
+    pub(super) fn note_drained<O: Origin>(&mut self, origin: &O) {
+        if self.drain_notice && !self.is_draining() && origin.summary().gate().state == QpState::Sqd
+        {
+            self.drain_notice = false;
+            origin.event(QpEvent::SendQueueDrained);
+        }
+    }
+}
