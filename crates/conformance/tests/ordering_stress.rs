@@ -32,8 +32,9 @@ fn beside(end: &End) -> End {
 
 /// The same window in a struct of its own: the library notes its key there without a lock.
 fn copy_of(mw: *mut ibv_mw) -> Box<ibv_mw> {
-    // SAFETY: a live window; the struct is plain data.
-    Box::new(unsafe { *mw })
+    // SAFETY: a live window.
+    let ibv_mw { context, pd, rkey, handle, type_ } = unsafe { &*mw };
+    Box::new(ibv_mw { context: *context, pd: *pd, rkey: *rkey, handle: *handle, type_: *type_ })
 }
 
 /// How a window is taken away under way.

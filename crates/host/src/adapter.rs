@@ -88,7 +88,13 @@ pub struct OpenError {
 impl OpenError {
     /// The system's error number, if it was the system that refused.
     pub fn errno(&self) -> Option<i32> {
-        self.cause.raw_os_error()
+        self.cause.raw_os_error().or(match self.cause.kind() {
+            io::ErrorKind::StorageFull => Some(libc::ENOSPC),
+            io::ErrorKind::QuotaExceeded => Some(libc::EAGAIN),
+            io::ErrorKind::ReadOnlyFilesystem => Some(libc::EROFS),
+            io::ErrorKind::PermissionDenied => Some(libc::EACCES),
+            _ => None,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     Body, Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide, Reply, Request, Sent,
 };
 use crate::protection::{
-    Key, Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
+    Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
 };
 use crate::qp::{QpState, Service};
 use crate::queue::{

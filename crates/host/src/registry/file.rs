@@ -240,7 +240,8 @@ impl Registry {
         rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset as u64, length).map_err(
             |error| {
                 let place = self.directory.display();
-                io::Error::other(format!("no room left for the registry in {place}: {error}"))
+                let kind = io::Error::from(error).kind();
+                io::Error::new(kind, format!("no room left for the registry in {place}: {error}"))
             },
         )
     }
