@@ -155,11 +155,6 @@ impl Requester {
         self.retry.reload();
     }
 
-    /// The number the first message of the connection carries, until one is sent as a message.
-    pub fn next_message(&self) -> Psn {
-        self.message
-    }
-
     /// Forgets everything posted, without completions (rule ST-10).
     pub fn reset(&mut self) {
         self.ring.clear();

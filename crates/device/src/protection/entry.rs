@@ -174,11 +174,6 @@ impl KeyEntry {
             since: self.since.load(Relaxed),
         }
     }
-
-    /// How many windows are bound to the region.
-    pub fn bound_windows(&self) -> u32 {
-        self.windows.load(Acquire) & !CLOSED
-    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -92,15 +92,6 @@ impl<'m> KeyTable<'m> {
     pub fn drain_queue_pair(&self, qp_index: u16, waiter: &dyn Waiter) {
         self.hazards.drain(|used| used.qp_index == qp_index, waiter);
     }
-
-    /// How many objects of each kind the first `open` entries hold: regions and windows.
-    pub fn census(&self) -> (usize, usize) {
-        let open = self.open.load(Acquire).min(self.entries.len() as u32) as usize;
-        let live = self.entries[..open].iter().map(KeyEntry::snapshot);
-        live.filter(|object| object.state != State::Vacant).fold((0, 0), |(mrs, mws), object| {
-            if object.kind == Kind::Region { (mrs + 1, mws) } else { (mrs, mws + 1) }
-        })
-    }
 }
 
 /// Leave to touch one range of a process's memory, until it is dropped.
