@@ -169,6 +169,7 @@ impl End {
 
     /// Takes the next asynchronous event, acknowledged; waits for it.
     pub fn event(&self) -> (ibv_event_type, *mut c_void) {
+        until("an event", || self.has_event().then_some(()));
         let mut event = ibv_async_event::default();
         // SAFETY: the context is open; the event is acknowledged before it goes out of scope.
         unsafe {

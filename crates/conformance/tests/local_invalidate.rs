@@ -159,13 +159,14 @@ fn unknown_keys_are_refused() {
 fn a_window_of_type_1_stays() {
     let scene = Scene::new(Link::Loopback);
     let (_, key) = scene.bound(IBV_MW_TYPE_1, scene.range(0, 4096, REMOTE));
-    for _ in 0..2 {
-        let (_, qb) = scene.more();
-        post(qb, &mut local_inv_wr(key));
+    // Not even through the queue pair that bound it.
+    for qps in [scene.more(), scene.qps()] {
+        post(qps.1, &mut local_inv_wr(key));
         scene.pair.b.expect(IBV_WC_MW_BIND_ERR);
-        assert_eq!(state(qb), IBV_QPS_ERR);
+        assert_eq!(state(qps.1), IBV_QPS_ERR);
+        scene.reconnect(qps);
         for op in Op::ALL {
-            scene.allowed_on(scene.qps(), op, scene.far.addr(), 8, key);
+            scene.allowed_on(qps, op, scene.far.addr(), 8, key);
         }
     }
     assert_eq!(dereg(scene.far_mr), libc::EBUSY);
@@ -255,7 +256,7 @@ fn a_failure_breaks_the_queue_pair() {
     it.still_bound();
 }
 
-/// UC queue pairs end their windows too.
+/// UC queue pairs end their windows too; that UD ones do not can be seen once there are any.
 /// Rules: INV-19
 #[test]
 fn uc_ends_its_windows() {

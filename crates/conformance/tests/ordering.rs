@@ -253,33 +253,43 @@ on_each_link! {
         }
     }
 
-    /// A fenced SEND or WRITE of the buffer that a READ or atomic fills sends what was read.
+    /// A fenced SEND of the buffer that a READ or an atomic fills sends what was read, whether it
+    /// is posted while they are under way or all three start at once.
     /// Rules: ORD-10
     fn a_fence_waits_for_reads(link: Link) {
         let stage = Stage::new(link, 2 * LONG as usize);
-        let (qa, half) = (stage.pair.qa, LONG as usize);
-        for round in 0..8_u8 {
-            stage.near.write(0, &vec![1; half]);
-            stage.far.write(0, &vec![100 + round; half]);
-            stage.far.write(half, &vec![3; half]);
-            recv(stage.pair.qb, 1, &mut [sge(stage.far.addr() + u64::from(LONG), LONG, stage.mb)]);
-            if round % 2 == 0 {
-                stall(qa, 9);
-                recv(stage.pair.qb, 1, &mut [sge(stage.far.addr() + u64::from(LONG), LONG, stage.mb)]);
-            }
-            stage.post_op(qa, IBV_WR_RDMA_READ, stage.far.addr(), stage.key(), LONG);
-            stage.post_op(qa, IBV_WR_ATOMIC_FETCH_AND_ADD, stage.far.addr(), stage.key(), 8);
-            let mut sges = [sge(stage.near.addr(), LONG, stage.ma)];
-            let mut wr = with_sges(wr(IBV_WR_SEND), &mut sges);
-            wr.send_flags |= IBV_SEND_FENCE;
-            post(qa, &mut wr);
-            for _ in 0..if round % 2 == 0 { 2 } else { 1 } {
-                stage.pair.b.expect(IBV_WC_SUCCESS);
-            }
-            let got = stage.far.read(half, half);
-            assert!(got == vec![100 + round; half], "round {round}");
-            for _ in 0..if round % 2 == 0 { 4 } else { 3 } {
-                stage.pair.a.expect(IBV_WC_SUCCESS);
+        let (qa, qb, half) = (stage.pair.qa, stage.pair.qb, LONG as usize);
+        let (a, b) = (&stage.pair.a, &stage.pair.b);
+        for (round, length) in [8, 512, 4096, 60_000, LONG].into_iter().enumerate() {
+            for stalled in [true, false] {
+                for opcode in [IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
+                    let length = if opcode == IBV_WR_RDMA_READ { length } else { 8 };
+                    let fresh = vec![100 + round as u8; length as usize];
+                    stage.near.write(0, &vec![1; half]);
+                    stage.far.write(0, &fresh);
+                    let mut place = [sge(stage.far.addr() + u64::from(LONG), length, stage.mb)];
+                    if stalled {
+                        stall(qa, 9);
+                    } else {
+                        recv(qb, 1, &mut place);
+                    }
+                    stage.post_op(qa, opcode, stage.far.addr(), stage.key(), length);
+                    let mut sges = [sge(stage.near.addr(), length, stage.ma)];
+                    let mut wr = with_sges(wr(IBV_WR_SEND), &mut sges);
+                    wr.send_flags |= IBV_SEND_FENCE;
+                    post(qa, &mut wr);
+                    if stalled {
+                        recv(qb, 0, &mut []);
+                        recv(qb, 1, &mut place);
+                        assert_eq!(b.expect(IBV_WC_SUCCESS).wr_id, 0);
+                        a.expect(IBV_WC_SUCCESS);
+                    }
+                    assert_eq!(b.expect(IBV_WC_SUCCESS).wr_id, 1);
+                    let got = stage.far.read(half, length as usize);
+                    assert!(got == fresh, "{length} bytes, opcode {opcode}");
+                    a.expect(IBV_WC_SUCCESS);
+                    a.expect(IBV_WC_SUCCESS);
+                }
             }
         }
     }

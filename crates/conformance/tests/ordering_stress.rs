@@ -45,6 +45,15 @@ enum Revoke {
     Rebind,
 }
 
+/// Tells a thread to stop, also if the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 const PAGE: usize = 4096;
 
 /// One byte of each page.
@@ -247,12 +256,13 @@ on_each_link! {
             (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         let control = beside(&stage.get().pair.b);
         let (b, mb) = (&stage.get().pair.b, stage.get().mb);
-        let (binder, _) = (control.qp(IBV_QPT_RC), ());
+        let binder = control.qp(IBV_QPT_RC);
         connect(binder, stage.get().pair.a.qp(IBV_QPT_RC));
         let mw = b.mw(IBV_MW_TYPE_1);
         let bind_to = |side: usize| {
             let addr = far.addr() + places[side] as u64;
-            let key = bind(&control, binder, mw, Range { mr: mb, addr, length: SIZE as u64, access: REMOTE });
+            let range = Range { mr: mb, addr, length: SIZE as u64, access: REMOTE };
+            let key = bind(&control, binder, mw, range);
             current.store(u64::from(key) << 32 | side as u64, SeqCst);
         };
         bind_to(0);
@@ -278,6 +288,7 @@ on_each_link! {
                 }
                 done
             });
+            let ending = Stop(stop);
             for round in 1..=ROUNDS {
                 let seen = writes.load(SeqCst);
                 until("a WRITE", || (writes.load(SeqCst) > seen).then_some(()));
@@ -289,7 +300,7 @@ on_each_link! {
                 assert!(bytes.iter().all(|byte| *byte == bytes[0]), "half a WRITE");
                 far.write(places[old], &[REST; SIZE]);
             }
-            stop.store(true, SeqCst);
+            drop(ending);
             let done = thread.join().expect("it writes");
             assert!(done > 0);
         });

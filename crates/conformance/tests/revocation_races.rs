@@ -12,11 +12,12 @@ use transom_conformance::access::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 
+const PAGE: usize = 4096;
 /// Bytes of a message: very many pieces on each link.
 const SIZE: usize = 24 << 20;
 /// At most so many messages are begun, until [`CAUGHT`] were caught in flight.
-const ROUNDS: usize = 60;
-const CAUGHT: usize = 4;
+const ROUNDS: usize = 80;
+const CAUGHT: usize = 12;
 /// What the memory holds before, what is written to it, and what the owner puts there afterwards.
 const OLD: u8 = 0x11;
 const NEW: u8 = 0x22;
@@ -52,18 +53,40 @@ fn while_posting(
     })
 }
 
+/// Puts [`CANARY`] at the end of each page, and that first where a WRITE from front to back may be
+/// at work, against its direction.
+fn mark(far: &Buffer) {
+    let end_of = |page: usize| page * PAGE + PAGE - 1;
+    let pages = SIZE / PAGE;
+    let written: Vec<_> = (0..pages).collect();
+    let front = written.partition_point(|page| far.read(end_of(*page), 1)[0] == NEW);
+    let near = front.saturating_sub(1)..(front + 64).min(pages);
+    near.clone().rev().for_each(|page| far.write(end_of(page), &[CANARY]));
+    (near.end..pages).chain(0..near.start).for_each(|page| far.write(end_of(page), &[CANARY]));
+}
+
+/// Whether each page still ends as [`mark`] left it.
+fn is_marked(far: &Buffer) -> bool {
+    (1..=SIZE / PAGE).all(|page| far.read(page * PAGE - 1, 1)[0] == CANARY)
+}
+
 /// One round: a READ or WRITE of the whole window, which is invalidated once the byte of `seen` at
-/// `at` is `value`. When LOCAL_INV has completed the owner fills its memory with [`CANARY`]. How
-/// the request ended.
-fn catch(scene: &Scene, opcode: ibv_wr_opcode, seen: &Buffer, at: usize, value: u8) -> u32 {
+/// `at` is [`NEW`]. When LOCAL_INV has completed the owner changes its memory by `then`. How the
+/// request ended.
+fn catch(
+    scene: &Scene,
+    opcode: ibv_wr_opcode,
+    (seen, at): (&Buffer, usize),
+    then: impl FnOnce(&Buffer),
+) -> u32 {
     let (mw, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, SIZE as u64, REMOTE));
     let piece = sge(scene.near.addr(), SIZE as u32, scene.near_mr);
     let request = rdma_wr(opcode, &mut [], scene.far.addr(), key);
     let status = while_posting(scene, request, piece, || {
-        until("bytes to move", || (seen.read(at, 1)[0] == value).then_some(()));
+        until("bytes to move", || (seen.read(at, 1)[0] == NEW).then_some(()));
         post(scene.pair.qb, &mut local_inv_wr(key));
         assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
-        scene.far.fill(CANARY);
+        then(&scene.far);
     });
     if status == IBV_WC_REM_ACCESS_ERR {
         let (qa, qb) = scene.qps();
@@ -99,8 +122,8 @@ on_each_link! {
         scene.near.fill(NEW);
         rounds(|at| {
             scene.far.fill(OLD);
-            let status = catch(&scene, IBV_WR_RDMA_WRITE, &scene.far, at, NEW);
-            assert!(scene.far.is_all(CANARY), "written after the invalidation");
+            let status = catch(&scene, IBV_WR_RDMA_WRITE, (&scene.far, at), mark);
+            assert!(is_marked(&scene.far), "written after the invalidation");
             status
         });
     }
@@ -113,7 +136,7 @@ on_each_link! {
         rounds(|at| {
             scene.far.fill(NEW);
             scene.near.fill(OLD);
-            let status = catch(&scene, IBV_WR_RDMA_READ, &scene.near, at, NEW);
+            let status = catch(&scene, IBV_WR_RDMA_READ, (&scene.near, at), |far| far.fill(CANARY));
             assert!(!scene.near.contains(CANARY), "read after the invalidation");
             if status == IBV_WC_SUCCESS {
                 assert!(scene.near.is_all(NEW));

@@ -191,8 +191,12 @@ on_each_link! {
     fn a_window_of_type_1_stays(link: Link) {
         let scene = Scene::new(link);
         let (_, key) = scene.bound(IBV_MW_TYPE_1, scene.range(0, 4096, REMOTE));
-        class_j(&scene, scene.more(), key);
-        still_bound(&scene, scene.qps(), key);
+        // Not even through the queue pair that bound it.
+        for qps in [scene.more(), scene.qps()] {
+            class_j(&scene, qps, key);
+            scene.reconnect(qps);
+            still_bound(&scene, qps, key);
+        }
     }
 
     /// A window is invalidated through the queue pair that bound it only.

@@ -49,7 +49,7 @@ on_each_link! {
         scene.allowed_on(scene.qps(), Op::Write, addr, 4096, key);
     }
 
-    /// UC queue pairs bind too.
+    /// UC queue pairs bind too; that UD ones do not can be seen once there are any.
     /// Rules: T2-11
     fn uc_binds(link: Link) {
         let scene = Scene::new(link);

@@ -21,8 +21,8 @@ pub(crate) struct Context {
     abi: verbs_context,
     pub(crate) adapter: Arc<Adapter>,
     pub(crate) events: Arc<EventPipe>,
-    /// Objects made in it.
-    children: AtomicU32,
+    /// Objects made in it, and one more while it is open.
+    users: AtomicU32,
     open: AtomicU32,
 }
 
@@ -41,12 +41,22 @@ impl Context {
 
     /// Counts an object made in it.
     pub(crate) fn adopt(&self) {
-        self.children.fetch_add(1, Relaxed);
+        self.users.fetch_add(1, Relaxed);
     }
 
-    /// Counts one less.
-    pub(crate) fn release(&self) {
-        self.children.fetch_sub(1, Relaxed);
+    /// Counts one less; the last one out of a closed context takes it along.
+    ///
+    /// # Safety
+    /// `context` is from [`open_context`], and one of its objects, or its being open, has not been
+    /// counted off yet; the caller counts that one off, and uses the context no more.
+    pub(crate) unsafe fn release(context: *mut ibv_context) {
+        // SAFETY: by the contract of this function.
+        let ours = unsafe { context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() };
+        // SAFETY: made by `Box::leak` in `open_context`, and there until its last one is counted off.
+        if unsafe { (*ours).users.fetch_sub(1, AcqRel) } == 1 {
+            // SAFETY: as above; nothing refers to it any more.
+            drop(unsafe { Box::from_raw(ours) });
+        }
     }
 }
 
@@ -129,7 +139,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
         abi,
         adapter,
         events: Arc::new(events),
-        children: AtomicU32::new(0),
+        users: AtomicU32::new(1),
         open: AtomicU32::new(1),
     };
     let ours = Box::leak(Box::new(ours));
@@ -147,12 +157,8 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     if ours.open.swap(0, AcqRel) == 0 {
         return libc::EINVAL;
     }
-    if ours.children.load(Acquire) != 0 {
-        // A careless program closes first and destroys later, or never; it must find its memory.
-        return 0;
-    }
-    let ours = std::ptr::from_ref(ours).cast_mut();
-    // SAFETY: made by `Box::leak` in `open_context`, open until now, and nothing refers to it.
-    drop(unsafe { Box::from_raw(ours) });
+    // A careless program closes first and destroys later, or never; it must find its memory.
+    // SAFETY: open until now, which is counted off once.
+    unsafe { Context::release(context) };
     0
 }

@@ -166,7 +166,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
                 unsafe { (*channel).users.fetch_sub(1, AcqRel) };
             }
             // SAFETY: the struct stays readable; a context outlives its queues.
-            unsafe { Context::of((*cq).context) }.ok_or(libc::EINVAL)?.release();
+            unsafe { Context::release((*cq).context) };
             return Ok(());
         }
     })())

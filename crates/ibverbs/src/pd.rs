@@ -61,7 +61,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return Err(libc::EBUSY);
         }
         // SAFETY: a context outlives its domains.
-        unsafe { Context::of(ours.context) }.ok_or(libc::EINVAL)?.release();
+        unsafe { Context::release(ours.context) };
         Ok(())
     })())
 }

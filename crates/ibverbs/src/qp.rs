@@ -153,7 +153,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
                 return Err(libc::EBUSY);
             }
             // SAFETY: the struct stays readable; a context outlives its queue pairs.
-            unsafe { Context::of((*qp).context) }.ok_or(libc::EINVAL)?.release();
+            unsafe { Context::release((*qp).context) };
             return Ok(());
         }
     })())

@@ -1,8 +1,8 @@
 //! The key table of one process, as its own threads and other processes see it.
 
 use super::{
-    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Kind, Operation, Rank, Reason,
-    Refusal, Scramble, Snapshot, State, Use, Waiter, decide,
+    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Operation, Rank, Reason, Refusal,
+    Scramble, Snapshot, Use, Waiter, decide,
 };
 use crate::sync::{AtomicU32, Ordering::*};
 

@@ -1,0 +1,196 @@
+//! Revocation against a writer in another process: after the completion of LOCAL_INV the page is the
+//! target's alone. It is filled with a canary and watched while the writer goes on writing; the page
+//! must not change. Over and over; `TRANSOM_LONG=1` runs a million rounds.
+
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Instant;
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_way;
+use transom_conformance::processes::*;
+
+/// What is granted: one page.
+const PAGE: usize = 4096;
+const WORDS: usize = PAGE / 8;
+/// What the target fills a revoked page with, and the round.
+const CANARY: u64 = 0xca9a_0000_0000_0000;
+
+/// What the children run; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("steady writer", steady_writer), ("refused writer", refused_writer)]);
+}
+
+fn rounds(short: u64, long: u64) -> u64 {
+    if is_long() { long } else { short }
+}
+
+/// A page that two processes see: where the target tells the writer what is granted now. It is
+/// fast, so that the writer never pauses.
+struct Board {
+    page: *mut AtomicU64,
+}
+
+/// Places on the board.
+#[derive(Clone, Copy)]
+enum Note {
+    /// The key that is granted; zero for the end.
+    Key,
+    /// How many connections the target has made ready.
+    TargetReady,
+    /// How many the writer has.
+    WriterReady,
+    /// How often the writer has been refused.
+    Refused,
+}
+
+impl Board {
+    /// Makes one; the descriptor by which others find it.
+    fn create() -> (Self, u64) {
+        // SAFETY: a name that ends in zero; a size for a new file.
+        let file = unsafe {
+            let file = libc::memfd_create(c"board".as_ptr(), libc::MFD_CLOEXEC);
+            assert_eq!(libc::ftruncate(file, PAGE as i64), 0);
+            file
+        };
+        (Self::map(file), file as u64)
+    }
+
+    /// Opens that of another process.
+    fn open(pid: u64, file: u64) -> Self {
+        let path = format!("/proc/{pid}/fd/{file}");
+        let file = std::fs::File::options().read(true).write(true).open(path).expect("the board");
+        Self::map(std::os::fd::AsRawFd::as_raw_fd(&file))
+    }
+
+    fn map(file: i32) -> Self {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh shared mapping of the whole file, kept to the end of the process.
+        let page =
+            unsafe { libc::mmap(std::ptr::null_mut(), PAGE, rights, libc::MAP_SHARED, file, 0) };
+        assert_ne!(page, libc::MAP_FAILED);
+        Self { page: page.cast() }
+    }
+
+    fn at(&self, note: Note) -> &AtomicU64 {
+        // SAFETY: within the page, aligned, and atomics only.
+        unsafe { &*self.page.add(note as usize * 8) }
+    }
+
+    fn read(&self, note: Note) -> u64 {
+        self.at(note).load(SeqCst)
+    }
+
+    fn set(&self, note: Note, value: u64) {
+        self.at(note).store(value, SeqCst);
+    }
+}
+
+/// What all writers begin with: an end, a connected queue pair, the board, a page to write from,
+/// and where to write.
+struct Writer {
+    end: End,
+    qp: *mut ibv_qp,
+    board: Board,
+    near: Buffer,
+    mr: *mut ibv_mr,
+    addr: u64,
+}
+
+impl Writer {
+    fn begin(channel: &mut Channel, kind: ibv_qp_type) -> Self {
+        let end = open();
+        let qp = end.qp(kind);
+        meet(channel, qp);
+        let [pid, file, addr] = channel.hear();
+        let near = Buffer::new(PAGE);
+        let mr = end.reg(&near, 0);
+        Self { end, qp, board: Board::open(pid, file), near, mr, addr }
+    }
+
+    /// Fills the page to write from with the key, so that the target knows what it sees.
+    fn fill(&self, key: u64) {
+        (0..WORDS).for_each(|at| self.near.set_word(at * 8, key));
+    }
+
+    fn write(&self, key: u64) -> ibv_wc {
+        let mut sges = [sge(self.near.addr(), PAGE as u32, self.mr)];
+        post(self.qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, self.addr, key as u32));
+        self.end.wait()
+    }
+}
+
+/// Writes without a pause with the key it was told last, however dead that is: over UC nobody
+/// objects.
+fn steady_writer(channel: &mut Channel) {
+    let writer = Writer::begin(channel, IBV_QPT_UC);
+    let mut filled = 0;
+    loop {
+        let key = writer.board.read(Note::Key);
+        if key == 0 {
+            return;
+        }
+        if key != filled {
+            writer.fill(key);
+            filled = key;
+        }
+        assert_eq!(writer.write(key).status, IBV_WC_SUCCESS);
+    }
+}
+
+/// Writes over RC until it is refused, then connects again and waits for another key.
+fn refused_writer(channel: &mut Channel) {
+    let writer = Writer::begin(channel, IBV_QPT_RC);
+    let attr = attr_to(u64::from(query(writer.qp).dest_qp_num));
+    for round in 1.. {
+        let mut key = 0;
+        until("another key", || {
+            let [now, ready] = [Note::Key, Note::TargetReady].map(|note| writer.board.read(note));
+            key = now;
+            (now == 0 || ready == round).then_some(())
+        });
+        if key == 0 {
+            return;
+        }
+        writer.fill(key);
+        loop {
+            let wc = writer.write(key);
+            if wc.status != IBV_WC_SUCCESS {
+                assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
+                break;
+            }
+        }
+        writer.board.set(Note::Refused, round);
+        assert_eq!(set_state(writer.qp, IBV_QPS_RESET), 0);
+        bring_up(writer.qp, &attr);
+        writer.board.set(Note::WriterReady, round);
+    }
+}
+
+/// The other side: a page with a window.
+struct Target {
+    end: End,
+    qp: *mut ibv_qp,
+    board: Board,
+    page: Buffer,
+    mr: *mut ibv_mr,
+    mw: *mut ibv_mw,
+    writer: Child,
+}
+
+impl Target {
+    fn begin(role: &str, kind: ibv_qp_type) -> Self {
+        let end = open();
+        let page = Buffer::new(PAGE);
+        let mr = end.reg(&page, ALL);
+        let (qp, mw) = (end.qp(kind), end.mw(IBV_MW_TYPE_2));
+        let mut writer = Child::start(role);
+        meet(&mut writer.channel, qp);
+        let (board, file) = Board::create();
+        let target = Self { end, qp, board, page, mr, mw, writer };
+        target.grant();
+        target
+    }
+    .told(file)
+}
