@@ -270,8 +270,11 @@ impl Drop for Child {
     }
 }
 
+/// What a process does in its role, over the channel to the test that started it.
+pub type Role = fn(&mut Channel);
+
 /// Plays the role this process was started for; in the test run itself, none.
-pub fn play(roles: &[(&str, fn(&mut Channel))]) {
+pub fn play(roles: &[(&str, Role)]) {
     let Some(wanted) = env::var_os(ROLE) else { return };
     stay_with_parent();
     let (_, role) = roles.iter().find(|(name, _)| wanted == *name).expect("a role of this file");

@@ -9,14 +9,21 @@ use transom_conformance::on_each_link;
 const LOCAL_WRITE: c_int = IBV_ACCESS_LOCAL_WRITE as c_int;
 const REMOTE_READ: c_int = IBV_ACCESS_REMOTE_READ as c_int;
 const MW_BIND: c_int = IBV_ACCESS_MW_BIND as c_int;
+const CAS: ibv_wr_opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+const FAA: ibv_wr_opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
 
+/// How both ends see a message that arrives.
 const WELL: (ibv_wc_status, ibv_wc_status) = (IBV_WC_SUCCESS, IBV_WC_SUCCESS);
-/// What each end sees of a message whose receive may not be written.
+/// How they see one whose receive may not be written.
 const NO_PLACE: (ibv_wc_status, ibv_wc_status) = (IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
-/// A key of nothing: index zero is as likely as any, the byte is wrong then.
-const JUNK: u32 = 0xdead_beef;
+/// A request that its own side refused: its queue pair is in error, the peer's is not.
+const OURS: (ibv_wc_status, ibv_qp_state, ibv_qp_state) =
+    (IBV_WC_LOC_PROT_ERR, IBV_QPS_ERR, IBV_QPS_RTS);
+/// A request that the target refused.
+const THEIRS: (ibv_wc_status, ibv_qp_state, ibv_qp_state) =
+    (IBV_WC_REM_ACCESS_ERR, IBV_QPS_ERR, IBV_QPS_ERR);
 
-/// A pair with a page of all rights at each end.
+/// A pair with two pages of all rights at each end.
 struct Bench {
     pair: Pair,
     near: Buffer,
@@ -28,54 +35,268 @@ struct Bench {
 impl Bench {
     fn new(link: Link) -> Self {
         let pair = Pair::rc(link);
-        let (near, far) = (Buffer::filled(4096, 3), Buffer::filled(4096, 99));
+        let (near, far) = (Buffer::filled(8192, 3), Buffer::filled(8192, 99));
         let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
         Self { pair, near, ma, far, mb }
     }
 
-    fn good_near(&self, length: u32) -> ibv_sge {
-        sge(self.near.addr(), length, self.ma)
+    fn near(&self, at: u64, length: u32) -> ibv_sge {
+        sge(self.near.addr() + at, length, self.ma)
     }
 
-    fn good_far(&self, length: u32) -> ibv_sge {
-        sge(self.far.addr(), length, self.mb)
+    fn far(&self, at: u64, length: u32) -> ibv_sge {
+        sge(self.far.addr() + at, length, self.mb)
     }
 
-    /// A request with these local pieces to the start of the target's page.
-    fn request(&self, opcode: ibv_wr_opcode, sges: &mut [ibv_sge]) -> ibv_wc_status {
-        self.request_with(opcode, sges, keys(self.mb).1)
+    fn rkey(&self) -> u32 {
+        keys(self.mb).1
     }
 
-    fn request_with(
+    /// A request with these pieces to the start of the target's memory; how it completed, and the
+    /// states of its queue pairs then.
+    fn request(
         &self,
-        opcode: ibv_wr_opcode,
-        sges: &mut [ibv_sge],
-        rkey: u32,
-    ) -> ibv_wc_status {
-        let (_, qb) = self.pair.another(IBV_QPT_RC);
-        self.on(qb, opcode, sges, rkey).0
-    }
-
-    /// The same on queue pairs that are known; the status and both states afterwards.
-    fn on(
-        &self,
-        qb: *mut ibv_qp,
         opcode: ibv_wr_opcode,
         sges: &mut [ibv_sge],
         rkey: u32,
     ) -> (ibv_wc_status, ibv_qp_state, ibv_qp_state) {
-        let qa = self.pair.a.qp(IBV_QPT_RC);
-        connect_anew(qa, qb);
+        let (qa, qb) = self.pair.another(IBV_QPT_RC);
         let addr = self.far.addr();
-        let mut wr = match opcode {
-            IBV_WR_ATOMIC_FETCH_AND_ADD => atomic_wr(opcode, sges, addr, rkey, 1, 0),
-            IBV_WR_ATOMIC_CMP_AND_SWP => {
-                atomic_wr(opcode, sges, addr, rkey, self.far.word(0), self.far.word(0) + 1)
+        // Compare-and-swap turns 2 into 3, fetch-and-add adds 1.
+        post(
+            qa,
+            &mut match opcode {
+                CAS => atomic_wr(opcode, sges, addr, rkey, 2, 3),
+                FAA => atomic_wr(opcode, sges, addr, rkey, 1, 0),
+                _ => rdma_wr(opcode, sges, addr, rkey),
+            },
+        );
+        (self.pair.a.wait().status, state(qa), state(qb))
+    }
+
+    /// Keys that are no good as L_Keys at the origin: of nothing, of a region that has ended, of
+    /// the good region but for its byte.
+    fn bad_keys(&self) -> Vec<u32> {
+        let ended = self.pair.a.reg(&self.near, ALL);
+        let dead = keys(ended).0;
+        assert_eq!(dereg(ended), 0);
+        let (good, _) = keys(self.ma);
+        vec![0, 0xdead_beef, u32::MAX, dead, good ^ 1, good ^ 0x80]
+    }
+}
+
+on_each_link! {
+    /// What is sent only needs to be readable, which every region is; what receives needs to be
+    /// writable by its own side, and no more.
+    /// Rules: LA-01, LA-02, LA-03
+    fn sending_needs_no_right_and_receiving_local_write(link: Link) {
+        let bench = Bench::new(link);
+        for access in [0, REMOTE_READ, MW_BIND] {
+            let from = sge(bench.near.addr(), 64, bench.pair.a.reg(&bench.near, access));
+            assert_eq!(bench.pair.message(&mut [from], &mut [bench.far(0, 64)]), WELL);
+            let done = bench.request(IBV_WR_RDMA_WRITE, &mut [from], bench.rkey());
+            assert_eq!(done.0, IBV_WC_SUCCESS);
+            // The same rights at the receiver.
+            let before = bench.far.read(0, 8192);
+            let to = sge(bench.far.addr() + 100, 64, bench.pair.b.reg(&bench.far, access));
+            let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+            recv(qb, 9, &mut [to]);
+            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [bench.near(0, 64)]));
+            bench.pair.a.expect(IBV_WC_REM_OP_ERR);
+            bench.pair.b.expect(IBV_WC_LOC_PROT_ERR);
+            assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
+            assert_eq!(bench.far.read(0, 8192), before);
+        }
+        let to = sge(bench.far.addr() + 100, 64, bench.pair.b.reg(&bench.far, LOCAL_WRITE));
+        assert_eq!(bench.pair.message(&mut [bench.near(0, 64)], &mut [to]), WELL);
+        assert_eq!(bench.far.read(100, 64), bench.near.read(0, 64));
+    }
+
+    /// What a READ or an atomic brings needs a place that its own side may write.
+    /// Rules: LA-04, LA-05
+    fn answers_need_local_write(link: Link) {
+        let bench = Bench::new(link);
+        for opcode in [IBV_WR_RDMA_READ, CAS, FAA] {
+            let before = bench.near.read(0, 8192);
+            for access in [0, REMOTE_READ, MW_BIND] {
+                let to = sge(bench.near.addr(), 8, bench.pair.a.reg(&bench.near, access));
+                assert_eq!(bench.request(opcode, &mut [to], bench.rkey()), OURS, "{opcode}");
             }
-            _ => rdma_wr(opcode, sges, addr, rkey),
-        };
-        post(qa, &mut wr);
-        let status = self.pair.a.wait().status;
-        (status, state(qa), state(qb))
+            assert_eq!(bench.near.read(0, 8192), before);
+            let to = sge(bench.near.addr(), 8, bench.pair.a.reg(&bench.near, LOCAL_WRITE));
+            assert_eq!(bench.request(opcode, &mut [to], bench.rkey()).0, IBV_WC_SUCCESS);
+        }
+    }
+
+    /// A bad key among what is sent: nothing leaves, not even what is good of it, and the peer
+    /// hears nothing.
+    /// Rules: LA-06, LA-22
+    fn bad_key_in_a_gather_sends_nothing(link: Link) {
+        let bench = Bench::new(link);
+        let long = Buffer::filled(1 << 20, 7);
+        let far = Buffer::new(1 << 20);
+        let (ml, mf) = (bench.pair.a.reg(&long, ALL), bench.pair.b.reg(&far, ALL));
+        for bad in bench.bad_keys() {
+            let piece = ibv_sge { addr: bench.near.addr(), length: 64, lkey: bad };
+            let half = sge(long.addr(), 600_000, ml);
+            for sges in [&mut [piece][..], &mut [bench.near(0, 64), piece], &mut [half, piece]] {
+                let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+                post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, sges, far.addr(), keys(mf).1));
+                bench.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+                assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_RTS));
+                let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+                recv(qb, 9, &mut [sge(far.addr(), 1 << 20, mf)]);
+                post(qa, &mut with_sges(wr(IBV_WR_SEND), sges));
+                bench.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+                // Messages elsewhere pass the peer's queue: its receive has not been taken.
+                let done = bench.pair.message(&mut [bench.near(0, 8)], &mut [bench.far(0, 8)]);
+                assert_eq!(done, WELL);
+                assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_RTS));
+                assert_eq!(set_state(qb, IBV_QPS_ERR), 0);
+                assert_eq!(bench.pair.b.expect(IBV_WC_WR_FLUSH_ERR).wr_id, 9);
+                assert!(far.is_all(0), "key {bad:#x}");
+            }
+        }
+    }
+
+    /// A bad key where a READ's data shall go: the peer serves it and stays as it is.
+    /// Rules: LA-07, LA-22
+    fn bad_key_in_a_scatter_is_our_own_failure(link: Link) {
+        let bench = Bench::new(link);
+        let before = bench.near.read(64, 8000);
+        for bad in bench.bad_keys() {
+            let piece = ibv_sge { addr: bench.near.addr() + 64, length: 64, lkey: bad };
+            for sges in [&mut [piece][..], &mut [bench.near(0, 64), piece]] {
+                let done = bench.request(IBV_WR_RDMA_READ, sges, bench.rkey());
+                assert_eq!(done, OURS, "key {bad:#x}");
+            }
+            bench.pair.b.expect_nothing();
+        }
+        assert_eq!(bench.near.read(64, 8000), before);
+    }
+
+    /// An atomic's key is judged when the answer is stored: the target has been changed by then.
+    /// Rules: LA-08
+    fn bad_key_in_an_atomic_comes_too_late(link: Link) {
+        let bench = Bench::new(link);
+        let before = bench.near.read(0, 8192);
+        for bad in bench.bad_keys() {
+            let piece = ibv_sge { addr: bench.near.addr(), length: 8, lkey: bad };
+            for opcode in [CAS, FAA] {
+                bench.far.set_word(0, 2);
+                assert_eq!(bench.request(opcode, &mut [piece], bench.rkey()), OURS);
+                assert_eq!(bench.far.word(0), 3, "opcode {opcode}, key {bad:#x}");
+            }
+        }
+        assert_eq!(bench.near.read(0, 8192), before);
+    }
+
+    /// A receive is taken by the queue whatever its keys and places; the message that finds them bad
+    /// fails at both ends.
+    /// Rules: LA-09, LA-10
+    fn bad_receive_fails_on_use(link: Link) {
+        let bench = Bench::new(link);
+        let part = try_reg(bench.pair.b.pd, bench.far.addr() + 4096, 1000, ALL);
+        let part = part.expect("a region");
+        let at = |at: u64, length| sge(bench.far.addr() + at, length, part);
+        let (good, _) = keys(bench.mb);
+        let keyed = |lkey| ibv_sge { lkey, ..bench.far(0, 64) };
+        let before = bench.far.read(0, 8192);
+        for bad in [
+            keyed(0),
+            keyed(0xdead_beef),
+            keyed(good ^ 1),
+            at(0, 64),
+            at(4095, 64),
+            at(5096, 64),
+            at(8000, 64),
+            sge(0, 64, part),
+            sge(u64::MAX, 64, part),
+        ] {
+            let done = bench.pair.message(&mut [bench.near(0, 64)], &mut [bad]);
+            assert_eq!(done, NO_PLACE, "{bad:x?}");
+        }
+        assert_eq!(bench.far.read(0, 8192), before);
+    }
+
+    /// A region of another domain serves neither as source nor as place for anything.
+    /// Rules: LA-12, LA-13, LA-14
+    fn regions_of_another_domain_are_no_use(link: Link) {
+        let bench = Bench::new(link);
+        let theirs = reg(bench.pair.a.another_pd(), &bench.near, ALL);
+        let piece = sge(bench.near.addr(), 8, theirs);
+        let (near, far) = (bench.near.read(0, 8192), bench.far.read(0, 8192));
+        for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
+            assert_eq!(bench.request(opcode, &mut [piece], bench.rkey()), OURS, "{opcode}");
+        }
+        let to = sge(bench.far.addr(), 8, reg(bench.pair.b.another_pd(), &bench.far, ALL));
+        assert_eq!(bench.pair.message(&mut [bench.near(0, 8)], &mut [to]), NO_PLACE);
+        assert_eq!(bench.far.read(0, 8192), far);
+        for opcode in [CAS, FAA] {
+            assert_eq!(bench.request(opcode, &mut [piece], bench.rkey()), OURS, "{opcode}");
+        }
+        assert_eq!(bench.near.read(0, 8192), near);
+        // In its own domain it is as good as any.
+        let own = End { pd: bench.pair.a.another_pd(), ..bench.pair.a };
+        let (qa, qb) = (own.qp(IBV_QPT_RC), bench.pair.b.qp(IBV_QPT_RC));
+        connect(qa, qb);
+        let mut sges = [sge(bench.near.addr(), 8, own.reg(&bench.near, ALL))];
+        post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, bench.far.addr(), bench.rkey()));
+        own.expect(IBV_WC_SUCCESS);
+    }
+
+    /// With both keys bad, a WRITE fails by its own and a READ or atomic by the remote one.
+    /// Rules: LA-19, LA-20
+    fn own_key_comes_first_only_where_data_is_sent(link: Link) {
+        let bench = Bench::new(link);
+        bench.far.set_word(0, 2);
+        let before = (bench.near.read(0, 8192), bench.far.read(0, 8192));
+        for lkey in bench.bad_keys() {
+            let piece = ibv_sge { addr: bench.near.addr(), length: 8, lkey };
+            for rkey in [0, bench.rkey() ^ 1] {
+                let request = |opcode| bench.request(opcode, &mut [piece], rkey);
+                assert_eq!(request(IBV_WR_RDMA_WRITE), OURS);
+                for opcode in [IBV_WR_RDMA_READ, CAS, FAA] {
+                    assert_eq!(request(opcode), THEIRS, "{opcode}");
+                }
+            }
+        }
+        assert_eq!((bench.near.read(0, 8192), bench.far.read(0, 8192)), before);
+    }
+
+    /// The key of a window is for peers; as a local key it is none.
+    /// Rules: LA-24
+    fn window_keys_are_no_local_keys(link: Link) {
+        let bench = Bench::new(link);
+        for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
+            // Through the queue pair that the window is bound to, where a peer would be let in.
+            for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, CAS, FAA] {
+                let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+                let mw = bench.pair.a.mw(kind);
+                let (addr, access) = (bench.near.addr(), REMOTE);
+                let range = Range { mr: bench.ma, addr, length: 4096, access };
+                let lkey = bind(&bench.pair.a, qa, mw, range);
+                let mut sges = [ibv_sge { addr, length: 8, lkey }];
+                let (remote, key) = (bench.far.addr(), bench.rkey());
+                post(
+                    qa,
+                    &mut match opcode {
+                        CAS | FAA => atomic_wr(opcode, &mut sges, remote, key, 1, 0),
+                        _ => rdma_wr(opcode, &mut sges, remote, key),
+                    },
+                );
+                bench.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+                assert_eq!(state(qb), IBV_QPS_RTS);
+            }
+            let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+            let mw = bench.pair.b.mw(kind);
+            let (addr, access) = (bench.far.addr(), REMOTE);
+            let range = Range { mr: bench.mb, addr, length: 4096, access };
+            let lkey = bind(&bench.pair.b, qb, mw, range);
+            recv(qb, 9, &mut [ibv_sge { addr, length: 8, lkey }]);
+            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [bench.near(0, 8)]));
+            bench.pair.a.expect(IBV_WC_REM_OP_ERR);
+            bench.pair.b.expect(IBV_WC_LOC_PROT_ERR);
+        }
     }
 }

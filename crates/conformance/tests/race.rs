@@ -146,7 +146,8 @@ fn refused_writer(channel: &mut Channel) {
     for round in 1.. {
         let mut key = 0;
         until("another key", || {
-            let [now, ready] = [Note::Key, Note::TargetReady].map(|note| writer.board.read(note));
+            // In this order: the target sets the key first.
+            let [ready, now] = [Note::TargetReady, Note::Key].map(|note| writer.board.read(note));
             key = now;
             (now == 0 || ready == round).then_some(())
         });
@@ -188,9 +189,119 @@ impl Target {
         let mut writer = Child::start(role);
         meet(&mut writer.channel, qp);
         let (board, file) = Board::create();
-        let target = Self { end, qp, board, page, mr, mw, writer };
+        let mut target = Self { end, qp, board, page, mr, mw, writer };
+        // The first key comes before the board, so that the writer does not take its absence for the
+        // end.
         target.grant();
+        target.writer.tell(&[u64::from(std::process::id()), file, target.page.addr()]);
         target
     }
-    .told(file)
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < WORDS);
+        // SAFETY: within the page, aligned; the test reaches its words only so.
+        unsafe { &*(self.page.addr() as *const AtomicU64).add(at) }
+    }
+
+    /// Binds the window anew and tells the writer.
+    fn grant(&self) -> u64 {
+        let range = Range {
+            mr: self.mr,
+            addr: self.page.addr(),
+            length: PAGE as u64,
+            access: IBV_ACCESS_REMOTE_WRITE,
+        };
+        let key = u64::from(bind(&self.end, self.qp, self.mw, range));
+        self.board.set(Note::Key, key);
+        key
+    }
+
+    /// Waits until the writer is in full swing.
+    fn wait_for_writes(&self, key: u64) {
+        until("the writer to write", || {
+            assert!(poll(self.end.cq).is_none());
+            (self.word(WORDS - 1).load(SeqCst) == key).then_some(())
+        });
+    }
+
+    /// Revokes the window and takes the page.
+    fn revoke(&self, key: u64, canary: u64) {
+        post(self.qp, &mut local_inv_wr(key as u32));
+        let wc = self.end.expect(IBV_WC_SUCCESS);
+        assert_eq!(wc.opcode, IBV_WC_LOCAL_INV);
+        (0..WORDS).for_each(|at| self.word(at).store(canary, SeqCst));
+    }
+
+    /// The page is still as it was taken.
+    fn look(&self, canary: u64) {
+        for at in 0..WORDS {
+            let found = self.word(at).load(SeqCst);
+            assert_eq!(found, canary, "a stale write to word {at} of the revoked page");
+        }
+    }
+
+    fn end(self) {
+        self.board.set(Note::Key, 0);
+        self.writer.finish();
+    }
+}
+
+fn report(rounds: u64, start: Instant) {
+    if is_long() {
+        let rate = rounds as f64 / start.elapsed().as_secs_f64();
+        eprintln!("{rounds} rounds without a stale write, {rate:.0} in a second");
+    }
+}
+
+on_each_way! {
+    /// The writer does not pause and does not care: over UC, what is refused is dropped.
+    /// Rules: INV-23, RA-48
+    fn no_write_lands_after_the_revocation() {
+        let target = Target::begin("steady writer", IBV_QPT_UC);
+        let mut key = target.board.read(Note::Key);
+        let (rounds, start) = (rounds(20_000, 1_000_000), Instant::now());
+        for round in 0..rounds {
+            target.wait_for_writes(key);
+            let canary = CANARY | round;
+            target.revoke(key, canary);
+            for _ in 0..3 {
+                target.look(canary);
+                assert!(poll(target.end.cq).is_none());
+            }
+            key = target.grant();
+        }
+        report(rounds, start);
+        target.end();
+    }
+
+    /// Over RC the late write is either done before the revocation or refused, and then both connect
+    /// again.
+    fn a_late_write_is_refused() {
+        let target = Target::begin("refused writer", IBV_QPT_RC);
+        let attr = attr_to(u64::from(query(target.qp).dest_qp_num));
+        let mut key = target.board.read(Note::Key);
+        let (rounds, start) = (rounds(1_000, 50_000), Instant::now());
+        for round in 1..=rounds {
+            target.board.set(Note::TargetReady, round);
+            target.wait_for_writes(key);
+            let canary = CANARY | round;
+            target.revoke(key, canary);
+            until("the refusal", || {
+                target.look(canary);
+                assert!(poll(target.end.cq).is_none());
+                (target.board.read(Note::Refused) == round).then_some(())
+            });
+            assert_eq!(state(target.qp), IBV_QPS_ERR);
+            assert_eq!(target.end.event(), (IBV_EVENT_QP_ACCESS_ERR, target.qp.cast()));
+            assert_eq!(set_state(target.qp, IBV_QPS_RESET), 0);
+            bring_up(target.qp, &attr);
+            until("the writer", || {
+                (target.board.read(Note::WriterReady) == round).then_some(())
+            });
+            target.look(canary);
+            key = target.grant();
+        }
+        report(rounds, start);
+        target.end();
+    }
 }

@@ -142,9 +142,9 @@ on_each_link! {
     fn rnr_retries_are_counted_anew_for_each_message(link: Link) {
         let pair = Pair::rc(link);
         let follower = Follower::new(&pair.a, &pair.b);
-        let (qa, qb) = two(&pair, |attr| attr.rnr_retry = 1, |attr| attr.min_rnr_timer = 30);
+        let (qa, qb) = two(&pair, |attr| attr.rnr_retry = 1, |attr| attr.min_rnr_timer = 29);
         for wr_id in 0..3 {
-            takes_at_least(rnr(30), || {
+            takes_at_least(rnr(29), || {
                 post(qa, &mut send(wr_id));
                 follower.follow();
                 recv(qb, 10 + wr_id, &mut []);

@@ -264,3 +264,18 @@ fn closing_with_windows_bound_neither_hangs_nor_leaks() {
     }
     until("the end of the device", || (!registry.holds(place)).then_some(()));
 }
+
+/// A context that is closed takes its windows along, freed or not: no peer gets in through them.
+/// Rules: MWA-22
+#[test]
+#[ignore = "closing leaves what is not destroyed as it is, until it is destroyed or the process ends"]
+fn closing_frees_the_windows() {
+    let scene = Scene::new(Link::Local);
+    let range = scene.range(0, 64, REMOTE);
+    let (_, key) = scene.bound(IBV_MW_TYPE_1, range);
+    // SAFETY: the context is open.
+    assert_eq!(unsafe { ibv_close_device(scene.pair.b.context) }, 0);
+    let mut sges = [sge(scene.near.addr(), 64, scene.near_mr)];
+    post(scene.pair.qa, &mut op_wr(Op::Read, &mut sges, range.addr, key));
+    assert_ne!(scene.pair.a.wait().status, IBV_WC_SUCCESS);
+}
