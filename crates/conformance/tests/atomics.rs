@@ -180,7 +180,8 @@ on_each_link! {
                 connect(qa, qb);
                 let buffer = Buffer::new(8);
                 let mr = end.reg(&buffer, ALL);
-                Adder { end, qa, buffer, mr, remote: stage.far.addr() + 64, key: stage.key(), swaps: n == 1 }
+                let (remote, key) = (stage.far.addr() + 64, stage.key());
+                Adder { end, qa, buffer, mr, remote, key, swaps: n == 1 }
             })
             .collect();
         let mut seen: Vec<u64> = thread::scope(|scope| {

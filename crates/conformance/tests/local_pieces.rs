@@ -35,7 +35,7 @@ on_each_link! {
         let before = (stage.near.read(0, 8192), stage.far.read(0, 8192));
         for (addr, length) in [
             (0_u64.wrapping_sub(4), 8),
-            (0_u64.wrapping_sub(4), 3),
+            (0_u64.wrapping_sub(4), 4),
             (0_u64.wrapping_sub(2), 2),
             (top, 8192),
             (top, u32::MAX >> 1),

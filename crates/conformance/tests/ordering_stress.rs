@@ -66,8 +66,8 @@ fn set_samples(buffer: &Buffer, length: usize, value: u8) {
 }
 
 /// Long operations that lose their window under way: up to the completion of what takes the window
-/// away they may have moved bytes; from then on they move none. An operation that succeeds has moved
-/// everything before. Goes on until some were caught half-way, with longer ones if need be.
+/// away they may have moved bytes; from then on they move none. An operation that succeeds has
+/// moved everything before. Goes on until some were caught half-way, with longer ones if need be.
 fn revoke_under_way(link: Link, opcode: ibv_wr_opcode, revoke: Revoke) {
     const LONGEST: usize = 64 << 20;
     const OLD: u8 = 0;
@@ -362,8 +362,8 @@ on_each_link! {
         assert_eq!(dereg(stage.mb), 0);
     }
 
-    /// The owner invalidates a type 2 window while another queue pair binds it: the bind comes after
-    /// and succeeds, or before and fails; the invalidation always succeeds.
+    /// The owner invalidates a type 2 window while another queue pair binds it: the bind comes
+    /// after and succeeds, or before and fails; the invalidation always succeeds.
     /// Rules: ORD-30
     fn an_invalidate_and_a_bind_take_turns(link: Link) {
         let stage = Stage::new(link, 4096);
@@ -379,7 +379,8 @@ on_each_link! {
             let mut both = [local_inv_wr(old), bind2_wr(&mut *copy, new, range)];
             (both[0].wr_id, both[1].wr_id) = (1, 2);
             let [first, second] = both;
-            at_once([(owner, first), (other, second)].map(|(qp, mut wr)| move || post(qp, &mut wr)));
+            let work = [(owner, first), (other, second)];
+            at_once(work.map(|(qp, mut wr)| move || post(qp, &mut wr)));
             let mut outcome = [b.wait(), b.wait()];
             outcome.sort_by_key(|wc| wc.wr_id);
             assert_eq!(outcome[0].status, IBV_WC_SUCCESS, "round {round}");

@@ -147,8 +147,8 @@ on_each_link! {
         }
     }
 
-    /// What the origin asks for after its SEND_WITH_INV finds the window gone, even if all of it was
-    /// posted before any of it could start.
+    /// What the origin asks for after its SEND_WITH_INV finds the window gone, even if all of it
+    /// was posted before any of it could start.
     /// Rules: ORD-20
     fn after_a_remote_invalidate_the_window_is_gone(link: Link) {
         let stage = Stage::new(link, 4096);

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
 
 /// What is granted: one page.
@@ -253,55 +252,72 @@ fn report(rounds: u64, start: Instant) {
     }
 }
 
-on_each_way! {
-    /// The writer does not pause and does not care: over UC, what is refused is dropped.
-    /// Rules: INV-23, RA-48
-    fn no_write_lands_after_the_revocation() {
-        let target = Target::begin("steady writer", IBV_QPT_UC);
-        let mut key = target.board.read(Note::Key);
-        let (rounds, start) = (rounds(20_000, 1_000_000), Instant::now());
-        for round in 0..rounds {
-            target.wait_for_writes(key);
-            let canary = CANARY | round;
-            target.revoke(key, canary);
-            for _ in 0..3 {
-                target.look(canary);
-                assert!(poll(target.end.cq).is_none());
-            }
-            key = target.grant();
-        }
-        report(rounds, start);
-        target.end();
-    }
+/// Rules: INV-23, RA-48
+#[test]
+fn no_write_lands_after_the_revocation() {
+    alone("no_write_lands_after_the_revocation", Way::Direct, against_a_steady_writer);
+}
 
-    /// Over RC the late write is either done before the revocation or refused, and then both connect
-    /// again.
-    fn a_late_write_is_refused() {
-        let target = Target::begin("refused writer", IBV_QPT_RC);
-        let attr = attr_to(u64::from(query(target.qp).dest_qp_num));
-        let mut key = target.board.read(Note::Key);
-        let (rounds, start) = (rounds(1_000, 50_000), Instant::now());
-        for round in 1..=rounds {
-            target.board.set(Note::TargetReady, round);
-            target.wait_for_writes(key);
-            let canary = CANARY | round;
-            target.revoke(key, canary);
-            until("the refusal", || {
-                target.look(canary);
-                assert!(poll(target.end.cq).is_none());
-                (target.board.read(Note::Refused) == round).then_some(())
-            });
-            assert_eq!(state(target.qp), IBV_QPS_ERR);
-            assert_eq!(target.end.event(), (IBV_EVENT_QP_ACCESS_ERR, target.qp.cast()));
-            assert_eq!(set_state(target.qp, IBV_QPS_RESET), 0);
-            bring_up(target.qp, &attr);
-            until("the writer", || {
-                (target.board.read(Note::WriterReady) == round).then_some(())
-            });
+/// Rules: INV-23
+#[test]
+fn no_message_lands_after_the_revocation() {
+    alone("no_message_lands_after_the_revocation", Way::Shared, against_a_steady_writer);
+}
+
+#[test]
+fn a_late_write_is_refused() {
+    alone("a_late_write_is_refused", Way::Direct, against_a_refused_writer);
+}
+
+#[test]
+fn a_late_message_is_refused() {
+    alone("a_late_message_is_refused", Way::Shared, against_a_refused_writer);
+}
+
+/// The writer does not pause and does not care: over UC, what is refused is dropped.
+fn against_a_steady_writer() {
+    let target = Target::begin("steady writer", IBV_QPT_UC);
+    let mut key = target.board.read(Note::Key);
+    let (rounds, start) = (rounds(20_000, 1_000_000), Instant::now());
+    for round in 0..rounds {
+        target.wait_for_writes(key);
+        let canary = CANARY | round;
+        target.revoke(key, canary);
+        for _ in 0..3 {
             target.look(canary);
-            key = target.grant();
+            assert!(poll(target.end.cq).is_none());
         }
-        report(rounds, start);
-        target.end();
+        key = target.grant();
     }
+    report(rounds, start);
+    target.end();
+}
+
+/// Over RC the late write is either done before the revocation or refused, and then both connect
+/// again.
+fn against_a_refused_writer() {
+    let target = Target::begin("refused writer", IBV_QPT_RC);
+    let attr = attr_to(u64::from(query(target.qp).dest_qp_num));
+    let mut key = target.board.read(Note::Key);
+    let (rounds, start) = (rounds(1_000, 50_000), Instant::now());
+    for round in 1..=rounds {
+        target.board.set(Note::TargetReady, round);
+        target.wait_for_writes(key);
+        let canary = CANARY | round;
+        target.revoke(key, canary);
+        until("the refusal", || {
+            target.look(canary);
+            assert!(poll(target.end.cq).is_none());
+            (target.board.read(Note::Refused) == round).then_some(())
+        });
+        assert_eq!(state(target.qp), IBV_QPS_ERR);
+        assert_eq!(target.end.event(), (IBV_EVENT_QP_ACCESS_ERR, target.qp.cast()));
+        assert_eq!(set_state(target.qp, IBV_QPS_RESET), 0);
+        bring_up(target.qp, &attr);
+        until("the writer", || (target.board.read(Note::WriterReady) == round).then_some(()));
+        target.look(canary);
+        key = target.grant();
+    }
+    report(rounds, start);
+    target.end();
 }

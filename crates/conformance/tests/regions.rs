@@ -115,9 +115,9 @@ fn mr_15_no_two_live_objects_share_a_key() {
     let mut indexes = HashSet::new();
     for round in 0..500 {
         let end = if round % 2 == 0 { &end } else { &other };
-        let (lkey, rkey) = keys(end.reg(&buffer, ALL));
-        assert_eq!(lkey >> 8, rkey >> 8, "a region has one index");
-        assert!(indexes.insert(rkey >> 8), "{rkey:#x} names two objects");
+        let (local, remote) = keys(end.reg(&buffer, ALL));
+        assert_eq!(local >> 8, remote >> 8, "a region has one index");
+        assert!(indexes.insert(remote >> 8), "{remote:#x} names two objects");
         for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
             // Whatever the low byte becomes by binding, the index stays the window's own.
             let key = rkey(end.mw(kind));

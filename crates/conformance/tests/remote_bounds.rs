@@ -56,7 +56,7 @@ impl Object {
             let range = Range { mr, addr, length: LENGTH as u64, access: REMOTE | zero };
             bind(&stage.pair.b, qb, stage.pair.b.mw(kind), range)
         };
-        // A zero-based region that begins before the window; `AT - 512` is the window's place in it.
+        // A zero-based region that begins before the window, whose place in it is `AT - 512`.
         let zero_based = || stage.part(512, 2048, ALL | ZERO as i32);
         let place = AT as u64 - 512;
         match self {

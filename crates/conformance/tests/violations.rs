@@ -44,8 +44,8 @@ on_each_link! {
     }
 
     /// Of five work requests the first violates: its error comes first, then the others are flushed
-    /// in order, signaled or not, and so is whatever is posted later. All wait behind a SEND without
-    /// a receive until all are posted.
+    /// in order, signaled or not, and so is whatever is posted later. Until all are posted they
+    /// wait behind a SEND without a receive.
     /// Rules: RA-42
     fn the_rest_is_flushed_in_order(link: Link) {
         let stage = Stage::new(link, 4096);

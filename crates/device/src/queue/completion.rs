@@ -199,3 +199,54 @@ impl CompletionQueue {
         self.waiting.retain(|completion| completion.qp != qp);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number for every status; whoever adds one decides here whether it may be.
+    fn number(status: Status) -> u32 {
+        match status {
+            Status::Success => 0,
+            Status::LocalLength => 1,
+            Status::LocalQpOperation => 2,
+            Status::LocalProtection => 4,
+            Status::Flushed => 5,
+            Status::WindowBind => 6,
+            Status::BadResponse => 7,
+            Status::LocalAccess => 8,
+            Status::RemoteInvalidRequest => 9,
+            Status::RemoteAccess => 10,
+            Status::RemoteOperation => 11,
+            Status::RetryExceeded => 12,
+            Status::RnrRetryExceeded => 13,
+        }
+    }
+
+    /// Statuses of reliable datagrams and tag matching, of failures of hardware and without a name,
+    /// have no value here, so no completion can have them.
+    /// Rules: WC-03, WC-14, WC-15, WC-16, WC-17, WC-18, WC-19, WC-20, WC-21, WC-22, WC-23
+    #[test]
+    fn statuses_that_never_occur_have_no_value() {
+        let all = [
+            Status::Success,
+            Status::LocalLength,
+            Status::LocalQpOperation,
+            Status::LocalProtection,
+            Status::Flushed,
+            Status::WindowBind,
+            Status::BadResponse,
+            Status::LocalAccess,
+            Status::RemoteInvalidRequest,
+            Status::RemoteAccess,
+            Status::RemoteOperation,
+            Status::RetryExceeded,
+            Status::RnrRetryExceeded,
+        ];
+        let never = |value: u32| value == 3 || value > 13;
+        let numbers: Vec<_> = all.into_iter().map(number).collect();
+        let expected: Vec<_> = (0..=23).filter(|value| !never(*value)).collect();
+        assert_eq!(numbers, expected);
+        assert!(all.into_iter().all(|status| status as u32 == number(status)));
+    }
+}

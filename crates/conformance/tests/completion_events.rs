@@ -1,0 +1,340 @@
+//! Completion events: what raises one, what does not, and that its queue waits for it.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_link;
+use transom_conformance::queues::*;
+use transom_ibverbs::*;
+
+fn send(flags: u32) -> ibv_send_wr {
+    let mut wr = wr(IBV_WR_SEND);
+    wr.send_flags |= flags;
+    wr
+}
+
+/// A pair whose target receives into a queue with a channel, with receives posted.
+struct Watched {
+    pair: Pair,
+    qa: *mut ibv_qp,
+    cq: *mut ibv_cq,
+    channel: *mut ibv_comp_channel,
+}
+
+impl Watched {
+    fn new(link: Link) -> Self {
+        let pair = Pair::unconnected(link, IBV_QPT_RC);
+        let channel = channel(pair.b.context);
+        let cq = try_cq(pair.b.context, 256, channel).unwrap();
+        let mut init = ibv_qp_init_attr { recv_cq: cq, ..pair.b.init(IBV_QPT_RC) };
+        let qb = pair.b.qp_with(&mut init);
+        connect(pair.qa, qb);
+        for wr_id in 0..20 {
+            recv(qb, wr_id, &mut []);
+        }
+        Self { qa: pair.qa, pair, cq, channel }
+    }
+
+    /// Sends a message and takes the completion of its receive.
+    fn deliver(&self, mut wr: ibv_send_wr) {
+        post(self.qa, &mut wr);
+        assert_eq!(wait(self.cq).status, IBV_WC_SUCCESS);
+        self.pair.a.expect(IBV_WC_SUCCESS);
+    }
+
+    fn arm(&self, solicited_only: bool) {
+        assert_eq!(arm(self.cq, solicited_only), 0);
+    }
+
+    fn expect_event(&self) {
+        assert_eq!(cq_event(self.channel), self.cq);
+    }
+
+    fn expect_no_event(&self) {
+        assert!(!has_cq_event(self.channel));
+    }
+}
+
+/// A queue pair whose send queue completes into a queue with a channel.
+struct Sender {
+    pair: Pair,
+    qa: *mut ibv_qp,
+    qb: *mut ibv_qp,
+    cq: *mut ibv_cq,
+    channel: *mut ibv_comp_channel,
+}
+
+impl Sender {
+    fn new(link: Link) -> Self {
+        let pair = Pair::unconnected(link, IBV_QPT_RC);
+        let channel = channel(pair.a.context);
+        let cq = try_cq(pair.a.context, 256, channel).unwrap();
+        let mut init = ibv_qp_init_attr { send_cq: cq, recv_cq: cq, ..pair.a.init(IBV_QPT_RC) };
+        let (qa, qb) = (pair.a.qp_with(&mut init), pair.qb);
+        connect(qa, qb);
+        Self { pair, qa, qb, cq, channel }
+    }
+}
+
+/// Takes the next completion event without acknowledging it: its queue, and the program's pointer.
+fn take_event(channel: *mut ibv_comp_channel) -> (*mut ibv_cq, *mut c_void) {
+    let (mut cq, mut context) = (null_mut(), null_mut());
+    // SAFETY: a live channel, and places for the answers.
+    assert_eq!(unsafe { ibv_get_cq_event(channel, &mut cq, &mut context) }, 0);
+    (cq, context)
+}
+
+on_each_link! {
+    /// An armed queue raises one event, at the next completion, and none until it is armed again.
+    /// Rules: CQ-06
+    fn arming_brings_one_event(link: Link) {
+        let it = Watched::new(link);
+        it.deliver(send(0));
+        it.expect_no_event();
+        for _ in 0..3 {
+            it.arm(false);
+            it.expect_no_event();
+            it.deliver(send(0));
+            it.deliver(send(0));
+            it.expect_event();
+            it.expect_no_event();
+            it.deliver(send(0));
+            it.expect_no_event();
+        }
+    }
+
+    /// Armed for solicited ones, a queue raises an event for a message that asks for it.
+    /// Rules: CQ-07, CQ-16
+    fn solicited_messages_raise_an_event(link: Link) {
+        let it = Watched::new(link);
+        let far = Buffer::new(4096);
+        let key = keys(it.pair.b.reg(&far, ALL)).1;
+        let with = |opcode, flags| {
+            let mut wr = rdma_wr(opcode, &mut [], far.addr(), key);
+            wr.send_flags |= flags;
+            wr
+        };
+        for opcode in [IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM] {
+            it.arm(true);
+            it.deliver(with(opcode, 0));
+            it.expect_no_event();
+            it.deliver(with(opcode, IBV_SEND_SOLICITED));
+            it.expect_event();
+            it.deliver(with(opcode, IBV_SEND_SOLICITED));
+            it.expect_no_event();
+        }
+        // A message of several packets asks with its last.
+        let near = Buffer::new(1 << 17);
+        let (ma, big) = (it.pair.a.reg(&near, 0), Buffer::new(1 << 17));
+        let key = keys(it.pair.b.reg(&big, ALL)).1;
+        let mut sges = [sge(near.addr(), 1 << 17, ma)];
+        it.arm(true);
+        let mut wr = rdma_wr(IBV_WR_RDMA_WRITE_WITH_IMM, &mut sges, big.addr(), key);
+        wr.send_flags |= IBV_SEND_SOLICITED;
+        it.deliver(wr);
+        it.expect_event();
+    }
+
+    /// Errors count as solicited, on receives and on sends; successful sends do not.
+    /// Rules: CQ-07
+    fn errors_raise_solicited_events(link: Link) {
+        let it = Watched::new(link);
+        it.arm(true);
+        it.deliver(send(0));
+        it.expect_no_event();
+        // The peer's violation fails the queue pair, and its receives are flushed.
+        let near = Buffer::new(4096);
+        let ma = it.pair.a.reg(&near, 0);
+        let mut sges = [sge(near.addr(), 8, ma)];
+        post(it.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, 0x1000, 0x1234_5678));
+        it.pair.a.expect(IBV_WC_REM_ACCESS_ERR);
+        it.expect_event();
+        assert_eq!(wait(it.cq).status, IBV_WC_WR_FLUSH_ERR);
+
+        let it = Sender::new(link);
+        recv(it.qb, 1, &mut []);
+        assert_eq!(arm(it.cq, true), 0);
+        post(it.qa, &mut send(IBV_SEND_SOLICITED));
+        assert_eq!(wait(it.cq).status, IBV_WC_SUCCESS);
+        assert!(!has_cq_event(it.channel));
+        let mut bad = [sge(0x1000, 8, null_mut())];
+        post(it.qa, &mut with_sges(send(0), &mut bad));
+        assert_eq!(wait(it.cq).status, IBV_WC_LOC_PROT_ERR);
+        assert_eq!(cq_event(it.channel), it.cq);
+        // And a flushed send.
+        assert_eq!(arm(it.cq, true), 0);
+        post(it.qa, &mut send(0));
+        assert_eq!(cq_event(it.channel), it.cq);
+        it.pair.b.expect(IBV_WC_SUCCESS);
+    }
+
+    /// Armed for any and for solicited ones, in either order, a queue is armed for any.
+    /// Rules: CQ-08, CQ-09
+    fn arming_twice_keeps_the_wider(link: Link) {
+        let it = Watched::new(link);
+        for first in [true, false] {
+            it.arm(first);
+            it.arm(!first);
+            it.deliver(send(0));
+            it.expect_event();
+            // Both were meant for this one event.
+            it.deliver(send(IBV_SEND_SOLICITED));
+            it.expect_no_event();
+        }
+    }
+
+    /// Completions that are there already raise no event; the next one does.
+    /// Rules: CQ-10
+    fn what_is_there_when_armed_raises_nothing(link: Link) {
+        let it = Watched::new(link);
+        post(it.qa, &mut send(IBV_SEND_SOLICITED));
+        post(it.qa, &mut send(0));
+        // The acknowledgements come after the completions.
+        assert!(wait_for(it.pair.a.cq, 2).iter().all(|wc| wc.status == IBV_WC_SUCCESS));
+        it.arm(false);
+        it.expect_no_event();
+        assert_eq!(wait_for(it.cq, 2).len(), 2);
+        it.expect_no_event();
+        it.deliver(send(0));
+        it.expect_event();
+    }
+
+    /// Events that nobody has read may be one or several, but never more than were armed for, and
+    /// never none.
+    /// Rules: CQ-11
+    fn unread_events_may_collapse(link: Link) {
+        let it = Watched::new(link);
+        for _ in 0..3 {
+            it.arm(false);
+            it.deliver(send(0));
+        }
+        it.expect_event();
+        let mut more = 0;
+        while has_cq_event(it.channel) {
+            it.expect_event();
+            more += 1;
+        }
+        assert!(more <= 2);
+        it.deliver(send(0));
+        it.expect_no_event();
+    }
+
+    /// Binds and local invalidations raise events like other requests.
+    /// Rules: CQ-13
+    fn binds_and_invalidations_raise_events(link: Link) {
+        let it = Sender::new(link);
+        let near = Buffer::new(4096);
+        let ma = it.pair.a.reg(&near, ALL);
+        let range = Range { mr: ma, addr: near.addr(), length: 64, access: REMOTE };
+        let event_of = |opcode| {
+            assert_eq!(cq_event(it.channel), it.cq);
+            let wc = wait(it.cq);
+            assert_eq!((wc.status, wc.opcode), (IBV_WC_SUCCESS, opcode));
+            assert_eq!(arm(it.cq, false), 0);
+        };
+        assert_eq!(arm(it.cq, false), 0);
+        let (first, second) = (it.pair.a.mw(IBV_MW_TYPE_1), it.pair.a.mw(IBV_MW_TYPE_2));
+        assert_eq!(bind1(it.qa, first, 5, IBV_SEND_SIGNALED, range), 0);
+        event_of(IBV_WC_BIND_MW);
+        post(it.qa, &mut bind2_wr(second, 7, range));
+        event_of(IBV_WC_BIND_MW);
+        post(it.qa, &mut local_inv_wr(rkey(second)));
+        event_of(IBV_WC_LOCAL_INV);
+        assert!(!has_cq_event(it.channel));
+        // A bind that is not signaled completes for nobody.
+        assert_eq!(bind1(it.qa, first, 5, 0, range), 0);
+        assert_eq!(bind1(it.qa, first, 6, IBV_SEND_SIGNALED, range), 0);
+        assert_eq!(cq_event(it.channel), it.cq);
+        assert_eq!(wait(it.cq).wr_id, 6);
+        assert!(!has_cq_event(it.channel));
+    }
+}
+
+/// One channel serves several queues; an event says which, with the program's pointer.
+/// Rules: CQ-06
+#[test]
+fn an_event_says_which_queue() {
+    let end = End::new(Default::default());
+    let channel = channel(end.context);
+    let mut marks = [0_u8; 3];
+    let base = marks.as_mut_ptr();
+    let cqs: [_; 3] = std::array::from_fn(|at| {
+        let mark = base.wrapping_add(at).cast();
+        // SAFETY: an open context and a live channel.
+        let cq = unsafe { ibv_create_cq(end.context, 8, mark, channel, 0) };
+        assert_eq!(arm(cq, false), 0);
+        (cq, mark)
+    });
+    for at in [1, 2, 0] {
+        let (cq, mark) = cqs[at];
+        let mut init = ibv_qp_init_attr { recv_cq: cq, ..end.init(IBV_QPT_RC) };
+        let qp = end.qp_with(&mut init);
+        take_to(&end, qp, IBV_QPS_ERR);
+        recv(qp, 1, &mut []);
+        assert_eq!(take_event(channel), (cq, mark.cast::<c_void>()));
+        // SAFETY: a live queue with an event delivered.
+        unsafe { ibv_ack_cq_events(cq, 1) };
+        assert!(!has_cq_event(channel));
+        assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
+    }
+}
+
+/// Whoever asks for an event waits for it, unless the descriptor does not block: `EAGAIN`.
+/// Rules: CQ-06
+#[test]
+fn asking_for_an_event_waits_for_it() {
+    let end = End::new(Default::default());
+    let channel = channel(end.context);
+    let cq = try_cq(end.context, 8, channel).unwrap();
+    let qp = end.qp_with(&mut ibv_qp_init_attr { recv_cq: cq, ..end.init(IBV_QPT_RC) });
+    take_to(&end, qp, IBV_QPS_ERR);
+    assert_eq!(arm(cq, false), 0);
+    let there = Across::new((channel, cq));
+    blocks_until(
+        move || assert_eq!(take_event(there.get().0).0, there.get().1),
+        || recv(qp, 1, &mut []),
+    );
+    let (mut found, mut context) = (null_mut(), null_mut());
+    // SAFETY: a live channel with an open descriptor, and places for the answers.
+    unsafe {
+        ibv_ack_cq_events(cq, 1);
+        assert_eq!(libc::fcntl((*channel).fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
+        assert_eq!(ibv_get_cq_event(channel, &mut found, &mut context), -1);
+    }
+    assert_eq!(errno(), libc::EAGAIN);
+}
+
+/// A completion queue does not end before all its delivered events are acknowledged.
+/// Rules: CQ-15, CR-18
+#[test]
+fn a_queue_waits_for_the_acknowledgement_of_its_events() {
+    let end = End::new(Default::default());
+    let channel = channel(end.context);
+    let cq = try_cq(end.context, 8, channel).unwrap();
+    let qp = end.qp_with(&mut ibv_qp_init_attr { recv_cq: cq, ..end.init(IBV_QPT_RC) });
+    take_to(&end, qp, IBV_QPS_ERR);
+    for wr_id in 0..3 {
+        assert_eq!(arm(cq, false), 0);
+        recv(qp, wr_id, &mut []);
+        assert_eq!(take_event(channel).0, cq);
+    }
+    // While a queue pair uses it, it is busy rather than waited for.
+    assert_eq!(destroy_cq(cq), libc::EBUSY);
+    assert_eq!(destroy_qp(qp), 0);
+    // SAFETY: a live queue with events delivered.
+    let ack = |count| unsafe { ibv_ack_cq_events(cq, count) };
+    ack(2);
+    let gone = Across::new(cq);
+    blocks_until(move || assert_eq!(destroy_cq(gone.get()), 0), || ack(1));
+    assert_eq!(destroy_cq(cq), libc::ENOENT);
+    // An event that was never taken is nobody's to acknowledge.
+    let cq = try_cq(end.context, 8, channel).unwrap();
+    let qp = end.qp_with(&mut ibv_qp_init_attr { recv_cq: cq, ..end.init(IBV_QPT_RC) });
+    take_to(&end, qp, IBV_QPS_ERR);
+    assert_eq!(arm(cq, false), 0);
+    recv(qp, 1, &mut []);
+    assert!(has_cq_event(channel));
+    assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
+}
