@@ -7,5 +7,6 @@ pub mod access;
 pub mod coverage;
 pub mod harness;
 pub mod processes;
+pub mod programs;
 pub mod queues;
 pub mod stage;

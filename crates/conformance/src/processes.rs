@@ -29,7 +29,7 @@ const ROLE: &str = "TRANSOM_TEST_ROLE";
 /// Which test runs alone in this process.
 const ALONE: &str = "TRANSOM_TEST_ALONE";
 /// The user and group nobody.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 /// The last word of a process that did all it was started for.
 const DONE: u64 = u64::MAX;
 /// How long to wait for a word of another process.
