@@ -1,13 +1,11 @@
 //! Debian's own programs, unmodified, over our library: `apt-get install ibverbs-utils`.
-//!
-//! `TRANSOM_LONG=1` runs every size; otherwise some of each magnitude.
 
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use transom_conformance::processes::{Scratch, is_long, is_root};
+use transom_conformance::processes::{Scratch, is_root};
 use transom_conformance::programs::{Running, as_nobody, library, program};
 
 const ITERATIONS: usize = 1000;
@@ -21,12 +19,6 @@ fn tool(name: &str, folder: &Path) -> Command {
 
 fn our_library() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
-}
-
-/// 1 byte to 1 MiB.
-fn sizes() -> Vec<usize> {
-    let every = if is_long() { 1 } else { 2 };
-    (0..=20).step_by(every).map(|power| 1 << power).collect()
 }
 
 /// A port that was free a moment ago, on all addresses; the kernel gives out others before it comes
@@ -58,8 +50,9 @@ fn ping_pong(tool: impl Fn() -> Command, size: usize, more: &[&str]) {
 }
 
 fn every_size(name: &str, more: &[&str]) {
-    for size in sizes() {
-        ping_pong(|| tool(name, our_library()), size, more);
+    // 1 byte to 1 MiB.
+    for power in 0..=20 {
+        ping_pong(|| tool(name, our_library()), 1 << power, more);
     }
 }
 

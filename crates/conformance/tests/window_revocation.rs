@@ -268,7 +268,6 @@ fn closing_with_windows_bound_neither_hangs_nor_leaks() {
 /// A context that is closed takes its windows along, freed or not: no peer gets in through them.
 /// Rules: MWA-22
 #[test]
-#[ignore = "closing leaves what is not destroyed as it is, until it is destroyed or the process ends"]
 fn closing_frees_the_windows() {
     let scene = Scene::new(Link::Local);
     let range = scene.range(0, 64, REMOTE);

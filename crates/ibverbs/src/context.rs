@@ -13,7 +13,7 @@ use transom_abi::{
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, Options};
 
-use crate::{cq, device, mw, null_with, post};
+use crate::{cq, device, mr, mw, null_with, pd, post, qp};
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
 #[repr(C)]
@@ -146,8 +146,8 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
     &raw mut ours.abi.context
 }
 
-/// Closes a context. Objects made in it keep the device until they are destroyed or the process
-/// ends (rule MWA-22).
+/// Closes a context and ends what was made in it, windows first (rule MWA-22). What another context
+/// still uses stays until that lets go.
 ///
 /// # Safety
 /// `context` is from [`ibv_open_device`] and not closed.
@@ -157,7 +157,11 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     if ours.open.swap(0, AcqRel) == 0 {
         return libc::EINVAL;
     }
-    // A careless program closes first and destroys later, or never; it must find its memory.
+    mw::free_all(context);
+    qp::free_all(context);
+    mr::free_all(context);
+    cq::free_all(context);
+    pd::free_all(context);
     // SAFETY: open until now, which is counted off once.
     unsafe { Context::release(context) };
     0

@@ -314,3 +314,20 @@ pub(crate) unsafe fn acknowledge_event(cq: *mut ibv_cq) {
         queue.async_events.acknowledged(1);
     }
 }
+
+/// Ends the completion queues of a context that is closed; nobody can acknowledge events any more.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in CQS.take_all(context) {
+        let Some(queue) = taken.inner.take() else { continue };
+        if queue.cq.check_unused().is_err() {
+            taken.put_back(queue);
+            continue;
+        }
+        if let Some(ChannelPointer(channel)) = queue.channel {
+            // SAFETY: the count kept the channel alive.
+            unsafe { (*channel).users.fetch_sub(1, AcqRel) };
+        }
+        // SAFETY: this queue is the one that is counted off.
+        unsafe { Context::release(context) };
+    }
+}

@@ -222,3 +222,15 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         Ok(Ok(())) => 0,
     }
 }
+
+/// Ends the registrations of a context that is closed. One that a window of another context is
+/// bound to stays until that is gone, as it would for `ibv_dereg_mr`.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in MRS.take_all(context) {
+        if let Some(Mr { region, pd }) = taken.inner.take()
+            && let Err((region, _)) = region.deregister()
+        {
+            taken.put_back(Mr { region, pd });
+        }
+    }
+}

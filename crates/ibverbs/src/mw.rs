@@ -116,3 +116,12 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Res
     mw.rkey = window.0;
     Ok(())
 }
+
+/// Frees the windows of a context that is closed.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in MWS.take_all(context) {
+        if let Some(window) = taken.inner.take() {
+            window.deallocate();
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use parking_lot::Mutex;
-use transom_abi::{ibv_cq, ibv_mr, ibv_mw, ibv_pd, ibv_qp};
+use transom_abi::{ibv_context, ibv_cq, ibv_mr, ibv_mw, ibv_pd, ibv_qp};
 
 /// A C struct with a `handle` field.
 pub(crate) trait Handled {
@@ -15,9 +15,21 @@ pub(crate) trait Handled {
     fn set_handle(&mut self, handle: u32);
 }
 
+/// A C struct with a `context` field.
+pub(crate) trait InContext {
+    /// The field.
+    fn context(&self) -> *mut ibv_context;
+}
+
 macro_rules! handled {
     ($($name:ident),+) => {
-        $(impl Handled for $name {
+        $(impl InContext for $name {
+            fn context(&self) -> *mut ibv_context {
+                self.context
+            }
+        }
+
+        impl Handled for $name {
             fn handle(&self) -> u32 {
                 self.handle
             }
@@ -155,6 +167,24 @@ impl<A: Handled, I> Table<A, I> {
         // SAFETY: out of the table, so this is the only way to it but for users who break C's rules.
         let inner = unsafe { place.as_mut() }.inner.take();
         Ok(Taken { table: self, handle, place, inner })
+    }
+}
+
+impl<A: Handled + InContext, I> Table<A, I> {
+    /// Takes out all objects made in a context that is closed.
+    pub(crate) fn take_all(&self, context: *mut ibv_context) -> Vec<Taken<'_, A, I>> {
+        let mut entries = self.inner.lock();
+        // SAFETY: live objects' boxes; their `context` does not change.
+        let ours =
+            |place: &NonNull<Object<A, I>>| unsafe { place.as_ref() }.abi.context() == context;
+        let taken: Vec<_> = entries.live.extract_if(.., |_, place| ours(place)).collect();
+        drop(entries);
+        let taken = taken.into_iter().map(|(handle, mut place)| {
+            // SAFETY: out of the table, as in `take`.
+            let inner = unsafe { place.as_mut() }.inner.take();
+            Taken { table: self, handle, place, inner }
+        });
+        taken.collect()
     }
 }
 

@@ -65,3 +65,16 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         Ok(())
     })())
 }
+
+/// Frees the protection domains of a context that is closed.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in PDS.take_all(context) {
+        let Some(ours) = taken.inner.take() else { continue };
+        if ours.adapter.free_domain(&ours.domain).is_err() {
+            taken.put_back(ours);
+            continue;
+        }
+        // SAFETY: this domain is the one that is counted off.
+        unsafe { Context::release(context) };
+    }
+}

@@ -328,3 +328,16 @@ pub(crate) unsafe fn acknowledge_event(qp: *mut ibv_qp) {
         ours.events.acknowledged(1);
     }
 }
+
+/// Ends the queue pairs of a context that is closed.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in QPS.take_all(context) {
+        let Some(ours) = taken.inner.take() else { continue };
+        if ours.pair.destroy().is_err() {
+            taken.put_back(ours);
+            continue;
+        }
+        // SAFETY: this queue pair is the one that is counted off.
+        unsafe { Context::release(context) };
+    }
+}

@@ -92,7 +92,8 @@ pub struct KeyEntry {
     pub(super) since: AtomicU64,
 }
 
-/// In [`KeyEntry::windows`]: the region is being deregistered or changed; no bind may begin.
+/// In [`KeyEntry::windows`]: no region is here, or it is being deregistered or changed; no bind may
+/// begin.
 pub(super) const CLOSED: u32 = 1 << 31;
 
 /// The contents of an entry at one moment.

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::{Key, KeyTable};
-use crate::protection::entry::{Kind, Meta, State};
+use crate::protection::entry::{CLOSED, Kind, Meta, State};
+use crate::sync::Ordering::SeqCst;
 
 /// Slots to hand out and to take back. Freed slots wait in line, so that a stale key finds its
 /// index unused for as long as possible (rule DR-16).
@@ -58,6 +59,9 @@ impl KeyOwner {
         if key.0 == 0 {
             key = key.next();
         }
+        // Only a region may be held by windows; a bind that names this slot by mistake right now
+        // has its count kept, and takes it back.
+        entry.windows.fetch_or(CLOSED, SeqCst);
         entry.publish(Meta {
             byte: key.byte(),
             state: State::Vacant,

@@ -27,8 +27,8 @@ pub struct InUse;
 impl Region {
     /// Makes `key`, freshly taken for `slot`, grant this region.
     pub fn register(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
-        table.entry(slot).windows.store(0, Relaxed);
         self.publish(table, slot, key, now);
+        table.entry(slot).windows.fetch_and(!CLOSED, SeqCst);
     }
 
     fn publish(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {

@@ -25,6 +25,8 @@ static SLOTS: Mutex<()> = Mutex::new(());
 struct Slot {
     /// Generation above, PID below; zero while nobody is here.
     token: AtomicU64,
+    /// The last PID here, for what it noted.
+    last_pid: AtomicU32,
     /// The last generation given out here.
     generation: AtomicU32,
     /// The segment's descriptor in that process.
@@ -178,6 +180,8 @@ impl Registry {
         for step in 0..USABLE {
             let slot = 1 + ((start + step) % USABLE) as u8;
             if let Some(announcer) = self.try_claim(slot)? {
+                // Whoever comes next begins behind it, so that what was noted here stays a while.
+                self.layout().next.fetch_max(start + step + 1, Relaxed);
                 let wake = self.make_wake(slot)?;
                 self.slot(slot).descriptor.store(descriptor, Release);
                 return Ok(Claim { registry: self, announcer, wake });
@@ -225,6 +229,7 @@ impl Registry {
         for record in &slot.records {
             record[0].store(0, Relaxed);
         }
+        slot.last_pid.store(std::process::id(), Relaxed);
         slot.waits_for.store(0, Relaxed);
         let name = program_name();
         for (word, bytes) in slot.name.iter().zip(name.chunks_exact(8)) {
@@ -272,10 +277,11 @@ impl Registry {
         }
         let slot = self.slot(index);
         let token = slot.token.load(SeqCst);
-        if token == 0 {
-            return None;
-        }
-        let announcer = Announcer { slot: index, generation: (token >> 32) as u32 };
+        let generation = match token {
+            0 => slot.generation.load(Relaxed),
+            _ => (token >> 32) as u32,
+        };
+        let announcer = Announcer { slot: index, generation };
         let name: Vec<u8> = slot
             .name
             .iter()
@@ -285,7 +291,7 @@ impl Registry {
         let waits_for = slot.waits_for.load(Relaxed) as u32;
         Some(Process {
             announcer,
-            pid: token as u32,
+            pid: if token == 0 { slot.last_pid.load(Relaxed) } else { token as u32 },
             alive: self.is_alive(announcer),
             name: String::from_utf8_lossy(&name).into_owned(),
             waits_for: (waits_for != 0).then_some(waits_for),
@@ -310,7 +316,7 @@ impl Registry {
         let pid = token as u32;
         token != 0
             && (token >> 32) as u32 == process.generation
-            && (pid == std::process::id() || self.is_locked(process.slot))
+            && (pid == std::process::id() || self.is_locked_by(process.slot, pid))
     }
 
     /// The refusals noted by the process that is or was in a slot, oldest first.
@@ -345,12 +351,13 @@ impl Registry {
         }
     }
 
-    fn is_locked(&self, slot: u8) -> bool {
+    /// Whether this process holds the slot; one that sweeps or claims may have its lock for a moment.
+    fn is_locked_by(&self, slot: u8, pid: u32) -> bool {
         let mut lock = byte_lock(slot, libc::F_WRLCK);
         // SAFETY: `lock` is a valid flock of this call's own, which the kernel fills in.
         let done = unsafe { libc::fcntl(self.file.as_fd().as_raw_fd(), libc::F_GETLK, &mut lock) };
         // If the kernel cannot tell, take it for alive: exactness comes first.
-        done != 0 || i32::from(lock.l_type) != libc::F_UNLCK
+        done != 0 || i32::from(lock.l_type) != libc::F_UNLCK && lock.l_pid.unsigned_abs() == pid
     }
 }
 
