@@ -34,7 +34,7 @@ fn compile(scratch: &Scratch, name: &str) -> PathBuf {
 fn run_windows(command: &mut Command) {
     let printed = Running::start(command).finish(LIMIT);
     assert!(printed.lines().all(|line| line.starts_with("ok - ")), "{printed}");
-    assert_eq!(printed.lines().count(), 23, "{printed}");
+    assert_eq!(printed.lines().count(), 24, "{printed}");
 }
 
 /// What the program shows, it says itself, with the rules above each part.

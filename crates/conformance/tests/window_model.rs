@@ -376,7 +376,7 @@ impl World {
         let key = if stale { w.key ^ 0x80 } else { w.key };
         let expected = match w.binding {
             _ if length == 0 => IBV_WC_SUCCESS,
-            _ if atomic && address % 8 != 0 => IBV_WC_REM_INV_REQ_ERR,
+            _ if atomic && !address.is_multiple_of(8) => IBV_WC_REM_INV_REQ_ERR,
             Some(b)
                 if !stale
                     && qp_domain == w.domain
@@ -386,7 +386,11 @@ impl World {
                     && at as u64 + u64::from(length) <= b.length =>
             {
                 let place = self.regions[b.region].buffer.addr() + b.start + at as u64;
-                if atomic && place % 8 != 0 { IBV_WC_REM_INV_REQ_ERR } else { IBV_WC_SUCCESS }
+                if atomic && !place.is_multiple_of(8) {
+                    IBV_WC_REM_INV_REQ_ERR
+                } else {
+                    IBV_WC_SUCCESS
+                }
             }
             _ => IBV_WC_REM_ACCESS_ERR,
         };

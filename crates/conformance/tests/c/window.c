@@ -307,7 +307,7 @@ static void post_invalidate(uint32_t key)
     post(&wr);
 }
 
-/* Rules: MWA-01, T1-24, T1-40, T1-43, T1-45, T1-46, T1-50, T1-54, T1-59 */
+/* Rules: MWA-01, T1-24, T1-40, T1-45, T1-46, T1-50, T1-54, T1-59 */
 static void type_1(void)
 {
     struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
@@ -372,7 +372,7 @@ static void type_1_refusals(void)
     CHECK(!ibv_dealloc_mw(mw) && !ibv_dealloc_mw(other));
 }
 
-/* Rules: T2-10, T2-13, T2-16, INV-01, INV-04, INV-15, INV-18, DR-03, RA-41, RA-43, RA-44, RA-45 */
+/* Rules: MWA-02, T2-10, T2-13, T2-16, INV-01, INV-04, INV-15, INV-18, DR-04, RA-41, RA-43, RA-44, RA-45 */
 static void type_2(void)
 {
     struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);

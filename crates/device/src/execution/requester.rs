@@ -184,7 +184,7 @@ impl Requester {
             || (!self.ring.is_empty() && self.ring.at(self.next).progress != Progress::Waiting)
     }
 
-    /// Asks for [`QpEvent::SendQueueDrained`] once nothing is under way.
+    /// Asks for [`QpEvent::SendQueueDrained`](super::QpEvent::SendQueueDrained) once nothing is under way.
     pub fn notify_drained<O: Origin>(&mut self, origin: &O) {
         self.drain_notice = true;
         self.note_drained(origin);
