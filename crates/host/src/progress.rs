@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use transom_device::execution::{QueueSide, Reply};
+use transom_device::execution::{Body, QueueSide, Reply};
 
 use crate::adapter::Adapter;
 use crate::link::{Arrival, Arrived, Peer};
@@ -145,18 +145,32 @@ impl Adapter {
     /// Takes what a peer has sent, and goes on with what waited for it.
     fn take_from(&self, peer: &Arc<Peer>) {
         let departed = peer.segment.header().departed.load(Acquire) == 1;
+        if !self.drain_peer(peer) {
+            peer.set_gone();
+            return self.lose_peer(peer);
+        }
+        if departed {
+            return self.lose_peer(peer);
+        }
+        for qp in peer.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
+            qp.advance();
+        }
+    }
+
+    /// Takes what a peer has sent; false if it does not speak our language.
+    fn drain_peer(&self, peer: &Arc<Peer>) -> bool {
         let taken = peer.receive(self.segment(), &self.copier, |arrived, replying| {
             let Arrived { what, mut payload } = arrived;
             match what {
                 Arrival::Request { request, reserved } => {
                     let data = match request.body {
-                        transom_device::execution::Body::Read { .. } => request.length,
+                        Body::Read { .. } => request.length,
                         _ => 0,
                     };
                     let target = self.qp(request.to.index());
-                    replying.answer(&request, reserved, data, |sink| match target {
+                    replying.answer(&request, reserved, data, |sink, answer| match target {
                         Some(qp) if request.from.slot() == peer.announcer.slot => {
-                            qp.execute(&request, &mut payload, sink)
+                            qp.execute(&request, &mut payload, sink, Some(answer))
                         }
                         _ => Reply::Dropped,
                     });
@@ -171,16 +185,15 @@ impl Adapter {
         if taken.is_err() {
             eprintln!("transom: process {} sent nonsense and is not heard any more", peer.pid);
         }
-        if taken.is_err() || departed {
-            return self.lose_peer(peer);
-        }
-        for qp in peer.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
-            qp.advance();
-        }
+        taken.is_ok()
     }
 
-    /// A peer has ended: what was under way to it counts as lost.
+    /// A peer has ended: what it sent before still counts, the rest of what was under way to it is
+    /// lost.
     fn lose_peer(&self, peer: &Arc<Peer>) {
+        if !peer.is_gone() {
+            self.drain_peer(peer);
+        }
         self.forget_peer(peer);
         for qp in self.all_qps() {
             qp.on_peer_lost(peer);
@@ -200,6 +213,7 @@ impl Adapter {
                     }
                 }
                 Deferred::PeerLost(peer) => {
+                    self.drain_peer(&peer);
                     for qp in self.all_qps() {
                         qp.on_peer_lost(&peer);
                     }

@@ -80,6 +80,11 @@ pub trait Services {
     /// atomics of this device; answers the old value (rule AT-09).
     fn atomic(&self, at: &Grant<'_>, update: &mut dyn FnMut(u64) -> u64)
     -> Result<u64, MemoryGone>;
+    /// A message is done, and its completion is about to be seen: a link whose answer could be lost
+    /// if the program ended right then sends it now. [`Responder::execute`] returns it as well.
+    fn acknowledge(&self, reply: Reply) {
+        let _ = reply;
+    }
     /// Hands a completion to the queue's completion queue.
     fn complete(&self, side: QueueSide, completion: Completion, solicited: bool);
     /// Raises an asynchronous event.

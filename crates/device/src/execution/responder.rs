@@ -368,8 +368,10 @@ impl Responder {
         services: &S,
     ) -> Reply {
         self.ring.pop();
+        let reply = self.done();
+        services.acknowledge(reply);
         services.complete(QueueSide::Receive, completion, solicited);
-        self.done()
+        reply
     }
 
     /// No receive is posted: RC asks to try again, UC drops the message (rules RN-01, UC-03).

@@ -1,5 +1,6 @@
 //! Another process of this user: its segment, and the rings to and from it.
 
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -269,35 +270,39 @@ pub(crate) struct Replying<'a> {
 }
 
 impl Replying<'_> {
-    /// Answers with what `make` says; a READ puts up to `data` bytes into the sink it is given.
+    /// Answers with what `make` says, or calls the function it is given with; a READ puts up to
+    /// `data` bytes into the sink.
     pub(crate) fn answer(
         &mut self,
         request: &Request,
         reserved: u64,
         data: u64,
-        make: impl FnOnce(&mut RingBytes<'_>) -> Reply,
+        make: impl FnOnce(&mut RingBytes<'_>, &dyn Fn(Reply)) -> Reply,
     ) {
-        let mut producer = self.peer.replies.lock();
+        let producer = RefCell::new(self.peer.replies.lock());
         let (positions, bytes) = self.own.ring(RingKind::Replies, self.peer.announcer.slot);
-        let room = producer.room(positions, bytes, data);
+        let room = producer.borrow().room(positions, bytes, data);
         let payload = room.as_ref().map_or(std::ptr::null_mut(), |room| room.payload());
         let length = if room.is_some() { data } else { 0 };
         let mut sink = RingBytes { bytes: payload, length, copier: self.copier };
-        let reply = make(&mut sink);
-        // The requester keeps room for its replies; one that did not gets none.
-        if request.service == Service::Uc || room.is_none() {
-            return;
-        }
-        let room = room.expect("checked above");
-        let data = if let Reply::Data { length } = reply { length } else { 0 };
-        let answer = Answer {
-            to: request.from,
-            message: request.message,
-            attempt: request.attempt,
-            reserved,
-            reply,
+        let answered = Cell::new(false);
+        let publish = |reply| {
+            // The requester keeps room for its replies; one that did not gets none.
+            let Some(room) = &room else { return };
+            if request.service == Service::Uc || answered.replace(true) {
+                return;
+            }
+            let answer = Answer {
+                to: request.from,
+                message: request.message,
+                attempt: request.attempt,
+                reserved,
+                reply,
+            };
+            let data = if let Reply::Data { length } = reply { length } else { 0 };
+            producer.borrow_mut().publish(positions, room, &encode_answer(&answer), data);
         };
-        producer.publish(positions, &room, &encode_answer(&answer), data);
-        self.told = true;
+        publish(make(&mut sink, &publish));
+        self.told |= answered.get();
     }
 }

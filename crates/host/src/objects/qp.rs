@@ -121,7 +121,7 @@ impl QueuePair {
 
     /// The queue pair at work where nothing is sent.
     fn here(&self) -> At<'_> {
-        At { qp: self, link: &Link::None, peer: self.number, first: Psn::default() }
+        At { qp: self, link: &Link::None, peer: self.number, first: Psn::default(), answer: None }
     }
 
     /// Runs `step` on the send queue, then carries out what can be.
@@ -129,7 +129,8 @@ impl QueuePair {
     fn drive<T>(&self, step: impl FnOnce(&mut Requester, &At<'_>) -> T) -> T {
         let mut guard = self.send.lock();
         let half = &mut *guard;
-        let at = At { qp: self, link: &half.link, peer: half.peer, first: half.first };
+        let at =
+            At { qp: self, link: &half.link, peer: half.peer, first: half.first, answer: None };
         let before = half.requester.deadline();
         let result = step(&mut half.requester, &at);
         half.requester.advance(&at);
@@ -161,14 +162,17 @@ impl QueuePair {
         self.drive(|_, _| ());
     }
 
-    /// Carries out a segment that arrived for it.
+    /// Carries out a segment that arrived for it. `answer` is called before the completion of a
+    /// message can be seen.
     pub(crate) fn execute(
         &self,
         request: &Request,
         source: &mut dyn Source,
         sink: &mut dyn Sink,
+        answer: Option<&dyn Fn(Reply)>,
     ) -> Reply {
-        self.receive.lock().execute(request, source, sink, &self.here())
+        let at = At { answer, ..self.here() };
+        self.receive.lock().execute(request, source, sink, &at)
     }
 
     /// Takes a reply.

@@ -14,6 +14,10 @@ use transom_device::protection::{Announcer, PROCESSES};
 
 use super::record::{RECORD_WORDS, RefusalRecord};
 
+/// The directory's name carries the version of the file's layout and of the segments': change them
+/// together, for programs built from different versions must not meet.
+const VERSION: u32 = 2;
+
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
 
@@ -109,7 +113,7 @@ impl Registry {
             )
         };
         let uid = rustix::process::geteuid().as_raw();
-        let name = format!("transom-{uid}-{}-{}", namespace("net")?, namespace("pid")?);
+        let name = format!("transom-{VERSION}-{uid}-{}-{}", namespace("net")?, namespace("pid")?);
         let shared = Path::new("/dev/shm");
         let parent = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
         Ok(parent.join(name))

@@ -231,15 +231,25 @@ impl QueuePair {
         match asked.state {
             QpState::Error => {
                 let half = &mut *half;
-                let at =
-                    super::At { qp: self, link: &half.link, peer: half.peer, first: half.first };
+                let at = super::At {
+                    qp: self,
+                    link: &half.link,
+                    peer: half.peer,
+                    first: half.first,
+                    answer: None,
+                };
                 half.requester.flush(&at);
                 responder.flush(&self.here());
             }
             QpState::Sqd if attributes.notify_drained && from == QpState::Rts => {
                 let half = &mut *half;
-                let at =
-                    super::At { qp: self, link: &half.link, peer: half.peer, first: half.first };
+                let at = super::At {
+                    qp: self,
+                    link: &half.link,
+                    peer: half.peer,
+                    first: half.first,
+                    answer: None,
+                };
                 half.requester.notify_drained(&at);
             }
             _ => {}

@@ -20,6 +20,8 @@ pub(super) struct At<'a> {
     pub(super) link: &'a Link,
     pub(super) peer: QpNumber,
     pub(super) first: Psn,
+    /// Sends an answer at once, while a segment from another process is carried out.
+    pub(super) answer: Option<&'a dyn Fn(Reply)>,
 }
 
 impl Services for At<'_> {
@@ -75,6 +77,12 @@ impl Services for At<'_> {
             copier.copy(at.address(), &raw const new as u64, 8).map_err(|_| MemoryGone)?;
         }
         Ok(old)
+    }
+
+    fn acknowledge(&self, reply: Reply) {
+        if let Some(answer) = self.answer {
+            answer(reply);
+        }
     }
 
     #[inline]
@@ -212,7 +220,7 @@ impl At<'_> {
         };
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let mut scatter = self.scatter(buffers, request.offset, Where::Here);
-        match target.execute(request, &mut gather, &mut scatter) {
+        match target.execute(request, &mut gather, &mut scatter, None) {
             Reply::OriginFailed => {
                 let failed = gather.failed.or(scatter.failed);
                 failed.map_or(Sent::Answered(Reply::OriginFailed), Sent::Near)
