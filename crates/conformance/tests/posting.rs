@@ -115,7 +115,8 @@ on_each_link! {
     /// Rules: PS-09
     fn fence_and_solicited_count_where_they_are_valid(link: Link) {
         let pair = Pair::rc(link);
-        let length = 1 << 20;
+        // Short, so that an unfenced SEND would take its data before the READ's has come.
+        let length = 1 << 15;
         let (near, far) = (Buffer::new(length as usize), Buffer::filled(length as usize, 9));
         let into = Buffer::new(length as usize);
         let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));

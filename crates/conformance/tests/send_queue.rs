@@ -150,7 +150,11 @@ impl Queue {
     }
 
     fn post(&mut self, wr_id: u64, op: SendOp) {
-        let (flags, piece) = (SendFlags::empty(), [Sge { length: 8, ..Sge::default() }]);
+        self.post_with(wr_id, op, SendFlags::empty());
+    }
+
+    fn post_with(&mut self, wr_id: u64, op: SendOp, flags: SendFlags) {
+        let piece = [Sge { length: 8, ..Sge::default() }];
         let atomic = matches!(op, SendOp::FetchAdd { .. });
         let sges = if atomic { &piece[..] } else { &[] };
         let request = SendRequest { wr_id, op, flags, sges, inline: None };
@@ -334,6 +338,30 @@ fn reads_beyond_the_limit_are_held_back() {
     for (wr_id, op) in (0..).zip([ADD, READ, ADD, READ]) {
         queue.post(wr_id, op);
     }
+    assert_eq!(queue.stage.sent().len(), 2);
+}
+
+/// A fenced request starts once no READ or atomic before it is under way; SENDs do not count.
+/// Rules: PS-09
+#[test]
+fn a_fenced_request_waits_for_reads() {
+    let mut queue = Queue::new();
+    for (wr_id, op) in (0..).zip([SEND, READ, READ]) {
+        queue.post(wr_id, op);
+    }
+    queue.post_with(3, SEND, SendFlags::FENCE);
+    queue.post(4, READ);
+    let sent = queue.stage.sent();
+    assert_eq!(sent.len(), 3);
+    queue.answer(&sent[0], Reply::Ack);
+    queue.answer(&sent[1], Reply::Data { length: 0 });
+    assert_eq!(queue.stage.sent(), [], "one READ is left");
+    queue.answer(&sent[2], Reply::Data { length: 0 });
+    let bodies: Vec<_> = queue.stage.sent().iter().map(|request| request.body).collect();
+    assert!(matches!(bodies[..], [Body::Send { .. }, Body::Read { .. }]), "{bodies:?}");
+    let mut queue = Queue::new();
+    queue.post(0, SEND);
+    queue.post_with(1, SEND, SendFlags::FENCE);
     assert_eq!(queue.stage.sent().len(), 2);
 }
 

@@ -268,9 +268,10 @@ impl Registry {
         Ok(rustix::fs::open(&path, flags, Mode::empty())?)
     }
 
-    /// The writing end to wake the process in a slot.
+    /// What to write to, to wake the process in a slot. It is opened for reading as well: once the
+    /// process has ended, a pipe without a reader would kill this one with SIGPIPE.
     pub(crate) fn wake_of(&self, slot: u8) -> io::Result<OwnedFd> {
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(rustix::fs::open(self.wake_path(slot), flags, Mode::empty())?)
     }
 
