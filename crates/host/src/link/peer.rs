@@ -166,16 +166,17 @@ impl Peer {
         let mut room = None;
         if requests.reserved + reserved <= REPLY_BUDGET {
             room = requests.producer.room(positions, bytes, payload);
-            if room.is_none() {
-                // Ask for a word when there is room, and look once more, lest it came meanwhile.
-                positions.full.store(1, SeqCst);
+        }
+        if room.is_none() {
+            // In this order: whoever makes room takes the flag down and then looks for who waits.
+            // Then look once more, lest the room came before the flag was up.
+            self.stalled.lock().push(qp_index);
+            positions.full.store(1, SeqCst);
+            if requests.reserved + reserved <= REPLY_BUDGET {
                 room = requests.producer.room(positions, bytes, payload);
             }
         }
-        let Some(room) = room else {
-            self.stalled.lock().push(qp_index);
-            return Sent::Busy;
-        };
+        let Some(room) = room else { return Sent::Busy };
         if let Some(data) = &mut data {
             match data.copy_out(0, payload, room.payload() as u64) {
                 Ok(()) => {}
