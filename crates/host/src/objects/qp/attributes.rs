@@ -230,27 +230,11 @@ impl QueuePair {
         keys.drain_queue_pair(self.number.index(), &*self.adapter);
         match asked.state {
             QpState::Error => {
-                let half = &mut *half;
-                let at = super::At {
-                    qp: self,
-                    link: &half.link,
-                    peer: half.peer,
-                    first: half.first,
-                    answer: None,
-                };
-                half.requester.flush(&at);
+                half.requester.flush(&self.here());
                 responder.flush(&self.here());
             }
             QpState::Sqd if attributes.notify_drained && from == QpState::Rts => {
-                let half = &mut *half;
-                let at = super::At {
-                    qp: self,
-                    link: &half.link,
-                    peer: half.peer,
-                    first: half.first,
-                    answer: None,
-                };
-                half.requester.notify_drained(&at);
+                half.requester.notify_drained(&self.here());
             }
             _ => {}
         }
