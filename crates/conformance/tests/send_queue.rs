@@ -8,7 +8,7 @@ use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, SendFlags, SendOp, SendRequest, Sge, Status};
+use transom_device::queue::{Completion, Remote, SendFlags, SendOp, SendRequest, Sge, Status};
 use transom_host::{Adapter, Options};
 use transom_wire::{Psn, RnrTimer};
 
@@ -157,7 +157,8 @@ impl Queue {
         let piece = [Sge { length: 8, ..Sge::default() }];
         let atomic = matches!(op, SendOp::FetchAdd { .. });
         let sges = if atomic { &piece[..] } else { &[] };
-        let request = SendRequest { wr_id, op, flags, sges, inline: None };
+        let request =
+            SendRequest { wr_id, op, flags, sges, inline: None, remote: Remote::Connected };
         self.requester.post(&request, &self.stage).expect("it fits");
         self.requester.advance(&self.stage);
     }

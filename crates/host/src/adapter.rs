@@ -60,6 +60,16 @@ pub struct Limits {
     pub completions: u32,
     /// Outstanding READs and atomics of a queue pair, each way.
     pub read_resources: u8,
+    /// Shared receive queues.
+    pub shared_receive_queues: u32,
+    /// Address handles.
+    pub address_handles: u32,
+    /// Multicast groups with members in this process.
+    pub multicast_groups: u32,
+    /// Queue pairs of one multicast group.
+    pub multicast_members: u32,
+    /// Bytes of device memory of all `ibv_alloc_dm` together.
+    pub device_memory: u64,
 }
 
 impl Limits {
@@ -75,6 +85,11 @@ impl Limits {
         inline: 1024,
         completions: 1 << 22,
         read_resources: 128,
+        shared_receive_queues: 1 << 16,
+        address_handles: 1 << 20,
+        multicast_groups: 1 << 12,
+        multicast_members: 1 << 8,
+        device_memory: 64 << 20,
     };
 }
 

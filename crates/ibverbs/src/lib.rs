@@ -8,6 +8,7 @@
 //! Control verbs find their object by its handle, never by trusting the pointer, and memory of
 //! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
 
+mod ah;
 mod context;
 mod cq;
 mod device;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_device::Access;
 use transom_device::protection::{Bind, Key};
-use transom_device::queue::{SendFlags, SendOp, SendRequest};
+use transom_device::queue::{Remote, SendFlags, SendOp, SendRequest};
 use transom_host::objects::{MemoryWindow, RegisterError};
 
 use crate::object::Table;
@@ -108,6 +108,7 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Res
         flags,
         sges: &[],
         inline: None,
+        remote: Remote::Connected,
     };
     // SAFETY: `qp` is live by the contract of this function.
     let qp = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;

@@ -5,7 +5,9 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_device::Access;
 use transom_device::protection::{Bind, Key};
-use transom_device::queue::{PostError, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge};
+use transom_device::queue::{
+    PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
 use transom_host::Limits;
 
 use crate::qp;
@@ -78,7 +80,8 @@ unsafe fn post_one_send(
     let sges = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
     // SAFETY: as above; the unions are plain data, read as the opcode says.
     let op = unsafe { operation(wr, sges) }?;
-    let request = SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None };
+    let request =
+        SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None, remote: Remote::Connected };
     if flags.contains(SendFlags::INLINE) && !sges.is_empty() {
         // SAFETY: as above.
         unsafe { post_inline(qp, &request) }?;

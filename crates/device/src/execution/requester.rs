@@ -84,6 +84,8 @@ fn opcode(op: &SendOp) -> Opcode {
         SendOp::Read { .. } => Opcode::Read,
         SendOp::CompareSwap { .. } => Opcode::CompareSwap,
         SendOp::FetchAdd { .. } => Opcode::FetchAdd,
+        SendOp::AtomicWrite { .. } => Opcode::AtomicWrite,
+        SendOp::Flush { .. } => Opcode::Flush,
         SendOp::BindType1(_) | SendOp::BindType2(_) => Opcode::BindWindow,
         SendOp::LocalInvalidate(_) => Opcode::LocalInvalidate,
     }
@@ -570,5 +572,7 @@ fn completion<O: Origin>(origin: &O, wr_id: u64, op: &SendOp, status: Status) ->
         immediate: 0,
         qp: origin.number().bits(),
         flags: Flags::empty(),
+        source_qp: 0,
+        time: 0,
     }
 }

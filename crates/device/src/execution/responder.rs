@@ -456,6 +456,8 @@ impl Responder {
             immediate: 0,
             qp: services.number().bits(),
             flags: Flags::empty(),
+            source_qp: 0,
+            time: 0,
         }
     }
 }

@@ -55,6 +55,10 @@ pub enum Opcode {
     BindWindow = 5,
     /// LOCAL_INV.
     LocalInvalidate = 6,
+    /// FLUSH.
+    Flush = 8,
+    /// ATOMIC WRITE.
+    AtomicWrite = 9,
     /// A message received.
     Receive = 128,
     /// A WRITE with immediate received.
@@ -65,6 +69,8 @@ bitflags! {
     /// With the values of `enum ibv_wc_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Flags: u32 {
+        /// The first 40 bytes of the receive buffer are the GRH area (rule UD-01).
+        const GRH = 1;
         /// The immediate field is valid.
         const IMMEDIATE = 2;
         /// The immediate field is the key that was invalidated.
@@ -91,6 +97,10 @@ pub struct Completion {
     pub qp: u32,
     /// Which fields are valid.
     pub flags: Flags,
+    /// A received datagram's sender (rule UD-07).
+    pub source_qp: u32,
+    /// When it was added to its queue, in the host's nanoseconds; zero unless the queue keeps times.
+    pub time: u64,
 }
 
 /// What raises an event at the next completion.

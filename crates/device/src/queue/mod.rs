@@ -6,4 +6,7 @@ mod work;
 pub use completion::{
     Completion, CompletionQueue, Flags, Notify, Opcode, Pushed, Status, TooSmall,
 };
-pub use work::{PostError, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, WorkRing};
+pub use work::{
+    Address, Datagram, Placement, PostError, ReceiveRequest, Remote, SendFlags, SendOp,
+    SendRequest, Sge, WorkRing,
+};

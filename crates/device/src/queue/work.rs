@@ -32,6 +32,55 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// What a FLUSH makes sure of, with the values of `enum ibv_placement_type`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Placement: u8 {
+        /// What was written can be seen by all.
+        const GLOBAL = 1;
+        /// What was written survives a loss of power.
+        const PERSISTENT = 2;
+    }
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The address handle's protection domain; must be the queue pair's (rule PD-16).
+    pub pd: u32,
+    /// Where the address handle points.
+    pub address: Address,
+    /// The queue pair there, 24 bits; all ones for a multicast group.
+    pub qp: u32,
+    /// The Q_Key to send; with its top bit set, the queue pair's own (rule UD-06).
+    pub qkey: u32,
+}
+
+/// An address handle's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The GID it names, unicast or multicast.
+    pub gid: [u8; 16],
+    /// Traffic class, the TOS byte on IPv4 (rule UD-09).
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Flow label.
+    pub flow_label: u32,
+}
+
+/// Whom a send work request reaches, beyond what its queue pair says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remote {
+    /// The queue pair at the other end: RC and UC.
+    #[default]
+    Connected,
+    /// A shared receive queue behind it, by number: XRC.
+    Srq(u32),
+    /// Anybody: UD.
+    Datagram(Datagram),
+}
+
 /// What a send work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
@@ -77,6 +126,26 @@ pub enum SendOp {
         /// Added, wrapping.
         add: u64,
     },
+    /// Write of eight bytes that nobody sees by halves.
+    AtomicWrite {
+        /// Remote address, a multiple of eight.
+        address: u64,
+        /// R_Key.
+        key: Key,
+    },
+    /// Waits until what was written to a remote range can be seen there.
+    Flush {
+        /// First remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Bytes; ignored if `whole` says the whole region.
+        length: u32,
+        /// What is asked for.
+        placement: Placement,
+        /// The whole region or window, whatever the range.
+        whole: bool,
+    },
     /// Bind of a type 1 window; length zero unbinds.
     BindType1(Bind),
     /// Bind of a type 2 window.
@@ -100,6 +169,8 @@ pub struct SendRequest<'a> {
     pub sges: &'a [Sge],
     /// Data captured at post (rule LA-21), from up to as many pieces as the program named.
     pub inline: Option<&'a [&'a [u8]]>,
+    /// Whom it reaches.
+    pub remote: Remote,
 }
 
 /// A receive work request.
