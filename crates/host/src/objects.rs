@@ -10,6 +10,6 @@ mod window;
 pub use cq::{CompletionTarget, Cq};
 pub use events::{AsyncEvent, EventPipe};
 pub use pd::{Busy, ProtectionDomain};
-pub use qp::{Destination, ModifyFailure, QpAttributes, QpConfig, QueuePair};
+pub use qp::{Destination, ModifyFailure, PostOne, QpAttributes, QpConfig, QueuePair};
 pub use region::{MemoryRegion, RegisterError, Registration};
 pub use window::MemoryWindow;

@@ -9,7 +9,6 @@ use transom_device::queue::Datagram;
 ///
 /// # Safety
 /// `ah` is null or live.
-#[expect(dead_code, reason = "posting of datagrams uses it")]
 pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qp: u32, qkey: u32) -> Result<Datagram, c_int> {
     let _ = (ah, qp, qkey);
     Err(libc::EOPNOTSUPP)

@@ -131,6 +131,8 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
     };
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
+        create_qp_ex: Some(qp::create_qp_ex),
+        modify_qp_rate_limit: Some(qp::modify_qp_rate_limit),
         sz: size_of::<verbs_context>(),
         context,
         ..verbs_context::default()

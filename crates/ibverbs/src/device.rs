@@ -128,6 +128,9 @@ pub unsafe extern "C" fn ibv_query_device(
     0
 }
 
+/// The vendor's number.
+pub(crate) const VENDOR: u32 = 0x0074_736d;
+
 fn attributes(windows_2a: bool) -> ibv_device_attr {
     let limits = Limits::DEVICE;
     let type2 =
@@ -140,7 +143,7 @@ fn attributes(windows_2a: bool) -> ibv_device_attr {
         sys_image_guid: GUID.to_be(),
         max_mr_size: MAX_REGION,
         page_size_cap: 0xffff_ffff_ffff_f000,
-        vendor_id: 0x0074_736d,
+        vendor_id: VENDOR,
         vendor_part_id: 1,
         hw_ver: 1,
         max_qp: count(limits.queue_pairs),

@@ -12,6 +12,7 @@ mod ah;
 mod context;
 mod cq;
 mod device;
+mod ece;
 mod event;
 mod mr;
 mod mw;
@@ -21,6 +22,7 @@ mod post;
 mod qp;
 mod strings;
 mod unsupported;
+mod wr;
 
 pub use context::{ibv_close_device, ibv_open_device, open_context};
 pub use cq::{
@@ -33,10 +35,14 @@ pub use device::{
     ibv_get_sysfs_path, ibv_query_device, ibv_query_gid, ibv_query_gid_type, ibv_query_pkey,
     ibv_query_port, ibv_read_sysfs_file,
 };
+pub use ece::{ibv_query_ece, ibv_set_ece};
 pub use event::{ibv_ack_async_event, ibv_get_async_event};
 pub use mr::{ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
-pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_qp_to_qp_ex, ibv_query_qp};
+pub use qp::{
+    ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_qp_to_qp_ex, ibv_query_qp,
+    ibv_query_qp_data_in_order,
+};
 pub use strings::{
     ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_rate_to_mbps, ibv_rate_to_mult,
     ibv_wc_status_str, mbps_to_ibv_rate, mult_to_ibv_rate,

@@ -1,8 +1,9 @@
-//! `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_query_qp(3)`.
+//! `ibv_create_qp(3)`, `ibv_create_qp_ex(3)`, `ibv_modify_qp(3)`, `ibv_query_qp(3)`.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::execution::RequesterLimits;
 use transom_device::qp::{Mask, QpState, Service};
@@ -12,30 +13,70 @@ use transom_host::objects::{Destination, QpAttributes, QpConfig, QueuePair, Regi
 use crate::context::Context;
 use crate::device::{GID, LID};
 use crate::event::EventCount;
-use crate::object::{Object, Table};
+use crate::object::{Handled, InContext, Object, Table};
+use crate::wr::{self, Batch};
 use crate::{cq, errno_of, null_with, pd};
 
 /// A queue pair, and what only C wants back.
 pub(crate) struct Qp {
-    pair: Arc<QueuePair>,
+    pub(crate) pair: Arc<QueuePair>,
+    /// Its type, as it was created.
+    pub(crate) kind: ibv_qp_type,
+    /// What `ibv_wr_start` and its family build, if it was created for them.
+    pub(crate) batch: Option<Mutex<Batch>>,
     cap: ibv_qp_cap,
     address: ibv_ah_attr,
     events: Arc<EventCount>,
 }
 
-type QpObject = Object<ibv_qp, Qp>;
+/// Every queue pair has room for the extended form, whose first field is the plain one.
+type QpObject = Object<ibv_qp_ex, Qp>;
 
-static QPS: Table<ibv_qp, Qp> = Table::new();
+static QPS: Table<ibv_qp_ex, Qp> = Table::new();
+
+impl InContext for ibv_qp_ex {
+    fn context(&self) -> *mut ibv_context {
+        self.qp_base.context
+    }
+}
+
+impl Handled for ibv_qp_ex {
+    fn handle(&self) -> u32 {
+        self.qp_base.handle
+    }
+
+    fn set_handle(&mut self, handle: u32) {
+        self.qp_base.handle = handle;
+    }
+}
 
 /// Ours, straight from a live pointer: posting trusts it, as C demands.
 ///
 /// # Safety
 /// `qp` is null or live.
 #[inline]
+pub(crate) unsafe fn ours<'a>(qp: *mut ibv_qp) -> Option<&'a Qp> {
+    // SAFETY: by the contract of this function.
+    unsafe { qp.cast::<QpObject>().as_ref() }?.inner.as_ref()
+}
+
+/// The device's queue pair, likewise.
+///
+/// # Safety
+/// As [`ours`].
+#[inline]
 pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
     // SAFETY: by the contract of this function.
-    let ours = unsafe { qp.cast::<QpObject>().as_ref() }?.inner.as_ref()?;
-    Some(&ours.pair)
+    Some(&unsafe { ours(qp) }?.pair)
+}
+
+/// Whether a pointer names a queue pair that is not destroyed.
+///
+/// # Safety
+/// `qp` is null or readable.
+pub(crate) unsafe fn is_live(qp: *mut ibv_qp) -> bool {
+    // SAFETY: by the contract of this function.
+    unsafe { QPS.with(qp.cast(), |object| object.inner.is_some()) }.unwrap_or(false)
 }
 
 /// Creates a queue pair in RESET (rules CR-01 to CR-07). UD and XRC come with the libibverbs work.
@@ -48,13 +89,78 @@ pub unsafe extern "C" fn ibv_create_qp(
 ) -> *mut ibv_qp {
     // SAFETY: by the contract of this verb.
     let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
+    let mut extended = ibv_qp_init_attr_ex {
+        qp_context: init.qp_context,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        cap: init.cap,
+        qp_type: init.qp_type,
+        sq_sig_all: init.sq_sig_all,
+        comp_mask: IBV_QP_INIT_ATTR_PD,
+        pd,
+        ..ibv_qp_init_attr_ex::default()
+    };
     // SAFETY: as above.
-    unsafe { create(pd, init) }.unwrap_or_else(null_with)
+    let created = unsafe { create(&mut extended) };
+    init.cap = extended.cap;
+    created.unwrap_or_else(null_with)
+}
+
+/// Creates a queue pair in RESET, with a batch to build send work requests in if asked
+/// (`ibv_create_qp_ex(3)`).
+///
+/// # Safety
+/// `context` is null or open; `init` is null or valid.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: by the contract of this verb.
+    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
+    if let Err(errno) = check_extensions(context, init) {
+        return null_with(errno);
+    }
+    // SAFETY: as above.
+    unsafe { create(init) }.unwrap_or_else(null_with)
+}
+
+/// What only the extended attributes can ask for: `EINVAL` for what nobody knows, `EOPNOTSUPP` for
+/// what this device does not do.
+fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Result<(), c_int> {
+    const NOT_HERE: u32 =
+        IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    const KNOWN: u32 = NOT_HERE
+        | IBV_QP_INIT_ATTR_PD
+        | IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const CREATE_FLAGS: u32 = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+        | IBV_QP_CREATE_SCATTER_FCS
+        | IBV_QP_CREATE_CVLAN_STRIPPING
+        | IBV_QP_CREATE_SOURCE_QPN
+        | IBV_QP_CREATE_PCI_WRITE_END_PADDING;
+    let asks = |bits| init.comp_mask & bits != 0;
+    if asks(!KNOWN) {
+        return Err(libc::EINVAL);
+    }
+    // XRC domains come with XRC.
+    if asks(NOT_HERE | IBV_QP_INIT_ATTR_XRCD) {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0 {
+        let known = init.create_flags & !CREATE_FLAGS == 0;
+        return Err(if known { libc::EOPNOTSUPP } else { libc::EINVAL });
+    }
+    // SAFETY: null or a domain's struct, which stays readable.
+    let domain = unsafe { init.pd.as_ref() }.filter(|_| asks(IBV_QP_INIT_ATTR_PD));
+    if domain.is_none_or(|pd| pd.context != context) { Err(libc::EINVAL) } else { Ok(()) }
 }
 
 /// # Safety
-/// `pd` is null or readable; pointers in `init` are valid.
-unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp, c_int> {
+/// The domain is null or readable; other pointers in `init` are valid.
+unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+    let pd = init.pd;
     let service = match init.qp_type {
         IBV_QPT_RC => Service::Rc,
         IBV_QPT_UC => Service::Uc,
@@ -66,8 +172,17 @@ unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut ib
     if !init.srq.is_null() {
         return Err(if service == Service::Rc { libc::EOPNOTSUPP } else { libc::EINVAL });
     }
+    let wants_batch = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    let operations = if wants_batch { init.send_ops_flags } else { 0 };
+    if operations & !wr::operations_of(init.qp_type) != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
     let limits = Limits::DEVICE;
-    let cap = init.cap;
+    let mut cap = init.cap;
+    if operations & u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE) != 0 {
+        // Its eight bytes are taken when it is built.
+        cap.max_inline_data = cap.max_inline_data.max(8);
+    }
     let within = cap.max_send_wr <= limits.work_requests
         && cap.max_recv_wr <= limits.work_requests
         && cap.max_send_sge <= limits.pieces
@@ -104,7 +219,7 @@ unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut ib
         _ => libc::ENOMEM,
     })?;
     context.adopt();
-    let abi = ibv_qp {
+    let plain = ibv_qp {
         context: found.context,
         qp_context: init.qp_context,
         pd,
@@ -115,16 +230,28 @@ unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut ib
         qp_type: init.qp_type,
         ..ibv_qp::default()
     };
-    let qp = Qp { pair, cap, address: ibv_ah_attr::default(), events: Arc::default() };
-    Ok(QPS.insert_reserved(handle, abi, qp))
+    let qp = Qp {
+        pair,
+        kind: init.qp_type,
+        batch: wants_batch.then(|| Mutex::new(Batch::new(init.qp_type, operations, cap))),
+        cap,
+        address: ibv_ah_attr::default(),
+        events: Arc::default(),
+    };
+    init.cap = cap;
+    Ok(QPS.insert_reserved(handle, wr::extended(plain), qp).cast())
 }
 
-/// The extended form of a queue pair: none made here has one.
+/// The extended form of a queue pair; null if it was not created to build requests.
 ///
 /// # Safety
-/// `_qp` is live.
-pub unsafe extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    std::ptr::null_mut()
+/// `qp` is null or live.
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: by the contract of this verb.
+    match unsafe { ours(qp) } {
+        Some(Qp { batch: Some(_), .. }) => qp.cast(),
+        _ => std::ptr::null_mut(),
+    }
 }
 
 /// Ends a queue pair, after its delivered events are acknowledged (rules CR-09, CR-18, T2-05, T2-06).
@@ -136,12 +263,12 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         loop {
             // SAFETY: by the contract of this verb.
             let events = unsafe {
-                QPS.with(qp, |object| object.inner.as_ref().map(|qp| qp.events.clone()))
+                QPS.with(qp.cast(), |object| object.inner.as_ref().map(|qp| qp.events.clone()))
             }?
             .ok_or(libc::ENOENT)?;
             events.settle();
             // SAFETY: as above.
-            let mut taken = unsafe { QPS.take(qp) }?;
+            let mut taken = unsafe { QPS.take(qp.cast()) }?;
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
             // No event can be delivered from here on; one may have been just before.
             if !events.is_settled() {
@@ -175,14 +302,14 @@ pub unsafe extern "C" fn ibv_modify_qp(
         let attributes = parse(attr, mask)?;
         // SAFETY: as above.
         unsafe {
-            QPS.with(qp, |object| {
+            QPS.with(qp.cast(), |object| {
                 let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
                 ours.pair.modify(&attributes, mask).map_err(|_| libc::EINVAL)?;
                 if mask.contains(Mask::AV) {
                     ours.address = attr.ah_attr;
                 }
                 if mask.contains(Mask::STATE) {
-                    object.abi.state = attr.qp_state;
+                    object.abi.qp_base.state = attr.qp_state;
                     if attr.qp_state == IBV_QPS_RESET {
                         ours.address = ibv_ah_attr::default();
                     }
@@ -255,7 +382,8 @@ pub unsafe extern "C" fn ibv_query_qp(
     errno_of((|| {
         // SAFETY: by the contract of this verb.
         unsafe {
-            QPS.with(qp, |object| {
+            QPS.with(qp.cast(), |object| {
+                let plain = &mut object.abi.qp_base;
                 let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
                 let (attributes, draining) = ours.pair.query();
                 if let Some(attr) = attr.as_mut() {
@@ -263,16 +391,16 @@ pub unsafe extern "C" fn ibv_query_qp(
                 }
                 if let Some(init) = init.as_mut() {
                     *init = ibv_qp_init_attr {
-                        qp_context: object.abi.qp_context,
-                        send_cq: object.abi.send_cq,
-                        recv_cq: object.abi.recv_cq,
-                        srq: object.abi.srq,
+                        qp_context: plain.qp_context,
+                        send_cq: plain.send_cq,
+                        recv_cq: plain.recv_cq,
+                        srq: plain.srq,
                         cap: ours.cap,
-                        qp_type: object.abi.qp_type,
+                        qp_type: ours.kind,
                         sq_sig_all: c_int::from(ours.pair.config().send.signal_all),
                     };
                 }
-                object.abi.state = attributes.state as ibv_qp_state;
+                plain.state = attributes.state as ibv_qp_state;
                 Ok(())
             })
         }?
@@ -306,13 +434,42 @@ fn to_c(attributes: &QpAttributes, draining: bool, ours: &Qp) -> ibv_qp_attr {
     }
 }
 
+/// Limits the rate a queue pair sends at. This device has no packet pacing, so the only limit it can
+/// keep is none at all.
+///
+/// # Safety
+/// `qp` is null or readable; `attr` is null or readable.
+pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return libc::EINVAL };
+    // SAFETY: as above.
+    if attr.comp_mask != 0 || !unsafe { is_live(qp) } {
+        return libc::EINVAL;
+    }
+    let unlimited = attr.rate_limit == 0 && attr.max_burst_sz == 0 && attr.typical_pkt_sz == 0;
+    if unlimited { 0 } else { libc::EOPNOTSUPP }
+}
+
+/// No promise that the bytes of a message land in order (rule ORD-24): no bit of the newer answer,
+/// and no in the older one.
+pub extern "C" fn ibv_query_qp_data_in_order(
+    _qp: *mut ibv_qp,
+    _op: ibv_wr_opcode,
+    _flags: u32,
+) -> c_int {
+    0
+}
+
 /// Counts an asynchronous event as delivered; the pointer for C.
 pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_qp> {
     QPS.with_locked(handle, |object| {
         if let Some(qp) = &object.inner {
             qp.events.delivered();
         }
-        &raw mut object.abi
+        &raw mut object.abi.qp_base
     })
 }
 

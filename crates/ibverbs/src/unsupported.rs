@@ -1,5 +1,5 @@
 //! Verbs that exist for the loader and answer "unsupported" until the libibverbs work: address
-//! handles, multicast, shared receive queues, imports, ECE. Fork needs nothing of us: regions are
+//! handles, multicast, shared receive queues, imports. Fork needs nothing of us: regions are
 //! not pinned, and a child opens a device of its own.
 
 use std::ffi::{c_int, c_void};
@@ -71,19 +71,6 @@ unsupported! {
     ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> errno;
     /// Shared receive queues: later. `EOPNOTSUPP`.
     ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> errno;
-    /// ECE: later. `EOPNOTSUPP`.
-    ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> errno;
-    /// ECE: later. `EOPNOTSUPP`.
-    ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> errno;
-}
-
-/// No promise that the bytes of a message land in order (rule ORD-24).
-pub extern "C" fn ibv_query_qp_data_in_order(
-    _qp: *mut ibv_qp,
-    _op: ibv_wr_opcode,
-    _flags: u32,
-) -> c_int {
-    0
 }
 
 /// Imports: later. Nothing was imported, so nothing is undone.

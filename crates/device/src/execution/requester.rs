@@ -237,6 +237,15 @@ impl Requester {
         Ok(())
     }
 
+    /// Whether `count` work requests can be posted one after the other. What else a post may refuse
+    /// lies in the request itself, and whoever builds a batch has looked there.
+    pub fn check_room<O: Origin>(&self, count: usize, origin: &O) -> Result<(), PostError> {
+        if matches!(origin.summary().gate().state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostError::WrongState);
+        }
+        if count > self.ring.room() { Err(PostError::Full) } else { Ok(()) }
+    }
+
     /// Carries out a WRITE or READ on the direct way without a stop in the ring, if there is nothing
     /// before it; false leaves it to the ring, where it is tried again and may fail.
     #[inline]

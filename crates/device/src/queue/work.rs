@@ -265,6 +265,11 @@ impl<T: Clone> WorkRing<T> {
         (self.tail - self.head) as usize >= self.size
     }
 
+    /// How many elements fit.
+    pub fn room(&self) -> usize {
+        self.size - (self.tail - self.head) as usize
+    }
+
     #[inline]
     fn slot(&self, position: u64) -> usize {
         position as usize & (self.elements.len() - 1)

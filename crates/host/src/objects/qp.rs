@@ -49,6 +49,9 @@ pub struct QpConfig {
     pub id: u64,
 }
 
+/// Posts one request of a batch.
+pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
+
 /// A queue pair. It lives until [`QueuePair::destroy`].
 pub struct QueuePair {
     adapter: Arc<Adapter>,
@@ -147,6 +150,20 @@ impl QueuePair {
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.drive(|requester, at| requester.post(request, at))
+    }
+
+    /// Posts `count` send work requests in one go, all or none (rule PS-14). `each` calls the function
+    /// it is given for one after the other; they have been checked against what the queue pair was
+    /// created for.
+    pub fn post_send_batch(
+        &self,
+        count: usize,
+        each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        self.drive(|requester, at| {
+            requester.check_room(count, at)?;
+            each(&mut |request| requester.post(request, at))
+        })
     }
 
     /// Posts a receive work request.
