@@ -13,7 +13,7 @@ use transom_abi::{
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, Options};
 
-use crate::{cq, device, mr, mw, null_with, pd, post, qp};
+use crate::{cq, device, mr, mw, null_with, pd, post, qp, qp_ex};
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
 #[repr(C)]
@@ -131,7 +131,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
     };
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
-        create_qp_ex: Some(qp::create_qp_ex),
+        create_qp_ex: Some(qp_ex::create_qp_ex),
         modify_qp_rate_limit: Some(qp::modify_qp_rate_limit),
         sz: size_of::<verbs_context>(),
         context,

@@ -20,6 +20,7 @@ mod object;
 mod pd;
 mod post;
 mod qp;
+mod qp_ex;
 mod strings;
 mod unsupported;
 mod wr;
@@ -40,9 +41,9 @@ pub use event::{ibv_ack_async_event, ibv_get_async_event};
 pub use mr::{ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub use qp::{
-    ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_qp_to_qp_ex, ibv_query_qp,
-    ibv_query_qp_data_in_order,
+    ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order,
 };
+pub use qp_ex::ibv_qp_to_qp_ex;
 pub use strings::{
     ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_rate_to_mbps, ibv_rate_to_mult,
     ibv_wc_status_str, mbps_to_ibv_rate, mult_to_ibv_rate,

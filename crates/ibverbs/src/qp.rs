@@ -1,4 +1,4 @@
-//! `ibv_create_qp(3)`, `ibv_create_qp_ex(3)`, `ibv_modify_qp(3)`, `ibv_query_qp(3)`.
+//! `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_query_qp(3)`.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -107,59 +107,11 @@ pub unsafe extern "C" fn ibv_create_qp(
     created.unwrap_or_else(null_with)
 }
 
-/// Creates a queue pair in RESET, with a batch to build send work requests in if asked
-/// (`ibv_create_qp_ex(3)`).
+/// Creates a queue pair for either verb.
 ///
 /// # Safety
-/// `context` is null or open; `init` is null or valid.
-pub(crate) unsafe extern "C" fn create_qp_ex(
-    context: *mut ibv_context,
-    init: *mut ibv_qp_init_attr_ex,
-) -> *mut ibv_qp {
-    // SAFETY: by the contract of this verb.
-    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
-    if let Err(errno) = check_extensions(context, init) {
-        return null_with(errno);
-    }
-    // SAFETY: as above.
-    unsafe { create(init) }.unwrap_or_else(null_with)
-}
-
-/// What only the extended attributes can ask for: `EINVAL` for what nobody knows, `EOPNOTSUPP` for
-/// what this device does not do.
-fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Result<(), c_int> {
-    const NOT_HERE: u32 =
-        IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
-    const KNOWN: u32 = NOT_HERE
-        | IBV_QP_INIT_ATTR_PD
-        | IBV_QP_INIT_ATTR_XRCD
-        | IBV_QP_INIT_ATTR_CREATE_FLAGS
-        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    const CREATE_FLAGS: u32 = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
-        | IBV_QP_CREATE_SCATTER_FCS
-        | IBV_QP_CREATE_CVLAN_STRIPPING
-        | IBV_QP_CREATE_SOURCE_QPN
-        | IBV_QP_CREATE_PCI_WRITE_END_PADDING;
-    let asks = |bits| init.comp_mask & bits != 0;
-    if asks(!KNOWN) {
-        return Err(libc::EINVAL);
-    }
-    // XRC domains come with XRC.
-    if asks(NOT_HERE | IBV_QP_INIT_ATTR_XRCD) {
-        return Err(libc::EOPNOTSUPP);
-    }
-    if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0 {
-        let known = init.create_flags & !CREATE_FLAGS == 0;
-        return Err(if known { libc::EOPNOTSUPP } else { libc::EINVAL });
-    }
-    // SAFETY: null or a domain's struct, which stays readable.
-    let domain = unsafe { init.pd.as_ref() }.filter(|_| asks(IBV_QP_INIT_ATTR_PD));
-    if domain.is_none_or(|pd| pd.context != context) { Err(libc::EINVAL) } else { Ok(()) }
-}
-
-/// # Safety
 /// The domain is null or readable; other pointers in `init` are valid.
-unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
     let pd = init.pd;
     let service = match init.qp_type {
         IBV_QPT_RC => Service::Rc,
@@ -240,18 +192,6 @@ unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
     };
     init.cap = cap;
     Ok(QPS.insert_reserved(handle, wr::extended(plain), qp).cast())
-}
-
-/// The extended form of a queue pair; null if it was not created to build requests.
-///
-/// # Safety
-/// `qp` is null or live.
-pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: by the contract of this verb.
-    match unsafe { ours(qp) } {
-        Some(Qp { batch: Some(_), .. }) => qp.cast(),
-        _ => std::ptr::null_mut(),
-    }
 }
 
 /// Ends a queue pair, after its delivered events are acknowledged (rules CR-09, CR-18, T2-05, T2-06).
