@@ -15,7 +15,7 @@ pub use events::{AsyncEvent, EventPipe};
 pub(crate) use multicast::Groups;
 pub use multicast::{GroupGid, JoinError, NotAMember, is_multicast};
 pub use pd::{Busy, ProtectionDomain};
-pub use qp::{Destination, ModifyFailure, QpAttributes, QpConfig, QpReceives, QueuePair};
+pub use qp::{Destination, ModifyFailure, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair};
 pub use region::{MemoryRegion, RegisterError, Registration};
 pub(crate) use srq::SharedQueues;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqConfig, XrcConfig};

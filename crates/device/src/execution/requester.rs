@@ -150,7 +150,7 @@ impl Requester {
         flags.set(SendFlags::INLINE, request.inline.is_some());
         let wqe = SendWqe {
             wr_id: request.wr_id,
-            op: self.possible(request.op),
+            op: request.op,
             flags,
             pieces,
             length,
@@ -176,20 +176,24 @@ impl Requester {
         match (self.service, request.remote) {
             (Service::Rc, Remote::Connected) => true,
             (Service::Uc, Remote::Connected) => !invalidates,
-            (Service::Ud, Remote::Datagram(_)) => !invalidates && !local,
+            (Service::Ud, Remote::Datagram(_)) => {
+                matches!(request.op, SendOp::Send | SendOp::SendImmediate(_))
+            }
+            // Operations that UD does not have complete in error (rule PS-06).
+            (Service::Ud, Remote::Connected) => request.op == SendOp::Unsupported,
             (Service::XrcInitiator, Remote::Srq(_)) => true,
             (Service::XrcInitiator, Remote::Connected) => local,
             _ => false,
         }
     }
 
-    /// UD has nothing but SEND; other operations complete in error (rule PS-06).
-    fn possible(&self, op: SendOp) -> SendOp {
-        match op {
-            SendOp::Send | SendOp::SendImmediate(_) => op,
-            _ if self.service == Service::Ud => SendOp::Unsupported,
-            _ => op,
+    /// Whether `count` work requests can be posted one after the other. What else a post may refuse
+    /// lies in the request itself, and whoever builds a batch has looked there.
+    pub fn check_room<O: Origin>(&self, count: usize, origin: &O) -> Result<(), PostError> {
+        if matches!(origin.summary().gate().state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostError::WrongState);
         }
+        if count > self.ring.room() { Err(PostError::Full) } else { Ok(()) }
     }
 
     /// Carries out a WRITE or READ on the direct way without a stop in the ring, if there is nothing

@@ -270,6 +270,11 @@ impl<T: Clone> WorkRing<T> {
         self.len() >= self.size
     }
 
+    /// How many elements fit.
+    pub fn room(&self) -> usize {
+        self.size - (self.tail - self.head) as usize
+    }
+
     #[inline]
     fn slot(&self, position: u64) -> usize {
         position as usize & (self.elements.len() - 1)

@@ -7,7 +7,7 @@ mod attributes;
 mod services;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::execution::{
@@ -69,6 +69,9 @@ pub enum QpReceives {
     Nowhere,
 }
 
+/// Posts one request of a batch.
+pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
+
 /// A queue pair. It lives until [`QueuePair::destroy`].
 pub struct QueuePair {
     adapter: Arc<Adapter>,
@@ -77,7 +80,8 @@ pub struct QueuePair {
     send: Mutex<SendHalf>,
     receive: Mutex<Responder>,
     attributes: Mutex<QpAttributes>,
-    destroyed: AtomicBool,
+    /// How often a program holds it: more than once only the receiving end of XRC.
+    handles: AtomicU32,
     /// Multicast groups it is in (rule CR-10).
     pub(super) memberships: AtomicU32,
 }
@@ -90,6 +94,21 @@ struct SendHalf {
     peer: QpNumber,
     /// `sq_psn`: the target lets in directly only whom it expects with this number.
     first: Psn,
+}
+
+impl Adapter {
+    /// The receiving end of an XRC connection, by number, held once more
+    /// (`ibv_open_qp(3)`); `None` if this process has none of that number in the domain.
+    pub fn open_xrc_target(&self, number: u32, domain: &Arc<XrcDomain>) -> Option<Arc<QueuePair>> {
+        let qp = self.qp(QpNumber::from_bits(number).index())?;
+        let QpReceives::Xrc(own) = &qp.config.receives else { return None };
+        if qp.number.bits() != number || !Arc::ptr_eq(own, domain) {
+            return None;
+        }
+        let one_more = |count| (count > 0).then(|| count + 1);
+        qp.handles.fetch_update(AcqRel, Acquire, one_more).ok()?;
+        Some(qp)
+    }
 }
 
 impl QueuePair {
@@ -133,7 +152,7 @@ impl QueuePair {
             }),
             receive: Mutex::new(responder),
             attributes: Mutex::new(QpAttributes::reset()),
-            destroyed: AtomicBool::new(false),
+            handles: AtomicU32::new(1),
             memberships: AtomicU32::new(0),
             config,
         });
@@ -145,6 +164,11 @@ impl QueuePair {
     /// Its number.
     pub fn number(&self) -> QpNumber {
         self.number
+    }
+
+    /// The device it is on.
+    pub fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
     }
 
     /// What it was created with.
@@ -187,6 +211,20 @@ impl QueuePair {
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.drive(|requester, at| requester.post(request, at))
+    }
+
+    /// Posts `count` send work requests in one go, all or none (rule PS-14). `each` calls the function
+    /// it is given for one after the other; they have been checked against what the queue pair was
+    /// created for.
+    pub fn post_send_batch(
+        &self,
+        count: usize,
+        each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        self.drive(|requester, at| {
+            requester.check_room(count, at)?;
+            each(&mut |request| requester.post(request, at))
+        })
     }
 
     /// Posts a receive work request.
@@ -301,8 +339,10 @@ impl QueuePair {
         if self.memberships.load(Acquire) > 0 {
             return Err(Busy);
         }
-        if self.destroyed.swap(true, AcqRel) {
-            return Ok(());
+        match self.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
+            Ok(1) => {}
+            // Others hold it, or it is gone already.
+            Ok(_) | Err(_) => return Ok(()),
         }
         {
             let mut half = self.send.lock();
