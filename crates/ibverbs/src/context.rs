@@ -13,7 +13,7 @@ use transom_abi::{
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, Options};
 
-use crate::{cq, device, mr, mw, null_with, pd, post, qp, qp_ex};
+use crate::{ah, cq, device, mr, mw, null_with, pd, post, qp, qp_ex, srq, xrc};
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
 #[repr(C)]
@@ -118,7 +118,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
             dealloc_mw: Some(mw::dealloc_mw),
             poll_cq: Some(cq::poll_cq),
             req_notify_cq: Some(cq::req_notify_cq),
-            post_srq_recv: Some(post::post_srq_recv),
+            post_srq_recv: Some(srq::post_srq_recv),
             post_send: Some(post::post_send),
             post_recv: Some(post::post_recv),
             ..ibv_context_ops::default()
@@ -131,6 +131,11 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
     };
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
+        create_srq_ex: Some(srq::create_srq_ex),
+        get_srq_num: Some(srq::get_srq_num),
+        open_xrcd: Some(xrc::open_xrcd),
+        close_xrcd: Some(xrc::close_xrcd),
+        open_qp: Some(xrc::open_qp),
         create_qp_ex: Some(qp_ex::create_qp_ex),
         modify_qp_rate_limit: Some(qp::modify_qp_rate_limit),
         sz: size_of::<verbs_context>(),
@@ -161,6 +166,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     }
     mw::free_all(context);
     qp::free_all(context);
+    srq::free_all(context);
+    xrc::free_all(context);
+    ah::free_all(context);
     mr::free_all(context);
     cq::free_all(context);
     pd::free_all(context);

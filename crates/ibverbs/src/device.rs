@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::LazyLock;
 
 use transom_abi::*;
-use transom_host::Limits;
+use transom_host::{GID, Limits};
 
 use crate::context::Context;
 use crate::{errno_of, null_with, set_errno};
@@ -15,8 +15,6 @@ const NAME: &CStr = c"transom0";
 const GUID: u64 = 0x0274_7261_6e73_6f6d;
 /// The port's local identifier: programs that address without a GRH name this host by it.
 pub const LID: u16 = 1;
-/// The port's only GID: the RoCE v2 form of 127.0.0.1 (rule NET-08).
-pub const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
 /// Longest region: the user half of the address space.
 pub(crate) const MAX_REGION: u64 = 1 << 47;
 

@@ -230,14 +230,25 @@ pub(crate) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: by the contract of this verb.
     let Some(ours) = (unsafe { qp::of(qp) }) else { return libc::EINVAL };
+    // SAFETY: as above.
+    unsafe { receives(wr, bad, |request| ours.post_receive(request)) }
+}
+
+/// Posts a list of receives one by one, up to the first bad one.
+///
+/// # Safety
+/// The list and what it points to is valid; `bad` is null or writable.
+pub(crate) unsafe fn receives(
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    mut post_one: impl FnMut(&ReceiveRequest<'_>) -> Result<(), PostError>,
+) -> c_int {
     let mut next = wr;
-    // SAFETY: by the contract of this verb.
+    // SAFETY: by the contract of this function.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
-        let posted = unsafe { pieces(wr.sg_list, wr.num_sge) }.and_then(|sges| {
-            let request = ReceiveRequest { wr_id: wr.wr_id, sges };
-            ours.post_receive(&request).map_err(errno)
-        });
+        let posted = unsafe { pieces(wr.sg_list, wr.num_sge) }
+            .and_then(|sges| post_one(&ReceiveRequest { wr_id: wr.wr_id, sges }).map_err(errno));
         if let Err(errno) = posted {
             if !bad.is_null() {
                 // SAFETY: as above.
@@ -248,13 +259,4 @@ pub(crate) unsafe extern "C" fn post_recv(
         next = wr.next;
     }
     0
-}
-
-/// Shared receive queues come with the libibverbs work; none can exist yet.
-pub(crate) unsafe extern "C" fn post_srq_recv(
-    _srq: *mut ibv_srq,
-    _wr: *mut ibv_recv_wr,
-    _bad: *mut *mut ibv_recv_wr,
-) -> c_int {
-    libc::EOPNOTSUPP
 }

@@ -1,5 +1,4 @@
-//! Verbs that exist for the loader and answer "unsupported" until the libibverbs work: address
-//! handles, multicast, shared receive queues, imports. Fork needs nothing of us: regions are
+//! Verbs that exist for the loader and answer "unsupported" until the libibverbs work: imports. Fork needs nothing of us: regions are
 //! not pinned, and a child opens a device of its own.
 
 use std::ffi::{c_int, c_void};
@@ -36,12 +35,6 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    /// Address handles: later. Null, `EOPNOTSUPP`.
-    ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> null ibv_ah;
-    /// Address handles: later. Null, `EOPNOTSUPP`.
-    ibv_create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port: u8) -> null ibv_ah;
-    /// Shared receive queues: later. Null, `EOPNOTSUPP`.
-    ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> null ibv_srq;
     /// dma-buf regions: later. Null, `EOPNOTSUPP`.
     ibv_reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int) -> null ibv_mr;
     /// Imports: later. Null, `EOPNOTSUPP`.
@@ -52,25 +45,6 @@ unsupported! {
     ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> null ibv_mr;
     /// Imports: later. Null, `EOPNOTSUPP`.
     ibv_import_dm(context: *mut ibv_context, handle: u32) -> null c_void;
-}
-
-unsupported! {
-    /// Address handles: later. `EOPNOTSUPP`.
-    ibv_destroy_ah(ah: *mut ibv_ah) -> errno;
-    /// Address handles: later. `EOPNOTSUPP`.
-    ibv_init_ah_from_wc(context: *mut ibv_context, port: u8, wc: *mut ibv_wc, grh: *mut ibv_grh, attr: *mut ibv_ah_attr) -> errno;
-    /// Address handles: later. `EOPNOTSUPP`.
-    ibv_resolve_eth_l2_from_gid(context: *mut ibv_context, attr: *mut ibv_ah_attr, mac: *mut u8, vlan: *mut u16) -> errno;
-    /// Multicast: later. `EOPNOTSUPP`.
-    ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> errno;
-    /// Multicast: later. `EOPNOTSUPP`.
-    ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> errno;
-    /// Shared receive queues: later. `EOPNOTSUPP`.
-    ibv_destroy_srq(srq: *mut ibv_srq) -> errno;
-    /// Shared receive queues: later. `EOPNOTSUPP`.
-    ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> errno;
-    /// Shared receive queues: later. `EOPNOTSUPP`.
-    ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> errno;
 }
 
 /// Imports: later. Nothing was imported, so nothing is undone.
