@@ -103,6 +103,40 @@ on_each_link! {
         assert_eq!((near.word(1608), far.word(3008)), (old_swap, 42));
     }
 
+    /// An ATOMIC WRITE takes its eight bytes when it is built, and the plain verb sends the same.
+    fn eight_bytes_are_written_at_once(link: Link) {
+        let (scene, (qa, qb)) = scene_of(link, IBV_QP_EX_WITH_ATOMIC_WRITE);
+        let (key, at) = (keys(scene.far_mr).1, scene.far.addr());
+        let mut word = 0x0102_0304_0506_0708_u64;
+        let code = Builder::of(qa).batch(|build| {
+            build.signaled(1).atomic_write(key, at + 64, (&raw const word).cast());
+            word = 9;
+            build.signaled(2).atomic_write(key, at + 72, (&raw const word).cast());
+            word = 0;
+        });
+        assert_eq!((code, word), (0, 0));
+        for wr_id in [1, 2] {
+            let wc = scene.pair.a.expect(IBV_WC_SUCCESS);
+            assert_eq!((wc.wr_id, wc.opcode), (wr_id, IBV_WC_ATOMIC_WRITE));
+        }
+        assert_eq!((scene.far.word(64), scene.far.word(72)), (0x0102_0304_0506_0708, 9));
+        scene.near.set_word(16, 11);
+        let mut sges = [sge(scene.near.addr() + 16, 8, scene.near_mr)];
+        post(qa, &mut rdma_wr(IBV_WR_ATOMIC_WRITE, &mut sges, at + 80, key));
+        assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_ATOMIC_WRITE);
+        assert_eq!(scene.far.word(80), 11);
+        let build = Builder::of(qa);
+        let none = std::ptr::null();
+        assert_eq!(build.batch(|build| build.atomic_write(key, at, none)), libc::EINVAL);
+        let twice = build.batch(|build| {
+            build.atomic_write(key, at, (&raw const word).cast());
+            build.inline(&[0; 8]);
+        });
+        assert_eq!(twice, libc::EINVAL, "it has its data");
+        assert_eq!(scene.far.word(0), pattern_word(0));
+        assert_eq!((state(qa), state(qb)), (IBV_QPS_RTS, IBV_QPS_RTS));
+    }
+
     /// Windows of type 2 are bound and invalidated, and the library's key follows the bind once it
     /// is posted.
     /// Rules: KEY-10

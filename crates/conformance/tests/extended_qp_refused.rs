@@ -264,6 +264,7 @@ fn extended_attributes_are_checked() {
     for bit in not_here {
         assert_eq!(with(&|init| init.comp_mask |= bit), libc::EOPNOTSUPP, "bit {bit}");
     }
+    assert_eq!(with(&|init| init.comp_mask |= IBV_QP_INIT_ATTR_XRCD), libc::EINVAL, "RC");
     assert_eq!(with(&|init| init.create_flags = 1 << 8), 0, "not said to be there");
     let flags = |flags| {
         with(&|init| {
