@@ -7,7 +7,7 @@ mod qp;
 mod region;
 mod window;
 
-pub use cq::{CompletionTarget, Cq};
+pub use cq::{Cq, CqConfig};
 pub use events::{AsyncEvent, EventPipe};
 pub use pd::{Busy, ProtectionDomain};
 pub use qp::{Destination, ModifyFailure, QpAttributes, QpConfig, QueuePair};

@@ -9,8 +9,10 @@
 //! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
 
 mod ah;
+mod comp_channel;
 mod context;
 mod cq;
+mod cq_ex;
 mod device;
 mod event;
 mod mr;
@@ -22,11 +24,11 @@ mod qp;
 mod strings;
 mod unsupported;
 
-pub use context::{ibv_close_device, ibv_open_device, open_context};
-pub use cq::{
-    ibv_ack_cq_events, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
-    ibv_destroy_cq, ibv_get_cq_event, ibv_resize_cq,
+pub use comp_channel::{
+    ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
 };
+pub use context::{ibv_close_device, ibv_open_device, open_context};
+pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub use device::{
     _ibv_query_gid_ex, _ibv_query_gid_table, GID, LID, ibv_free_device_list, ibv_get_device_guid,
     ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_get_pkey_index,

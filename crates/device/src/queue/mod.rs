@@ -4,7 +4,8 @@ mod completion;
 mod work;
 
 pub use completion::{
-    Completion, CompletionQueue, Flags, Notify, Opcode, Pushed, Status, TooSmall,
+    Completion, CompletionOptions, CompletionQueue, Flags, Moderation, Notify, Opcode, Pending,
+    Status, TooSmall,
 };
 pub use work::{
     Address, Datagram, Placement, PostError, ReceiveRequest, Remote, SendFlags, SendOp,
