@@ -13,7 +13,7 @@ use transom_abi::{
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, Options};
 
-use crate::{cq, cq_ex, device, mr, mw, null_with, pd, post, qp};
+use crate::{cq, cq_ex, device, device_ex, mr, mw, null_with, pd, post, qp};
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
 #[repr(C)]
@@ -131,6 +131,8 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
     };
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
+        query_device_ex: Some(device_ex::query_device_ex),
+        query_rt_values: Some(device_ex::query_rt_values),
         create_cq_ex: Some(cq_ex::create_cq_ex),
         modify_cq: Some(cq::modify_cq),
         sz: size_of::<verbs_context>(),

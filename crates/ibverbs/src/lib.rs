@@ -14,6 +14,7 @@ mod context;
 mod cq;
 mod cq_ex;
 mod device;
+mod device_ex;
 mod event;
 mod mr;
 mod mw;
