@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod coverage;
+pub mod extended;
 pub mod harness;
 pub mod processes;
 pub mod programs;
