@@ -3,7 +3,7 @@
 use std::ptr::null_mut;
 
 use transom_abi::*;
-use transom_conformance::extended::*;
+use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;

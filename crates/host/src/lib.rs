@@ -13,6 +13,7 @@
 //! Unsafe code lives here and at the C ABI only; each block says why it is sound.
 
 pub mod adapter;
+mod clock;
 pub mod link;
 mod lock;
 pub mod memory;

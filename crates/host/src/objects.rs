@@ -10,7 +10,7 @@ mod srq;
 mod window;
 mod xrc;
 
-pub use cq::{CompletionTarget, Cq};
+pub use cq::{Cq, CqConfig};
 pub use events::{AsyncEvent, EventPipe};
 pub(crate) use multicast::Groups;
 pub use multicast::{GroupGid, JoinError, NotAMember, is_multicast};

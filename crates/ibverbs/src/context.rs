@@ -13,7 +13,7 @@ use transom_abi::{
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, Options};
 
-use crate::{ah, cq, device, mr, mw, null_with, pd, post, qp, qp_ex, srq, xrc};
+use crate::{ah, cq, cq_ex, device, device_ex, mr, mw, null_with, pd, post, qp, qp_ex, srq, xrc};
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
 #[repr(C)]
@@ -138,6 +138,10 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
         open_qp: Some(xrc::open_qp),
         create_qp_ex: Some(qp_ex::create_qp_ex),
         modify_qp_rate_limit: Some(qp::modify_qp_rate_limit),
+        query_device_ex: Some(device_ex::query_device_ex),
+        query_rt_values: Some(device_ex::query_rt_values),
+        create_cq_ex: Some(cq_ex::create_cq_ex),
+        modify_cq: Some(cq::modify_cq),
         sz: size_of::<verbs_context>(),
         context,
         ..verbs_context::default()

@@ -1,5 +1,17 @@
 //! Verbs that exist for the loader and answer "unsupported" until the libibverbs work: imports. Fork needs nothing of us: regions are
 //! not pinned, and a child opens a device of its own.
+//!
+//! Verbs for Ethernet frames have no function at all: their operations in the context stay null, and
+//! the inlines of `verbs.h` answer `EOPNOTSUPP` by themselves.
+//!
+//! | verbs | needs |
+//! |---|---|
+//! | `ibv_create_flow`, `ibv_destroy_flow` | steering of received frames |
+//! | `ibv_create_flow_action_esp`, `ibv_modify_flow_action_esp`, `ibv_destroy_flow_action` | the same |
+//! | `ibv_create_counters`, `ibv_attach_counters_point_flow`, `ibv_read_counters`, `ibv_destroy_counters` | flows to count |
+//! | `ibv_create_wq`, `ibv_modify_wq`, `ibv_destroy_wq` | spreading of received frames |
+//! | `ibv_create_rwq_ind_table`, `ibv_destroy_rwq_ind_table` | the same |
+//! | `ibv_modify_qp_rate_limit` | pacing of raw packets |
 
 use std::ffi::{c_int, c_void};
 
