@@ -3,7 +3,6 @@
 
 use transom_abi::*;
 use transom_conformance::access::*;
-use transom_conformance::extended::*;
 use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
