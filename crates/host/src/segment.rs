@@ -5,7 +5,7 @@
 //! user and needs no room in `/dev/shm`. It is mostly holes: a page costs memory once it is used.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -153,6 +153,18 @@ impl Segment {
     /// The descriptor by which other processes find the segment.
     pub fn descriptor(&self) -> u32 {
         self.file.as_fd().as_raw_fd().unsigned_abs()
+    }
+
+    /// Another descriptor of the segment, closed on `exec`.
+    pub fn duplicate_descriptor(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone()
+    }
+
+    /// Whether a descriptor is one of this segment.
+    pub fn is_behind(&self, descriptor: BorrowedFd<'_>) -> bool {
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let ours = rustix::fs::fstat(&self.file).map(identity);
+        rustix::fs::fstat(descriptor).map(identity).is_ok_and(|theirs| ours == Ok(theirs))
     }
 
     /// Bytes of memory that the segment takes now; its holes take none.

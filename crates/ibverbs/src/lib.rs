@@ -12,14 +12,21 @@ mod ah;
 mod context;
 mod cq;
 mod device;
+mod dm;
 mod event;
+mod fork;
+mod import;
 mod mr;
 mod mw;
 mod object;
+mod on_demand;
+mod parent_domain;
 mod pd;
 mod post;
 mod qp;
+mod special_mr;
 mod strings;
+mod td;
 mod unsupported;
 
 pub use context::{ibv_close_device, ibv_open_device, open_context};
@@ -33,10 +40,17 @@ pub use device::{
     ibv_get_sysfs_path, ibv_query_device, ibv_query_gid, ibv_query_gid_type, ibv_query_pkey,
     ibv_query_port, ibv_read_sysfs_file,
 };
+pub use dm::{ibv_import_dm, ibv_unimport_dm};
 pub use event::{ibv_ack_async_event, ibv_get_async_event};
-pub use mr::{ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr};
-pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
+pub use fork::{ibv_fork_init, ibv_is_fork_initialized};
+pub use import::ibv_import_device;
+pub use mr::{
+    ibv_dereg_mr, ibv_import_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr,
+    ibv_unimport_mr,
+};
+pub use pd::{ibv_alloc_pd, ibv_dealloc_pd, ibv_import_pd, ibv_unimport_pd};
 pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_qp_to_qp_ex, ibv_query_qp};
+pub use special_mr::ibv_reg_dmabuf_mr;
 pub use strings::{
     ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_rate_to_mbps, ibv_rate_to_mult,
     ibv_wc_status_str, mbps_to_ibv_rate, mult_to_ibv_rate,

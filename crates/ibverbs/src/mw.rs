@@ -86,12 +86,14 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Res
         return Err(libc::EPERM);
     }
     let flags = SendFlags::from_bits_truncate(bind.send_flags);
-    // Zero-based windows and regions are for type 2 (rules T1-05, T1-06), other rights for none.
-    // SAFETY: as above.
-    let zero_based = !info.mr.is_null() && unsafe { mr::is_zero_based(info.mr) };
+    // Zero-based windows are for type 2 (rule T1-05), other rights for none.
     let access = Access::from_bits_retain(info.mw_access_flags);
-    if zero_based || !Access::REMOTE.contains(access) || flags.contains(SendFlags::INLINE) {
+    if !Access::REMOTE.contains(access) || flags.contains(SendFlags::INLINE) {
         return Err(libc::EINVAL);
+    }
+    if !info.mr.is_null() {
+        // SAFETY: as above.
+        unsafe { mr::allows_type1(info.mr) }?;
     }
     let window = Key(mw.rkey).next();
     let bind_op = Bind {

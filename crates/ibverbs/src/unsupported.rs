@@ -1,22 +1,11 @@
 //! Verbs that exist for the loader and answer "unsupported" until the libibverbs work: address
-//! handles, multicast, shared receive queues, imports, ECE. Fork needs nothing of us: regions are
-//! not pinned, and a child opens a device of its own.
+//! handles, multicast, shared receive queues, ECE.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use transom_abi::*;
 
 use crate::null_with;
-
-/// Nothing needs to be prepared for `fork`.
-pub extern "C" fn ibv_fork_init() -> c_int {
-    0
-}
-
-/// `fork` is always safe here.
-pub extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
-    IBV_FORK_UNNEEDED
-}
 
 macro_rules! unsupported {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> null $target:ty;)+) => {
@@ -42,16 +31,6 @@ unsupported! {
     ibv_create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port: u8) -> null ibv_ah;
     /// Shared receive queues: later. Null, `EOPNOTSUPP`.
     ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> null ibv_srq;
-    /// dma-buf regions: later. Null, `EOPNOTSUPP`.
-    ibv_reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int) -> null ibv_mr;
-    /// Imports: later. Null, `EOPNOTSUPP`.
-    ibv_import_device(fd: c_int) -> null ibv_context;
-    /// Imports: later. Null, `EOPNOTSUPP`.
-    ibv_import_pd(context: *mut ibv_context, handle: u32) -> null ibv_pd;
-    /// Imports: later. Null, `EOPNOTSUPP`.
-    ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> null ibv_mr;
-    /// Imports: later. Null, `EOPNOTSUPP`.
-    ibv_import_dm(context: *mut ibv_context, handle: u32) -> null c_void;
 }
 
 unsupported! {
@@ -85,12 +64,3 @@ pub extern "C" fn ibv_query_qp_data_in_order(
 ) -> c_int {
     0
 }
-
-/// Imports: later. Nothing was imported, so nothing is undone.
-pub extern "C" fn ibv_unimport_pd(_pd: *mut ibv_pd) {}
-
-/// Imports: later. Nothing was imported, so nothing is undone.
-pub extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
-
-/// Imports: later. Nothing was imported, so nothing is undone.
-pub extern "C" fn ibv_unimport_dm(_dm: *mut c_void) {}
