@@ -298,6 +298,10 @@ fn cell(stage: &Stage, object: Object, opcode: ibv_wr_opcode, reach: Reach) {
 struct Untouched;
 
 impl Source for Untouched {
+    fn word(&mut self) -> Result<u64, CopyError> {
+        panic!("no byte may move");
+    }
+
     fn copy_to(&mut self, _offset: u64, _at: &Grant<'_>) -> Result<(), CopyError> {
         panic!("no byte may move");
     }
@@ -340,6 +344,8 @@ fn ra_39_too_long_a_message_is_invalid() {
         number: QpNumber::from_bits(7),
         announcer: Announcer { slot: 0, generation: 1 },
         waiter: &Alone,
+        initiator: None,
+        pd: None,
     };
     let refused = |total| match target.write(0, Key(5), 0, 1024, total, &mut Untouched) {
         Err(Stop::Refused(refusal)) => refusal.reason,

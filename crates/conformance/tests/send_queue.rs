@@ -8,7 +8,9 @@ use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, Remote, SendFlags, SendOp, SendRequest, Sge, Status};
+use transom_device::queue::{
+    Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
+};
 use transom_host::{Adapter, Options};
 use transom_wire::{Psn, RnrTimer};
 
@@ -95,6 +97,20 @@ impl Services for Stage {
     fn complete(&self, side: QueueSide, completion: Completion, _solicited: bool) {
         assert_eq!(side, QueueSide::Send);
         self.completed.borrow_mut().push(completion);
+    }
+
+    fn take_shared(&self, _: Option<u32>, _: u64, _: &mut Receive) -> TakeShared {
+        TakeShared::Unknown
+    }
+
+    fn shared_pd(&self, _: u32) -> Option<u32> {
+        None
+    }
+
+    fn complete_shared(&self, _: u32, _: Completion, _: bool) {}
+
+    fn gid(&self) -> [u8; 16] {
+        [0; 16]
     }
 
     fn event(&self, event: QpEvent) {

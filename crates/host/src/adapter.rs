@@ -12,12 +12,17 @@ use transom_device::protection::{
     Announcer, Exhausted, Key, KeyOwner, Kind, PROCESSES, Refusal, Scramble, Waiter,
 };
 
+use transom_wire::grh::map_ipv4;
+
 use crate::link::Peer;
 use crate::memory::Copier;
-use crate::objects::{ProtectionDomain, QueuePair};
+use crate::objects::{Groups, ProtectionDomain, QueuePair, SharedQueues, XrcDomains};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::{KEY_SLOTS, Segment};
+
+/// The device's only address: the RoCE v2 form of 127.0.0.1 (rule NET-08).
+pub const GID: [u8; 16] = map_ipv4([127, 0, 0, 1]);
 
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,6 +145,9 @@ pub struct Adapter {
     pub(crate) device_memory: AtomicU64,
     next_domain: AtomicU32,
     queue_pairs: RwLock<QueuePairs>,
+    pub(crate) shared_queues: SharedQueues,
+    pub(crate) xrc_domains: XrcDomains,
+    pub(crate) groups: Groups,
     peers: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
     pub(crate) progress: Progress,
     /// Makes atomics one step (rule AT-09).
@@ -201,6 +209,9 @@ impl Adapter {
                 by_index: HashMap::new(),
                 next: u16::from_le_bytes([first_qp[0], first_qp[1]]),
             }),
+            shared_queues: SharedQueues::default(),
+            xrc_domains: XrcDomains::default(),
+            groups: Groups::default(),
             peers: RwLock::new(Box::new(std::array::from_fn(|_| None))),
             progress: Progress::default(),
             atomics: Mutex::new(()),

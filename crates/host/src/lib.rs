@@ -21,4 +21,4 @@ pub mod progress;
 pub mod registry;
 pub mod segment;
 
-pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
+pub use adapter::{Adapter, Copying, GID, Limits, OpenError, Options};

@@ -14,10 +14,11 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::execution::{Body, QueueSide, Reply};
+use transom_device::queue::Remote;
 
 use crate::adapter::Adapter;
 use crate::link::{Arrival, Arrived, Peer};
-use crate::objects::{Cq, QueuePair};
+use crate::objects::{Cq, QueuePair, is_multicast};
 
 /// How often the thread looks whether the program still polls.
 const TICK: u64 = 1_000_000;
@@ -167,7 +168,13 @@ impl Adapter {
                         Body::Read { .. } => request.length,
                         _ => 0,
                     };
-                    let target = self.qp(request.to.index());
+                    if let Remote::Datagram(datagram) = &request.remote
+                        && is_multicast(&datagram.address.gid)
+                    {
+                        return self.deliver_to_group(&request, &mut payload);
+                    }
+                    let here = request.to.slot() == self.announcer().slot;
+                    let target = self.qp(request.to.index()).filter(|_| here);
                     replying.answer(&request, reserved, data, |sink, answer| match target {
                         Some(qp) if request.from.slot() == peer.announcer.slot => {
                             qp.execute(&request, &mut payload, sink, Some(answer))

@@ -40,6 +40,8 @@ pub struct Header {
     pub probe: AtomicU64,
     /// How many key slots have memory.
     pub open_keys: AtomicU32,
+    /// How many multicast groups have members in this process.
+    pub groups: AtomicU32,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.
     pub inbox: [AtomicU64; PROCESSES / 64],
 }

@@ -1,16 +1,214 @@
 //! `ibv_create_ah(3)`: address handles.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
-use transom_abi::ibv_ah;
-use transom_device::queue::Datagram;
+use transom_abi::*;
+use transom_device::queue::{Address, Datagram};
+use transom_host::{GID, Limits};
+use transom_wire::grh::{GRH_BYTES, Route};
 
-/// Where a datagram goes that is sent with this address handle.
+use crate::device::LID;
+use crate::object::{Object, Table};
+use crate::pd::{self, Pd};
+use crate::{errno_of, null_with, set_errno};
+
+/// An address handle.
+pub(crate) struct Ah {
+    address: Address,
+    pd: Pd,
+}
+
+static AHS: Table<ibv_ah, Ah> = Table::new();
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Where a datagram goes that is sent with this address handle: posting trusts the pointer, as C
+/// demands.
 ///
 /// # Safety
 /// `ah` is null or live.
-#[expect(dead_code, reason = "posting of datagrams uses it")]
+#[inline]
 pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qp: u32, qkey: u32) -> Result<Datagram, c_int> {
-    let _ = (ah, qp, qkey);
-    Err(libc::EOPNOTSUPP)
+    // SAFETY: by the contract of this function.
+    let object = unsafe { ah.cast::<Object<ibv_ah, Ah>>().as_ref() };
+    let ours = object.and_then(|object| object.inner.as_ref()).ok_or(libc::EINVAL)?;
+    Ok(Datagram { pd: ours.pd.domain.number(), address: ours.address, qp, qkey })
+}
+
+/// The address of an address vector (rule ST-09). RoCE addresses by GID; the LID of this very port
+/// is understood too, for programs that know no GIDs.
+pub(crate) fn address(attr: &ibv_ah_attr) -> Result<Address, c_int> {
+    if attr.port_num > 1 {
+        return Err(libc::EINVAL);
+    }
+    if attr.is_global == 0 {
+        let here = Address { gid: GID, traffic_class: 0, hop_limit: 64, flow_label: 0 };
+        return if attr.dlid == LID { Ok(here) } else { Err(libc::EINVAL) };
+    }
+    let grh = &attr.grh;
+    if grh.sgid_index != 0 {
+        return Err(libc::EINVAL);
+    }
+    Ok(Address {
+        // SAFETY: both variants are plain bytes.
+        gid: unsafe { grh.dgid.raw },
+        traffic_class: grh.traffic_class,
+        // Zero would not leave the host; programs that leave it out mean the usual.
+        hop_limit: if grh.hop_limit == 0 { 64 } else { grh.hop_limit },
+        flow_label: grh.flow_label & 0xf_ffff,
+    })
+}
+
+/// Makes an address handle.
+///
+/// # Safety
+/// `pd` is null or readable; `attr` is null or readable.
+pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    // SAFETY: by the contract of this verb.
+    unsafe { create(pd, attr.as_ref()) }.unwrap_or_else(null_with)
+}
+
+/// # Safety
+/// `pd` is null or readable.
+unsafe fn create(
+    pd_pointer: *mut ibv_pd,
+    attr: Option<&ibv_ah_attr>,
+) -> Result<*mut ibv_ah, c_int> {
+    let attr = attr.ok_or(libc::EINVAL)?;
+    // SAFETY: by the contract of this function.
+    let pd = unsafe { pd::find(pd_pointer) }?;
+    if attr.port_num == 0 {
+        return Err(libc::EINVAL);
+    }
+    let address = address(attr)?;
+    let limit = Limits::DEVICE.address_handles;
+    let one_more = |count| (count < limit).then(|| count + 1);
+    COUNT.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| libc::ENOMEM)?;
+    if pd.domain.adopt().is_err() {
+        COUNT.fetch_sub(1, AcqRel);
+        return Err(libc::EBUSY);
+    }
+    let abi = ibv_ah { context: pd.context, pd: pd_pointer, handle: 0 };
+    Ok(AHS.insert(abi, |_| Ah { address, pd }))
+}
+
+/// Makes an address handle that answers a received datagram.
+///
+/// # Safety
+/// As [`ibv_create_ah`]; `wc` and `grh` are null or readable.
+pub unsafe extern "C" fn ibv_create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    port: u8,
+) -> *mut ibv_ah {
+    let mut attr = ibv_ah_attr::default();
+    // SAFETY: by the contract of this verb.
+    unsafe {
+        let context = pd.as_ref().map_or(std::ptr::null_mut(), |pd| pd.context);
+        if ibv_init_ah_from_wc(context, port, wc, grh, &mut attr) != 0 {
+            return std::ptr::null_mut();
+        }
+        ibv_create_ah(pd, &mut attr)
+    }
+}
+
+/// Fills in the address of whoever sent a datagram (`ibv_init_ah_from_wc(3)`).
+///
+/// # Safety
+/// `wc`, `grh` and `attr` are null or valid; `grh` is the first 40 bytes of the receive buffer.
+pub unsafe extern "C" fn ibv_init_ah_from_wc(
+    _context: *mut ibv_context,
+    port: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    attr: *mut ibv_ah_attr,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let (Some(wc), Some(attr)) = (unsafe { wc.as_ref() }, unsafe { attr.as_mut() }) else {
+        return refuse(libc::EINVAL);
+    };
+    if port != 1 {
+        return refuse(libc::EINVAL);
+    }
+    let mut answer = ibv_ah_attr {
+        dlid: wc.slid,
+        sl: wc.sl,
+        src_path_bits: wc.dlid_path_bits,
+        port_num: port,
+        ..ibv_ah_attr::default()
+    };
+    if wc.wc_flags & IBV_WC_GRH != 0 {
+        // SAFETY: by the contract of this verb.
+        let area = unsafe { grh.cast::<[u8; GRH_BYTES]>().as_ref() };
+        let Some(route) = area.and_then(Route::read) else { return refuse(libc::EINVAL) };
+        answer.is_global = 1;
+        answer.grh.dgid = ibv_gid { raw: route.source };
+        answer.grh.traffic_class = route.traffic_class;
+        answer.grh.flow_label = route.flow_label;
+        answer.grh.hop_limit = 0xff;
+    }
+    *attr = answer;
+    0
+}
+
+fn refuse(errno: c_int) -> c_int {
+    set_errno(errno);
+    -1
+}
+
+/// Ends an address handle; datagrams posted with it still go.
+///
+/// # Safety
+/// `ah` is null or readable.
+pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let mut taken = unsafe { AHS.take(ah) }?;
+        let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+        ours.pd.domain.release();
+        COUNT.fetch_sub(1, AcqRel);
+        Ok(())
+    })())
+}
+
+/// The Ethernet address and VLAN of a GID: on loopback there are neither, and nowhere else can be
+/// reached.
+///
+/// # Safety
+/// `attr` is null or readable; `mac` is writable for six bytes, `vlan` is writable; either may be null.
+pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
+    _context: *mut ibv_context,
+    attr: *mut ibv_ah_attr,
+    mac: *mut u8,
+    vlan: *mut u16,
+) -> c_int {
+    const NO_VLAN: u16 = 0xffff;
+    // SAFETY: by the contract of this verb.
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return libc::EINVAL };
+    match address(attr) {
+        Ok(address) if address.gid == GID => {}
+        Ok(_) => return libc::EHOSTUNREACH,
+        Err(errno) => return errno,
+    }
+    // SAFETY: by the contract of this verb.
+    unsafe {
+        if !mac.is_null() {
+            mac.cast::<[u8; 6]>().write([0; 6]);
+        }
+        if !vlan.is_null() {
+            vlan.write(NO_VLAN);
+        }
+    }
+    0
+}
+
+/// Ends the address handles of a context that is closed.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in AHS.take_all(context) {
+        if let Some(ours) = taken.inner.take() {
+            ours.pd.domain.release();
+            COUNT.fetch_sub(1, AcqRel);
+        }
+    }
 }

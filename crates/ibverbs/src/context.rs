@@ -14,8 +14,8 @@ use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, Options};
 
 use crate::{
-    cq, device, dm, import, mr, mw, null_with, on_demand, parent_domain, pd, post, qp, special_mr,
-    td,
+    ah, cq, device, dm, import, mr, mw, null_with, on_demand, parent_domain, pd, post, qp, qp_ex,
+    special_mr, srq, td, xrc,
 };
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
@@ -131,7 +131,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
             dealloc_mw: Some(mw::dealloc_mw),
             poll_cq: Some(cq::poll_cq),
             req_notify_cq: Some(cq::req_notify_cq),
-            post_srq_recv: Some(post::post_srq_recv),
+            post_srq_recv: Some(srq::post_srq_recv),
             post_send: Some(post::post_send),
             post_recv: Some(post::post_recv),
             ..ibv_context_ops::default()
@@ -153,6 +153,13 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         alloc_parent_domain: Some(parent_domain::alloc_parent_domain),
         dealloc_td: Some(td::dealloc_td),
         alloc_td: Some(td::alloc_td),
+        create_srq_ex: Some(srq::create_srq_ex),
+        get_srq_num: Some(srq::get_srq_num),
+        open_xrcd: Some(xrc::open_xrcd),
+        close_xrcd: Some(xrc::close_xrcd),
+        open_qp: Some(xrc::open_qp),
+        create_qp_ex: Some(qp_ex::create_qp_ex),
+        modify_qp_rate_limit: Some(qp::modify_qp_rate_limit),
         sz: size_of::<verbs_context>(),
         context,
         ..verbs_context::default()
@@ -182,6 +189,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     }
     mw::free_all(context);
     qp::free_all(context);
+    srq::free_all(context);
+    xrc::free_all(context);
+    ah::free_all(context);
     mr::free_all(context);
     cq::free_all(context);
     dm::free_all(context);

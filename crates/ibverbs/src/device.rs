@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::LazyLock;
 
 use transom_abi::*;
-use transom_host::Limits;
+use transom_host::{GID, Limits};
 
 use crate::context::Context;
 use crate::{errno_of, null_with, set_errno};
@@ -15,8 +15,6 @@ const NAME: &CStr = c"transom0";
 const GUID: u64 = 0x0274_7261_6e73_6f6d;
 /// The port's local identifier: programs that address without a GRH name this host by it.
 pub const LID: u16 = 1;
-/// The port's only GID: the RoCE v2 form of 127.0.0.1 (rule NET-08).
-pub const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
 /// Longest region: the user half of the address space.
 pub(crate) const MAX_REGION: u64 = 1 << 47;
 
@@ -128,6 +126,9 @@ pub unsafe extern "C" fn ibv_query_device(
     0
 }
 
+/// The vendor's number.
+pub(crate) const VENDOR: u32 = 0x0074_736d;
+
 fn attributes(windows_2a: bool) -> ibv_device_attr {
     let limits = Limits::DEVICE;
     let type2 =
@@ -140,7 +141,7 @@ fn attributes(windows_2a: bool) -> ibv_device_attr {
         sys_image_guid: GUID.to_be(),
         max_mr_size: MAX_REGION,
         page_size_cap: 0xffff_ffff_ffff_f000,
-        vendor_id: 0x0074_736d,
+        vendor_id: VENDOR,
         vendor_part_id: 1,
         hw_ver: 1,
         max_qp: count(limits.queue_pairs),

@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use transom_abi::*;
 
 use crate::context::Context;
-use crate::{cq, qp, set_errno};
+use crate::{cq, qp, set_errno, srq};
 
 /// Events delivered and acknowledged (rules CR-18, AE-06).
 #[derive(Default)]
@@ -63,10 +63,13 @@ pub unsafe extern "C" fn ibv_get_async_event(
             }
         };
         let event_type = kind as ibv_event_type;
-        let element = if event_type == IBV_EVENT_CQ_ERR {
-            cq::deliver_event(handle as u32).map(|cq| ibv_async_event_element { cq })
-        } else {
-            qp::deliver_event(handle as u32).map(|qp| ibv_async_event_element { qp })
+        let handle = handle as u32;
+        let element = match event_type {
+            IBV_EVENT_CQ_ERR => cq::deliver_event(handle).map(|cq| ibv_async_event_element { cq }),
+            IBV_EVENT_SRQ_LIMIT_REACHED => {
+                srq::deliver_event(handle).map(|srq| ibv_async_event_element { srq })
+            }
+            _ => qp::deliver_event(handle).map(|qp| ibv_async_event_element { qp }),
         };
         // An event of something destroyed meanwhile is nobody's.
         if let Some(element) = element {
@@ -85,10 +88,10 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: by the contract of this verb; the element is what its type says.
     unsafe {
         let Some(event) = event.as_ref() else { return };
-        if event.event_type == IBV_EVENT_CQ_ERR {
-            cq::acknowledge_event(event.element.cq);
-        } else {
-            qp::acknowledge_event(event.element.qp);
+        match event.event_type {
+            IBV_EVENT_CQ_ERR => cq::acknowledge_event(event.element.cq),
+            IBV_EVENT_SRQ_LIMIT_REACHED => srq::acknowledge_event(event.element.srq),
+            _ => qp::acknowledge_event(event.element.qp),
         }
     }
 }

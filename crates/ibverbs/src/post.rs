@@ -10,7 +10,8 @@ use transom_device::queue::{
 };
 use transom_host::Limits;
 
-use crate::qp;
+use crate::ah;
+use crate::qp::{self, Qp};
 
 const MAX_PIECES: usize = Limits::DEVICE.pieces as usize;
 
@@ -51,7 +52,7 @@ pub(crate) unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { qp::of(qp) }) else { return libc::EINVAL };
+    let Some(ours) = (unsafe { qp::ours(qp) }) else { return libc::EINVAL };
     let mut next = wr;
     // SAFETY: by the contract of this verb.
     while let Some(wr) = unsafe { next.as_mut() } {
@@ -71,17 +72,19 @@ pub(crate) unsafe extern "C" fn post_send(
 /// # Safety
 /// What `wr` points to is valid.
 #[inline]
-unsafe fn post_one_send(
-    qp: &transom_host::objects::QueuePair,
-    wr: &ibv_send_wr,
-) -> Result<(), c_int> {
+unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Result<(), c_int> {
     let flags = SendFlags::from_bits_truncate(wr.send_flags);
     // SAFETY: by the contract of this function.
     let sges = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
-    // SAFETY: as above; the unions are plain data, read as the opcode says.
-    let op = unsafe { operation(wr, sges) }?;
-    let request =
-        SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None, remote: Remote::Connected };
+    // SAFETY: as above; the unions are plain data, read as opcode and type say.
+    let (op, remote) = unsafe {
+        match *kind {
+            IBV_QPT_UD => datagram(wr)?,
+            IBV_QPT_XRC_SEND => (operation(wr, sges)?, Remote::Srq(wr.qp_type.xrc.remote_srqn)),
+            _ => (operation(wr, sges)?, Remote::Connected),
+        }
+    };
+    let request = SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None, remote };
     if flags.contains(SendFlags::INLINE) && !sges.is_empty() {
         // SAFETY: as above.
         unsafe { post_inline(qp, &request) }?;
@@ -127,6 +130,29 @@ unsafe fn post_inline(
     qp.post_send(&SendRequest { sges: &[], inline, ..*request }).map_err(errno)
 }
 
+/// What a UD queue pair is asked, and whom it reaches. What moves data but is no SEND is taken, to
+/// fail when its turn comes (rule PS-06).
+///
+/// # Safety
+/// The unions of `wr` hold what UD and its opcode say.
+unsafe fn datagram(wr: &ibv_send_wr) -> Result<(SendOp, Remote), c_int> {
+    let op = match wr.opcode {
+        IBV_WR_SEND => SendOp::Send,
+        // SAFETY: by the contract of this function.
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate(unsafe { wr.imm.imm_data }),
+        IBV_WR_RDMA_WRITE
+        | IBV_WR_RDMA_WRITE_WITH_IMM
+        | IBV_WR_RDMA_READ
+        | IBV_WR_ATOMIC_CMP_AND_SWP
+        | IBV_WR_ATOMIC_FETCH_AND_ADD
+        | IBV_WR_ATOMIC_WRITE => return Ok((SendOp::Unsupported, Remote::Connected)),
+        _ => return Err(libc::EINVAL),
+    };
+    // SAFETY: as above.
+    let to = unsafe { ah::datagram(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) }?;
+    Ok((op, Remote::Datagram(to)))
+}
+
 /// # Safety
 /// The unions of `wr` hold what its opcode says.
 #[inline]
@@ -159,6 +185,9 @@ unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, c_int> {
                 key: Key(atomic.rkey),
                 add: atomic.compare_add,
             },
+            IBV_WR_ATOMIC_WRITE => {
+                SendOp::AtomicWrite { address: rdma.remote_addr, key: Key(rdma.rkey) }
+            }
             IBV_WR_LOCAL_INV if sges.is_empty() => {
                 SendOp::LocalInvalidate(Key(wr.imm.invalidate_rkey))
             }
@@ -168,9 +197,11 @@ unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, c_int> {
     }
 }
 
+/// The bind of a type 2 window.
+///
 /// # Safety
 /// The window and region are null or readable.
-unsafe fn type2_bind(bind: &ibv_send_wr_bind_mw) -> Result<Bind, c_int> {
+pub(crate) unsafe fn type2_bind(bind: &ibv_send_wr_bind_mw) -> Result<Bind, c_int> {
     let info = &bind.bind_info;
     // SAFETY: by the contract of this function.
     let (Some(mw), Some(mr)) = (unsafe { bind.mw.as_ref() }, unsafe { info.mr.as_ref() }) else {
@@ -199,14 +230,25 @@ pub(crate) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: by the contract of this verb.
     let Some(ours) = (unsafe { qp::of(qp) }) else { return libc::EINVAL };
+    // SAFETY: as above.
+    unsafe { receives(wr, bad, |request| ours.post_receive(request)) }
+}
+
+/// Posts a list of receives one by one, up to the first bad one.
+///
+/// # Safety
+/// The list and what it points to is valid; `bad` is null or writable.
+pub(crate) unsafe fn receives(
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    mut post_one: impl FnMut(&ReceiveRequest<'_>) -> Result<(), PostError>,
+) -> c_int {
     let mut next = wr;
-    // SAFETY: by the contract of this verb.
+    // SAFETY: by the contract of this function.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
-        let posted = unsafe { pieces(wr.sg_list, wr.num_sge) }.and_then(|sges| {
-            let request = ReceiveRequest { wr_id: wr.wr_id, sges };
-            ours.post_receive(&request).map_err(errno)
-        });
+        let posted = unsafe { pieces(wr.sg_list, wr.num_sge) }
+            .and_then(|sges| post_one(&ReceiveRequest { wr_id: wr.wr_id, sges }).map_err(errno));
         if let Err(errno) = posted {
             if !bad.is_null() {
                 // SAFETY: as above.
@@ -217,13 +259,4 @@ pub(crate) unsafe extern "C" fn post_recv(
         next = wr.next;
     }
     0
-}
-
-/// Shared receive queues come with the libibverbs work; none can exist yet.
-pub(crate) unsafe extern "C" fn post_srq_recv(
-    _srq: *mut ibv_srq,
-    _wr: *mut ibv_recv_wr,
-    _bad: *mut *mut ibv_recv_wr,
-) -> c_int {
-    libc::EOPNOTSUPP
 }

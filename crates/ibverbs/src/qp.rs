@@ -1,44 +1,87 @@
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_query_qp(3)`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::execution::RequesterLimits;
 use transom_device::qp::{Mask, QpState, Service};
-use transom_host::Limits;
-use transom_host::objects::{Destination, QpAttributes, QpConfig, QueuePair, RegisterError};
+use transom_host::objects::{
+    Cq, Destination, ProtectionDomain, QpAttributes, QpConfig, QpReceives, QueuePair, RegisterError,
+};
+use transom_host::{Adapter, GID, Limits};
 
 use crate::context::Context;
-use crate::device::{GID, LID};
 use crate::event::EventCount;
-use crate::object::{Object, Table};
-use crate::{cq, errno_of, null_with, pd};
+use crate::object::{Handled, InContext, Object, Table};
+use crate::wr::{self, Batch};
+use crate::{ah, cq, errno_of, null_with, pd, srq, xrc};
 
 /// A queue pair, and what only C wants back.
 pub(crate) struct Qp {
-    pair: Arc<QueuePair>,
+    pub(crate) pair: Arc<QueuePair>,
+    /// Its type, as it was created.
+    pub(crate) kind: ibv_qp_type,
+    /// What `ibv_wr_start` and its family build, if it was created for them.
+    pub(crate) batch: Option<Mutex<Batch>>,
     cap: ibv_qp_cap,
     address: ibv_ah_attr,
     events: Arc<EventCount>,
 }
 
-type QpObject = Object<ibv_qp, Qp>;
+/// Every queue pair has room for the extended form, whose first field is the plain one.
+type QpObject = Object<ibv_qp_ex, Qp>;
 
-static QPS: Table<ibv_qp, Qp> = Table::new();
+static QPS: Table<ibv_qp_ex, Qp> = Table::new();
+
+impl InContext for ibv_qp_ex {
+    fn context(&self) -> *mut ibv_context {
+        self.qp_base.context
+    }
+}
+
+impl Handled for ibv_qp_ex {
+    fn handle(&self) -> u32 {
+        self.qp_base.handle
+    }
+
+    fn set_handle(&mut self, handle: u32) {
+        self.qp_base.handle = handle;
+    }
+}
 
 /// Ours, straight from a live pointer: posting trusts it, as C demands.
 ///
 /// # Safety
 /// `qp` is null or live.
 #[inline]
-pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
+pub(crate) unsafe fn ours<'a>(qp: *mut ibv_qp) -> Option<&'a Qp> {
     // SAFETY: by the contract of this function.
-    let ours = unsafe { qp.cast::<QpObject>().as_ref() }?.inner.as_ref()?;
-    Some(&ours.pair)
+    unsafe { qp.cast::<QpObject>().as_ref() }?.inner.as_ref()
 }
 
-/// Creates a queue pair in RESET (rules CR-01 to CR-07). UD and XRC come with the libibverbs work.
+/// The device's queue pair, likewise.
+///
+/// # Safety
+/// As [`ours`].
+#[inline]
+pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
+    // SAFETY: by the contract of this function.
+    Some(&unsafe { ours(qp) }?.pair)
+}
+
+/// Whether a pointer names a queue pair that is not destroyed.
+///
+/// # Safety
+/// `qp` is null or readable.
+pub(crate) unsafe fn is_live(qp: *mut ibv_qp) -> bool {
+    // SAFETY: by the contract of this function.
+    unsafe { QPS.with(qp.cast(), |object| object.inner.is_some()) }.unwrap_or(false)
+}
+
+/// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended
+/// verb, to name its XRC domain.
 ///
 /// # Safety
 /// `pd` is null or readable; `init` is null or valid.
@@ -48,83 +91,220 @@ pub unsafe extern "C" fn ibv_create_qp(
 ) -> *mut ibv_qp {
     // SAFETY: by the contract of this verb.
     let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
+    let mut extended = ibv_qp_init_attr_ex {
+        qp_context: init.qp_context,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        cap: init.cap,
+        qp_type: init.qp_type,
+        sq_sig_all: init.sq_sig_all,
+        comp_mask: IBV_QP_INIT_ATTR_PD,
+        pd,
+        ..ibv_qp_init_attr_ex::default()
+    };
     // SAFETY: as above.
-    unsafe { create(pd, init) }.unwrap_or_else(null_with)
+    let created = unsafe { create(&mut extended) };
+    init.cap = extended.cap;
+    created.unwrap_or_else(null_with)
 }
 
+/// Creates a queue pair for either verb.
+///
 /// # Safety
-/// `pd` is null or readable; pointers in `init` are valid.
-unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp, c_int> {
-    let service = match init.qp_type {
-        IBV_QPT_RC => Service::Rc,
-        IBV_QPT_UC => Service::Uc,
-        IBV_QPT_UD | IBV_QPT_RAW_PACKET | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => {
-            return Err(libc::EOPNOTSUPP);
-        }
-        _ => return Err(libc::EINVAL),
-    };
-    if !init.srq.is_null() {
-        return Err(if service == Service::Rc { libc::EOPNOTSUPP } else { libc::EINVAL });
+/// The domains are null or readable; other pointers in `init` are valid.
+pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+    let service = service(init.qp_type)?;
+    let wants_batch = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    let operations = if wants_batch { init.send_ops_flags } else { 0 };
+    if operations & !wr::operations_of(init.qp_type) != 0 {
+        return Err(libc::EOPNOTSUPP);
     }
-    let limits = Limits::DEVICE;
-    let cap = init.cap;
-    let within = cap.max_send_wr <= limits.work_requests
-        && cap.max_recv_wr <= limits.work_requests
-        && cap.max_send_sge <= limits.pieces
-        && cap.max_recv_sge <= limits.pieces
-        && cap.max_inline_data <= limits.inline;
-    if !within {
-        return Err(libc::EINVAL);
-    }
+    let cap = capacity(init, service, operations)?;
     // SAFETY: by the contract of this function.
-    let (found, send_cq, receive_cq) =
-        unsafe { (pd::find(pd)?, cq::find(init.send_cq)?, cq::find(init.recv_cq)?) };
+    let parts = unsafe { parts(init, service, &cap) }?;
     // SAFETY: a context outlives its domains.
-    let context = unsafe { Context::of(found.context) }.ok_or(libc::EINVAL)?;
+    let context = unsafe { Context::of(parts.context) }.ok_or(libc::EINVAL)?;
     // The handle names the queue pair in events, so it comes first.
     let handle = QPS.reserve();
     let config = QpConfig {
-        pd: found.domain.clone(),
+        pd: parts.pd,
         service,
-        send_cq,
-        receive_cq,
+        send_cq: parts.send_cq,
+        receive_cq: parts.receive_cq,
         send: RequesterLimits {
             size: cap.max_send_wr as usize,
             pieces: cap.max_send_sge as usize,
             inline_room: cap.max_inline_data as usize,
             signal_all: init.sq_sig_all != 0,
         },
-        receive_size: cap.max_recv_wr as usize,
-        receive_pieces: cap.max_recv_sge as usize,
+        receives: parts.receives,
         events: context.events.clone(),
         id: u64::from(handle),
     };
-    let pair = QueuePair::create(&found.adapter, config).map_err(|error| match error {
+    let pair = QueuePair::create(&context.adapter, config).map_err(|error| match error {
         RegisterError::Busy => libc::EBUSY,
         _ => libc::ENOMEM,
     })?;
     context.adopt();
-    let abi = ibv_qp {
-        context: found.context,
+    let sends = service != Service::XrcTarget;
+    let receives = !matches!(service, Service::XrcInitiator | Service::XrcTarget);
+    let plain = ibv_qp {
+        context: parts.context,
         qp_context: init.qp_context,
-        pd,
-        send_cq: init.send_cq,
-        recv_cq: init.recv_cq,
+        pd: if sends { init.pd } else { std::ptr::null_mut() },
+        send_cq: if sends { init.send_cq } else { std::ptr::null_mut() },
+        recv_cq: if receives { init.recv_cq } else { std::ptr::null_mut() },
+        srq: if receives { init.srq } else { std::ptr::null_mut() },
         qp_num: pair.number().bits(),
         state: IBV_QPS_RESET,
         qp_type: init.qp_type,
         ..ibv_qp::default()
     };
-    let qp = Qp { pair, cap, address: ibv_ah_attr::default(), events: Arc::default() };
-    Ok(QPS.insert_reserved(handle, abi, qp))
+    let qp = Qp {
+        pair,
+        kind: init.qp_type,
+        batch: wants_batch.then(|| Mutex::new(Batch::new(init.qp_type, operations, cap))),
+        cap,
+        address: ibv_ah_attr::default(),
+        events: Arc::default(),
+    };
+    init.cap = cap;
+    Ok(QPS.insert_reserved(handle, wr::extended(plain), qp).cast())
 }
 
-/// The extended form of a queue pair: none made here has one.
+fn service(kind: ibv_qp_type) -> Result<Service, c_int> {
+    match kind {
+        IBV_QPT_RC => Ok(Service::Rc),
+        IBV_QPT_UC => Ok(Service::Uc),
+        IBV_QPT_UD => Ok(Service::Ud),
+        IBV_QPT_XRC_SEND => Ok(Service::XrcInitiator),
+        IBV_QPT_XRC_RECV => Ok(Service::XrcTarget),
+        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(libc::EOPNOTSUPP),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// The sizes that are given: what was asked for, but for queues that the type does not have
+/// (rules CR-02, CR-03, CR-08).
+fn capacity(
+    init: &ibv_qp_init_attr_ex,
+    service: Service,
+    operations: u64,
+) -> Result<ibv_qp_cap, c_int> {
+    let limits = Limits::DEVICE;
+    let mut cap = init.cap;
+    let xrc = matches!(service, Service::XrcInitiator | Service::XrcTarget);
+    if xrc || !init.srq.is_null() {
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
+    if service == Service::XrcTarget {
+        (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
+    }
+    if operations & u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE) != 0 {
+        // Its eight bytes are taken when it is built.
+        cap.max_inline_data = cap.max_inline_data.max(8);
+    }
+    let within = cap.max_send_wr <= limits.work_requests
+        && cap.max_recv_wr <= limits.work_requests
+        && cap.max_send_sge <= limits.pieces
+        && cap.max_recv_sge <= limits.pieces
+        && cap.max_inline_data <= limits.inline;
+    if within { Ok(cap) } else { Err(libc::EINVAL) }
+}
+
+/// The objects that a queue pair is made of, as its type needs them.
+struct Parts {
+    context: *mut ibv_context,
+    pd: Option<Arc<ProtectionDomain>>,
+    send_cq: Option<Arc<Cq>>,
+    receive_cq: Option<Arc<Cq>>,
+    receives: QpReceives,
+}
+
+/// # Safety
+/// As [`create`].
+unsafe fn parts(
+    init: &ibv_qp_init_attr_ex,
+    service: Service,
+    cap: &ibv_qp_cap,
+) -> Result<Parts, c_int> {
+    if service == Service::XrcTarget {
+        if init.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || !init.srq.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this function; `find` has seen that it is live.
+        let (domain, context) = unsafe { (xrc::find(init.xrcd)?, (*init.xrcd).context) };
+        let receives = QpReceives::Xrc(domain);
+        return Ok(Parts { context, pd: None, send_cq: None, receive_cq: None, receives });
+    }
+    // SAFETY: by the contract of this function.
+    let (pd, send_cq) = unsafe { (pd::find(init.pd)?, cq::find(init.send_cq)?) };
+    let (context, pd, send_cq) = (pd.context, Some(pd.domain), Some(send_cq));
+    let shared = match service {
+        _ if init.srq.is_null() => None,
+        // SAFETY: by the contract of this function.
+        Service::Rc | Service::Ud => Some(unsafe { srq::find(init.srq) }?),
+        _ => return Err(libc::EINVAL),
+    };
+    let receives = match (service, shared) {
+        (Service::XrcInitiator, _) => QpReceives::Nowhere,
+        (_, Some(srq)) => QpReceives::Srq(srq),
+        (_, None) => {
+            QpReceives::Own { size: cap.max_recv_wr as usize, pieces: cap.max_recv_sge as usize }
+        }
+    };
+    let receive_cq = match service {
+        Service::XrcInitiator => None,
+        // SAFETY: by the contract of this function.
+        _ => Some(unsafe { cq::find(init.recv_cq) }?),
+    };
+    Ok(Parts { context, pd, send_cq, receive_cq, receives })
+}
+
+/// The C object for the receiving end of an XRC connection that is opened once more.
+pub(crate) fn opened(
+    context: *mut ibv_context,
+    ours: &Context,
+    qp_context: *mut c_void,
+    pair: Arc<QueuePair>,
+) -> *mut ibv_qp {
+    ours.adopt();
+    let plain = ibv_qp {
+        context,
+        qp_context,
+        qp_num: pair.number().bits(),
+        state: pair.query().0.state as ibv_qp_state,
+        qp_type: IBV_QPT_XRC_RECV,
+        ..ibv_qp::default()
+    };
+    let qp = Qp {
+        pair,
+        kind: IBV_QPT_XRC_RECV,
+        batch: None,
+        cap: ibv_qp_cap::default(),
+        address: ibv_ah_attr::default(),
+        events: Arc::default(),
+    };
+    QPS.insert(wr::extended(plain), |_| qp).cast()
+}
+
+/// A UD queue pair and its device, for multicast; `EINVAL` for any other type.
 ///
 /// # Safety
-/// `_qp` is live.
-pub unsafe extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    std::ptr::null_mut()
+/// `qp` is null or readable.
+pub(crate) unsafe fn datagram_pair(
+    qp: *mut ibv_qp,
+) -> Result<(Arc<Adapter>, Arc<QueuePair>), c_int> {
+    // SAFETY: by the contract of this function.
+    let pair = unsafe {
+        QPS.with(qp.cast(), |object| object.inner.as_ref().map(|ours| ours.pair.clone()))
+    }?;
+    let pair = pair.ok_or(libc::ENOENT)?;
+    if pair.config().service != Service::Ud {
+        return Err(libc::EINVAL);
+    }
+    Ok((pair.adapter().clone(), pair))
 }
 
 /// Ends a queue pair, after its delivered events are acknowledged (rules CR-09, CR-18, T2-05, T2-06).
@@ -136,12 +316,12 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         loop {
             // SAFETY: by the contract of this verb.
             let events = unsafe {
-                QPS.with(qp, |object| object.inner.as_ref().map(|qp| qp.events.clone()))
+                QPS.with(qp.cast(), |object| object.inner.as_ref().map(|qp| qp.events.clone()))
             }?
             .ok_or(libc::ENOENT)?;
             events.settle();
             // SAFETY: as above.
-            let mut taken = unsafe { QPS.take(qp) }?;
+            let mut taken = unsafe { QPS.take(qp.cast()) }?;
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
             // No event can be delivered from here on; one may have been just before.
             if !events.is_settled() {
@@ -175,14 +355,14 @@ pub unsafe extern "C" fn ibv_modify_qp(
         let attributes = parse(attr, mask)?;
         // SAFETY: as above.
         unsafe {
-            QPS.with(qp, |object| {
+            QPS.with(qp.cast(), |object| {
                 let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
                 ours.pair.modify(&attributes, mask).map_err(|_| libc::EINVAL)?;
                 if mask.contains(Mask::AV) {
                     ours.address = attr.ah_attr;
                 }
                 if mask.contains(Mask::STATE) {
-                    object.abi.state = attr.qp_state;
+                    object.abi.qp_base.state = attr.qp_state;
                     if attr.qp_state == IBV_QPS_RESET {
                         ours.address = ibv_ah_attr::default();
                     }
@@ -225,21 +405,10 @@ fn parse(attr: &ibv_qp_attr, mask: Mask) -> Result<QpAttributes, c_int> {
     })
 }
 
-/// Where an address vector points. RoCE addresses by GID; the LID of this very port is understood
-/// too, for programs that know no GIDs (rule ST-09).
-fn destination(address: &ibv_ah_attr) -> Result<Destination, c_int> {
-    if address.port_num > 1 {
-        return Err(libc::EINVAL);
-    }
-    if address.is_global == 0 {
-        return if address.dlid == LID { Ok(Destination::ThisDevice) } else { Err(libc::EINVAL) };
-    }
-    if address.grh.sgid_index != 0 {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: both variants are plain bytes.
-    let gid = unsafe { address.grh.dgid.raw };
-    Ok(if gid == GID { Destination::ThisDevice } else { Destination::Elsewhere })
+/// Where an address vector points.
+fn destination(attr: &ibv_ah_attr) -> Result<Destination, c_int> {
+    let here = ah::address(attr)?.gid == GID;
+    Ok(if here { Destination::ThisDevice } else { Destination::Elsewhere })
 }
 
 /// Tells all attributes that are set (rule ST-25).
@@ -255,7 +424,8 @@ pub unsafe extern "C" fn ibv_query_qp(
     errno_of((|| {
         // SAFETY: by the contract of this verb.
         unsafe {
-            QPS.with(qp, |object| {
+            QPS.with(qp.cast(), |object| {
+                let plain = &mut object.abi.qp_base;
                 let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
                 let (attributes, draining) = ours.pair.query();
                 if let Some(attr) = attr.as_mut() {
@@ -263,16 +433,16 @@ pub unsafe extern "C" fn ibv_query_qp(
                 }
                 if let Some(init) = init.as_mut() {
                     *init = ibv_qp_init_attr {
-                        qp_context: object.abi.qp_context,
-                        send_cq: object.abi.send_cq,
-                        recv_cq: object.abi.recv_cq,
-                        srq: object.abi.srq,
+                        qp_context: plain.qp_context,
+                        send_cq: plain.send_cq,
+                        recv_cq: plain.recv_cq,
+                        srq: plain.srq,
                         cap: ours.cap,
-                        qp_type: object.abi.qp_type,
+                        qp_type: ours.kind,
                         sq_sig_all: c_int::from(ours.pair.config().send.signal_all),
                     };
                 }
-                object.abi.state = attributes.state as ibv_qp_state;
+                plain.state = attributes.state as ibv_qp_state;
                 Ok(())
             })
         }?
@@ -306,13 +476,42 @@ fn to_c(attributes: &QpAttributes, draining: bool, ours: &Qp) -> ibv_qp_attr {
     }
 }
 
+/// Limits the rate a queue pair sends at. This device has no packet pacing, so the only limit it can
+/// keep is none at all.
+///
+/// # Safety
+/// `qp` is null or readable; `attr` is null or readable.
+pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return libc::EINVAL };
+    // SAFETY: as above.
+    if attr.comp_mask != 0 || !unsafe { is_live(qp) } {
+        return libc::EINVAL;
+    }
+    let unlimited = attr.rate_limit == 0 && attr.max_burst_sz == 0 && attr.typical_pkt_sz == 0;
+    if unlimited { 0 } else { libc::EOPNOTSUPP }
+}
+
+/// No promise that the bytes of a message land in order (rule ORD-24): no bit of the newer answer,
+/// and no in the older one.
+pub extern "C" fn ibv_query_qp_data_in_order(
+    _qp: *mut ibv_qp,
+    _op: ibv_wr_opcode,
+    _flags: u32,
+) -> c_int {
+    0
+}
+
 /// Counts an asynchronous event as delivered; the pointer for C.
 pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_qp> {
     QPS.with_locked(handle, |object| {
         if let Some(qp) = &object.inner {
             qp.events.delivered();
         }
-        &raw mut object.abi
+        &raw mut object.abi.qp_base
     })
 }
 
@@ -333,6 +532,7 @@ pub(crate) unsafe fn acknowledge_event(qp: *mut ibv_qp) {
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in QPS.take_all(context) {
         let Some(ours) = taken.inner.take() else { continue };
+        ours.pair.leave_groups();
         if ours.pair.destroy().is_err() {
             taken.put_back(ours);
             continue;

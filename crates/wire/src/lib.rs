@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`psn`] | packet sequence numbers, 24 bits, compared in a half window |
 //! | [`aeth`] | what an acknowledgement says: ACK, RNR NAK with its timer, NAK with its code |
+//! | [`grh`] | the header in front of a received datagram |
 //!
 //! The packets themselves (headers, opcodes, ICRC) join these modules with the wire link; the
 //! values here are shared by all links, because a refusal means the same on each.
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aeth;
+pub mod grh;
 pub mod psn;
 
 pub use aeth::{NakCode, RnrTimer, Syndrome};

@@ -17,6 +17,9 @@ pub enum CopyError {
 
 /// Bytes on their way to granted memory.
 pub trait Source {
+    /// The first eight bytes of the segment, as one number.
+    fn word(&mut self) -> Result<u64, CopyError>;
+
     /// Copies the bytes from `offset` on, as many as the grant is long, to the granted memory.
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError>;
 }
@@ -36,6 +39,11 @@ pub struct Bytes<'a, S> {
 }
 
 impl<S: Services> Source for Bytes<'_, S> {
+    fn word(&mut self) -> Result<u64, CopyError> {
+        let word = self.bytes.first_chunk().ok_or(CopyError::Far)?;
+        Ok(u64::from_ne_bytes(*word))
+    }
+
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         if at.is_null() {
             return Ok(());

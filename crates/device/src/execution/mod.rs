@@ -23,14 +23,16 @@ pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use origin::{Direct, Origin, Payload, Sent};
 pub use request::{Body, Reply, Request};
 pub use requester::{Requester, RequesterLimits};
-pub use responder::Responder;
+pub use responder::{Receives, Responder};
 
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
-use crate::queue::Completion;
+use crate::queue::{Completion, Receive, Take};
 
 /// Longest message, in bytes (rules PS-16, RA-39).
 pub const MAX_MESSAGE: u64 = 1 << 31;
+/// Longest datagram, in bytes: one packet of the port's MTU (rule UD-03).
+pub const MAX_DATAGRAM: u64 = 4096;
 
 /// Which of a queue pair's two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,17 @@ pub enum QpEvent {
     RequestError,
     /// The send queue has drained in SQD (rule ST-16).
     SendQueueDrained,
+    /// The queue pair is in error and takes no more from its shared receive queue (rule ST-22).
+    LastWqeReached,
+}
+
+/// What taking from a shared receive queue found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeShared {
+    /// What the queue said.
+    Found(Take),
+    /// There is no such shared queue for this queue pair.
+    Unknown,
 }
 
 /// Memory that cannot be reached any more, or not in this way.
@@ -87,6 +100,16 @@ pub trait Services {
     }
     /// Hands a completion to the queue's completion queue.
     fn complete(&self, side: QueueSide, completion: Completion, solicited: bool);
+    /// Takes a receive for a message from the shared queue that the queue pair was created with, or,
+    /// for XRC, from the one of its domain that the message names by `srq`.
+    fn take_shared(&self, srq: Option<u32>, least: u64, receive: &mut Receive) -> TakeShared;
+    /// The protection domain of a shared receive queue of the queue pair's XRC domain, by number.
+    fn shared_pd(&self, srq: u32) -> Option<u32>;
+    /// Hands the completion of a receive taken from an XRC shared queue to that queue's completion
+    /// queue.
+    fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool);
+    /// The GID that datagrams come from.
+    fn gid(&self) -> [u8; 16];
     /// Raises an asynchronous event.
     fn event(&self, event: QpEvent);
     /// Notes a refusal for whoever asks why.

@@ -13,6 +13,17 @@ use crate::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 /// Bytes copied under one announcement: a revocation waits for one chunk, not for a gigabyte.
 pub const CHUNK: u64 = 256 << 10;
 
+/// Who goes around the responder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Initiator {
+    /// Its queue pair.
+    pub from: QpNumber,
+    /// The PSN of its first message.
+    pub first: Psn,
+    /// Its transport service.
+    pub service: Service,
+}
+
 /// The target of a one-sided operation: its keys, its queue pair, and who is asking.
 #[derive(Clone, Copy)]
 pub struct Target<'m> {
@@ -26,6 +37,10 @@ pub struct Target<'m> {
     pub announcer: Announcer,
     /// How to wait.
     pub waiter: &'m dyn Waiter,
+    /// Who goes around the responder; `None` is the responder itself, which has looked already.
+    pub initiator: Option<Initiator>,
+    /// The protection domain that keys are checked against, if it is not the queue pair's own (XRC).
+    pub pd: Option<u32>,
 }
 
 /// Why a one-sided operation did not finish.
@@ -40,14 +55,19 @@ pub enum Stop {
 }
 
 impl<'m> Target<'m> {
-    /// Whether an initiator may go around the responder: the queue pair listens to `from`, expects
-    /// `first` of it, and has no first message to see yet (rules PSN-02, RA-05).
-    pub fn admits_direct(&self, from: QpNumber, first: Psn) -> bool {
+    /// Whether the initiator, if one goes around the responder, may: the queue pair listens to it,
+    /// expects its first message, and has no first message to see yet (rules PSN-02, RA-05). The
+    /// keys of XRC are those of the shared receive queue's domain, which only the responder knows.
+    #[inline]
+    pub fn admits(&self) -> bool {
+        let Some(initiator) = self.initiator else { return true };
         let peering = self.summary.peering();
         let gate = self.summary.gate();
         gate.receives()
-            && peering.from == from
-            && peering.first == first
+            && gate.service == initiator.service
+            && gate.service != Service::XrcTarget
+            && peering.from == initiator.from
+            && peering.first == initiator.first
             && (peering.established || gate.state != QpState::Rtr)
     }
 
@@ -107,7 +127,7 @@ impl<'m> Target<'m> {
                 address: address.wrapping_add(offset).wrapping_add(done),
                 length: total - offset - done,
                 qp: self.number.bits(),
-                pd: gate.pd,
+                pd: self.pd.unwrap_or(gate.pd),
             };
             self.admit(&gate, &attempt, total)?;
             if total == 0 {
@@ -122,6 +142,9 @@ impl<'m> Target<'m> {
             // whoever closes it waits for this copy.
             if self.summary.gate() != gate {
                 continue;
+            }
+            if !self.admits() {
+                return Err(Stop::Closed);
             }
             let chunk = CHUNK.min(length - done);
             let grant = grant.narrow(chunk);
@@ -157,9 +180,11 @@ pub(super) fn gate_allows(gate: &Gate, operation: Operation) -> Result<(), Reaso
         Operation::Write => (Access::REMOTE_WRITE, false),
         Operation::Read => (Access::REMOTE_READ, true),
         Operation::Atomic => (Access::REMOTE_ATOMIC, true),
+        Operation::AtomicWrite => (Access::REMOTE_WRITE, true),
+        Operation::Flush => (Access::FLUSH_GLOBAL, true),
         _ => return Ok(()),
     };
-    if uses_read_resources && gate.service == Service::Uc {
+    if uses_read_resources && !gate.service.is_reliable() {
         return Err(Reason::WrongService);
     }
     if !gate.access.contains(right) {

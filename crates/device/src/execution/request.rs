@@ -4,6 +4,7 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 
 use crate::protection::Key;
 use crate::qp::{QpNumber, Service};
+use crate::queue::{Placement, Remote};
 
 /// What the message that a segment belongs to does at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,26 @@ pub enum Body {
         /// Added.
         add: u64,
     },
+    /// ATOMIC WRITE of the eight bytes that come with it.
+    AtomicWrite {
+        /// Remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+    },
+    /// FLUSH.
+    Flush {
+        /// First remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Bytes.
+        length: u32,
+        /// What is asked for.
+        placement: Placement,
+        /// The whole region or window, whatever the range.
+        whole: bool,
+    },
 }
 
 /// One segment of a request.
@@ -62,6 +83,8 @@ pub struct Request {
     pub from: QpNumber,
     /// Transport service of the origin.
     pub service: Service,
+    /// The shared receive queue it is for (XRC), or its address (UD).
+    pub remote: Remote,
     /// Number of the message; counts from the sender's `sq_psn`.
     pub message: Psn,
     /// Counts the origin's restarts, so that answers to abandoned attempts are told apart.

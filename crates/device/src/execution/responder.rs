@@ -1,44 +1,72 @@
-//! The responder: carries out what arrives, in order, and answers.
+//! The responder: carries out what arrives, in order, and answers. Messages that take a receive are
+//! in [`receive`].
+
+mod receive;
 
 use transom_wire::{NakCode, Psn, RnrTimer};
 
 use super::one_sided::{Stop, Target, gate_allows};
-use super::{
-    Body, CopyError, LocalBuffers, QpEvent, QueueSide, Reply, Request, Services, Sink, Source,
-};
-use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
+use super::{Body, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
+use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
 use crate::qp::{Peering, QpState, Service};
-use crate::queue::{Completion, Flags, Opcode, PostError, ReceiveRequest, Status, WorkRing};
+use crate::queue::{Flags, Opcode, Placement, Receive, ReceiveQueue, Remote, Status};
 
-/// A posted receive.
-#[derive(Clone, Copy, Default)]
-struct ReceiveWqe {
-    wr_id: u64,
-    pieces: usize,
-    length: u64,
+/// Where the receives of a queue pair come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receives {
+    /// From a queue of its own.
+    Own {
+        /// Work requests.
+        size: usize,
+        /// Pieces of each.
+        pieces: usize,
+    },
+    /// From the shared queue it was created with.
+    Shared,
+    /// From the shared queue that each message names (XRC).
+    Named,
+    /// It takes no messages: the end of XRC that sends.
+    Nowhere,
 }
 
-/// The receive queue and what it is in the middle of.
+/// The receiving half of a queue pair, and what it is in the middle of.
 pub struct Responder {
     service: Service,
-    ring: WorkRing<ReceiveWqe>,
-    /// The number of the message that comes next; RC only.
+    receives: Receives,
+    queue: Option<ReceiveQueue>,
+    /// The receive of the message under way, if `has_taken`.
+    taken: Receive,
+    has_taken: bool,
+    /// The program knows that no more is taken from the shared queue.
+    told_last: bool,
+    /// The number of the message that comes next; reliable services only.
     expected: Psn,
     /// How much of the message under way has been carried out.
     progress: u64,
     /// What a requester is told to wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
+    /// The Q_Key that datagrams must bring (rule UD-05).
+    pub qkey: u32,
 }
 
 impl Responder {
-    /// A responder with room for `size` receives of `pieces` pieces each.
-    pub fn new(service: Service, size: usize, pieces: usize) -> Self {
+    /// A responder whose receives have at most `pieces` pieces, wherever they come from.
+    pub fn new(service: Service, receives: Receives, pieces: usize) -> Self {
+        let queue = match receives {
+            Receives::Own { size, pieces } => Some(ReceiveQueue::new(size, pieces)),
+            _ => None,
+        };
         Self {
             service,
-            ring: WorkRing::new(size, pieces, 0, ReceiveWqe::default()),
+            receives,
+            queue,
+            taken: Receive::with_room(pieces),
+            has_taken: false,
+            told_last: false,
             expected: Psn::default(),
             progress: 0,
             min_rnr_timer: RnrTimer::new(0).expect("zero is a timer code"),
+            qkey: 0,
         }
     }
 
@@ -50,43 +78,11 @@ impl Responder {
 
     /// Forgets everything posted, without completions (rule ST-10).
     pub fn reset(&mut self) {
-        self.ring.clear();
-        self.progress = 0;
-    }
-
-    /// Posts a receive.
-    pub fn post<S: Services>(
-        &mut self,
-        request: &ReceiveRequest<'_>,
-        services: &S,
-    ) -> Result<(), PostError> {
-        let state = services.summary().gate().state;
-        if state == QpState::Reset {
-            return Err(PostError::WrongState);
+        if let Some(queue) = &mut self.queue {
+            queue.clear();
         }
-        if request.sges.len() > self.ring.pieces() {
-            return Err(PostError::TooManyPieces);
-        }
-        if self.ring.is_full() {
-            return Err(PostError::Full);
-        }
-        let length = LocalBuffers::length(request.sges);
-        let wqe = ReceiveWqe { wr_id: request.wr_id, pieces: request.sges.len(), length };
-        self.ring.push(wqe, request.sges, &[]);
-        if state == QpState::Error {
-            self.flush(services);
-        }
-        Ok(())
-    }
-
-    /// Completes all posted receives as flushed.
-    pub fn flush<S: Services>(&mut self, services: &S) {
-        while !self.ring.is_empty() {
-            let mut completion = self.completion(services, Status::Flushed, Opcode::Receive);
-            completion.byte_length = 0;
-            self.ring.pop();
-            services.complete(QueueSide::Receive, completion, false);
-        }
+        self.has_taken = false;
+        self.told_last = false;
         self.progress = 0;
     }
 
@@ -117,17 +113,26 @@ impl Responder {
             Body::FetchAdd { address, key, add } => {
                 self.atomic(request, address, key, |old: u64| old.wrapping_add(add), services)
             }
+            Body::AtomicWrite { address, key } => {
+                self.atomic_write(request, address, key, source, services)
+            }
+            Body::Flush { address, key, length, placement, whole } => {
+                let range = if whole { None } else { Some((address, u64::from(length))) };
+                self.flush_range(request, key, range, placement, services)
+            }
         }
     }
 
     /// Whether the segment is for this queue pair, now, and the next in order (rules RA-01, RA-03,
-    /// PSN-02, OP-32). Anything else is as if a network had lost it.
+    /// PSN-02, OP-32, UD-05, UD-08). Anything else is as if a network had lost it.
     fn accepts<S: Services>(&mut self, request: &Request, services: &S) -> bool {
         let gate = services.summary().gate();
-        let addressed = gate.receives()
-            && request.service == self.service
-            && services.summary().peering().from == request.from;
-        let numbered = self.service == Service::Uc || request.message == self.expected;
+        let expected = match request.remote {
+            Remote::Datagram(datagram) => datagram.qkey == self.qkey,
+            _ => services.summary().peering().from == request.from,
+        };
+        let addressed = gate.receives() && request.service.target() == self.service && expected;
+        let numbered = !self.service.is_reliable() || request.message == self.expected;
         if !addressed || !numbered || request.offset.checked_add(request.length).is_none() {
             return false;
         }
@@ -139,6 +144,9 @@ impl Responder {
 
     /// Tells the program of the first request if it has not moved to RTS yet (rule RA-05).
     fn establish<S: Services>(&self, services: &S) {
+        if self.service == Service::Ud {
+            return;
+        }
         let summary = services.summary();
         let peering = summary.peering();
         if !peering.established {
@@ -147,98 +155,6 @@ impl Responder {
                 services.event(QpEvent::Established);
             }
         }
-    }
-
-    fn send<S: Services>(
-        &mut self,
-        request: &Request,
-        immediate: Option<u32>,
-        key: Option<Key>,
-        source: &mut dyn Source,
-        services: &S,
-    ) -> Reply {
-        if self.ring.is_empty() {
-            return self.not_ready();
-        }
-        let attempt = Attempt {
-            operation: Operation::Send,
-            key: Key(0),
-            address: 0,
-            length: request.total,
-            qp: services.number().bits(),
-            pd: services.summary().gate().pd,
-        };
-        let wqe = *self.ring.at(self.ring.head());
-        if request.total > wqe.length {
-            let mut refusal = Refusal::without_object(Reason::ReceiveTooSmall, attempt);
-            refusal.object.length = wqe.length;
-            return self.fail_receive(&refusal, Status::LocalLength, services);
-        }
-        let buffers = LocalBuffers {
-            sges: self.ring.sges_at(self.ring.head(), wqe.pieces),
-            keys: services.keys(),
-            announcer: services.announcer(),
-            waiter: services.waiter(),
-            qp: attempt.qp,
-            pd: attempt.pd,
-        };
-        let mut origin_failed = false;
-        let placed =
-            buffers.each(Operation::LocalWrite, request.offset, request.length, |offset, grant| {
-                match source.copy_to(offset, grant) {
-                    Err(CopyError::Near(refusal)) => {
-                        origin_failed = true;
-                        Err(CopyError::Near(refusal))
-                    }
-                    other => other,
-                }
-            });
-        match placed {
-            Ok(()) => {}
-            Err(CopyError::Near(_)) if origin_failed => return Reply::OriginFailed,
-            Err(CopyError::Near(refusal)) => {
-                return self.fail_receive(&refusal, Status::LocalProtection, services);
-            }
-            Err(CopyError::Far) => {
-                let refusal = Refusal::without_object(
-                    Reason::MemoryGone,
-                    Attempt { operation: Operation::LocalWrite, ..attempt },
-                );
-                return self.fail_receive(&refusal, Status::LocalProtection, services);
-            }
-        }
-        self.progress += request.length;
-        if !request.is_last() {
-            return Reply::Silence;
-        }
-        if let Some(key) = key
-            && let Err(refusal) = self.invalidate(key, services)
-        {
-            // Class J: the program is told, the peer is not (rule INV-35).
-            self.fail_receive(&refusal, Status::WindowBind, services);
-            return Reply::Dropped;
-        }
-        let mut completion = self.completion(services, Status::Success, Opcode::Receive);
-        completion.byte_length = request.total as u32;
-        if let Some(immediate) = immediate {
-            completion.immediate = immediate;
-            completion.flags = Flags::IMMEDIATE;
-        } else if let Some(key) = key {
-            completion.immediate = key.0;
-            completion.flags = Flags::INVALIDATED;
-        }
-        self.consume(completion, request.solicited, services)
-    }
-
-    fn invalidate<S: Services>(&self, key: Key, services: &S) -> Result<(), Refusal> {
-        let stamp = Stamp {
-            qp: services.number().bits(),
-            pd: services.summary().gate().pd,
-            wr_id: 0,
-            now: 0,
-        };
-        let operation = Operation::RemoteInvalidate;
-        invalidate(&services.keys(), &services.qps(), operation, key, &stamp, services.waiter())
     }
 
     fn write<S: Services>(
@@ -250,20 +166,29 @@ impl Responder {
         source: &mut dyn Source,
         services: &S,
     ) -> Reply {
-        let takes_receive = immediate.is_some() && request.is_last();
-        if takes_receive && self.ring.is_empty() {
-            return self.not_ready();
+        if immediate.is_some()
+            && request.is_last()
+            && let Err(why) = self.take(request, 0, services)
+        {
+            return self.without_receive(why, request, services);
         }
-        let target = self.target(services);
+        let target = match self.target(request, services) {
+            Ok(target) => target,
+            Err(refusal) => return self.refuse(&refusal, services),
+        };
         let (offset, length, total) = (request.offset, request.length, request.total);
         match target.write(address, key, offset, length, total, source) {
             Ok(()) => {}
             Err(Stop::Closed) => return Reply::Dropped,
             Err(Stop::Near(_)) => return Reply::OriginFailed,
-            Err(Stop::Refused(refusal)) if immediate.is_some() && !self.ring.is_empty() => {
-                return self.spoil_receive(&refusal, services);
+            Err(Stop::Refused(refusal)) => {
+                let spoils = immediate.is_some() && self.take(request, 0, services).is_ok();
+                return if spoils {
+                    self.spoil_receive(&refusal, services)
+                } else {
+                    self.refuse(&refusal, services)
+                };
             }
-            Err(Stop::Refused(refusal)) => return self.refuse(&refusal, services),
         }
         self.progress += request.length;
         if !request.is_last() {
@@ -286,7 +211,10 @@ impl Responder {
         sink: &mut dyn Sink,
         services: &S,
     ) -> Reply {
-        let target = self.target(services);
+        let target = match self.target(request, services) {
+            Ok(target) => target,
+            Err(refusal) => return self.refuse(&refusal, services),
+        };
         let (offset, length, total) = (request.offset, request.length, request.total);
         match target.read(address, key, offset, length, total, sink) {
             Ok(()) => {}
@@ -306,50 +234,121 @@ impl Responder {
         request: &Request,
         address: u64,
         key: Key,
-        mut update: impl FnMut(u64) -> u64,
+        update: impl FnMut(u64) -> u64,
         services: &S,
     ) -> Reply {
-        let gate = services.summary().gate();
-        let attempt = Attempt {
-            operation: Operation::Atomic,
-            key,
-            address,
-            length: 8,
-            qp: services.number().bits(),
-            pd: gate.pd,
-        };
-        // Alignment counts before the key (rule AT-02).
-        let early = gate_allows(&gate, Operation::Atomic)
-            .and(if address.is_multiple_of(8) { Ok(()) } else { Err(Reason::Misaligned) })
-            .and(if request.total == 8 { Ok(()) } else { Err(Reason::AtomicLength) });
-        if let Err(reason) = early {
-            return self.refuse(&Refusal::without_object(reason, attempt), services);
-        }
-        let keys = services.keys();
-        let old = match keys.grant(attempt, services.announcer(), services.waiter()) {
-            Err(refusal) => return self.refuse(&refusal, services),
-            Ok(grant) => services.atomic(&grant, &mut update),
-        };
-        match old {
+        match self.change_word(Operation::Atomic, request, address, key, update, services) {
             Ok(old) => {
                 self.done();
                 Reply::Atomic(old)
             }
-            Err(super::MemoryGone) => {
-                let object = keys.look_up(key);
-                let reason = Reason::MemoryGone;
-                self.refuse(&Refusal { reason, attempt, object }, services)
-            }
+            Err(refusal) => self.refuse(&refusal, services),
         }
     }
 
-    fn target<'m, S: Services>(&self, services: &'m S) -> Target<'m> {
-        Target {
+    fn atomic_write<S: Services>(
+        &mut self,
+        request: &Request,
+        address: u64,
+        key: Key,
+        source: &mut dyn Source,
+        services: &S,
+    ) -> Reply {
+        let operation = Operation::AtomicWrite;
+        let new = match source.word() {
+            _ if request.total != 8 => 0,
+            Ok(new) => new,
+            Err(_) => return Reply::OriginFailed,
+        };
+        match self.change_word(operation, request, address, key, |_| new, services) {
+            Ok(_) => self.done(),
+            Err(refusal) => self.refuse(&refusal, services),
+        }
+    }
+
+    /// Changes eight aligned bytes in one step; the old value.
+    fn change_word<S: Services>(
+        &self,
+        operation: Operation,
+        request: &Request,
+        address: u64,
+        key: Key,
+        mut update: impl FnMut(u64) -> u64,
+        services: &S,
+    ) -> Result<u64, Refusal> {
+        let gate = services.summary().gate();
+        let (qp, pd) = (services.number().bits(), self.key_domain(request, services)?);
+        let attempt = Attempt { operation, key, address, length: 8, qp, pd };
+        // Alignment counts before the key (rule AT-02).
+        gate_allows(&gate, operation)
+            .and(if address.is_multiple_of(8) { Ok(()) } else { Err(Reason::Misaligned) })
+            .and(if request.total == 8 { Ok(()) } else { Err(Reason::AtomicLength) })
+            .map_err(|reason| Refusal::without_object(reason, attempt))?;
+        let keys = services.keys();
+        let grant = keys.grant(attempt, services.announcer(), services.waiter())?;
+        services.atomic(&grant, &mut update).map_err(|super::MemoryGone| Refusal {
+            reason: Reason::MemoryGone,
+            attempt,
+            object: keys.look_up(key),
+        })
+    }
+
+    /// FLUSH of a range, or of the whole region or window. Every write before it has been carried
+    /// out by the kernel, where all can see it; so what is left is to check the right to ask.
+    fn flush_range<S: Services>(
+        &mut self,
+        request: &Request,
+        key: Key,
+        range: Option<(u64, u64)>,
+        placement: Placement,
+        services: &S,
+    ) -> Reply {
+        let gate = services.summary().gate();
+        let keys = services.keys();
+        let object = keys.look_up(key);
+        let (address, length) = range.unwrap_or((object.base, object.length));
+        // This memory does not outlive a loss of power, so nobody is promised that.
+        let promised = !placement.contains(Placement::PERSISTENT);
+        let allowed = self.key_domain(request, services).and_then(|pd| {
+            let (operation, qp) = (Operation::Flush, services.number().bits());
+            let attempt = Attempt { operation, key, address, length, qp, pd };
+            gate_allows(&gate, operation)
+                .and(if promised { Ok(()) } else { Err(Reason::RightMissing) })
+                .map_err(|reason| Refusal::without_object(reason, attempt))?;
+            keys.grant(attempt, services.announcer(), services.waiter()).map(drop)
+        });
+        match allowed {
+            Ok(()) => self.done(),
+            Err(refusal) => self.refuse(&refusal, services),
+        }
+    }
+
+    /// The queue pair as the target of one-sided operations.
+    fn target<'m, S: Services>(
+        &self,
+        request: &Request,
+        services: &'m S,
+    ) -> Result<Target<'m>, Refusal> {
+        Ok(Target {
             keys: services.keys(),
             summary: services.summary(),
             number: services.number(),
             announcer: services.announcer(),
             waiter: services.waiter(),
+            initiator: None,
+            pd: Some(self.key_domain(request, services)?),
+        })
+    }
+
+    /// The protection domain that a message's keys belong to: the queue pair's, or with XRC that of
+    /// the shared receive queue that the message names.
+    fn key_domain<S: Services>(&self, request: &Request, services: &S) -> Result<u32, Refusal> {
+        match request.remote {
+            Remote::Srq(number) => services.shared_pd(number).ok_or_else(|| {
+                let attempt = self.attempt(Operation::Send, request.total, services);
+                Refusal::without_object(Reason::UnknownSrq, attempt)
+            }),
+            _ => Ok(services.summary().gate().pd),
         }
     }
 
@@ -357,30 +356,7 @@ impl Responder {
     fn done(&mut self) -> Reply {
         self.progress = 0;
         self.expected = self.expected.plus(1);
-        if self.service == Service::Rc { Reply::Ack } else { Reply::Silence }
-    }
-
-    /// The message is done and completes the receive it took.
-    fn consume<S: Services>(
-        &mut self,
-        completion: Completion,
-        solicited: bool,
-        services: &S,
-    ) -> Reply {
-        self.ring.pop();
-        let reply = self.done();
-        services.acknowledge(reply);
-        services.complete(QueueSide::Receive, completion, solicited);
-        reply
-    }
-
-    /// No receive is posted: RC asks to try again, UC drops the message (rules RN-01, UC-03).
-    fn not_ready(&mut self) -> Reply {
-        self.progress = 0;
-        match self.service {
-            Service::Rc => Reply::NotReady(self.min_rnr_timer),
-            Service::Uc => Reply::Silence,
-        }
+        if self.service.is_reliable() { Reply::Ack } else { Reply::Silence }
     }
 
     /// Refuses a request that has taken no receive: RC falls into error and raises an event
@@ -388,7 +364,7 @@ impl Responder {
     fn refuse<S: Services>(&mut self, refusal: &Refusal, services: &S) -> Reply {
         services.refused(refusal);
         self.progress = 0;
-        if self.service == Service::Uc {
+        if !self.service.is_reliable() {
             return Reply::Silence;
         }
         let nak = refusal.reason.nak();
@@ -400,64 +376,10 @@ impl Responder {
         Reply::Nak { code: nak, reason: refusal.reason.code() }
     }
 
-    /// Refuses a WRITE with immediate that has a receive: the receive carries the news, so no event
-    /// does (rules RA-46, AE-08).
-    fn spoil_receive<S: Services>(&mut self, refusal: &Refusal, services: &S) -> Reply {
-        if self.service == Service::Uc {
-            return self.refuse(refusal, services);
-        }
-        services.refused(refusal);
-        let mut completion =
-            self.completion(services, Status::LocalAccess, Opcode::ReceiveWriteImmediate);
-        completion.vendor_error = u32::from(refusal.reason.code());
-        self.ring.pop();
-        services.complete(QueueSide::Receive, completion, false);
-        self.fall(services);
-        Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
-    }
-
-    /// The receive itself cannot take the message (rules RA-52, RA-53, LA-02).
-    fn fail_receive<S: Services>(
-        &mut self,
-        refusal: &Refusal,
-        status: Status,
-        services: &S,
-    ) -> Reply {
-        services.refused(refusal);
-        let mut completion = self.completion(services, status, Opcode::Receive);
-        completion.vendor_error = u32::from(refusal.reason.code());
-        self.ring.pop();
-        services.complete(QueueSide::Receive, completion, false);
-        self.fall(services);
-        let code = match status {
-            Status::LocalLength => NakCode::InvalidRequest,
-            _ => NakCode::RemoteOperational,
-        };
-        match self.service {
-            Service::Uc => Reply::Silence,
-            Service::Rc => Reply::Nak { code, reason: refusal.reason.code() },
-        }
-    }
-
     /// Falls into error and flushes both queues.
     fn fall<S: Services>(&mut self, services: &S) {
         services.summary().fall(QpState::Error);
         self.flush(services);
         services.flush_other(QueueSide::Receive);
-    }
-
-    fn completion<S: Services>(&self, services: &S, status: Status, opcode: Opcode) -> Completion {
-        Completion {
-            wr_id: self.ring.at(self.ring.head()).wr_id,
-            status,
-            opcode,
-            vendor_error: 0,
-            byte_length: 0,
-            immediate: 0,
-            qp: services.number().bits(),
-            flags: Flags::empty(),
-            source_qp: 0,
-            time: 0,
-        }
     }
 }

@@ -41,10 +41,11 @@ impl Attempt {
     /// Every right of these must be granted (rule RA-31).
     pub const fn needs(&self) -> Access {
         match self.operation {
-            Operation::Write => Access::REMOTE_WRITE,
+            Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
             Operation::Read => Access::REMOTE_READ,
             Operation::Atomic => Access::REMOTE_ATOMIC,
             Operation::LocalWrite => Access::LOCAL_WRITE,
+            Operation::Flush => Access::FLUSH_GLOBAL,
             _ => Access::empty(),
         }
     }
@@ -82,7 +83,8 @@ pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<Place, Reason> {
         return Ok(Place::Null);
     }
     let place = object.place.checked_add(offset).ok_or(Reason::Wraps)?;
-    if attempt.operation == Operation::Atomic && !place.is_multiple_of(8) {
+    let whole_word = matches!(attempt.operation, Operation::Atomic | Operation::AtomicWrite);
+    if whole_word && !place.is_multiple_of(8) {
         return Err(Reason::Misaligned);
     }
     Ok(Place::Memory(place))

@@ -58,10 +58,12 @@ pub enum Reason {
     WrongService = 24,
     /// The length of an atomic's buffer is not eight.
     AtomicLength = 25,
+    /// No shared receive queue of the XRC domain has this number.
+    UnknownSrq = 26,
 }
 
 impl Reason {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 26] = [
         Self::UnknownIndex,
         Self::StaleKey,
         Self::FreeWindow,
@@ -87,6 +89,7 @@ impl Reason {
         Self::UnknownRights,
         Self::WrongService,
         Self::AtomicLength,
+        Self::UnknownSrq,
     ];
 
     /// The reason of a code, as [`Reason::code`] gives it.
@@ -107,6 +110,7 @@ impl Reason {
             | Self::NoReadResources
             | Self::TooLong
             | Self::ReceiveTooSmall
+            | Self::UnknownSrq
             | Self::WrongService => NakCode::InvalidRequest,
             Self::MemoryGone => NakCode::RemoteOperational,
             _ => NakCode::RemoteAccess,
@@ -139,7 +143,7 @@ impl Reason {
             (Self::OtherQp, Op::Invalidate) => "INV-11",
             (Self::OtherQp, Op::RemoteInvalidate) => "INV-37",
             (Self::OtherQp, _) => "RA-27",
-            (Self::RightMissing, Op::Write) => "RA-28",
+            (Self::RightMissing, Op::Write | Op::AtomicWrite) => "RA-28",
             (Self::RightMissing, Op::Read) => "RA-29",
             (Self::RightMissing, Op::Atomic) => "RA-30",
             (Self::RightMissing, Op::LocalWrite) => "LA-02",
@@ -170,6 +174,7 @@ impl Reason {
             (Self::UnknownRights, _) => "T1-14",
             (Self::WrongService, _) => "PS-06",
             (Self::AtomicLength, _) => "AT-08",
+            (Self::UnknownSrq, _) => "RA-51",
         }
     }
 }
@@ -196,10 +201,14 @@ pub enum Operation {
     RemoteInvalidate = 8,
     /// A peer's SEND.
     Send = 9,
+    /// A peer's ATOMIC WRITE.
+    AtomicWrite = 10,
+    /// A peer's FLUSH.
+    Flush = 11,
 }
 
 impl Operation {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Write,
         Self::Read,
         Self::Atomic,
@@ -209,6 +218,8 @@ impl Operation {
         Self::Invalidate,
         Self::RemoteInvalidate,
         Self::Send,
+        Self::AtomicWrite,
+        Self::Flush,
     ];
 
     /// The operation of a code, as `self as u8` gives it.

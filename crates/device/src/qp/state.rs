@@ -46,7 +46,7 @@ impl QpState {
     }
 }
 
-/// Transport services. UD and XRC take their places here with the libibverbs work.
+/// Transport services; of XRC, each end is a kind of queue pair of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Service {
@@ -54,11 +54,39 @@ pub enum Service {
     Rc = 0,
     /// Unreliable connection.
     Uc = 1,
+    /// Unreliable datagram.
+    Ud = 2,
+    /// Extended reliable connection, the end that sends.
+    XrcInitiator = 3,
+    /// Extended reliable connection, the end that receives, into the shared receive queue that each
+    /// message names.
+    XrcTarget = 4,
 }
 
 impl Service {
-    pub(super) const fn from_code(code: u8) -> Self {
-        if code == 1 { Self::Uc } else { Self::Rc }
+    /// The service of a code, as `self as u8` gives it.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Rc,
+            1 => Self::Uc,
+            2 => Self::Ud,
+            3 => Self::XrcInitiator,
+            4 => Self::XrcTarget,
+            _ => return None,
+        })
+    }
+
+    /// Whether what is sent is acknowledged.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcInitiator | Self::XrcTarget)
+    }
+
+    /// The service of the queue pairs that its requests are for.
+    pub const fn target(self) -> Self {
+        match self {
+            Self::XrcInitiator => Self::XrcTarget,
+            other => other,
+        }
     }
 }
 
@@ -137,6 +165,7 @@ const RTS_RC: Mask = Mask::TIMEOUT
 const RTS_OPTIONAL_UC: Mask =
     Mask::CUR_STATE.union(Mask::ALT_PATH).union(Mask::ACCESS_FLAGS).union(Mask::PATH_MIG_STATE);
 const RTS_OPTIONAL_RC: Mask = RTS_OPTIONAL_UC.union(Mask::MIN_RNR_TIMER);
+const RTS_XRC_TARGET: Mask = Mask::TIMEOUT.union(Mask::SQ_PSN);
 const SQD_OPTIONAL_UC: Mask = Mask::AV
     .union(Mask::ALT_PATH)
     .union(Mask::ACCESS_FLAGS)
@@ -150,6 +179,16 @@ const SQD_OPTIONAL_RC: Mask = SQD_OPTIONAL_UC
     .union(Mask::MAX_QP_RD_ATOMIC)
     .union(Mask::MAX_DEST_RD_ATOMIC)
     .union(Mask::MIN_RNR_TIMER);
+const SQD_OPTIONAL_XRC_INITIATOR: Mask =
+    SQD_OPTIONAL_RC.difference(Mask::MAX_DEST_RD_ATOMIC.union(Mask::MIN_RNR_TIMER));
+const SQD_OPTIONAL_XRC_TARGET: Mask = SQD_OPTIONAL_UC
+    .union(Mask::PORT)
+    .union(Mask::TIMEOUT)
+    .union(Mask::MAX_DEST_RD_ATOMIC)
+    .union(Mask::MIN_RNR_TIMER);
+const INIT_UD: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::QKEY);
+const RTS_OPTIONAL_UD: Mask = Mask::CUR_STATE.union(Mask::QKEY);
+const KEYS_UD: Mask = Mask::PKEY_INDEX.union(Mask::QKEY);
 
 use QpState::{Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
@@ -174,6 +213,40 @@ const RC: &[Row] = &[
     row(Rts, Sqd, Mask::empty(), Mask::EN_SQD_ASYNC_NOTIFY),
     row(Sqd, Rts, Mask::empty(), RTS_OPTIONAL_RC),
     row(Sqd, Sqd, Mask::empty(), SQD_OPTIONAL_RC),
+];
+
+const UD: &[Row] = &[
+    row(Reset, Init, INIT_UD, Mask::empty()),
+    row(Init, Init, Mask::empty(), INIT_UD),
+    row(Init, Rtr, Mask::empty(), KEYS_UD),
+    row(Rtr, Rts, Mask::SQ_PSN, RTS_OPTIONAL_UD),
+    row(Rts, Rts, Mask::empty(), RTS_OPTIONAL_UD),
+    row(Rts, Sqd, Mask::empty(), Mask::EN_SQD_ASYNC_NOTIFY),
+    row(Sqd, Rts, Mask::empty(), RTS_OPTIONAL_UD),
+    row(Sqd, Sqd, Mask::empty(), KEYS_UD),
+    row(Sqe, Rts, Mask::empty(), RTS_OPTIONAL_UD),
+];
+
+const XRC_INITIATOR: &[Row] = &[
+    row(Reset, Init, INIT, Mask::empty()),
+    row(Init, Init, Mask::empty(), INIT),
+    row(Init, Rtr, RTR_UC, RTR_OPTIONAL),
+    row(Rtr, Rts, RTS_RC, RTS_OPTIONAL_UC),
+    row(Rts, Rts, Mask::empty(), RTS_OPTIONAL_UC),
+    row(Rts, Sqd, Mask::empty(), Mask::EN_SQD_ASYNC_NOTIFY),
+    row(Sqd, Rts, Mask::empty(), RTS_OPTIONAL_UC),
+    row(Sqd, Sqd, Mask::empty(), SQD_OPTIONAL_XRC_INITIATOR),
+];
+
+const XRC_TARGET: &[Row] = &[
+    row(Reset, Init, INIT, Mask::empty()),
+    row(Init, Init, Mask::empty(), INIT),
+    row(Init, Rtr, RTR_RC, RTR_OPTIONAL),
+    row(Rtr, Rts, RTS_XRC_TARGET, RTS_OPTIONAL_RC),
+    row(Rts, Rts, Mask::empty(), RTS_OPTIONAL_RC),
+    row(Rts, Sqd, Mask::empty(), Mask::EN_SQD_ASYNC_NOTIFY),
+    row(Sqd, Rts, Mask::empty(), RTS_OPTIONAL_RC),
+    row(Sqd, Sqd, Mask::empty(), SQD_OPTIONAL_XRC_TARGET),
 ];
 
 /// What a modify may set, in plain values. Everything has been range-checked on the way in.
@@ -216,6 +289,9 @@ pub fn check_transition(
     let table = match service {
         Service::Rc => RC,
         Service::Uc => UC,
+        Service::Ud => UD,
+        Service::XrcInitiator => XRC_INITIATOR,
+        Service::XrcTarget => XRC_TARGET,
     };
     let row = table.iter().find(|row| row.from == from && row.to == to);
     let (required, optional) = match (row, to) {

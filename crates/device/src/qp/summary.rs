@@ -13,7 +13,7 @@ pub struct Gate {
     pub state: QpState,
     /// Its transport service.
     pub service: Service,
-    /// `qp_access_flags`: remote rights only.
+    /// `qp_access_flags`: rights of the peer only.
     pub access: Access,
     /// `max_dest_rd_atomic`.
     pub read_resources: u8,
@@ -21,10 +21,14 @@ pub struct Gate {
     pub pd: u32,
 }
 
+/// The rights to flush do not fit beside the others; they go where the service leaves room.
+const FLUSH_BITS: u32 = (Access::FLUSH_GLOBAL.bits() | Access::FLUSH_PERSISTENT.bits()) >> 8;
+
 impl Gate {
     fn pack(self) -> u64 {
         self.state as u64
             | (self.service as u64) << 8
+            | u64::from(self.access.bits() >> 8 & FLUSH_BITS) << 12
             | u64::from(self.access.bits() as u8) << 16
             | u64::from(self.read_resources) << 24
             | u64::from(self.pd) << 32
@@ -33,8 +37,11 @@ impl Gate {
     fn unpack(word: u64) -> Self {
         Self {
             state: QpState::from_code(word as u8),
-            service: Service::from_code((word >> 8) as u8),
-            access: Access::from_bits_retain((word >> 16) as u32 & 0xff),
+            // Anything else was not written by us; UD has the fewest ways in.
+            service: Service::from_code((word >> 8) as u8 & 0xf).unwrap_or(Service::Ud),
+            access: Access::from_bits_retain(
+                (word >> 16) as u32 & 0xff | ((word >> 12) as u32 & FLUSH_BITS) << 8,
+            ),
             read_resources: (word >> 24) as u8,
             pd: (word >> 32) as u32,
         }

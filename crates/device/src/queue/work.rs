@@ -260,9 +260,19 @@ impl<T: Clone> WorkRing<T> {
         self.head == self.tail
     }
 
+    /// How many elements it holds.
+    pub fn len(&self) -> usize {
+        (self.tail - self.head) as usize
+    }
+
     /// Whether no element fits.
     pub fn is_full(&self) -> bool {
-        (self.tail - self.head) as usize >= self.size
+        self.len() >= self.size
+    }
+
+    /// How many elements fit.
+    pub fn room(&self) -> usize {
+        self.size - (self.tail - self.head) as usize
     }
 
     #[inline]

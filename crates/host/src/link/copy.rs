@@ -80,6 +80,13 @@ impl Gather<'_> {
 }
 
 impl Source for Gather<'_> {
+    fn word(&mut self) -> Result<u64, CopyError> {
+        let (mut word, to) = (0_u64, std::mem::replace(&mut self.to, Where::Here));
+        let copied = self.copy_out(0, 8, &raw mut word as u64);
+        self.to = to;
+        copied.map(|()| word)
+    }
+
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         if at.is_null() {
             return Ok(());
@@ -133,6 +140,11 @@ pub(crate) struct RingBytes<'a> {
 }
 
 impl RingBytes<'_> {
+    /// No bytes at all.
+    pub(crate) fn empty(&self) -> Self {
+        RingBytes { bytes: std::ptr::null_mut(), length: 0, copier: self.copier }
+    }
+
     fn at(&self, offset: u64, length: u64) -> Result<u64, CopyError> {
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);
         if fits { Ok(self.bytes as u64 + offset) } else { Err(CopyError::Far) }
@@ -140,6 +152,12 @@ impl RingBytes<'_> {
 }
 
 impl Source for RingBytes<'_> {
+    fn word(&mut self) -> Result<u64, CopyError> {
+        let (mut word, from) = (0_u64, self.at(0, 8)?);
+        self.copier.copy(&raw mut word as u64, from, 8).map_err(|_| CopyError::Far)?;
+        Ok(word)
+    }
+
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         let from = self.at(offset, at.length())?;
         if at.is_null() {

@@ -3,6 +3,7 @@
 use transom_device::execution::{Body, Reply, Request};
 use transom_device::protection::Key;
 use transom_device::qp::{QpNumber, Service};
+use transom_device::queue::{Address, Datagram, Placement, Remote};
 use transom_wire::{Psn, Syndrome};
 
 /// Words of a header: the first is the ring's.
@@ -13,7 +14,8 @@ type Header = [u64; HEADER_WORDS];
 const IMMEDIATE: u64 = 1 << 8;
 const INVALIDATE: u64 = 1 << 9;
 const SOLICITED: u64 = 1 << 10;
-const UC: u64 = 1 << 11;
+/// The service's code takes three bits from here on.
+const SERVICE: u32 = 11;
 
 /// A reply and what it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +56,15 @@ pub(crate) fn encode_request(request: &Request, reserved: u64) -> Header {
         Body::Read { address, key } => (3, address, key.0, [0, 0]),
         Body::CompareSwap { address, key, swap, compare } => (4, address, key.0, [swap, compare]),
         Body::FetchAdd { address, key, add } => (5, address, key.0, [add, 0]),
+        Body::AtomicWrite { address, key } => (6, address, key.0, [0, 0]),
+        Body::Flush { address, key, length, placement, whole } => {
+            let how = u64::from(placement.bits()) << 1 | u64::from(whole);
+            (7, address, key.0, [u64::from(length), how])
+        }
     };
-    let flags = if request.solicited { SOLICITED } else { 0 }
-        | if request.service == Service::Uc { UC } else { 0 };
+    let remote = encode_remote(&request.remote);
+    let datagram = matches!(request.remote, Remote::Datagram(_));
+    let flags = if request.solicited { SOLICITED } else { 0 } | (request.service as u64) << SERVICE;
     [
         0,
         kind | flags | u64::from(request.attempt) << 16 | reserved << 32,
@@ -65,12 +73,49 @@ pub(crate) fn encode_request(request: &Request, reserved: u64) -> Header {
         request.offset,
         request.length,
         request.total,
-        address,
+        if datagram { remote.gid[0] } else { address },
         extra[0],
-        extra[1],
-        0,
-        0,
+        if datagram { remote.gid[1] } else { extra[1] },
+        remote.words[0],
+        remote.words[1],
     ]
+}
+
+/// Whom a request reaches, as words of a header. A datagram's GID takes the places of an address and
+/// of an operand, for SEND has neither.
+struct RemoteWords {
+    gid: [u64; 2],
+    words: [u64; 2],
+}
+
+fn encode_remote(remote: &Remote) -> RemoteWords {
+    match remote {
+        Remote::Connected => RemoteWords { gid: [0; 2], words: [0; 2] },
+        Remote::Srq(number) => RemoteWords { gid: [0; 2], words: [u64::from(*number), 0] },
+        Remote::Datagram(Datagram { address, qkey, .. }) => {
+            let gid = u128::from_be_bytes(address.gid);
+            let bytes = [0, 0, address.traffic_class, address.hop_limit];
+            RemoteWords {
+                gid: [(gid >> 64) as u64, gid as u64],
+                words: [pair(*qkey, address.flow_label), u64::from(u32::from_be_bytes(bytes))],
+            }
+        }
+    }
+}
+
+fn decode_remote(header: &Header, service: Service, to: u32) -> Remote {
+    match service {
+        Service::Rc | Service::Uc => Remote::Connected,
+        Service::XrcInitiator | Service::XrcTarget => Remote::Srq(header[10] as u32),
+        Service::Ud => {
+            let (qkey, flow_label) = halves(header[10]);
+            let gid = u128::from(header[7]) << 64 | u128::from(header[9]);
+            let [_, _, traffic_class, hop_limit] = (header[11] as u32).to_be_bytes();
+            let gid = gid.to_be_bytes();
+            let address = Address { gid, traffic_class, hop_limit, flow_label };
+            Remote::Datagram(Datagram { pd: 0, address, qp: to, qkey })
+        }
+    }
 }
 
 /// Reads a request and what is kept free for its reply; `None` if it is none.
@@ -86,12 +131,25 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
         3 => Body::Read { address, key },
         4 => Body::CompareSwap { address, key, swap: header[8], compare: header[9] },
         5 => Body::FetchAdd { address, key, add: header[8] },
+        6 => Body::AtomicWrite { address, key },
+        7 => Body::Flush {
+            address,
+            key,
+            length: u32::try_from(header[8]).ok()?,
+            placement: Placement::from_bits_retain((header[9] >> 1) as u8),
+            whole: header[9] & 1 == 1,
+        },
         _ => return None,
     };
+    let service = Service::from_code((control >> SERVICE) as u8 & 7)?;
+    if service == Service::Ud && !matches!(body, Body::Send { invalidate: None, .. }) {
+        return None;
+    }
     let request = Request {
         to: QpNumber::from_bits(to),
         from: QpNumber::from_bits(from),
-        service: if control & UC != 0 { Service::Uc } else { Service::Rc },
+        service,
+        remote: decode_remote(header, service, to),
         message: Psn::new(message),
         attempt: (control >> 16) as u16,
         body,
@@ -155,6 +213,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn datagrams_read_back() {
+        let address = Address {
+            gid: *b"0123456789abcdef",
+            traffic_class: 0xfc,
+            hop_limit: 7,
+            flow_label: 0xabcde,
+        };
+        let datagram = Datagram { pd: 0, address, qp: 0xff_ffff, qkey: 0x8765_4321 };
+        let request = Request {
+            to: QpNumber::from_bits(0xff_ffff),
+            from: QpNumber::from_bits(0x01_0002),
+            service: Service::Ud,
+            remote: Remote::Datagram(datagram),
+            message: Psn::new(1),
+            attempt: 0,
+            body: Body::Send { immediate: Some(9), invalidate: None },
+            offset: 0,
+            length: 4096,
+            total: 4096,
+            solicited: false,
+        };
+        assert_eq!(decode_request(&encode_request(&request, 0)), Some((request, 0)));
+        let write = Body::Write { address: 0, key: Key(1), immediate: None };
+        let forged = encode_request(&Request { body: write, ..request }, 0);
+        assert_eq!(decode_request(&forged), None);
+    }
+
+    #[test]
     fn requests_and_answers_read_back() {
         let bodies = [
             Body::Send { immediate: None, invalidate: None },
@@ -164,10 +250,23 @@ mod tests {
             Body::Read { address: 3, key: Key(u32::MAX) },
             Body::CompareSwap { address: 8, key: Key(2), swap: u64::MAX, compare: 1 },
             Body::FetchAdd { address: 16, key: Key(2), add: 5 },
+            Body::AtomicWrite { address: 24, key: Key(3) },
+            Body::Flush {
+                address: 32,
+                key: Key(4),
+                length: u32::MAX,
+                placement: Placement::GLOBAL,
+                whole: true,
+            },
         ];
         for body in bodies {
-            for service in [Service::Rc, Service::Uc] {
+            for (service, remote) in [
+                (Service::Rc, Remote::Connected),
+                (Service::Uc, Remote::Connected),
+                (Service::XrcInitiator, Remote::Srq(0x0212_3456)),
+            ] {
                 let request = Request {
+                    remote,
                     to: QpNumber::from_bits(0x12_3456),
                     from: QpNumber::from_bits(0xfe_dcba),
                     service,

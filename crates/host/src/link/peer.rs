@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, PidfdFlags};
 use transom_device::execution::{CopyError, Reply, Request, Sent};
 use transom_device::protection::Announcer;
-use transom_device::qp::Service;
 
 use super::message::{
     Answer, HEADER_WORDS, decode_answer, decode_request, encode_answer, encode_request,
@@ -132,6 +131,11 @@ impl Peer {
         !self.gone.swap(true, AcqRel)
     }
 
+    /// Whether queue pairs of the process are in multicast groups.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.segment.header().groups.load(Acquire) > 0
+    }
+
     /// Tells the peer that there is something for it, and wakes it if it asked for that.
     pub(crate) fn notify(&self) {
         let header = self.segment.header();
@@ -155,11 +159,11 @@ impl Peer {
             return Sent::Unreachable;
         }
         let payload = if data.is_some() { request.length } else { 0 };
-        let reserved = match (request.service, data.is_some()) {
-            (Service::Uc, _) => 0,
+        let reserved = match (request.service.is_reliable(), data.is_some()) {
+            (false, _) => 0,
             // A READ's reply carries its data.
-            (Service::Rc, false) => record_bytes(request.length),
-            (Service::Rc, true) => record_bytes(0),
+            (true, false) => record_bytes(request.length),
+            (true, true) => record_bytes(0),
         };
         let mut requests = self.requests.lock();
         let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
@@ -290,7 +294,7 @@ impl Replying<'_> {
         let publish = |reply| {
             // The requester keeps room for its replies; one that did not gets none.
             let Some(room) = &room else { return };
-            if request.service == Service::Uc || answered.replace(true) {
+            if !request.service.is_reliable() || answered.replace(true) {
                 return;
             }
             let answer = Answer {

@@ -22,6 +22,10 @@ pub enum AsyncEvent {
     Established = 4,
     /// The send queue drained.
     SendQueueDrained = 5,
+    /// A shared receive queue ran low.
+    SrqLimitReached = 15,
+    /// A queue pair in error takes no more from its shared receive queue.
+    LastWqeReached = 16,
 }
 
 /// A pipe of 16-byte events: blocking or not for its reader, as the reader sets it.

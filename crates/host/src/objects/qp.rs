@@ -7,17 +7,20 @@ mod attributes;
 mod services;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::execution::{
-    QpEvent, QueueSide, Reply, Request, Requester, RequesterLimits, Responder, Sink, Source,
+    QpEvent, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder, Sink,
+    Source,
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest};
 use transom_wire::Psn;
 
-use super::{AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError};
+use super::{
+    AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
+};
 use crate::adapter::{Adapter, Limits};
 use crate::link::RingBytes;
 use crate::link::{Link, Peer};
@@ -29,25 +32,45 @@ use services::At;
 /// What a queue pair is created with.
 #[derive(Clone)]
 pub struct QpConfig {
-    /// Its protection domain.
-    pub pd: Arc<ProtectionDomain>,
+    /// Its protection domain; the receiving end of XRC has none.
+    pub pd: Option<Arc<ProtectionDomain>>,
     /// Its transport service.
     pub service: Service,
-    /// Where its send queue completes.
-    pub send_cq: Arc<Cq>,
-    /// Where its receive queue completes.
-    pub receive_cq: Arc<Cq>,
+    /// Where its send queue completes, if it sends.
+    pub send_cq: Option<Arc<Cq>>,
+    /// Where its receives complete, unless it does not receive or each goes where its shared queue
+    /// says (XRC).
+    pub receive_cq: Option<Arc<Cq>>,
     /// Its send queue.
     pub send: RequesterLimits,
-    /// Receive work requests.
-    pub receive_size: usize,
-    /// Pieces of each.
-    pub receive_pieces: usize,
+    /// Where its receives come from.
+    pub receives: QpReceives,
     /// Where its events go.
     pub events: Arc<EventPipe>,
     /// How events name it.
     pub id: u64,
 }
+
+/// Where the receives of a queue pair come from.
+#[derive(Clone)]
+pub enum QpReceives {
+    /// From a queue of its own.
+    Own {
+        /// Work requests.
+        size: usize,
+        /// Pieces of each.
+        pieces: usize,
+    },
+    /// From a shared queue.
+    Srq(Arc<SharedReceiveQueue>),
+    /// From the shared queue of this domain that each message names.
+    Xrc(Arc<XrcDomain>),
+    /// It does not receive.
+    Nowhere,
+}
+
+/// Posts one request of a batch.
+pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
 
 /// A queue pair. It lives until [`QueuePair::destroy`].
 pub struct QueuePair {
@@ -57,7 +80,10 @@ pub struct QueuePair {
     send: Mutex<SendHalf>,
     receive: Mutex<Responder>,
     attributes: Mutex<QpAttributes>,
-    destroyed: AtomicBool,
+    /// How often a program holds it: more than once only the receiving end of XRC.
+    handles: AtomicU32,
+    /// Multicast groups it is in (rule CR-10).
+    pub(super) memberships: AtomicU32,
 }
 
 /// The send queue, and where it sends to.
@@ -70,19 +96,51 @@ struct SendHalf {
     first: Psn,
 }
 
+impl Adapter {
+    /// The receiving end of an XRC connection, by number, held once more
+    /// (`ibv_open_qp(3)`); `None` if this process has none of that number in the domain.
+    pub fn open_xrc_target(&self, number: u32, domain: &Arc<XrcDomain>) -> Option<Arc<QueuePair>> {
+        let qp = self.qp(QpNumber::from_bits(number).index())?;
+        let QpReceives::Xrc(own) = &qp.config.receives else { return None };
+        if qp.number.bits() != number || !Arc::ptr_eq(own, domain) {
+            return None;
+        }
+        let one_more = |count| (count > 0).then(|| count + 1);
+        qp.handles.fetch_update(AcqRel, Acquire, one_more).ok()?;
+        Some(qp)
+    }
+}
+
 impl QueuePair {
     /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
-        config.pd.adopt().map_err(|_| RegisterError::Busy)?;
+        if let Some(pd) = &config.pd {
+            pd.adopt().map_err(|_| RegisterError::Busy)?;
+        }
         let Some(index) = adapter.take_qp_index() else {
-            config.pd.release();
+            if let Some(pd) = &config.pd {
+                pd.release();
+            }
             return Err(RegisterError::Exhausted);
         };
         let number = QpNumber::new(adapter.announcer().slot, index);
         let requester = Requester::new(config.service, &config.send);
-        let responder = Responder::new(config.service, config.receive_size, config.receive_pieces);
-        config.send_cq.adopt();
-        config.receive_cq.adopt();
+        let (receives, pieces) = match &config.receives {
+            &QpReceives::Own { size, pieces } => (Receives::Own { size, pieces }, pieces),
+            QpReceives::Srq(srq) => {
+                srq.adopt();
+                (Receives::Shared, srq.config().pieces)
+            }
+            QpReceives::Xrc(domain) => {
+                domain.adopt();
+                (Receives::Named, Limits::DEVICE.pieces as usize)
+            }
+            QpReceives::Nowhere => (Receives::Nowhere, 0),
+        };
+        let responder = Responder::new(config.service, receives, pieces);
+        for cq in config.send_cq.iter().chain(&config.receive_cq) {
+            cq.adopt();
+        }
         let qp = Arc::new(Self {
             adapter: adapter.clone(),
             number,
@@ -94,7 +152,8 @@ impl QueuePair {
             }),
             receive: Mutex::new(responder),
             attributes: Mutex::new(QpAttributes::reset()),
-            destroyed: AtomicBool::new(false),
+            handles: AtomicU32::new(1),
+            memberships: AtomicU32::new(0),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
@@ -105,6 +164,11 @@ impl QueuePair {
     /// Its number.
     pub fn number(&self) -> QpNumber {
         self.number
+    }
+
+    /// The device it is on.
+    pub fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
     }
 
     /// What it was created with.
@@ -147,6 +211,20 @@ impl QueuePair {
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.drive(|requester, at| requester.post(request, at))
+    }
+
+    /// Posts `count` send work requests in one go, all or none (rule PS-14). `each` calls the function
+    /// it is given for one after the other; they have been checked against what the queue pair was
+    /// created for.
+    pub fn post_send_batch(
+        &self,
+        count: usize,
+        each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        self.drive(|requester, at| {
+            requester.check_room(count, at)?;
+            each(&mut |request| requester.post(request, at))
+        })
     }
 
     /// Posts a receive work request.
@@ -221,7 +299,7 @@ impl QueuePair {
 
     /// Whether it completes into the queue of this id.
     pub(crate) fn feeds(&self, cq: u64) -> bool {
-        self.config.send_cq.id() == cq || self.config.receive_cq.id() == cq
+        self.config.send_cq.iter().chain(&self.config.receive_cq).any(|fed| fed.id() == cq)
     }
 
     /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
@@ -243,6 +321,7 @@ impl QueuePair {
             QpEvent::AccessError => AsyncEvent::QpAccessError,
             QpEvent::RequestError => AsyncEvent::QpRequestError,
             QpEvent::SendQueueDrained => AsyncEvent::SendQueueDrained,
+            QpEvent::LastWqeReached => AsyncEvent::LastWqeReached,
         });
     }
 
@@ -251,13 +330,19 @@ impl QueuePair {
     }
 
     /// Ends the queue pair. When it returns, nothing arrives through it any more and its
-    /// completions are gone. A device with 2A windows refuses while one is bound (rule T2-06).
+    /// completions are gone. A device with 2A windows refuses while one is bound (rule T2-06), and
+    /// a member of a multicast group stays (rule CR-10).
     pub fn destroy(&self) -> Result<(), Busy> {
         if self.adapter.options().windows_2a && self.summary().windows() > 0 {
             return Err(Busy);
         }
-        if self.destroyed.swap(true, AcqRel) {
-            return Ok(());
+        if self.memberships.load(Acquire) > 0 {
+            return Err(Busy);
+        }
+        match self.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
+            Ok(1) => {}
+            // Others hold it, or it is gone already.
+            Ok(_) | Err(_) => return Ok(()),
         }
         {
             let mut half = self.send.lock();
@@ -270,13 +355,30 @@ impl QueuePair {
         let keys = self.adapter.segment().keys();
         keys.drain_queue_pair(self.number.index(), &*self.adapter);
         self.adapter.leave_qp(self.number.index());
-        let QpConfig { pd, send_cq, receive_cq, .. } = &self.config;
-        for cq in [send_cq, receive_cq] {
+        let QpConfig { pd, send_cq, receive_cq, receives, .. } = &self.config;
+        for cq in send_cq.iter().chain(receive_cq) {
             cq.forget(self.number.bits());
             cq.release();
         }
-        pd.release();
+        match receives {
+            QpReceives::Srq(srq) => srq.release(),
+            QpReceives::Xrc(domain) => domain.release(),
+            QpReceives::Own { .. } | QpReceives::Nowhere => {}
+        }
+        if let Some(pd) = pd {
+            pd.release();
+        }
         Ok(())
+    }
+
+    /// Ends it with its context: what would refuse [`QueuePair::destroy`] goes first.
+    pub fn leave_groups(&self) {
+        self.adapter.leave_all_groups(self);
+    }
+
+    /// Its protection domain's number; the receiving end of XRC has none, which is zero.
+    pub(crate) fn pd_number(&self) -> u32 {
+        self.config.pd.as_ref().map_or(0, |pd| pd.number())
     }
 
     /// The limits its sizes must respect.

@@ -129,6 +129,8 @@ impl fmt::Display for RefusalRecord {
             Operation::Invalidate => "LOCAL_INV",
             Operation::RemoteInvalidate => "SEND_WITH_INV",
             Operation::Send => "SEND",
+            Operation::AtomicWrite => "ATOMIC WRITE",
+            Operation::Flush => "FLUSH",
         };
         write!(f, "{what}")?;
         match attempt.operation {
@@ -262,6 +264,10 @@ impl RefusalRecord {
                 write!(f, "this kind of queue pair does not have the operation")
             }
             Reason::AtomicLength => write!(f, "an atomic works on exactly 8 bytes"),
+            Reason::UnknownSrq => write!(
+                f,
+                "the XRC domain has no shared receive queue with the number that the message names"
+            ),
             _ => write!(f, "{reason:?}"),
         }
     }
@@ -293,7 +299,8 @@ struct Rights(Access);
 
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let remote = self.0 & (Access::REMOTE | Access::LOCAL_WRITE);
+        let told = Access::REMOTE | Access::LOCAL_WRITE | Access::FLUSH_GLOBAL;
+        let remote = self.0 & told;
         if remote.is_empty() { f.write_str("nothing but local reading") } else { remote.fmt(f) }
     }
 }

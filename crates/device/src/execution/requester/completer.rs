@@ -3,10 +3,11 @@
 use transom_wire::{NakCode, Psn};
 
 use super::super::{Bytes, CopyError, Origin, QpEvent, QueueSide, Reply, Source};
-use super::{Progress, Requester, buffers, completion};
+use super::wqe::Progress;
+use super::{Requester, buffers, completion};
 use crate::protection::{Operation, Reason, Refusal};
-use crate::qp::{QpState, Service};
-use crate::queue::{SendFlags, Status};
+use crate::qp::QpState;
+use crate::queue::{SendFlags, SendOp, Status};
 use crate::transport::retry::Verdict;
 
 impl Requester {
@@ -16,13 +17,13 @@ impl Requester {
             self.complete_head(origin, Status::Flushed, 0);
         }
         self.attempt = self.attempt.wrapping_add(1);
-        self.awaiting_data = 0;
+        self.reading = 0;
         self.not_before = None;
         self.giving_up = false;
         self.stuck = false;
     }
 
-    /// UC: done when the last segment has left (rule UC-02).
+    /// UC and UD: done when the last segment has left (rule UC-02).
     pub(super) fn complete_unacknowledged<O: Origin>(&mut self, origin: &O) {
         while self.ring.head() < self.next {
             let length = self.ring.at(self.ring.head()).length;
@@ -95,7 +96,7 @@ impl Requester {
     fn finish_head<O: Origin>(&mut self, origin: &O) {
         self.retry.reload();
         let head = *self.ring.at(self.ring.head());
-        self.awaiting_data -= u32::from(head.awaits_data());
+        self.reading -= u32::from(head.uses_read_resources());
         self.complete_head(origin, Status::Success, head.length);
     }
 
@@ -143,6 +144,20 @@ impl Requester {
         false
     }
 
+    /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).
+    fn fits<O: Origin>(&self, reply: Reply, origin: &O) -> bool {
+        let head = self.ring.at(self.ring.head());
+        let read = matches!(head.op, SendOp::Read { .. });
+        match (reply, head.progress) {
+            (Reply::Ack, _) => !head.returns_data(),
+            (Reply::Atomic(_), _) => head.returns_data() && !read,
+            (Reply::Data { length }, Progress::Started { answered, .. }) => {
+                read && length == (head.length - answered).min(origin.segment_limit())
+            }
+            _ => true,
+        }
+    }
+
     /// Goes back to the oldest unanswered message and sends it again when `verdict` says.
     fn again<O: Origin>(&mut self, verdict: Verdict, exceeded: Status, origin: &O) {
         match verdict {
@@ -164,7 +179,7 @@ impl Requester {
         }
         self.next = head;
         self.attempt = self.attempt.wrapping_add(1);
-        self.awaiting_data = 0;
+        self.reading = 0;
     }
 
     /// The head is refused: notes why and fails. Always false, for the caller's `step` to end with.
@@ -180,12 +195,10 @@ impl Requester {
     }
 
     /// Completes the head in error and takes the queue pair down with it (rules RA-42, ORD-28):
-    /// RC into ERR, UC's send queue into SQE (rule ST-18).
+    /// RC and XRC into ERR, the send queue of UC and UD into SQE (rule ST-18).
     pub(super) fn fail_head<O: Origin>(&mut self, origin: &O, status: Status, reason: u8) {
-        let to = match self.service {
-            Service::Rc => QpState::Error,
-            Service::Uc => QpState::Sqe,
-        };
+        let reliable = self.service.is_reliable();
+        let to = if reliable { QpState::Error } else { QpState::Sqe };
         origin.summary().fall(to);
         let head = self.ring.at(self.ring.head());
         let mut completion = completion(origin, head.wr_id, &head.op, status);
@@ -193,7 +206,7 @@ impl Requester {
         self.pop();
         origin.complete(QueueSide::Send, completion, false);
         self.flush(origin);
-        if self.service == Service::Rc {
+        if reliable {
             origin.flush_other(QueueSide::Send);
         }
     }

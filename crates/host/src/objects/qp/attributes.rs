@@ -10,6 +10,9 @@ use super::QueuePair;
 use crate::adapter::Limits;
 use crate::link::Link;
 
+/// The rights to flush, which queue pairs grant but windows do not.
+const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
+
 /// Where the address vector points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Destination {
@@ -200,6 +203,8 @@ impl QueuePair {
             half.peer = QpNumber::from_bits(attributes.dest_qpn);
             half.link = self.link_to(half.peer, attributes.destination);
         }
+        half.requester.qkey = attributes.qkey;
+        responder.qkey = attributes.qkey;
         half.requester.max_rd_atomic = attributes.max_rd_atomic;
         half.requester.retry.timeout = attributes.timeout;
         half.requester.retry.count = attributes.retry_count;
@@ -256,9 +261,9 @@ impl QueuePair {
         self.summary().set_gate(Gate {
             state,
             service: self.config.service,
-            access: Access::from_bits_retain(attributes.access) & Access::REMOTE,
+            access: Access::from_bits_retain(attributes.access) & (Access::REMOTE | FLUSH),
             read_resources: attributes.max_dest_rd_atomic,
-            pd: self.config.pd.number(),
+            pd: self.pd_number(),
         });
     }
 }

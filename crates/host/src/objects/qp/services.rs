@@ -1,17 +1,23 @@
 //! What a queue pair's device halves need of this process: memory, completions, events, its link.
 
-use transom_device::execution::one_sided::{CHUNK, Stop, Target};
+mod datagrams;
+
+use std::sync::Arc;
+
+use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
 use transom_device::execution::{
     Body, Direct, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply, Request,
-    Sent, Services,
+    Sent, Services, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
-use transom_device::queue::{Completion, Sge};
+use transom_device::queue::{Completion, Receive, Remote, Sge};
 use transom_wire::Psn;
 
-use super::QueuePair;
-use crate::link::{Gather, Link, MAX_PAYLOAD, Scatter, Where};
+use super::{QpReceives, QueuePair};
+use crate::GID;
+use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, Scatter, Where};
+use crate::objects::{Cq, SharedReceiveQueue};
 use crate::progress::Deferred;
 
 /// A queue pair at work, with its link.
@@ -92,9 +98,36 @@ impl Services for At<'_> {
             QueueSide::Send => &config.send_cq,
             QueueSide::Receive => &config.receive_cq,
         };
-        if cq.push(completion, solicited) {
-            self.qp.adapter.progress.defer(Deferred::Overrun(cq.id()));
+        if let Some(cq) = cq {
+            self.complete_to(cq, completion, solicited);
         }
+    }
+
+    fn take_shared(&self, srq: Option<u32>, least: u64, receive: &mut Receive) -> TakeShared {
+        match (&self.qp.config.receives, srq) {
+            (QpReceives::Srq(srq), None) => TakeShared::Found(srq.take(least, receive)),
+            (QpReceives::Xrc(_), Some(number)) => match self.named_queue(number) {
+                Some(srq) => TakeShared::Found(srq.take(least, receive)),
+                None => TakeShared::Unknown,
+            },
+            _ => TakeShared::Unknown,
+        }
+    }
+
+    fn shared_pd(&self, srq: u32) -> Option<u32> {
+        self.named_queue(srq).map(|srq| srq.config().pd.number())
+    }
+
+    fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
+        // A queue destroyed since has nobody left to tell.
+        let srq = self.qp.adapter.shared_queues.get(srq);
+        if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
+            self.complete_to(&xrc.cq, completion, solicited);
+        }
+    }
+
+    fn gid(&self) -> [u8; 16] {
+        GID
     }
 
     fn event(&self, event: QpEvent) {
@@ -141,14 +174,12 @@ impl Origin for At<'_> {
 
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
         match self.link {
+            _ if matches!(request.remote, Remote::Datagram(_)) => {
+                self.send_datagram(request, payload)
+            }
             Link::None => Sent::Unreachable,
             Link::Loopback => self.send_loopback(request, payload),
-            Link::Local(peer) => {
-                let carries = matches!(request.body, Body::Send { .. } | Body::Write { .. });
-                let mut gather = self.gather(payload, request.offset, Where::Here);
-                let data = carries.then_some(&mut gather);
-                peer.send(self.qp.adapter.segment(), request, data, self.qp.number.index())
-            }
+            Link::Local(peer) => self.send_to_peer(peer, request, payload),
         }
     }
 }
@@ -180,8 +211,14 @@ impl At<'_> {
             number: self.peer,
             announcer: self.announcer(),
             waiter: self.waiter(),
+            initiator: Some(Initiator {
+                from: self.qp.number,
+                first: self.first,
+                service: self.qp.config.service,
+            }),
+            pd: None,
         };
-        target.admits_direct(self.qp.number, self.first).then_some((target, place))
+        target.admits().then_some((target, place))
     }
 
     fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
@@ -191,7 +228,7 @@ impl At<'_> {
             announcer: self.announcer(),
             waiter: self.waiter(),
             qp: self.qp.number.bits(),
-            pd: self.qp.config.pd.number(),
+            pd: self.qp.pd_number(),
         }
     }
 
@@ -209,9 +246,37 @@ impl At<'_> {
         Scatter { local: self.local(buffers), skip, copier, from, failed: None }
     }
 
+    /// The shared queue of the queue pair's XRC domain that has this number.
+    fn named_queue(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
+        let QpReceives::Xrc(domain) = &self.qp.config.receives else { return None };
+        let srq = self.qp.adapter.shared_queues.get(number)?;
+        let same = srq.config().xrc.as_ref().is_some_and(|xrc| Arc::ptr_eq(&xrc.domain, domain));
+        same.then_some(srq)
+    }
+
+    fn complete_to(&self, cq: &Cq, completion: Completion, solicited: bool) {
+        if cq.push(completion, solicited) {
+            self.qp.adapter.progress.defer(Deferred::Overrun(cq.id()));
+        }
+    }
+
+    fn send_to_peer(&self, peer: &Peer, request: &Request, payload: Payload<'_>) -> Sent {
+        let carries = matches!(
+            request.body,
+            Body::Send { .. } | Body::Write { .. } | Body::AtomicWrite { .. }
+        );
+        let mut gather = self.gather(payload, request.offset, Where::Here);
+        let data = carries.then_some(&mut gather);
+        peer.send(self.qp.adapter.segment(), request, data, self.qp.number.index())
+    }
+
     /// Executes a segment at a queue pair of this process, on the caller's thread.
     fn send_loopback(&self, request: &Request, payload: Payload<'_>) -> Sent {
-        let Some(target) = self.qp.adapter.qp(self.peer.index()) else {
+        self.send_loopback_to(self.peer, request, payload)
+    }
+
+    fn send_loopback_to(&self, to: QpNumber, request: &Request, payload: Payload<'_>) -> Sent {
+        let Some(target) = self.qp.adapter.qp(to.index()) else {
             return Sent::Unreachable;
         };
         let buffers = match payload {

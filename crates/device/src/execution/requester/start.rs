@@ -1,0 +1,244 @@
+//! Starting: what a work request needs before it may begin, and its way to the link.
+
+use super::super::{
+    Direct, MAX_DATAGRAM, MAX_MESSAGE, Origin, Payload, Reply, Request, Sent, one_sided,
+};
+use super::wqe::{Progress, SendWqe};
+use super::{Requester, buffers};
+use crate::protection::{
+    Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
+};
+use crate::qp::QpNumber;
+use crate::queue::{Datagram, Remote, SendFlags, SendOp, Status};
+
+impl Requester {
+    /// Whether what is under way lets the work request begin.
+    pub(super) fn may_start(&self, wqe: &SendWqe) -> bool {
+        let first = self.next == self.ring.head();
+        let fenced = wqe.flags.contains(SendFlags::FENCE) && self.service.is_reliable();
+        if fenced && self.reading > 0 {
+            return false;
+        }
+        match wqe.op {
+            // Local operations are strict: all before them are done (rules ORD-12, ORD-16).
+            SendOp::BindType1(_)
+            | SendOp::BindType2(_)
+            | SendOp::LocalInvalidate(_)
+            | SendOp::Unsupported => first,
+            _ if wqe.uses_read_resources() => first || self.reading < u32::from(self.max_rd_atomic),
+            _ => true,
+        }
+    }
+
+    pub(super) fn local_operation<O: Origin>(&mut self, origin: &O, wqe: &SendWqe) -> bool {
+        let (keys, waiter) = (origin.keys(), origin.waiter());
+        let mut stamp = Stamp {
+            qp: origin.number().bits(),
+            pd: origin.summary().gate().pd,
+            wr_id: wqe.wr_id,
+            now: 0,
+        };
+        let done = match wqe.op {
+            SendOp::BindType1(bind) if bind.length == 0 => {
+                unbind_type1(&keys, &bind, &stamp, waiter)
+            }
+            SendOp::BindType1(bind) => {
+                stamp.now = origin.now();
+                bind_type1(&keys, &bind, &stamp, waiter)
+            }
+            SendOp::BindType2(bind) => {
+                stamp.now = origin.now();
+                bind_type2(&keys, origin.summary(), &bind, &stamp, waiter)
+            }
+            SendOp::LocalInvalidate(key) => {
+                let operation = Operation::Invalidate;
+                invalidate(&keys, &origin.qps(), operation, key, &stamp, waiter)
+            }
+            _ => unreachable!("the caller has matched the local operations"),
+        };
+        match done {
+            Ok(()) => {
+                self.next += 1;
+                self.complete_head(origin, Status::Success, 0);
+                true
+            }
+            Err(refusal) => self.refuse_head(origin, Status::WindowBind, &refusal),
+        }
+    }
+
+    /// Starts a message, or goes on with one that the link could not take whole.
+    pub(super) fn start_message<O: Origin>(&mut self, origin: &O, wqe: &SendWqe) -> bool {
+        if wqe.progress == Progress::Waiting {
+            if let Some((status, reason)) = self.malformed(origin, wqe) {
+                // In order: whatever is under way completes first.
+                if self.next == self.ring.head() {
+                    self.fail_head(origin, status, reason.code());
+                }
+                return false;
+            }
+            if self.next == self.ring.head() {
+                match self.try_direct(origin, &wqe.op, self.payload(wqe), wqe.length) {
+                    Direct::Done => {
+                        self.next += 1;
+                        self.complete_head(origin, Status::Success, wqe.length);
+                        return true;
+                    }
+                    Direct::Near(refusal) => {
+                        return self.refuse_head(origin, Status::LocalProtection, &refusal);
+                    }
+                    Direct::Declined => {}
+                }
+            }
+            if let Err(refusal) = self.check_gather(origin, wqe) {
+                if self.next == self.ring.head() {
+                    self.refuse_head(origin, Status::LocalProtection, &refusal);
+                }
+                return false;
+            }
+            let message = self.message;
+            self.message = message.plus(1);
+            self.reading += u32::from(wqe.uses_read_resources());
+            let started = self.ring.at_mut(self.next);
+            started.message = message;
+            started.progress = Progress::Started { sent: 0, answered: 0 };
+        }
+        self.send_segment(origin)
+    }
+
+    /// What is wrong with a message before any key is looked at.
+    fn malformed<O: Origin>(&self, origin: &O, wqe: &SendWqe) -> Option<(Status, Reason)> {
+        if let Remote::Datagram(datagram) = wqe.remote {
+            if datagram.pd != origin.summary().gate().pd {
+                return Some((Status::LocalQpOperation, Reason::OtherPd));
+            }
+            if wqe.length > MAX_DATAGRAM {
+                return Some((Status::LocalLength, Reason::TooLong));
+            }
+        }
+        if wqe.length > MAX_MESSAGE {
+            return Some((Status::LocalLength, Reason::TooLong));
+        }
+        if wqe.uses_read_resources() {
+            if !self.service.is_reliable() || self.max_rd_atomic == 0 {
+                return Some((Status::LocalQpOperation, Reason::WrongService));
+            }
+            let wrong = match wqe.op {
+                SendOp::Read { .. } => false,
+                SendOp::Flush { .. } => wqe.length != 0,
+                _ => wqe.length != 8,
+            };
+            if wrong {
+                return Some((Status::LocalLength, Reason::AtomicLength));
+            }
+        }
+        None
+    }
+
+    /// The direct way, for a WRITE or READ with nothing older under way.
+    #[inline]
+    pub(super) fn try_direct<O: Origin>(
+        &self,
+        origin: &O,
+        op: &SendOp,
+        payload: Payload<'_>,
+        length: u64,
+    ) -> Direct {
+        match (op, payload) {
+            (SendOp::Write { address, key, immediate: None }, _) => {
+                // A list that fails half-way would leave half a message behind (rule LA-06).
+                if let Payload::Buffers(sges) = payload
+                    && (sges.len() > 1 || length > one_sided::CHUNK)
+                    && let Err(refusal) = buffers(origin, sges).check(Operation::LocalRead)
+                {
+                    return Direct::Near(refusal);
+                }
+                origin.write_direct(*address, *key, payload, length)
+            }
+            (SendOp::Read { address, key }, Payload::Buffers(sges)) => {
+                origin.read_direct(*address, *key, sges, length)
+            }
+            _ => Direct::Declined,
+        }
+    }
+
+    fn payload(&self, wqe: &SendWqe) -> Payload<'_> {
+        if wqe.flags.contains(SendFlags::INLINE) {
+            Payload::Inline(self.ring.inline_at(self.next, wqe.length as usize))
+        } else {
+            Payload::Buffers(self.ring.sges_at(self.next, wqe.pieces))
+        }
+    }
+
+    /// Checks what a SEND or WRITE will gather (rule LA-19). READs and atomics are judged when
+    /// their data is stored (rules LA-08, LA-20).
+    fn check_gather<O: Origin>(&self, origin: &O, wqe: &SendWqe) -> Result<(), Refusal> {
+        if wqe.returns_data() {
+            return Ok(());
+        }
+        let sges = self.ring.sges_at(self.next, wqe.pieces);
+        buffers(origin, sges).check(Operation::LocalRead)
+    }
+
+    /// Hands the next segment of the message at `next` to the link.
+    fn send_segment<O: Origin>(&mut self, origin: &O) -> bool {
+        let wqe = *self.ring.at(self.next);
+        let (Some(body), Progress::Started { sent, answered }) = (wqe.body(), wqe.progress) else {
+            unreachable!("only a started message is sent");
+        };
+        let (to, remote) = match wqe.remote {
+            Remote::Datagram(datagram) => {
+                let qkey = if datagram.qkey >> 31 == 1 { self.qkey } else { datagram.qkey };
+                (QpNumber::from_bits(datagram.qp), Remote::Datagram(Datagram { qkey, ..datagram }))
+            }
+            connected => (origin.peer(), connected),
+        };
+        let request = Request {
+            to,
+            from: origin.number(),
+            service: self.service,
+            remote,
+            message: wqe.message,
+            attempt: self.attempt,
+            body,
+            offset: sent,
+            length: (wqe.length - sent).min(origin.segment_limit()),
+            total: wqe.length,
+            solicited: wqe.flags.contains(SendFlags::SOLICITED),
+        };
+        let outcome = origin.send(&request, self.payload(&wqe));
+        match outcome {
+            Sent::Busy => return false,
+            Sent::Near(refusal) => {
+                // Checked before, so the region went away meanwhile. Complete in order.
+                if self.next == self.ring.head() {
+                    self.refuse_head(origin, Status::LocalProtection, &refusal);
+                } else {
+                    self.ring.at_mut(self.next).progress = Progress::Waiting;
+                    self.message = wqe.message;
+                    self.reading -= u32::from(wqe.uses_read_resources());
+                }
+                return false;
+            }
+            Sent::Queued | Sent::Answered(_) | Sent::Unreachable => {}
+        }
+        let position = self.next;
+        let sent = sent + request.length;
+        self.ring.at_mut(position).progress = Progress::Started { sent, answered };
+        if request.is_last() {
+            self.next += 1;
+        }
+        if !self.service.is_reliable() {
+            if request.is_last() {
+                self.complete_unacknowledged(origin);
+            }
+            return true;
+        }
+        let reply = match outcome {
+            Sent::Answered(reply) => reply,
+            Sent::Unreachable => Reply::Dropped,
+            _ => return true,
+        };
+        self.on_reply(request.message, request.attempt, reply, None, origin);
+        true
+    }
+}

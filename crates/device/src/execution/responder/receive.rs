@@ -1,0 +1,361 @@
+//! Messages that take a posted receive: SEND, WRITE with immediate, datagrams.
+
+use transom_wire::NakCode;
+use transom_wire::grh::{GRH_BYTES, Route};
+
+use super::super::{
+    Bytes, CopyError, LocalBuffers, QpEvent, QueueSide, Reply, Request, Services, Source,
+    TakeShared,
+};
+use super::{Receives, Responder};
+use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
+use crate::qp::{QpState, Service};
+use crate::queue::{
+    Completion, Datagram, Flags, Opcode, PostError, ReceiveRequest, Remote, Status, Take,
+};
+
+impl Responder {
+    /// Posts a receive to the queue pair's own queue.
+    pub fn post<S: Services>(
+        &mut self,
+        request: &ReceiveRequest<'_>,
+        services: &S,
+    ) -> Result<(), PostError> {
+        let state = services.summary().gate().state;
+        if state == QpState::Reset {
+            return Err(PostError::WrongState);
+        }
+        // With a shared queue, or on the end of XRC that only sends (rule PS-11).
+        let Some(queue) = &mut self.queue else { return Err(PostError::WrongService) };
+        queue.post(request)?;
+        if state == QpState::Error {
+            self.flush(services);
+        }
+        Ok(())
+    }
+
+    /// Completes the receives that are the queue pair's as flushed; those of a shared queue stay
+    /// there (rules ST-19, ST-22).
+    pub fn flush<S: Services>(&mut self, services: &S) {
+        loop {
+            let queue = self.queue.as_mut().filter(|_| !self.has_taken);
+            let next = queue.map(|queue| queue.take(0, &mut self.taken));
+            if !self.has_taken && next != Some(Take::Taken) {
+                break;
+            }
+            self.has_taken = false;
+            let completion = self.completion(services, Status::Flushed, Opcode::Receive);
+            self.hand_over(completion, false, services);
+        }
+        self.progress = 0;
+        if self.receives == Receives::Shared && !core::mem::replace(&mut self.told_last, true) {
+            services.event(QpEvent::LastWqeReached);
+        }
+    }
+
+    /// Sees to it that a receive with room for `least` bytes is taken for the message.
+    pub(super) fn take<S: Services>(
+        &mut self,
+        request: &Request,
+        least: u64,
+        services: &S,
+    ) -> Result<(), NoReceive> {
+        if self.has_taken {
+            return Ok(());
+        }
+        let found = match &mut self.queue {
+            Some(queue) => {
+                self.taken.pd = services.summary().gate().pd;
+                TakeShared::Found(queue.take(least, &mut self.taken))
+            }
+            None => {
+                let srq = match request.remote {
+                    Remote::Srq(number) => Some(number),
+                    _ => None,
+                };
+                services.take_shared(srq, least, &mut self.taken)
+            }
+        };
+        match found {
+            TakeShared::Found(Take::Taken) => {
+                self.has_taken = true;
+                Ok(())
+            }
+            TakeShared::Found(Take::Empty) => Err(NoReceive::NotReady),
+            TakeShared::Found(Take::TooSmall) => Err(NoReceive::TooSmall),
+            TakeShared::Unknown => Err(NoReceive::UnknownQueue),
+        }
+    }
+
+    /// Answers a message that gets no receive. Reliable services ask to try again, others drop it
+    /// (rules RN-01, UC-03, UD-04, SQ-06).
+    pub(super) fn without_receive<S: Services>(
+        &mut self,
+        why: NoReceive,
+        request: &Request,
+        services: &S,
+    ) -> Reply {
+        self.progress = 0;
+        match why {
+            NoReceive::UnknownQueue => {
+                let attempt = self.attempt(Operation::Send, request.total, services);
+                self.refuse(&Refusal::without_object(Reason::UnknownSrq, attempt), services)
+            }
+            NoReceive::NotReady if self.service.is_reliable() => {
+                Reply::NotReady(self.min_rnr_timer)
+            }
+            // Only datagrams ask for room; one that finds none is gone.
+            NoReceive::NotReady | NoReceive::TooSmall => Reply::Silence,
+        }
+    }
+
+    pub(super) fn send<S: Services>(
+        &mut self,
+        request: &Request,
+        immediate: Option<u32>,
+        key: Option<Key>,
+        source: &mut dyn Source,
+        services: &S,
+    ) -> Reply {
+        let datagram = match request.remote {
+            Remote::Datagram(datagram) => Some(datagram),
+            _ => None,
+        };
+        let front = if datagram.is_some() { GRH_BYTES as u64 } else { 0 };
+        let least = if datagram.is_some() { front + request.total } else { 0 };
+        if let Err(why) = self.take(request, least, services) {
+            return self.without_receive(why, request, services);
+        }
+        let attempt = self.attempt(Operation::Send, request.total, services);
+        if request.total > self.taken.length {
+            let mut refusal = Refusal::without_object(Reason::ReceiveTooSmall, attempt);
+            refusal.object.length = self.taken.length;
+            return self.fail_receive(&refusal, Status::LocalLength, services);
+        }
+        let placed = self
+            .place_grh(datagram.as_ref(), request.total, services)
+            .and_then(|()| self.place(front, request, source, services));
+        match placed {
+            Ok(()) => {}
+            Err(Misplaced::Origin) => return Reply::OriginFailed,
+            Err(Misplaced::Here(refusal)) => {
+                return self.fail_receive(&refusal, Status::LocalProtection, services);
+            }
+        }
+        self.progress += request.length;
+        if !request.is_last() {
+            return Reply::Silence;
+        }
+        if let Some(key) = key
+            && let Err(refusal) = self.invalidate(key, services)
+        {
+            // Class J: the program is told, the peer is not (rule INV-35).
+            self.fail_receive(&refusal, Status::WindowBind, services);
+            return Reply::Dropped;
+        }
+        let mut completion = self.completion(services, Status::Success, Opcode::Receive);
+        completion.byte_length = (front + request.total) as u32;
+        if let Some(immediate) = immediate {
+            completion.immediate = immediate;
+            completion.flags = Flags::IMMEDIATE;
+        } else if let Some(key) = key {
+            completion.immediate = key.0;
+            completion.flags = Flags::INVALIDATED;
+        }
+        if datagram.is_some() {
+            completion.source_qp = request.from.bits();
+            completion.flags |= Flags::GRH;
+        }
+        self.consume(completion, request.solicited, services)
+    }
+
+    /// Puts the datagram's header into the first 40 bytes of the receive.
+    fn place_grh<S: Services>(
+        &self,
+        datagram: Option<&Datagram>,
+        length: u64,
+        services: &S,
+    ) -> Result<(), Misplaced> {
+        let Some(datagram) = datagram else { return Ok(()) };
+        let bytes = &Route {
+            source: services.gid(),
+            destination: datagram.address.gid,
+            traffic_class: datagram.address.traffic_class,
+            hop_limit: datagram.address.hop_limit,
+            flow_label: datagram.address.flow_label,
+        }
+        .write(length);
+        let mut header = Bytes { bytes, services };
+        let buffers = self.buffers(services);
+        let placed = buffers.each(Operation::LocalWrite, 0, GRH_BYTES as u64, |at, grant| {
+            header.copy_to(at, grant)
+        });
+        placed.map_err(|error| match error {
+            CopyError::Near(refusal) => Misplaced::Here(refusal),
+            CopyError::Far => Misplaced::Here(buffers.gone(Operation::LocalWrite)),
+        })
+    }
+
+    /// Puts the segment's bytes into the receive, `front` bytes further on than in the message.
+    fn place<S: Services>(
+        &self,
+        front: u64,
+        request: &Request,
+        source: &mut dyn Source,
+        services: &S,
+    ) -> Result<(), Misplaced> {
+        let buffers = self.buffers(services);
+        let mut origin_failed = false;
+        let (offset, length) = (front + request.offset, request.length);
+        let placed = buffers.each(Operation::LocalWrite, offset, length, |at, grant| match source
+            .copy_to(at, grant)
+        {
+            Err(CopyError::Near(refusal)) => {
+                origin_failed = true;
+                Err(CopyError::Near(refusal))
+            }
+            other => other,
+        });
+        match placed {
+            Ok(()) => Ok(()),
+            Err(CopyError::Near(_)) if origin_failed => Err(Misplaced::Origin),
+            Err(CopyError::Near(refusal)) => Err(Misplaced::Here(refusal)),
+            Err(CopyError::Far) => {
+                let attempt = self.attempt(Operation::LocalWrite, request.total, services);
+                Err(Misplaced::Here(Refusal::without_object(Reason::MemoryGone, attempt)))
+            }
+        }
+    }
+
+    fn buffers<'a, S: Services>(&'a self, services: &'a S) -> LocalBuffers<'a> {
+        LocalBuffers {
+            sges: &self.taken.sges,
+            keys: services.keys(),
+            announcer: services.announcer(),
+            waiter: services.waiter(),
+            qp: services.number().bits(),
+            pd: self.taken.pd,
+        }
+    }
+
+    pub(super) fn attempt<S: Services>(
+        &self,
+        operation: Operation,
+        length: u64,
+        services: &S,
+    ) -> Attempt {
+        let (qp, pd) = (services.number().bits(), services.summary().gate().pd);
+        Attempt { operation, key: Key(0), address: 0, length, qp, pd }
+    }
+
+    fn invalidate<S: Services>(&self, key: Key, services: &S) -> Result<(), Refusal> {
+        let stamp = Stamp {
+            qp: services.number().bits(),
+            pd: services.summary().gate().pd,
+            wr_id: 0,
+            now: 0,
+        };
+        let operation = Operation::RemoteInvalidate;
+        invalidate(&services.keys(), &services.qps(), operation, key, &stamp, services.waiter())
+    }
+
+    /// The message is done and completes the receive it took.
+    pub(super) fn consume<S: Services>(
+        &mut self,
+        completion: Completion,
+        solicited: bool,
+        services: &S,
+    ) -> Reply {
+        self.has_taken = false;
+        let reply = self.done();
+        services.acknowledge(reply);
+        self.hand_over(completion, solicited, services);
+        reply
+    }
+
+    /// Refuses a WRITE with immediate that has a receive: the receive carries the news, so no event
+    /// does (rules RA-46, AE-08).
+    pub(super) fn spoil_receive<S: Services>(&mut self, refusal: &Refusal, services: &S) -> Reply {
+        if self.service == Service::Uc {
+            return self.refuse(refusal, services);
+        }
+        services.refused(refusal);
+        let mut completion =
+            self.completion(services, Status::LocalAccess, Opcode::ReceiveWriteImmediate);
+        completion.vendor_error = u32::from(refusal.reason.code());
+        self.has_taken = false;
+        self.hand_over(completion, false, services);
+        self.fall(services);
+        Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
+    }
+
+    /// The receive itself cannot take the message (rules RA-52, RA-53, LA-02).
+    fn fail_receive<S: Services>(
+        &mut self,
+        refusal: &Refusal,
+        status: Status,
+        services: &S,
+    ) -> Reply {
+        services.refused(refusal);
+        let mut completion = self.completion(services, status, Opcode::Receive);
+        completion.vendor_error = u32::from(refusal.reason.code());
+        self.has_taken = false;
+        self.hand_over(completion, false, services);
+        self.fall(services);
+        let code = match status {
+            Status::LocalLength => NakCode::InvalidRequest,
+            _ => NakCode::RemoteOperational,
+        };
+        if self.service.is_reliable() {
+            Reply::Nak { code, reason: refusal.reason.code() }
+        } else {
+            Reply::Silence
+        }
+    }
+
+    fn hand_over<S: Services>(&self, completion: Completion, solicited: bool, services: &S) {
+        match self.taken.srq {
+            Some(srq) => services.complete_shared(srq, completion, solicited),
+            None => services.complete(QueueSide::Receive, completion, solicited),
+        }
+    }
+
+    pub(super) fn completion<S: Services>(
+        &self,
+        services: &S,
+        status: Status,
+        opcode: Opcode,
+    ) -> Completion {
+        Completion {
+            wr_id: self.taken.wr_id,
+            status,
+            opcode,
+            vendor_error: 0,
+            byte_length: 0,
+            immediate: 0,
+            qp: services.number().bits(),
+            flags: Flags::empty(),
+            source_qp: 0,
+            time: 0,
+        }
+    }
+}
+
+/// Why no receive was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoReceive {
+    /// None is posted.
+    NotReady,
+    /// The oldest is too small for the datagram.
+    TooSmall,
+    /// The message names a shared queue that is not there.
+    UnknownQueue,
+}
+
+/// Why a message could not be placed.
+enum Misplaced {
+    /// The origin's own buffers failed.
+    Origin,
+    /// The receive's.
+    Here(Refusal),
+}

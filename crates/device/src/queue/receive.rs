@@ -1,0 +1,211 @@
+//! Posted receives: the queue they wait in, a queue pair's own or shared, and the one a queue pair
+//! has taken.
+
+use super::{PostError, ReceiveRequest, Sge, WorkRing};
+
+/// A receive in its queue.
+#[derive(Clone, Copy, Default)]
+struct ReceiveWqe {
+    wr_id: u64,
+    pieces: usize,
+    length: u64,
+}
+
+/// A queue of posted receives (rules PS-12, PS-13, SQ-01 to SQ-07).
+pub struct ReceiveQueue {
+    ring: WorkRing<ReceiveWqe>,
+    /// A shared queue tells when fewer than this are left; zero tells nothing.
+    limit: usize,
+}
+
+/// What [`ReceiveQueue::take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// The oldest receive, which is out of the queue now.
+    Taken,
+    /// No receive is posted.
+    Empty,
+    /// The oldest receive has less room than was asked for, and stays.
+    TooSmall,
+}
+
+/// `srq_limit` is more than the queue holds (rule SQ-04), or the new size less than what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfRange;
+
+impl ReceiveQueue {
+    /// A queue for `size` receives of `pieces` pieces each.
+    pub fn new(size: usize, pieces: usize) -> Self {
+        Self { ring: WorkRing::new(size, pieces, 0, ReceiveWqe::default()), limit: 0 }
+    }
+
+    /// How many receives it holds at most.
+    pub fn size(&self) -> usize {
+        self.ring.size()
+    }
+
+    /// How many pieces a receive may have.
+    pub fn pieces(&self) -> usize {
+        self.ring.pieces()
+    }
+
+    /// The limit that is armed; zero if none is.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Adds a receive.
+    pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        if request.sges.len() > self.ring.pieces() {
+            return Err(PostError::TooManyPieces);
+        }
+        if self.ring.is_full() {
+            return Err(PostError::Full);
+        }
+        let length = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        let wqe = ReceiveWqe { wr_id: request.wr_id, pieces: request.sges.len(), length };
+        self.ring.push(wqe, request.sges, &[]);
+        Ok(())
+    }
+
+    /// Moves the oldest receive into `receive` if it has room for `least` bytes.
+    pub fn take(&mut self, least: u64, receive: &mut Receive) -> Take {
+        if self.ring.is_empty() {
+            return Take::Empty;
+        }
+        let wqe = *self.ring.at(self.ring.head());
+        if wqe.length < least {
+            return Take::TooSmall;
+        }
+        receive.wr_id = wqe.wr_id;
+        receive.length = wqe.length;
+        receive.sges.clear();
+        receive.sges.extend_from_slice(self.ring.sges_at(self.ring.head(), wqe.pieces));
+        self.ring.pop();
+        Take::Taken
+    }
+
+    /// Whether so few are left that the limit's event is due; it is due once (rules SQ-01 to SQ-03).
+    pub fn reached_limit(&mut self) -> bool {
+        let reached = self.ring.len() < self.limit;
+        if reached {
+            self.limit = 0;
+        }
+        reached
+    }
+
+    /// Arms the limit; zero disarms it.
+    pub fn arm(&mut self, limit: usize) -> Result<(), OutOfRange> {
+        if limit > self.ring.size() {
+            return Err(OutOfRange);
+        }
+        self.limit = limit;
+        Ok(())
+    }
+
+    /// Changes the size; what waits is kept.
+    pub fn resize(&mut self, size: usize) -> Result<(), OutOfRange> {
+        if size < self.ring.len() || size < self.limit {
+            return Err(OutOfRange);
+        }
+        let mut ring = WorkRing::new(size, self.ring.pieces(), 0, ReceiveWqe::default());
+        while !self.ring.is_empty() {
+            let head = self.ring.head();
+            let wqe = *self.ring.at(head);
+            ring.push(wqe, self.ring.sges_at(head, wqe.pieces), &[]);
+            self.ring.pop();
+        }
+        self.ring = ring;
+        Ok(())
+    }
+
+    /// Forgets everything posted, without completions (rule ST-10).
+    pub fn clear(&mut self) {
+        self.ring.clear();
+    }
+}
+
+/// A receive that a queue pair has taken for a message.
+#[derive(Clone, Debug)]
+pub struct Receive {
+    /// The consumer's number.
+    pub wr_id: u64,
+    /// Bytes that fit.
+    pub length: u64,
+    /// The protection domain its pieces are checked against: a shared queue's own (rule PD-13).
+    pub pd: u32,
+    /// The shared queue it came from, by number, if its completion goes where that queue says (XRC).
+    pub srq: Option<u32>,
+    /// Its pieces.
+    pub sges: Vec<Sge>,
+}
+
+impl Receive {
+    /// Nothing taken yet, with room for `pieces` pieces.
+    pub fn with_room(pieces: usize) -> Self {
+        Self { wr_id: 0, length: 0, pd: 0, srq: None, sges: Vec::with_capacity(pieces) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(queue: &mut ReceiveQueue, wr_id: u64, lengths: &[u32]) -> Result<(), PostError> {
+        let sges: Vec<_> = lengths.iter().map(|&length| Sge { length, ..Sge::default() }).collect();
+        queue.post(&ReceiveRequest { wr_id, sges: &sges })
+    }
+
+    #[test]
+    fn receives_come_out_in_order_through_a_change_of_size() {
+        let mut queue = ReceiveQueue::new(3, 2);
+        let mut receive = Receive::with_room(2);
+        for wr_id in 0..3 {
+            post(&mut queue, wr_id, &[10, wr_id as u32]).unwrap();
+        }
+        assert_eq!(post(&mut queue, 3, &[1]), Err(PostError::Full));
+        assert_eq!(post(&mut queue, 3, &[1, 1, 1]), Err(PostError::TooManyPieces));
+        assert_eq!(queue.take(0, &mut receive), Take::Taken);
+        assert_eq!(queue.resize(1), Err(OutOfRange));
+        queue.resize(5).unwrap();
+        post(&mut queue, 3, &[]).unwrap();
+        for wr_id in 1..4 {
+            assert_eq!(queue.take(0, &mut receive), Take::Taken);
+            assert_eq!(receive.wr_id, wr_id);
+        }
+        assert_eq!(queue.take(0, &mut receive), Take::Empty);
+    }
+
+    /// Rules: SQ-01, SQ-02, SQ-03, SQ-04
+    #[test]
+    fn the_limit_is_reached_once() {
+        let mut queue = ReceiveQueue::new(4, 1);
+        let mut receive = Receive::with_room(1);
+        for wr_id in 0..4 {
+            post(&mut queue, wr_id, &[1]).unwrap();
+        }
+        assert_eq!(queue.arm(5), Err(OutOfRange));
+        queue.arm(3).unwrap();
+        assert!(!queue.reached_limit());
+        queue.take(0, &mut receive);
+        assert!(!queue.reached_limit());
+        queue.take(0, &mut receive);
+        assert!(queue.reached_limit());
+        assert_eq!(queue.limit(), 0);
+        queue.take(0, &mut receive);
+        assert!(!queue.reached_limit());
+        queue.arm(4).unwrap();
+        assert!(queue.reached_limit());
+    }
+
+    /// Rules: UD-04
+    #[test]
+    fn a_receive_that_is_too_small_stays() {
+        let mut queue = ReceiveQueue::new(1, 1);
+        let mut receive = Receive::with_room(1);
+        post(&mut queue, 7, &[139]).unwrap();
+        assert_eq!(queue.take(140, &mut receive), Take::TooSmall);
+        assert_eq!(queue.take(139, &mut receive), Take::Taken);
+        assert_eq!(receive.wr_id, 7);
+    }
+}

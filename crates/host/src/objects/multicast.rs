@@ -1,0 +1,89 @@
+//! Multicast groups: which queue pairs of this process receive what is sent to a multicast GID
+//! (`ibv_attach_mcast(3)`). Groups end at this host until there is a wire.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Weak};
+
+use parking_lot::RwLock;
+
+use super::QueuePair;
+use crate::adapter::{Adapter, Limits};
+
+/// A multicast GID.
+pub type GroupGid = [u8; 16];
+
+/// Whether a GID names a group.
+pub fn is_multicast(gid: &GroupGid) -> bool {
+    gid[0] == 0xff
+}
+
+/// The members in this process.
+#[derive(Default)]
+pub(crate) struct Groups(RwLock<HashMap<GroupGid, Vec<Weak<QueuePair>>>>);
+
+/// Why a queue pair does not join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinError {
+    /// No more groups, or no more members: `ENOMEM`.
+    Full,
+}
+
+/// The queue pair is not a member: `EINVAL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAMember;
+
+impl Adapter {
+    /// Makes a queue pair a member; one that is one already stays one.
+    pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
+        let mut groups = self.groups.0.write();
+        if !groups.contains_key(&group) && groups.len() >= Limits::DEVICE.multicast_groups as usize
+        {
+            return Err(JoinError::Full);
+        }
+        let members = groups.entry(group).or_default();
+        let same = |member: &Weak<QueuePair>| std::ptr::eq(member.as_ptr(), Arc::as_ptr(qp));
+        if members.iter().any(same) {
+            return Ok(());
+        }
+        if members.len() >= Limits::DEVICE.multicast_members as usize {
+            return Err(JoinError::Full);
+        }
+        members.push(Arc::downgrade(qp));
+        qp.memberships.fetch_add(1, AcqRel);
+        self.segment().header().groups.store(groups.len() as u32, Release);
+        Ok(())
+    }
+
+    /// Ends a membership.
+    pub fn leave_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), NotAMember> {
+        let mut groups = self.groups.0.write();
+        let members = groups.get_mut(&group).ok_or(NotAMember)?;
+        let same = |member: &Weak<QueuePair>| std::ptr::eq(member.as_ptr(), Arc::as_ptr(qp));
+        let at = members.iter().position(same).ok_or(NotAMember)?;
+        members.swap_remove(at);
+        if members.is_empty() {
+            groups.remove(&group);
+        }
+        qp.memberships.fetch_sub(1, AcqRel);
+        self.segment().header().groups.store(groups.len() as u32, Release);
+        Ok(())
+    }
+
+    /// Ends all memberships of a queue pair that goes with its context.
+    pub(crate) fn leave_all_groups(&self, qp: &QueuePair) {
+        let mut groups = self.groups.0.write();
+        for members in groups.values_mut() {
+            members.retain(|member| !std::ptr::eq(member.as_ptr(), qp));
+        }
+        groups.retain(|_, members| !members.is_empty());
+        qp.memberships.store(0, Release);
+        self.segment().header().groups.store(groups.len() as u32, Release);
+    }
+
+    /// The members of a group in this process.
+    pub(crate) fn members(&self, group: &GroupGid) -> Vec<Arc<QueuePair>> {
+        let groups = self.groups.0.read();
+        groups.get(group).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+}

@@ -1,0 +1,69 @@
+//! Where datagrams go: each to the address of its own handle.
+
+use transom_device::execution::{Payload, Request, Sent};
+use transom_device::queue::Remote;
+
+use super::At;
+use crate::GID;
+use crate::adapter::Adapter;
+use crate::link::RingBytes;
+use crate::objects::is_multicast;
+
+impl At<'_> {
+    /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
+    /// One for an address that is not here is lost, as on a network.
+    pub(super) fn send_datagram(&self, request: &Request, payload: Payload<'_>) -> Sent {
+        let Remote::Datagram(datagram) = &request.remote else { return Sent::Unreachable };
+        let gid = &datagram.address.gid;
+        if is_multicast(gid) {
+            return self.send_to_group(gid, request, payload);
+        }
+        if *gid != GID {
+            return Sent::Unreachable;
+        }
+        let adapter = &self.qp.adapter;
+        let slot = request.to.slot();
+        if slot == self.qp.number.slot() {
+            return self.send_loopback_to(request.to, request, payload);
+        }
+        match adapter.peer(slot) {
+            Some(peer) => self.send_to_peer(&peer, request, payload),
+            None => Sent::Unreachable,
+        }
+    }
+
+    /// Sends to all members but this queue pair itself, in this process and in the others. Where a
+    /// ring is full the datagram is lost: nobody waits for all members of a group at once.
+    fn send_to_group(&self, gid: &[u8; 16], request: &Request, payload: Payload<'_>) -> Sent {
+        let adapter = &self.qp.adapter;
+        for member in adapter.members(gid).iter().filter(|qp| qp.number != self.qp.number) {
+            let sent = self.send_loopback_to(member.number, request, payload);
+            if matches!(sent, Sent::Near(_)) {
+                return sent;
+            }
+        }
+        let me = adapter.announcer().slot;
+        let processes = adapter.claim.registry().processes();
+        let others = processes.iter().filter(|process| process.alive);
+        for slot in others.map(|process| process.announcer.slot).filter(|slot| *slot != me) {
+            let Some(peer) = adapter.peer(slot) else { continue };
+            if peer.has_groups()
+                && let near @ Sent::Near(_) = self.send_to_peer(&peer, request, payload)
+            {
+                return near;
+            }
+        }
+        Sent::Queued
+    }
+}
+
+impl Adapter {
+    /// Hands a datagram from another process to each member of its group.
+    pub(crate) fn deliver_to_group(&self, request: &Request, payload: &mut RingBytes<'_>) {
+        let Remote::Datagram(datagram) = &request.remote else { return };
+        let mut nothing = payload.empty();
+        for member in self.members(&datagram.address.gid) {
+            let _ = member.execute(request, payload, &mut nothing, None);
+        }
+    }
+}

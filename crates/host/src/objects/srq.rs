@@ -1,0 +1,188 @@
+//! Shared receive queues (rules SQ-01 to SQ-09) and the XRC domains that group them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use transom_device::queue::{OutOfRange, PostError, Receive, ReceiveQueue, ReceiveRequest, Take};
+
+use super::{AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, XrcDomain};
+use crate::adapter::{Adapter, Limits};
+
+/// What makes a shared receive queue one for XRC.
+#[derive(Clone)]
+pub struct XrcConfig {
+    /// Its domain: only queue pairs of the same one reach it.
+    pub domain: Arc<XrcDomain>,
+    /// Where its receives complete.
+    pub cq: Arc<Cq>,
+}
+
+/// What a shared receive queue is created with.
+#[derive(Clone)]
+pub struct SrqConfig {
+    /// Its protection domain: what receives are checked against (rule PD-13).
+    pub pd: Arc<ProtectionDomain>,
+    /// Work requests.
+    pub size: usize,
+    /// Pieces of each.
+    pub pieces: usize,
+    /// For XRC.
+    pub xrc: Option<XrcConfig>,
+    /// Where its events go.
+    pub events: Arc<EventPipe>,
+    /// How events name it.
+    pub id: u64,
+}
+
+/// A shared receive queue. It lives until [`SharedReceiveQueue::destroy`].
+pub struct SharedReceiveQueue {
+    adapter: Arc<Adapter>,
+    number: u32,
+    config: SrqConfig,
+    queue: Mutex<ReceiveQueue>,
+    users: AtomicU32,
+}
+
+/// What is to be known of a shared receive queue (`ibv_query_srq(3)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqAttributes {
+    /// Work requests.
+    pub size: usize,
+    /// Pieces of each.
+    pub pieces: usize,
+    /// The armed limit, or zero.
+    pub limit: usize,
+}
+
+/// The shared receive queues of a device, by number.
+#[derive(Default)]
+pub(crate) struct SharedQueues {
+    by_index: RwLock<HashMap<u16, Weak<SharedReceiveQueue>>>,
+    next: AtomicU32,
+}
+
+impl SharedQueues {
+    /// The queue of this number.
+    pub(crate) fn get(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
+        let found = self.by_index.read().get(&(number as u16))?.upgrade()?;
+        (found.number == number).then_some(found)
+    }
+}
+
+impl SharedReceiveQueue {
+    /// Creates a queue. The sizes have been checked against [`Limits`].
+    pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
+        config.pd.adopt().map_err(|_| RegisterError::Busy)?;
+        let queues = &adapter.shared_queues;
+        let mut by_index = queues.by_index.write();
+        let limit = Limits::DEVICE.shared_receive_queues as usize;
+        let free = (0..=u16::MAX)
+            .map(|_| queues.next.fetch_add(1, Relaxed) as u16)
+            .find(|index| !by_index.contains_key(index))
+            .filter(|_| by_index.len() < limit);
+        let Some(index) = free else {
+            config.pd.release();
+            return Err(RegisterError::Exhausted);
+        };
+        if let Some(xrc) = &config.xrc {
+            xrc.domain.adopt();
+            xrc.cq.adopt();
+        }
+        let queue = ReceiveQueue::new(config.size, config.pieces);
+        let srq = Arc::new(Self {
+            adapter: adapter.clone(),
+            number: u32::from(adapter.announcer().slot) << 16 | u32::from(index),
+            queue: Mutex::new(queue),
+            users: AtomicU32::new(0),
+            config,
+        });
+        by_index.insert(index, Arc::downgrade(&srq));
+        Ok(srq)
+    }
+
+    /// Its number, by which XRC messages name it.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What it was created with.
+    pub fn config(&self) -> &SrqConfig {
+        &self.config
+    }
+
+    /// Posts a receive.
+    pub fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        self.queue.lock().post(request)
+    }
+
+    /// Takes the oldest receive if it has room for `least` bytes, and tells of the limit.
+    pub(crate) fn take(&self, least: u64, receive: &mut Receive) -> Take {
+        let mut queue = self.queue.lock();
+        let found = queue.take(least, receive);
+        let reached = found == Take::Taken && queue.reached_limit();
+        drop(queue);
+        receive.pd = self.config.pd.number();
+        receive.srq = self.config.xrc.as_ref().map(|_| self.number);
+        if reached {
+            self.raise_limit();
+        }
+        found
+    }
+
+    fn raise_limit(&self) {
+        self.config.events.raise(AsyncEvent::SrqLimitReached as u64, self.config.id);
+    }
+
+    /// What it is like now.
+    pub fn query(&self) -> SrqAttributes {
+        let queue = self.queue.lock();
+        SrqAttributes { size: queue.size(), pieces: queue.pieces(), limit: queue.limit() }
+    }
+
+    /// Changes the size, arms the limit, or both or neither (rules SQ-03 to SQ-05).
+    pub fn modify(&self, size: Option<usize>, limit: Option<usize>) -> Result<(), OutOfRange> {
+        let mut queue = self.queue.lock();
+        let (new_size, new_limit) = (size.unwrap_or(queue.size()), limit.unwrap_or(queue.limit()));
+        if new_limit > new_size {
+            return Err(OutOfRange);
+        }
+        if let Some(size) = size {
+            queue.resize(size)?;
+        }
+        if let Some(limit) = limit {
+            queue.arm(limit)?;
+        }
+        let reached = queue.reached_limit();
+        drop(queue);
+        if reached {
+            self.raise_limit();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn adopt(&self) {
+        self.users.fetch_add(1, AcqRel);
+    }
+
+    pub(crate) fn release(&self) {
+        self.users.fetch_sub(1, AcqRel);
+    }
+
+    /// Ends the queue, unless a queue pair was created with it (rule CR-17).
+    pub fn destroy(&self) -> Result<(), Busy> {
+        let mut by_index = self.adapter.shared_queues.by_index.write();
+        if self.users.load(Acquire) > 0 {
+            return Err(Busy);
+        }
+        by_index.remove(&(self.number as u16));
+        drop(by_index);
+        if let Some(xrc) = &self.config.xrc {
+            xrc.domain.release();
+            xrc.cq.release();
+        }
+        self.config.pd.release();
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! XRC domains: who may send into which shared receive queues (`ibv_open_xrcd(3)`).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::Busy;
+use crate::adapter::Adapter;
+
+/// The file that stands for a domain: whoever opens the same file opens the same domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct XrcFile {
+    /// Its file system.
+    pub device: u64,
+    /// Its inode there.
+    pub inode: u64,
+}
+
+/// An XRC domain.
+#[derive(Debug)]
+pub struct XrcDomain {
+    /// Queue pairs and shared receive queues of it.
+    users: AtomicU32,
+    /// How often it is open.
+    opened: AtomicU32,
+}
+
+/// The domains of a device that have a file.
+#[derive(Default)]
+pub(crate) struct XrcDomains(Mutex<HashMap<XrcFile, Weak<XrcDomain>>>);
+
+/// Why a domain is not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XrcOpenError {
+    /// No such domain is open, and none was to be made: `ENOENT`.
+    Absent,
+    /// It is there already, and a new one was asked for: `EEXIST`.
+    Present,
+}
+
+impl XrcDomain {
+    /// Opens the domain of a file, or a private one. `create` makes it if it is not there;
+    /// `exclusive` refuses it if it is.
+    pub fn open(
+        adapter: &Adapter,
+        file: Option<XrcFile>,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<Arc<Self>, XrcOpenError> {
+        let fresh = || Arc::new(Self { users: AtomicU32::new(0), opened: AtomicU32::new(1) });
+        let Some(file) = file else { return Ok(fresh()) };
+        let mut domains = adapter.xrc_domains.0.lock();
+        domains.retain(|_, domain| domain.strong_count() > 0);
+        match domains.get(&file).and_then(Weak::upgrade) {
+            Some(_) if create && exclusive => Err(XrcOpenError::Present),
+            Some(domain) => {
+                domain.opened.fetch_add(1, AcqRel);
+                Ok(domain)
+            }
+            None if !create => Err(XrcOpenError::Absent),
+            None => {
+                let domain = fresh();
+                domains.insert(file, Arc::downgrade(&domain));
+                Ok(domain)
+            }
+        }
+    }
+
+    /// Closes it once; the last close is refused while something belongs to it.
+    pub fn close(&self) -> Result<(), Busy> {
+        let last = |count: u32| {
+            let in_use = count == 1 && self.users.load(Acquire) > 0;
+            (count > 0 && !in_use).then(|| count - 1)
+        };
+        self.opened.fetch_update(AcqRel, Acquire, last).map(drop).map_err(|_| Busy)
+    }
+
+    pub(crate) fn adopt(&self) {
+        self.users.fetch_add(1, AcqRel);
+    }
+
+    pub(crate) fn release(&self) {
+        self.users.fetch_sub(1, AcqRel);
+    }
+}

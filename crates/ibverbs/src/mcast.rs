@@ -1,0 +1,48 @@
+//! `ibv_attach_mcast(3)`.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+use transom_host::objects::is_multicast;
+
+use crate::{errno_of, qp};
+
+/// Makes a UD queue pair a member of a multicast group.
+///
+/// # Safety
+/// `qp` is null or readable; `gid` is null or readable.
+pub unsafe extern "C" fn ibv_attach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
+        adapter.join_group(group, &pair).map_err(|_| libc::ENOMEM)
+    })())
+}
+
+/// Ends a membership; `EINVAL` if there is none.
+///
+/// # Safety
+/// As [`ibv_attach_mcast`].
+pub unsafe extern "C" fn ibv_detach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
+        adapter.leave_group(group, &pair).map_err(|_| libc::EINVAL)
+    })())
+}
+
+/// # Safety
+/// `gid` is null or readable.
+unsafe fn group(gid: *const ibv_gid) -> Result<[u8; 16], c_int> {
+    // SAFETY: by the contract of this function; both variants are plain bytes.
+    let gid = unsafe { gid.as_ref().ok_or(libc::EINVAL)?.raw };
+    if is_multicast(&gid) { Ok(gid) } else { Err(libc::EINVAL) }
+}

@@ -1,0 +1,72 @@
+//! `ibv_create_qp_ex(3)`, `ibv_qp_to_qp_ex(3)`.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+
+use crate::null_with;
+use crate::qp::{self, Qp};
+
+/// Creates a queue pair in RESET, with a batch to build send work requests in if asked
+/// (`ibv_create_qp_ex(3)`).
+///
+/// # Safety
+/// `context` is null or open; `init` is null or valid.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: by the contract of this verb.
+    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
+    if let Err(errno) = check_extensions(context, init) {
+        return null_with(errno);
+    }
+    // SAFETY: as above.
+    unsafe { qp::create(init) }.unwrap_or_else(null_with)
+}
+
+/// What only the extended attributes can ask for: `EINVAL` for what nobody knows, `EOPNOTSUPP` for
+/// what this device does not do.
+fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Result<(), c_int> {
+    const NOT_HERE: u32 =
+        IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    const KNOWN: u32 = NOT_HERE
+        | IBV_QP_INIT_ATTR_PD
+        | IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const CREATE_FLAGS: u32 = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+        | IBV_QP_CREATE_SCATTER_FCS
+        | IBV_QP_CREATE_CVLAN_STRIPPING
+        | IBV_QP_CREATE_SOURCE_QPN
+        | IBV_QP_CREATE_PCI_WRITE_END_PADDING;
+    let asks = |bits| init.comp_mask & bits != 0;
+    if asks(!KNOWN) {
+        return Err(libc::EINVAL);
+    }
+    if asks(NOT_HERE) {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0 {
+        let known = init.create_flags & !CREATE_FLAGS == 0;
+        return Err(if known { libc::EOPNOTSUPP } else { libc::EINVAL });
+    }
+    if init.qp_type == IBV_QPT_XRC_RECV {
+        return Ok(());
+    }
+    // SAFETY: null or a domain's struct, which stays readable.
+    let domain = unsafe { init.pd.as_ref() }.filter(|_| asks(IBV_QP_INIT_ATTR_PD));
+    if domain.is_none_or(|pd| pd.context != context) { Err(libc::EINVAL) } else { Ok(()) }
+}
+
+/// The extended form of a queue pair; null if it was not created to build requests.
+///
+/// # Safety
+/// `qp` is null or live.
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: by the contract of this verb.
+    match unsafe { qp::ours(qp) } {
+        Some(Qp { batch: Some(_), .. }) => qp.cast(),
+        _ => std::ptr::null_mut(),
+    }
+}

@@ -1,0 +1,287 @@
+//! `ibv_create_srq(3)`, `ibv_create_srq_ex(3)`: shared receive queues.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use transom_abi::*;
+use transom_device::queue::ReceiveRequest;
+use transom_host::Limits;
+use transom_host::objects::{RegisterError, SharedReceiveQueue, SrqConfig, XrcConfig};
+
+use crate::context::Context;
+use crate::event::EventCount;
+use crate::object::{Object, Table};
+use crate::{cq, errno_of, null_with, pd, post, xrc};
+
+/// A shared receive queue.
+pub(crate) struct Srq {
+    queue: Arc<SharedReceiveQueue>,
+    events: Arc<EventCount>,
+}
+
+type SrqObject = Object<ibv_srq, Srq>;
+
+static SRQS: Table<ibv_srq, Srq> = Table::new();
+
+/// The queue a pointer names, for a queue pair that shall use it; one for XRC is no such.
+///
+/// # Safety
+/// `srq` is readable.
+pub(crate) unsafe fn find(srq: *const ibv_srq) -> Result<Arc<SharedReceiveQueue>, c_int> {
+    // SAFETY: by the contract of this function.
+    let found =
+        unsafe { SRQS.with(srq, |object| object.inner.as_ref().map(|srq| srq.queue.clone())) }?;
+    let queue = found.ok_or(libc::ENOENT)?;
+    if queue.config().xrc.is_some() { Err(libc::EINVAL) } else { Ok(queue) }
+}
+
+/// Makes a shared receive queue (rule CR-19).
+///
+/// # Safety
+/// `pd` is null or readable; `init` is null or valid.
+pub unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    // SAFETY: by the contract of this verb.
+    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
+    let mut extended = ibv_srq_init_attr_ex {
+        srq_context: init.srq_context,
+        attr: init.attr,
+        comp_mask: IBV_SRQ_INIT_ATTR_PD,
+        pd,
+        ..ibv_srq_init_attr_ex::default()
+    };
+    // SAFETY: as above.
+    let created = unsafe { create(&mut extended) };
+    init.attr = extended.attr;
+    created.unwrap_or_else(null_with)
+}
+
+/// Makes a shared receive queue of any type.
+///
+/// # Safety
+/// `_context` is open; `init` is null or valid.
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    _context: *mut ibv_context,
+    init: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    // SAFETY: by the contract of this verb.
+    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
+    // SAFETY: as above.
+    unsafe { create(init) }.unwrap_or_else(null_with)
+}
+
+/// # Safety
+/// The objects in `init` are null or readable.
+unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int> {
+    let given = |bit| init.comp_mask & bit != 0;
+    if init.comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED || !given(IBV_SRQ_INIT_ATTR_PD) {
+        return Err(libc::EINVAL);
+    }
+    let kind = if given(IBV_SRQ_INIT_ATTR_TYPE) { init.srq_type } else { IBV_SRQT_BASIC };
+    // SAFETY: by the contract of this function.
+    let pd = unsafe { pd::find(init.pd) }?;
+    let xrc = match kind {
+        IBV_SRQT_BASIC => None,
+        IBV_SRQT_XRC if given(IBV_SRQ_INIT_ATTR_XRCD) && given(IBV_SRQ_INIT_ATTR_CQ) => {
+            // SAFETY: as above.
+            let (domain, cq) = unsafe { (xrc::find(init.xrcd)?, cq::find(init.cq)?) };
+            Some(XrcConfig { domain, cq })
+        }
+        IBV_SRQT_TM => return Err(libc::EOPNOTSUPP),
+        _ => return Err(libc::EINVAL),
+    };
+    let limits = Limits::DEVICE;
+    let wrong = init.attr.max_wr == 0 || init.attr.max_wr > limits.work_requests;
+    if wrong || init.attr.max_sge > limits.pieces {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: a context outlives its domains.
+    let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
+    // The handle names the queue in events, so it comes first.
+    let handle = SRQS.reserve();
+    let config = SrqConfig {
+        pd: pd.domain.clone(),
+        size: init.attr.max_wr as usize,
+        pieces: init.attr.max_sge as usize,
+        xrc,
+        events: context.events.clone(),
+        id: u64::from(handle),
+    };
+    let queue = SharedReceiveQueue::create(&pd.adapter, config).map_err(|error| match error {
+        RegisterError::Busy => libc::EBUSY,
+        _ => libc::ENOMEM,
+    })?;
+    init.attr.srq_limit = 0;
+    context.adopt();
+    let abi = ibv_srq {
+        context: pd.context,
+        srq_context: init.srq_context,
+        pd: init.pd,
+        ..ibv_srq::default()
+    };
+    Ok(SRQS.insert_reserved(handle, abi, Srq { queue, events: Arc::default() }))
+}
+
+/// Ends a shared receive queue, after its delivered events are acknowledged (rules CR-17, CR-18).
+///
+/// # Safety
+/// `srq` is null or readable.
+pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    errno_of((|| {
+        loop {
+            // SAFETY: by the contract of this verb.
+            let events = unsafe {
+                SRQS.with(srq, |object| object.inner.as_ref().map(|srq| srq.events.clone()))
+            }?
+            .ok_or(libc::ENOENT)?;
+            events.settle();
+            // SAFETY: as above.
+            let mut taken = unsafe { SRQS.take(srq) }?;
+            let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+            // No event can be delivered from here on; one may have been just before.
+            if !events.is_settled() {
+                taken.put_back(ours);
+                continue;
+            }
+            if ours.queue.destroy().is_err() {
+                taken.put_back(ours);
+                return Err(libc::EBUSY);
+            }
+            // SAFETY: the struct stays readable; a context outlives its queues.
+            unsafe { Context::release((*srq).context) };
+            return Ok(());
+        }
+    })())
+}
+
+/// Changes the size, arms the limit, or both (rules SQ-03 to SQ-05).
+///
+/// # Safety
+/// `srq` is null or readable; `attr` is null or readable.
+pub unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
+        let mask = mask as u32;
+        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+            return Err(libc::EINVAL);
+        }
+        let size = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr as usize);
+        let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit as usize);
+        if size.is_some_and(|size| size == 0 || size > Limits::DEVICE.work_requests as usize) {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: as above.
+        unsafe {
+            SRQS.with(srq, |object| {
+                let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
+                ours.queue.modify(size, limit).map_err(|_| libc::EINVAL)
+            })
+        }?
+    })())
+}
+
+/// Tells size and limit (rule SQ-02).
+///
+/// # Safety
+/// `srq` is null or readable; `attr` is null or writable.
+pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    errno_of((|| {
+        if attr.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this verb.
+        unsafe {
+            SRQS.with(srq, |object| {
+                let now = object.inner.as_ref().ok_or(libc::ENOENT)?.queue.query();
+                attr.write(ibv_srq_attr {
+                    max_wr: now.size as u32,
+                    max_sge: now.pieces as u32,
+                    srq_limit: now.limit as u32,
+                });
+                Ok(())
+            })
+        }?
+    })())
+}
+
+/// The number by which XRC messages name the queue; `EOPNOTSUPP` if it is not for XRC.
+///
+/// # Safety
+/// `srq` is null or readable; `number` is null or writable.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    errno_of((|| {
+        if number.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this verb.
+        unsafe {
+            SRQS.with(srq, |object| {
+                let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
+                if ours.queue.config().xrc.is_none() {
+                    return Err(libc::EOPNOTSUPP);
+                }
+                number.write(ours.queue.number());
+                Ok(())
+            })
+        }?
+    })())
+}
+
+/// Posts a list of receives, up to the first bad one (rule PS-01).
+///
+/// # Safety
+/// `srq` is live; the list and what it points to is valid; `bad` is null or writable.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let object = unsafe { srq.cast::<SrqObject>().as_ref() };
+    let Some(ours) = object.and_then(|object| object.inner.as_ref()) else { return libc::EINVAL };
+    let post_one = |request: &ReceiveRequest<'_>| ours.queue.post(request);
+    // SAFETY: as above.
+    unsafe { post::receives(wr, bad, post_one) }
+}
+
+/// Counts an asynchronous event as delivered; the pointer for C.
+pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_srq> {
+    SRQS.with_locked(handle, |object| {
+        if let Some(srq) = &object.inner {
+            srq.events.delivered();
+        }
+        &raw mut object.abi
+    })
+}
+
+/// Counts an asynchronous event as acknowledged.
+///
+/// # Safety
+/// `srq` is null or readable.
+pub(crate) unsafe fn acknowledge_event(srq: *mut ibv_srq) {
+    // SAFETY: by the contract of this function.
+    let object = unsafe { srq.cast::<SrqObject>().as_ref() };
+    if let Some(ours) = object.and_then(|object| object.inner.as_ref()) {
+        ours.events.acknowledged(1);
+    }
+}
+
+/// Ends the shared receive queues of a context that is closed.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in SRQS.take_all(context) {
+        let Some(ours) = taken.inner.take() else { continue };
+        if ours.queue.destroy().is_err() {
+            taken.put_back(ours);
+            continue;
+        }
+        // SAFETY: this queue is the one that is counted off.
+        unsafe { Context::release(context) };
+    }
+}

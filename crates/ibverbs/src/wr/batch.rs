@@ -1,0 +1,248 @@
+//! A batch of send work requests while a program builds it: nothing of it is posted before it is
+//! whole (rules PS-14, PS-15). Its memory is taken when the queue pair is created.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use transom_abi::*;
+use transom_device::queue::{PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
+use transom_host::objects::{PostOne, QueuePair};
+
+use crate::post;
+
+/// A send work request as far as it is built.
+struct Built {
+    wr_id: u64,
+    flags: SendFlags,
+    op: SendOp,
+    remote: Remote,
+    data: Data,
+    /// The window to be bound, or null.
+    window: *mut ibv_mw,
+}
+
+/// The local data of a request: a range of the batch's pieces or inline bytes.
+#[derive(Clone, Copy)]
+enum Data {
+    /// No setter was called.
+    None,
+    Pieces {
+        start: usize,
+        count: usize,
+    },
+    Inline {
+        start: usize,
+        length: usize,
+    },
+}
+
+/// The batch of a queue pair; empty unless one is being built.
+pub(crate) struct Batch {
+    kind: ibv_qp_type,
+    /// Bits of `ibv_qp_create_send_ops_flags`.
+    enabled: u64,
+    cap: ibv_qp_cap,
+    requests: Vec<Built>,
+    pieces: Vec<Sge>,
+    inline: Vec<u8>,
+    /// The first thing that went wrong; the program learns it when it completes the batch.
+    error: Option<c_int>,
+}
+
+// SAFETY: the windows are only touched on behalf of the program, which named them for that.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    /// An empty batch with room for what the send queue can hold.
+    pub(crate) fn new(kind: ibv_qp_type, enabled: u64, cap: ibv_qp_cap) -> Self {
+        let size = cap.max_send_wr as usize;
+        Self {
+            kind,
+            enabled,
+            cap,
+            requests: Vec::with_capacity(size),
+            pieces: Vec::with_capacity(size * cap.max_send_sge as usize),
+            inline: Vec::with_capacity(size * cap.max_inline_data as usize),
+            error: None,
+        }
+    }
+
+    /// Begins a request. `operation` is its bit of `ibv_qp_create_send_ops_flags`.
+    pub(super) fn begin(
+        &mut self,
+        operation: ibv_qp_create_send_ops_flags,
+        wr_id: u64,
+        flags: u32,
+        op: SendOp,
+    ) {
+        if self.error.is_some() {
+            return;
+        }
+        if self.enabled & u64::from(operation) == 0 {
+            return self.fail(libc::EINVAL);
+        }
+        if self.requests.len() == self.cap.max_send_wr as usize {
+            return self.fail(libc::ENOMEM);
+        }
+        self.requests.push(Built {
+            wr_id,
+            flags: SendFlags::from_bits_truncate(flags),
+            op,
+            remote: Remote::Connected,
+            data: Data::None,
+            window: null_mut(),
+        });
+    }
+
+    /// Names the window that the request just begun binds.
+    pub(super) fn set_window(&mut self, window: *mut ibv_mw) {
+        if let Some(request) = self.last() {
+            request.window = window;
+        }
+    }
+
+    /// Says whom the last request reaches, on a queue pair of this type.
+    pub(super) fn set_remote(&mut self, kind: ibv_qp_type, remote: Result<Remote, c_int>) {
+        let right_type = self.kind == kind;
+        match (self.last(), remote) {
+            (Some(request), Ok(remote)) if right_type => request.remote = remote,
+            (Some(_), Err(errno)) if right_type => self.fail(errno),
+            _ => self.fail(libc::EINVAL),
+        }
+    }
+
+    /// Gives the last request its local buffers.
+    pub(super) fn set_pieces(&mut self, pieces: &[Sge]) {
+        let fits = pieces.len() <= self.cap.max_send_sge as usize;
+        let start = self.pieces.len();
+        match self.last() {
+            Some(request) if fits && takes_pieces(request) => {
+                request.data = Data::Pieces { start, count: pieces.len() };
+                self.pieces.extend_from_slice(pieces);
+            }
+            _ => self.fail(libc::EINVAL),
+        }
+    }
+
+    /// Gives the last request its data, as it is now (rule LA-21).
+    ///
+    /// # Safety
+    /// The buffers are readable memory, unless refused by their lengths alone.
+    pub(super) unsafe fn set_inline(&mut self, buffers: &[ibv_data_buf]) {
+        let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.length));
+        let fits = total.is_some_and(|total| total <= self.cap.max_inline_data as usize);
+        let missing = buffers.iter().any(|buffer| buffer.addr.is_null() && buffer.length > 0);
+        let takes_it = self.last().is_some_and(|request| takes_inline(request));
+        if !fits || missing || !takes_it {
+            return self.fail(libc::EINVAL);
+        }
+        let start = self.inline.len();
+        for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
+            // SAFETY: by the contract of this function.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer.addr.cast(), buffer.length) };
+            self.inline.extend_from_slice(bytes);
+        }
+        self.note_inline(start);
+    }
+
+    /// Gives the ATOMIC WRITE just begun its eight bytes.
+    pub(super) fn set_word(&mut self, word: [u8; 8]) {
+        let start = self.inline.len();
+        if self.last().is_some() {
+            self.inline.extend_from_slice(&word);
+            self.note_inline(start);
+        }
+    }
+
+    /// The inline bytes from `start` on are the last request's.
+    fn note_inline(&mut self, start: usize) {
+        let length = self.inline.len() - start;
+        if let Some(request) = self.last() {
+            request.data = Data::Inline { start, length };
+        }
+    }
+
+    /// The batch will not be posted; the first reason counts.
+    pub(super) fn fail(&mut self, errno: c_int) {
+        self.error.get_or_insert(errno);
+    }
+
+    /// The request that setters fill in. Once something has failed there is none.
+    fn last(&mut self) -> Option<&mut Built> {
+        if self.error.is_some() { None } else { self.requests.last_mut() }
+    }
+
+    /// Posts all requests or none.
+    pub(super) fn post(&self, pair: &QueuePair) -> Result<(), c_int> {
+        if let Some(errno) = self.error {
+            return Err(errno);
+        }
+        if self.requests.iter().any(|request| self.lacks_remote(request)) {
+            return Err(libc::EINVAL);
+        }
+        let count = self.requests.len();
+        pair.post_send_batch(count, |post_one| self.each(post_one)).map_err(post::errno)?;
+        for request in &self.requests {
+            if let SendOp::BindType2(bind) = request.op
+                // SAFETY: the program named it, and its memory stays readable.
+                && let Some(window) = unsafe { request.window.as_mut() }
+            {
+                // As for the plain verb (rule KEY-10).
+                window.rkey = bind.window.0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a setter that this type of queue pair demands was not called.
+    fn lacks_remote(&self, request: &Built) -> bool {
+        let local = matches!(request.op, SendOp::BindType2(_) | SendOp::LocalInvalidate(_));
+        let demands = matches!(self.kind, IBV_QPT_UD | IBV_QPT_XRC_SEND) && !local;
+        demands && request.remote == Remote::Connected
+    }
+
+    /// Hands each request to `post_one`.
+    fn each(&self, post_one: PostOne<'_>) -> Result<(), PostError> {
+        for &Built { wr_id, flags, op, remote, data, .. } in &self.requests {
+            let request = SendRequest { wr_id, op, flags, sges: &[], inline: None, remote };
+            match data {
+                Data::None => post_one(&request)?,
+                Data::Pieces { start, count } => {
+                    let sges = &self.pieces[start..start + count];
+                    post_one(&SendRequest { sges, ..request })?;
+                }
+                Data::Inline { start, length } => {
+                    let bytes = [&self.inline[start..start + length]];
+                    post_one(&SendRequest { inline: Some(&bytes), ..request })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was built.
+    pub(super) fn clear(&mut self) {
+        self.requests.clear();
+        self.pieces.clear();
+        self.inline.clear();
+        self.error = None;
+    }
+}
+
+/// Whether a request still wants local buffers; it gets data once.
+fn takes_pieces(request: &Built) -> bool {
+    let moves_data = matches!(
+        request.op,
+        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+    );
+    takes_inline(request) || (moves_data && matches!(request.data, Data::None))
+}
+
+/// Whether a request still wants data and may have it inline (rule PS-05).
+fn takes_inline(request: &Built) -> bool {
+    let sends = matches!(
+        request.op,
+        SendOp::Send | SendOp::SendImmediate(_) | SendOp::SendInvalidate(_) | SendOp::Write { .. }
+    );
+    sends && matches!(request.data, Data::None)
+}

@@ -1,0 +1,153 @@
+//! `ibv_open_xrcd(3)`, `ibv_open_qp(3)`: XRC domains, and queue pairs opened by number.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use transom_abi::*;
+use transom_host::objects::{XrcDomain, XrcFile, XrcOpenError};
+
+use crate::context::Context;
+use crate::object::{Handled, InContext, Table};
+use crate::{errno_of, null_with, qp};
+
+/// The C struct, which has no handle of its own.
+#[repr(C)]
+pub(crate) struct Xrcd {
+    abi: ibv_xrcd,
+    handle: u32,
+}
+
+impl InContext for Xrcd {
+    fn context(&self) -> *mut ibv_context {
+        self.abi.context
+    }
+}
+
+impl Handled for Xrcd {
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    fn set_handle(&mut self, handle: u32) {
+        self.handle = handle;
+    }
+}
+
+static XRCDS: Table<Xrcd, Arc<XrcDomain>> = Table::new();
+
+/// The domain a pointer names.
+///
+/// # Safety
+/// `xrcd` is null or readable.
+pub(crate) unsafe fn find(xrcd: *const ibv_xrcd) -> Result<Arc<XrcDomain>, c_int> {
+    // SAFETY: by the contract of this function.
+    let found = unsafe { XRCDS.with(xrcd.cast(), |object| object.inner.clone()) }?;
+    found.ok_or(libc::ENOENT)
+}
+
+/// Opens the XRC domain of a file, or a private one if there is no file.
+///
+/// # Safety
+/// `context` is open; `init` is null or readable.
+pub(crate) unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    init: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    // SAFETY: by the contract of this verb.
+    let opened = unsafe {
+        match (Context::of(context), init.as_ref()) {
+            (Some(ours), Some(init)) => open(ours, init).inspect(|_| ours.adopt()),
+            _ => Err(libc::EINVAL),
+        }
+    };
+    match opened {
+        Ok(domain) => {
+            XRCDS.insert(Xrcd { abi: ibv_xrcd { context }, handle: 0 }, |_| domain).cast()
+        }
+        Err(errno) => null_with(errno),
+    }
+}
+
+fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, c_int> {
+    const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    let known = libc::O_CREAT | libc::O_EXCL;
+    if init.comp_mask != NEEDED || init.oflags & !known != 0 {
+        return Err(libc::EINVAL);
+    }
+    let (create, exclusive) = (init.oflags & libc::O_CREAT != 0, init.oflags & libc::O_EXCL != 0);
+    let file = match init.fd {
+        // A private domain can only be made.
+        -1 if !create => return Err(libc::EINVAL),
+        -1 => None,
+        fd if fd < 0 => return Err(libc::EBADF),
+        fd => {
+            // SAFETY: only asked about during this call; one that is not open answers `EBADF`.
+            let status = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) })
+                .map_err(|error| error.raw_os_error())?;
+            Some(XrcFile { device: status.st_dev, inode: status.st_ino })
+        }
+    };
+    XrcDomain::open(&context.adapter, file, create, exclusive).map_err(|error| match error {
+        XrcOpenError::Absent => libc::ENOENT,
+        XrcOpenError::Present => libc::EEXIST,
+    })
+}
+
+/// Closes an XRC domain; `EBUSY` while something belongs to it.
+///
+/// # Safety
+/// `xrcd` is null or readable.
+pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let mut taken = unsafe { XRCDS.take(xrcd.cast()) }?;
+        let domain = taken.inner.take().ok_or(libc::ENOENT)?;
+        if domain.close().is_err() {
+            taken.put_back(domain);
+            return Err(libc::EBUSY);
+        }
+        // SAFETY: the struct stays readable; a context outlives its domains.
+        unsafe { Context::release((*xrcd).context) };
+        Ok(())
+    })())
+}
+
+/// Opens the receiving end of an XRC connection that this process has made, by number.
+///
+/// # Safety
+/// `context` is open; `attr` is null or readable.
+pub(crate) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
+    const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    // SAFETY: by the contract of this verb.
+    let opened = (|| unsafe {
+        let attr = attr.as_ref().ok_or(libc::EINVAL)?;
+        let ours = Context::of(context).ok_or(libc::EINVAL)?;
+        let known = attr.comp_mask < IBV_QP_OPEN_ATTR_RESERVED;
+        if !known || attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
+            return Err(libc::EINVAL);
+        }
+        let domain = find(attr.xrcd)?;
+        let pair = ours.adapter.open_xrc_target(attr.qp_num, &domain).ok_or(libc::ENOENT)?;
+        let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
+        let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
+        Ok(qp::opened(context, ours, qp_context, pair))
+    })();
+    opened.unwrap_or_else(null_with)
+}
+
+/// Closes the XRC domains of a context that is closed.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in XRCDS.take_all(context) {
+        let Some(domain) = taken.inner.take() else { continue };
+        if domain.close().is_err() {
+            taken.put_back(domain);
+            continue;
+        }
+        // SAFETY: this domain is the one that is counted off.
+        unsafe { Context::release(context) };
+    }
+}
