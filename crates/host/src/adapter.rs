@@ -216,6 +216,7 @@ impl Adapter {
             progress: Progress::default(),
             atomics: Mutex::new(()),
         });
+        crate::fork::watch(&adapter);
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
         Ok(adapter)
     }
@@ -455,6 +456,10 @@ impl Waiter for Adapter {
     }
 
     fn is_gone(&self, process: Announcer) -> bool {
+        // A forked child waits for nobody: what it revokes is its own copy.
+        if self.is_inherited() {
+            return true;
+        }
         let me = self.announcer();
         if process.slot == me.slot {
             return process.generation != me.generation;

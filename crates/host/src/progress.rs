@@ -18,6 +18,7 @@ use transom_device::queue::Remote;
 
 use crate::adapter::Adapter;
 use crate::link::{Arrival, Arrived, Peer};
+use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_multicast};
 
 /// How often the thread looks whether the program still polls.
@@ -43,6 +44,8 @@ pub(crate) struct Progress {
     deadlines: Mutex<BTreeSet<(u64, u16)>>,
     /// The earliest of `deadlines`; zero for none.
     next_deadline: AtomicU64,
+    /// Held by the background thread while it works, and by a thread that forks.
+    pub(crate) working: ShortMutex<()>,
 }
 
 impl Progress {
@@ -275,6 +278,7 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
     loop {
         drain(wake);
         let Some(device) = adapter.upgrade() else { return };
+        let working = device.progress.working.lock();
         device.progress_now();
         let peers = device.peers();
         for peer in peers.iter().filter(|peer| has_ended(&device, peer)) {
@@ -294,6 +298,7 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
         if program_polls {
             timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
         }
+        drop(working);
         drop(device);
         sleep(wake, &peers, timeout);
     }

@@ -169,6 +169,24 @@ impl Segment {
         rustix::fs::fstat(descriptor).map(identity).is_ok_and(|theirs| ours == Ok(theirs))
     }
 
+    /// Replaces the mapping by a copy of this process's own, for a forked child. It only makes a
+    /// system call, for locks of the parent's other threads may be held for ever here.
+    pub(crate) fn make_private(&self) {
+        // SAFETY: the same file again at the same address, so references into it stay valid; the
+        // child has no other thread that could be writing.
+        let remapped = unsafe {
+            rustix::mm::mmap(
+                self.layout.as_ptr().cast(),
+                size_of::<Layout>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+                &self.file,
+                0,
+            )
+        };
+        debug_assert!(remapped.is_ok());
+    }
+
     /// Bytes of memory that the segment takes now; its holes take none.
     pub fn memory_used(&self) -> io::Result<u64> {
         Ok(rustix::fs::fstat(&self.file)?.st_blocks as u64 * 512)
