@@ -18,6 +18,7 @@ use transom_device::queue::Remote;
 
 use crate::adapter::Adapter;
 use crate::link::{Arrival, Arrived, Peer};
+use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_multicast};
 
 /// How often the thread looks whether the program still polls.
@@ -54,6 +55,8 @@ pub(crate) struct Progress {
     moderated: Mutex<HashMap<u64, Weak<Cq>>>,
     /// The earliest of `deadlines`; zero for none.
     next_deadline: AtomicU64,
+    /// Held by the background thread while it works, and by a thread that forks.
+    pub(crate) working: ShortMutex<()>,
 }
 
 impl Progress {
@@ -314,6 +317,7 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
     loop {
         drain(wake);
         let Some(device) = adapter.upgrade() else { return };
+        let working = device.progress.working.lock();
         device.progress_now();
         let peers = device.peers();
         for peer in peers.iter().filter(|peer| has_ended(&device, peer)) {
@@ -333,6 +337,7 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
         if program_polls {
             timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
         }
+        drop(working);
         drop(device);
         sleep(wake, &peers, timeout);
     }
