@@ -253,12 +253,6 @@ impl Adapter {
         &self.segment
     }
 
-    /// Nanoseconds of the steady clock.
-    pub fn now(&self) -> u64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    }
-
     /// A new protection domain; `None` at the limit (rule PD-11).
     pub fn allocate_domain(&self) -> Option<Arc<ProtectionDomain>> {
         let one_more = |count| (count < Limits::DEVICE.domains).then(|| count + 1);

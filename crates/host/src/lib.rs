@@ -14,6 +14,7 @@
 //! Unsafe code lives here and at the C ABI only; each block says why it is sound.
 
 pub mod adapter;
+mod clock;
 pub mod fork;
 pub mod link;
 mod lock;

@@ -15,7 +15,7 @@ mod td;
 mod window;
 mod xrc;
 
-pub use cq::{CompletionTarget, Cq};
+pub use cq::{Cq, CqConfig};
 pub use dependents::Busy;
 pub use device_memory::{AllocateError, DeviceMemory};
 pub use dma_buf::{DmaBuf, DmaBufError};

@@ -1,4 +1,15 @@
 //! `ibv_open_device(3)`: contexts, each a view of the one device of this process.
+//!
+//! Verbs for Ethernet frames have no function: their operations in the context stay null, and the
+//! inlines of `verbs.h` answer `EOPNOTSUPP` by themselves.
+//!
+//! | verbs | needs |
+//! |---|---|
+//! | `ibv_create_flow`, `ibv_destroy_flow` | steering of received frames |
+//! | `ibv_create_flow_action_esp`, `ibv_modify_flow_action_esp`, `ibv_destroy_flow_action` | the same |
+//! | `ibv_create_counters`, `ibv_attach_counters_point_flow`, `ibv_read_counters`, `ibv_destroy_counters` | flows to count |
+//! | `ibv_create_wq`, `ibv_modify_wq`, `ibv_destroy_wq` | spreading of received frames |
+//! | `ibv_create_rwq_ind_table`, `ibv_destroy_rwq_ind_table` | the same |
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -14,8 +25,8 @@ use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, Options};
 
 use crate::{
-    ah, cq, device, dm, import, mr, mw, null_with, on_demand, parent_domain, pd, post, qp, qp_ex,
-    special_mr, srq, td, xrc,
+    ah, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand, parent_domain, pd,
+    post, qp, qp_ex, special_mr, srq, td, xrc,
 };
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
@@ -160,6 +171,10 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         open_qp: Some(xrc::open_qp),
         create_qp_ex: Some(qp_ex::create_qp_ex),
         modify_qp_rate_limit: Some(qp::modify_qp_rate_limit),
+        query_device_ex: Some(device_ex::query_device_ex),
+        query_rt_values: Some(device_ex::query_rt_values),
+        create_cq_ex: Some(cq_ex::create_cq_ex),
+        modify_cq: Some(cq::modify_cq),
         sz: size_of::<verbs_context>(),
         context,
         ..verbs_context::default()

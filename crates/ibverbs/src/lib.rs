@@ -9,9 +9,12 @@
 //! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
 
 mod ah;
+mod comp_channel;
 mod context;
 mod cq;
+mod cq_ex;
 mod device;
+mod device_ex;
 mod dm;
 mod ece;
 mod event;
@@ -38,11 +41,11 @@ pub use ah::{
     ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_from_wc,
     ibv_resolve_eth_l2_from_gid,
 };
-pub use context::{ibv_close_device, ibv_open_device, open_context};
-pub use cq::{
-    ibv_ack_cq_events, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
-    ibv_destroy_cq, ibv_get_cq_event, ibv_resize_cq,
+pub use comp_channel::{
+    ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
 };
+pub use context::{ibv_close_device, ibv_open_device, open_context};
+pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub use device::{
     _ibv_query_gid_ex, _ibv_query_gid_table, LID, ibv_free_device_list, ibv_get_device_guid,
     ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_get_pkey_index,
