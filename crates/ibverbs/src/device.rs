@@ -196,12 +196,15 @@ const VERSION: &CStr =
 /// The longest message of the port, in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 
+/// Entries of the GID table, of which the first is in use; addresses of other interfaces will follow.
+pub(crate) const GID_TABLE: c_int = 16;
+
 fn port_attributes() -> ibv_port_attr {
     ibv_port_attr {
         state: IBV_PORT_ACTIVE,
         max_mtu: IBV_MTU_4096,
         active_mtu: IBV_MTU_4096,
-        gid_tbl_len: 1,
+        gid_tbl_len: GID_TABLE,
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: MAX_MESSAGE,
         pkey_tbl_len: 1,
@@ -258,12 +261,13 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    if context.is_null() || gid.is_null() || port != 1 || index != 0 {
+    if context.is_null() || gid.is_null() || port != 1 || !(0..GID_TABLE).contains(&index) {
         set_errno(libc::EINVAL);
         return -1;
     }
+    let raw = if index == 0 { GID } else { [0; 16] };
     // SAFETY: by the contract of this verb.
-    unsafe { *gid = ibv_gid { raw: GID } };
+    unsafe { *gid = ibv_gid { raw } };
     0
 }
 
@@ -277,12 +281,13 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
-    if context.is_null() || kind.is_null() || port != 1 || index != 0 {
+    let known = index < GID_TABLE.unsigned_abs();
+    if context.is_null() || kind.is_null() || port != 1 || !known {
         set_errno(libc::EINVAL);
         return -1;
     }
     // SAFETY: by the contract of this verb.
-    unsafe { *kind = 1 };
+    unsafe { *kind = c_uint::from(index == 0) };
     0
 }
 
@@ -310,6 +315,9 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 ) -> c_int {
     errno_of((|| {
         if context.is_null() || entry.is_null() || port != 1 || flags != 0 {
+            return Err(libc::EINVAL);
+        }
+        if index >= GID_TABLE.unsigned_abs() {
             return Err(libc::EINVAL);
         }
         if index != 0 {
