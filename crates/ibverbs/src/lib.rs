@@ -33,6 +33,10 @@ pub use device::{
     ibv_get_sysfs_path, ibv_query_device, ibv_query_gid, ibv_query_gid_type, ibv_query_pkey,
     ibv_query_port, ibv_read_sysfs_file,
 };
+pub use device::{
+    DEV_NAME, DEV_PATH, FW_VER, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    port_attributes,
+};
 pub use event::{ibv_ack_async_event, ibv_get_async_event};
 pub use mr::{ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
