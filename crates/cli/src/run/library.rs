@@ -102,8 +102,8 @@ fn is_plain(path: &Path) -> bool {
 
 /// A private directory with a link of this name to a library.
 fn linked(library: &Path, name: &str) -> std::result::Result<PathBuf, String> {
-    let mut problem = String::from("there is none for temporary files");
-    for parent in private::parents() {
+    let mut problem = String::from("there is none that the loader takes");
+    for parent in private::parents().filter(|parent| is_plain(parent)) {
         match linked_in(&parent, library, name) {
             Ok(directory) => return Ok(directory),
             Err(error) => problem = format!("{}: {error}", parent.display()),

@@ -1,14 +1,16 @@
 //! Shows the tree by mounts that only the program and its children have.
 
 use super::tree::PLACES;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
     mount_move,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::env;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
 
 /// Where a directory is put together before it takes its place.
@@ -22,6 +24,7 @@ pub(super) fn show(tree: &Path) -> io::Result<()> {
     // Nothing that is mounted here gets out.
     let inwards = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", inwards)?;
+    let here = env::current_dir();
     for (parent, names) in PLACES {
         let parent = Path::new(parent);
         let missing = names.iter().any(|name| !parent.join(name).is_dir());
@@ -34,6 +37,9 @@ pub(super) fn show(tree: &Path) -> io::Result<()> {
         for name in names {
             let target = parent.join(name);
             mount_bind(tree.join(target.strip_prefix("/").unwrap_or(&target)), &target)?;
+        }
+        if let Some(here) = here.as_ref().ok().filter(|here| here.starts_with(parent)) {
+            env::set_current_dir(here)?;
         }
     }
     Ok(())
@@ -54,6 +60,11 @@ fn remake(directory: &Path, names: &[&str], stage: &Path) -> io::Result<()> {
             symlink(fs::read_link(source)?, target)?;
             continue;
         }
+        // The kernel looks beside this one for the terminals it gives out, so a mount will not do.
+        if entry.file_name() == "ptmx" {
+            copy_node(&source, &target)?;
+            continue;
+        }
         if !kind.is_dir() {
             File::create_new(&target)?;
         } else if !target.is_dir() {
@@ -62,4 +73,13 @@ fn remake(directory: &Path, names: &[&str], stage: &Path) -> io::Result<()> {
         mount_bind_recursive(source, target)?;
     }
     Ok(())
+}
+
+/// A device file like another.
+fn copy_node(source: &Path, target: &Path) -> io::Result<()> {
+    let found = fs::metadata(source)?;
+    let kind = FileType::from_raw_mode(found.mode());
+    mknodat(CWD, target, kind, Mode::from_raw_mode(found.mode()), found.rdev())?;
+    chown(target, Some(found.uid()), Some(found.gid()))?;
+    fs::set_permissions(target, found.permissions())
 }
