@@ -215,6 +215,21 @@ fn paths_mean_the_same_however_they_are_written() {
     }
 }
 
+/// `apt-get install gcc`.
+#[test]
+fn every_function_of_the_c_library_finds_them() {
+    let installed = Installed::new("functions");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/looking_around.c");
+    let binary = installed.scratch.path().join("looking_around");
+    let mut compile = Command::new(program("cc", "gcc"));
+    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
+    Running::start(compile.arg(&binary).arg(source)).finish(Duration::from_secs(120));
+    for (_, user) in &installed.ways {
+        let mut look = installed.run(*user, &[binary.to_str().expect("a plain path")]);
+        Running::start(&mut look).finish(Duration::from_secs(20));
+    }
+}
+
 #[test]
 fn the_character_device_can_be_read_and_written() {
     let installed = Installed::new("character");

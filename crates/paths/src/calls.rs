@@ -8,7 +8,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use libc::{AT_FDCWD, DIR, FILE, mode_t, size_t, ssize_t};
 
 use crate::next::{Failed, Next};
-use crate::tree::{Room, lead, may_be_led, without_tree};
+use crate::place::ROOM;
+use crate::tree::{lead, may_be_led, without_tree};
 
 /// A text that ends in zero.
 type Text = *const c_char;
@@ -48,10 +49,10 @@ macro_rules! calls {
             unsafe extern "C" fn $name($($argument: $type),+) -> $answer {
                 type Function = unsafe extern "C" fn($($type),+) -> $answer;
 
-                /// In a function of its own: the other calls shall not need the stack for the room.
+                /// Apart, so that other calls need no stack for the room.
                 #[inline(never)]
                 unsafe fn led(next: Function, $($argument: $type),+) -> $answer {
-                    let mut room = Room::new();
+                    let mut room = [0; ROOM];
                     // SAFETY: by the contract of the C library's function.
                     unsafe {
                         let $path = lead($start, $path, &mut room);

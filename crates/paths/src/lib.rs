@@ -18,6 +18,9 @@ mod tree;
 extern "C" fn constructor() {
     tree::remember();
     calls::find_all();
+    // A C library has not all of them, but a program starts without an error.
+    // SAFETY: the address of this thread's own errno.
+    unsafe { *libc::__errno_location() = 0 };
 }
 
 #[used]

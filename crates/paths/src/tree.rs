@@ -2,7 +2,6 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::place::{HINT, Joined, ROOM};
@@ -50,16 +49,6 @@ fn tree() -> Option<&'static [u8]> {
     }
 }
 
-/// Room for a path in the tree, on the stack of the call that takes it.
-pub(crate) struct Room(MaybeUninit<[u8; ROOM]>);
-
-impl Room {
-    /// Not cleared: most calls do not need it.
-    pub(crate) fn new() -> Self {
-        Self(MaybeUninit::uninit())
-    }
-}
-
 /// Whether this path is worth a closer look.
 ///
 /// # Safety
@@ -73,10 +62,13 @@ pub(crate) unsafe fn may_be_led(path: *const c_char) -> bool {
 ///
 /// # Safety
 /// `path` ends in zero.
-pub(crate) unsafe fn lead(start: c_int, path: *const c_char, room: &mut Room) -> *const c_char {
+pub(crate) unsafe fn lead(
+    start: c_int,
+    path: *const c_char,
+    room: &mut [u8; ROOM],
+) -> *const c_char {
     // SAFETY: by the contract of this function.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let room = room.0.write([0; ROOM]);
     led(start, bytes, room).map_or(path, |led| led.as_ptr().cast())
 }
 

@@ -16,8 +16,8 @@ use std::path::Path;
 /// Where a directory is put together before it takes its place.
 const STAGE: &str = "stage";
 
-/// Moves this process into a mount namespace of its own, with the tree over the kernel's files. Only
-/// who may mount can do that; what the others mount later is seen there too.
+/// Moves this process into a mount namespace of its own, with the tree over the kernel's files.
+/// Only who may mount can do that; what the others mount later is seen there too.
 pub(super) fn show(tree: &Path) -> io::Result<()> {
     // SAFETY: descriptors stay shared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
@@ -45,8 +45,8 @@ pub(super) fn show(tree: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing can be added to a directory of the kernel's, so there is another with all that it has, and
-/// empty ones of these names.
+/// Nothing can be added to a directory of the kernel's, so there is another with all that it has,
+/// and empty ones of these names.
 fn remake(directory: &Path, names: &[&str], stage: &Path) -> io::Result<()> {
     mount("transom", stage, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
     for name in names {
