@@ -13,11 +13,14 @@ mod context;
 mod cq;
 mod device;
 mod event;
+mod marshal;
 mod mr;
 mod mw;
+mod newer;
 mod object;
 mod pd;
 mod post;
+pub mod private;
 mod qp;
 mod strings;
 mod unsupported;
@@ -34,7 +37,9 @@ pub use device::{
     ibv_query_port, ibv_read_sysfs_file,
 };
 pub use event::{ibv_ack_async_event, ibv_get_async_event};
+pub use marshal::*;
 pub use mr::{ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr};
+pub use newer::*;
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_qp_to_qp_ex, ibv_query_qp};
 pub use strings::{

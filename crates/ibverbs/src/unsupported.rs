@@ -2,7 +2,7 @@
 //! handles, multicast, shared receive queues, imports, ECE. Fork needs nothing of us: regions are
 //! not pinned, and a child opens a device of its own.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use transom_abi::*;
 
@@ -17,6 +17,19 @@ pub extern "C" fn ibv_fork_init() -> c_int {
 pub extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
     IBV_FORK_UNNEEDED
 }
+
+/// Nothing is pinned here, so a child may have every page: success.
+pub extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+/// Undoes what [`ibv_dontfork_range`] did, which is nothing: success.
+pub extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+/// How a provider announced itself before rdma-core; those have been ignored since.
+pub extern "C" fn ibv_register_driver(_name: *const c_char, _init: *mut c_void) {}
 
 macro_rules! unsupported {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> null $target:ty;)+) => {
