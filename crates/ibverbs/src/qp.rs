@@ -31,23 +31,23 @@ pub(crate) struct Qp {
 }
 
 /// Every queue pair has room for the extended form, whose first field is the plain one.
-type QpObject = Object<ibv_qp_ex, Qp>;
+type QpObject = Object<ibv_qp_ex_flush, Qp>;
 
-static QPS: Table<ibv_qp_ex, Qp> = Table::new();
+static QPS: Table<ibv_qp_ex_flush, Qp> = Table::new();
 
-impl InContext for ibv_qp_ex {
+impl InContext for ibv_qp_ex_flush {
     fn context(&self) -> *mut ibv_context {
-        self.qp_base.context
+        self.base.qp_base.context
     }
 }
 
-impl Handled for ibv_qp_ex {
+impl Handled for ibv_qp_ex_flush {
     fn handle(&self) -> u32 {
-        self.qp_base.handle
+        self.base.qp_base.handle
     }
 
     fn set_handle(&mut self, handle: u32) {
-        self.qp_base.handle = handle;
+        self.base.qp_base.handle = handle;
     }
 }
 
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
                     ours.address = attr.ah_attr;
                 }
                 if mask.contains(Mask::STATE) {
-                    object.abi.qp_base.state = attr.qp_state;
+                    object.abi.base.qp_base.state = attr.qp_state;
                     if attr.qp_state == IBV_QPS_RESET {
                         ours.address = ibv_ah_attr::default();
                     }
@@ -425,7 +425,7 @@ pub unsafe extern "C" fn ibv_query_qp(
         // SAFETY: by the contract of this verb.
         unsafe {
             QPS.with(qp.cast(), |object| {
-                let plain = &mut object.abi.qp_base;
+                let plain = &mut object.abi.base.qp_base;
                 let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
                 let (attributes, draining) = ours.pair.query();
                 if let Some(attr) = attr.as_mut() {
@@ -511,7 +511,7 @@ pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_qp> {
         if let Some(qp) = &object.inner {
             qp.events.delivered();
         }
-        &raw mut object.abi.qp_base
+        &raw mut object.abi.base.qp_base
     })
 }
 

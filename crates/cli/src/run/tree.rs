@@ -138,6 +138,10 @@ fn table(online: &str) -> Vec<(String, Content)> {
     let uverbs =
         vec![("ibdev", text(NAME)), ("dev", "1:3".into()), ("abi_version", HW_VER.to_string())];
     add(&dev, uverbs);
+    for index in 1..port_attributes().gid_tbl_len {
+        let empty = Content::Text(words(&[0; 16]));
+        table.push((format!("{ibdev}/ports/1/gids/{index}"), empty));
+    }
     table.push((format!("{dev}/device"), Content::Link("../../infiniband/transom0/device")));
     // Verbs do not go through it: programs only ask whether they might open it.
     table.push((format!("/dev/infiniband/{}", text(DEV_NAME)), Content::Link("/dev/null")));
