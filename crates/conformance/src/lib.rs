@@ -8,6 +8,7 @@ pub mod coverage;
 pub mod extended;
 pub mod extended_qp;
 pub mod harness;
+pub mod memory;
 pub mod processes;
 pub mod programs;
 pub mod queues;
