@@ -226,6 +226,7 @@ fn to_c(completion: &Completion) -> ibv_wc {
         byte_len: completion.byte_length,
         imm: ibv_wc_imm { imm_data: completion.immediate },
         qp_num: completion.qp,
+        src_qp: completion.source_qp,
         wc_flags: completion.flags.bits(),
         ..ibv_wc::default()
     }
