@@ -5,8 +5,11 @@
 
 pub mod access;
 pub mod coverage;
+pub mod datagrams;
 pub mod harness;
 pub mod processes;
 pub mod programs;
 pub mod queues;
+pub mod shared_receive;
 pub mod stage;
+pub mod xrc;
