@@ -30,17 +30,15 @@ pub fn destroy_srq(srq: *mut ibv_srq) -> c_int {
 }
 
 /// Posts receives as one list; the errno and the place of the bad one if there is one.
-pub fn try_srq_recv_list(
-    srq: *mut ibv_srq,
-    wrs: &mut [ibv_recv_wr],
-) -> Result<(), (c_int, usize)> {
+pub fn try_srq_recv_list(srq: *mut ibv_srq, wrs: &mut [ibv_recv_wr]) -> Result<(), (c_int, usize)> {
     let first = wrs.as_mut_ptr();
     for at in 1..wrs.len() {
         wrs[at - 1].next = first.wrapping_add(at);
     }
     let mut bad = null_mut();
     // SAFETY: a live queue; the list ends with a null.
-    match unsafe { (*(*srq).context).ops.post_srq_recv.expect("never null")(srq, first, &mut bad) } {
+    match unsafe { (*(*srq).context).ops.post_srq_recv.expect("never null")(srq, first, &mut bad) }
+    {
         0 => Ok(()),
         // SAFETY: the provider answers an element of the list.
         errno => Err((errno, unsafe { bad.offset_from(first) } as usize)),

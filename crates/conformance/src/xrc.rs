@@ -18,11 +18,7 @@ pub fn extended<'a>(context: *mut ibv_context) -> &'a verbs_context {
 }
 
 /// Opens a domain of a file, or a private one for -1; the errno if it is refused.
-pub fn try_xrcd(
-    context: *mut ibv_context,
-    fd: c_int,
-    oflags: c_int,
-) -> Result<*mut ibv_xrcd, i32> {
+pub fn try_xrcd(context: *mut ibv_context, fd: c_int, oflags: c_int) -> Result<*mut ibv_xrcd, i32> {
     let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     let mut init = ibv_xrcd_init_attr { comp_mask, fd, oflags };
     // SAFETY: an open context.
@@ -42,11 +38,7 @@ pub fn close_xrcd(context: *mut ibv_context, xrcd: *mut ibv_xrcd) -> c_int {
 }
 
 /// What a shared receive queue for XRC is created with.
-pub fn xrc_srq_init(
-    pd: *mut ibv_pd,
-    xrcd: *mut ibv_xrcd,
-    cq: *mut ibv_cq,
-) -> ibv_srq_init_attr_ex {
+pub fn xrc_srq_init(pd: *mut ibv_pd, xrcd: *mut ibv_xrcd, cq: *mut ibv_cq) -> ibv_srq_init_attr_ex {
     ibv_srq_init_attr_ex {
         attr: ibv_srq_attr { max_wr: 64, max_sge: 4, srq_limit: 0 },
         comp_mask: IBV_SRQ_INIT_ATTR_TYPE
@@ -96,10 +88,7 @@ pub fn try_qp_ex(
 }
 
 /// The receiving end of a connection, in RESET; the errno if it is refused.
-pub fn try_xrc_target(
-    context: *mut ibv_context,
-    xrcd: *mut ibv_xrcd,
-) -> Result<*mut ibv_qp, i32> {
+pub fn try_xrc_target(context: *mut ibv_context, xrcd: *mut ibv_xrcd) -> Result<*mut ibv_qp, i32> {
     let mut init = ibv_qp_init_attr_ex {
         qp_type: IBV_QPT_XRC_RECV,
         comp_mask: IBV_QP_INIT_ATTR_XRCD,
