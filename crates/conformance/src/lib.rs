@@ -6,6 +6,8 @@
 pub mod access;
 pub mod coverage;
 pub mod datagrams;
+pub mod extended;
+pub mod extended_qp;
 pub mod harness;
 pub mod processes;
 pub mod programs;

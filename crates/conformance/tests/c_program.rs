@@ -1,5 +1,5 @@
-//! A C program that uses windows through `<infiniband/verbs.h>` alone, and the symbols that programs
-//! linked against Debian's library ask ours for.
+//! C programs that use windows and extended verbs through `<infiniband/verbs.h>` alone, and the
+//! symbols that programs linked against Debian's library ask ours for.
 //!
 //! The header and the library to link with come from Debian: `apt-get install gcc libibverbs-dev`.
 
@@ -30,11 +30,16 @@ fn compile(scratch: &Scratch, name: &str) -> PathBuf {
     binary
 }
 
-/// Runs the window program; every line it prints is a behaviour that is as it should be.
-fn run_windows(command: &mut Command) {
+/// Runs a program each of whose lines is a behaviour that is as it should be; so many it shows.
+fn run(command: &mut Command, behaviours: usize) {
     let printed = Running::start(command).finish(LIMIT);
     assert!(printed.lines().all(|line| line.starts_with("ok - ")), "{printed}");
-    assert_eq!(printed.lines().count(), 24, "{printed}");
+    assert_eq!(printed.lines().count(), behaviours, "{printed}");
+}
+
+/// Runs the window program.
+fn run_windows(command: &mut Command) {
+    run(command, 24);
 }
 
 /// What the program shows, it says itself, with the rules above each part.
@@ -45,6 +50,14 @@ fn a_c_program_uses_windows() {
     run_windows(Command::new(&program).env("LD_LIBRARY_PATH", our_library()));
     let mut shared = Command::new(&program);
     run_windows(shared.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_COPY", "shared"));
+}
+
+/// The inlines of the header find the operations that there are, and answer for the others.
+#[test]
+fn a_c_program_uses_extended_verbs() {
+    let scratch = Scratch::new("extended");
+    let program = compile(&scratch, "extended.c");
+    run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), 6);
 }
 
 #[test]

@@ -129,7 +129,7 @@ pub unsafe extern "C" fn ibv_query_device(
 /// The vendor's number.
 pub(crate) const VENDOR: u32 = 0x0074_736d;
 
-fn attributes(windows_2a: bool) -> ibv_device_attr {
+pub(crate) fn attributes(windows_2a: bool) -> ibv_device_attr {
     let limits = Limits::DEVICE;
     let type2 =
         if windows_2a { IBV_DEVICE_MEM_WINDOW_TYPE_2A } else { IBV_DEVICE_MEM_WINDOW_TYPE_2B };
@@ -151,6 +151,8 @@ fn attributes(windows_2a: bool) -> ibv_device_attr {
             | IBV_DEVICE_RC_RNR_NAK_GEN
             | IBV_DEVICE_CURR_QP_STATE_MOD
             | IBV_DEVICE_SYS_IMAGE_GUID
+            | IBV_DEVICE_SRQ_RESIZE
+            | IBV_DEVICE_XRC
             | type2,
         max_sge: count(limits.pieces),
         max_sge_rd: count(limits.pieces),
@@ -169,15 +171,15 @@ fn attributes(windows_2a: bool) -> ibv_device_attr {
         max_mw: count(limits.windows),
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
-        max_mcast_grp: 0,
-        max_mcast_qp_attach: 0,
-        max_total_mcast_qp_attach: 0,
-        max_ah: 0,
+        max_mcast_grp: count(limits.multicast_groups),
+        max_mcast_qp_attach: count(limits.multicast_members),
+        max_total_mcast_qp_attach: count(limits.multicast_groups * limits.multicast_members),
+        max_ah: count(limits.address_handles),
         max_fmr: 0,
         max_map_per_fmr: 0,
-        max_srq: 0,
-        max_srq_wr: 0,
-        max_srq_sge: 0,
+        max_srq: count(limits.shared_receive_queues),
+        max_srq_wr: count(limits.work_requests),
+        max_srq_sge: count(limits.pieces),
         max_pkeys: 1,
         local_ca_ack_delay: 15,
         phys_port_cnt: 1,
