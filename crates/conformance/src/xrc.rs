@@ -2,27 +2,20 @@
 //! connection.
 
 use std::ffi::c_int;
-use std::mem::offset_of;
 use std::ptr::null_mut;
 
 use transom_abi::*;
 
+use crate::extended::verbs;
 use crate::harness::*;
 use crate::queues::*;
-
-/// The verbs that C reaches through the extended context.
-pub fn extended<'a>(context: *mut ibv_context) -> &'a verbs_context {
-    // SAFETY: the contexts of this device are the last part of an extended one, and stay open as
-    // long as the test uses them.
-    unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>() }
-}
 
 /// Opens a domain of a file, or a private one for -1; the errno if it is refused.
 pub fn try_xrcd(context: *mut ibv_context, fd: c_int, oflags: c_int) -> Result<*mut ibv_xrcd, i32> {
     let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     let mut init = ibv_xrcd_init_attr { comp_mask, fd, oflags };
     // SAFETY: an open context.
-    let xrcd = unsafe { extended(context).open_xrcd.expect("never null")(context, &mut init) };
+    let xrcd = unsafe { verbs(context).open_xrcd.expect("never null")(context, &mut init) };
     if xrcd.is_null() { Err(errno()) } else { Ok(xrcd) }
 }
 
@@ -34,7 +27,7 @@ pub fn xrcd(context: *mut ibv_context) -> *mut ibv_xrcd {
 /// Closes a domain; zero or an errno.
 pub fn close_xrcd(context: *mut ibv_context, xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: null or a domain of this test; its struct stays readable.
-    unsafe { extended(context).close_xrcd.expect("never null")(xrcd) }
+    unsafe { verbs(context).close_xrcd.expect("never null")(xrcd) }
 }
 
 /// What a shared receive queue for XRC is created with.
@@ -60,7 +53,7 @@ pub fn try_srq_ex(
 ) -> Result<*mut ibv_srq, i32> {
     let mut init = *init;
     // SAFETY: an open context; the objects are null or of this test.
-    let srq = unsafe { extended(context).create_srq_ex.expect("never null")(context, &mut init) };
+    let srq = unsafe { verbs(context).create_srq_ex.expect("never null")(context, &mut init) };
     if srq.is_null() { Err(errno()) } else { Ok(srq) }
 }
 
@@ -68,23 +61,13 @@ pub fn try_srq_ex(
 pub fn try_srq_number(srq: *mut ibv_srq) -> Result<u32, c_int> {
     let mut number = 0;
     // SAFETY: a queue of this test; its struct stays readable.
-    let code = unsafe { extended((*srq).context).get_srq_num.expect("set")(srq, &mut number) };
+    let code = unsafe { verbs((*srq).context).get_srq_num.expect("set")(srq, &mut number) };
     if code == 0 { Ok(number) } else { Err(code) }
 }
 
 /// The number by which messages name a shared receive queue.
 pub fn srq_number(srq: *mut ibv_srq) -> u32 {
     try_srq_number(srq).expect("an XRC queue")
-}
-
-/// Makes a queue pair with extended attributes; the errno if it is refused.
-pub fn try_qp_ex(
-    context: *mut ibv_context,
-    init: &mut ibv_qp_init_attr_ex,
-) -> Result<*mut ibv_qp, i32> {
-    // SAFETY: an open context; the objects are null or of this test.
-    let qp = unsafe { extended(context).create_qp_ex.expect("never null")(context, init) };
-    if qp.is_null() { Err(errno()) } else { Ok(qp) }
 }
 
 /// The receiving end of a connection, in RESET; the errno if it is refused.
@@ -95,7 +78,9 @@ pub fn try_xrc_target(context: *mut ibv_context, xrcd: *mut ibv_xrcd) -> Result<
         xrcd,
         ..ibv_qp_init_attr_ex::default()
     };
-    try_qp_ex(context, &mut init)
+    // SAFETY: an open context; the domain is null or of this test.
+    let qp = unsafe { verbs(context).create_qp_ex.expect("never null")(context, &mut init) };
+    if qp.is_null() { Err(errno()) } else { Ok(qp) }
 }
 
 /// The receiving end of a connection, in RESET.
@@ -117,7 +102,7 @@ pub fn try_open_qp(
         ..ibv_qp_open_attr::default()
     };
     // SAFETY: an open context; the domain is null or of this test.
-    let qp = unsafe { extended(context).open_qp.expect("never null")(context, &mut attr) };
+    let qp = unsafe { verbs(context).open_qp.expect("never null")(context, &mut attr) };
     if qp.is_null() { Err(errno()) } else { Ok(qp) }
 }
 
