@@ -277,7 +277,7 @@ on_each_link! {
     /// A message in many segments keeps its receive while others take theirs.
     /// Rules: SQ-07, SQ-08
     fn a_long_message_is_interleaved_with_short_ones(link: Link) {
-        const LONG: usize = 6 << 20;
+        const LONG: usize = 1 << 20;
         let pool = Pool::new(link, LONG);
         let (qa, qb) = pool.another();
         for round in 0..4 {

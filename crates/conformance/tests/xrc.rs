@@ -203,7 +203,7 @@ on_each_link! {
     /// A fenced request waits for the READs before it.
     /// Rules: ORD-11, ORD-10
     fn a_fence_waits_for_reads(link: Link) {
-        const LENGTH: usize = 4 << 20;
+        const LENGTH: usize = 1 << 20;
         let xrc = Xrc::new(link, LENGTH);
         let (srqn, key) = (srq_number(xrc.srq), keys(xrc.mb).1);
         for round in 0..8 {
@@ -225,7 +225,7 @@ on_each_link! {
     /// the queue of its shared receives.
     /// Rules: ST-19, SQ-09
     fn a_message_half_received_is_flushed(link: Link) {
-        const LONG: usize = 6 << 20;
+        const LONG: usize = 1 << 20;
         let xrc = Xrc::new(link, LONG);
         let (other, cq) = xrc.another_srq(xrc.pair.b.pd);
         for wr_id in 0..2 {
