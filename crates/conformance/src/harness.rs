@@ -290,18 +290,28 @@ pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
 
 /// The attributes each step needs, by service.
 pub fn mask_for(kind: ibv_qp_type, to: ibv_qp_state) -> u32 {
-    let rc = kind == IBV_QPT_RC;
+    let ud = kind == IBV_QPT_UD;
     IBV_QP_STATE
         | match to {
-            IBV_QPS_INIT => IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+            IBV_QPS_INIT => {
+                let rights = if ud { IBV_QP_QKEY } else { IBV_QP_ACCESS_FLAGS };
+                IBV_QP_PKEY_INDEX | IBV_QP_PORT | rights
+            }
+            IBV_QPS_RTR if ud => 0,
             IBV_QPS_RTR => {
+                let answers = kind == IBV_QPT_RC || kind == IBV_QPT_XRC_RECV;
+                let more = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
                 let uc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-                uc | if rc { IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER } else { 0 }
+                uc | if answers { more } else { 0 }
             }
             IBV_QPS_RTS => {
-                let more =
-                    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-                IBV_QP_SQ_PSN | if rc { more } else { 0 }
+                let asks = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+                IBV_QP_SQ_PSN
+                    | match kind {
+                        IBV_QPT_RC | IBV_QPT_XRC_SEND => IBV_QP_TIMEOUT | asks,
+                        IBV_QPT_XRC_RECV => IBV_QP_TIMEOUT,
+                        _ => 0,
+                    }
             }
             _ => 0,
         }

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod coverage;
+pub mod datagrams;
 pub mod extended;
 pub mod extended_qp;
 pub mod harness;
@@ -12,4 +13,6 @@ pub mod memory;
 pub mod processes;
 pub mod programs;
 pub mod queues;
+pub mod shared_receive;
 pub mod stage;
+pub mod xrc;

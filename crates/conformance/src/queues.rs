@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use transom_abi::*;
 use transom_ibverbs::*;
 
+use crate::datagrams::*;
 use crate::harness::*;
 
 /// Modifies exactly the attributes of `mask`; zero or an errno.
@@ -18,8 +19,8 @@ pub fn modify_with(qp: *mut ibv_qp, attr: &ibv_qp_attr, mask: u32) -> c_int {
     unsafe { ibv_modify_qp(qp, &mut attr, mask as c_int) }
 }
 
-/// Moves a queue pair in RESET, connected to itself, to a state. Only UC knows SQE: a SEND without
-/// a key fails, and its completion is taken from the end's queue.
+/// Moves a queue pair in RESET, connected to itself, to a state. Only UC and UD know SQE: a SEND
+/// without a key fails, and its completion is taken from the end's queue.
 pub fn take_to(end: &End, qp: *mut ibv_qp, to: ibv_qp_state) {
     let attr = usual_attr(qp);
     let way: &[ibv_qp_state] = match to {
@@ -35,7 +36,15 @@ pub fn take_to(end: &End, qp: *mut ibv_qp, to: ibv_qp_state) {
     }
     if to == IBV_QPS_SQE {
         let mut sges = [sge(0x1000, 8, null_mut())];
-        post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+        let request = with_sges(wr(IBV_WR_SEND), &mut sges);
+        // SAFETY: a live queue pair.
+        if unsafe { (*qp).qp_type } == IBV_QPT_UD {
+            let ah = ah(end.pd, &here());
+            post(qp, &mut addressed(request, ah, number(qp), 0));
+            assert_eq!(destroy_ah(ah), 0);
+        } else {
+            post(qp, &mut { request });
+        }
         end.expect(IBV_WC_LOC_PROT_ERR);
     }
     assert_eq!(state(qp), to);

@@ -1,11 +1,13 @@
 //! The states of a queue pair and the attributes each step takes (rules G.3, G.3.1): the whole
-//! table for RC and UC, and everything that is not in it.
+//! table, and everything that is not in it.
 
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::queues::*;
+use transom_conformance::xrc::*;
 
-const KINDS: [ibv_qp_type; 2] = [IBV_QPT_RC, IBV_QPT_UC];
+const KINDS: [ibv_qp_type; 5] =
+    [IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV];
 
 const STATES: [ibv_qp_state; 7] =
     [IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR];
@@ -53,35 +55,77 @@ const DRAINED_RC: u32 = DRAINED
     | IBV_QP_MAX_DEST_RD_ATOMIC
     | IBV_QP_MIN_RNR_TIMER;
 
+const DRAINED_XRC_SEND: u32 = DRAINED_RC & !(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+const DRAINED_XRC_RECV: u32 =
+    DRAINED | IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
 /// What a step needs and what it allows beside the state, as table G.3.1 has it; `None` if there is
 /// no such step.
 fn row(kind: ibv_qp_type, from: ibv_qp_state, to: ibv_qp_state) -> Option<(u32, u32)> {
-    let rc = kind == IBV_QPT_RC;
-    let running = if rc { RUNNING | IBV_QP_MIN_RNR_TIMER } else { RUNNING };
+    match (from, to) {
+        (IBV_QPS_RESET, IBV_QPS_ERR) => None,
+        (_, IBV_QPS_RESET | IBV_QPS_ERR) => Some((0, 0)),
+        (IBV_QPS_RTS, IBV_QPS_SQD) => Some((0, IBV_QP_EN_SQD_ASYNC_NOTIFY)),
+        _ if kind == IBV_QPT_UD => row_of_ud(from, to),
+        _ => row_of_connected(kind, from, to),
+    }
+}
+
+fn row_of_ud(from: ibv_qp_state, to: ibv_qp_state) -> Option<(u32, u32)> {
+    let of_init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+    let (keys, running) = (IBV_QP_PKEY_INDEX | IBV_QP_QKEY, IBV_QP_CUR_STATE | IBV_QP_QKEY);
+    Some(match (from, to) {
+        (IBV_QPS_RESET, IBV_QPS_INIT) => (of_init, 0),
+        (IBV_QPS_INIT, IBV_QPS_INIT) => (0, of_init),
+        (IBV_QPS_INIT, IBV_QPS_RTR) | (IBV_QPS_SQD, IBV_QPS_SQD) => (0, keys),
+        (IBV_QPS_RTR, IBV_QPS_RTS) => (IBV_QP_SQ_PSN, running),
+        (IBV_QPS_RTS | IBV_QPS_SQD | IBV_QPS_SQE, IBV_QPS_RTS) => (0, running),
+        _ => return None,
+    })
+}
+
+fn row_of_connected(kind: ibv_qp_type, from: ibv_qp_state, to: ibv_qp_state) -> Option<(u32, u32)> {
+    let answers = kind == IBV_QPT_RC || kind == IBV_QPT_XRC_RECV;
+    let running = if answers { RUNNING | IBV_QP_MIN_RNR_TIMER } else { RUNNING };
     Some(match (from, to) {
         (IBV_QPS_RESET, IBV_QPS_INIT) => (OF_INIT, 0),
         (IBV_QPS_INIT, IBV_QPS_INIT) => (0, OF_INIT),
         (IBV_QPS_INIT, IBV_QPS_RTR) => {
             let optional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
-            (if rc { OF_RTR_RC } else { OF_RTR }, optional)
+            (if answers { OF_RTR_RC } else { OF_RTR }, optional)
         }
-        (IBV_QPS_RTR, IBV_QPS_RTS) => (if rc { OF_RTS_RC } else { IBV_QP_SQ_PSN }, running),
+        (IBV_QPS_RTR, IBV_QPS_RTS) => {
+            let required = match kind {
+                IBV_QPT_UC => IBV_QP_SQ_PSN,
+                IBV_QPT_XRC_RECV => IBV_QP_TIMEOUT | IBV_QP_SQ_PSN,
+                _ => OF_RTS_RC,
+            };
+            (required, running)
+        }
         (IBV_QPS_RTS | IBV_QPS_SQD, IBV_QPS_RTS) => (0, running),
-        (IBV_QPS_RTS, IBV_QPS_SQD) => (0, IBV_QP_EN_SQD_ASYNC_NOTIFY),
-        (IBV_QPS_SQD, IBV_QPS_SQD) => (0, if rc { DRAINED_RC } else { DRAINED }),
-        (IBV_QPS_SQE, IBV_QPS_RTS) if !rc => (0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS),
-        (IBV_QPS_RESET, IBV_QPS_ERR) => return None,
-        (_, IBV_QPS_RESET | IBV_QPS_ERR) => (0, 0),
+        (IBV_QPS_SQD, IBV_QPS_SQD) => {
+            let optional = match kind {
+                IBV_QPT_UC => DRAINED,
+                IBV_QPT_XRC_SEND => DRAINED_XRC_SEND,
+                IBV_QPT_XRC_RECV => DRAINED_XRC_RECV,
+                _ => DRAINED_RC,
+            };
+            (0, optional)
+        }
+        (IBV_QPS_SQE, IBV_QPS_RTS) if kind == IBV_QPT_UC => {
+            (0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS)
+        }
         _ => return None,
     })
 }
 
 /// The states a queue pair of this service can be in.
 fn states_of(kind: ibv_qp_type) -> impl Iterator<Item = ibv_qp_state> {
-    STATES.into_iter().filter(move |state| kind == IBV_QPT_UC || *state != IBV_QPS_SQE)
+    let fails_alone = kind == IBV_QPT_UC || kind == IBV_QPT_UD;
+    STATES.into_iter().filter(move |state| fails_alone || *state != IBV_QPS_SQE)
 }
 
-/// Every step of the table, both services.
+/// Every step of the table, all services.
 fn steps() -> impl Iterator<Item = (ibv_qp_type, ibv_qp_state, ibv_qp_state, u32, u32)> {
     KINDS.into_iter().flat_map(|kind| {
         states_of(kind).flat_map(move |from| {
@@ -94,7 +138,10 @@ fn steps() -> impl Iterator<Item = (ibv_qp_type, ibv_qp_state, ibv_qp_state, u32
 
 /// A fresh queue pair in a state.
 fn in_state(end: &End, kind: ibv_qp_type, state: ibv_qp_state) -> *mut ibv_qp {
-    let qp = end.qp(kind);
+    let qp = match kind {
+        IBV_QPT_XRC_RECV => xrc_target(end.context, xrcd(end.context)),
+        _ => end.qp(kind),
+    };
     take_to(end, qp, state);
     qp
 }
@@ -161,7 +208,8 @@ fn every_missing_attribute_refuses_the_step() {
         }
         assert_eq!(modify_with(qp, &attr, IBV_QP_STATE | required), 0, "all of them will do");
     }
-    assert_eq!(seen, 2 * 7 + 15 + 63 + 1 + 31);
+    let (rc, uc, ud) = (7 + 63 + 31, 7 + 15 + 1, 7 + 1);
+    assert_eq!(seen, rc + uc + ud + (7 + 15 + 31) + (7 + 63 + 3));
 }
 
 /// Every attribute that a step neither needs nor allows refuses it; each one it allows does not.

@@ -197,12 +197,34 @@ fn a_query_tells_what_was_set() {
     assert_eq!((found.timeout, found.retry_cnt, found.max_rd_atomic), (20, 1, 9));
 }
 
+/// UD has a Q_Key, which may change with every step and be read again.
+/// Rules: ST-25, ST-26
+#[test]
+fn a_query_tells_the_qkey() {
+    let end = End::new(Default::default());
+    let qp = end.qp(IBV_QPT_UD);
+    let steps = [
+        (IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT),
+        (IBV_QPS_INIT, 0),
+        (IBV_QPS_RTR, 0),
+        (IBV_QPS_RTS, IBV_QP_SQ_PSN),
+        (IBV_QPS_RTS, 0),
+    ];
+    for (place, (to, required)) in steps.into_iter().enumerate() {
+        let qkey = 0xabcd_0000 + place as u32;
+        let attr = ibv_qp_attr { qp_state: to, qkey, sq_psn: 9, ..usual_attr(qp) };
+        assert_eq!(modify_with(qp, &attr, IBV_QP_STATE | IBV_QP_QKEY | required), 0);
+        assert_eq!((query(qp).qp_state, query(qp).qkey), (to, qkey));
+    }
+    assert_eq!((query(qp).sq_psn, query(qp).port_num), (9, 1));
+}
+
 /// After RESET the attributes are as they were in the beginning.
 /// Rules: ST-10
 #[test]
 fn reset_forgets_the_attributes() {
     let end = End::new(Default::default());
-    for kind in [IBV_QPT_RC, IBV_QPT_UC] {
+    for kind in [IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND] {
         let fresh = attributes(end.qp(kind));
         let (qp, _) = in_state(&end, kind, IBV_QPS_SQD);
         assert_ne!(attributes(qp), fresh);

@@ -61,7 +61,9 @@ impl Responder {
         services: &S,
     ) -> Result<(), NoReceive> {
         if self.has_taken {
-            return Ok(());
+            // Left over from a datagram whose sender failed, it may be too small for this one.
+            let fits = self.taken.length >= least;
+            return if fits { Ok(()) } else { Err(NoReceive::TooSmall) };
         }
         let found = match &mut self.queue {
             Some(queue) => {

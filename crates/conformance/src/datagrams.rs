@@ -1,0 +1,148 @@
+//! What the tests of datagrams share: address handles, UD queue pairs, and who sends to whom.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+use transom_ibverbs::*;
+
+use crate::harness::*;
+use crate::queues::*;
+
+/// The Q_Key of UD queue pairs, unless a test wants another.
+pub const QKEY: u32 = 0x1111_1111;
+
+/// Bytes in front of a received datagram.
+pub const GRH: usize = 40;
+
+/// The address of this host.
+pub fn here() -> ibv_ah_attr {
+    to_gid(GID)
+}
+
+/// The address of a GID.
+pub fn to_gid(raw: [u8; 16]) -> ibv_ah_attr {
+    let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+    attr.grh.dgid = ibv_gid { raw };
+    attr
+}
+
+/// Makes an address handle; the errno if it is refused.
+pub fn try_ah(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, i32> {
+    let mut attr = *attr;
+    // SAFETY: null or a domain of this test.
+    let ah = unsafe { ibv_create_ah(pd, &mut attr) };
+    if ah.is_null() { Err(errno()) } else { Ok(ah) }
+}
+
+/// Makes an address handle.
+pub fn ah(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> *mut ibv_ah {
+    try_ah(pd, attr).expect("an address handle")
+}
+
+/// Ends an address handle; zero or an errno.
+pub fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    // SAFETY: null or an address handle of this test; its struct stays readable.
+    unsafe { ibv_destroy_ah(ah) }
+}
+
+/// Moves a UD queue pair from RESET to RTS.
+pub fn bring_up_ud(qp: *mut ibv_qp, qkey: u32) {
+    bring_up(qp, &ibv_qp_attr { qkey, port_num: 1, sq_psn: 5, ..ibv_qp_attr::default() });
+}
+
+/// A UD queue pair in RTS.
+pub fn ud_qp(end: &End) -> *mut ibv_qp {
+    let qp = end.qp(IBV_QPT_UD);
+    bring_up_ud(qp, QKEY);
+    qp
+}
+
+/// Gives a work request its recipient.
+pub fn addressed(mut wr: ibv_send_wr, ah: *mut ibv_ah, qpn: u32, qkey: u32) -> ibv_send_wr {
+    wr.wr.ud = ibv_send_wr_ud { ah, remote_qpn: qpn, remote_qkey: qkey };
+    wr
+}
+
+/// UD queue pairs of two ends, in RTS, with buffers.
+pub struct Mail {
+    /// The ends and their UD queue pairs.
+    pub pair: Pair,
+    /// The address of the target, in the origin's domain.
+    pub ah: *mut ibv_ah,
+    /// The origin's buffer.
+    pub near: Buffer,
+    /// The target's buffer.
+    pub far: Buffer,
+    /// The region over all of `near`.
+    pub ma: *mut ibv_mr,
+    /// The region over all of `far`.
+    pub mb: *mut ibv_mr,
+    follower: Follower,
+}
+
+impl Mail {
+    /// Two ends over a link.
+    pub fn new(link: Link) -> Self {
+        Self::with(link, |_, _| ())
+    }
+
+    /// Two ends, the target's queue pair with changed creation attributes.
+    pub fn with(link: Link, change: impl FnOnce(&End, &mut ibv_qp_init_attr)) -> Self {
+        let (a, b) = ends(link, Default::default());
+        let mut init = b.init(IBV_QPT_UD);
+        change(&b, &mut init);
+        let (qa, qb) = (ud_qp(&a), b.qp_with(&mut init));
+        bring_up_ud(qb, QKEY);
+        let (near, far) = (Buffer::filled(3 * 4096, 3), Buffer::new(3 * 4096));
+        let (ma, mb) = (a.reg(&near, ALL), b.reg(&far, ALL));
+        let follower = Follower::new(&a, &b);
+        let ah = ah(a.pd, &here());
+        Self { pair: Pair { a, b, qa, qb }, ah, near, far, ma, mb, follower }
+    }
+
+    /// Posts a receive of the target into the first `room` bytes of its buffer.
+    pub fn recv(&self, wr_id: u64, room: u32) {
+        recv(self.pair.qb, wr_id, &mut [sge(self.far.addr(), room, self.mb)]);
+    }
+
+    /// Posts a datagram of the first `length` bytes of the origin's buffer, to the target.
+    pub fn post(&self, wr: ibv_send_wr, length: u32) {
+        self.post_to(wr, length, number(self.pair.qb), QKEY);
+    }
+
+    /// The same to any queue pair, with any Q_Key.
+    pub fn post_to(&self, wr: ibv_send_wr, length: u32, qpn: u32, qkey: u32) {
+        let mut sges = [sge(self.near.addr(), length, self.ma)];
+        let wr = with_sges(wr, if length == 0 { &mut [] } else { &mut sges });
+        post(self.pair.qa, &mut addressed(wr, self.ah, qpn, qkey));
+    }
+
+    /// Sends a datagram to the target, successfully as far as the origin knows.
+    pub fn send(&self, length: u32) {
+        self.post(wr(IBV_WR_SEND), length);
+        self.sent();
+    }
+
+    /// The origin's next completion is a SEND that succeeded.
+    pub fn sent(&self) {
+        let wc = self.pair.a.expect(IBV_WC_SUCCESS);
+        assert_eq!((wc.wr_id, wc.opcode), (1, IBV_WC_SEND));
+    }
+
+    /// The target has received nothing of what was sent before.
+    pub fn nothing_came(&self) {
+        self.follower.follow();
+        self.pair.b.expect_nothing();
+    }
+
+    /// The target's next completion is a datagram of `length` bytes in this receive, which are those
+    /// of the origin's buffer.
+    pub fn came(&self, wr_id: u64, length: u32) -> ibv_wc {
+        let wc = self.pair.b.expect(IBV_WC_SUCCESS);
+        assert_eq!((wc.wr_id, wc.opcode), (wr_id, IBV_WC_RECV));
+        assert_eq!(wc.byte_len, GRH as u32 + length);
+        let length = length as usize;
+        assert!(self.far.read(GRH, length) == self.near.read(0, length), "the bytes");
+        wc
+    }
+}

@@ -1,0 +1,227 @@
+//! Address handles: making and ending them, and answering whoever sent a datagram.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use transom_abi::*;
+use transom_conformance::datagrams::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_link;
+use transom_conformance::queues::*;
+use transom_ibverbs::*;
+
+/// The address of whoever sent this; the errno if it is refused.
+fn answer(
+    context: *mut ibv_context,
+    port: u8,
+    mut wc: ibv_wc,
+    area: *const u8,
+) -> Result<ibv_ah_attr, c_int> {
+    let mut attr = ibv_ah_attr { sl: 99, ..ibv_ah_attr::default() };
+    // SAFETY: an open context, and an area of 40 bytes or null.
+    match unsafe { ibv_init_ah_from_wc(context, port, &mut wc, area.cast_mut().cast(), &mut attr) }
+    {
+        0 => Ok(attr),
+        code => {
+            assert_eq!((code, attr.sl), (-1, 99), "nothing is written");
+            Err(errno())
+        }
+    }
+}
+
+on_each_link! {
+    /// With its completion and its first 40 bytes a datagram is answered: both verbs make the
+    /// address, and the answer comes.
+    /// Rules: UD-02, UD-07
+    fn a_datagram_can_be_answered(link: Link) {
+        let mail = Mail::new(link);
+        let (a, b, qa, qb) = (&mail.pair.a, &mail.pair.b, mail.pair.qa, mail.pair.qb);
+        for traffic_class in [0, 0x60] {
+            mail.recv(1, 200);
+            let mut to = here();
+            to.grh.traffic_class = traffic_class;
+            let there = ah(a.pd, &to);
+            let request = addressed(wr(IBV_WR_SEND), there, number(qb), QKEY);
+            post(qa, &mut { request });
+            mail.sent();
+            let mut wc = b.expect(IBV_WC_SUCCESS);
+            let area = mail.far.addr() as *mut u8;
+            let attr = answer(b.context, 1, wc, area).expect("an address");
+            // SAFETY: plain bytes.
+            assert_eq!((attr.is_global, unsafe { attr.grh.dgid.raw }), (1, GID));
+            assert_eq!((attr.port_num, attr.grh.sgid_index), (1, 0));
+            assert_eq!(attr.grh.traffic_class, traffic_class);
+            let by_attr = ah(b.pd, &attr);
+            // SAFETY: a live domain, and the receive's first bytes.
+            let by_wc = unsafe { ibv_create_ah_from_wc(b.pd, &mut wc, area.cast(), 1) };
+            assert!(!by_wc.is_null());
+            // There and back again.
+            let mine = a.reg(&mail.near, ALL);
+            for back in [by_attr, by_wc] {
+                recv(qa, 5, &mut [sge(mail.near.addr(), 64, mine)]);
+                post(qb, &mut addressed(wr(IBV_WR_SEND), back, wc.src_qp, QKEY));
+                b.expect(IBV_WC_SUCCESS);
+                let wc = a.expect(IBV_WC_SUCCESS);
+                assert_eq!((wc.wr_id, wc.opcode, wc.src_qp), (5, IBV_WC_RECV, number(qb)));
+                assert!(answer(a.context, 1, wc, mail.near.addr() as *const u8).is_ok());
+                assert_eq!(destroy_ah(back), 0);
+            }
+        }
+    }
+
+    /// What was posted with an address handle goes, be it destroyed since.
+    fn posted_datagrams_outlive_their_handle(link: Link) {
+        let mail = Mail::new(link);
+        mail.recv(1, 200);
+        let there = ah(mail.pair.a.pd, &here());
+        let mut sges = [sge(mail.near.addr(), 8, mail.ma)];
+        let request = with_sges(wr(IBV_WR_SEND), &mut sges);
+        // In SQD it waits in the queue.
+        assert_eq!(set_state(mail.pair.qa, IBV_QPS_SQD), 0);
+        post(mail.pair.qa, &mut addressed(request, there, number(mail.pair.qb), QKEY));
+        assert_eq!(destroy_ah(there), 0);
+        mail.nothing_came();
+        assert_eq!(set_state(mail.pair.qa, IBV_QPS_RTS), 0);
+        mail.sent();
+        mail.came(1, 8);
+    }
+
+    /// An address elsewhere is a good address; what is sent there does not come back.
+    /// Rules: RN-15
+    fn an_address_elsewhere_swallows_datagrams(link: Link) {
+        let mut mail = Mail::new(link);
+        mail.recv(1, 200);
+        for raw in [[7; 16], [0; 16], [0xfe; 16]] {
+            mail.ah = ah(mail.pair.a.pd, &to_gid(raw));
+            mail.send(8);
+            mail.nothing_came();
+        }
+    }
+}
+
+/// A protection domain is not freed while an address handle is in it.
+/// Rules: PD-06
+#[test]
+fn a_handle_keeps_its_domain() {
+    let end = End::new(Default::default());
+    let pd = end.another_pd();
+    let (one, two) = (ah(pd, &here()), ah(pd, &here()));
+    assert_eq!(dealloc_pd(pd), libc::EBUSY);
+    assert_eq!(destroy_ah(one), 0);
+    assert_eq!(dealloc_pd(pd), libc::EBUSY);
+    assert_eq!(destroy_ah(two), 0);
+    assert_eq!(dealloc_pd(pd), 0);
+    assert_eq!(try_ah(pd, &here()).unwrap_err(), libc::ENOENT);
+}
+
+/// A handle knows where it belongs, and goes once.
+#[test]
+fn a_handle_goes_once() {
+    let end = End::new(Default::default());
+    let handle = ah(end.pd, &here());
+    // SAFETY: a live handle.
+    unsafe { assert_eq!(((*handle).context, (*handle).pd), (end.context, end.pd)) };
+    assert_eq!(destroy_ah(handle), 0);
+    assert_eq!(destroy_ah(handle), libc::ENOENT);
+    assert_ne!(destroy_ah(null_mut()), 0);
+}
+
+/// Addresses that make no sense are refused: the port, the source GID, no route at all.
+/// Rules: ST-09
+#[test]
+fn senseless_addresses_are_refused() {
+    let end = End::new(Default::default());
+    let refused = |change: fn(&mut ibv_ah_attr)| {
+        let mut attr = here();
+        change(&mut attr);
+        try_ah(end.pd, &attr).map(destroy_ah)
+    };
+    assert_eq!(refused(|_| ()), Ok(0));
+    for change in [
+        (|attr| attr.port_num = 0) as fn(&mut ibv_ah_attr),
+        |attr| attr.port_num = 2,
+        |attr| attr.port_num = 255,
+        |attr| attr.grh.sgid_index = 1,
+        |attr| attr.grh.sgid_index = 255,
+        |attr| attr.is_global = 0,
+        |attr| (attr.is_global, attr.dlid) = (0, LID + 1),
+    ] {
+        assert_eq!(refused(change), Err(libc::EINVAL));
+    }
+    assert_eq!(refused(|attr| (attr.is_global, attr.dlid) = (0, LID)), Ok(0));
+    // SAFETY: nulls, which are refused.
+    unsafe {
+        assert!(ibv_create_ah(end.pd, null_mut()).is_null());
+        assert_eq!(errno(), libc::EINVAL);
+        assert!(ibv_create_ah(null_mut(), &mut here()).is_null());
+        assert_ne!(errno(), 0);
+    }
+}
+
+/// Nothing is made of an area that holds no header, of a port that is not there, or of nothing.
+#[test]
+fn garbage_is_no_address() {
+    let end = End::new(Default::default());
+    let with_grh = ibv_wc { wc_flags: IBV_WC_GRH, ..ibv_wc::default() };
+    for byte in [0, 0x11, 0xff] {
+        let area = [byte; GRH];
+        assert_eq!(answer(end.context, 1, with_grh, area.as_ptr()).unwrap_err(), libc::EINVAL);
+        let mut wc = with_grh;
+        // SAFETY: a live domain and an area of 40 bytes.
+        let made =
+            unsafe { ibv_create_ah_from_wc(end.pd, &mut wc, area.as_ptr().cast_mut().cast(), 1) };
+        assert!(made.is_null());
+        assert_eq!(errno(), libc::EINVAL);
+    }
+    // A good header but for one bit.
+    let mail = Mail::new(Link::Loopback);
+    mail.recv(1, 200);
+    mail.send(8);
+    let wc = mail.came(1, 8);
+    let context = mail.pair.b.context;
+    let good = mail.far.read(0, GRH);
+    assert!(answer(context, 1, wc, good.as_ptr()).is_ok());
+    for port in [0, 2, 255] {
+        assert_eq!(answer(context, port, wc, good.as_ptr()).unwrap_err(), libc::EINVAL);
+    }
+    for at in 20..GRH {
+        let mut bad = good.clone();
+        bad[at] ^= 4;
+        assert_eq!(answer(context, 1, wc, bad.as_ptr()).unwrap_err(), libc::EINVAL, "byte {at}");
+    }
+    assert_eq!(answer(context, 1, wc, null_mut()).unwrap_err(), libc::EINVAL);
+    // SAFETY: nulls, which are refused.
+    unsafe {
+        let area = good.as_ptr().cast_mut().cast();
+        let (mut attr, mut wc) = (ibv_ah_attr::default(), wc);
+        assert_eq!(ibv_init_ah_from_wc(context, 1, null_mut(), area, &mut attr), -1);
+        assert_eq!(ibv_init_ah_from_wc(context, 1, &mut wc, area, null_mut()), -1);
+        assert!(ibv_create_ah_from_wc(null_mut(), &mut wc, area, 1).is_null());
+        assert!(ibv_create_ah_from_wc(mail.pair.b.pd, null_mut(), area, 1).is_null());
+    }
+}
+
+/// Without an address handle, or with one that is gone, nothing is posted.
+#[test]
+fn a_datagram_needs_a_live_handle() {
+    let mail = Mail::new(Link::Loopback);
+    let gone = ah(mail.pair.a.pd, &here());
+    assert_eq!(destroy_ah(gone), 0);
+    for handle in [null_mut(), gone] {
+        let mut request = addressed(wr(IBV_WR_SEND), handle, number(mail.pair.qb), QKEY);
+        assert_eq!(try_post(mail.pair.qa, &mut request), libc::EINVAL);
+    }
+    mail.recv(1, 200);
+    mail.send(8);
+    mail.came(1, 8);
+}
+
+/// A context takes its address handles along when it is closed.
+#[test]
+fn a_context_takes_its_handles_along() {
+    let end = End::new(Default::default());
+    let handle = ah(end.pd, &here());
+    // SAFETY: open, and closed once.
+    assert_eq!(unsafe { ibv_close_device(end.context) }, 0);
+    assert_eq!(destroy_ah(handle), libc::ENOENT);
+}

@@ -1,0 +1,272 @@
+//! Multicast: every member of a group gets one copy, wherever it is.
+
+use std::ffi::c_int;
+use std::ptr::null;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use transom_abi::*;
+use transom_conformance::datagrams::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_link;
+use transom_conformance::queues::*;
+use transom_host::Limits;
+use transom_ibverbs::*;
+
+/// The number that stands for all members.
+const EVERYBODY: u32 = 0xff_ffff;
+
+/// A group that no other test is in, in this process or another.
+fn group() -> [u8; 16] {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut gid = [0; 16];
+    (gid[0], gid[1]) = (0xff, 0x0e);
+    gid[8..12].copy_from_slice(&std::process::id().to_be_bytes());
+    gid[12..].copy_from_slice(&NEXT.fetch_add(1, Relaxed).to_be_bytes());
+    gid
+}
+
+/// Joins a group; zero or an errno.
+fn join(qp: *mut ibv_qp, raw: [u8; 16]) -> c_int {
+    // SAFETY: a queue pair of this test; its struct stays readable.
+    unsafe { ibv_attach_mcast(qp, &ibv_gid { raw }, 0) }
+}
+
+/// Leaves a group; zero or an errno.
+fn leave(qp: *mut ibv_qp, raw: [u8; 16]) -> c_int {
+    // SAFETY: as above.
+    unsafe { ibv_detach_mcast(qp, &ibv_gid { raw }, 0) }
+}
+
+/// A UD queue pair in a group, with so many receives of 200 bytes.
+fn member(
+    end: &End,
+    gid: [u8; 16],
+    buffer: &Buffer,
+    mr: *mut ibv_mr,
+    receives: u64,
+) -> *mut ibv_qp {
+    let qp = ud_qp(end);
+    assert_eq!(join(qp, gid), 0);
+    for wr_id in 0..receives {
+        recv(qp, wr_id, &mut [sge(buffer.addr(), 200, mr)]);
+    }
+    qp
+}
+
+/// Who received, in order of their numbers.
+fn receivers(end: &End, count: usize) -> Vec<u32> {
+    let mut numbers: Vec<_> = wait_for(end.cq, count)
+        .iter()
+        .map(|wc| {
+            assert_eq!((wc.status, wc.opcode), (IBV_WC_SUCCESS, IBV_WC_RECV), "{wc:?}");
+            wc.qp_num
+        })
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn sorted(qps: &[*mut ibv_qp]) -> Vec<u32> {
+    let mut numbers: Vec<_> = qps.iter().map(|qp| number(*qp)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+on_each_link! {
+    /// Members at both ends get one copy each, with the sender's number and the group's address; the
+    /// sender gets none, nor does anybody who is in no group or in another.
+    /// Rules: UD-02, UD-07
+    fn every_member_gets_one_copy(link: Link) {
+        let mut mail = Mail::new(link);
+        let gid = group();
+        let (a, b) = (&mail.pair.a, &mail.pair.b);
+        let own = a.reg(&mail.far, ALL);
+        let at_a: Vec<_> = (0..2).map(|_| member(a, gid, &mail.far, own, 2)).collect();
+        let at_b: Vec<_> = (0..3).map(|_| member(b, gid, &mail.far, mail.mb, 2)).collect();
+        member(b, group(), &mail.far, mail.mb, 1);
+        mail.recv(9, 200);
+        assert_eq!(join(mail.pair.qa, gid), 0);
+        recv(mail.pair.qa, 9, &mut [sge(mail.far.addr(), 200, own)]);
+        mail.ah = ah(a.pd, &to_gid(gid));
+        let mut expected = vec![number(mail.pair.qa)];
+        expected.extend(sorted(&at_a));
+        expected.sort_unstable();
+        for round in 0..2 {
+            mail.post_to(wr(IBV_WR_SEND), 100, EVERYBODY, QKEY);
+            // The SEND and the receives complete on the same queue.
+            let all = wait_for(mail.pair.a.cq, 3);
+            let mut numbers: Vec<_> = all.iter().map(|wc| wc.qp_num).collect();
+            numbers.sort_unstable();
+            assert_eq!(numbers, expected, "round {round}");
+            for wc in all {
+                let sent = wc.qp_num == number(mail.pair.qa);
+                assert_eq!(wc.opcode, if sent { IBV_WC_SEND } else { IBV_WC_RECV });
+                assert_eq!(wc.status, IBV_WC_SUCCESS);
+            }
+            assert_eq!(receivers(&mail.pair.b, 3), sorted(&at_b), "round {round}");
+            mail.nothing_came();
+            mail.pair.a.expect_nothing();
+            assert!(mail.far.read(GRH, 100) == mail.near.read(0, 100));
+            // To an address that is not of IPv4: the header has all 40 bytes.
+            let header = mail.far.read(0, GRH);
+            assert_eq!((header[0] >> 4, header[6], &header[8..24]), (6, 17, &GID[..]));
+            assert_eq!(header[24..40], gid);
+        }
+    }
+
+    /// A member without room, or with another Q_Key, goes without; the others do not.
+    /// Rules: UD-04, UD-05
+    fn members_lose_their_own_copy_only(link: Link) {
+        let mut mail = Mail::new(link);
+        let gid = group();
+        let b = &mail.pair.b;
+        let (ready, busy) = (
+            member(b, gid, &mail.far, mail.mb, 1),
+            member(b, gid, &mail.far, mail.mb, 0),
+        );
+        let deaf = b.qp(IBV_QPT_UD);
+        bring_up_ud(deaf, QKEY + 1);
+        assert_eq!(join(deaf, gid), 0);
+        recv(deaf, 1, &mut [sge(mail.far.addr(), 200, mail.mb)]);
+        mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
+        mail.post_to(wr(IBV_WR_SEND), 100, EVERYBODY, QKEY);
+        mail.sent();
+        assert_eq!(receivers(b, 1), [number(ready)]);
+        mail.nothing_came();
+        for qp in [ready, busy, deaf] {
+            assert_eq!(state(qp), IBV_QPS_RTS);
+        }
+    }
+
+    /// Whoever has left gets nothing any more; whoever joins twice is a member once.
+    fn leaving_ends_it(link: Link) {
+        let mut mail = Mail::new(link);
+        let gid = group();
+        let b = &mail.pair.b;
+        let stays = member(b, gid, &mail.far, mail.mb, 2);
+        let goes = member(b, gid, &mail.far, mail.mb, 2);
+        assert_eq!(join(goes, gid), 0);
+        mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
+        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        mail.sent();
+        assert_eq!(receivers(b, 2), sorted(&[stays, goes]));
+        mail.nothing_came();
+        assert_eq!(leave(goes, gid), 0);
+        assert_eq!(leave(goes, gid), libc::EINVAL);
+        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        mail.sent();
+        assert_eq!(receivers(b, 1), [number(stays)]);
+        mail.nothing_came();
+        assert_eq!((leave(stays, gid), leave(stays, gid)), (0, libc::EINVAL));
+        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        mail.sent();
+        mail.nothing_came();
+    }
+
+    /// A sender that is no member reaches the members; so does one whose group has none here.
+    fn a_sender_need_not_be_a_member(link: Link) {
+        let mut mail = Mail::new(link);
+        let gid = group();
+        mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
+        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        mail.sent();
+        mail.nothing_came();
+        let far = member(&mail.pair.b, gid, &mail.far, mail.mb, 1);
+        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        mail.sent();
+        assert_eq!(receivers(&mail.pair.b, 1), [number(far)]);
+    }
+
+    /// Data that cannot be read fails at the sender, and no member gets any.
+    /// Rules: ST-18
+    fn a_bad_key_fails_at_the_sender(link: Link) {
+        let mut mail = Mail::new(link);
+        let gid = group();
+        let far = member(&mail.pair.b, gid, &mail.far, mail.mb, 1);
+        mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
+        let mut sges = [sge(mail.near.addr(), 8, std::ptr::null_mut())];
+        let request = with_sges(wr(IBV_WR_SEND), &mut sges);
+        post(mail.pair.qa, &mut addressed(request, mail.ah, EVERYBODY, QKEY));
+        mail.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+        mail.nothing_came();
+        assert_eq!((state(mail.pair.qa), state(far)), (IBV_QPS_SQE, IBV_QPS_RTS));
+    }
+}
+
+/// A member is not destroyed before it has left all its groups.
+/// Rules: CR-10
+#[test]
+fn a_member_is_not_destroyed() {
+    let end = End::new(Default::default());
+    let (one, two) = (group(), group());
+    let qp = ud_qp(&end);
+    assert_eq!((join(qp, one), join(qp, two)), (0, 0));
+    assert_eq!(destroy_qp(qp), libc::EBUSY);
+    assert_eq!(state(qp), IBV_QPS_RTS);
+    assert_eq!(leave(qp, one), 0);
+    assert_eq!(destroy_qp(qp), libc::EBUSY);
+    assert_eq!(leave(qp, two), 0);
+    assert_eq!(destroy_qp(qp), 0);
+    assert_eq!((join(qp, one), leave(qp, one)), (libc::ENOENT, libc::ENOENT));
+}
+
+/// A context takes its members along when it is closed, and its groups do not remember them.
+#[test]
+fn a_context_takes_its_members_along() {
+    let mut mail = Mail::new(Link::Loopback);
+    let gid = group();
+    let far = member(&mail.pair.b, gid, &mail.far, mail.mb, 1);
+    // SAFETY: open, and closed once.
+    assert_eq!(unsafe { ibv_close_device(mail.pair.b.context) }, 0);
+    assert_eq!(destroy_qp(far), libc::ENOENT);
+    mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
+    mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+    mail.sent();
+}
+
+/// Only UD queue pairs join, only GIDs of groups are joined, and nothing is no group.
+#[test]
+fn only_datagrams_and_groups() {
+    let end = End::new(Default::default());
+    for kind in [IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_XRC_SEND] {
+        let qp = end.qp(kind);
+        assert_eq!((join(qp, group()), leave(qp, group())), (libc::EINVAL, libc::EINVAL));
+        assert_eq!(destroy_qp(qp), 0);
+    }
+    let qp = ud_qp(&end);
+    for raw in [[0; 16], GID, [0xfe; 16]] {
+        assert_eq!((join(qp, raw), leave(qp, raw)), (libc::EINVAL, libc::EINVAL));
+    }
+    assert_eq!(leave(qp, group()), libc::EINVAL);
+    // SAFETY: nulls, which are refused.
+    unsafe {
+        assert_eq!(ibv_attach_mcast(qp, null(), 0), libc::EINVAL);
+        assert_eq!(ibv_detach_mcast(qp, null(), 0), libc::EINVAL);
+        let gid = ibv_gid { raw: group() };
+        assert_ne!(ibv_attach_mcast(std::ptr::null_mut(), &gid, 0), 0);
+        assert_ne!(ibv_detach_mcast(std::ptr::null_mut(), &gid, 0), 0);
+    }
+    assert_eq!(destroy_qp(qp), 0);
+}
+
+/// A group takes as many members as the device says, and the next is `ENOMEM`.
+#[test]
+fn a_group_is_full_at_its_limit() {
+    let end = End::new(Default::default());
+    let most = Limits::DEVICE.multicast_members as usize;
+    let gid = group();
+    let small = |_| {
+        let mut init = end.init(IBV_QPT_UD);
+        (init.cap.max_send_wr, init.cap.max_recv_wr) = (1, 1);
+        end.qp_with(&mut init)
+    };
+    let members: Vec<_> = (0..most).map(small).collect();
+    for qp in &members {
+        assert_eq!(join(*qp, gid), 0);
+    }
+    let late = small(0);
+    assert_eq!(join(late, gid), libc::ENOMEM);
+    assert_eq!(leave(members[0], gid), 0);
+    assert_eq!(join(late, gid), 0);
+    assert_eq!((destroy_qp(late), destroy_qp(members[0])), (libc::EBUSY, 0));
+}
