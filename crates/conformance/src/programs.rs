@@ -99,9 +99,9 @@ impl Running {
         Self { what, process }
     }
 
-    /// Its PID.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(Some(_)))
     }
 
     /// Waits until it listens on a TCP port, or has ended. Nobody connects to find out, for it takes
@@ -131,7 +131,7 @@ impl Running {
 
     /// Sends it a signal.
     pub fn signal(&mut self, signal: i32) {
-        if matches!(self.process.try_wait(), Ok(None)) {
+        if !self.has_ended() {
             // SAFETY: our own child, not reaped yet, so the PID is its.
             unsafe { libc::kill(self.process.id() as i32, signal) };
         }
@@ -178,7 +178,7 @@ impl Running {
         mut done: impl FnMut(&std::process::Child) -> bool,
     ) -> Result<(), String> {
         let start = Instant::now();
-        while !matches!(self.process.try_wait(), Ok(Some(_))) && !done(&self.process) {
+        while !self.has_ended() && !done(&self.process) {
             if start.elapsed() >= limit {
                 return Err(format!("waited {limit:?} in vain until it {what}: {}", self.what));
             }

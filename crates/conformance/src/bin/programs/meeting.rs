@@ -19,6 +19,14 @@ pub(crate) fn meet(
     let port = free_port()?.to_string();
     let mut server = Running::start(server.args(["-p", &port]));
     server.wait_until_it_listens(port.parse().expect("a port is a number"))?;
+    if server.has_ended() {
+        return match server.success(limit) {
+            Ok(printed) => {
+                Err(format!("the server ends before a client comes\n{}", printed.output))
+            }
+            Err(problem) => Err(problem),
+        };
+    }
     let mut ends: Vec<Running> = Vec::new();
     for mut client in clients {
         ends.push(Running::start(client.args(["-p", &port, "127.0.0.1"])));

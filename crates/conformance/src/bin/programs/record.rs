@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, iter};
 
-use crate::table::{Form, Report};
+use crate::table::{Form, Report, Row};
 
 const FILE: &str = "spec/programs.md";
 const README: &str = "README.md";
@@ -142,26 +142,27 @@ impl Record {
 
     /// Where a run came out otherwise than recorded.
     pub(crate) fn disagreements(&self, report: &Report) -> Vec<String> {
-        const HINT: &str = "if that is right, run ./programs all --bless";
         let Form { script, subject, .. } = report.form;
         let section = self.sections.iter().find(|section| section.script == *script);
-        let recorded = |row: &[String]| {
+        let recorded = |row: &Row| {
             let rows = section.map_or(&[][..], |section| &section.rows);
-            let found = rows.iter().find(|known| known[..subject.len()] == *row);
-            found.map(|known| known[subject.len()].clone())
+            let known = rows.iter().find(|known| known[..subject.len()] == row.subject)?;
+            Some(known[subject.len()].clone())
         };
-        let disagreement = |row: &crate::table::Row| {
-            let what = format!("{script} {}", row.subject.join(" ").trim_end());
-            match recorded(&row.subject) {
-                None => Some(format!("{what} is not in {FILE}; {HINT}")),
-                Some(result) if result != row.result() => {
-                    let now = row.result();
-                    Some(format!("{what}: {now}, but {result} in {FILE}; {HINT}"))
-                }
-                Some(_) => None,
-            }
+        let disagreement = |row: &Row| {
+            let recorded = recorded(row).unwrap_or_else(|| "nothing".to_owned());
+            let differs = recorded != row.result();
+            differs.then(|| {
+                let what = row.subject.join(" ");
+                format!("    {}: {}, recorded: {recorded}", what.trim_end(), row.result())
+            })
         };
-        report.rows.iter().filter_map(disagreement).collect()
+        let mut rows: Vec<String> = report.rows.iter().filter_map(disagreement).collect();
+        if !rows.is_empty() {
+            rows.insert(0, format!("\n{script} differs from {FILE}:"));
+            rows.push("    If it is right now, record it: ./programs all --bless".to_owned());
+        }
+        rows
     }
 
     /// What `README.md` says.

@@ -114,7 +114,8 @@ impl Report {
         let failed = self.rows.iter().filter_map(|row| {
             let problem = row.problem.as_ref()?;
             let subject = row.subject.join(" ");
-            Some(format!("\n{} {}: {problem}", self.form.script, subject.trim_end()))
+            let problem = problem.trim_end().replace('\n', "\n    ");
+            Some(format!("\n{} {}:\n    {problem}", self.form.script, subject.trim_end()))
         });
         let remarks = self.remarks.iter().map(|remark| format!("{}: {remark}", self.form.script));
         failed.chain(remarks).collect()
