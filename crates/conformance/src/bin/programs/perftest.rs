@@ -50,7 +50,7 @@ pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Resu
     for (tool, verb, measure, services) in TOOLS {
         for service in services {
             for options in options(verb, measure, service, long) {
-                let iterations = iterations(&options, long);
+                let iterations = iterations(measure, &options, long);
                 let mut arguments = vec!["-c", service];
                 arguments.extend(options.split_whitespace().chain(iterations));
                 let measured = measure_once(installation, tool, measure, &arguments, limit);
@@ -67,12 +67,13 @@ pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Resu
 
 /// How often a tool does it: a multiple of the length of any list that is posted. On a machine with
 /// more to do than processors, each exchange of the latency tools takes milliseconds.
-fn iterations(options: &str, long: bool) -> Vec<&'static str> {
+fn iterations(measure: Measure, options: &str, long: bool) -> Vec<&'static str> {
     match (options.split_whitespace().next(), long) {
         // These count seconds instead.
         (Some("-D"), _) => vec![],
         // All of 23 sizes.
         (Some("-a"), false) => vec!["-n", "16"],
+        (_, false) if measure == Measure::Latency => vec!["-n", "32"],
         (_, false) => vec!["-n", "128"],
         (_, true) => vec!["-n", "1024"],
     }
@@ -102,8 +103,12 @@ fn options(verb: Verb, measure: Measure, service: &str, long: bool) -> Vec<Strin
         rest.extend(["--mr_per_qp -q 4", "--use_old_post_send"]);
     }
     if verb == Verb::Send {
-        short.extend(if service == "UD" { ["--use-srq", "-g"].as_slice() } else { &[] });
-        short.extend(if service == "RC" { ["--use-srq"].as_slice() } else { &[] });
+        match service {
+            // The tool's usual group is refused with an IPv4 address, by the tool.
+            "UD" => short.extend(["--use-srq", "-g --ipv6"]),
+            "RC" => short.push("--use-srq"),
+            _ => {}
+        }
         rest.extend(["-r 16", "-e -s 4096"]);
         if bandwidth {
             rest.extend(["--recv_post_list=16", "-b -e", "-b -e -q 16"]);

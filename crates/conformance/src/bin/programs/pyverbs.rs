@@ -24,7 +24,7 @@ static FORM: Form = Form {
         ("skip", 5),
         ("fail", 5),
         ("error", 5),
-        ("pass on rxe of Linux 6.1", 24),
+        ("rxe of Linux 6.1", 16),
     ],
 };
 

@@ -177,7 +177,8 @@ impl Record {
             }
         }
         if let Some(speed) = self.sections.iter().find(|section| section.script == "speed") {
-            let _ = write!(text, "\n{}\n\n{}", speed.about, speed.table());
+            let what = speed.about.split(" Recorded ").next().unwrap_or_default();
+            let _ = write!(text, "\n{what}\n\n{}", speed.table());
         }
         let first = self.sections.first().and_then(|s| s.about.rsplit_once("Recorded "));
         if let Some((_, when)) = first {
@@ -194,7 +195,7 @@ fn pyverbs(section: &Section) -> String {
     let failed = if failed == 0 { String::new() } else { format!(", **{failed} fail**") };
     format!(
         "| rdma-core's Python tests, the {tests} for any device | {pass} pass, {skip} skipped\
-         {failed} ({rxe}: {theirs}) |\n"
+         {failed} ({rxe}: {theirs} pass) |\n"
     )
 }
 
@@ -246,6 +247,8 @@ fn circumstances() -> String {
     let today = output("date", &["-u", "+%Y-%m-%d"]).unwrap_or_default();
     let kernel = output("uname", &["-sr"]).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // What follows the version names a build of it.
+    let kernel = kernel.split('-').next().unwrap_or_default();
     format!("{today} on {kernel}, {processors} processors")
 }
 
