@@ -207,7 +207,8 @@ fn services_build_what_they_have() {
         | IBV_QP_EX_WITH_RDMA_READ
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-        | IBV_QP_EX_WITH_ATOMIC_WRITE;
+        | IBV_QP_EX_WITH_ATOMIC_WRITE
+        | IBV_QP_EX_WITH_FLUSH;
     for (kind, all) in [(IBV_QPT_UC, uc), (IBV_QPT_RC, rc)] {
         for bit in 0..64 {
             let mut init =

@@ -347,7 +347,7 @@ fn processes_that_are_started_apart_copy_directly() {
         let arguments =
             [pingpong.to_str().expect("a plain path"), "-p", &port, "-s", "65536", "-c"];
         let mut server = Running::start(&mut installed.run(*user, &arguments));
-        server.wait_until_it_listens(port.parse().expect("a number"));
+        server.wait_until_it_listens(port.parse().expect("a number")).expect("it listens");
         let client = Running::start(installed.run(*user, &arguments).arg("localhost"));
         for end in [client, server] {
             // It does not complain: a slower way would.
