@@ -109,7 +109,7 @@ impl Services for Stage {
 
     fn complete_shared(&self, _: u32, _: Completion, _: bool) {}
 
-    fn gid(&self) -> [u8; 16] {
+    fn gid_towards(&self, _: &[u8; 16]) -> [u8; 16] {
         [0; 16]
     }
 

@@ -21,8 +21,11 @@ use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::{KEY_SLOTS, Segment};
 
-/// The device's only address: the RoCE v2 form of 127.0.0.1 (rule NET-08).
+/// The device's first address: the RoCE v2 form of 127.0.0.1 (rule NET-08).
 pub const GID: [u8; 16] = map_ipv4([127, 0, 0, 1]);
+
+/// All addresses of the device, in the order of the GID table: those of the loopback interface.
+pub const GIDS: [[u8; 16]; 2] = [GID, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]];
 
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,4 +24,4 @@ pub mod progress;
 pub mod registry;
 pub mod segment;
 
-pub use adapter::{Adapter, Copying, GID, Limits, OpenError, Options};
+pub use adapter::{Adapter, Copying, GID, GIDS, Limits, OpenError, Options};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
 use transom_device::queue::{Address, Datagram};
-use transom_host::{GID, Limits};
+use transom_host::{GID, GIDS, Limits};
 use transom_wire::grh::{GRH_BYTES, Route};
 
 use crate::device::LID;
@@ -46,7 +46,7 @@ pub(crate) fn address(attr: &ibv_ah_attr) -> Result<Address, c_int> {
         return if attr.dlid == LID { Ok(here) } else { Err(libc::EINVAL) };
     }
     let grh = &attr.grh;
-    if grh.sgid_index != 0 {
+    if usize::from(grh.sgid_index) >= GIDS.len() {
         return Err(libc::EINVAL);
     }
     Ok(Address {
@@ -142,7 +142,9 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         // SAFETY: by the contract of this verb.
         let area = unsafe { grh.cast::<[u8; GRH_BYTES]>().as_ref() };
         let Some(route) = area.and_then(Route::read) else { return refuse(libc::EINVAL) };
+        let index = GIDS.iter().position(|gid| *gid == route.destination);
         answer.is_global = 1;
+        answer.grh.sgid_index = index.unwrap_or(0) as u8;
         answer.grh.dgid = ibv_gid { raw: route.source };
         answer.grh.traffic_class = route.traffic_class;
         answer.grh.flow_label = route.flow_label;
@@ -187,7 +189,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     // SAFETY: by the contract of this verb.
     let Some(attr) = (unsafe { attr.as_ref() }) else { return libc::EINVAL };
     match address(attr) {
-        Ok(address) if address.gid == GID => {}
+        Ok(address) if GIDS.contains(&address.gid) => {}
         Ok(_) => return libc::EHOSTUNREACH,
         Err(errno) => return errno,
     }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::LazyLock;
 
 use transom_abi::*;
-use transom_host::{GID, Limits};
+use transom_host::{GIDS, Limits};
 
 use crate::context::Context;
 use crate::{errno_of, null_with, set_errno};
@@ -207,7 +207,7 @@ pub const FW_VER: &CStr =
 /// The longest message of the port, in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 
-/// Entries of the GID table, of which the first is in use; addresses of other interfaces will follow.
+/// Entries of the GID table, of which the first are in use; addresses of other interfaces will follow.
 pub(crate) const GID_TABLE: c_int = 16;
 
 /// What [`ibv_query_port`] answers.
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn ibv_query_gid(
         set_errno(libc::EINVAL);
         return -1;
     }
-    let raw = if index == 0 { GID } else { [0; 16] };
+    let raw = GIDS.get(index.unsigned_abs() as usize).copied().unwrap_or_default();
     // SAFETY: by the contract of this verb.
     unsafe { *gid = ibv_gid { raw } };
     0
@@ -299,18 +299,19 @@ pub unsafe extern "C" fn ibv_query_gid_type(
         return -1;
     }
     // SAFETY: by the contract of this verb.
-    unsafe { *kind = c_uint::from(index == 0) };
+    unsafe { *kind = c_uint::from((index as usize) < GIDS.len()) };
     0
 }
 
-fn gid_entry() -> ibv_gid_entry {
-    ibv_gid_entry {
-        gid: ibv_gid { raw: GID },
-        gid_index: 0,
+fn gid_entry(index: u32) -> Option<ibv_gid_entry> {
+    let gid = GIDS.get(index as usize)?;
+    Some(ibv_gid_entry {
+        gid: ibv_gid { raw: *gid },
+        gid_index: index,
         port_num: 1,
         gid_type: IBV_GID_TYPE_ROCE_V2,
         ndev_ifindex: 1,
-    }
+    })
 }
 
 /// A GID table entry (`ibv_query_gid_ex(3)`).
@@ -332,14 +333,12 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         if index >= GID_TABLE.unsigned_abs() {
             return Err(libc::EINVAL);
         }
-        if index != 0 {
-            return Err(libc::ENODATA);
-        }
+        let found = gid_entry(index).ok_or(libc::ENODATA)?;
         if size < size_of::<ibv_gid_entry>() {
             return Err(libc::EINVAL);
         }
         // SAFETY: by the contract of this verb.
-        unsafe { entry.write(gid_entry()) };
+        unsafe { entry.write(found) };
         Ok(())
     })())
 }
@@ -359,9 +358,13 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     if wrong || max == 0 || size < size_of::<ibv_gid_entry>() {
         return -(libc::EINVAL as isize);
     }
-    // SAFETY: by the contract of this verb.
-    unsafe { entries.write(gid_entry()) };
-    1
+    let mut count = 0;
+    while let Some(entry) = gid_entry(count as u32).filter(|_| count < max) {
+        // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes.
+        unsafe { entries.byte_add(count * size).write(entry) };
+        count += 1;
+    }
+    count as isize
 }
 
 /// The only P_Key: the default one, in network order.

@@ -10,7 +10,7 @@ use transom_device::qp::{Mask, QpState, Service};
 use transom_host::objects::{
     Cq, Destination, ProtectionDomain, QpAttributes, QpConfig, QpReceives, QueuePair, RegisterError,
 };
-use transom_host::{Adapter, GID, Limits};
+use transom_host::{Adapter, GIDS, Limits};
 
 use crate::context::Context;
 use crate::event::EventCount;
@@ -410,7 +410,7 @@ fn parse(attr: &ibv_qp_attr, mask: Mask) -> Result<QpAttributes, c_int> {
 
 /// Where an address vector points.
 fn destination(attr: &ibv_ah_attr) -> Result<Destination, c_int> {
-    let here = ah::address(attr)?.gid == GID;
+    let here = GIDS.contains(&ah::address(attr)?.gid);
     Ok(if here { Destination::ThisDevice } else { Destination::Elsewhere })
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_abi::IBV_NODE_CA;
 use transom_ibverbs::{
-    DEV_NAME, DEV_PATH, FW_VER, GID, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID,
+    DEV_NAME, DEV_PATH, FW_VER, GIDS, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID,
     VENDOR_PART_ID, port_attributes,
 };
 
@@ -138,9 +138,15 @@ fn table(online: &str) -> Vec<(String, Content)> {
     let uverbs =
         vec![("ibdev", text(NAME)), ("dev", "1:3".into()), ("abi_version", HW_VER.to_string())];
     add(&dev, uverbs);
-    for index in 1..port_attributes().gid_tbl_len {
-        let empty = Content::Text(words(&[0; 16]));
-        table.push((format!("{ibdev}/ports/1/gids/{index}"), empty));
+    for index in 0..port_attributes().gid_tbl_len.unsigned_abs() as usize {
+        let port = format!("{ibdev}/ports/1");
+        let gid = words(&GIDS.get(index).copied().unwrap_or_default());
+        table.push((format!("{port}/gids/{index}"), Content::Text(gid)));
+        if index < GIDS.len() {
+            let (kind, interface) = ("RoCE v2".into(), "lo".into());
+            table.push((format!("{port}/gid_attrs/types/{index}"), Content::Text(kind)));
+            table.push((format!("{port}/gid_attrs/ndevs/{index}"), Content::Text(interface)));
+        }
     }
     table.push((format!("{dev}/device"), Content::Link("../../infiniband/transom0/device")));
     // Verbs do not go through it: programs only ask whether they might open it.
@@ -191,9 +197,6 @@ fn port() -> Vec<(&'static str, String)> {
         ("sm_lid", format!("{:#x}", port.sm_lid)),
         ("sm_sl", port.sm_sl.to_string()),
         ("cap_mask", format!("{:#010x}", port.port_cap_flags)),
-        ("gids/0", words(&GID)),
-        ("gid_attrs/types/0", "RoCE v2".into()),
-        ("gid_attrs/ndevs/0", "lo".into()),
         ("pkeys/0", format!("{PKEY:#06x}")),
     ]
 }

@@ -81,6 +81,16 @@ impl Service {
         matches!(self, Self::Rc | Self::XrcInitiator | Self::XrcTarget)
     }
 
+    /// The attributes that a modify may name and that mean nothing to this end of XRC. Programs set
+    /// both ends alike, and the kernel's verbs leave these out as well.
+    pub const fn unheeded(self) -> Mask {
+        match self {
+            Self::XrcInitiator => Mask::MAX_DEST_RD_ATOMIC.union(Mask::MIN_RNR_TIMER),
+            Self::XrcTarget => Mask::MAX_QP_RD_ATOMIC.union(Mask::RETRY_CNT).union(Mask::RNR_RETRY),
+            _ => Mask::empty(),
+        }
+    }
+
     /// The service of the queue pairs that its requests are for.
     pub const fn target(self) -> Self {
         match self {

@@ -13,7 +13,7 @@ use transom_device::protection::Announcer;
 use super::message::{
     Answer, HEADER_WORDS, decode_answer, decode_request, encode_answer, encode_request,
 };
-use super::ring::{Consumer, Garbled, Producer, Record, record_bytes};
+use super::ring::{Consumer, Garbled, Producer, Record, Room, record_bytes};
 use super::{Gather, RingBytes};
 use crate::memory::{Copier, may_copy_with};
 use crate::registry::{Process, Registry};
@@ -166,21 +166,9 @@ impl Peer {
             (true, true) => record_bytes(0),
         };
         let mut requests = self.requests.lock();
-        let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
-        let mut room = None;
-        if requests.reserved + reserved <= REPLY_BUDGET {
-            room = requests.producer.room(positions, bytes, payload);
-        }
-        if room.is_none() {
-            // In this order: whoever makes room takes the flag down and then looks for who waits.
-            // Then look once more, lest the room came before the flag was up.
-            self.stalled.lock().push(qp_index);
-            positions.full.store(1, SeqCst);
-            if requests.reserved + reserved <= REPLY_BUDGET {
-                room = requests.producer.room(positions, bytes, payload);
-            }
-        }
+        let room = self.room(own, &requests, payload, reserved, qp_index);
         let Some(room) = room else { return Sent::Busy };
+        let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
         if let Some(data) = &mut data {
             match data.copy_out(0, payload, room.payload() as u64) {
                 Ok(()) => {}
@@ -194,6 +182,37 @@ impl Peer {
         drop(requests);
         self.notify();
         Sent::Queued
+    }
+
+    /// Whether a datagram of `length` bytes would be taken now; if not, the queue pair is advanced
+    /// when there is room.
+    pub(crate) fn takes_datagram(&self, own: &Segment, length: u64, qp_index: u16) -> bool {
+        let requests = self.requests.lock();
+        self.is_gone() || self.room(own, &requests, length, 0, qp_index).is_some()
+    }
+
+    /// Room for a request, and in the other direction for its reply; if there is none, the queue pair
+    /// is noted as waiting for it.
+    fn room(
+        &self,
+        own: &Segment,
+        requests: &Requests,
+        payload: u64,
+        reserved: u64,
+        qp_index: u16,
+    ) -> Option<Room> {
+        let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
+        let find = || {
+            let answerable = requests.reserved + reserved <= REPLY_BUDGET;
+            answerable.then(|| requests.producer.room(positions, bytes, payload)).flatten()
+        };
+        find().or_else(|| {
+            // In this order: whoever makes room takes the flag down and then looks for who waits.
+            // Then look once more, lest the room came before the flag was up.
+            self.stalled.lock().push(qp_index);
+            positions.full.store(1, SeqCst);
+            find()
+        })
     }
 
     /// Queue pairs that may try again.

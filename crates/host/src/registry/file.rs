@@ -309,6 +309,12 @@ impl Registry {
         (0..=u8::MAX).filter_map(|slot| self.process(slot)).collect()
     }
 
+    /// The slots that are taken, without a look at whether their processes still run.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = u8> {
+        let taken = |slot: &u8| self.is_used(*slot) && self.slot(*slot).token.load(SeqCst) != 0;
+        (0..=u8::MAX).filter(taken)
+    }
+
     /// Whether the slot is still in this stay's name; the process may have died without notice.
     pub fn holds(&self, process: Announcer) -> bool {
         let token = self.slot(process.slot).token.load(SeqCst);

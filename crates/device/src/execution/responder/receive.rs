@@ -180,7 +180,7 @@ impl Responder {
     ) -> Result<(), Misplaced> {
         let Some(datagram) = datagram else { return Ok(()) };
         let bytes = &Route {
-            source: services.gid(),
+            source: services.gid_towards(&datagram.address.gid),
             destination: datagram.address.gid,
             traffic_class: datagram.address.traffic_class,
             hop_limit: datagram.address.hop_limit,

@@ -175,6 +175,7 @@ impl QueuePair {
     fn modify_locked(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
         let mut half = self.send.lock();
         let mut responder = self.receive.lock();
+        let mask = mask.difference(self.config.service.unheeded());
         let from = self.summary().gate().state;
         let asked = Attributes {
             state: if mask.contains(Mask::STATE) { new.state } else { from },

@@ -13,9 +13,10 @@ use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waite
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
 use transom_device::queue::{Completion, Receive, Remote, Sge};
 use transom_wire::Psn;
+use transom_wire::grh::mapped_ipv4;
 
 use super::{QpReceives, QueuePair};
-use crate::GID;
+use crate::GIDS;
 use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, Scatter, Where};
 use crate::objects::{Cq, SharedReceiveQueue};
 use crate::progress::Deferred;
@@ -126,8 +127,9 @@ impl Services for At<'_> {
         }
     }
 
-    fn gid(&self) -> [u8; 16] {
-        GID
+    fn gid_towards(&self, destination: &[u8; 16]) -> [u8; 16] {
+        let [ipv4, ipv6] = GIDS;
+        if mapped_ipv4(destination).is_some() { ipv4 } else { ipv6 }
     }
 
     fn event(&self, event: QpEvent) {

@@ -1,12 +1,14 @@
 //! Where datagrams go: each to the address of its own handle.
 
+use std::sync::Arc;
+
 use transom_device::execution::{Payload, Request, Sent};
 use transom_device::queue::Remote;
 
 use super::At;
-use crate::GID;
+use crate::GIDS;
 use crate::adapter::Adapter;
-use crate::link::RingBytes;
+use crate::link::{Peer, RingBytes};
 use crate::objects::is_multicast;
 
 impl At<'_> {
@@ -18,7 +20,7 @@ impl At<'_> {
         if is_multicast(gid) {
             return self.send_to_group(gid, request, payload);
         }
-        if *gid != GID {
+        if !GIDS.contains(gid) {
             return Sent::Unreachable;
         }
         let adapter = &self.qp.adapter;
@@ -32,24 +34,29 @@ impl At<'_> {
         }
     }
 
-    /// Sends to all members but this queue pair itself, in this process and in the others. Where a
-    /// ring is full the datagram is lost: nobody waits for all members of a group at once.
+    /// Sends to all members but this queue pair itself, in this process and in the others; waits
+    /// before it begins until each process has room, so that none gets a datagram twice.
     fn send_to_group(&self, gid: &[u8; 16], request: &Request, payload: Payload<'_>) -> Sent {
         let adapter = &self.qp.adapter;
+        let me = adapter.announcer().slot;
+        let others = adapter.claim.registry().taken().filter(|slot| *slot != me);
+        let peers: Vec<_> =
+            others.filter_map(|slot| adapter.peer(slot)).filter(|peer| peer.has_groups()).collect();
+        let index = self.qp.number.index();
+        let ready =
+            |peer: &Arc<Peer>| peer.takes_datagram(adapter.segment(), request.length, index);
+        if !peers.iter().all(ready) {
+            return Sent::Busy;
+        }
         for member in adapter.members(gid).iter().filter(|qp| qp.number != self.qp.number) {
             let sent = self.send_loopback_to(member.number, request, payload);
             if matches!(sent, Sent::Near(_)) {
                 return sent;
             }
         }
-        let me = adapter.announcer().slot;
-        let processes = adapter.claim.registry().processes();
-        let others = processes.iter().filter(|process| process.alive);
-        for slot in others.map(|process| process.announcer.slot).filter(|slot| *slot != me) {
-            let Some(peer) = adapter.peer(slot) else { continue };
-            if peer.has_groups()
-                && let near @ Sent::Near(_) = self.send_to_peer(&peer, request, payload)
-            {
+        for peer in &peers {
+            // Another queue pair may have taken the room since: then this one copy is lost.
+            if let near @ Sent::Near(_) = self.send_to_peer(peer, request, payload) {
                 return near;
             }
         }
