@@ -98,6 +98,15 @@ impl Builder {
         self.set_inline_data(bytes.as_ptr().cast_mut().cast(), bytes.len());
     }
 
+    /// `ibv_wr_flush`, which headers after that of rdma-core 44 have.
+    pub fn flush(self, rkey: u32, addr: u64, length: usize, kind: u8, level: u8) {
+        // SAFETY: a live queue pair of this library, which has the longer struct.
+        unsafe {
+            let longer = self.0.cast::<ibv_qp_ex_flush>();
+            (*longer).wr_flush.expect("never null")(self.0, rkey, addr, length, kind, level);
+        }
+    }
+
     calls! {
         /// `ibv_wr_start`
         start = wr_start();

@@ -9,6 +9,7 @@ pub mod datagrams;
 pub mod extended;
 pub mod extended_qp;
 pub mod harness;
+pub mod memory;
 pub mod processes;
 pub mod programs;
 pub mod queues;

@@ -129,7 +129,7 @@ fn again(program: &Path, test: &str) -> Command {
 }
 
 /// The kernel ends this process with the thread that started it.
-fn stay_with_parent() {
+pub(crate) fn stay_with_parent() {
     // SAFETY: this prctl takes plain numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }

@@ -1,37 +1,26 @@
 //! Programs that nobody here wrote, over our `libibverbs.so.1`.
 
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use crate::processes::NOBODY;
+use crate::harness::readable;
+use crate::processes::{NOBODY, stay_with_parent};
 
 /// The folder of our `libibverbs.so.1`, built if it is not up to date. `scratch` is the test's
 /// `CARGO_TARGET_TMPDIR`.
 pub fn library(scratch: &str) -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        // TARGET/PROFILE/deps/TEST
-        let test = env::current_exe().expect("a test has a path");
-        let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
-        let target = profile.parent().expect("a profile is in the target folder");
-        let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
-        let name = if name == "debug" { "dev" } else { name };
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "transom-libibverbs", "--profile", name])
-            .arg("--target-dir")
-            .arg(target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
+        let profile = built(&["transom-libibverbs"]);
         let library = profile.join("libibverbs.so");
-        let built = built.is_ok_and(|status| status.success());
-        assert!(built && library.exists(), "cargo build -p transom-libibverbs fails");
-
-        let folder = Path::new(scratch).join(format!("{name}-library"));
+        let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
+        let folder = Path::new(scratch)
+            .join(format!("{}-library", if name == "debug" { "dev" } else { name }));
         let link = folder.join("libibverbs.so.1");
         fs::create_dir_all(&folder).expect("the scratch folder is ours");
         // Another test may have made it, or be making it now.
@@ -41,11 +30,54 @@ pub fn library(scratch: &str) -> &'static Path {
     })
 }
 
+/// The command `transom` and its libraries, built if they are not up to date: the files in the order
+/// of their packages.
+pub fn command() -> &'static [PathBuf; 3] {
+    static FILES: OnceLock<[PathBuf; 3]> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let profile = built(&["transom-cli", "transom-paths", "transom-libibverbs"]);
+        ["transom", "libtransom_paths.so", "libibverbs.so"].map(|name| profile.join(name))
+    })
+}
+
+/// Builds packages as this test was built; the folder they are in.
+fn built(packages: &[&str]) -> PathBuf {
+    // TARGET/PROFILE/deps/TEST
+    let test = env::current_exe().expect("a test has a path");
+    let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
+    let target = profile.parent().expect("a profile is in the target folder");
+    let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
+    let name = if name == "debug" { "dev" } else { name };
+    build(target, name, packages).unwrap_or_else(|problem| panic!("{problem}"));
+    profile.to_owned()
+}
+
+/// Builds packages of ours into a target folder, if they are not up to date.
+pub fn build(target: &Path, profile: &str, packages: &[&str]) -> Result<(), String> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--profile", profile])
+        .args(packages.iter().flat_map(|package| ["--package", package]))
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    match built {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(format!("cargo build --profile {profile} fails for {packages:?}")),
+    }
+}
+
 /// A program of a Debian package; one line says what to do if it is not installed.
 pub fn program(name: &str, package: &str) -> PathBuf {
+    installed(name, package).unwrap_or_else(|problem| panic!("{problem}"))
+}
+
+/// [`program`], with that line as the error.
+pub fn installed(name: &str, package: &str) -> Result<PathBuf, String> {
     let folders = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let found = env::split_paths(&folders).map(|folder| folder.join(name)).find(|p| p.is_file());
-    found.unwrap_or_else(|| panic!("{name} is not installed: apt-get install {package}"))
+    found.ok_or_else(|| format!("{name} is not installed: apt-get install {package}"))
 }
 
 /// Has a command run as a user without privileges.
@@ -53,7 +85,16 @@ pub fn as_nobody(command: &mut Command) -> &mut Command {
     command.uid(NOBODY).gid(NOBODY).current_dir("/")
 }
 
-/// A program under way; killed, if it still runs, when this is dropped.
+/// What a program printed that ended well.
+#[derive(Debug)]
+pub struct Printed {
+    /// To its standard output.
+    pub output: String,
+    /// To its standard error.
+    pub complaints: String,
+}
+
+/// A program under way; killed, if it still runs, when this is dropped or when this process ends.
 #[derive(Debug)]
 pub struct Running {
     what: String,
@@ -65,13 +106,25 @@ impl Running {
     pub fn start(command: &mut Command) -> Self {
         let what = format!("{command:?}");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // SAFETY: between fork and exec this makes one system call, and allocates nothing.
+        unsafe {
+            command.pre_exec(|| {
+                stay_with_parent();
+                Ok(())
+            })
+        };
         let process = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
         Self { what, process }
     }
 
-    /// Waits until it listens on a TCP port. Nobody connects to find out, for it takes the first
-    /// who does for its client.
-    pub fn wait_until_it_listens(&mut self, port: u16) {
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits until it listens on a TCP port, or has ended. Nobody connects to find out, for it takes
+    /// the first who does for its client.
+    pub fn wait_until_it_listens(&mut self, port: u16) -> Result<(), String> {
         let wanted = format!(":{port:04X}");
         let listens = || {
             ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
@@ -82,39 +135,74 @@ impl Running {
                 })
             })
         };
-        self.until("listens", Duration::from_secs(20), |process| {
-            let ended = process.try_wait().expect("our own child").is_some();
-            ended || listens()
-        });
+        self.until("listens", Duration::from_secs(20), |_| listens())
     }
 
-    /// Waits for its end, which must be a good one; what it printed.
-    pub fn finish(mut self, limit: Duration) -> String {
-        self.until("ends", limit, |process| process.try_wait().expect("our own child").is_some());
-        let status = self.process.wait().expect("it has ended");
+    /// Waits until it has printed something and then sleeps, or has ended.
+    pub fn wait_until_it_spoke_and_sleeps(&mut self) -> Result<(), String> {
+        self.until("speaks and sleeps", Duration::from_secs(20), |process| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", process.id()));
+            let output = process.stdout.as_ref().expect("a pipe");
+            readable(output.as_raw_fd()) && stat.is_ok_and(|stat| stat.contains(") S "))
+        })
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&mut self, signal: i32) {
+        if !self.has_ended() {
+            // SAFETY: our own child, not reaped yet, so the PID is its.
+            unsafe { libc::kill(self.process.id() as i32, signal) };
+        }
+    }
+
+    /// Waits for its end; how it ended, and what it printed.
+    pub fn end(mut self, limit: Duration) -> Result<(ExitStatus, Printed), String> {
+        self.until("ends", limit, |_| false)?;
+        let status = self.process.wait().map_err(|error| format!("{}: {error}", self.what))?;
         let read = |from: Option<&mut dyn std::io::Read>| {
-            let mut text = String::new();
-            from.expect("a pipe").read_to_string(&mut text).expect("it prints text");
-            text
+            let mut bytes = Vec::new();
+            from.expect("a pipe").read_to_end(&mut bytes).expect("a pipe can be read");
+            String::from_utf8_lossy(&bytes).into_owned()
         };
-        let printed = read(self.process.stdout.as_mut().map(|pipe| pipe as _));
+        let output = read(self.process.stdout.as_mut().map(|pipe| pipe as _));
         let complaints = read(self.process.stderr.as_mut().map(|pipe| pipe as _));
-        assert!(status.success(), "{}: {status}\n{printed}{complaints}", self.what);
-        assert_eq!(complaints, "", "{} complains", self.what);
-        printed
+        Ok((status, Printed { output, complaints }))
     }
 
+    /// Waits for its end, which must be a good one.
+    pub fn success(self, limit: Duration) -> Result<Printed, String> {
+        let what = self.what.clone();
+        match self.end(limit)? {
+            (status, printed) if status.success() => Ok(printed),
+            (status, Printed { output, complaints }) => {
+                Err(format!("{what}: {status}\n{output}{complaints}"))
+            }
+        }
+    }
+
+    /// Waits for its end, which must be a good one without complaints; what it printed.
+    pub fn finish(self, limit: Duration) -> String {
+        let what = self.what.clone();
+        let printed = self.success(limit).unwrap_or_else(|problem| panic!("{problem}"));
+        assert_eq!(printed.complaints, "", "{what} complains");
+        printed.output
+    }
+
+    /// Waits until it does `what`, or has ended.
     fn until(
         &mut self,
         what: &str,
         limit: Duration,
-        mut done: impl FnMut(&mut std::process::Child) -> bool,
-    ) {
+        mut done: impl FnMut(&std::process::Child) -> bool,
+    ) -> Result<(), String> {
         let start = Instant::now();
-        while !done(&mut self.process) {
-            assert!(start.elapsed() < limit, "waited in vain until it {what}: {}", self.what);
+        while !self.has_ended() && !done(&self.process) {
+            if start.elapsed() >= limit {
+                return Err(format!("waited {limit:?} in vain until it {what}: {}", self.what));
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
+        Ok(())
     }
 }
 

@@ -345,3 +345,20 @@ on_each_link! {
         });
     }
 }
+
+/// What a queue pair completed before RESET is not met after it; what others completed is.
+/// Rules: ST-10
+#[test]
+fn reset_takes_completions_along() {
+    let pair = Pair::rc(Link::Loopback);
+    let (other, _) = pair.another(IBV_QPT_RC);
+    for qp in [pair.qa, other] {
+        recv(qp, 8, &mut []);
+        assert_eq!(set_state(qp, IBV_QPS_ERR), 0);
+        post(qp, &mut send(9));
+    }
+    assert_eq!(set_state(pair.qa, IBV_QPS_RESET), 0);
+    let left = [(); 2].map(|()| pair.a.expect(IBV_WC_WR_FLUSH_ERR));
+    assert!(left.iter().all(|wc| wc.qp_num == number(other)), "{left:?}");
+    pair.a.expect_nothing();
+}

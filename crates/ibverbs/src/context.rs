@@ -1,7 +1,7 @@
 //! `ibv_open_device(3)`: contexts, each a view of the one device of this process.
 //!
-//! Verbs for Ethernet frames have no function at all: their operations in the context stay null, and
-//! the inlines of `verbs.h` answer `EOPNOTSUPP` by themselves.
+//! Verbs for Ethernet frames have no function: their operations in the context stay null, and the
+//! inlines of `verbs.h` answer `EOPNOTSUPP` by themselves.
 //!
 //! | verbs | needs |
 //! |---|---|

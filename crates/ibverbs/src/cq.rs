@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use transom_abi::*;
-use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify};
+use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify, SizeError};
 use transom_host::objects::{Cq, CqConfig, ProtectionDomain};
 use transom_host::{Adapter, Limits};
 
@@ -102,25 +102,32 @@ pub(crate) unsafe fn create(
     let abi = ibv_cq_ex { context, channel, cqe: cqe as c_int, ..abi };
     // SAFETY: by the contract of this function.
     let channel = unsafe { ChannelUse::of(channel) };
+    let handle = CQS.reserve();
+    let config = CqConfig {
+        capacity: cqe as usize,
+        options,
+        channel: channel.as_ref().map(ChannelUse::pipe),
+        events: ours.events.clone(),
+        id: u64::from(handle),
+    };
+    let queue = Queue {
+        adapter: ours.adapter.clone(),
+        cq: Arc::new(Cq::new(&ours.adapter, config).map_err(size_errno)?),
+        poller,
+        events: Arc::default(),
+        async_events: Arc::default(),
+        _channel: channel,
+        _parent: parent,
+    };
     ours.adopt();
-    Ok(CQS.insert(abi, |handle| {
-        let config = CqConfig {
-            capacity: cqe as usize,
-            options,
-            channel: channel.as_ref().map(ChannelUse::pipe),
-            events: ours.events.clone(),
-            id: u64::from(handle),
-        };
-        Queue {
-            adapter: ours.adapter.clone(),
-            cq: Arc::new(Cq::new(&ours.adapter, config)),
-            poller,
-            events: Arc::default(),
-            async_events: Arc::default(),
-            _channel: channel,
-            _parent: parent,
-        }
-    }))
+    Ok(CQS.insert_reserved(handle, abi, queue))
+}
+
+fn size_errno(error: SizeError) -> c_int {
+    match error {
+        SizeError::TooSmall => libc::EINVAL,
+        SizeError::NoMemory => libc::ENOMEM,
+    }
 }
 
 /// The queue a pointer names, for a queue pair that shall use it.
@@ -183,7 +190,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         unsafe {
             CQS.with(cq.cast(), |object| {
                 let queue = object.inner.as_ref().ok_or(libc::ENOENT)?;
-                queue.cq.resize(cqe as usize).map_err(|_| libc::EINVAL)?;
+                queue.cq.resize(cqe as usize).map_err(size_errno)?;
                 object.abi.cqe = cqe;
                 Ok(())
             })

@@ -55,7 +55,9 @@ fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
         odp_caps: on_demand_paging(),
         completion_timestamp_mask: u64::MAX,
         hca_core_clock: CLOCK_KHZ,
-        device_cap_flags_ex: plain.device_cap_flags.into(),
+        device_cap_flags_ex: u64::from(plain.device_cap_flags)
+            | IBV_DEVICE_FLUSH_GLOBAL
+            | IBV_DEVICE_ATOMIC_WRITE,
         tso_caps: ibv_tso_caps::default(),
         rss_caps: ibv_rss_caps::default(),
         max_wq_type_rq: 0,

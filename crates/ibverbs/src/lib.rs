@@ -20,14 +20,17 @@ mod ece;
 mod event;
 mod fork;
 mod import;
+mod marshal;
 mod mcast;
 mod mr;
 mod mw;
+mod newer;
 mod object;
 mod on_demand;
 mod parent_domain;
 mod pd;
 mod post;
+pub mod private;
 mod qp;
 mod qp_ex;
 mod special_mr;
@@ -52,17 +55,24 @@ pub use device::{
     ibv_get_sysfs_path, ibv_query_device, ibv_query_gid, ibv_query_gid_type, ibv_query_pkey,
     ibv_query_port, ibv_read_sysfs_file,
 };
+pub use device::{
+    DEV_NAME, DEV_PATH, FW_VER, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    port_attributes,
+};
 pub use dm::{ibv_import_dm, ibv_unimport_dm};
 pub use ece::{ibv_query_ece, ibv_set_ece};
 pub use event::{ibv_ack_async_event, ibv_get_async_event};
-pub use fork::{ibv_fork_init, ibv_is_fork_initialized};
+pub use fork::{ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized};
 pub use import::ibv_import_device;
+pub use marshal::*;
 pub use mcast::{ibv_attach_mcast, ibv_detach_mcast};
 pub use mr::{
     ibv_dereg_mr, ibv_import_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr,
     ibv_unimport_mr,
 };
+pub use newer::*;
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd, ibv_import_pd, ibv_unimport_pd};
+pub use private::ibv_register_driver;
 pub use qp::{
     ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order,
 };

@@ -11,7 +11,7 @@ use std::mem::forget;
 use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::protection::Key;
-use transom_device::queue::{Remote, SendOp, Sge};
+use transom_device::queue::{Placement, Remote, SendOp, Sge};
 
 use crate::{ah, post, qp};
 
@@ -30,7 +30,8 @@ pub(crate) fn operations_of(kind: ibv_qp_type) -> u64 {
         | IBV_QP_EX_WITH_RDMA_READ
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-        | IBV_QP_EX_WITH_ATOMIC_WRITE;
+        | IBV_QP_EX_WITH_ATOMIC_WRITE
+        | IBV_QP_EX_WITH_FLUSH;
     u64::from(match kind {
         IBV_QPT_UD => UD,
         IBV_QPT_UC => UC,
@@ -40,8 +41,8 @@ pub(crate) fn operations_of(kind: ibv_qp_type) -> u64 {
 }
 
 /// The extended form of a plain queue pair struct.
-pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex {
-    ibv_qp_ex {
+pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex_flush {
+    let base = ibv_qp_ex {
         qp_base,
         comp_mask: 0,
         wr_id: 0,
@@ -67,7 +68,8 @@ pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_complete: Some(complete),
         wr_abort: Some(abort),
         wr_atomic_write: Some(atomic_write),
-    }
+    };
+    ibv_qp_ex_flush { base, wr_flush: Some(flush) }
 }
 
 /// Begins a batch; waits while another thread is building one.
@@ -208,6 +210,36 @@ unsafe extern "C" fn atomic_write(
             true => batch.fail(libc::EINVAL),
             false => batch.set_word(atomic_wr.cast::<[u8; 8]>().read_unaligned()),
         });
+    }
+}
+
+/// FLUSH of a remote range, or of the whole region or window.
+///
+/// # Safety
+/// As [`start`].
+unsafe extern "C" fn flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    address: u64,
+    length: usize,
+    kind: u8,
+    level: u8,
+) {
+    let placement = Placement::from_bits(kind).filter(|placement| !placement.is_empty());
+    let known = matches!(level, IBV_FLUSH_RANGE | IBV_FLUSH_MR);
+    let whole = level == IBV_FLUSH_MR;
+    let op = match (placement.filter(|_| known), u32::try_from(length)) {
+        (Some(placement), Ok(length)) => {
+            Ok(SendOp::Flush { address, key: Key(rkey), length, placement, whole })
+        }
+        _ => Err(libc::EINVAL),
+    };
+    // SAFETY: by the contract of this function.
+    unsafe {
+        match op {
+            Ok(op) => begin(qp, IBV_QP_EX_WITH_FLUSH, op),
+            Err(errno) => build(qp, |batch| batch.fail(errno)),
+        }
     }
 }
 

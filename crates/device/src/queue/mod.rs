@@ -1,12 +1,13 @@
 //! Queues: completion queues, and the rings of posted work.
 
 mod completion;
+mod completion_queue;
 mod receive;
 mod work;
 
-pub use completion::{
-    Completion, CompletionOptions, CompletionQueue, Flags, Moderation, Notify, Opcode, Pending,
-    Status, TooSmall,
+pub use completion::{Completion, Flags, Opcode, Status};
+pub use completion_queue::{
+    CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
 pub use receive::{OutOfRange, Receive, ReceiveQueue, Take};
 pub use work::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_device::queue::{
-    Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, TooSmall,
+    Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
 
 use super::{AsyncEvent, Busy, EventPipe};
@@ -44,15 +44,16 @@ impl std::fmt::Debug for Cq {
 
 impl Cq {
     /// A queue without completions or users.
-    pub fn new(adapter: &Arc<Adapter>, config: CqConfig) -> Self {
-        Self {
+    pub fn new(adapter: &Arc<Adapter>, config: CqConfig) -> Result<Self, SizeError> {
+        let queue = CompletionQueue::new(config.capacity, config.options)?;
+        Ok(Self {
             adapter: adapter.clone(),
-            queue: ShortMutex::new(CompletionQueue::new(config.capacity, config.options)),
+            queue: ShortMutex::new(queue),
             channel: config.channel,
             events: config.events,
             id: config.id,
             users: AtomicU32::new(0),
-        }
+        })
     }
 
     /// How events name it.
@@ -127,7 +128,7 @@ impl Cq {
     }
 
     /// Changes the size; answers the new one.
-    pub fn resize(&self, capacity: usize) -> Result<(), TooSmall> {
+    pub fn resize(&self, capacity: usize) -> Result<(), SizeError> {
         self.queue.lock().resize(capacity)
     }
 

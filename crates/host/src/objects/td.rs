@@ -1,8 +1,8 @@
 //! Thread domains: the program's word that one thread at a time uses what is made in one.
 //!
-//! No lock is left out for it. The word covers the program's threads, but the background thread and
-//! the peers' messages reach the same queues; and an uncontended lock is two of the roughly thirty
-//! nanoseconds that posting and polling take at the least.
+//! No lock is left out for it. The word covers the program's threads, but the background thread
+//! carries out what peers send, on the same queues. What could be saved is little, besides: taking
+//! and releasing a lock that nobody else wants is about 32 of the 480 nanoseconds of a small WRITE.
 
 use super::Busy;
 use super::dependents::Dependents;

@@ -1,0 +1,52 @@
+//! Our `libibverbs.so.1`, where programs find it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use transom_conformance::processes::Scratch;
+use transom_conformance::programs::{build, installed};
+
+/// The device that the programs are to use.
+pub(crate) const DEVICE: &str = "transom0";
+
+/// The release build, in a folder that every user can read. What was measured with another build
+/// would say nothing.
+#[derive(Debug)]
+pub(crate) struct Installation {
+    scratch: Scratch,
+    target: PathBuf,
+}
+
+impl Installation {
+    /// Builds the library if it is not up to date.
+    pub(crate) fn new() -> Result<Self, String> {
+        // TARGET/PROFILE/programs
+        let this = env::current_exe().map_err(|error| format!("where am I: {error}"))?;
+        let target = this.parent().and_then(Path::parent).ok_or("not in a target folder")?;
+        build(target, "release", &["transom-libibverbs"])?;
+        let scratch = Scratch::new("programs");
+        let copy = scratch.take(&target.join("release/libibverbs.so"));
+        std::fs::rename(&copy, copy.with_file_name("libibverbs.so.1"))
+            .map_err(|error| format!("{}: {error}", copy.display()))?;
+        Ok(Self { scratch, target: target.to_owned() })
+    }
+
+    /// A folder for what has to be written, gone at the end.
+    pub(crate) fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// A program of a Debian package that will find our library.
+    pub(crate) fn command(&self, name: &str, package: &str) -> Result<Command, String> {
+        let mut command = Command::new(installed(name, package)?);
+        command.env("LD_LIBRARY_PATH", self.folder());
+        Ok(command)
+    }
+
+    /// Our own command `transom`, built like the library.
+    pub(crate) fn transom(&self) -> Result<Command, String> {
+        build(&self.target, "release", &["transom-cli"])?;
+        Ok(Command::new(self.target.join("release/transom")))
+    }
+}

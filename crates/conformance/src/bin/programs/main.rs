@@ -1,0 +1,100 @@
+//! `./programs`: programs that nobody here wrote run on Transom unmodified. Each script runs some of
+//! them, prints a table, and fails if one does not do what it should.
+//!
+//! `spec/programs.md` records the tables of a whole run, and the table in `README.md` is made of it
+//! ([`record`]). A run that comes out otherwise than recorded fails as well.
+
+mod installation;
+mod meeting;
+mod perftest;
+mod pyverbs;
+mod record;
+mod skips;
+mod speed;
+mod table;
+mod utilities;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+
+use installation::Installation;
+use record::Record;
+use table::{Report, Style};
+
+/// Run programs that nobody here wrote on Transom, unmodified.
+#[derive(Parser)]
+#[command(name = "programs", arg_required_else_help = true)]
+struct Arguments {
+    /// What to run.
+    script: Script,
+    /// All options, sizes and repetitions; takes some minutes.
+    #[arg(long)]
+    long: bool,
+    /// Print one JSON object for each row instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Run all of it, as --long does, and record the tables in spec/programs.md and README.md.
+    #[arg(long)]
+    bless: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Script {
+    /// The Python tests of rdma-core
+    Pyverbs,
+    /// The tools of perftest, each service and option
+    Perftest,
+    /// The tools of ibverbs-utils
+    Utils,
+    /// What perftest measures, beside the kernel's copy between processes
+    Speed,
+    /// All of these
+    All,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
+        Ok(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            ExitCode::FAILURE
+        }
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the scripts; what is not as it should be.
+fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
+    let installation = Installation::new()?;
+    let style = if arguments.json { Style::Json } else { Style::Table };
+    let long = arguments.long || arguments.bless;
+    let chosen = |script| arguments.script == script || arguments.script == Script::All;
+    let mut reports = Vec::new();
+    if chosen(Script::Pyverbs) {
+        reports.push(pyverbs::run(&installation, style)?);
+    }
+    if chosen(Script::Perftest) {
+        reports.push(perftest::run(&installation, style, long)?);
+    }
+    if chosen(Script::Utils) {
+        reports.push(utilities::run(&installation, style, long)?);
+    }
+    if chosen(Script::Speed) {
+        reports.push(speed::run(&installation, style)?);
+    }
+    let mut problems: Vec<String> = reports.iter().flat_map(Report::problems).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut record = Record::read(&root)?;
+    if arguments.bless {
+        reports.iter().for_each(|report| record.replace(report));
+        record.write(&root)?;
+    } else {
+        problems.extend(reports.iter().flat_map(|report| record.disagreements(report)));
+    }
+    Ok(problems)
+}

@@ -1,0 +1,51 @@
+//! Programs that meet over TCP: one listens on `-p PORT`, the others are told where.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use transom_conformance::programs::{Printed, Running};
+
+/// How long a program may go on after the one at the other end has failed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Runs a server and its clients on this host until all have ended, and well. What they printed, the
+/// clients first.
+pub(crate) fn meet(
+    mut server: Command,
+    clients: Vec<Command>,
+    limit: Duration,
+) -> Result<Vec<Printed>, String> {
+    let port = free_port()?.to_string();
+    let mut server = Running::start(server.args(["-p", &port]));
+    server.wait_until_it_listens(port.parse().expect("a port is a number"))?;
+    if server.has_ended() {
+        return match server.success(limit) {
+            Ok(printed) => {
+                Err(format!("the server ends before a client comes\n{}", printed.output))
+            }
+            Err(problem) => Err(problem),
+        };
+    }
+    let mut ends: Vec<Running> = Vec::new();
+    for mut client in clients {
+        ends.push(Running::start(client.args(["-p", &port, "127.0.0.1"])));
+    }
+    ends.push(server);
+    let (mut printed, mut problems) = (Vec::new(), Vec::new());
+    for end in ends {
+        match end.success(if problems.is_empty() { limit } else { GRACE }) {
+            Ok(words) => printed.push(words),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if problems.is_empty() { Ok(printed) } else { Err(problems.join("\n")) }
+}
+
+/// A port that was free a moment ago, on all addresses; the kernel gives out others before it comes
+/// to this one again.
+fn free_port() -> Result<u16, String> {
+    let probe = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
+    let address = probe.and_then(|probe| probe.local_addr());
+    address.map(|address| address.port()).map_err(|error| format!("no free port: {error}"))
+}

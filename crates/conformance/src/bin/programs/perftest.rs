@@ -1,0 +1,215 @@
+//! `programs perftest`: every tool of Debian's perftest over every service it knows, with the options
+//! that change what is asked of the device.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::installation::{DEVICE, Installation};
+use crate::meeting::meet;
+use crate::table::{Form, Report, Row, Style};
+
+static FORM: Form = Form {
+    script: "perftest",
+    title: "the tools of perftest, server and client as two processes",
+    subject: &[("tool", 13), ("service", 7), ("options", 28)],
+    figures: &[("measured", 30)],
+};
+
+/// What a tool does again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Write,
+    Read,
+    Send,
+    Atomic,
+}
+
+/// What a tool measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measure {
+    Bandwidth,
+    Latency,
+}
+
+/// The tools, and the services that each can use.
+const TOOLS: [(&str, Verb, Measure, &[&str]); 8] = [
+    ("ib_write_bw", Verb::Write, Measure::Bandwidth, &["RC", "UC", "XRC"]),
+    ("ib_write_lat", Verb::Write, Measure::Latency, &["RC", "UC", "XRC"]),
+    ("ib_read_bw", Verb::Read, Measure::Bandwidth, &["RC", "XRC"]),
+    ("ib_read_lat", Verb::Read, Measure::Latency, &["RC", "XRC"]),
+    ("ib_send_bw", Verb::Send, Measure::Bandwidth, &["RC", "UC", "UD", "XRC"]),
+    ("ib_send_lat", Verb::Send, Measure::Latency, &["RC", "UC", "UD", "XRC"]),
+    ("ib_atomic_bw", Verb::Atomic, Measure::Bandwidth, &["RC", "XRC"]),
+    ("ib_atomic_lat", Verb::Atomic, Measure::Latency, &["RC", "XRC"]),
+];
+
+/// Runs the matrix, or the part of it that takes a minute.
+pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Result<Report, String> {
+    let mut report = Report::begin(&FORM, style);
+    let limit = Duration::from_secs(if long { 300 } else { 60 });
+    for (tool, verb, measure, services) in TOOLS {
+        for service in services {
+            for options in options(verb, measure, service, long) {
+                let iterations = iterations(measure, &options, long);
+                let mut arguments = vec!["-c", service];
+                arguments.extend(options.split_whitespace().chain(iterations));
+                let measured = measure_once(installation, tool, measure, &arguments, limit);
+                report.add(Row {
+                    subject: vec![tool.into(), (*service).into(), options],
+                    figures: vec![measured.as_ref().map(Figure::describe).unwrap_or_default()],
+                    problem: measured.err(),
+                });
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// How often a tool does it: a multiple of the length of any list that is posted. On a machine with
+/// more to do than processors, each exchange of the latency tools takes milliseconds.
+fn iterations(measure: Measure, options: &str, long: bool) -> Vec<&'static str> {
+    match (options.split_whitespace().next(), long) {
+        // These count seconds instead.
+        (Some("-D"), _) => vec![],
+        // All of 23 sizes.
+        (Some("-a"), false) => vec!["-n", "16"],
+        (_, false) if measure == Measure::Latency => vec!["-n", "32"],
+        (_, false) => vec!["-n", "128"],
+        (_, true) => vec!["-n", "1024"],
+    }
+}
+
+/// The options to run a tool with.
+fn options(verb: Verb, measure: Measure, service: &str, long: bool) -> Vec<String> {
+    let bandwidth = measure == Measure::Bandwidth;
+    let mut short = vec![""];
+    let mut rest = vec!["-m 256", "-S 1", "-u 10"];
+    if verb != Verb::Atomic {
+        short.push("-a");
+        rest.extend(["-s 1", "--odp"]);
+        if service != "UD" {
+            rest.extend(["-s 1000003", "-s 4194304"]);
+        }
+    }
+    if verb != Verb::Write {
+        short.push("-e");
+    }
+    if matches!(verb, Verb::Write | Verb::Send) {
+        short.push("-I 64 -s 64");
+    }
+    if bandwidth {
+        short.extend(["-b", "-q 16", "-l 16"]);
+        rest.extend(["-b -q 16", "-Q 1", "-t 1", "-t 1000", "-N", "-D 1"]);
+        rest.extend(["--mr_per_qp -q 4", "--use_old_post_send"]);
+    }
+    if verb == Verb::Send {
+        match service {
+            // The tool's usual group is refused with an IPv4 address, by the tool.
+            "UD" => short.extend(["--use-srq", "-g --ipv6"]),
+            "RC" => short.push("--use-srq"),
+            _ => {}
+        }
+        rest.extend(["-r 16", "-e -s 4096"]);
+        if bandwidth {
+            rest.extend(["--recv_post_list=16", "-b -e", "-b -e -q 16"]);
+        }
+    }
+    if verb == Verb::Read {
+        rest.push("-o 1");
+    }
+    if long {
+        short.extend(rest);
+    }
+    if verb != Verb::Atomic {
+        return short.into_iter().map(str::to_owned).collect();
+    }
+    let kinds = ["-A FETCH_AND_ADD", "-A CMP_AND_SWAP"];
+    let both = |options: &str| kinds.map(|kind| format!("{kind} {options}").trim_end().to_owned());
+    short.into_iter().flat_map(both).collect()
+}
+
+/// What a tool reports in a line of its table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Figure {
+    measure: Measure,
+    bytes: u64,
+    /// MiB/s on average, or typical microseconds.
+    pub(crate) value: f64,
+}
+
+impl Figure {
+    fn describe(&self) -> String {
+        match self.measure {
+            Measure::Bandwidth => format!("{:.1} MiB/s at {} bytes", self.value, self.bytes),
+            Measure::Latency => format!("{:.2} us at {} bytes", self.value, self.bytes),
+        }
+    }
+}
+
+/// One run of a tool: the highest bandwidth of all sizes, or the latency of the smallest size.
+pub(crate) fn measure_once(
+    installation: &Installation,
+    tool: &str,
+    measure: Measure,
+    arguments: &[&str],
+    limit: Duration,
+) -> Result<Figure, String> {
+    let command = || -> Result<Command, String> {
+        let mut command = installation.command(tool, "perftest")?;
+        command.args(["-d", DEVICE, "-F"]).args(arguments);
+        Ok(command)
+    };
+    let printed = meet(command()?, vec![command()?], limit)?;
+    let client = &printed[0].output;
+    let figures = client.lines().filter_map(|line| figure(measure, line));
+    let best = match measure {
+        Measure::Bandwidth => figures.max_by(|a, b| a.value.total_cmp(&b.value)),
+        Measure::Latency => figures.min_by_key(|figure| figure.bytes),
+    };
+    best.ok_or_else(|| format!("no result in\n{client}"))
+}
+
+/// Reads a line of a tool's table: numbers, the first of them the size.
+fn figure(measure: Measure, line: &str) -> Option<Figure> {
+    let numbers: Option<Vec<f64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
+    let numbers = numbers?;
+    let value = match measure {
+        // Bytes, iterations, peak, average, million messages per second.
+        Measure::Bandwidth if numbers.len() == 5 => numbers[3],
+        // Bytes, iterations, shortest, longest, typical, average and more.
+        Measure::Latency if numbers.len() == 9 => numbers[4],
+        _ => return None,
+    };
+    Some(Figure { measure, bytes: numbers[0] as u64, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_tools_tables_are_read() {
+        let bandwidth = figure(Measure::Bandwidth, " 64  1000   133.24  128.52 \t  2.105638");
+        assert_eq!(bandwidth.map(|f| (f.bytes, f.value)), Some((64, 128.52)));
+        let latency = " 8  1000  0.70   12.39   0.76   \t 0.78  \t0.11   \t\t0.98    \t\t12.39  ";
+        let latency = figure(Measure::Latency, latency);
+        assert_eq!(latency.map(|f| (f.bytes, f.value)), Some((8, 0.76)));
+        assert_eq!(figure(Measure::Bandwidth, "#bytes #iterations BW peak BW average rate"), None);
+        assert_eq!(figure(Measure::Latency, ""), None);
+    }
+
+    #[test]
+    fn the_short_form_is_part_of_the_long_one() {
+        for (_, verb, measure, services) in TOOLS {
+            for service in services {
+                let long = options(verb, measure, service, true);
+                let short = options(verb, measure, service, false);
+                assert!(short.iter().all(|options| long.contains(options)));
+                let mut unique = long.clone();
+                unique.sort();
+                unique.dedup();
+                assert_eq!(unique.len(), long.len(), "{long:?}");
+            }
+        }
+    }
+}

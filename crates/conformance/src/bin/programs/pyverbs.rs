@@ -1,0 +1,211 @@
+//! `programs pyverbs`: the Python tests of rdma-core, but for those of single vendors.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use transom_conformance::programs::{Printed, Running, installed};
+
+use crate::installation::{DEVICE, Installation};
+use crate::skips;
+use crate::table::{Form, Report, Row, Style};
+
+static FORM: Form = Form {
+    script: "pyverbs",
+    title: "the Python tests of rdma-core that are for any device",
+    subject: &[("module", 24)],
+    figures: &[
+        ("tests", 5),
+        ("pass", 5),
+        ("skip", 5),
+        ("fail", 5),
+        ("error", 5),
+        ("rxe of Linux 6.1", 16),
+    ],
+};
+
+/// Where `python3-pyverbs` puts them.
+const SOURCE: &str = "/usr/share/doc/rdma-core/tests";
+/// Debian's interpreter: only that one has pyverbs.
+const PYTHON: &str = "/usr/bin/python3";
+/// Runs them one by one.
+const RUNNER: &str = include_str!("../../../programs/run_tests.py");
+/// What rxe passes.
+const RXE: &str = include_str!("../../../programs/rxe-pyverbs.txt");
+/// Tests that need a certain adapter.
+const VENDORS: [&str; 3] = ["tests.test_mlx5", "tests.test_efa", "tests.test_cuda"];
+/// How many tests must pass.
+const LEAST: usize = 130;
+/// How long one test may take.
+const SECONDS: u64 = 20;
+
+/// Runs them, a process for each module.
+pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, String> {
+    let suite = Suite::unpack(installation)?;
+    let mut modules = BTreeMap::<String, Vec<String>>::new();
+    for test in suite.list()? {
+        let module = test.split('.').nth(1).unwrap_or(&test).to_owned();
+        modules.entry(module).or_default().push(test);
+    }
+    let mut report = Report::begin(&FORM, style);
+    let (mut passed, mut all) = (0, 0);
+    for (module, tests) in &modules {
+        let outcomes = suite.run(tests)?;
+        let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
+        let counts = [outcomes.len(), count("pass"), count("skip"), count("fail"), count("error")];
+        passed += count("pass");
+        all += outcomes.len();
+        let problems: Vec<String> = outcomes.iter().filter_map(Outcome::problem).collect();
+        report.add(Row {
+            subject: vec![module.clone()],
+            figures: counts.iter().map(usize::to_string).chain([passed_by_rxe(module)]).collect(),
+            problem: (!problems.is_empty()).then(|| problems.join("\n")),
+        });
+    }
+    if style == Style::Table {
+        println!("\n  {passed} of {all} pass");
+    }
+    if passed < LEAST {
+        report.remarks.push(format!("{passed} of {all} pass; at least {LEAST} should"));
+    }
+    let gone = |test: &&str| !modules.values().flatten().any(|known| known == test);
+    for test in skips::list().map(|(test, _)| test).filter(gone) {
+        report.remarks.push(format!("{test} is in the list of skips, but there is no such test"));
+    }
+    Ok(report)
+}
+
+/// How many tests of a module rxe passes.
+fn passed_by_rxe(module: &str) -> String {
+    let mut lines = RXE.lines().filter_map(|line| line.split_once(' '));
+    let counts = lines.find(|(name, _)| *name == module).map(|(_, counts)| counts);
+    counts.and_then(|counts| counts.split(' ').next()).unwrap_or("").to_owned()
+}
+
+/// How a test ended.
+#[derive(Clone, Debug)]
+struct Outcome {
+    test: String,
+    /// `pass`, `skip`, `fail` or `error`; `begun` if it took its process along.
+    kind: String,
+    why: String,
+}
+
+impl Outcome {
+    fn parse(line: &str) -> Option<Self> {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let text = |name: &str| Some(line[name].as_str()?.to_owned());
+        Some(Self { test: text("test")?, kind: text("outcome")?, why: text("why")? })
+    }
+
+    fn problem(&self) -> Option<String> {
+        let Self { test, kind, why } = self;
+        let why = why.trim_end();
+        match (kind.as_str(), skips::expected(test)) {
+            ("pass", Some(reason)) if !reason.machine => {
+                Some(format!("{test} passes now: take it off programs/expected-skips.txt"))
+            }
+            ("pass", _) => None,
+            ("skip", Some(reason)) if reason.explains(why) => None,
+            ("skip", Some(_)) => Some(format!("{test} is skipped for another reason: {why}")),
+            ("skip", None) => Some(format!("{test} is skipped: {why}")),
+            _ => Some(format!("{test}: {kind}: {why}")),
+        }
+    }
+}
+
+/// A copy of the tests, and the results of the run under way.
+struct Suite<'a> {
+    installation: &'a Installation,
+    folder: PathBuf,
+}
+
+impl<'a> Suite<'a> {
+    /// Copies the tests, for some come packed.
+    fn unpack(installation: &'a Installation) -> Result<Self, String> {
+        let missing = |error| format!("{SOURCE}: {error}; apt-get install python3-pyverbs");
+        let failed = |error| format!("copying the tests: {error}");
+        let folder = installation.folder().join("pyverbs");
+        let tests = folder.join("tests");
+        fs::create_dir_all(&tests).map_err(failed)?;
+        let mut packed = Vec::new();
+        for file in fs::read_dir(SOURCE).map_err(missing)? {
+            let file = file.map_err(failed)?;
+            let copy = tests.join(file.file_name());
+            fs::copy(file.path(), &copy).map_err(failed)?;
+            if copy.extension().is_some_and(|extension| extension == "gz") {
+                packed.push(copy);
+            }
+        }
+        let mut unpack = Command::new(installed("gzip", "gzip")?);
+        Running::start(unpack.arg("-d").args(packed)).success(Duration::from_secs(20))?;
+        fs::write(folder.join("run_tests.py"), RUNNER).map_err(failed)?;
+        Ok(Self { installation, folder })
+    }
+
+    fn python(&self) -> Command {
+        let mut command = Command::new(PYTHON);
+        command.env("LD_LIBRARY_PATH", self.installation.folder());
+        command.arg(self.folder.join("run_tests.py")).arg(&self.folder).arg(DEVICE);
+        command
+    }
+
+    /// The tests that are for any device.
+    fn list(&self) -> Result<Vec<String>, String> {
+        let printed = Running::start(self.python().arg("list")).success(Duration::from_secs(60))?;
+        let any = |test: &&str| !VENDORS.iter().any(|vendor| test.starts_with(vendor));
+        let tests = printed.output.lines().filter(|line| line.starts_with("tests."));
+        Ok(tests.filter(any).map(str::to_owned).collect())
+    }
+
+    /// Runs tests in one process; in another one after a test that ended the process or hung.
+    fn run(&self, tests: &[String]) -> Result<Vec<Outcome>, String> {
+        let mut outcomes = Vec::new();
+        while outcomes.len() < tests.len() {
+            let left = &tests[outcomes.len()..];
+            let before = outcomes.len();
+            outcomes.extend(self.run_until_it_ends(left)?);
+            if outcomes.len() == before {
+                return Err(format!("{} does not run", left[0]));
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Runs the first of these tests, and the others unless the process ends before.
+    fn run_until_it_ends(&self, tests: &[String]) -> Result<Vec<Outcome>, String> {
+        let (results, log) = (self.folder.join("results"), self.folder.join("results.log"));
+        let _ = (fs::remove_file(&results), fs::remove_file(&log));
+        let mut command = self.python();
+        command.arg(&results).arg(SECONDS.to_string()).args(tests);
+        let limit = Duration::from_secs(SECONDS * tests.len() as u64 + 60);
+        let (status, Printed { output, complaints }) = Running::start(&mut command).end(limit)?;
+        let mut outcomes = Vec::<Outcome>::new();
+        for line in read(&results).lines().filter_map(Outcome::parse) {
+            match outcomes.last_mut() {
+                Some(last) if last.test == line.test => *last = line,
+                _ => outcomes.push(line),
+            }
+        }
+        match outcomes.last_mut() {
+            Some(last) if last.kind == "begun" => {
+                last.kind = "error".to_owned();
+                last.why = match status.signal() {
+                    Some(libc::SIGALRM) => format!("not done after {SECONDS} s"),
+                    _ => format!("the process ended: {status}\n{}", read(&log)),
+                };
+            }
+            Some(_) => {}
+            None => return Err(format!("{PYTHON} ended: {status}\n{output}{complaints}")),
+        }
+        Ok(outcomes)
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}

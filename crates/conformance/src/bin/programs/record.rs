@@ -1,0 +1,275 @@
+//! `spec/programs.md`: the tables of the last run that was recorded, and the summary of them in
+//! `README.md`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::{fs, iter};
+
+use crate::table::{Form, Report, Row};
+
+const FILE: &str = "spec/programs.md";
+const README: &str = "README.md";
+/// The summary stands between these lines.
+const BEGIN: &str = "<!-- programs: written by `./programs all --bless` -->";
+const END: &str = "<!-- programs end -->";
+
+const HEAD: &str = "\
+# Programs that run unchanged
+
+What `./programs` runs, and what came of it when it was last recorded. Nobody writes this by hand:
+
+    ./programs all --bless
+
+`./programs` fails if a row comes out otherwise than here, whatever its figures.
+";
+
+/// The table of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Section {
+    script: String,
+    /// When and on what, and what the script runs.
+    about: String,
+    columns: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Section {
+    fn of(report: &Report, about: String) -> Self {
+        Self {
+            script: report.form.script.to_owned(),
+            about,
+            columns: report.form.columns().map(|(name, _)| name.to_owned()).collect(),
+            rows: report.rows.iter().map(|row| row.cells().map(str::to_owned).collect()).collect(),
+        }
+    }
+
+    /// The cell of a row in this column.
+    fn cell<'a>(&self, row: &'a [String], column: &str) -> &'a str {
+        let at = self.columns.iter().position(|name| name == column);
+        at.and_then(|at| row.get(at)).map_or("", String::as_str)
+    }
+
+    fn is_ok(&self, row: &[String]) -> bool {
+        self.cell(row, "result") == "ok"
+    }
+
+    /// The sum of a column of numbers.
+    fn sum(&self, column: &str) -> u64 {
+        self.rows.iter().filter_map(|row| self.cell(row, column).parse::<u64>().ok()).sum()
+    }
+
+    /// The rows, put together by their first cell, in order.
+    fn by_first(&self) -> Vec<(&str, Vec<&[String]>)> {
+        let mut groups = Vec::<(&str, Vec<&[String]>)>::new();
+        for row in &self.rows {
+            match groups.last_mut() {
+                Some((name, rows)) if *name == row[0] => rows.push(row),
+                _ => groups.push((&row[0], vec![row])),
+            }
+        }
+        groups
+    }
+
+    fn table(&self) -> String {
+        let rules = self.columns.iter().map(|_| "---".to_owned()).collect();
+        let lines = [self.columns.clone(), rules].into_iter().chain(self.rows.iter().cloned());
+        lines.map(|cells| format!("| {} |\n", cells.join(" | "))).collect()
+    }
+}
+
+/// The tables of all scripts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    sections: Vec<Section>,
+}
+
+impl Record {
+    /// Reads `spec/programs.md`.
+    pub(crate) fn read(root: &Path) -> Result<Self, String> {
+        let path = root.join(FILE);
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let parts = text.split("\n## ").skip(1);
+        let section = |part: &str| {
+            let lines = || part.lines();
+            let about = lines().skip(1).find(|line| !line.is_empty() && !line.starts_with('|'));
+            let mut table = lines().filter(|line| line.starts_with('|')).map(cells);
+            Section {
+                script: lines().next().unwrap_or_default().to_owned(),
+                about: about.unwrap_or_default().to_owned(),
+                columns: table.next().unwrap_or_default(),
+                rows: table.skip(1).collect(),
+            }
+        };
+        Self { sections: parts.map(section).collect() }
+    }
+
+    fn render(&self) -> String {
+        let section = |s: &Section| format!("\n## {}\n\n{}\n\n{}", s.script, s.about, s.table());
+        iter::once(HEAD.to_owned()).chain(self.sections.iter().map(section)).collect()
+    }
+
+    /// Puts a new table in the place of the old one.
+    pub(crate) fn replace(&mut self, report: &Report) {
+        let about = format!("{} Recorded {}.", sentence(report.form.title), circumstances());
+        let new = Section::of(report, about);
+        match self.sections.iter_mut().find(|section| section.script == new.script) {
+            Some(section) => *section = new,
+            None => self.sections.push(new),
+        }
+    }
+
+    /// Writes both files.
+    pub(crate) fn write(&self, root: &Path) -> Result<(), String> {
+        let readme = root.join(README);
+        let failed = |error| format!("writing {FILE} and {README}: {error}");
+        fs::write(root.join(FILE), self.render()).map_err(failed)?;
+        let text = fs::read_to_string(&readme).map_err(failed)?;
+        fs::write(&readme, self.put_into(&text)?).map_err(failed)
+    }
+
+    /// `README.md` with the summary of these tables.
+    fn put_into(&self, readme: &str) -> Result<String, String> {
+        let missing = || format!("{README} has no lines \"{BEGIN}\" and \"{END}\"");
+        let (before, rest) = readme.split_once(BEGIN).ok_or_else(missing)?;
+        let (_, after) = rest.split_once(END).ok_or_else(missing)?;
+        Ok(format!("{before}{BEGIN}\n\n{}\n{END}{after}", self.summary()))
+    }
+
+    /// Where a run came out otherwise than recorded.
+    pub(crate) fn disagreements(&self, report: &Report) -> Vec<String> {
+        let Form { script, subject, .. } = report.form;
+        let section = self.sections.iter().find(|section| section.script == *script);
+        let recorded = |row: &Row| {
+            let rows = section.map_or(&[][..], |section| &section.rows);
+            let known = rows.iter().find(|known| known[..subject.len()] == row.subject)?;
+            Some(known[subject.len()].clone())
+        };
+        let disagreement = |row: &Row| {
+            let recorded = recorded(row).unwrap_or_else(|| "nothing".to_owned());
+            let differs = recorded != row.result();
+            differs.then(|| {
+                let what = row.subject.join(" ");
+                format!("    {}: {}, recorded: {recorded}", what.trim_end(), row.result())
+            })
+        };
+        let mut rows: Vec<String> = report.rows.iter().filter_map(disagreement).collect();
+        if !rows.is_empty() {
+            rows.insert(0, format!("\n{script} differs from {FILE}:"));
+            rows.push("    If it is right now, record it: ./programs all --bless".to_owned());
+        }
+        rows
+    }
+
+    /// What `README.md` says.
+    fn summary(&self) -> String {
+        let mut text = String::from("| program | runs |\n|---|---|\n");
+        for section in &self.sections {
+            match section.script.as_str() {
+                "pyverbs" => text += &pyverbs(section),
+                "perftest" => text += &tools(section, |rows| by_service(section, rows)),
+                "utils" => text += &tools(section, |rows| how_many(section, rows)),
+                _ => {}
+            }
+        }
+        if let Some(speed) = self.sections.iter().find(|section| section.script == "speed") {
+            let what = speed.about.split(" Recorded ").next().unwrap_or_default();
+            let _ = write!(text, "\n{what}\n\n{}", speed.table());
+        }
+        let first = self.sections.first().and_then(|s| s.about.rsplit_once("Recorded "));
+        if let Some((_, when)) = first {
+            let _ = write!(text, "\nRecorded {when} Every row: [`{FILE}`]({FILE}).\n");
+        }
+        text
+    }
+}
+
+fn pyverbs(section: &Section) -> String {
+    let [tests, pass, skip] = ["tests", "pass", "skip"].map(|column| section.sum(column));
+    let rxe = section.columns.last().map_or("", String::as_str);
+    let (failed, theirs) = (tests - pass - skip, section.sum(rxe));
+    let failed = if failed == 0 { String::new() } else { format!(", **{failed} fail**") };
+    format!(
+        "| rdma-core's Python tests, the {tests} for any device | {pass} pass, {skip} skipped\
+         {failed} ({rxe}: {theirs} pass) |\n"
+    )
+}
+
+fn tools(section: &Section, describe: impl Fn(&[&[String]]) -> String) -> String {
+    let groups = section.by_first().into_iter();
+    groups.map(|(tool, rows)| format!("| `{tool}` | {} |\n", describe(&rows))).collect()
+}
+
+/// For each service whether all runs went well.
+fn by_service(section: &Section, rows: &[&[String]]) -> String {
+    let mut services: Vec<&str> = rows.iter().map(|row| section.cell(row, "service")).collect();
+    services.dedup();
+    let describe = |service: &&str| {
+        let of: Vec<&[String]> =
+            rows.iter().copied().filter(|row| section.cell(row, "service") == *service).collect();
+        format!("{service} {}", how_many(section, &of))
+    };
+    services.iter().map(describe).collect::<Vec<_>>().join(", ")
+}
+
+/// How many of these runs went well.
+fn how_many(section: &Section, rows: &[&[String]]) -> String {
+    let ok = rows.iter().filter(|row| section.is_ok(row)).count();
+    match (ok, rows.len()) {
+        (1, 1) => "ok".to_owned(),
+        (ok, all) if ok == all => format!("{all} ok"),
+        (ok, all) => format!("**{ok} of {all}**"),
+    }
+}
+
+/// The cells of a line of a table.
+fn cells(line: &str) -> Vec<String> {
+    let inner = line.trim().trim_start_matches('|').trim_end_matches('|');
+    inner.split('|').map(|cell| cell.trim().to_owned()).collect()
+}
+
+fn sentence(title: &str) -> String {
+    let mut letters = title.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(letters).chain(['.']).collect()
+}
+
+/// When and on what this runs.
+fn circumstances() -> String {
+    let output = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let today = output("date", &["-u", "+%Y-%m-%d"]).unwrap_or_default();
+    let kernel = output("uname", &["-sr"]).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // What follows the version names a build of it.
+    let kernel = kernel.split('-').next().unwrap_or_default();
+    format!("{today} on {kernel}, {processors} processors")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    }
+
+    #[test]
+    fn the_readme_says_what_is_recorded() {
+        let record = Record::read(&root()).unwrap();
+        let readme = fs::read_to_string(root().join(README)).unwrap();
+        assert_eq!(record.put_into(&readme).unwrap(), readme, "run ./programs all --bless");
+    }
+
+    #[test]
+    fn the_record_is_read_as_it_is_written() {
+        let text = fs::read_to_string(root().join(FILE)).unwrap();
+        assert_eq!(Record::parse(&text).render(), text, "run ./programs all --bless");
+    }
+}

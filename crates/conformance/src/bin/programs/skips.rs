@@ -1,0 +1,78 @@
+//! Why a test of rdma-core may be skipped over Transom, and which are.
+
+/// The list: a reason and a test in each line.
+const LIST: &str = include_str!("../../../programs/expected-skips.txt");
+
+/// Why tests are skipped.
+#[derive(Debug)]
+pub(crate) struct Reason {
+    /// Its name in the list.
+    name: &'static str,
+    /// What the tests say, or part of it.
+    says: &'static [&'static str],
+    /// Whether the tests can run on another machine.
+    pub(crate) machine: bool,
+}
+
+/// All reasons there are.
+const REASONS: [Reason; 5] = [
+    // Flow steering, receive-side scaling and raw queue pairs send and take Ethernet frames.
+    Reason {
+        name: "raw-ethernet",
+        says: &["Create QP type 8 is not supported", "Create Raw Packet QP"],
+        machine: false,
+    },
+    // A dma-buf is allocated from a graphics card.
+    Reason {
+        name: "gpu",
+        says: &["Allocating dmabuf is not supported by /dev/dri/"],
+        machine: true,
+    },
+    // None are set aside by the administrator.
+    Reason { name: "huge-pages", says: &["There are no huge pages of size"], machine: true },
+    // Connections by IP address need the connection manager.
+    Reason { name: "rdma-cm", says: &["doesn't have net interface"], machine: false },
+    // Matching of tags is work that some adapters take from the CPU. Here the CPU is the adapter.
+    Reason {
+        name: "tag-matching",
+        says: &["Extended CQ is not supported", "Tag matching is not supported"],
+        machine: false,
+    },
+];
+
+impl Reason {
+    /// Whether a test that was skipped for this reason would say so.
+    pub(crate) fn explains(&self, said: &str) -> bool {
+        self.says.iter().any(|part| said.contains(part))
+    }
+}
+
+/// Why this test is expected to be skipped, if it is.
+pub(crate) fn expected(test: &str) -> Option<&'static Reason> {
+    let (_, reason) = list().find(|(name, _)| *name == test)?;
+    Some(reason)
+}
+
+/// The tests listed, with their reasons.
+pub(crate) fn list() -> impl Iterator<Item = (&'static str, &'static Reason)> {
+    let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| {
+        let (reason, test) = line.split_once(' ').expect("a reason and a test");
+        (test, REASONS.iter().find(|r| r.name == reason).expect("a reason of this file"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_is_listed_once_with_a_reason() {
+        let mut tests: Vec<&str> = list().map(|(test, _)| test).collect();
+        let all = tests.len();
+        tests.sort_unstable();
+        tests.dedup();
+        assert_eq!(tests.len(), all);
+        assert!(tests.iter().all(|test| test.starts_with("tests.test_")));
+    }
+}

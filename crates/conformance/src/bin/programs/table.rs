@@ -1,0 +1,123 @@
+//! Tables of what ran: printed row by row while it runs.
+
+use std::io::Write as _;
+
+use serde_json::{Map, Value};
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// For people.
+    Table,
+    /// One JSON object for each row.
+    Json,
+}
+
+/// What the table of a script looks like.
+#[derive(Debug)]
+pub(crate) struct Form {
+    /// The script, as on the command line.
+    pub(crate) script: &'static str,
+    /// What it runs.
+    pub(crate) title: &'static str,
+    /// The columns that say what a row ran, each with its width.
+    pub(crate) subject: &'static [(&'static str, usize)],
+    /// The columns that say what came of it, beside the result.
+    pub(crate) figures: &'static [(&'static str, usize)],
+}
+
+impl Form {
+    /// All columns in order: what ran, the result, the figures.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.subject.iter().chain(&[("result", 6)]).chain(self.figures).copied()
+    }
+}
+
+/// What came of one row of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// What ran.
+    pub(crate) subject: Vec<String>,
+    /// What was measured or counted.
+    pub(crate) figures: Vec<String>,
+    /// What is not as it should be; nothing if all is well.
+    pub(crate) problem: Option<String>,
+}
+
+impl Row {
+    /// `ok` or `FAILED`.
+    pub(crate) fn result(&self) -> &'static str {
+        if self.problem.is_none() { "ok" } else { "FAILED" }
+    }
+
+    /// The cells in the order of [`Form::columns`].
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &str> {
+        let (subject, figures) = (self.subject.iter(), self.figures.iter());
+        subject.map(String::as_str).chain([self.result()]).chain(figures.map(String::as_str))
+    }
+}
+
+/// The table of a script under way.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// What it looks like.
+    pub(crate) form: &'static Form,
+    /// The rows so far.
+    pub(crate) rows: Vec<Row>,
+    /// What is wrong with all of it together.
+    pub(crate) remarks: Vec<String>,
+    style: Style,
+}
+
+impl Report {
+    /// Prints the head of the table.
+    pub(crate) fn begin(form: &'static Form, style: Style) -> Self {
+        let report = Self { form, rows: Vec::new(), remarks: Vec::new(), style };
+        if style == Style::Table {
+            println!("\n{}: {}\n", form.script, form.title);
+            report.print_line(form.columns().map(|(name, _)| name));
+        }
+        report
+    }
+
+    /// Prints a row and keeps it.
+    pub(crate) fn add(&mut self, row: Row) {
+        match self.style {
+            Style::Table => self.print_line(row.cells()),
+            Style::Json => println!("{}", self.json(&row)),
+        }
+        self.rows.push(row);
+    }
+
+    fn print_line<'a>(&self, cells: impl Iterator<Item = &'a str>) {
+        let padded = cells.zip(self.form.columns()).map(|(cell, (_, width))| {
+            let padding = width.saturating_sub(cell.chars().count());
+            format!("{cell}{:padding$}", "")
+        });
+        println!("  {}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        // Whoever reads along through a pipe wants to see it now. If nobody does, all goes on.
+        let _ = std::io::stdout().flush();
+    }
+
+    fn json(&self, row: &Row) -> Value {
+        let mut object = Map::new();
+        object.insert("script".into(), self.form.script.into());
+        for ((name, _), cell) in self.form.columns().zip(row.cells()) {
+            object.insert(name.into(), cell.into());
+        }
+        object.insert("problem".into(), row.problem.clone().into());
+        object.into()
+    }
+
+    /// All that is not as it should be.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let failed = self.rows.iter().filter_map(|row| {
+            let problem = row.problem.as_ref()?;
+            let subject = row.subject.join(" ");
+            let problem = problem.trim_end().replace('\n', "\n    ");
+            Some(format!("\n{} {}:\n    {problem}", self.form.script, subject.trim_end()))
+        });
+        let remarks = self.remarks.iter().map(|remark| format!("{}: {remark}", self.form.script));
+        failed.chain(remarks).collect()
+    }
+}

@@ -1,0 +1,214 @@
+//! `programs utils`: the tools of Debian's ibverbs-utils.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::time::Duration;
+
+use transom_conformance::processes::is_root;
+use transom_conformance::programs::{Running, as_nobody};
+
+use crate::installation::{DEVICE, Installation};
+use crate::meeting::meet;
+use crate::table::{Form, Report, Row, Style};
+
+static FORM: Form = Form {
+    script: "utils",
+    title: "the tools of ibverbs-utils; ping-pongs as two processes that check what they receive",
+    subject: &[("tool", 17), ("options", 48)],
+    figures: &[],
+};
+
+const PACKAGE: &str = "ibverbs-utils";
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The ping-pongs, each with its options: those of the short form, and those of the long one.
+const PING_PONGS: [(&str, &[&str], &[&str]); 5] = [
+    (
+        "ibv_rc_pingpong",
+        &["", "-e", "-g 0", "-g 0 -e -m 4096", "-t", "-j", "-o", "-O", "-N"],
+        &["-m 256 -r 16 -i 1", "-t -e", "-t -N", "-j -N", "-j -t", "-o -P", "-O -e", "-N -e"],
+    ),
+    (
+        "ibv_uc_pingpong",
+        &["", "-e", "-g 0", "-g 0 -e -m 4096"],
+        &["-m 256 -r 16 -i 1", "-l 1", "-e -r 16"],
+    ),
+    ("ibv_ud_pingpong", &["", "-e", "-g 0", "-g 0 -e"], &["-r 16 -i 1", "-l 1"]),
+    ("ibv_srq_pingpong", &["", "-e", "-g 0", "-o"], &["-g 0 -e -m 4096", "-q 1", "-r 16 -i 1"]),
+    ("ibv_xsrq_pingpong", &["", "-e", "-g 0", "-o"], &["-g 0 -e -m 4096", "-l 1"]),
+];
+
+/// How a program is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Usual,
+    /// Without copying straight into the memory of the other process.
+    Shared,
+    /// By a user without privileges.
+    Nobody,
+}
+
+impl Way {
+    /// What follows the options in the table.
+    const fn remark(self) -> &'static str {
+        match self {
+            Self::Usual => "",
+            Self::Shared => "copying through shared memory",
+            Self::Nobody => "as an ordinary user",
+        }
+    }
+}
+
+/// Runs the tools.
+pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Result<Report, String> {
+    let tools = Tools { installation, long };
+    let mut report = Report::begin(&FORM, style);
+    let mut add = |tool: &str, options: String, came: Result<(), String>| {
+        report.add(Row {
+            subject: vec![tool.into(), options],
+            figures: vec![],
+            problem: came.err(),
+        });
+    };
+    // If all run as an ordinary user anyway, there is nothing more to show.
+    let unprivileged = is_root().then_some(Way::Nobody);
+    add("ibv_devices", String::new(), tools.devices());
+    for way in [Way::Usual].into_iter().chain(unprivileged) {
+        add("ibv_devinfo", described("-v", way), tools.devinfo(way));
+    }
+    add("ibv_asyncwatch", String::new(), tools.asyncwatch());
+    for (tool, short, rest) in PING_PONGS {
+        for options in short.iter().chain(rest.iter().filter(|_| long)) {
+            add(tool, (*options).to_owned(), tools.ping_pong(tool, options, Way::Usual));
+        }
+        for way in [Way::Shared].into_iter().chain(unprivileged) {
+            add(tool, described("-e", way), tools.ping_pong(tool, "-e", way));
+        }
+    }
+    add("ibv_xsrq_pingpong", "two clients".into(), tools.two_clients());
+    Ok(report)
+}
+
+/// The text of the column `options`.
+fn described(options: &str, way: Way) -> String {
+    let remark = way.remark();
+    if remark.is_empty() { options.to_owned() } else { format!("{options}, {remark}") }
+}
+
+struct Tools<'a> {
+    installation: &'a Installation,
+    long: bool,
+}
+
+impl Tools<'_> {
+    fn command(&self, tool: &str, options: &str, way: Way) -> Result<Command, String> {
+        let mut command = self.installation.command(tool, PACKAGE)?;
+        command.args(options.split_whitespace());
+        match way {
+            Way::Usual => {}
+            Way::Shared => drop(command.env("TRANSOM_COPY", "shared")),
+            Way::Nobody => drop(as_nobody(&mut command)),
+        }
+        Ok(command)
+    }
+
+    fn output(&self, tool: &str, options: &str, way: Way) -> Result<String, String> {
+        let command = &mut self.command(tool, options, way)?;
+        Ok(Running::start(command).success(LIMIT)?.output)
+    }
+
+    /// Our device is listed, with a GUID.
+    fn devices(&self) -> Result<(), String> {
+        let printed = self.output("ibv_devices", "", Way::Usual)?;
+        let device = printed.lines().find(|line| line.contains(DEVICE));
+        let guid = device.and_then(|line| line.split_whitespace().last()).unwrap_or_default();
+        let good = guid.len() == 16 && u64::from_str_radix(guid, 16).is_ok_and(|guid| guid != 0);
+        if good { Ok(()) } else { Err(format!("no {DEVICE} with a GUID in\n{printed}")) }
+    }
+
+    /// Our device is described as what it is.
+    fn devinfo(&self, way: Way) -> Result<(), String> {
+        let printed = self.output("ibv_devinfo", &format!("-v -d {DEVICE}"), way)?;
+        let value = |name: &str| {
+            let line = printed.lines().find(|line| line.trim_start().starts_with(name));
+            line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())
+        };
+        let expected = [
+            ("hca_id:", DEVICE),
+            ("state:", "PORT_ACTIVE (4)"),
+            ("active_mtu:", "4096 (5)"),
+            ("link_layer:", "Ethernet"),
+            ("atomic_cap:", "ATOMIC_HCA (1)"),
+        ];
+        let mut wrong: Vec<_> = expected
+            .iter()
+            .filter(|(name, wanted)| value(name) != *wanted)
+            .map(|(n, _)| n)
+            .collect();
+        let many = |name: &&&str| value(name).parse::<u64>().is_ok_and(|count| count >= 1 << 20);
+        wrong.extend(["max_mr:", "max_mw:"].iter().filter(|name| !many(name)));
+        let lines = ["MEM_WINDOW", "MEM_WINDOW_TYPE_2B", "MEM_MGT_EXTENSIONS", "GID[  0]:"];
+        let there =
+            |start: &&&str| printed.lines().any(|line| line.trim_start().starts_with(**start));
+        wrong.extend(lines.iter().filter(|start| !there(start)));
+        wrong.extend(["::ffff:127.0.0.1, RoCE v2"].iter().filter(|gid| !printed.contains(**gid)));
+        if wrong.is_empty() { Ok(()) } else { Err(format!("{wrong:?} in\n{printed}")) }
+    }
+
+    /// It waits for events until it is interrupted.
+    fn asyncwatch(&self) -> Result<(), String> {
+        let command = &mut self.command("ibv_asyncwatch", &format!("-d {DEVICE}"), Way::Usual)?;
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            let mut watch = Running::start(command);
+            watch.wait_until_it_spoke_and_sleeps()?;
+            watch.signal(signal);
+            let (status, printed) = watch.end(LIMIT)?;
+            if status.signal() != Some(signal) || !printed.output.contains("async event FD") {
+                return Err(format!("{status} after signal {signal}\n{printed:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A ping-pong with messages of different sizes.
+    fn ping_pong(&self, tool: &str, options: &str, way: Way) -> Result<(), String> {
+        let iterations = if self.long { 1000 } else { 200 };
+        for size in sizes(tool, options, self.long) {
+            let total = format!("{} bytes in ", 2 * size * iterations);
+            // The last one has other options, and checks what it receives unasked.
+            let (more, expected) = match tool {
+                "ibv_xsrq_pingpong" => (String::new(), "success"),
+                "ibv_srq_pingpong" => (format!("-c -n {iterations}"), "iters in "),
+                _ => (format!("-c -n {iterations}"), total.as_str()),
+            };
+            let all = format!("-d {DEVICE} -s {size} {more} {options}");
+            let client = self.command(tool, &all, way)?;
+            for end in meet(self.command(tool, &all, way)?, vec![client], LIMIT)? {
+                if end.output.contains("invalid data") || !end.output.contains(expected) {
+                    return Err(format!("{tool} {all}:\n{}{}", end.output, end.complaints));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One server with clients in two processes.
+    fn two_clients(&self) -> Result<(), String> {
+        let command = |options: &str| {
+            self.command("ibv_xsrq_pingpong", &format!("-d {DEVICE} {options}"), Way::Usual)
+        };
+        let clients = vec![command("-n 100")?, command("-n 100")?];
+        meet(command("-n 100 -c 2")?, clients, LIMIT).map(drop)
+    }
+}
+
+/// The sizes of messages for a tool.
+fn sizes(tool: &str, options: &str, long: bool) -> Vec<u64> {
+    // A datagram is one packet, and device memory is small.
+    let largest: u32 = if tool == "ibv_ud_pingpong" || options.contains("-j") { 12 } else { 20 };
+    if long {
+        (0..=largest).map(|power| 1 << power).chain([1000]).collect()
+    } else {
+        vec![1, 1000, 1 << largest]
+    }
+}
