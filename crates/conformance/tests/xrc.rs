@@ -300,6 +300,30 @@ on_each_link! {
     }
 }
 
+/// A completion queue of shared receives that overruns is dead, and the receiving ends that complete
+/// into it fail.
+/// Rules: CQ-05, AE-03
+#[test]
+fn an_overrun_fails_the_receiving_end() {
+    let xrc = Xrc::new(Link::Loopback, 4096);
+    let b = &xrc.pair.b;
+    let cq = try_cq(b.context, 1, null_mut()).expect("a queue");
+    let init = xrc_srq_init(b.pd, xrc.xrcd, cq);
+    let shared = try_srq_ex(b.context, &init).expect("a queue");
+    let elsewhere = xrc_target(b.context, xrcd(b.context));
+    take_to(b, elsewhere, IBV_QPS_RTS);
+    // SAFETY: a live queue.
+    for _ in 0..=unsafe { (*cq).cqe } {
+        receive(&xrc, shared, 1, 0, 64);
+        send(&xrc, xrc.pair.qa, 0, 8, srq_number(shared));
+        xrc.pair.a.expect(IBV_WC_SUCCESS);
+    }
+    assert_eq!(b.event(), (IBV_EVENT_CQ_ERR, cq.cast()));
+    assert_eq!(b.event(), (IBV_EVENT_QP_FATAL, xrc.pair.qb.cast()));
+    assert_eq!((state(xrc.pair.qb), state(elsewhere)), (IBV_QPS_ERR, IBV_QPS_RTS));
+    assert!(!b.has_event());
+}
+
 /// A file of its own, for a domain.
 fn file() -> File {
     // SAFETY: a name that is a string.

@@ -69,6 +69,14 @@ impl SharedQueues {
         let found = self.by_index.read().get(&(number as u16))?.upgrade()?;
         (found.number == number).then_some(found)
     }
+
+    /// Whether a queue of this XRC domain completes into the completion queue of this id.
+    pub(crate) fn any_completes_to(&self, domain: &Arc<XrcDomain>, cq: u64) -> bool {
+        self.by_index.read().values().filter_map(Weak::upgrade).any(|srq| {
+            let xrc = srq.config.xrc.as_ref();
+            xrc.is_some_and(|xrc| Arc::ptr_eq(&xrc.domain, domain) && xrc.cq.id() == cq)
+        })
+    }
 }
 
 impl SharedReceiveQueue {
