@@ -306,6 +306,11 @@ impl QueuePair {
                 if self.adapter.shared_queues.any_completes_to(domain, cq))
     }
 
+    /// Forgets a receive it has taken from this shared queue, which is gone.
+    pub(crate) fn forget_shared(&self, srq: u32) {
+        self.receive.lock().forget_shared(srq);
+    }
+
     /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
     pub(crate) fn fail_fatally(&self) {
         if self.summary().fall(QpState::Error) {

@@ -178,7 +178,8 @@ impl SharedReceiveQueue {
         self.users.fetch_sub(1, AcqRel);
     }
 
-    /// Ends the queue, unless a queue pair was created with it (rule CR-17).
+    /// Ends the queue, unless a queue pair was created with it (rule CR-17). When it returns, nothing
+    /// is placed into its receives any more.
     pub fn destroy(&self) -> Result<(), Busy> {
         let mut by_index = self.adapter.shared_queues.by_index.write();
         if self.users.load(Acquire) > 0 {
@@ -187,6 +188,10 @@ impl SharedReceiveQueue {
         by_index.remove(&(self.number as u16));
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {
+            // A message may be on its way into one of its receives.
+            for qp in self.adapter.all_qps() {
+                qp.forget_shared(self.number);
+            }
             xrc.domain.release();
             xrc.cq.release();
         }
