@@ -1,5 +1,4 @@
-//! ATOMIC WRITE: eight bytes in one step, by the right to write. FLUSH is not in this version of the
-//! verbs.
+//! ATOMIC WRITE: eight bytes in one step, by the right to write.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -304,24 +303,4 @@ fn only_reliable_queue_pairs_build_it() {
     assert_eq!((wc.wr_id, wc.opcode, scene.far.word(8)), (4, IBV_WC_ATOMIC_WRITE, word));
     assert_eq!(write(scene.far.addr() + 4), 0);
     a.expect(IBV_WC_REM_INV_REQ_ERR);
-}
-
-/// FLUSH has a number but no verb in this version: posting it is refused. Memory that does not
-/// outlive a loss of power is not registered for that.
-/// Rules: PS-06
-#[test]
-fn flush_is_not_in_these_verbs() {
-    const IBV_WR_FLUSH: ibv_wr_opcode = 14;
-    const IBV_ACCESS_FLUSH_PERSISTENT: i32 = 1 << 9;
-    let scene = Scene::new(Link::Loopback);
-    let mut sges = [sge(scene.near.addr(), 8, scene.near_mr)];
-    let key = keys(scene.far_mr).1;
-    for kind in [IBV_QPT_RC, IBV_QPT_UC] {
-        let (qa, _) = scene.pair.another(kind);
-        let mut request = rdma_wr(IBV_WR_FLUSH, &mut sges, scene.far.addr(), key);
-        assert_eq!(try_post(qa, &mut request), libc::EINVAL);
-        assert_eq!(state(qa), IBV_QPS_RTS);
-    }
-    let persistent = ALL | IBV_ACCESS_FLUSH_PERSISTENT;
-    assert!(try_reg(scene.pair.b.pd, scene.far.addr(), 64, persistent).is_err());
 }

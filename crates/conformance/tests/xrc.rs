@@ -18,6 +18,24 @@ fn send(xrc: &Xrc, qa: *mut ibv_qp, at: usize, length: u32, srqn: u32) {
     post(qa, &mut naming(with_sges(wr(IBV_WR_SEND), &mut sges), srqn));
 }
 
+/// Larger than any segment, on every link.
+const LONG: usize = 1 << 20;
+
+/// Lets a message to a shared queue begin that never ends: its sender's memory is gone half-way. Then
+/// the sending end alone begins anew, with the number that its peer expects.
+fn half_a_message(xrc: &Xrc, srq: *mut ibv_srq) {
+    let from = Buffer::filled(LONG, 3);
+    let mr = xrc.pair.a.reg(&from, ALL);
+    from.protect_part(LONG - 4096, 4096, libc::PROT_NONE);
+    let mut sges = [sge(from.addr(), LONG as u32, mr)];
+    let request = with_sges(wr(IBV_WR_SEND), &mut sges);
+    post(xrc.pair.qa, &mut naming(request, srq_number(srq)));
+    xrc.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+    Follower::new(&xrc.pair.a, &xrc.pair.b).follow();
+    assert_eq!(set_state(xrc.pair.qa, IBV_QPS_RESET), 0);
+    bring_up(xrc.pair.qa, &usual_attr(xrc.pair.qb));
+}
+
 /// Posts a receive into part of the target's buffer.
 fn receive(xrc: &Xrc, srq: *mut ibv_srq, wr_id: u64, at: usize, room: u32) {
     srq_recv(srq, wr_id, &mut [sge(xrc.far.addr() + at as u64, room, xrc.mb)]);
@@ -225,7 +243,6 @@ on_each_link! {
     /// the queue of its shared receives.
     /// Rules: ST-19, SQ-09
     fn a_message_half_received_is_flushed(link: Link) {
-        const LONG: usize = 1 << 20;
         let xrc = Xrc::new(link, LONG);
         let (other, cq) = xrc.another_srq(xrc.pair.b.pd);
         for wr_id in 0..2 {
@@ -247,6 +264,39 @@ on_each_link! {
         xrc.pair.a.expect(IBV_WC_SUCCESS);
         assert_eq!(wait(cq).wr_id, 1);
         xrc.pair.b.expect_nothing();
+    }
+
+    /// A receive that was taken for a message that never ended is not for a message that names
+    /// another queue: it comes back flushed.
+    fn a_receive_left_over_is_of_its_own_queue(link: Link) {
+        let xrc = Xrc::new(link, 2 * LONG);
+        let (other, cq) = xrc.another_srq(xrc.pair.b.pd);
+        receive(&xrc, other, 7, 0, LONG as u32);
+        receive(&xrc, xrc.srq, 8, LONG, LONG as u32);
+        half_a_message(&xrc, other);
+        send(&xrc, xrc.pair.qa, 0, 8, srq_number(xrc.srq));
+        xrc.pair.a.expect(IBV_WC_SUCCESS);
+        assert_eq!(xrc.pair.b.expect(IBV_WC_SUCCESS).wr_id, 8);
+        assert!(xrc.far.read(LONG, 8) == xrc.near.read(0, 8));
+        let wc = wait(cq);
+        assert_eq!((wc.status, wc.wr_id), (IBV_WC_WR_FLUSH_ERR, 7));
+        assert_eq!((state(xrc.pair.qb), xrc.pair.b.has_event()), (IBV_QPS_RTS, false));
+    }
+
+    /// A queue that goes takes a receive along that was taken for a message: nothing is placed there
+    /// any more.
+    fn a_queue_that_goes_takes_its_receives_along(link: Link) {
+        let xrc = Xrc::new(link, 2 * LONG);
+        let (other, cq) = xrc.another_srq(xrc.pair.b.pd);
+        let was = srq_number(other);
+        receive(&xrc, other, 7, 0, LONG as u32);
+        half_a_message(&xrc, other);
+        assert_eq!((destroy_srq(other), destroy_cq(cq)), (0, 0));
+        xrc.far.fill(0);
+        send(&xrc, xrc.pair.qa, 0, 8, was);
+        xrc.pair.a.expect(IBV_WC_REM_INV_REQ_ERR);
+        assert!(xrc.far.is_all(0));
+        assert_eq!(xrc.pair.b.event(), (IBV_EVENT_QP_REQ_ERR, xrc.pair.qb.cast()));
     }
 
     /// A receive that cannot take its message completes on its queue, and both ends fail.
@@ -298,6 +348,30 @@ on_each_link! {
         xrc.pair.a.expect(IBV_WC_RETRY_EXC_ERR);
         assert_eq!((destroy_srq(xrc.srq), close_xrcd(b.context, xrc.xrcd)), (0, 0));
     }
+}
+
+/// A completion queue of shared receives that overruns is dead, and the receiving ends that complete
+/// into it fail.
+/// Rules: CQ-05, AE-03
+#[test]
+fn an_overrun_fails_the_receiving_end() {
+    let xrc = Xrc::new(Link::Loopback, 4096);
+    let b = &xrc.pair.b;
+    let cq = try_cq(b.context, 1, null_mut()).expect("a queue");
+    let init = xrc_srq_init(b.pd, xrc.xrcd, cq);
+    let shared = try_srq_ex(b.context, &init).expect("a queue");
+    let elsewhere = xrc_target(b.context, xrcd(b.context));
+    take_to(b, elsewhere, IBV_QPS_RTS);
+    // SAFETY: a live queue.
+    for _ in 0..=unsafe { (*cq).cqe } {
+        receive(&xrc, shared, 1, 0, 64);
+        send(&xrc, xrc.pair.qa, 0, 8, srq_number(shared));
+        xrc.pair.a.expect(IBV_WC_SUCCESS);
+    }
+    assert_eq!(b.event(), (IBV_EVENT_CQ_ERR, cq.cast()));
+    assert_eq!(b.event(), (IBV_EVENT_QP_FATAL, xrc.pair.qb.cast()));
+    assert_eq!((state(xrc.pair.qb), state(elsewhere)), (IBV_QPS_ERR, IBV_QPS_RTS));
+    assert!(!b.has_event());
 }
 
 /// A file of its own, for a domain.

@@ -297,9 +297,18 @@ impl QueuePair {
         }
     }
 
-    /// Whether it completes into the queue of this id.
+    /// Whether it completes into the queue of this id, be it where a shared queue of its XRC domain
+    /// says.
     pub(crate) fn feeds(&self, cq: u64) -> bool {
-        self.config.send_cq.iter().chain(&self.config.receive_cq).any(|fed| fed.id() == cq)
+        let own = self.config.send_cq.iter().chain(&self.config.receive_cq);
+        own.map(|fed| fed.id()).any(|id| id == cq)
+            || matches!(&self.config.receives, QpReceives::Xrc(domain)
+                if self.adapter.shared_queues.any_completes_to(domain, cq))
+    }
+
+    /// Forgets a receive it has taken from this shared queue, which is gone.
+    pub(crate) fn forget_shared(&self, srq: u32) {
+        self.receive.lock().forget_shared(srq);
     }
 
     /// Puts it in error because a completion was lost (rules CQ-05, AE-03).

@@ -69,6 +69,14 @@ impl SharedQueues {
         let found = self.by_index.read().get(&(number as u16))?.upgrade()?;
         (found.number == number).then_some(found)
     }
+
+    /// Whether a queue of this XRC domain completes into the completion queue of this id.
+    pub(crate) fn any_completes_to(&self, domain: &Arc<XrcDomain>, cq: u64) -> bool {
+        self.by_index.read().values().filter_map(Weak::upgrade).any(|srq| {
+            let xrc = srq.config.xrc.as_ref();
+            xrc.is_some_and(|xrc| Arc::ptr_eq(&xrc.domain, domain) && xrc.cq.id() == cq)
+        })
+    }
 }
 
 impl SharedReceiveQueue {
@@ -170,7 +178,8 @@ impl SharedReceiveQueue {
         self.users.fetch_sub(1, AcqRel);
     }
 
-    /// Ends the queue, unless a queue pair was created with it (rule CR-17).
+    /// Ends the queue, unless a queue pair was created with it (rule CR-17). When it returns, nothing
+    /// is placed into its receives any more.
     pub fn destroy(&self) -> Result<(), Busy> {
         let mut by_index = self.adapter.shared_queues.by_index.write();
         if self.users.load(Acquire) > 0 {
@@ -179,6 +188,10 @@ impl SharedReceiveQueue {
         by_index.remove(&(self.number as u16));
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {
+            // A message may be on its way into one of its receives.
+            for qp in self.adapter.all_qps() {
+                qp.forget_shared(self.number);
+            }
             xrc.domain.release();
             xrc.cq.release();
         }

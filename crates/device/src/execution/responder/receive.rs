@@ -43,14 +43,23 @@ impl Responder {
             if !self.has_taken && next != Some(Take::Taken) {
                 break;
             }
-            self.has_taken = false;
-            let completion = self.completion(services, Status::Flushed, Opcode::Receive);
-            self.hand_over(completion, false, services);
+            self.flush_taken(services);
         }
         self.progress = 0;
         if self.receives == Receives::Shared && !core::mem::replace(&mut self.told_last, true) {
             services.event(QpEvent::LastWqeReached);
         }
+    }
+
+    fn flush_taken<S: Services>(&mut self, services: &S) {
+        self.has_taken = false;
+        let completion = self.completion(services, Status::Flushed, Opcode::Receive);
+        self.hand_over(completion, false, services);
+    }
+
+    /// Forgets the receive of the message under way if it came from this shared queue, which is gone.
+    pub fn forget_shared(&mut self, srq: u32) {
+        self.has_taken &= self.taken.srq != Some(srq);
     }
 
     /// Sees to it that a receive with room for `least` bytes is taken for the message.
@@ -60,6 +69,14 @@ impl Responder {
         least: u64,
         services: &S,
     ) -> Result<(), NoReceive> {
+        let named = match request.remote {
+            Remote::Srq(number) => Some(number),
+            _ => None,
+        };
+        if self.has_taken && named.is_some_and(|named| self.taken.srq != Some(named)) {
+            // Left over from a message whose sender failed, and not of the queue this one names.
+            self.flush_taken(services);
+        }
         if self.has_taken {
             // Left over from a datagram whose sender failed, it may be too small for this one.
             let fits = self.taken.length >= least;
@@ -70,13 +87,7 @@ impl Responder {
                 self.taken.pd = services.summary().gate().pd;
                 TakeShared::Found(queue.take(least, &mut self.taken))
             }
-            None => {
-                let srq = match request.remote {
-                    Remote::Srq(number) => Some(number),
-                    _ => None,
-                };
-                services.take_shared(srq, least, &mut self.taken)
-            }
+            None => services.take_shared(named, least, &mut self.taken),
         };
         match found {
             TakeShared::Found(Take::Taken) => {
