@@ -8,15 +8,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Once, Weak};
 
 use parking_lot::{Mutex, RwLock};
+use transom_device::execution::MemoryGone;
 use transom_device::protection::{
-    Announcer, Exhausted, Key, KeyOwner, Kind, PROCESSES, Refusal, Scramble, Waiter,
+    Announcer, Exhausted, Grant, Key, KeyOwner, Kind, PROCESSES, Refusal, Scramble, Waiter,
 };
-
+use transom_device::qp::QpSummary;
+use transom_device::queue::Completion;
 use transom_wire::grh::map_ipv4;
 
 use crate::link::Peer;
 use crate::memory::Copier;
-use crate::objects::{Groups, ProtectionDomain, QueuePair, SharedQueues, XrcDomains};
+use crate::objects::{
+    Cq, ForeignTargets, Groups, ProtectionDomain, QueuePair, SharedQueues, XrcDomains,
+};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::{KEY_SLOTS, Segment};
@@ -151,6 +155,7 @@ pub struct Adapter {
     pub(crate) shared_queues: SharedQueues,
     pub(crate) xrc_domains: XrcDomains,
     pub(crate) groups: Groups,
+    pub(crate) foreign_targets: ForeignTargets,
     peers: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
     pub(crate) progress: Progress,
     /// Makes atomics one step (rule AT-09).
@@ -215,6 +220,7 @@ impl Adapter {
             shared_queues: SharedQueues::default(),
             xrc_domains: XrcDomains::default(),
             groups: Groups::default(),
+            foreign_targets: ForeignTargets::default(),
             peers: RwLock::new(Box::new(std::array::from_fn(|_| None))),
             progress: Progress::default(),
             atomics: Mutex::new(()),
@@ -407,10 +413,47 @@ impl Adapter {
         }
     }
 
+    /// Writes bytes of ours to granted memory of this process.
+    pub(crate) fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
+        let (to, from) = (at.address(), bytes.as_ptr() as u64);
+        self.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
+    }
+
+    /// Changes eight bytes of this process in one step among all atomics (rule AT-09).
+    pub(crate) fn atomic(
+        &self,
+        at: &Grant<'_>,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, MemoryGone> {
+        let _one_step = self.atomics.lock();
+        let mut old = 0_u64;
+        self.copier.copy(&raw mut old as u64, at.address(), 8).map_err(|_| MemoryGone)?;
+        let new = update(old);
+        if new != old {
+            self.copier.copy(at.address(), &raw const new as u64, 8).map_err(|_| MemoryGone)?;
+        }
+        Ok(old)
+    }
+
+    /// Hands a completion to its queue; true if the queue has just overrun, which its queue pairs
+    /// learn soon.
+    #[inline]
+    pub(crate) fn complete_to(
+        &self,
+        cq: &Arc<Cq>,
+        completion: Completion,
+        solicited: bool,
+    ) -> bool {
+        let overrun = cq.push(completion, solicited);
+        if overrun {
+            self.progress.defer(Deferred::Overrun(cq.id()));
+        }
+        overrun
+    }
+
     /// Notes a refusal for `transom explain`.
-    pub(crate) fn note_refusal(&self, qp: &QueuePair, refusal: &Refusal) {
+    pub(crate) fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let summary = qp.summary();
         self.claim.note(&RefusalRecord {
             time: time.map_or(0, |time| time.as_nanos() as u64),
             refusal: *refusal,

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use transom_device::execution::{Body, QueueSide, Reply};
+use transom_device::execution::{Body, QueueSide, Reply, Request, Sink, Source};
 use transom_device::queue::Remote;
 
 use crate::adapter::Adapter;
@@ -215,13 +215,12 @@ impl Adapter {
                     {
                         return self.deliver_to_group(&request, &mut payload);
                     }
-                    let here = request.to.slot() == self.announcer().slot;
-                    let target = self.qp(request.to.index()).filter(|_| here);
-                    replying.answer(&request, reserved, data, |sink, answer| match target {
-                        Some(qp) if request.from.slot() == peer.announcer.slot => {
-                            qp.execute(&request, &mut payload, sink, Some(answer))
+                    let honest = request.from.slot() == peer.announcer.slot;
+                    replying.answer(&request, reserved, data, |sink, answer| {
+                        if !honest {
+                            return Reply::Dropped;
                         }
-                        _ => Reply::Dropped,
+                        self.execute(&request, &mut payload, sink, Some(answer))
                     });
                 }
                 Arrival::Answer(answer) => {
@@ -237,6 +236,28 @@ impl Adapter {
         taken.is_ok()
     }
 
+    /// Carries out a segment at the queue pair it is for; one for a shared receive queue of this
+    /// process may come for another's.
+    pub(crate) fn execute(
+        &self,
+        request: &Request,
+        source: &mut dyn Source,
+        sink: &mut dyn Sink,
+        answer: Option<&dyn Fn(Reply)>,
+    ) -> Reply {
+        let me = self.announcer().slot;
+        if request.to.slot() == me {
+            return match self.qp(request.to.index()) {
+                Some(qp) => qp.execute(request, source, sink, answer),
+                None => Reply::Dropped,
+            };
+        }
+        match request.remote.process() {
+            Some(slot) if slot == me => self.execute_foreign(request, source, sink, answer),
+            _ => Reply::Dropped,
+        }
+    }
+
     /// A peer has ended: what it sent before still counts, the rest of what was under way to it is
     /// lost.
     fn lose_peer(&self, peer: &Arc<Peer>) {
@@ -244,6 +265,7 @@ impl Adapter {
             self.drain_peer(peer);
         }
         self.forget_peer(peer);
+        self.end_foreign_targets(peer);
         for qp in self.all_qps() {
             qp.on_peer_lost(peer);
         }

@@ -40,6 +40,8 @@ pub struct Requester {
     /// The number the next message gets.
     message: Psn,
     attempt: u16,
+    /// XRC: the process of the shared receive queues that messages under way are for.
+    route: u8,
     /// READs, atomics and flushes on their way.
     reading: u32,
     /// `max_rd_atomic`.
@@ -67,6 +69,7 @@ impl Requester {
             begun: 0,
             message: Psn::default(),
             attempt: 0,
+            route: 0,
             reading: 0,
             max_rd_atomic: 0,
             qkey: 0,
@@ -111,6 +114,11 @@ impl Requester {
     fn is_under_way(&self) -> bool {
         self.next != self.ring.head()
             || (!self.ring.is_empty() && self.ring.at(self.next).progress != Progress::Waiting)
+    }
+
+    /// Whether something is under way to the shared receive queues of the process in this slot.
+    pub fn sends_to(&self, slot: u8) -> bool {
+        self.service == Service::XrcInitiator && self.route == slot && self.is_under_way()
     }
 
     /// Asks for [`QpEvent::SendQueueDrained`](super::QpEvent::SendQueueDrained) once nothing is under way.

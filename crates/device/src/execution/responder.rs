@@ -8,7 +8,7 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 use super::one_sided::{Stop, Target, gate_allows};
 use super::{Body, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
-use crate::qp::{Peering, QpState, Service};
+use crate::qp::{Peering, QpState, QpSummary, Service};
 use crate::queue::{Flags, Opcode, Placement, Receive, ReceiveQueue, Remote, Status};
 
 /// Where the receives of a queue pair come from.
@@ -39,7 +39,7 @@ pub struct Responder {
     has_taken: bool,
     /// The program knows that no more is taken from the shared queue.
     told_last: bool,
-    /// The number of the message that comes next; reliable services only.
+    /// The number of the message that comes next; RC only.
     expected: Psn,
     /// How much of the message under way has been carried out.
     progress: u64,
@@ -71,8 +71,9 @@ impl Responder {
     }
 
     /// Begins to receive: the first message will carry `first`.
-    pub fn start(&mut self, first: Psn) {
+    pub fn start(&mut self, first: Psn, summary: &QpSummary) {
         self.expected = first;
+        summary.set_reception(first, self.min_rnr_timer);
         self.progress = 0;
     }
 
@@ -132,7 +133,7 @@ impl Responder {
             _ => services.summary().peering().from == request.from,
         };
         let addressed = gate.receives() && request.service.target() == self.service && expected;
-        let numbered = !self.service.is_reliable() || request.message == self.expected;
+        let numbered = !self.service.is_reliable() || request.message == self.expected(services);
         if !addressed || !numbered || request.offset.checked_add(request.length).is_none() {
             return false;
         }
@@ -194,7 +195,7 @@ impl Responder {
         if !request.is_last() {
             return Reply::Silence;
         }
-        let Some(immediate) = immediate else { return self.done() };
+        let Some(immediate) = immediate else { return self.done(services) };
         let opcode = Opcode::ReceiveWriteImmediate;
         let mut completion = self.completion(services, Status::Success, opcode);
         completion.byte_length = request.total as u32;
@@ -224,7 +225,7 @@ impl Responder {
         }
         self.progress += request.length;
         if request.is_last() {
-            self.done();
+            self.done(services);
         }
         Reply::Data { length: request.length }
     }
@@ -239,7 +240,7 @@ impl Responder {
     ) -> Reply {
         match self.change_word(Operation::Atomic, request, address, key, update, services) {
             Ok(old) => {
-                self.done();
+                self.done(services);
                 Reply::Atomic(old)
             }
             Err(refusal) => self.refuse(&refusal, services),
@@ -261,7 +262,7 @@ impl Responder {
             Err(_) => return Reply::OriginFailed,
         };
         match self.change_word(operation, request, address, key, |_| new, services) {
-            Ok(_) => self.done(),
+            Ok(_) => self.done(services),
             Err(refusal) => self.refuse(&refusal, services),
         }
     }
@@ -318,7 +319,7 @@ impl Responder {
             keys.grant(attempt, services.announcer(), services.waiter()).map(drop)
         });
         match allowed {
-            Ok(()) => self.done(),
+            Ok(()) => self.done(services),
             Err(refusal) => self.refuse(&refusal, services),
         }
     }
@@ -352,9 +353,22 @@ impl Responder {
         }
     }
 
+    /// The number of the message that comes next. Whoever carries out messages of an XRC connection
+    /// finds it in the summary.
+    fn expected<S: Services>(&self, services: &S) -> Psn {
+        match self.service {
+            Service::XrcTarget => services.summary().reception().0,
+            _ => self.expected,
+        }
+    }
+
     /// The message is done; the next one may come.
-    fn done(&mut self) -> Reply {
+    fn done<S: Services>(&mut self, services: &S) -> Reply {
         self.progress = 0;
+        if self.service == Service::XrcTarget {
+            let (done, timer) = services.summary().reception();
+            services.summary().set_reception(done.plus(1), timer);
+        }
         self.expected = self.expected.plus(1);
         if self.service.is_reliable() { Reply::Ack } else { Reply::Silence }
     }

@@ -1,6 +1,6 @@
 //! What an initiator must know of a target queue pair, in shared memory beside the key table.
 
-use transom_wire::Psn;
+use transom_wire::{Psn, RnrTimer};
 
 use super::{QpNumber, QpState, Service};
 use crate::Access;
@@ -72,6 +72,12 @@ pub struct QpSummary {
     peering: AtomicU64,
     /// Type 2 windows bound through it (rules T2-04, T2-06).
     windows: AtomicU32,
+    /// The receiving end of XRC: the PSN of the message that comes next, and above it the code of its
+    /// RNR timer. The shared receive queue that a message names may be another process's, which then
+    /// carries it out, so what comes next is known to all.
+    reception: AtomicU32,
+    /// The receiving end of XRC: the file of its domain; zero is a domain without one.
+    domain: [AtomicU64; 2],
 }
 
 impl QpSummary {
@@ -113,6 +119,32 @@ impl QpSummary {
             | u64::from(peering.first.value()) << 24
             | u64::from(peering.established) << 63;
         self.peering.store(word, Release);
+    }
+
+    /// The PSN of the next message of an XRC connection, and what its sender is told to wait when no
+    /// receive is posted.
+    pub fn reception(&self) -> (Psn, RnrTimer) {
+        let word = self.reception.load(Acquire);
+        let timer = RnrTimer::new((word >> 24) as u8 & 31).expect("five bits are a timer code");
+        (Psn::new(word), timer)
+    }
+
+    /// Sets what [`QpSummary::reception`] answers.
+    pub fn set_reception(&self, next: Psn, timer: RnrTimer) {
+        self.reception.store(u32::from(timer.code()) << 24 | next.value(), Release);
+    }
+
+    /// The file of the XRC domain, as two numbers.
+    pub fn xrc_domain(&self) -> Option<[u64; 2]> {
+        let domain = self.domain.each_ref().map(|word| word.load(Acquire));
+        (domain != [0, 0]).then_some(domain)
+    }
+
+    /// Sets what [`QpSummary::xrc_domain`] answers.
+    pub fn set_xrc_domain(&self, domain: Option<[u64; 2]>) {
+        for (word, value) in self.domain.iter().zip(domain.unwrap_or_default()) {
+            word.store(value, Release);
+        }
     }
 
     /// Type 2 windows bound through it.

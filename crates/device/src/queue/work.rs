@@ -81,6 +81,17 @@ pub enum Remote {
     Datagram(Datagram),
 }
 
+impl Remote {
+    /// The registry slot of the process that a message for a shared receive queue goes to: the top
+    /// byte of the queue's number.
+    pub const fn process(&self) -> Option<u8> {
+        match self {
+            Self::Srq(number) => Some((*number >> 16) as u8),
+            _ => None,
+        }
+    }
+}
+
 /// What a send work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {

@@ -157,6 +157,10 @@ impl QueuePair {
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
+        qp.summary().set_xrc_domain(match &qp.config.receives {
+            QpReceives::Xrc(domain) => domain.file(),
+            _ => None,
+        });
         adapter.enter_qp(index, &qp);
         Ok(qp)
     }
@@ -269,11 +273,14 @@ impl QueuePair {
         // A queue pair of another peer may be in the middle of a revocation that waits, with its
         // lock held; the loss of this peer must not wait for that. One that is being connected just
         // now has nothing under way.
-        if self.summary().peering().from.slot() != peer.announcer.slot {
+        let slot = peer.announcer.slot;
+        let xrc = self.config.service == Service::XrcInitiator;
+        if self.summary().peering().from.slot() != slot && !xrc {
             return;
         }
         self.drive(|requester, at| {
-            if matches!(at.link, Link::Local(linked) if Arc::ptr_eq(linked, peer)) {
+            let linked = matches!(at.link, Link::Local(linked) if Arc::ptr_eq(linked, peer));
+            if if xrc { requester.sends_to(slot) } else { linked } {
                 requester.on_silence(at);
             }
         });

@@ -192,6 +192,7 @@ impl SharedReceiveQueue {
             for qp in self.adapter.all_qps() {
                 qp.forget_shared(self.number);
             }
+            self.adapter.forget_shared_abroad(self.number);
             xrc.domain.release();
             xrc.cq.release();
         }

@@ -21,6 +21,7 @@ pub struct XrcFile {
 /// An XRC domain.
 #[derive(Debug)]
 pub struct XrcDomain {
+    file: Option<XrcFile>,
     /// Queue pairs and shared receive queues of it.
     users: AtomicU32,
     /// How often it is open.
@@ -49,7 +50,7 @@ impl XrcDomain {
         create: bool,
         exclusive: bool,
     ) -> Result<Arc<Self>, XrcOpenError> {
-        let fresh = || Arc::new(Self { users: AtomicU32::new(0), opened: AtomicU32::new(1) });
+        let fresh = || Arc::new(Self { file, users: AtomicU32::new(0), opened: AtomicU32::new(1) });
         let Some(file) = file else { return Ok(fresh()) };
         let mut domains = adapter.xrc_domains.0.lock();
         domains.retain(|_, domain| domain.strong_count() > 0);
@@ -66,6 +67,11 @@ impl XrcDomain {
                 Ok(domain)
             }
         }
+    }
+
+    /// The file, as two numbers: domains of one file are one domain in all processes.
+    pub(crate) fn file(&self) -> Option<[u64; 2]> {
+        self.file.map(|file| [file.device, file.inode])
     }
 
     /// Closes it once; the last close is refused while something belongs to it.

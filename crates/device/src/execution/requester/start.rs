@@ -19,6 +19,11 @@ impl Requester {
         if fenced && self.reading > 0 {
             return false;
         }
+        // Messages for the queues of different processes take different ways; one way at a time keeps
+        // them in order.
+        if wqe.remote.process().is_some_and(|slot| slot != self.route) && !first {
+            return false;
+        }
         match wqe.op {
             // Local operations are strict: all before them are done (rules ORD-12, ORD-16).
             SendOp::BindType1(_)
@@ -97,6 +102,7 @@ impl Requester {
             }
             let message = self.message;
             self.message = message.plus(1);
+            self.route = wqe.remote.process().unwrap_or(self.route);
             self.reading += u32::from(wqe.uses_read_resources());
             let started = self.ring.at_mut(self.next);
             started.message = message;

@@ -114,6 +114,9 @@ impl Responder {
                 let attempt = self.attempt(Operation::Send, request.total, services);
                 self.refuse(&Refusal::without_object(Reason::UnknownSrq, attempt), services)
             }
+            NoReceive::NotReady if self.service == Service::XrcTarget => {
+                Reply::NotReady(services.summary().reception().1)
+            }
             NoReceive::NotReady if self.service.is_reliable() => {
                 Reply::NotReady(self.min_rnr_timer)
             }
@@ -280,7 +283,7 @@ impl Responder {
         services: &S,
     ) -> Reply {
         self.has_taken = false;
-        let reply = self.done();
+        let reply = self.done(services);
         services.acknowledge(reply);
         self.hand_over(completion, solicited, services);
         reply

@@ -215,7 +215,7 @@ impl QueuePair {
         }
         match (from, asked.state) {
             (QpState::Init, QpState::Rtr) => {
-                responder.start(Psn::new(attributes.rq_psn));
+                responder.start(Psn::new(attributes.rq_psn), self.summary());
                 self.summary().set_peering(Peering {
                     from: half.peer,
                     first: Psn::new(attributes.rq_psn),

@@ -18,8 +18,7 @@ use transom_wire::grh::mapped_ipv4;
 use super::{QpReceives, QueuePair};
 use crate::GIDS;
 use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, Scatter, Where};
-use crate::objects::{Cq, SharedReceiveQueue};
-use crate::progress::Deferred;
+use crate::objects::SharedReceiveQueue;
 
 /// A queue pair at work, with its link.
 pub(super) struct At<'a> {
@@ -66,8 +65,7 @@ impl Services for At<'_> {
     }
 
     fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        let (to, from) = (at.address(), bytes.as_ptr() as u64);
-        self.qp.adapter.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
+        self.qp.adapter.store(at, bytes)
     }
 
     fn atomic(
@@ -75,15 +73,7 @@ impl Services for At<'_> {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        let copier = &self.qp.adapter.copier;
-        let _one_step = self.qp.adapter.atomics.lock();
-        let mut old = 0_u64;
-        copier.copy(&raw mut old as u64, at.address(), 8).map_err(|_| MemoryGone)?;
-        let new = update(old);
-        if new != old {
-            copier.copy(at.address(), &raw const new as u64, 8).map_err(|_| MemoryGone)?;
-        }
-        Ok(old)
+        self.qp.adapter.atomic(at, update)
     }
 
     fn acknowledge(&self, reply: Reply) {
@@ -100,7 +90,7 @@ impl Services for At<'_> {
             QueueSide::Receive => &config.receive_cq,
         };
         if let Some(cq) = cq {
-            self.complete_to(cq, completion, solicited);
+            self.qp.adapter.complete_to(cq, completion, solicited);
         }
     }
 
@@ -123,7 +113,7 @@ impl Services for At<'_> {
         // A queue destroyed since has nobody left to tell.
         let srq = self.qp.adapter.shared_queues.get(srq);
         if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
-            self.complete_to(&xrc.cq, completion, solicited);
+            self.qp.adapter.complete_to(&xrc.cq, completion, solicited);
         }
     }
 
@@ -137,7 +127,7 @@ impl Services for At<'_> {
     }
 
     fn refused(&self, refusal: &Refusal) {
-        self.qp.adapter.note_refusal(self.qp, refusal);
+        self.qp.adapter.note_refusal(self.qp.summary(), refusal);
     }
 
     fn flush_other(&self, fallen: QueueSide) {
@@ -180,6 +170,7 @@ impl Origin for At<'_> {
                 self.send_datagram(request, payload)
             }
             Link::None => Sent::Unreachable,
+            _ if request.remote.process().is_some() => self.send_xrc(request, payload),
             Link::Loopback => self.send_loopback(request, payload),
             Link::Local(peer) => self.send_to_peer(peer, request, payload),
         }
@@ -256,9 +247,21 @@ impl At<'_> {
         same.then_some(srq)
     }
 
-    fn complete_to(&self, cq: &Arc<Cq>, completion: Completion, solicited: bool) {
-        if cq.push(completion, solicited) {
-            self.qp.adapter.progress.defer(Deferred::Overrun(cq.id()));
+    /// Sends to the process of the shared receive queue that the message names, wherever the
+    /// receiving end is.
+    fn send_xrc(&self, request: &Request, payload: Payload<'_>) -> Sent {
+        let slot = request.remote.process().unwrap_or(self.peer.slot());
+        if slot == self.qp.number.slot() {
+            return self.send_loopback_to(self.peer, request, payload);
+        }
+        match self.link {
+            Link::Local(peer) if peer.announcer.slot == slot => {
+                self.send_to_peer(peer, request, payload)
+            }
+            _ => match self.qp.adapter.peer(slot) {
+                Some(peer) => self.send_to_peer(&peer, request, payload),
+                None => Sent::Unreachable,
+            },
         }
     }
 
@@ -278,16 +281,21 @@ impl At<'_> {
     }
 
     fn send_loopback_to(&self, to: QpNumber, request: &Request, payload: Payload<'_>) -> Sent {
-        let Some(target) = self.qp.adapter.qp(to.index()) else {
-            return Sent::Unreachable;
-        };
+        let adapter = &self.qp.adapter;
+        let here = to.slot() == self.qp.number.slot();
+        let target = adapter.qp(to.index()).filter(|_| here);
         let buffers = match payload {
             Payload::Inline(_) => &[],
             Payload::Buffers(sges) => sges,
         };
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let mut scatter = self.scatter(buffers, request.offset, Where::Here);
-        match target.execute(request, &mut gather, &mut scatter, None) {
+        let reply = match target {
+            Some(target) => target.execute(request, &mut gather, &mut scatter, None),
+            None if here => return Sent::Unreachable,
+            None => adapter.execute_foreign(request, &mut gather, &mut scatter, None),
+        };
+        match reply {
             Reply::OriginFailed => {
                 let failed = gather.failed.or(scatter.failed);
                 failed.map_or(Sent::Answered(Reply::OriginFailed), Sent::Near)

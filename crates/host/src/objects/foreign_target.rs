@@ -1,0 +1,188 @@
+//! XRC messages for shared receive queues of this process on connections whose receiving end belongs
+//! to another process of the same XRC domain.
+//!
+//! The sender sends such a message to the process that has the queue. It is carried out here by the
+//! state that the receiving end shows in its own process's segment: whether it receives, from whom,
+//! in which domain, and which message comes next.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use transom_device::execution::{
+    MemoryGone, QpEvent, QueueSide, Receives, Reply, Request, Responder, Services, Sink, Source,
+    TakeShared,
+};
+use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
+use transom_device::qp::{QpNumber, QpState, QpSummary, QpTable, Service};
+use transom_device::queue::{Completion, Receive};
+
+use super::SharedReceiveQueue;
+use crate::adapter::{Adapter, Limits};
+use crate::link::Peer;
+
+/// The receiving ends of others that messages came for, by number.
+#[derive(Default)]
+pub(crate) struct ForeignTargets(Mutex<HashMap<u32, Arc<ForeignTarget>>>);
+
+/// A receiving end of another process.
+pub(crate) struct ForeignTarget {
+    number: QpNumber,
+    owner: Arc<Peer>,
+    /// What it is in the middle of, here.
+    responder: Mutex<Responder>,
+}
+
+impl Adapter {
+    /// Carries out a segment for a shared receive queue of this process that comes on another's
+    /// connection.
+    pub(crate) fn execute_foreign(
+        &self,
+        request: &Request,
+        source: &mut dyn Source,
+        sink: &mut dyn Sink,
+        answer: Option<&dyn Fn(Reply)>,
+    ) -> Reply {
+        let Some(target) = self.foreign_target(request.to) else { return Reply::Dropped };
+        let at = AtForeign { adapter: self, target: &target, answer };
+        target.responder.lock().execute(request, source, sink, &at)
+    }
+
+    fn foreign_target(&self, number: QpNumber) -> Option<Arc<ForeignTarget>> {
+        let owner = self.peer(number.slot())?;
+        let mut targets = self.foreign_targets.0.lock();
+        if let Some(target) = targets.get(&number.bits())
+            && Arc::ptr_eq(&target.owner, &owner)
+        {
+            return Some(target.clone());
+        }
+        let pieces = Limits::DEVICE.pieces as usize;
+        let responder = Responder::new(Service::XrcTarget, Receives::Named, pieces);
+        let target = Arc::new(ForeignTarget { number, owner, responder: Mutex::new(responder) });
+        targets.insert(number.bits(), target.clone());
+        Some(target)
+    }
+
+    /// The process of some receiving ends has ended: receives that they have taken come back flushed.
+    pub(crate) fn end_foreign_targets(&self, owner: &Peer) {
+        let of_owner = |target: &Arc<ForeignTarget>| std::ptr::eq(&*target.owner, owner);
+        let ended: Vec<_> = {
+            let mut targets = self.foreign_targets.0.lock();
+            targets.extract_if(|_, target| of_owner(target)).map(|(_, target)| target).collect()
+        };
+        for target in ended {
+            let at = AtForeign { adapter: self, target: &target, answer: None };
+            target.responder.lock().flush(&at);
+        }
+    }
+
+    /// Forgets receives taken from a shared queue that is gone.
+    pub(crate) fn forget_shared_abroad(&self, srq: u32) {
+        for target in self.foreign_targets.0.lock().values() {
+            target.responder.lock().forget_shared(srq);
+        }
+    }
+}
+
+/// A receiving end of another process at work here.
+struct AtForeign<'a> {
+    adapter: &'a Adapter,
+    target: &'a ForeignTarget,
+    answer: Option<&'a dyn Fn(Reply)>,
+}
+
+impl AtForeign<'_> {
+    /// The shared queue of this number, if it is of the receiving end's domain: that of one file.
+    fn named_queue(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
+        let domain = self.summary().xrc_domain()?;
+        let srq = self.adapter.shared_queues.get(number)?;
+        let same = srq.config().xrc.as_ref().is_some_and(|xrc| xrc.domain.file() == Some(domain));
+        same.then_some(srq)
+    }
+}
+
+impl Services for AtForeign<'_> {
+    fn keys(&self) -> KeyTable<'_> {
+        self.adapter.segment().keys()
+    }
+
+    fn qps(&self) -> QpTable<'_> {
+        self.adapter.segment().qps()
+    }
+
+    fn announcer(&self) -> Announcer {
+        self.adapter.announcer()
+    }
+
+    fn waiter(&self) -> &dyn Waiter {
+        self.adapter
+    }
+
+    fn now(&self) -> u64 {
+        self.adapter.now()
+    }
+
+    fn number(&self) -> QpNumber {
+        self.target.number
+    }
+
+    fn summary(&self) -> &QpSummary {
+        let table = self.target.owner.segment.qps();
+        table.summary(self.target.number.index()).expect("the table has an entry for every u16")
+    }
+
+    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
+        self.adapter.store(at, bytes)
+    }
+
+    fn atomic(
+        &self,
+        at: &Grant<'_>,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, MemoryGone> {
+        self.adapter.atomic(at, update)
+    }
+
+    fn acknowledge(&self, reply: Reply) {
+        if let Some(answer) = self.answer {
+            answer(reply);
+        }
+    }
+
+    fn complete(&self, _side: QueueSide, _completion: Completion, _solicited: bool) {
+        unreachable!("XRC completes where the shared queue says");
+    }
+
+    fn take_shared(&self, srq: Option<u32>, least: u64, receive: &mut Receive) -> TakeShared {
+        match srq.and_then(|number| self.named_queue(number)) {
+            Some(srq) => TakeShared::Found(srq.take(least, receive)),
+            None => TakeShared::Unknown,
+        }
+    }
+
+    fn shared_pd(&self, srq: u32) -> Option<u32> {
+        self.named_queue(srq).map(|srq| srq.config().pd.number())
+    }
+
+    fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
+        let srq = self.adapter.shared_queues.get(srq);
+        if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref())
+            && self.adapter.complete_to(&xrc.cq, completion, solicited)
+        {
+            self.summary().fall(QpState::Error);
+        }
+    }
+
+    fn gid_towards(&self, _destination: &[u8; 16]) -> [u8; 16] {
+        unreachable!("XRC has no datagrams");
+    }
+
+    /// Its program is the owner's, and learns of an error when it asks for the state.
+    fn event(&self, _event: QpEvent) {}
+
+    fn refused(&self, refusal: &Refusal) {
+        self.adapter.note_refusal(self.summary(), refusal);
+    }
+
+    fn flush_other(&self, _fallen: QueueSide) {}
+}
