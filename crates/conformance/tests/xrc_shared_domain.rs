@@ -1,0 +1,165 @@
+//! XRC domains shared by file between devices, as processes have them: a message may come on a
+//! connection whose receiving end is one device's, for the shared receive queue of another.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_link;
+use transom_conformance::shared_receive::*;
+use transom_conformance::xrc::*;
+
+/// A sender, a device with the receiving end of its connection, and a third with a queue of the same
+/// domain.
+struct Triangle {
+    origin: End,
+    target: End,
+    third: End,
+    qa: *mut ibv_qp,
+    qb: *mut ibv_qp,
+    /// A queue of the target's device and one of the third.
+    srqs: [*mut ibv_srq; 2],
+    near: Buffer,
+    far: Buffer,
+    ma: *mut ibv_mr,
+    /// Regions over `far`, one in the domain of each queue.
+    mrs: [*mut ibv_mr; 2],
+}
+
+fn file() -> File {
+    // SAFETY: a new file without a name, which the answer owns.
+    unsafe { File::from_raw_fd(libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC)) }
+}
+
+impl Triangle {
+    /// `shared` says whether the third opens the same file.
+    fn new(link: Link, shared: bool) -> Self {
+        let (origin, target) = ends(link, Default::default());
+        // A device of its own on every link, since it stands for another process.
+        let options = match link {
+            Link::Shared => transom_host::Options {
+                copying: transom_host::Copying::SharedMemory,
+                ..Default::default()
+            },
+            _ => Default::default(),
+        };
+        let third = End::new(options);
+        let (one, other) = (file(), file());
+        let of_third = if shared { &one } else { &other };
+        let domains = [(&target, &one), (&third, of_third)].map(|(end, file)| {
+            try_xrcd(end.context, file.as_raw_fd(), libc::O_CREAT).expect("a domain")
+        });
+        let srqs = [(&target, domains[0]), (&third, domains[1])].map(|(end, xrcd)| {
+            try_srq_ex(end.context, &xrc_srq_init(end.pd, xrcd, end.cq)).expect("a queue")
+        });
+        let (qa, qb) = (origin.qp(IBV_QPT_XRC_SEND), xrc_target(target.context, domains[0]));
+        connect(qa, qb);
+        let (near, far) = (Buffer::new(1 << 20), Buffer::new(1 << 20));
+        let ma = origin.reg(&near, ALL);
+        let mrs = [target.reg(&far, ALL), third.reg(&far, ALL)];
+        Self { origin, target, third, qa, qb, srqs, near, far, ma, mrs }
+    }
+
+    fn receive(&self, which: usize, wr_id: u64, at: u64, length: u32) {
+        srq_recv(
+            self.srqs[which],
+            wr_id,
+            &mut [sge(self.far.addr() + at, length, self.mrs[which])],
+        );
+    }
+
+    fn send(&self, which: usize, at: u64, length: u32) {
+        let mut piece = [sge(self.near.addr() + at, length, self.ma)];
+        let wr = with_sges(wr(IBV_WR_SEND), &mut piece);
+        post(self.qa, &mut naming(wr, srq_number(self.srqs[which])));
+    }
+
+    fn end(&self, which: usize) -> &End {
+        if which == 0 { &self.target } else { &self.third }
+    }
+}
+
+on_each_link! {
+    /// Messages go to the queue they name, whoever has it, each to where its receive says and in
+    /// order, long ones included.
+    fn messages_reach_the_queue_of_another_device(link: Link) {
+        let t = Triangle::new(link, true);
+        t.near.fill(7);
+        let long = 200_000;
+        for round in 0..20_u64 {
+            let which = (round % 3 == 0) as usize;
+            let length = if round % 4 == 0 { long } else { 100 };
+            t.receive(which, round, (round % 4) * 250_000, length);
+            t.send(which, round, length);
+            let wc = t.end(which).expect(IBV_WC_SUCCESS);
+            // SAFETY: a live queue pair.
+            let number = unsafe { (*t.qb).qp_num };
+            assert_eq!((wc.wr_id, wc.byte_len, wc.qp_num), (round, length, number));
+            t.origin.expect(IBV_WC_SUCCESS);
+            let at = (round % 4) as usize * 250_000;
+            let sent = t.near.read(round as usize, length as usize);
+            assert!(t.far.read(at, length as usize) == sent, "round {round}");
+        }
+        t.target.expect_nothing();
+        t.third.expect_nothing();
+    }
+
+    /// Posted all at once, they complete in order, though they go different ways.
+    fn messages_on_different_ways_keep_their_order(link: Link) {
+        let t = Triangle::new(link, true);
+        for round in 0..40_u64 {
+            t.receive((round % 2) as usize, round, round * 16, 16);
+        }
+        for round in 0..40_u64 {
+            t.near.write(round as usize * 16, &round.to_ne_bytes());
+            t.send((round % 2) as usize, round * 16, 16);
+        }
+        for round in 0..40_u64 {
+            t.origin.expect(IBV_WC_SUCCESS);
+            assert_eq!(t.end((round % 2) as usize).expect(IBV_WC_SUCCESS).wr_id, round);
+        }
+        for round in 0..40 {
+            assert_eq!(t.far.read(round * 16, 8), (round as u64).to_ne_bytes());
+        }
+    }
+
+    /// An empty queue makes the sender wait, by the timer of the receiving end.
+    fn an_empty_queue_of_another_device_is_not_ready(link: Link) {
+        let t = Triangle::new(link, true);
+        t.send(1, 0, 8);
+        for _ in 0..100 {
+            t.origin.expect_nothing();
+            t.third.expect_nothing();
+        }
+        t.receive(1, 5, 0, 8);
+        assert_eq!(t.third.expect(IBV_WC_SUCCESS).wr_id, 5);
+        t.origin.expect(IBV_WC_SUCCESS);
+    }
+
+    /// Keys of one-sided operations are those of the named queue's device and domain.
+    fn keys_are_those_of_the_named_queue(link: Link) {
+        let t = Triangle::new(link, true);
+        t.near.write(0, b"eight...");
+        let write = |key, which: usize| {
+            let mut piece = [sge(t.near.addr(), 8, t.ma)];
+            let wr = rdma_wr(IBV_WR_RDMA_WRITE, &mut piece, t.far.addr() + 64, key);
+            post(t.qa, &mut naming(wr, srq_number(t.srqs[which])));
+            t.origin.wait().status
+        };
+        assert_eq!(write(keys(t.mrs[1]).1, 1), IBV_WC_SUCCESS);
+        assert_eq!(t.far.read(64, 8), b"eight...");
+        assert_eq!(write(keys(t.mrs[0]).1, 1), IBV_WC_REM_ACCESS_ERR);
+        // The receiving end has failed, and its own device knows.
+        assert_eq!(state(t.qb), IBV_QPS_ERR);
+    }
+
+    /// A queue of another file's domain is not reached.
+    fn another_file_is_another_domain(link: Link) {
+        let t = Triangle::new(link, false);
+        t.receive(1, 1, 0, 8);
+        t.send(1, 0, 8);
+        t.origin.expect(IBV_WC_REM_INV_REQ_ERR);
+        t.third.expect_nothing();
+    }
+}
