@@ -28,6 +28,7 @@ mod on_demand;
 mod parent_domain;
 mod pd;
 mod post;
+mod post_srq_ops;
 mod qp;
 mod qp_ex;
 mod special_mr;

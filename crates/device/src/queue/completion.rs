@@ -6,7 +6,7 @@ use bitflags::bitflags;
 
 /// Statuses, with the values of `enum ibv_wc_status` (rules WC-00 to WC-23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
+#[repr(u8)]
 #[non_exhaustive]
 pub enum Status {
     /// Done.
@@ -35,11 +35,13 @@ pub enum Status {
     RetryExceeded = 12,
     /// The peer had no receive posted, after all retries.
     RnrRetryExceeded = 13,
+    /// A tagged buffer to be removed is not there any more.
+    TagMatching = 22,
 }
 
 /// What completed, with the values of `enum ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Opcode {
     /// Any SEND.
     Send = 0,
@@ -63,6 +65,16 @@ pub enum Opcode {
     Receive = 128,
     /// A WRITE with immediate received.
     ReceiveWriteImmediate = 129,
+    /// A tagged buffer added.
+    TagAdd = 130,
+    /// A tagged buffer removed.
+    TagRemove = 131,
+    /// The count of unexpected messages reported.
+    TagSync = 132,
+    /// A message with a tag received, or the data of a rendezvous.
+    TagReceive = 133,
+    /// A message without a tag received by a queue that matches tags.
+    TagNone = 134,
 }
 
 bitflags! {
@@ -75,6 +87,12 @@ bitflags! {
         const IMMEDIATE = 2;
         /// The immediate field is the key that was invalidated.
         const INVALIDATED = 8;
+        /// New tagged buffers wait until the count of unexpected messages is reported.
+        const TAG_SYNC_REQUIRED = 16;
+        /// A tagged buffer matched; the tag fields are valid.
+        const TAG_MATCH = 32;
+        /// The tagged buffer holds the data.
+        const TAG_DATA_VALID = 64;
     }
 }
 
@@ -101,6 +119,30 @@ pub struct Completion {
     pub source_qp: u32,
     /// When it was added to its queue, in the host's nanoseconds, if the queue wanted to know.
     pub time: u64,
+    /// The tag of a matched message.
+    pub tag: u64,
+    /// The sender's own data beside the tag.
+    pub tag_context: u32,
+}
+
+impl Completion {
+    /// A completion in which nothing but what is given is valid.
+    pub fn new(wr_id: u64, status: Status, opcode: Opcode, qp: u32) -> Self {
+        Self {
+            wr_id,
+            status,
+            opcode,
+            vendor_error: 0,
+            byte_length: 0,
+            immediate: 0,
+            qp,
+            flags: Flags::empty(),
+            source_qp: 0,
+            time: 0,
+            tag: 0,
+            tag_context: 0,
+        }
+    }
 }
 
 /// What raises an event at the next completion.
@@ -314,12 +356,13 @@ mod tests {
             Status::RemoteOperation => 11,
             Status::RetryExceeded => 12,
             Status::RnrRetryExceeded => 13,
+            Status::TagMatching => 22,
         }
     }
 
-    /// Statuses of reliable datagrams and tag matching, of failures of hardware and without a name,
-    /// have no value here, so no completion can have them.
-    /// Rules: WC-03, WC-14, WC-15, WC-16, WC-17, WC-18, WC-19, WC-20, WC-21, WC-22, WC-23
+    /// Statuses of reliable datagrams, of a rendezvous left to software, of failures of hardware and
+    /// without a name, have no value here, so no completion can have them.
+    /// Rules: WC-03, WC-14, WC-15, WC-16, WC-17, WC-18, WC-19, WC-20, WC-21, WC-23
     #[test]
     fn statuses_that_never_occur_have_no_value() {
         let all = [
@@ -336,8 +379,9 @@ mod tests {
             Status::RemoteOperation,
             Status::RetryExceeded,
             Status::RnrRetryExceeded,
+            Status::TagMatching,
         ];
-        let never = |value: u32| value == 3 || value > 13;
+        let never = |value: u32| value == 3 || (value > 13 && value != 22);
         let numbers: Vec<_> = all.into_iter().map(number).collect();
         let expected: Vec<_> = (0..=23).filter(|value| !never(*value)).collect();
         assert_eq!(numbers, expected);
@@ -345,18 +389,7 @@ mod tests {
     }
 
     fn at(time: u64) -> Completion {
-        Completion {
-            wr_id: time,
-            status: Status::Success,
-            opcode: Opcode::Receive,
-            vendor_error: 0,
-            byte_length: 0,
-            immediate: 0,
-            qp: 1,
-            flags: Flags::empty(),
-            source_qp: 0,
-            time,
-        }
+        Completion { time, ..Completion::new(time, Status::Success, Opcode::Receive, 1) }
     }
 
     fn moderated(count: u16, period: u64) -> CompletionQueue {

@@ -2,13 +2,15 @@
 
 mod completion;
 mod receive;
+mod tag_matching;
 mod work;
 
 pub use completion::{
     Completion, CompletionOptions, CompletionQueue, Flags, Moderation, Notify, Opcode, Pending,
     Status, TooSmall,
 };
-pub use receive::{OutOfRange, Receive, ReceiveQueue, Take};
+pub use receive::{OutOfRange, Receive, ReceiveQueue, TagPart, Take};
+pub use tag_matching::{TAG_PIECES, TagChange, TagDone, TagList, TagRequest};
 pub use work::{
     Address, Datagram, Placement, PostError, ReceiveRequest, Remote, SendFlags, SendOp,
     SendRequest, Sge, WorkRing,

@@ -15,7 +15,7 @@ use transom_device::execution::{
     Source,
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
-use transom_device::queue::{PostError, ReceiveRequest, SendRequest};
+use transom_device::queue::{PostError, ReceiveRequest, SendRequest, TAG_PIECES};
 use transom_wire::Psn;
 
 use super::{
@@ -124,12 +124,18 @@ impl QueuePair {
             return Err(RegisterError::Exhausted);
         };
         let number = QpNumber::new(adapter.announcer().slot, index);
-        let requester = Requester::new(config.service, &config.send);
+        let mut requester = Requester::new(config.service, &config.send);
         let (receives, pieces) = match &config.receives {
             &QpReceives::Own { size, pieces } => (Receives::Own { size, pieces }, pieces),
             QpReceives::Srq(srq) => {
                 srq.adopt();
-                (Receives::Shared, srq.config().pieces)
+                let tagged = srq.config().tag_matching.is_some();
+                let mut pieces = srq.config().pieces;
+                if tagged {
+                    requester = Requester::with_rendezvous(config.service, &config.send);
+                    pieces = pieces.max(TAG_PIECES);
+                }
+                (Receives::Shared { tagged }, pieces)
             }
             QpReceives::Xrc(domain) => {
                 domain.adopt();
@@ -251,6 +257,16 @@ impl QueuePair {
     ) -> Reply {
         let at = At { answer, ..self.here() };
         self.receive.lock().execute(request, source, sink, &at)
+    }
+
+    /// Starts the rendezvous that wait, as far as there is room.
+    pub(crate) fn start_rendezvous(&self) {
+        self.drive(|requester, at| {
+            while requester.has_rendezvous_room() {
+                let Some(next) = self.receive.lock().next_rendezvous() else { break };
+                requester.rendezvous(&next, at);
+            }
+        });
     }
 
     /// Takes a reply.

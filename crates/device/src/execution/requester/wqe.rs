@@ -3,7 +3,7 @@
 use transom_wire::Psn;
 
 use super::super::Body;
-use crate::queue::{Opcode, Remote, SendFlags, SendOp};
+use crate::queue::{Opcode, Remote, SendFlags, SendOp, Status};
 
 /// How far a work request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,24 @@ pub(super) enum Progress {
     Started {
         sent: u64,
         answered: u64,
+    },
+}
+
+/// Whose work it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The program has posted it.
+    Program,
+    /// It reads the data of a rendezvous.
+    RendezvousRead,
+    /// It tells the sender, and reports the rendezvous.
+    RendezvousEnd {
+        /// Bytes that were read.
+        length: u32,
+        /// Raise a solicited event.
+        solicited: bool,
+        /// How the READ ended, and why.
+        read: (Status, u32),
     },
 }
 
@@ -26,6 +44,7 @@ pub(super) struct SendWqe {
     pub(super) message: Psn,
     pub(super) progress: Progress,
     pub(super) remote: Remote,
+    pub(super) part: Part,
 }
 
 impl SendWqe {
@@ -38,6 +57,7 @@ impl SendWqe {
         message: Psn::new(0),
         progress: Progress::Waiting,
         remote: Remote::Connected,
+        part: Part::Program,
     };
 
     /// Whether it takes one of the target's READ resources until it is answered, and a fence waits

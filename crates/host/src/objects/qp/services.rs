@@ -103,15 +103,25 @@ impl Services for At<'_> {
         }
     }
 
-    fn take_shared(&self, srq: Option<u32>, least: u64, receive: &mut Receive) -> TakeShared {
+    fn take_shared(
+        &self,
+        srq: Option<u32>,
+        tag: Option<u64>,
+        least: u64,
+        receive: &mut Receive,
+    ) -> TakeShared {
         match (&self.qp.config.receives, srq) {
-            (QpReceives::Srq(srq), None) => TakeShared::Found(srq.take(least, receive)),
+            (QpReceives::Srq(srq), None) => TakeShared::Found(srq.take(tag, least, receive)),
             (QpReceives::Xrc(_), Some(number)) => match self.named_queue(number) {
-                Some(srq) => TakeShared::Found(srq.take(least, receive)),
+                Some(srq) => TakeShared::Found(srq.take(None, least, receive)),
                 None => TakeShared::Unknown,
             },
             _ => TakeShared::Unknown,
         }
+    }
+
+    fn rendezvous(&self) {
+        self.qp.adapter.progress.defer(Deferred::Rendezvous(self.qp.number.index()));
     }
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {
