@@ -12,3 +12,4 @@ pub mod processes;
 pub mod programs;
 pub mod queues;
 pub mod stage;
+pub mod tag_matching;

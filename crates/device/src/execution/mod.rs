@@ -112,6 +112,8 @@ pub trait Services {
         least: u64,
         receive: &mut Receive,
     ) -> TakeShared;
+    /// A message that was noted as unexpected by [`Services::take_shared`] has failed.
+    fn forget_unexpected(&self);
     /// A rendezvous waits in [`Responder::next_rendezvous`], or there is room for another in
     /// [`Requester::rendezvous`]: bring them together, when no lock is held.
     fn rendezvous(&self);

@@ -67,11 +67,24 @@ impl Requester {
     /// A requester for a queue pair of this service.
     pub fn new(service: Service, limits: &RequesterLimits) -> Self {
         let RequesterLimits { size, pieces, inline_room, .. } = *limits;
+        Self::with_ring(service, limits, WorkRing::new(size, pieces, inline_room, SendWqe::BLANK))
+    }
+
+    /// A requester for a queue pair whose shared receive queue matches tags.
+    pub fn with_rendezvous(service: Service, limits: &RequesterLimits) -> Self {
+        let size = limits.size + rendezvous::ROOM;
+        let pieces = limits.pieces.max(TAG_PIECES);
+        let inline_room = limits.inline_room.max(rendezvous::INLINE);
+        Self::with_ring(service, limits, WorkRing::new(size, pieces, inline_room, SendWqe::BLANK))
+    }
+
+    /// What of the ring is beyond the limits is for rendezvous.
+    fn with_ring(service: Service, limits: &RequesterLimits, ring: WorkRing<SendWqe>) -> Self {
         Self {
             service,
             limits: *limits,
-            ring: WorkRing::new(size, pieces, inline_room, SendWqe::BLANK),
-            rendezvous_room: 0,
+            rendezvous_room: ring.size() - limits.size,
+            ring,
             rendezvous_work: 0,
             next: 0,
             begun: 0,
@@ -85,18 +98,6 @@ impl Requester {
             giving_up: false,
             stuck: false,
             drain_notice: false,
-        }
-    }
-
-    /// A requester for a queue pair whose shared receive queue matches tags.
-    pub fn with_rendezvous(service: Service, limits: &RequesterLimits) -> Self {
-        let size = limits.size + rendezvous::ROOM;
-        let (pieces, inline) =
-            (limits.pieces.max(TAG_PIECES), limits.inline_room.max(rendezvous::INLINE));
-        Self {
-            ring: WorkRing::new(size, pieces, inline, SendWqe::BLANK),
-            rendezvous_room: rendezvous::ROOM,
-            ..Self::new(service, limits)
         }
     }
 

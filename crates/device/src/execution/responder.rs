@@ -4,6 +4,8 @@
 mod receive;
 mod tag_matching;
 
+use core::mem;
+
 use transom_wire::{NakCode, Psn, RnrTimer};
 
 use self::tag_matching::TagMatching;
@@ -86,14 +88,16 @@ impl Responder {
     }
 
     /// Forgets everything posted, without completions (rule ST-10).
-    pub fn reset(&mut self) {
+    pub fn reset<S: Services>(&mut self, services: &S) {
         if let Some(queue) = &mut self.queue {
             queue.clear();
         }
         if let Some(matching) = &mut self.matching {
             matching.reset();
         }
-        self.has_taken = false;
+        if mem::take(&mut self.has_taken) {
+            self.forget_unexpected(services);
+        }
         self.told_last = false;
         self.progress = 0;
     }

@@ -13,6 +13,9 @@ use super::{Completion, Flags, Opcode, PostError, Receive, Sge, Status, TagPart}
 /// Pieces of a tagged buffer.
 pub const TAG_PIECES: usize = 4;
 
+/// What stands for the queue pair of a list operation: it has none, and no queue pair this number.
+const NO_QUEUE_PAIR: u32 = 0xff_ffff;
+
 /// What a list operation does.
 #[derive(Clone, Copy, Debug)]
 pub enum TagChange<'a> {
@@ -78,8 +81,8 @@ pub struct TagList {
     matching: usize,
     /// Unexpected messages, modulo 2^32.
     unexpected: u32,
-    /// Software has reported all of them.
-    in_sync: bool,
+    /// How many of them software has handled, as it said last.
+    reported: u32,
 }
 
 /// The slot of a handle.
@@ -96,7 +99,7 @@ impl TagList {
             free: (0..size as u32).collect(),
             matching: 0,
             unexpected: 0,
-            in_sync: true,
+            reported: 0,
         }
     }
 
@@ -129,8 +132,8 @@ impl TagList {
         };
         let reported = request.signaled || status != Status::Success;
         let completion = reported.then(|| {
-            let flags = if self.in_sync { Flags::empty() } else { Flags::TAG_SYNC_REQUIRED };
-            Completion { flags, ..Completion::new(request.wr_id, status, opcode, 0) }
+            let flags = if self.is_in_sync() { Flags::empty() } else { Flags::TAG_SYNC_REQUIRED };
+            Completion { flags, ..Completion::new(request.wr_id, status, opcode, NO_QUEUE_PAIR) }
         });
         Ok(TagDone { handle, completion })
     }
@@ -158,8 +161,13 @@ impl TagList {
     /// to wait.
     pub fn note_unexpected(&mut self) -> TagPart {
         self.unexpected = self.unexpected.wrapping_add(1);
-        self.in_sync = false;
         TagPart::Unexpected { sync_required: self.matching < self.order.len() }
+    }
+
+    /// A message that was noted as unexpected has failed: software cannot handle it.
+    pub fn forget_unexpected(&mut self) {
+        self.unexpected = self.unexpected.wrapping_sub(1);
+        self.match_all_if_in_sync();
     }
 
     fn add(&mut self, receive: u64, tag: u64, mask: u64, sges: &[Sge]) -> Option<u32> {
@@ -169,9 +177,7 @@ impl TagList {
         tagged.sges[..sges.len()].copy_from_slice(sges);
         self.slots[usize::from(slot(handle))] = tagged;
         self.order.push(slot(handle));
-        if self.in_sync {
-            self.matching = self.order.len();
-        }
+        self.match_all_if_in_sync();
         Some(handle)
     }
 
@@ -184,10 +190,21 @@ impl TagList {
         place.map(|place| self.take_out(place)).is_some()
     }
 
-    /// Software has handled `count` unexpected messages. All is well if that is all of them.
+    /// Software has handled `count` unexpected messages. An old count that comes after the right one
+    /// changes nothing.
     fn report(&mut self, count: u32) {
-        if count == self.unexpected {
-            self.in_sync = true;
+        if !self.is_in_sync() {
+            self.reported = count;
+            self.match_all_if_in_sync();
+        }
+    }
+
+    fn is_in_sync(&self) -> bool {
+        self.reported == self.unexpected
+    }
+
+    fn match_all_if_in_sync(&mut self) {
+        if self.is_in_sync() {
             self.matching = self.order.len();
         }
     }

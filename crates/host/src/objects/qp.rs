@@ -69,6 +69,13 @@ pub enum QpReceives {
     Nowhere,
 }
 
+impl QpReceives {
+    /// Whether they come from a shared queue that matches tags.
+    fn match_tags(&self) -> bool {
+        matches!(self, Self::Srq(srq) if srq.config().tag_matching.is_some())
+    }
+}
+
 /// Posts one request of a batch.
 pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
 
@@ -124,18 +131,18 @@ impl QueuePair {
             return Err(RegisterError::Exhausted);
         };
         let number = QpNumber::new(adapter.announcer().slot, index);
-        let mut requester = Requester::new(config.service, &config.send);
+        let tagged = config.receives.match_tags();
+        let requester = if tagged {
+            Requester::with_rendezvous(config.service, &config.send)
+        } else {
+            Requester::new(config.service, &config.send)
+        };
         let (receives, pieces) = match &config.receives {
             &QpReceives::Own { size, pieces } => (Receives::Own { size, pieces }, pieces),
             QpReceives::Srq(srq) => {
                 srq.adopt();
-                let tagged = srq.config().tag_matching.is_some();
-                let mut pieces = srq.config().pieces;
-                if tagged {
-                    requester = Requester::with_rendezvous(config.service, &config.send);
-                    pieces = pieces.max(TAG_PIECES);
-                }
-                (Receives::Shared { tagged }, pieces)
+                let pieces = if tagged { TAG_PIECES } else { 0 };
+                (Receives::Shared { tagged }, pieces.max(srq.config().pieces))
             }
             QpReceives::Xrc(domain) => {
                 domain.adopt();
@@ -366,7 +373,7 @@ impl QueuePair {
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
             half.link = Link::None;
-            responder.reset();
+            responder.reset(&self.here());
         }
         let keys = self.adapter.segment().keys();
         keys.drain_queue_pair(self.number.index(), &*self.adapter);

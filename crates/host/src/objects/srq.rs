@@ -176,6 +176,13 @@ impl SharedReceiveQueue {
         found
     }
 
+    /// An unexpected message has failed.
+    pub(crate) fn forget_unexpected(&self) {
+        if let Some(tags) = &self.tags {
+            tags.lock().forget_unexpected();
+        }
+    }
+
     /// Takes the oldest receive if it has room for `least` bytes, and tells of the limit.
     fn take_ordinary(&self, least: u64, receive: &mut Receive) -> Take {
         let mut queue = self.queue.lock();

@@ -45,7 +45,9 @@ impl Responder {
             if !self.has_taken && next != Some(Take::Taken) {
                 break;
             }
-            self.has_taken = false;
+            if core::mem::take(&mut self.has_taken) {
+                self.forget_unexpected(services);
+            }
             let completion = self.completion(services, Status::Flushed, self.receive_opcode());
             self.hand_over(completion, false, services);
         }
@@ -317,6 +319,7 @@ impl Responder {
         let mut completion = self.completion(services, status, self.receive_opcode());
         completion.vendor_error = u32::from(refusal.reason.code());
         self.has_taken = false;
+        self.forget_unexpected(services);
         self.hand_over(completion, false, services);
         self.fall(services);
         let code = match status {

@@ -174,6 +174,14 @@ impl Responder {
         services.rendezvous();
     }
 
+    /// The message that had taken a receive failed. Software sees no message and cannot count it,
+    /// so it does not count as unexpected.
+    pub(super) fn forget_unexpected<S: Services>(&self, services: &S) {
+        if matches!(self.taken.part, TagPart::Unexpected { .. }) {
+            services.forget_unexpected();
+        }
+    }
+
     /// The next rendezvous to be started.
     pub fn next_rendezvous(&mut self) -> Option<Rendezvous> {
         self.matching.as_mut()?.waiting.pop_front()

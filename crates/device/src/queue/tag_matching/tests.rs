@@ -100,6 +100,16 @@ fn buffers_added_after_an_unexpected_message_wait_for_the_count() {
     assert_eq!(take(&mut list, 2), Some(2));
 }
 
+#[test]
+fn an_unexpected_message_that_fails_does_not_count() {
+    let mut list = TagList::new(8);
+    list.note_unexpected();
+    add(&mut list, 1, 1, ALL);
+    assert_eq!(take(&mut list, 1), None);
+    list.forget_unexpected();
+    assert_eq!(take(&mut list, 1), Some(1));
+}
+
 /// A program's view of the list: what must hold after any sequence of operations.
 #[derive(Default)]
 struct Model {

@@ -120,6 +120,12 @@ impl Services for At<'_> {
         }
     }
 
+    fn forget_unexpected(&self) {
+        if let QpReceives::Srq(srq) = &self.qp.config.receives {
+            srq.forget_unexpected();
+        }
+    }
+
     fn rendezvous(&self) {
         self.qp.adapter.progress.defer(Deferred::Rendezvous(self.qp.number.index()));
     }
