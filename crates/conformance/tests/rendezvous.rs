@@ -117,6 +117,19 @@ on_each_link! {
         assert_eq!((state(matching.qa), state(matching.qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
     }
 
+    /// A queue pair that may have no READ under way cannot read the data.
+    fn a_queue_pair_that_does_not_read_ends_the_rendezvous(link: Link) {
+        let matching = Matching::unconnected(link);
+        bring_up(matching.qa, &usual_attr(matching.qb));
+        let attr = ibv_qp_attr { max_rd_atomic: 0, ..usual_attr(matching.qa) };
+        bring_up(matching.qb, &attr);
+        matching.add(1, 5, ALL_BITS, &mut [matching.piece(0, 100)]);
+        matching.request(5, 0x2000, 100, 0x800);
+        expect_match(&matching, 1, 5);
+        assert_eq!(matching.next().summary(), (IBV_WC_LOC_QP_OP_ERR, IBV_WC_TM_RECV, 1));
+        matching.expect_nothing();
+    }
+
     /// Data that is longer than the tagged buffer, or a buffer that is not registered any more, fails.
     fn a_buffer_that_does_not_take_the_data_fails(link: Link) {
         for gone in [false, true] {

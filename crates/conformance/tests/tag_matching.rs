@@ -277,6 +277,25 @@ fn senseless_operations_are_refused() {
     assert_eq!(try_ops(plain, &mut [good]), Err((libc::EINVAL, 0)));
 }
 
+/// List operations complete into a queue with an end: one too many, and it has overrun.
+/// Rules: CQ-05
+#[test]
+fn list_operations_can_overrun_their_completion_queue() {
+    let end = End::new(Default::default());
+    let cq = try_cq(end.context, 1, std::ptr::null_mut()).expect("a queue");
+    let srq = try_srq(end.context, &srq_attr(end.pd, cq)).expect("it is created");
+    let qp = end.qp_with(&mut ibv_qp_init_attr { srq, ..end.init(IBV_QPT_RC) });
+    take_to(&end, qp, IBV_QPS_RTS);
+    // SAFETY: a live queue.
+    let capacity = unsafe { (*cq).cqe } as usize;
+    let mut ops = vec![op(IBV_WR_TAG_SYNC, 1); capacity];
+    assert_eq!(try_ops(srq, &mut ops), Ok(()));
+    assert!(!end.has_event());
+    assert_eq!(try_ops(srq, &mut [op(IBV_WR_TAG_SYNC, 1)]), Ok(()));
+    assert_eq!(end.event().0, IBV_EVENT_CQ_ERR);
+    until("the queue pair to fall", || (state(qp) == IBV_QPS_ERR).then_some(()));
+}
+
 /// What makes no queue, or no queue pair for it, is refused; the completion queue is in use.
 /// Rules: CR-12, CR-17
 #[test]

@@ -114,11 +114,13 @@ impl Responder {
     }
 
     /// How a message of `total` bytes goes into the receive it has taken: headers do not go into a
-    /// tagged buffer, and of a rendezvous request nothing does.
+    /// tagged buffer, and of a rendezvous request nothing does. Nobody warrants that a message that
+    /// comes again has the length it had.
     pub(super) fn extent(&self, total: u64) -> Extent {
         match self.matched() {
             Some(Message::Eager(_)) => {
-                Extent { skip: TMH_BYTES as u64, needed: total - TMH_BYTES as u64 }
+                let skip = total.min(TMH_BYTES as u64);
+                Extent { skip, needed: total - skip }
             }
             Some(Message::Rendezvous(_, remote)) => {
                 Extent { skip: total, needed: u64::from(remote.length) }
