@@ -15,6 +15,7 @@ use crate::queue::{
     WorkRing,
 };
 use crate::transport::retry::Retry;
+use rendezvous::EndedRead;
 use wqe::{Part, Progress, SendWqe, opcode};
 
 /// What a send queue was created for.
@@ -40,6 +41,8 @@ pub struct Requester {
     rendezvous_room: usize,
     /// How much of the ring is theirs now.
     rendezvous_work: usize,
+    /// What is to be said of the rendezvous whose READ has ended.
+    ended_read: Option<EndedRead>,
     /// Position of the first work request that is not fully handed to the link.
     next: u64,
     /// Work requests before this position have been started, be it that they go out again.
@@ -86,6 +89,7 @@ impl Requester {
             rendezvous_room: ring.size() - limits.size,
             ring,
             rendezvous_work: 0,
+            ended_read: None,
             next: 0,
             begun: 0,
             message: Psn::default(),
@@ -111,6 +115,7 @@ impl Requester {
     pub fn reset(&mut self) {
         self.ring.clear();
         self.rendezvous_work = 0;
+        self.ended_read = None;
         self.next = self.ring.tail();
         self.attempt = self.attempt.wrapping_add(1);
         self.reading = 0;

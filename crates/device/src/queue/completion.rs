@@ -80,7 +80,7 @@ pub enum Opcode {
 bitflags! {
     /// With the values of `enum ibv_wc_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Flags: u32 {
+    pub struct Flags: u8 {
         /// The first 40 bytes of the receive buffer are the GRH area (rule UD-01).
         const GRH = 1;
         /// The immediate field is valid.
@@ -106,7 +106,7 @@ pub struct Completion {
     /// What it was; set on errors too.
     pub opcode: Opcode,
     /// The code of the [`Reason`](crate::protection::Reason), zero if none.
-    pub vendor_error: u32,
+    pub vendor_error: u8,
     /// Bytes received, read, or returned by an atomic.
     pub byte_length: u32,
     /// Immediate data in network order, or the invalidated key.
@@ -124,6 +124,9 @@ pub struct Completion {
     /// The sender's own data beside the tag.
     pub tag_context: u32,
 }
+
+// They are copied a lot, and a queue's memory is full of them.
+const _: () = assert!(size_of::<Completion>() == 48);
 
 impl Completion {
     /// A completion in which nothing but what is given is valid.

@@ -200,7 +200,7 @@ impl Requester {
         let reliable = self.service.is_reliable();
         let to = if reliable { QpState::Error } else { QpState::Sqe };
         origin.summary().fall(to);
-        self.end_head(origin, status, 0, u32::from(reason));
+        self.end_head(origin, status, 0, reason);
         self.flush(origin);
         if reliable {
             origin.flush_other(QueueSide::Send);
@@ -215,10 +215,10 @@ impl Requester {
 
     /// Takes the head out and reports how it ended.
     #[inline]
-    fn end_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64, reason: u32) {
+    fn end_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64, reason: u8) {
         let head = self.ring.at(self.ring.head());
         if head.part != Part::Program {
-            return self.end_rendezvous(origin, status, reason);
+            return self.end_rendezvous(origin, status, length, reason);
         }
         let reported = status != Status::Success
             || self.limits.signal_all
@@ -233,8 +233,6 @@ impl Requester {
     }
 
     pub(super) fn pop(&mut self) {
-        let head = self.ring.at(self.ring.head());
-        self.rendezvous_work -= usize::from(head.part != Part::Program);
         self.ring.pop();
         self.next = self.next.max(self.ring.head());
     }

@@ -19,6 +19,15 @@ pub(super) const ROOM: usize = WORK * MAX_RENDEZVOUS;
 /// Inline bytes that they need.
 pub(super) const INLINE: usize = TMH_BYTES;
 
+/// How the READ of a rendezvous has ended.
+#[derive(Clone, Copy)]
+pub(super) struct EndedRead {
+    status: Status,
+    reason: u8,
+    length: u64,
+    solicited: bool,
+}
+
 impl Requester {
     /// Whether another rendezvous can begin.
     pub fn has_rendezvous_room(&self) -> bool {
@@ -46,11 +55,7 @@ impl Requester {
             flags: SendFlags::INLINE | SendFlags::FENCE,
             pieces: 0,
             length: told.len() as u64,
-            part: Part::RendezvousEnd {
-                length: rendezvous.length,
-                solicited: rendezvous.solicited,
-                read: (Status::Success, 0),
-            },
+            part: Part::RendezvousEnd,
             ..read
         };
         self.ring.push(read, &rendezvous.sges[..rendezvous.pieces], &[]);
@@ -61,29 +66,36 @@ impl Requester {
         }
     }
 
-    /// Ends the half of a rendezvous that is the head. If the READ fails, the SEND behind it, which
-    /// is flushed next, says so.
-    pub(super) fn end_rendezvous<O: Origin>(&mut self, origin: &O, status: Status, reason: u32) {
+    /// Ends the half of a rendezvous that is the head. How the READ ended is told by the SEND, which
+    /// ends next: done, flushed because the READ failed, or failed by itself.
+    pub(super) fn end_rendezvous<O: Origin>(
+        &mut self,
+        origin: &O,
+        status: Status,
+        length: u64,
+        reason: u8,
+    ) {
         let head = *self.ring.at(self.ring.head());
-        if head.part == Part::RendezvousRead {
-            let end = self.ring.head() + 1;
-            if let Part::RendezvousEnd { read, .. } = &mut self.ring.at_mut(end).part {
-                *read = (status, reason);
-            }
-            return self.pop();
-        }
         self.pop();
-        let Part::RendezvousEnd { length, solicited, read } = head.part else { return };
-        let (status, reason) = if read.0 == Status::Success { (status, reason) } else { read };
+        self.rendezvous_work -= 1;
+        if head.part == Part::RendezvousRead {
+            let solicited = head.flags.contains(SendFlags::SOLICITED);
+            self.ended_read = Some(EndedRead { status, reason, length, solicited });
+            return;
+        }
+        let Some(read) = self.ended_read.take() else { return };
         let qp = origin.number().bits();
-        let mut completion = Completion::new(head.wr_id, status, Opcode::TagReceive, qp);
-        completion.vendor_error = reason;
-        if status == Status::Success {
-            completion.byte_length = length;
+        let mut completion = Completion::new(head.wr_id, read.status, Opcode::TagReceive, qp);
+        completion.vendor_error = read.reason;
+        if read.status == Status::Success {
+            (completion.status, completion.vendor_error) = (status, reason);
+        }
+        if completion.status == Status::Success {
+            completion.byte_length = read.length as u32;
             completion.flags = Flags::TAG_DATA_VALID;
             // There is room for another.
             origin.rendezvous();
         }
-        origin.complete(QueueSide::Receive, completion, solicited);
+        origin.complete(QueueSide::Receive, completion, read.solicited);
     }
 }

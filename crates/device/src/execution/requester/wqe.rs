@@ -3,7 +3,7 @@
 use transom_wire::Psn;
 
 use super::super::Body;
-use crate::queue::{Opcode, Remote, SendFlags, SendOp, Status};
+use crate::queue::{Opcode, Remote, SendFlags, SendOp};
 
 /// How far a work request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +23,8 @@ pub(super) enum Part {
     Program,
     /// It reads the data of a rendezvous.
     RendezvousRead,
-    /// It tells the sender, and reports the rendezvous.
-    RendezvousEnd {
-        /// Bytes that were read.
-        length: u32,
-        /// Raise a solicited event.
-        solicited: bool,
-        /// How the READ ended, and why.
-        read: (Status, u32),
-    },
+    /// It tells the sender, right after that.
+    RendezvousEnd,
 }
 
 #[derive(Clone, Copy)]

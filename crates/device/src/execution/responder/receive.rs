@@ -301,7 +301,7 @@ impl Responder {
         services.refused(refusal);
         let mut completion =
             self.completion(services, Status::LocalAccess, Opcode::ReceiveWriteImmediate);
-        completion.vendor_error = u32::from(refusal.reason.code());
+        completion.vendor_error = refusal.reason.code();
         self.has_taken = false;
         self.hand_over(completion, false, services);
         self.fall(services);
@@ -317,7 +317,7 @@ impl Responder {
     ) -> Reply {
         services.refused(refusal);
         let mut completion = self.completion(services, status, self.receive_opcode());
-        completion.vendor_error = u32::from(refusal.reason.code());
+        completion.vendor_error = refusal.reason.code();
         self.has_taken = false;
         self.forget_unexpected(services);
         self.hand_over(completion, false, services);
