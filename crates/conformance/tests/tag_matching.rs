@@ -206,6 +206,51 @@ on_each_link! {
         }
     }
 
+    /// An unexpected message that its receive cannot take is seen by nobody, so it need not be
+    /// reported.
+    fn an_unexpected_message_that_fails_does_not_count(link: Link) {
+        let matching = Matching::new(link);
+        matching.receive(50, 0);
+        matching.send(&eager(2), 5000);
+        assert_eq!(matching.next().summary(), (IBV_WC_LOC_LEN_ERR, IBV_WC_TM_RECV, 50));
+        matching.a.expect(IBV_WC_REM_INV_REQ_ERR);
+        for qp in [matching.qa, matching.qb] {
+            assert_eq!(set_state(qp, IBV_QPS_RESET), 0);
+        }
+        connect(matching.qa, matching.qb);
+        matching.add(1, 2, ALL_BITS, &mut [matching.piece(0, 5000)]);
+        matching.send(&eager(2), 5000);
+        expect_match(&matching, 1, 2, 4984);
+    }
+
+    /// Messages of all queue pairs of a shared receive queue find the same buffers, and what one of
+    /// them does not find stops matching for all.
+    fn all_queue_pairs_share_the_buffers(link: Link) {
+        let matching = Matching::new(link);
+        let (a, b) = (&matching.a, &matching.b);
+        let init = b.init(IBV_QPT_RC);
+        let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp_with(&mut ibv_qp_init_attr { srq: matching.srq, ..init }));
+        connect(qa, qb);
+        matching.receive(50, 0);
+        for wr_id in [1, 2] {
+            matching.add(wr_id, 9, ALL_BITS, &mut [matching.piece(0, 64)]);
+        }
+        matching.near.write(0, &eager(9));
+        let mut sges = [sge(matching.near.addr(), 80, matching.from)];
+        for (wr_id, (qa, qb)) in [(qa, qb), (matching.qa, matching.qb)].into_iter().enumerate() {
+            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+            let done = matching.next();
+            let expected = (IBV_WC_SUCCESS, IBV_WC_TM_RECV, wr_id as u64 + 1);
+            assert_eq!((done.summary(), done.wc.qp_num), (expected, number(qb)));
+        }
+        post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+        matching.expect_unexpected(50, 0);
+        matching.add_with(3, 9, ALL_BITS, &mut [matching.piece(0, 64)], IBV_WC_TM_SYNC_REQ);
+        matching.receive(51, 0);
+        matching.send(&eager(9), 80);
+        matching.expect_unexpected(51, IBV_WC_TM_SYNC_REQ);
+    }
+
     /// A message too long for its buffer, or for a buffer that is no longer registered, fails as any
     /// receive does.
     fn a_buffer_that_does_not_take_the_message_fails(link: Link) {
