@@ -44,6 +44,7 @@ pub fn cq_ex(context: *mut ibv_context) -> *mut ibv_cq_ex {
 
 /// All fields that the device can give.
 pub const FIELDS: u32 = IBV_WC_STANDARD_FLAGS
+    | IBV_WC_EX_WITH_TM_INFO
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 

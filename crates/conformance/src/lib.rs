@@ -15,4 +15,5 @@ pub mod programs;
 pub mod queues;
 pub mod shared_receive;
 pub mod stage;
+pub mod tag_matching;
 pub mod xrc;

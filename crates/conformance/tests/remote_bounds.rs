@@ -298,7 +298,7 @@ fn cell(stage: &Stage, object: Object, opcode: ibv_wr_opcode, reach: Reach) {
 struct Untouched;
 
 impl Source for Untouched {
-    fn word(&mut self) -> Result<u64, CopyError> {
+    fn read(&mut self, _offset: u64, _bytes: &mut [u8]) -> Result<(), CopyError> {
         panic!("no byte may move");
     }
 

@@ -99,9 +99,13 @@ impl Services for Stage {
         self.completed.borrow_mut().push(completion);
     }
 
-    fn take_shared(&self, _: Option<u32>, _: u64, _: &mut Receive) -> TakeShared {
+    fn take_shared(&self, _: Option<u32>, _: Option<u64>, _: u64, _: &mut Receive) -> TakeShared {
         TakeShared::Unknown
     }
+
+    fn rendezvous(&self) {}
+
+    fn forget_unexpected(&self) {}
 
     fn shared_pd(&self, _: u32) -> Option<u32> {
         None

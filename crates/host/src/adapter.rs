@@ -75,6 +75,10 @@ pub struct Limits {
     pub read_resources: u8,
     /// Shared receive queues.
     pub shared_receive_queues: u32,
+    /// Tagged buffers of a shared receive queue.
+    pub tags: u32,
+    /// Outstanding list operations of a shared receive queue with tag matching.
+    pub tag_operations: u32,
     /// Address handles.
     pub address_handles: u32,
     /// Multicast groups with members in this process.
@@ -99,6 +103,8 @@ impl Limits {
         completions: 1 << 22,
         read_resources: 128,
         shared_receive_queues: 1 << 16,
+        tags: 1 << 10,
+        tag_operations: 1 << 15,
         address_handles: 1 << 20,
         multicast_groups: 1 << 12,
         multicast_members: 1 << 8,

@@ -29,7 +29,7 @@ pub use prefetch::{Prefetch, PrefetchError};
 pub use qp::{Destination, ModifyFailure, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair};
 pub use region::{Backing, MemoryRegion, RegisterError, Registration};
 pub(crate) use srq::SharedQueues;
-pub use srq::{SharedReceiveQueue, SrqAttributes, SrqConfig, XrcConfig};
+pub use srq::{SharedReceiveQueue, SrqAttributes, SrqConfig, TagMatchingConfig, XrcConfig};
 pub use td::ThreadDomain;
 pub use window::MemoryWindow;
 pub(crate) use xrc::XrcDomains;

@@ -28,6 +28,8 @@ const TICK: u64 = 1_000_000;
 pub(crate) enum Deferred {
     /// Flush this queue of a queue pair that fell into error.
     Flush(u16, QueueSide),
+    /// Start the rendezvous that wait on a queue pair.
+    Rendezvous(u16),
     /// A completion queue has overrun (rule CQ-05).
     Overrun(u64),
     /// A peer has ended: what was under way to it counts as lost.
@@ -281,6 +283,11 @@ impl Adapter {
                 Deferred::Flush(index, side) => {
                     if let Some(qp) = self.qp(index) {
                         qp.flush(side);
+                    }
+                }
+                Deferred::Rendezvous(index) => {
+                    if let Some(qp) = self.qp(index) {
+                        qp.start_rendezvous();
                     }
                 }
                 Deferred::PeerLost(peer) => {

@@ -26,7 +26,7 @@ use transom_host::{Adapter, Copying, Options};
 
 use crate::{
     ah, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand, parent_domain, pd,
-    post, qp, qp_ex, special_mr, srq, td, xrc,
+    post, post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
 };
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
@@ -166,6 +166,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         alloc_td: Some(td::alloc_td),
         create_srq_ex: Some(srq::create_srq_ex),
         get_srq_num: Some(srq::get_srq_num),
+        post_srq_ops: Some(post_srq_ops::post_srq_ops),
         open_xrcd: Some(xrc::open_xrcd),
         close_xrcd: Some(xrc::close_xrcd),
         open_qp: Some(xrc::open_qp),

@@ -250,12 +250,12 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
         wr_id: completion.wr_id,
         status: completion.status as ibv_wc_status,
         opcode: completion.opcode as ibv_wc_opcode,
-        vendor_err: completion.vendor_error,
+        vendor_err: completion.vendor_error.into(),
         byte_len: completion.byte_length,
         imm: ibv_wc_imm { imm_data: completion.immediate },
         qp_num: completion.qp,
         src_qp: completion.source_qp,
-        wc_flags: completion.flags.bits(),
+        wc_flags: completion.flags.bits().into(),
         // A datagram is answered to where it came from (rule UD-07).
         slid: if completion.flags.contains(Flags::GRH) { LID } else { 0 },
         ..ibv_wc::default()

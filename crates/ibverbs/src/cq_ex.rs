@@ -21,6 +21,7 @@ pub(crate) struct Poller {
 #[derive(Default)]
 struct Current {
     wc: ibv_wc,
+    tag: ibv_wc_tm_info,
     /// When it was added, in nanoseconds of the steady clock.
     time: u64,
 }
@@ -54,6 +55,7 @@ impl Poller {
 
 /// The fields that a completion of this device can have.
 const READABLE: u64 = (IBV_WC_STANDARD_FLAGS
+    | IBV_WC_EX_WITH_TM_INFO
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
 
@@ -143,6 +145,7 @@ fn operations(attr: &ibv_cq_init_attr_ex) -> ibv_cq_ex {
             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
             read_completion_wallclock_ns
         ),
+        read_tm_info: if_asked!(IBV_WC_EX_WITH_TM_INFO, read_tm_info),
         ..ibv_cq_ex::default()
     }
 }
@@ -196,17 +199,32 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> c_int {
     let show = |_, completion: &Completion| {
         let wc = cq::to_c(completion);
+        let tag = ibv_wc_tm_info { tag: completion.tag, priv_: completion.tag_context };
         // SAFETY: by the contract of this function, nobody else reads or writes these.
         unsafe {
             (*cq).wr_id = wc.wr_id;
             (*cq).status = wc.status;
-            *queue.poller.current.get() = Current { wc, time: completion.time };
+            *queue.poller.current.get() = Current { wc, tag, time: completion.time };
         }
     };
     match queue.adapter.poll(&queue.cq, 1, show) {
         Some(0) => libc::ENOENT,
         Some(_) => 0,
         None => libc::EIO,
+    }
+}
+
+/// The tag of a message that a tagged buffer has matched, and its sender's own data; zeros of any
+/// other completion.
+///
+/// # Safety
+/// `cq` is null or live; this thread is in a batch of it. `info` is null or writable.
+unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: by the contract of this verb; it is this thread's turn, so nobody writes the current.
+    unsafe {
+        if let (Some(queue), Some(info)) = (cq::of(cq.cast()), info.as_mut()) {
+            *info = (*queue.poller.current.get()).tag;
+        }
     }
 }
 

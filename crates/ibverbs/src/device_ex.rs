@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 
 use transom_abi::*;
+use transom_device::queue::TAG_PIECES;
 use transom_host::Limits;
 
 use crate::context::Context;
@@ -63,12 +64,26 @@ fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
         max_wq_type_rq: 0,
         packet_pacing_caps: ibv_packet_pacing_caps::default(),
         raw_packet_caps: 0,
-        tm_caps: ibv_tm_caps::default(),
+        tm_caps: tag_matching(),
         cq_mod_caps: ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX },
         max_dm_size: Limits::DEVICE.device_memory,
         pci_atomic_caps: ibv_pci_atomic_caps::default(),
         xrc_odp_caps: ONE_SIDED | IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV,
         phys_port_cnt_ex: plain.phys_port_cnt.into(),
+    }
+}
+
+/// A rendezvous request may bring as much as this beside its headers' 32 bytes, for software to use
+/// if no tagged buffer matches.
+const RENDEZVOUS_HEADER: u32 = 256;
+
+fn tag_matching() -> ibv_tm_caps {
+    ibv_tm_caps {
+        max_rndv_hdr_size: RENDEZVOUS_HEADER,
+        max_num_tags: Limits::DEVICE.tags,
+        flags: IBV_TM_CAP_RC,
+        max_ops: Limits::DEVICE.tag_operations,
+        max_sge: TAG_PIECES as u32,
     }
 }
 

@@ -30,6 +30,7 @@ mod on_demand;
 mod parent_domain;
 mod pd;
 mod post;
+mod post_srq_ops;
 pub mod private;
 mod qp;
 mod qp_ex;

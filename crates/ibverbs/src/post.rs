@@ -30,7 +30,7 @@ pub(crate) fn errno(error: PostError) -> c_int {
 ///
 /// # Safety
 /// `list` has `count` readable elements if `count` is positive.
-unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], c_int> {
+pub(crate) unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], c_int> {
     const { assert!(size_of::<Sge>() == size_of::<ibv_sge>()) };
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),

@@ -249,6 +249,16 @@ unsafe fn parts(
         Service::Rc | Service::Ud => Some(unsafe { srq::find(init.srq) }?),
         _ => return Err(libc::EINVAL),
     };
+    let tag_matching = shared.as_ref().and_then(|srq| srq.config().tag_matching.clone());
+    if let (Some(srq), Some(_)) = (&shared, &tag_matching) {
+        // Tags are matched for RC; what it reads into a tagged buffer goes by the queue pair's own
+        // protection domain, which is therefore the queue's.
+        let number = srq.config().pd.number();
+        let same_pd = pd.as_ref().is_some_and(|pd| pd.number() == number);
+        if service != Service::Rc || !same_pd {
+            return Err(libc::EINVAL);
+        }
+    }
     let receives = match (service, shared) {
         (Service::XrcInitiator, _) => QpReceives::Nowhere,
         (_, Some(srq)) => QpReceives::Srq(srq),
@@ -261,6 +271,8 @@ unsafe fn parts(
         // SAFETY: by the contract of this function.
         _ => Some(unsafe { cq::find(init.recv_cq) }?),
     };
+    // With tag matching, all receives complete where the shared queue says.
+    let receive_cq = tag_matching.map(|matching| matching.cq).or(receive_cq);
     Ok(Parts { context, pd, send_cq, receive_cq, receives })
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use transom_abi::*;
 use transom_device::queue::ReceiveRequest;
 use transom_host::Limits;
-use transom_host::objects::{RegisterError, SharedReceiveQueue, SrqConfig, XrcConfig};
+use transom_host::objects::{
+    RegisterError, SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig,
+};
 
 use crate::context::Context;
 use crate::event::EventCount;
@@ -82,17 +84,28 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
     let kind = if given(IBV_SRQ_INIT_ATTR_TYPE) { init.srq_type } else { IBV_SRQT_BASIC };
     // SAFETY: by the contract of this function.
     let pd = unsafe { pd::find(init.pd) }?;
-    let xrc = match kind {
-        IBV_SRQT_BASIC => None,
+    let limits = Limits::DEVICE;
+    let (xrc, tag_matching) = match kind {
+        IBV_SRQT_BASIC => (None, None),
         IBV_SRQT_XRC if given(IBV_SRQ_INIT_ATTR_XRCD) && given(IBV_SRQ_INIT_ATTR_CQ) => {
             // SAFETY: as above.
             let (domain, cq) = unsafe { (xrc::find(init.xrcd)?, cq::find(init.cq)?) };
-            Some(XrcConfig { domain, cq })
+            (Some(XrcConfig { domain, cq }), None)
         }
-        IBV_SRQT_TM => return Err(libc::EOPNOTSUPP),
+        IBV_SRQT_TM if given(IBV_SRQ_INIT_ATTR_CQ) && given(IBV_SRQ_INIT_ATTR_TM) => {
+            // SAFETY: as above.
+            let cq = unsafe { cq::find(init.cq) }?;
+            let ibv_tm_cap { max_num_tags, max_ops } = init.tm_cap;
+            // A list operation is done when it is posted, so as many are outstanding as one likes.
+            let within = (1..=limits.tags).contains(&max_num_tags)
+                && (1..=limits.tag_operations).contains(&max_ops);
+            if !within {
+                return Err(libc::EINVAL);
+            }
+            (None, Some(TagMatchingConfig { tags: max_num_tags as usize, cq }))
+        }
         _ => return Err(libc::EINVAL),
     };
-    let limits = Limits::DEVICE;
     let wrong = init.attr.max_wr == 0 || init.attr.max_wr > limits.work_requests;
     if wrong || init.attr.max_sge > limits.pieces {
         return Err(libc::EINVAL);
@@ -106,6 +119,7 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
         size: init.attr.max_wr as usize,
         pieces: init.attr.max_sge as usize,
         xrc,
+        tag_matching,
         events: context.events.clone(),
         id: u64::from(handle),
     };
@@ -234,6 +248,16 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
     })())
 }
 
+/// The queue behind a pointer, without looking it up.
+///
+/// # Safety
+/// `srq` is null or live.
+pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Option<&'a SharedReceiveQueue> {
+    // SAFETY: by the contract of this function.
+    let object = unsafe { srq.cast::<SrqObject>().as_ref() }?;
+    object.inner.as_ref().map(|ours| &*ours.queue)
+}
+
 /// Posts a list of receives, up to the first bad one (rule PS-01).
 ///
 /// # Safety
@@ -244,9 +268,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: by the contract of this verb.
-    let object = unsafe { srq.cast::<SrqObject>().as_ref() };
-    let Some(ours) = object.and_then(|object| object.inner.as_ref()) else { return libc::EINVAL };
-    let post_one = |request: &ReceiveRequest<'_>| ours.queue.post(request);
+    let Some(queue) = (unsafe { of(srq) }) else { return libc::EINVAL };
+    let post_one = |request: &ReceiveRequest<'_>| queue.post(request);
     // SAFETY: as above.
     unsafe { post::receives(wr, bad, post_one) }
 }

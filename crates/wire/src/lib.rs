@@ -5,6 +5,7 @@
 //! | [`psn`] | packet sequence numbers, 24 bits, compared in a half window |
 //! | [`aeth`] | what an acknowledgement says: ACK, RNR NAK with its timer, NAK with its code |
 //! | [`grh`] | the header in front of a received datagram |
+//! | [`tmh`] | the headers in front of messages whose tag is matched |
 //!
 //! The packets themselves (headers, opcodes, ICRC) join these modules with the wire link; the
 //! values here are shared by all links, because a refusal means the same on each.
@@ -14,6 +15,7 @@
 pub mod aeth;
 pub mod grh;
 pub mod psn;
+pub mod tmh;
 
 pub use aeth::{NakCode, RnrTimer, Syndrome};
 pub use psn::Psn;

@@ -17,8 +17,15 @@ pub enum CopyError {
 
 /// Bytes on their way to granted memory.
 pub trait Source {
+    /// Copies the bytes from `offset` on to `bytes`, which they fill.
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError>;
+
     /// The first eight bytes of the segment, as one number.
-    fn word(&mut self) -> Result<u64, CopyError>;
+    fn word(&mut self) -> Result<u64, CopyError> {
+        let mut bytes = [0; 8];
+        self.read(0, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
 
     /// Copies the bytes from `offset` on, as many as the grant is long, to the granted memory.
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError>;
@@ -38,19 +45,25 @@ pub struct Bytes<'a, S> {
     pub services: &'a S,
 }
 
+impl<S> Bytes<'_, S> {
+    fn part(&self, offset: u64, length: usize) -> Result<&[u8], CopyError> {
+        let start = usize::try_from(offset).map_err(|_| CopyError::Far)?;
+        let bytes = self.bytes.get(start..).unwrap_or_default();
+        bytes.get(..length).ok_or(CopyError::Far)
+    }
+}
+
 impl<S: Services> Source for Bytes<'_, S> {
-    fn word(&mut self) -> Result<u64, CopyError> {
-        let word = self.bytes.first_chunk().ok_or(CopyError::Far)?;
-        Ok(u64::from_ne_bytes(*word))
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
+        bytes.copy_from_slice(self.part(offset, bytes.len())?);
+        Ok(())
     }
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         if at.is_null() {
             return Ok(());
         }
-        let start = usize::try_from(offset).map_err(|_| CopyError::Far)?;
-        let bytes = self.bytes.get(start..).unwrap_or_default();
-        let bytes = bytes.get(..at.length() as usize).ok_or(CopyError::Far)?;
+        let bytes = self.part(offset, at.length() as usize)?;
         self.services.store(at, bytes).map_err(|_| CopyError::Far)
     }
 }

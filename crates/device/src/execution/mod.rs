@@ -15,12 +15,14 @@
 mod local;
 pub mod one_sided;
 mod origin;
+mod rendezvous;
 mod request;
 mod requester;
 mod responder;
 
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use origin::{Direct, Origin, Payload, Sent};
+pub use rendezvous::Rendezvous;
 pub use request::{Body, Reply, Request};
 pub use requester::{Requester, RequesterLimits};
 pub use responder::{Receives, Responder};
@@ -101,8 +103,20 @@ pub trait Services {
     /// Hands a completion to the queue's completion queue.
     fn complete(&self, side: QueueSide, completion: Completion, solicited: bool);
     /// Takes a receive for a message from the shared queue that the queue pair was created with, or,
-    /// for XRC, from the one of its domain that the message names by `srq`.
-    fn take_shared(&self, srq: Option<u32>, least: u64, receive: &mut Receive) -> TakeShared;
+    /// for XRC, from the one of its domain that the message names by `srq`. `tag` is the tag that a
+    /// queue with tag matching matches.
+    fn take_shared(
+        &self,
+        srq: Option<u32>,
+        tag: Option<u64>,
+        least: u64,
+        receive: &mut Receive,
+    ) -> TakeShared;
+    /// A message that was noted as unexpected by [`Services::take_shared`] has failed.
+    fn forget_unexpected(&self);
+    /// A rendezvous waits in [`Responder::next_rendezvous`], or there is room for another in
+    /// [`Requester::rendezvous`]: bring them together, when no lock is held.
+    fn rendezvous(&self);
     /// The protection domain of a shared receive queue of the queue pair's XRC domain, by number.
     fn shared_pd(&self, srq: u32) -> Option<u32>;
     /// Hands the completion of a receive taken from an XRC shared queue to that queue's completion

@@ -1,6 +1,7 @@
 //! The requester: takes posted work, [`start`]s it in order, and ends it in order ([`completer`]).
 
 mod completer;
+mod rendezvous;
 mod start;
 mod wqe;
 
@@ -10,10 +11,12 @@ use super::{Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide};
 use crate::protection::Reason;
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Completion, Flags, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, Status, WorkRing,
+    Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, Status, TAG_PIECES,
+    WorkRing,
 };
 use crate::transport::retry::Retry;
-use wqe::{Progress, SendWqe, opcode};
+use rendezvous::EndedRead;
+use wqe::{Part, Progress, SendWqe, opcode};
 
 /// What a send queue was created for.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +34,15 @@ pub struct RequesterLimits {
 /// The send queue: what is posted, what is on its way, and when to try again.
 pub struct Requester {
     service: Service,
-    signal_all: bool,
+    limits: RequesterLimits,
+    /// What is posted, and what rendezvous add.
     ring: WorkRing<SendWqe>,
+    /// Room in the ring that is for rendezvous only.
+    rendezvous_room: usize,
+    /// How much of the ring is theirs now.
+    rendezvous_work: usize,
+    /// What is to be said of the rendezvous whose READ has ended.
+    ended_read: Option<EndedRead>,
     /// Position of the first work request that is not fully handed to the link.
     next: u64,
     /// Work requests before this position have been started, be it that they go out again.
@@ -61,10 +71,27 @@ pub struct Requester {
 impl Requester {
     /// A requester for a queue pair of this service.
     pub fn new(service: Service, limits: &RequesterLimits) -> Self {
+        let RequesterLimits { size, pieces, inline_room, .. } = *limits;
+        Self::with_ring(service, limits, WorkRing::new(size, pieces, inline_room, SendWqe::BLANK))
+    }
+
+    /// A requester for a queue pair whose shared receive queue matches tags.
+    pub fn with_rendezvous(service: Service, limits: &RequesterLimits) -> Self {
+        let size = limits.size + rendezvous::ROOM;
+        let pieces = limits.pieces.max(TAG_PIECES);
+        let inline_room = limits.inline_room.max(rendezvous::INLINE);
+        Self::with_ring(service, limits, WorkRing::new(size, pieces, inline_room, SendWqe::BLANK))
+    }
+
+    /// What of the ring is beyond the limits is for rendezvous.
+    fn with_ring(service: Service, limits: &RequesterLimits, ring: WorkRing<SendWqe>) -> Self {
         Self {
             service,
-            signal_all: limits.signal_all,
-            ring: WorkRing::new(limits.size, limits.pieces, limits.inline_room, SendWqe::BLANK),
+            limits: *limits,
+            rendezvous_room: ring.size() - limits.size,
+            ring,
+            rendezvous_work: 0,
+            ended_read: None,
             next: 0,
             begun: 0,
             message: Psn::default(),
@@ -90,6 +117,8 @@ impl Requester {
     /// Forgets everything posted, without completions (rule ST-10).
     pub fn reset(&mut self) {
         self.ring.clear();
+        self.rendezvous_work = 0;
+        self.ended_read = None;
         self.next = self.ring.tail();
         self.attempt = self.attempt.wrapping_add(1);
         self.reading = 0;
@@ -142,7 +171,7 @@ impl Requester {
         }
         let (pieces, length) = match request.inline {
             Some(inline) => (0, self.check_inline(request, inline)?),
-            None if request.sges.len() > self.ring.pieces() => {
+            None if request.sges.len() > self.limits.pieces => {
                 return Err(PostError::TooManyPieces);
             }
             None => (request.sges.len(), LocalBuffers::length(request.sges)),
@@ -151,7 +180,7 @@ impl Requester {
         {
             return Ok(());
         }
-        if self.ring.is_full() {
+        if self.room() == 0 {
             return Err(PostError::Full);
         }
         let mut flags = request.flags;
@@ -165,6 +194,7 @@ impl Requester {
             message: Psn::default(),
             progress: Progress::Waiting,
             remote: request.remote,
+            part: Part::Program,
         };
         self.ring.push(wqe, &request.sges[..pieces], request.inline.unwrap_or(&[]));
         if matches!(state, QpState::Error | QpState::Sqe) {
@@ -201,7 +231,12 @@ impl Requester {
         if matches!(origin.summary().gate().state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::WrongState);
         }
-        if count > self.ring.room() { Err(PostError::Full) } else { Ok(()) }
+        if count > self.room() { Err(PostError::Full) } else { Ok(()) }
+    }
+
+    /// How many work requests the program may post.
+    fn room(&self) -> usize {
+        self.limits.size - (self.ring.len() - self.rendezvous_work)
     }
 
     /// Carries out a WRITE or READ on the direct way without a stop in the ring, if there is nothing
@@ -213,14 +248,14 @@ impl Requester {
             Some([piece]) => Payload::Inline(piece),
             Some(_) => return false,
         };
-        let ready = self.ring.size() > 0
+        let ready = self.limits.size > 0
             && self.service != Service::Ud
             && length <= MAX_MESSAGE
             && (self.max_rd_atomic > 0 || !matches!(request.op, SendOp::Read { .. }));
         if !ready || self.try_direct(origin, &request.op, payload, length) != Direct::Done {
             return false;
         }
-        if self.signal_all || request.flags.contains(SendFlags::SIGNALED) {
+        if self.limits.signal_all || request.flags.contains(SendFlags::SIGNALED) {
             let status = Status::Success;
             let mut completion = completion(origin, request.wr_id, &request.op, status);
             completion.byte_length = length as u32;
@@ -242,7 +277,7 @@ impl Requester {
             return Err(PostError::InlineNotAllowed);
         }
         let length = inline.iter().map(|piece| piece.len()).sum::<usize>();
-        if length > self.ring.inline_room() {
+        if length > self.limits.inline_room {
             Err(PostError::InlineTooLong)
         } else {
             Ok(length as u64)
@@ -303,16 +338,5 @@ fn buffers<'a, O: Origin>(origin: &'a O, sges: &'a [Sge]) -> LocalBuffers<'a> {
 }
 
 fn completion<O: Origin>(origin: &O, wr_id: u64, op: &SendOp, status: Status) -> Completion {
-    Completion {
-        wr_id,
-        status,
-        opcode: opcode(op),
-        vendor_error: 0,
-        byte_length: 0,
-        immediate: 0,
-        qp: origin.number().bits(),
-        flags: Flags::empty(),
-        source_qp: 0,
-        time: 0,
-    }
+    Completion::new(wr_id, status, opcode(op), origin.number().bits())
 }

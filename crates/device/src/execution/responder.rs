@@ -1,10 +1,14 @@
 //! The responder: carries out what arrives, in order, and answers. Messages that take a receive are
-//! in [`receive`].
+//! in [`receive`], what tag matching makes of them in [`tag_matching`].
 
 mod receive;
+mod tag_matching;
+
+use core::mem;
 
 use transom_wire::{NakCode, Psn, RnrTimer};
 
+use self::tag_matching::TagMatching;
 use super::one_sided::{Stop, Target, gate_allows};
 use super::{Body, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
@@ -22,7 +26,10 @@ pub enum Receives {
         pieces: usize,
     },
     /// From the shared queue it was created with.
-    Shared,
+    Shared {
+        /// The queue matches tags.
+        tagged: bool,
+    },
     /// From the shared queue that each message names (XRC).
     Named,
     /// It takes no messages: the end of XRC that sends.
@@ -37,6 +44,8 @@ pub struct Responder {
     /// The receive of the message under way, if `has_taken`.
     taken: Receive,
     has_taken: bool,
+    /// What tag matching needs.
+    matching: Option<Box<TagMatching>>,
     /// The program knows that no more is taken from the shared queue.
     told_last: bool,
     /// The number of the message that comes next; RC only.
@@ -56,12 +65,14 @@ impl Responder {
             Receives::Own { size, pieces } => Some(ReceiveQueue::new(size, pieces)),
             _ => None,
         };
+        let tagged = receives == Receives::Shared { tagged: true };
         Self {
             service,
             receives,
             queue,
             taken: Receive::with_room(pieces),
             has_taken: false,
+            matching: tagged.then(|| Box::new(TagMatching::new())),
             told_last: false,
             expected: Psn::default(),
             progress: 0,
@@ -78,11 +89,16 @@ impl Responder {
     }
 
     /// Forgets everything posted, without completions (rule ST-10).
-    pub fn reset(&mut self) {
+    pub fn reset<S: Services>(&mut self, services: &S) {
         if let Some(queue) = &mut self.queue {
             queue.clear();
         }
-        self.has_taken = false;
+        if let Some(matching) = &mut self.matching {
+            matching.reset();
+        }
+        if mem::take(&mut self.has_taken) {
+            self.forget_unexpected(services);
+        }
         self.told_last = false;
         self.progress = 0;
     }
@@ -169,7 +185,7 @@ impl Responder {
     ) -> Reply {
         if immediate.is_some()
             && request.is_last()
-            && let Err(why) = self.take(request, 0, services)
+            && let Err(why) = self.take(request, None, 0, services)
         {
             return self.without_receive(why, request, services);
         }
@@ -183,7 +199,7 @@ impl Responder {
             Err(Stop::Closed) => return Reply::Dropped,
             Err(Stop::Near(_)) => return Reply::OriginFailed,
             Err(Stop::Refused(refusal)) => {
-                let spoils = immediate.is_some() && self.take(request, 0, services).is_ok();
+                let spoils = immediate.is_some() && self.take(request, None, 0, services).is_ok();
                 return if spoils {
                     self.spoil_receive(&refusal, services)
                 } else {

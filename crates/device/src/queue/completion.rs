@@ -4,7 +4,7 @@ use bitflags::bitflags;
 
 /// Statuses, with the values of `enum ibv_wc_status` (rules WC-00 to WC-23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
+#[repr(u8)]
 #[non_exhaustive]
 pub enum Status {
     /// Done.
@@ -33,11 +33,13 @@ pub enum Status {
     RetryExceeded = 12,
     /// The peer had no receive posted, after all retries.
     RnrRetryExceeded = 13,
+    /// A tagged buffer to be removed is not there any more.
+    TagMatching = 22,
 }
 
 /// What completed, with the values of `enum ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Opcode {
     /// Any SEND.
     Send = 0,
@@ -61,18 +63,34 @@ pub enum Opcode {
     Receive = 128,
     /// A WRITE with immediate received.
     ReceiveWriteImmediate = 129,
+    /// A tagged buffer added.
+    TagAdd = 130,
+    /// A tagged buffer removed.
+    TagRemove = 131,
+    /// The count of unexpected messages reported.
+    TagSync = 132,
+    /// A message with a tag received, or the data of a rendezvous.
+    TagReceive = 133,
+    /// A message without a tag received by a queue that matches tags.
+    TagNone = 134,
 }
 
 bitflags! {
     /// With the values of `enum ibv_wc_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Flags: u32 {
+    pub struct Flags: u8 {
         /// The first 40 bytes of the receive buffer are the GRH area (rule UD-01).
         const GRH = 1;
         /// The immediate field is valid.
         const IMMEDIATE = 2;
         /// The immediate field is the key that was invalidated.
         const INVALIDATED = 8;
+        /// New tagged buffers wait until the count of unexpected messages is reported.
+        const TAG_SYNC_REQUIRED = 16;
+        /// A tagged buffer matched; the tag fields are valid.
+        const TAG_MATCH = 32;
+        /// The tagged buffer holds the data.
+        const TAG_DATA_VALID = 64;
     }
 }
 
@@ -86,7 +104,7 @@ pub struct Completion {
     /// What it was; set on errors too.
     pub opcode: Opcode,
     /// The code of the [`Reason`](crate::protection::Reason), zero if none.
-    pub vendor_error: u32,
+    pub vendor_error: u8,
     /// Bytes received, read, or returned by an atomic.
     pub byte_length: u32,
     /// Immediate data in network order, or the invalidated key.
@@ -99,6 +117,33 @@ pub struct Completion {
     pub source_qp: u32,
     /// When it was added to its queue, in the host's nanoseconds, if the queue wanted to know.
     pub time: u64,
+    /// The tag of a matched message.
+    pub tag: u64,
+    /// The sender's own data beside the tag.
+    pub tag_context: u32,
+}
+
+// They are copied a lot, and a queue's memory is full of them.
+const _: () = assert!(size_of::<Completion>() == 48);
+
+impl Completion {
+    /// A completion in which nothing but what is given is valid.
+    pub fn new(wr_id: u64, status: Status, opcode: Opcode, qp: u32) -> Self {
+        Self {
+            wr_id,
+            status,
+            opcode,
+            vendor_error: 0,
+            byte_length: 0,
+            immediate: 0,
+            qp,
+            flags: Flags::empty(),
+            source_qp: 0,
+            time: 0,
+            tag: 0,
+            tag_context: 0,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -121,12 +166,13 @@ mod tests {
             Status::RemoteOperation => 11,
             Status::RetryExceeded => 12,
             Status::RnrRetryExceeded => 13,
+            Status::TagMatching => 22,
         }
     }
 
-    /// Statuses of reliable datagrams and tag matching, of failures of hardware and without a name,
-    /// have no value here, so no completion can have them.
-    /// Rules: WC-03, WC-14, WC-15, WC-16, WC-17, WC-18, WC-19, WC-20, WC-21, WC-22, WC-23
+    /// Statuses of reliable datagrams, of a rendezvous left to software, of failures of hardware and
+    /// without a name, have no value here, so no completion can have them.
+    /// Rules: WC-03, WC-14, WC-15, WC-16, WC-17, WC-18, WC-19, WC-20, WC-21, WC-23
     #[test]
     fn statuses_that_never_occur_have_no_value() {
         let all = [
@@ -143,8 +189,9 @@ mod tests {
             Status::RemoteOperation,
             Status::RetryExceeded,
             Status::RnrRetryExceeded,
+            Status::TagMatching,
         ];
-        let never = |value: u32| value == 3 || value > 13;
+        let never = |value: u32| value == 3 || (value > 13 && value != 22);
         let numbers: Vec<_> = all.into_iter().map(number).collect();
         let expected: Vec<_> = (0..=23).filter(|value| !never(*value)).collect();
         assert_eq!(numbers, expected);

@@ -209,21 +209,10 @@ fn room_for(capacity: usize) -> Result<VecDeque<Completion>, SizeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{Flags, Opcode};
+    use crate::queue::Opcode;
 
     fn at(time: u64) -> Completion {
-        Completion {
-            wr_id: time,
-            status: Status::Success,
-            opcode: Opcode::Receive,
-            vendor_error: 0,
-            byte_length: 0,
-            immediate: 0,
-            qp: 1,
-            flags: Flags::empty(),
-            source_qp: 0,
-            time,
-        }
+        Completion { time, ..Completion::new(time, Status::Success, Opcode::Receive, 1) }
     }
 
     fn moderated(count: u16, period: u64) -> CompletionQueue {

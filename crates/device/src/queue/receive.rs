@@ -136,14 +136,34 @@ pub struct Receive {
     pub pd: u32,
     /// The shared queue it came from, by number, if its completion goes where that queue says (XRC).
     pub srq: Option<u32>,
+    /// What it is in tag matching.
+    pub part: TagPart,
     /// Its pieces.
     pub sges: Vec<Sge>,
+}
+
+/// What a receive is in tag matching.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TagPart {
+    /// Nothing: its queue matches no tags.
+    #[default]
+    None,
+    /// One for a message without a tag.
+    NoTag,
+    /// One for a message whose tag no tagged buffer waits for.
+    Unexpected {
+        /// New tagged buffers wait until software has caught up.
+        sync_required: bool,
+    },
+    /// A tagged buffer.
+    Matched,
 }
 
 impl Receive {
     /// Nothing taken yet, with room for `pieces` pieces.
     pub fn with_room(pieces: usize) -> Self {
-        Self { wr_id: 0, length: 0, pd: 0, srq: None, sges: Vec::with_capacity(pieces) }
+        let sges = Vec::with_capacity(pieces);
+        Self { wr_id: 0, length: 0, pd: 0, srq: None, part: TagPart::None, sges }
     }
 }
 

@@ -80,11 +80,11 @@ impl Gather<'_> {
 }
 
 impl Source for Gather<'_> {
-    fn word(&mut self) -> Result<u64, CopyError> {
-        let (mut word, to) = (0_u64, std::mem::replace(&mut self.to, Where::Here));
-        let copied = self.copy_out(0, 8, &raw mut word as u64);
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
+        let to = std::mem::replace(&mut self.to, Where::Here);
+        let copied = self.copy_out(offset, bytes.len() as u64, bytes.as_mut_ptr() as u64);
         self.to = to;
-        copied.map(|()| word)
+        copied
     }
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
@@ -152,10 +152,10 @@ impl RingBytes<'_> {
 }
 
 impl Source for RingBytes<'_> {
-    fn word(&mut self) -> Result<u64, CopyError> {
-        let (mut word, from) = (0_u64, self.at(0, 8)?);
-        self.copier.copy(&raw mut word as u64, from, 8).map_err(|_| CopyError::Far)?;
-        Ok(word)
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
+        let (to, length) = (bytes.as_mut_ptr() as u64, bytes.len() as u64);
+        let from = self.at(offset, length)?;
+        self.copier.copy(to, from, length).map_err(|_| CopyError::Far)
     }
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {

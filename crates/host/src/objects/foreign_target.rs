@@ -153,9 +153,15 @@ impl Services for AtForeign<'_> {
         unreachable!("XRC completes where the shared queue says");
     }
 
-    fn take_shared(&self, srq: Option<u32>, least: u64, receive: &mut Receive) -> TakeShared {
+    fn take_shared(
+        &self,
+        srq: Option<u32>,
+        tag: Option<u64>,
+        least: u64,
+        receive: &mut Receive,
+    ) -> TakeShared {
         match srq.and_then(|number| self.named_queue(number)) {
-            Some(srq) => TakeShared::Found(srq.take(least, receive)),
+            Some(srq) => TakeShared::Found(srq.take(tag, least, receive)),
             None => TakeShared::Unknown,
         }
     }
@@ -185,4 +191,10 @@ impl Services for AtForeign<'_> {
     }
 
     fn flush_other(&self, _fallen: QueueSide) {}
+
+    fn rendezvous(&self) {
+        unreachable!("queues for XRC match no tags");
+    }
+
+    fn forget_unexpected(&self) {}
 }

@@ -15,7 +15,7 @@ use transom_device::execution::{
     Source,
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
-use transom_device::queue::{PostError, ReceiveRequest, SendRequest};
+use transom_device::queue::{PostError, ReceiveRequest, SendRequest, TAG_PIECES};
 use transom_wire::Psn;
 
 use super::{
@@ -67,6 +67,13 @@ pub enum QpReceives {
     Xrc(Arc<XrcDomain>),
     /// It does not receive.
     Nowhere,
+}
+
+impl QpReceives {
+    /// Whether they come from a shared queue that matches tags.
+    fn match_tags(&self) -> bool {
+        matches!(self, Self::Srq(srq) if srq.config().tag_matching.is_some())
+    }
 }
 
 /// Posts one request of a batch.
@@ -124,12 +131,18 @@ impl QueuePair {
             return Err(RegisterError::Exhausted);
         };
         let number = QpNumber::new(adapter.announcer().slot, index);
-        let requester = Requester::new(config.service, &config.send);
+        let tagged = config.receives.match_tags();
+        let requester = if tagged {
+            Requester::with_rendezvous(config.service, &config.send)
+        } else {
+            Requester::new(config.service, &config.send)
+        };
         let (receives, pieces) = match &config.receives {
             &QpReceives::Own { size, pieces } => (Receives::Own { size, pieces }, pieces),
             QpReceives::Srq(srq) => {
                 srq.adopt();
-                (Receives::Shared, srq.config().pieces)
+                let pieces = if tagged { TAG_PIECES } else { 0 };
+                (Receives::Shared { tagged }, pieces.max(srq.config().pieces))
             }
             QpReceives::Xrc(domain) => {
                 domain.adopt();
@@ -257,6 +270,16 @@ impl QueuePair {
         self.receive.lock().execute(request, source, sink, &at)
     }
 
+    /// Starts the rendezvous that wait, as far as there is room.
+    pub(crate) fn start_rendezvous(&self) {
+        self.drive(|requester, at| {
+            while requester.has_rendezvous_room() {
+                let Some(next) = self.receive.lock().next_rendezvous() else { break };
+                requester.rendezvous(&next, at);
+            }
+        });
+    }
+
     /// Takes a reply.
     pub(crate) fn on_reply(&self, answer: &crate::link::Answer, payload: &mut RingBytes<'_>) {
         self.drive(|requester, at| {
@@ -366,7 +389,7 @@ impl QueuePair {
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
             half.link = Link::None;
-            responder.reset();
+            responder.reset(&self.here());
         }
         let keys = self.adapter.segment().keys();
         keys.drain_queue_pair(self.number.index(), &*self.adapter);

@@ -5,10 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use transom_device::queue::{OutOfRange, PostError, Receive, ReceiveQueue, ReceiveRequest, Take};
+use transom_device::queue::{
+    OutOfRange, PostError, Receive, ReceiveQueue, ReceiveRequest, TagList, TagPart, TagRequest,
+    Take,
+};
 
 use super::{AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, XrcDomain};
 use crate::adapter::{Adapter, Limits};
+use crate::progress::Deferred;
 
 /// What makes a shared receive queue one for XRC.
 #[derive(Clone)]
@@ -16,6 +20,15 @@ pub struct XrcConfig {
     /// Its domain: only queue pairs of the same one reach it.
     pub domain: Arc<XrcDomain>,
     /// Where its receives complete.
+    pub cq: Arc<Cq>,
+}
+
+/// What makes a shared receive queue one that matches tags.
+#[derive(Clone)]
+pub struct TagMatchingConfig {
+    /// Tagged buffers.
+    pub tags: usize,
+    /// Where list operations and all receives complete.
     pub cq: Arc<Cq>,
 }
 
@@ -30,6 +43,8 @@ pub struct SrqConfig {
     pub pieces: usize,
     /// For XRC.
     pub xrc: Option<XrcConfig>,
+    /// For tag matching.
+    pub tag_matching: Option<TagMatchingConfig>,
     /// Where its events go.
     pub events: Arc<EventPipe>,
     /// How events name it.
@@ -41,6 +56,8 @@ pub struct SharedReceiveQueue {
     adapter: Arc<Adapter>,
     number: u32,
     config: SrqConfig,
+    /// The tagged buffers, if tags are matched. This lock comes before that of `queue`.
+    tags: Option<Mutex<TagList>>,
     queue: Mutex<ReceiveQueue>,
     users: AtomicU32,
 }
@@ -98,10 +115,15 @@ impl SharedReceiveQueue {
             xrc.domain.adopt();
             xrc.cq.adopt();
         }
+        if let Some(matching) = &config.tag_matching {
+            matching.cq.adopt();
+        }
+        let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
         let queue = ReceiveQueue::new(config.size, config.pieces);
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
             number: u32::from(adapter.announcer().slot) << 16 | u32::from(index),
+            tags: tags.map(Mutex::new),
             queue: Mutex::new(queue),
             users: AtomicU32::new(0),
             config,
@@ -125,8 +147,52 @@ impl SharedReceiveQueue {
         self.queue.lock().post(request)
     }
 
+    /// Carries out a list operation of tag matching; the handle of a buffer that was added.
+    pub fn post_list_operation(&self, request: &TagRequest<'_>) -> Result<Option<u32>, PostError> {
+        let (Some(tags), Some(matching)) = (&self.tags, &self.config.tag_matching) else {
+            return Err(PostError::WrongService);
+        };
+        let mut tags = tags.lock();
+        let done = tags.apply(request)?;
+        // Under the lock: nothing may match a buffer before its addition is seen to complete.
+        let overrun = done.completion.is_some_and(|done| matching.cq.push(done, false));
+        drop(tags);
+        if overrun {
+            self.adapter.progress.defer(Deferred::Overrun(matching.cq.id()));
+            self.adapter.run_deferred();
+        }
+        Ok(done.handle)
+    }
+
+    /// Takes a receive for a message: the tagged buffer that waits for its tag, else the oldest
+    /// ordinary one if it has room for `least` bytes.
+    pub(crate) fn take(&self, tag: Option<u64>, least: u64, receive: &mut Receive) -> Take {
+        let Some(tags) = &self.tags else { return self.take_ordinary(least, receive) };
+        let Some(tag) = tag else {
+            receive.part = TagPart::NoTag;
+            return self.take_ordinary(least, receive);
+        };
+        let mut tags = tags.lock();
+        if tags.take(tag, receive) {
+            receive.pd = self.config.pd.number();
+            return Take::Taken;
+        }
+        let found = self.take_ordinary(least, receive);
+        if found == Take::Taken {
+            receive.part = tags.note_unexpected();
+        }
+        found
+    }
+
+    /// An unexpected message has failed.
+    pub(crate) fn forget_unexpected(&self) {
+        if let Some(tags) = &self.tags {
+            tags.lock().forget_unexpected();
+        }
+    }
+
     /// Takes the oldest receive if it has room for `least` bytes, and tells of the limit.
-    pub(crate) fn take(&self, least: u64, receive: &mut Receive) -> Take {
+    fn take_ordinary(&self, least: u64, receive: &mut Receive) -> Take {
         let mut queue = self.queue.lock();
         let found = queue.take(least, receive);
         let reached = found == Take::Taken && queue.reached_limit();
@@ -195,6 +261,9 @@ impl SharedReceiveQueue {
             self.adapter.forget_shared_abroad(self.number);
             xrc.domain.release();
             xrc.cq.release();
+        }
+        if let Some(matching) = &self.config.tag_matching {
+            matching.cq.release();
         }
         self.config.pd.release();
         Ok(())

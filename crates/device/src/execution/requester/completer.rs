@@ -3,7 +3,7 @@
 use transom_wire::{NakCode, Psn};
 
 use super::super::{Bytes, CopyError, Origin, QpEvent, QueueSide, Reply, Source};
-use super::wqe::Progress;
+use super::wqe::{Part, Progress};
 use super::{Requester, buffers, completion};
 use crate::protection::{Operation, Reason, Refusal};
 use crate::qp::QpState;
@@ -200,11 +200,7 @@ impl Requester {
         let reliable = self.service.is_reliable();
         let to = if reliable { QpState::Error } else { QpState::Sqe };
         origin.summary().fall(to);
-        let head = self.ring.at(self.ring.head());
-        let mut completion = completion(origin, head.wr_id, &head.op, status);
-        completion.vendor_error = u32::from(reason);
-        self.pop();
-        origin.complete(QueueSide::Send, completion, false);
+        self.end_head(origin, status, 0, reason);
         self.flush(origin);
         if reliable {
             origin.flush_other(QueueSide::Send);
@@ -213,17 +209,27 @@ impl Requester {
 
     /// Completes the head; success is reported only if asked for (rules PS-08, T1-41).
     pub(super) fn complete_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64) {
+        self.end_head(origin, status, length, 0);
+        self.note_drained(origin);
+    }
+
+    /// Takes the head out and reports how it ended.
+    #[inline]
+    fn end_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64, reason: u8) {
         let head = self.ring.at(self.ring.head());
+        if head.part != Part::Program {
+            return self.end_rendezvous(origin, status, length, reason);
+        }
         let reported = status != Status::Success
-            || self.signal_all
+            || self.limits.signal_all
             || head.flags.contains(SendFlags::SIGNALED);
         let mut completion = completion(origin, head.wr_id, &head.op, status);
         completion.byte_length = length as u32;
+        completion.vendor_error = reason;
         self.pop();
         if reported {
             origin.complete(QueueSide::Send, completion, false);
         }
-        self.note_drained(origin);
     }
 
     pub(super) fn pop(&mut self) {

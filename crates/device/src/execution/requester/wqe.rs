@@ -16,6 +16,17 @@ pub(super) enum Progress {
     },
 }
 
+/// Whose work it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The program has posted it.
+    Program,
+    /// It reads the data of a rendezvous.
+    RendezvousRead,
+    /// It tells the sender, right after that.
+    RendezvousEnd,
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct SendWqe {
     pub(super) wr_id: u64,
@@ -26,6 +37,7 @@ pub(super) struct SendWqe {
     pub(super) message: Psn,
     pub(super) progress: Progress,
     pub(super) remote: Remote,
+    pub(super) part: Part,
 }
 
 impl SendWqe {
@@ -38,6 +50,7 @@ impl SendWqe {
         message: Psn::new(0),
         progress: Progress::Waiting,
         remote: Remote::Connected,
+        part: Part::Program,
     };
 
     /// Whether it takes one of the target's READ resources until it is answered, and a fence waits

@@ -7,6 +7,7 @@ use super::super::{
     Bytes, CopyError, LocalBuffers, QpEvent, QueueSide, Reply, Request, Services, Source,
     TakeShared,
 };
+use super::tag_matching::Extent;
 use super::{Receives, Responder};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal, Stamp, invalidate};
 use crate::qp::{QpState, Service};
@@ -37,6 +38,7 @@ impl Responder {
     /// Completes the receives that are the queue pair's as flushed; those of a shared queue stay
     /// there (rules ST-19, ST-22).
     pub fn flush<S: Services>(&mut self, services: &S) {
+        self.flush_rendezvous(services);
         loop {
             let queue = self.queue.as_mut().filter(|_| !self.has_taken);
             let next = queue.map(|queue| queue.take(0, &mut self.taken));
@@ -46,14 +48,17 @@ impl Responder {
             self.flush_taken(services);
         }
         self.progress = 0;
-        if self.receives == Receives::Shared && !core::mem::replace(&mut self.told_last, true) {
+        let shared = matches!(self.receives, Receives::Shared { .. });
+        if shared && !core::mem::replace(&mut self.told_last, true) {
             services.event(QpEvent::LastWqeReached);
         }
     }
 
     fn flush_taken<S: Services>(&mut self, services: &S) {
-        self.has_taken = false;
-        let completion = self.completion(services, Status::Flushed, Opcode::Receive);
+        if core::mem::take(&mut self.has_taken) {
+            self.forget_unexpected(services);
+        }
+        let completion = self.completion(services, Status::Flushed, self.receive_opcode());
         self.hand_over(completion, false, services);
     }
 
@@ -62,10 +67,12 @@ impl Responder {
         self.has_taken &= self.taken.srq != Some(srq);
     }
 
-    /// Sees to it that a receive with room for `least` bytes is taken for the message.
+    /// Sees to it that a receive with room for `least` bytes is taken for the message, the one that
+    /// waits for its tag if it has a tag.
     pub(super) fn take<S: Services>(
         &mut self,
         request: &Request,
+        tag: Option<u64>,
         least: u64,
         services: &S,
     ) -> Result<(), NoReceive> {
@@ -87,7 +94,7 @@ impl Responder {
                 self.taken.pd = services.summary().gate().pd;
                 TakeShared::Found(queue.take(least, &mut self.taken))
             }
-            None => services.take_shared(named, least, &mut self.taken),
+            None => services.take_shared(named, tag, least, &mut self.taken),
         };
         match found {
             TakeShared::Found(Take::Taken) => {
@@ -139,18 +146,23 @@ impl Responder {
         };
         let front = if datagram.is_some() { GRH_BYTES as u64 } else { 0 };
         let least = if datagram.is_some() { front + request.total } else { 0 };
-        if let Err(why) = self.take(request, least, services) {
+        let Ok(tag) = self.read_tag(request, source) else { return Reply::OriginFailed };
+        if self.is_crowded() {
+            return self.without_receive(NoReceive::NotReady, request, services);
+        }
+        if let Err(why) = self.take(request, tag, least, services) {
             return self.without_receive(why, request, services);
         }
-        let attempt = self.attempt(Operation::Send, request.total, services);
-        if request.total > self.taken.length {
+        let Extent { skip, needed } = self.extent(request.total);
+        if needed > self.taken.length {
+            let attempt = self.attempt(Operation::Send, needed, services);
             let mut refusal = Refusal::without_object(Reason::ReceiveTooSmall, attempt);
             refusal.object.length = self.taken.length;
             return self.fail_receive(&refusal, Status::LocalLength, services);
         }
         let placed = self
             .place_grh(datagram.as_ref(), request.total, services)
-            .and_then(|()| self.place(front, request, source, services));
+            .and_then(|()| self.place(front, skip, request, source, services));
         match placed {
             Ok(()) => {}
             Err(Misplaced::Origin) => return Reply::OriginFailed,
@@ -169,8 +181,8 @@ impl Responder {
             self.fail_receive(&refusal, Status::WindowBind, services);
             return Reply::Dropped;
         }
-        let mut completion = self.completion(services, Status::Success, Opcode::Receive);
-        completion.byte_length = (front + request.total) as u32;
+        let mut completion = self.completion(services, Status::Success, self.receive_opcode());
+        completion.byte_length = (front + request.total - skip) as u32;
         if let Some(immediate) = immediate {
             completion.immediate = immediate;
             completion.flags = Flags::IMMEDIATE;
@@ -182,6 +194,8 @@ impl Responder {
             completion.source_qp = request.from.bits();
             completion.flags |= Flags::GRH;
         }
+        self.describe(&mut completion);
+        self.prepare_rendezvous(request.solicited, services);
         self.consume(completion, request.solicited, services)
     }
 
@@ -212,19 +226,24 @@ impl Responder {
         })
     }
 
-    /// Puts the segment's bytes into the receive, `front` bytes further on than in the message.
+    /// Puts the segment's bytes into the receive, but for the first `skip` bytes of the message, and
+    /// `front` bytes further on.
     fn place<S: Services>(
         &self,
         front: u64,
+        skip: u64,
         request: &Request,
         source: &mut dyn Source,
         services: &S,
     ) -> Result<(), Misplaced> {
         let buffers = self.buffers(services);
         let mut origin_failed = false;
-        let (offset, length) = (front + request.offset, request.length);
+        // What of this segment is skipped.
+        let skipped = skip.saturating_sub(request.offset).min(request.length);
+        let length = request.length - skipped;
+        let offset = front + (request.offset + skipped).saturating_sub(skip);
         let placed = buffers.each(Operation::LocalWrite, offset, length, |at, grant| match source
-            .copy_to(at, grant)
+            .copy_to(skipped + at, grant)
         {
             Err(CopyError::Near(refusal)) => {
                 origin_failed = true;
@@ -298,7 +317,7 @@ impl Responder {
         services.refused(refusal);
         let mut completion =
             self.completion(services, Status::LocalAccess, Opcode::ReceiveWriteImmediate);
-        completion.vendor_error = u32::from(refusal.reason.code());
+        completion.vendor_error = refusal.reason.code();
         self.has_taken = false;
         self.hand_over(completion, false, services);
         self.fall(services);
@@ -313,9 +332,10 @@ impl Responder {
         services: &S,
     ) -> Reply {
         services.refused(refusal);
-        let mut completion = self.completion(services, status, Opcode::Receive);
-        completion.vendor_error = u32::from(refusal.reason.code());
+        let mut completion = self.completion(services, status, self.receive_opcode());
+        completion.vendor_error = refusal.reason.code();
         self.has_taken = false;
+        self.forget_unexpected(services);
         self.hand_over(completion, false, services);
         self.fall(services);
         let code = match status {
@@ -342,18 +362,7 @@ impl Responder {
         status: Status,
         opcode: Opcode,
     ) -> Completion {
-        Completion {
-            wr_id: self.taken.wr_id,
-            status,
-            opcode,
-            vendor_error: 0,
-            byte_length: 0,
-            immediate: 0,
-            qp: services.number().bits(),
-            flags: Flags::empty(),
-            source_qp: 0,
-            time: 0,
-        }
+        Completion::new(self.taken.wr_id, status, opcode, services.number().bits())
     }
 }
 

@@ -194,7 +194,7 @@ impl QueuePair {
         if asked.state == QpState::Reset {
             *attributes = QpAttributes::reset();
             half.requester.reset();
-            responder.reset();
+            responder.reset(&self.here());
             half.link = Link::None;
         } else {
             attributes.take(new, mask);

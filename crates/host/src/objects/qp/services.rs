@@ -19,6 +19,7 @@ use super::{QpReceives, QueuePair};
 use crate::GIDS;
 use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, Scatter, Where};
 use crate::objects::SharedReceiveQueue;
+use crate::progress::Deferred;
 
 /// A queue pair at work, with its link.
 pub(super) struct At<'a> {
@@ -94,15 +95,31 @@ impl Services for At<'_> {
         }
     }
 
-    fn take_shared(&self, srq: Option<u32>, least: u64, receive: &mut Receive) -> TakeShared {
+    fn take_shared(
+        &self,
+        srq: Option<u32>,
+        tag: Option<u64>,
+        least: u64,
+        receive: &mut Receive,
+    ) -> TakeShared {
         match (&self.qp.config.receives, srq) {
-            (QpReceives::Srq(srq), None) => TakeShared::Found(srq.take(least, receive)),
+            (QpReceives::Srq(srq), None) => TakeShared::Found(srq.take(tag, least, receive)),
             (QpReceives::Xrc(_), Some(number)) => match self.named_queue(number) {
-                Some(srq) => TakeShared::Found(srq.take(least, receive)),
+                Some(srq) => TakeShared::Found(srq.take(None, least, receive)),
                 None => TakeShared::Unknown,
             },
             _ => TakeShared::Unknown,
         }
+    }
+
+    fn forget_unexpected(&self) {
+        if let QpReceives::Srq(srq) = &self.qp.config.receives {
+            srq.forget_unexpected();
+        }
+    }
+
+    fn rendezvous(&self) {
+        self.qp.adapter.progress.defer(Deferred::Rendezvous(self.qp.number.index()));
     }
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {

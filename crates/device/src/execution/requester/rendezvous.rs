@@ -1,0 +1,101 @@
+//! Rendezvous in the send queue: a READ of the data, then a SEND that tells its sender. They take no
+//! room from the program and complete once, to the receiving side, with the SEND: when that is
+//! acknowledged the sender has been told, so the program may end as soon as it sees the completion.
+
+use transom_wire::Psn;
+use transom_wire::tmh::{TMH_BYTES, TagHeader, TagOperation};
+
+use super::super::rendezvous::{MAX_RENDEZVOUS, Rendezvous};
+use super::super::{Origin, QueueSide};
+use super::Requester;
+use super::wqe::{Part, Progress, SendWqe};
+use crate::qp::QpState;
+use crate::queue::{Completion, Flags, Opcode, Remote, SendFlags, SendOp, Status};
+
+/// Work requests of a rendezvous.
+const WORK: usize = 2;
+/// Room that a send queue has for rendezvous.
+pub(super) const ROOM: usize = WORK * MAX_RENDEZVOUS;
+/// Inline bytes that they need.
+pub(super) const INLINE: usize = TMH_BYTES;
+
+/// How the READ of a rendezvous has ended.
+#[derive(Clone, Copy)]
+pub(super) struct EndedRead {
+    status: Status,
+    reason: u8,
+    length: u64,
+    solicited: bool,
+}
+
+impl Requester {
+    /// Whether another rendezvous can begin.
+    pub fn has_rendezvous_room(&self) -> bool {
+        self.rendezvous_work + WORK <= self.rendezvous_room
+    }
+
+    /// Begins a rendezvous, for which there is room; [`Requester::advance`] carries it out.
+    pub fn rendezvous<O: Origin>(&mut self, rendezvous: &Rendezvous, origin: &O) {
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::SOLICITED, rendezvous.solicited);
+        let read = SendWqe {
+            wr_id: rendezvous.wr_id,
+            op: SendOp::Read { address: rendezvous.address, key: rendezvous.key },
+            flags,
+            pieces: rendezvous.pieces,
+            length: u64::from(rendezvous.length),
+            message: Psn::default(),
+            progress: Progress::Waiting,
+            remote: Remote::Connected,
+            part: Part::RendezvousRead,
+        };
+        let told = TagHeader { operation: TagOperation::Finished, ..rendezvous.header }.write();
+        let tell = SendWqe {
+            op: SendOp::Send,
+            flags: SendFlags::INLINE | SendFlags::FENCE,
+            pieces: 0,
+            length: told.len() as u64,
+            part: Part::RendezvousEnd,
+            ..read
+        };
+        self.ring.push(read, &rendezvous.sges[..rendezvous.pieces], &[]);
+        self.ring.push(tell, &[], &[&told]);
+        self.rendezvous_work += WORK;
+        if matches!(origin.summary().gate().state, QpState::Error | QpState::Sqe) {
+            self.flush(origin);
+        }
+    }
+
+    /// Ends the half of a rendezvous that is the head. How the READ ended is told by the SEND, which
+    /// ends next: done, flushed because the READ failed, or failed by itself.
+    pub(super) fn end_rendezvous<O: Origin>(
+        &mut self,
+        origin: &O,
+        status: Status,
+        length: u64,
+        reason: u8,
+    ) {
+        let head = *self.ring.at(self.ring.head());
+        self.pop();
+        self.rendezvous_work -= 1;
+        if head.part == Part::RendezvousRead {
+            let solicited = head.flags.contains(SendFlags::SOLICITED);
+            self.ended_read = Some(EndedRead { status, reason, length, solicited });
+            return;
+        }
+        let Some(read) = self.ended_read.take() else { return };
+        let qp = origin.number().bits();
+        let mut completion = Completion::new(head.wr_id, read.status, Opcode::TagReceive, qp);
+        completion.vendor_error = read.reason;
+        if read.status == Status::Success {
+            (completion.status, completion.vendor_error) = (status, reason);
+        }
+        if completion.status == Status::Success {
+            completion.byte_length = read.length as u32;
+            completion.flags = Flags::TAG_DATA_VALID;
+            // There is room for another.
+            origin.rendezvous();
+        }
+        origin.complete(QueueSide::Receive, completion, read.solicited);
+    }
+}

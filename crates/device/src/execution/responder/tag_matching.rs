@@ -1,0 +1,201 @@
+//! Messages to a shared receive queue with tag matching (`ibv_post_srq_ops(3)`): what their headers
+//! say, and what of them goes into a tagged buffer.
+//!
+//! A message that is too short for the header of its kind, or of an unknown kind, is one without a
+//! tag: software sees it whole. So is the end of a rendezvous, which software waits for.
+
+use std::collections::VecDeque;
+
+use transom_wire::tmh::{RVH_BYTES, RendezvousHeader, TMH_BYTES, TagHeader, TagOperation};
+
+use super::super::rendezvous::{MAX_RENDEZVOUS, Rendezvous};
+use super::super::{CopyError, QueueSide, Request, Services, Source};
+use super::Responder;
+use crate::protection::Key;
+use crate::queue::{Completion, Flags, Opcode, Status, TagPart};
+
+/// What a message says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    /// Nothing that a tag is matched with.
+    NoTag,
+    /// The data follows.
+    Eager(TagHeader),
+    /// The data is to be read.
+    Rendezvous(TagHeader, RendezvousHeader),
+}
+
+/// What a responder has beside, if tags are matched for it.
+pub(super) struct TagMatching {
+    /// What the message under way says.
+    message: Message,
+    /// The rendezvous to be started, oldest first.
+    waiting: VecDeque<Rendezvous>,
+}
+
+impl TagMatching {
+    pub(super) fn new() -> Self {
+        Self { message: Message::NoTag, waiting: VecDeque::with_capacity(MAX_RENDEZVOUS) }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Reads what a message that begins with this segment says.
+    fn look(&mut self, request: &Request, source: &mut dyn Source) -> Result<(), CopyError> {
+        self.message = Message::NoTag;
+        let mut tmh = [0; TMH_BYTES];
+        if request.length < TMH_BYTES as u64 {
+            return Ok(());
+        }
+        source.read(0, &mut tmh)?;
+        let Some(header) = TagHeader::read(&tmh) else { return Ok(()) };
+        self.message = match header.operation {
+            TagOperation::NoTag | TagOperation::Finished => Message::NoTag,
+            TagOperation::Eager => Message::Eager(header),
+            TagOperation::Rendezvous if request.length < (TMH_BYTES + RVH_BYTES) as u64 => {
+                Message::NoTag
+            }
+            TagOperation::Rendezvous => {
+                let mut rvh = [0; RVH_BYTES];
+                source.read(TMH_BYTES as u64, &mut rvh)?;
+                Message::Rendezvous(header, RendezvousHeader::read(&rvh))
+            }
+        };
+        Ok(())
+    }
+
+    fn tag(&self) -> Option<u64> {
+        match self.message {
+            Message::NoTag => None,
+            Message::Eager(header) | Message::Rendezvous(header, _) => Some(header.tag),
+        }
+    }
+}
+
+/// How a message and its receive fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Bytes at the front of the message that are not placed.
+    pub(super) skip: u64,
+    /// Room that the receive must have.
+    pub(super) needed: u64,
+}
+
+impl Responder {
+    /// The tag that a message which is about to take a receive asks for; none if it has none, or
+    /// tags are not matched here.
+    pub(super) fn read_tag(
+        &mut self,
+        request: &Request,
+        source: &mut dyn Source,
+    ) -> Result<Option<u64>, CopyError> {
+        let Some(matching) = self.matching.as_mut().filter(|_| !self.has_taken) else {
+            return Ok(None);
+        };
+        matching.look(request, source)?;
+        Ok(matching.tag())
+    }
+
+    /// Whether the message asks for a rendezvous and as many as can wait do: it is to come again.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.matching.as_ref().is_some_and(|matching| {
+            !self.has_taken
+                && matching.waiting.len() == MAX_RENDEZVOUS
+                && matches!(matching.message, Message::Rendezvous(..))
+        })
+    }
+
+    /// What the message that has taken a receive asks of a tagged buffer.
+    fn matched(&self) -> Option<Message> {
+        let matching = self.matching.as_ref().filter(|_| self.taken.part == TagPart::Matched);
+        matching.map(|matching| matching.message)
+    }
+
+    /// How a message of `total` bytes goes into the receive it has taken: headers do not go into a
+    /// tagged buffer, and of a rendezvous request nothing does. Nobody warrants that a message that
+    /// comes again has the length it had.
+    pub(super) fn extent(&self, total: u64) -> Extent {
+        match self.matched() {
+            Some(Message::Eager(_)) => {
+                let skip = total.min(TMH_BYTES as u64);
+                Extent { skip, needed: total - skip }
+            }
+            Some(Message::Rendezvous(_, remote)) => {
+                Extent { skip: total, needed: u64::from(remote.length) }
+            }
+            Some(Message::NoTag) | None => Extent { skip: 0, needed: total },
+        }
+    }
+
+    /// What the completion of a SEND that has taken a receive is called.
+    pub(super) fn receive_opcode(&self) -> Opcode {
+        match self.taken.part {
+            TagPart::None => Opcode::Receive,
+            TagPart::NoTag => Opcode::TagNone,
+            TagPart::Unexpected { .. } | TagPart::Matched => Opcode::TagReceive,
+        }
+    }
+
+    /// Says in a completion what the message and its receive have to do with tags.
+    pub(super) fn describe(&self, completion: &mut Completion) {
+        match (self.taken.part, self.matched()) {
+            (TagPart::Unexpected { sync_required: true }, _) => {
+                completion.flags |= Flags::TAG_SYNC_REQUIRED;
+            }
+            (_, Some(Message::Eager(header))) => {
+                completion.flags |= Flags::TAG_MATCH | Flags::TAG_DATA_VALID;
+                (completion.tag, completion.tag_context) = (header.tag, header.context);
+            }
+            (_, Some(Message::Rendezvous(header, _))) => {
+                completion.flags |= Flags::TAG_MATCH;
+                (completion.tag, completion.tag_context) = (header.tag, header.context);
+            }
+            _ => {}
+        }
+    }
+
+    /// A rendezvous request is done: its data is to be read into the tagged buffer it took. The
+    /// send queue's lock comes before this queue's, so that begins when neither is held.
+    pub(super) fn prepare_rendezvous<S: Services>(&mut self, solicited: bool, services: &S) {
+        let Some(Message::Rendezvous(header, remote)) = self.matched() else { return };
+        let Some(matching) = &mut self.matching else { return };
+        let mut rendezvous = Rendezvous {
+            wr_id: self.taken.wr_id,
+            header,
+            address: remote.address,
+            key: Key(remote.key),
+            length: remote.length,
+            solicited,
+            pieces: self.taken.sges.len(),
+            sges: Default::default(),
+        };
+        rendezvous.sges[..rendezvous.pieces].copy_from_slice(&self.taken.sges);
+        matching.waiting.push_back(rendezvous);
+        services.rendezvous();
+    }
+
+    /// The message that had taken a receive failed. Software sees no message and cannot count it,
+    /// so it does not count as unexpected.
+    pub(super) fn forget_unexpected<S: Services>(&self, services: &S) {
+        if matches!(self.taken.part, TagPart::Unexpected { .. }) {
+            services.forget_unexpected();
+        }
+    }
+
+    /// The next rendezvous to be started.
+    pub fn next_rendezvous(&mut self) -> Option<Rendezvous> {
+        self.matching.as_mut()?.waiting.pop_front()
+    }
+
+    /// Completes as flushed the rendezvous that were not started.
+    pub(super) fn flush_rendezvous<S: Services>(&mut self, services: &S) {
+        while let Some(rendezvous) = self.next_rendezvous() {
+            let (status, opcode) = (Status::Flushed, Opcode::TagReceive);
+            let completion =
+                Completion::new(rendezvous.wr_id, status, opcode, services.number().bits());
+            services.complete(QueueSide::Receive, completion, false);
+        }
+    }
+}
