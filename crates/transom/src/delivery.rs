@@ -99,11 +99,11 @@ impl CreatedQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, if one more request may be outstanding.
-    pub(crate) fn lock_for_one_more(&self) -> Result<MutexGuard<'_, State>> {
+    /// The state, if so many more requests may be outstanding.
+    pub(crate) fn lock_for(&self, more: usize) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         let entries = state.entries(self.cq);
-        if state.outstanding.count < entries {
+        if state.outstanding.count + more <= entries {
             Ok(state)
         } else {
             Err(Error::CompletionQueueFull { entries })

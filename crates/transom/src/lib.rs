@@ -63,13 +63,16 @@
 //!
 //! Errors are [`Error`]s. A call that takes something and fails gives it back ([`Refused`]).
 
+mod address;
 mod attributes;
+mod batch;
 mod buffer;
 mod builder;
 mod completion;
 mod connection;
 mod context;
 mod copy;
+mod datagram;
 mod delivery;
 mod device;
 mod domain;
@@ -77,23 +80,32 @@ mod driver;
 mod endpoint;
 mod error;
 mod event;
+mod extended;
 mod grant;
 mod keep;
+mod modify;
 mod outstanding;
 mod posted;
 mod provider;
 mod queue;
 mod queue_pair;
+mod received;
 mod region;
 mod request;
+mod shared;
+mod state;
 mod transition;
 mod window;
+mod xrc;
 
+pub use address::{Address, AddressHandle, Destination};
 pub use attributes::{DeviceAttributes, PortAttributes, Type2Check};
+pub use batch::Batch;
 pub use buffer::{Buffer, Pages};
 pub use builder::{QueuePairBuilder, Service};
-pub use completion::{Completion, Operation, Status, WorkError};
+pub use completion::{Completion, Operation, Source, Status, WorkError};
 pub use context::Context;
+pub use datagram::Membership;
 pub use device::{Device, devices};
 pub use domain::ProtectionDomain;
 pub use driver::Driver;
@@ -104,8 +116,15 @@ pub use grant::{Grant, RemoteSlice, Rights};
 pub use posted::Posted;
 pub use provider::Provider;
 pub use queue::CompletionQueue;
-pub use queue_pair::{Connected, Initialized, QueuePair, QueuePairState};
+pub use queue_pair::QueuePair;
+pub use received::{ReceivedDatagram, Receiving};
 pub use region::{Access, MemoryRegion, Slice};
 pub use request::{Payload, Request};
+pub use shared::{SharedReceiveQueue, SharingMessages};
+pub use state::{
+    Connected, Datagram, Initialized, OnePeer, QueuePairState, Sharing, XrcInitialized,
+    XrcInitiator, XrcTarget,
+};
 pub use transition::{Binding, Invalidating, Rebinding, Transition};
 pub use window::{Bound, Free, Type1, Type2, Window, WindowState, WindowType};
+pub use xrc::XrcDomain;

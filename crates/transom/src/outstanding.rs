@@ -41,9 +41,15 @@ impl Ticket {
     }
 }
 
+/// What a request was posted to, a queue pair or a shared receive queue: the address of its struct,
+/// which nothing else has while it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Poster(pub(crate) usize);
+
 struct Slot {
     generation: u32,
-    queue_pair: u32,
+    /// What it was posted to.
+    poster: Poster,
     state: State,
 }
 
@@ -82,19 +88,19 @@ impl Leftover {
 
 impl Outstanding {
     /// A slot for a request about to be posted.
-    pub(crate) fn insert(&mut self, queue_pair: u32, operation: Operation, keep: Keep) -> Ticket {
+    pub(crate) fn insert(&mut self, poster: Poster, operation: Operation, keep: Keep) -> Ticket {
         self.count += 1;
         let state = State::Posted { operation, keep, waker: None };
         match self.free.pop() {
             Some(index) => {
                 let slot = &mut self.slots[index as usize];
-                slot.queue_pair = queue_pair;
+                slot.poster = poster;
                 slot.state = state;
                 Ticket { index, generation: slot.generation }
             }
             None => {
                 let index = u32::try_from(self.slots.len()).expect("fewer slots than CQ entries");
-                self.slots.push(Slot { generation: 0, queue_pair, state });
+                self.slots.push(Slot { generation: 0, poster, state });
                 Ticket { index, generation: 0 }
             }
         }
@@ -179,13 +185,13 @@ impl Outstanding {
         }
     }
 
-    /// The queue pair is about to be destroyed, so its completions will not come. Nobody waits
-    /// for any, since a ticket would hold the queue pair.
-    pub(crate) fn abandon(&mut self, queue_pair: u32) -> Vec<Keep> {
+    /// The poster is about to be destroyed, so its completions will not come. Nobody waits for any,
+    /// since a ticket would hold the poster.
+    pub(crate) fn abandon(&mut self, poster: Poster) -> Vec<Keep> {
         let mut abandoned = Vec::new();
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
-            if slot.queue_pair == queue_pair && matches!(slot.state, State::Detached { .. }) {
+            if slot.poster == poster && matches!(slot.state, State::Detached { .. }) {
                 self.count -= 1;
                 if let State::Detached { keep } = self.release(index as u32) {
                     abandoned.push(keep);
@@ -209,7 +215,7 @@ mod tests {
     use transom_abi::{IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS};
 
     fn insert(outstanding: &mut Outstanding) -> Ticket {
-        outstanding.insert(7, Operation::Read, Keep::Nothing)
+        outstanding.insert(Poster(7), Operation::Read, Keep::Nothing)
     }
 
     fn completion(ticket: Ticket) -> ibv_wc {
@@ -235,7 +241,7 @@ mod tests {
         let mut outstanding = Outstanding::default();
         let old = insert(&mut outstanding);
         outstanding.detach(old);
-        assert_eq!(outstanding.abandon(7).len(), 1);
+        assert_eq!(outstanding.abandon(Poster(7)).len(), 1);
         let new = insert(&mut outstanding);
         assert_eq!(old.index, new.index);
         outstanding.deliver(&completion(old));
