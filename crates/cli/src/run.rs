@@ -1,6 +1,9 @@
 //! `transom run`: becomes a program that finds our libibverbs first.
 
 mod library;
+mod mounts;
+mod private;
+mod tree;
 
 use crate::failure::{Failure, Result};
 use std::ffi::{OsStr, OsString};
@@ -13,10 +16,19 @@ use std::process::Command;
 /// Where the loader looks before the usual places.
 const SEARCH: &str = "LD_LIBRARY_PATH";
 
+/// What the loader puts before the program's own libraries.
+const PRELOAD: &str = "LD_PRELOAD";
+/// Where `libtransom_paths.so` finds the tree.
+const TREE: &str = "TRANSOM_TREE";
+
 const HELP: &str = "\
 The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
 before the system's. (That has no effect on set-user-ID programs, nor on those that have libibverbs
 linked in.) The program takes the place of this command: its exit status and signals are its own.
+
+It and its children, and nobody else, also find the device's files in /sys/class/infiniband,
+/sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
+root), or else by a library that leads the C library's calls there.
 
 Exit status:
   126  the program exists, but cannot be run
@@ -60,8 +72,35 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         path.push(":");
         path.push(others);
     }
-    let error = Command::new(program).args(arguments).env(SEARCH, path).exec();
-    Err(not_run(program, &error))
+    let mut command = Command::new(program);
+    command.args(arguments).env(SEARCH, path);
+    if let Err(problem) = show_files(&mut command) {
+        // Few programs need them.
+        anstream::eprintln!(
+            "warning: the program will not find the device's files in /sys and /dev: {problem}"
+        );
+    }
+    Err(not_run(program, &command.exec()))
+}
+
+/// Has the program find the files that the kernel would have of the device.
+fn show_files(command: &mut Command) -> std::result::Result<(), String> {
+    let tree = tree::directory()?;
+    if mounts::show(&tree).is_ok() {
+        return Ok(());
+    }
+    let ours = library::paths()?.into_os_string();
+    let mut libraries = std::env::var_os(PRELOAD).unwrap_or_default();
+    let is_ours = |name: &[u8]| name == ours.as_bytes();
+    if !libraries.as_bytes().split(|byte| b": ".contains(byte)).any(is_ours) {
+        // Behind the others: some insist on being the first.
+        if !libraries.is_empty() {
+            libraries.push(":");
+        }
+        libraries.push(ours);
+    }
+    command.env(PRELOAD, libraries).env(TREE, tree);
+    Ok(())
 }
 
 /// Why a program was not started, with the status that shells give.

@@ -641,7 +641,8 @@ pub struct Range {
 }
 
 impl Range {
-    fn info(self) -> ibv_mw_bind_info {
+    /// As a bind names it.
+    pub fn info(self) -> ibv_mw_bind_info {
         ibv_mw_bind_info {
             mr: self.mr,
             addr: self.addr,

@@ -5,6 +5,8 @@
 
 pub mod access;
 pub mod coverage;
+pub mod extended;
+pub mod extended_qp;
 pub mod harness;
 pub mod processes;
 pub mod programs;

@@ -144,6 +144,12 @@ impl Channel {
         Self(BufReader::new(stream))
     }
 
+    /// Both ends of a talk, for a process and one that it forks.
+    pub fn pair() -> (Self, Self) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        (Self::new(ours), Self::new(theirs))
+    }
+
     /// Says some numbers.
     pub fn tell(&mut self, numbers: &[u64]) {
         let words: Vec<String> = numbers.iter().map(u64::to_string).collect();

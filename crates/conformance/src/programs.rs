@@ -14,24 +14,11 @@ use crate::processes::NOBODY;
 pub fn library(scratch: &str) -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        // TARGET/PROFILE/deps/TEST
-        let test = env::current_exe().expect("a test has a path");
-        let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
-        let target = profile.parent().expect("a profile is in the target folder");
-        let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
-        let name = if name == "debug" { "dev" } else { name };
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "transom-libibverbs", "--profile", name])
-            .arg("--target-dir")
-            .arg(target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
+        let profile = build(&["transom-libibverbs"]);
         let library = profile.join("libibverbs.so");
-        let built = built.is_ok_and(|status| status.success());
-        assert!(built && library.exists(), "cargo build -p transom-libibverbs fails");
-
-        let folder = Path::new(scratch).join(format!("{name}-library"));
+        let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
+        let folder = Path::new(scratch)
+            .join(format!("{}-library", if name == "debug" { "dev" } else { name }));
         let link = folder.join("libibverbs.so.1");
         fs::create_dir_all(&folder).expect("the scratch folder is ours");
         // Another test may have made it, or be making it now.
@@ -39,6 +26,36 @@ pub fn library(scratch: &str) -> &'static Path {
         assert_eq!(fs::read_link(&link).ok(), Some(library), "remove {}", link.display());
         folder
     })
+}
+
+/// The command `transom` and its libraries, built if they are not up to date: the files in the order
+/// of their packages.
+pub fn command() -> &'static [PathBuf; 3] {
+    static FILES: OnceLock<[PathBuf; 3]> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let profile = build(&["transom-cli", "transom-paths", "transom-libibverbs"]);
+        ["transom", "libtransom_paths.so", "libibverbs.so"].map(|name| profile.join(name))
+    })
+}
+
+/// Builds packages as this test was built; the folder they are in.
+fn build(packages: &[&str]) -> PathBuf {
+    // TARGET/PROFILE/deps/TEST
+    let test = env::current_exe().expect("a test has a path");
+    let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
+    let target = profile.parent().expect("a profile is in the target folder");
+    let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
+    let name = if name == "debug" { "dev" } else { name };
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--profile", name])
+        .args(packages.iter().flat_map(|package| ["--package", package]))
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(built.is_ok_and(|status| status.success()), "cargo build fails for {packages:?}");
+    profile.to_owned()
 }
 
 /// A program of a Debian package; one line says what to do if it is not installed.

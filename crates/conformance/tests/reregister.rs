@@ -261,7 +261,7 @@ fn what_cannot_be_registered_cannot_be_changed_to() {
         (access(REMOTE_WRITE), libc::EINVAL),
         (access(IBV_ACCESS_REMOTE_ATOMIC as c_int), libc::EINVAL),
         (access(1 << 15), libc::EINVAL),
-        (access(0x100), libc::EOPNOTSUPP),
+        (access(0x200), libc::EOPNOTSUPP),
         (range(4096, 4096), libc::EFAULT),
         (range(read_only.addr(), 4096), libc::EFAULT),
         (range(0_u64.wrapping_sub(4096), 8192), libc::EINVAL),

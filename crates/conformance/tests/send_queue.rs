@@ -8,7 +8,9 @@ use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status};
+use transom_device::queue::{
+    Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
+};
 use transom_host::{Adapter, Options};
 use transom_wire::{Psn, RnrTimer};
 

@@ -82,12 +82,14 @@ fn the_type_counts_first_then_the_domain() {
 #[test]
 fn other_rights_are_refused() {
     let (scene, mw) = with_window(IBV_MW_TYPE_1);
-    for bit in (0..32).map(|bit| 1_u32 << bit).filter(|bit| bit & REMOTE == 0) {
+    // LOCAL_WRITE is ignored, for programs name it along with the remote rights that need it.
+    let known = REMOTE | IBV_ACCESS_LOCAL_WRITE;
+    for bit in (0..32).map(|bit| 1_u32 << bit).filter(|bit| bit & known == 0) {
         refused(&scene, mw, 0, scene.range(0, 64, bit), libc::EINVAL);
         refused(&scene, mw, 0, scene.range(0, 64, bit | REMOTE), libc::EINVAL);
     }
     // A type 2 window may be zero-based; all else fails its bind.
-    let allowed = REMOTE | IBV_ACCESS_ZERO_BASED;
+    let allowed = known | IBV_ACCESS_ZERO_BASED;
     for bit in (0..32).map(|bit| 1_u32 << bit).filter(|bit| bit & allowed == 0) {
         let (qps, mw) = (scene.more(), scene.pair.b.mw(IBV_MW_TYPE_2));
         post(qps.1, &mut bind2_wr(mw, 1, scene.range(0, 64, bit)));

@@ -6,7 +6,9 @@ use transom_conformance::access::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_device::Access;
-use transom_device::protection::{Attempt, Key, Kind, Operation, Reason, Snapshot, State, decide};
+use transom_device::protection::{
+    Attempt, Key, Kind, Operation, Place, Reason, Snapshot, State, decide,
+};
 use transom_host::Options;
 use transom_ibverbs::ibv_destroy_qp;
 
@@ -216,10 +218,10 @@ fn only_2b_asks_for_the_protection_domain() {
         ..Snapshot::VACANT
     };
     for kind in [Kind::Window2A, Kind::Window2B] {
-        assert_eq!(decide(&window(kind), &attempt(9, 3)), Ok(0x7000));
+        assert_eq!(decide(&window(kind), &attempt(9, 3)), Ok(Place::Memory(0x7000)));
         assert_eq!(decide(&window(kind), &attempt(8, 3)), Err(Reason::OtherQp));
     }
-    assert_eq!(decide(&window(Kind::Window2A), &attempt(9, 4)), Ok(0x7000));
+    assert_eq!(decide(&window(Kind::Window2A), &attempt(9, 4)), Ok(Place::Memory(0x7000)));
     assert_eq!(decide(&window(Kind::Window2B), &attempt(9, 4)), Err(Reason::OtherPd));
 }
 

@@ -76,8 +76,24 @@ fn the_region_must_allow_what_the_window_grants() {
 #[test]
 fn other_rights_are_refused() {
     let scene = Scene::new(Link::Loopback);
-    for other in [IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND, 1 << 30] {
+    for other in [IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND, 1 << 30] {
         refused_bind(&scene, scene.range(0, 64, READ | other));
+    }
+}
+
+/// LOCAL_WRITE gives a window nothing: neither the right to write, nor a bind that fails.
+/// Rules: T1-14
+#[test]
+fn local_writing_is_ignored() {
+    let scene = Scene::new(Link::Loopback);
+    let readable = another_mr(&scene, BIND);
+    for access in [0, READ] {
+        let (addr, access) = (scene.far.addr(), access | IBV_ACCESS_LOCAL_WRITE);
+        let range = Range { mr: readable, addr, length: 64, access };
+        accepted_bind(&scene, range);
+        let (_, qb) = scene.more();
+        assert_eq!(bind1(qb, scene.pair.b.mw(IBV_MW_TYPE_1), 1, IBV_SEND_SIGNALED, range), 0);
+        scene.pair.b.expect(IBV_WC_SUCCESS);
     }
 }
 

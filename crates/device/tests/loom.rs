@@ -65,12 +65,8 @@ impl World {
         let mut owner = KeyOwner::new(2, 2);
         let (slot, region) = owner.take(&world.table(), Kind::Region, 3).unwrap();
         let access = Access::all();
-        Region { pd: PD, access, base: 0x1000, length: 4096, place: 0x1000 }.register(
-            &world.table(),
-            slot,
-            region,
-            0,
-        );
+        Region { pd: PD, access, base: 0x1000, length: 4096, place: Place::Memory(0x1000) }
+            .register(&world.table(), slot, region, 0);
         let (slot, window) = owner.take(&world.table(), Kind::Window1, 3).unwrap();
         kind.allocate(&world.table(), slot, window, PD);
         (world.region, world.window) = (region, window);

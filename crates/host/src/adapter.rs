@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Once, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -140,6 +141,8 @@ pub struct Adapter {
     regions: AtomicU32,
     windows: AtomicU32,
     domains: AtomicU32,
+    /// Bytes of device memory handed out.
+    pub(crate) device_memory: AtomicU64,
     next_domain: AtomicU32,
     queue_pairs: RwLock<QueuePairs>,
     pub(crate) shared_queues: SharedQueues,
@@ -200,6 +203,7 @@ impl Adapter {
             regions: AtomicU32::new(0),
             windows: AtomicU32::new(0),
             domains: AtomicU32::new(0),
+            device_memory: AtomicU64::new(0),
             next_domain: AtomicU32::new(1),
             queue_pairs: RwLock::new(QueuePairs {
                 by_index: HashMap::new(),
@@ -212,6 +216,7 @@ impl Adapter {
             progress: Progress::default(),
             atomics: Mutex::new(()),
         });
+        crate::fork::watch(&adapter);
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
         Ok(adapter)
     }
@@ -226,16 +231,26 @@ impl Adapter {
         self.claim.announcer()
     }
 
+    /// A descriptor that names this device, and by which [`Adapter::is_named_by`] knows it again.
+    pub fn command_descriptor(&self) -> io::Result<OwnedFd> {
+        self.segment.duplicate_descriptor()
+    }
+
+    /// Whether a descriptor, however it was duplicated, is one of this device, and the device one of
+    /// this process.
+    pub fn is_named_by(&self, descriptor: BorrowedFd<'_>) -> bool {
+        !self.is_inherited() && self.segment.is_behind(descriptor)
+    }
+
+    /// Whether it was opened by the process that this one was forked from.
+    pub fn is_inherited(&self) -> bool {
+        self.segment.header().pid.load(Relaxed) != std::process::id()
+    }
+
     /// The memory it shares.
     #[inline]
     pub fn segment(&self) -> &Segment {
         &self.segment
-    }
-
-    /// Nanoseconds of the steady clock.
-    pub fn now(&self) -> u64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
     /// A new protection domain; `None` at the limit (rule PD-11).
@@ -248,7 +263,10 @@ impl Adapter {
     /// Ends a protection domain that nothing belongs to.
     pub fn free_domain(&self, domain: &ProtectionDomain) -> Result<(), crate::objects::Busy> {
         domain.close()?;
-        self.domains.fetch_sub(1, AcqRel);
+        // A parent domain stands for one that is counted already.
+        if !domain.is_parent_domain() {
+            self.domains.fetch_sub(1, AcqRel);
+        }
         Ok(())
     }
 
@@ -286,7 +304,7 @@ impl Adapter {
 
     fn count(&self, kind: Kind) -> (&AtomicU32, u32) {
         match kind {
-            Kind::Region => (&self.regions, Limits::DEVICE.regions),
+            Kind::Region | Kind::Null => (&self.regions, Limits::DEVICE.regions),
             _ => (&self.windows, Limits::DEVICE.windows),
         }
     }
@@ -432,6 +450,10 @@ impl Waiter for Adapter {
     }
 
     fn is_gone(&self, process: Announcer) -> bool {
+        // A forked child waits for nobody: what it revokes is its own copy.
+        if self.is_inherited() {
+            return true;
+        }
         let me = self.announcer();
         if process.slot == me.slot {
             return process.generation != me.generation;

@@ -64,7 +64,13 @@ impl Copier {
                 if done.is_ok_and(|done| done == length) {
                     return Ok(());
                 }
-                Err(if is_readable(from, length) { Fault::Destination } else { Fault::Source })
+                // Memory of devices (dma-bufs, say) can be reached by a program's own system calls
+                // only; and a pipe tells which side is missing.
+                match Pipe::new() {
+                    Ok(pipe) => pipe.copy(to, from, length),
+                    Err(_) if is_readable(from, length) => Err(Fault::Destination),
+                    Err(_) => Err(Fault::Source),
+                }
             }
             Self::Pipes(pipes) => {
                 let pipe = pipes.lock().pop().map_or_else(Pipe::new, Ok);

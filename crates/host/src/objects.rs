@@ -1,24 +1,34 @@
 //! The objects a program makes on a device.
 
 mod cq;
+mod dependents;
+mod device_memory;
+mod dma_buf;
 mod events;
 mod multicast;
 mod pd;
+mod prefetch;
 mod qp;
 mod region;
 mod srq;
+mod td;
 mod window;
 mod xrc;
 
-pub use cq::{CompletionTarget, Cq};
+pub use cq::{Cq, CqConfig};
+pub use dependents::Busy;
+pub use device_memory::{AllocateError, DeviceMemory};
+pub use dma_buf::{DmaBuf, DmaBufError};
 pub use events::{AsyncEvent, EventPipe};
 pub(crate) use multicast::Groups;
 pub use multicast::{GroupGid, JoinError, NotAMember, is_multicast};
-pub use pd::{Busy, ProtectionDomain};
+pub use pd::ProtectionDomain;
+pub use prefetch::{Prefetch, PrefetchError};
 pub use qp::{Destination, ModifyFailure, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair};
-pub use region::{MemoryRegion, RegisterError, Registration};
+pub use region::{Backing, MemoryRegion, RegisterError, Registration};
 pub(crate) use srq::SharedQueues;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqConfig, XrcConfig};
+pub use td::ThreadDomain;
 pub use window::MemoryWindow;
 pub(crate) use xrc::XrcDomains;
 pub use xrc::{XrcDomain, XrcFile, XrcOpenError};

@@ -5,7 +5,7 @@
 //! to it and just looks every millisecond whether it still polls; once it does not, the thread arms
 //! and sleeps until there is something to do. An idle process is not woken at all.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
@@ -18,6 +18,7 @@ use transom_device::queue::Remote;
 
 use crate::adapter::Adapter;
 use crate::link::{Arrival, Arrived, Peer};
+use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_multicast};
 
 /// How often the thread looks whether the program still polls.
@@ -33,6 +34,15 @@ pub(crate) enum Deferred {
     PeerLost(Arc<Peer>),
 }
 
+/// Who waits for a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// A queue pair goes on.
+    QueuePair(u16),
+    /// A moderated completion queue raises the event it holds back.
+    CompletionEvent(u64),
+}
+
 /// The state of progress of one device.
 #[derive(Default)]
 pub(crate) struct Progress {
@@ -40,9 +50,13 @@ pub(crate) struct Progress {
     polls: AtomicU64,
     deferred: Mutex<VecDeque<Deferred>>,
     deferred_count: AtomicUsize,
-    deadlines: Mutex<BTreeSet<(u64, u16)>>,
+    deadlines: Mutex<BTreeSet<(u64, Due)>>,
+    /// The completion queues among them.
+    moderated: Mutex<HashMap<u64, Weak<Cq>>>,
     /// The earliest of `deadlines`; zero for none.
     next_deadline: AtomicU64,
+    /// Held by the background thread while it works, and by a thread that forks.
+    pub(crate) working: ShortMutex<()>,
 }
 
 impl Progress {
@@ -69,8 +83,18 @@ impl Progress {
 
     /// Sees to it that the queue pair is advanced at `deadline`.
     pub(crate) fn schedule(&self, adapter: &Adapter, deadline: u64, qp_index: u16) {
+        self.add_deadline(adapter, deadline, Due::QueuePair(qp_index));
+    }
+
+    /// Sees to it that the completion queue's period is ended at `deadline`.
+    pub(crate) fn schedule_event(&self, adapter: &Adapter, deadline: u64, cq: &Arc<Cq>) {
+        self.moderated.lock().insert(cq.id(), Arc::downgrade(cq));
+        self.add_deadline(adapter, deadline, Due::CompletionEvent(cq.id()));
+    }
+
+    fn add_deadline(&self, adapter: &Adapter, deadline: u64, due: Due) {
         let mut deadlines = self.deadlines.lock();
-        deadlines.insert((deadline, qp_index));
+        deadlines.insert((deadline, due));
         let first = deadlines.first().map_or(0, |first| first.0);
         let earlier = self.next_deadline.swap(first, AcqRel) != first;
         drop(deadlines);
@@ -79,7 +103,7 @@ impl Progress {
         }
     }
 
-    fn due(&self, now: u64) -> Vec<u16> {
+    fn due(&self, now: u64) -> Vec<Due> {
         let mut deadlines = self.deadlines.lock();
         let mut due = Vec::new();
         while let Some(first) = deadlines.first().copied().filter(|first| first.0 <= now) {
@@ -88,6 +112,11 @@ impl Progress {
         }
         self.next_deadline.store(deadlines.first().map_or(0, |first| first.0), Release);
         due
+    }
+
+    /// Takes a completion queue whose deadline has come; none if it is gone.
+    fn take_moderated(&self, id: u64) -> Option<Arc<Cq>> {
+        self.moderated.lock().remove(&id)?.upgrade()
     }
 }
 
@@ -114,12 +143,25 @@ impl Adapter {
         if deadline != 0 {
             let now = self.now();
             if deadline <= now {
-                for qp in self.progress.due(now).into_iter().filter_map(|index| self.qp(index)) {
-                    qp.advance();
-                }
+                self.progress.due(now).into_iter().for_each(|due| self.serve(due, now));
             }
         }
         self.run_deferred();
+    }
+
+    fn serve(&self, due: Due, now: u64) {
+        match due {
+            Due::QueuePair(index) => {
+                if let Some(qp) = self.qp(index) {
+                    qp.advance();
+                }
+            }
+            Due::CompletionEvent(id) => {
+                if let Some(cq) = self.progress.take_moderated(id) {
+                    cq.end_period(now);
+                }
+            }
+        }
     }
 
     #[cold]
@@ -275,6 +317,7 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
     loop {
         drain(wake);
         let Some(device) = adapter.upgrade() else { return };
+        let working = device.progress.working.lock();
         device.progress_now();
         let peers = device.peers();
         for peer in peers.iter().filter(|peer| has_ended(&device, peer)) {
@@ -294,6 +337,7 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
         if program_polls {
             timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
         }
+        drop(working);
         drop(device);
         sleep(wake, &peers, timeout);
     }

@@ -5,7 +5,7 @@
 //! user and needs no room in `/dev/shm`. It is mostly holes: a page costs memory once it is used.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -155,6 +155,36 @@ impl Segment {
     /// The descriptor by which other processes find the segment.
     pub fn descriptor(&self) -> u32 {
         self.file.as_fd().as_raw_fd().unsigned_abs()
+    }
+
+    /// Another descriptor of the segment, closed on `exec`.
+    pub fn duplicate_descriptor(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone()
+    }
+
+    /// Whether a descriptor is one of this segment.
+    pub fn is_behind(&self, descriptor: BorrowedFd<'_>) -> bool {
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let ours = rustix::fs::fstat(&self.file).map(identity);
+        rustix::fs::fstat(descriptor).map(identity).is_ok_and(|theirs| ours == Ok(theirs))
+    }
+
+    /// Replaces the mapping by a copy of this process's own, for a forked child. It only makes a
+    /// system call, for locks of the parent's other threads may be held for ever here.
+    pub(crate) fn make_private(&self) {
+        // SAFETY: the same file again at the same address, so references into it stay valid; the
+        // child has no other thread that could be writing.
+        let remapped = unsafe {
+            rustix::mm::mmap(
+                self.layout.as_ptr().cast(),
+                size_of::<Layout>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+                &self.file,
+                0,
+            )
+        };
+        debug_assert!(remapped.is_ok());
     }
 
     /// Bytes of memory that the segment takes now; its holes take none.

@@ -1,8 +1,19 @@
 //! `ibv_open_device(3)`: contexts, each a view of the one device of this process.
+//!
+//! Verbs for Ethernet frames have no function: their operations in the context stay null, and the
+//! inlines of `verbs.h` answer `EOPNOTSUPP` by themselves.
+//!
+//! | verbs | needs |
+//! |---|---|
+//! | `ibv_create_flow`, `ibv_destroy_flow` | steering of received frames |
+//! | `ibv_create_flow_action_esp`, `ibv_modify_flow_action_esp`, `ibv_destroy_flow_action` | the same |
+//! | `ibv_create_counters`, `ibv_attach_counters_point_flow`, `ibv_read_counters`, `ibv_destroy_counters` | flows to count |
+//! | `ibv_create_wq`, `ibv_modify_wq`, `ibv_destroy_wq` | spreading of received frames |
+//! | `ibv_create_rwq_ind_table`, `ibv_destroy_rwq_ind_table` | the same |
 
 use std::ffi::c_int;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
 
@@ -13,7 +24,10 @@ use transom_abi::{
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, Options};
 
-use crate::{ah, cq, device, mr, mw, null_with, pd, post, qp, qp_ex, srq, xrc};
+use crate::{
+    ah, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand, parent_domain, pd,
+    post, qp, qp_ex, special_mr, srq, td, xrc,
+};
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
 #[repr(C)]
@@ -21,6 +35,8 @@ pub(crate) struct Context {
     abi: verbs_context,
     pub(crate) adapter: Arc<Adapter>,
     pub(crate) events: Arc<EventPipe>,
+    /// What `cmd_fd` names; closed with the context.
+    _command: OwnedFd,
     /// Objects made in it, and one more while it is open.
     users: AtomicU32,
     open: AtomicU32,
@@ -109,6 +125,14 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 
 /// Makes a context on a device that the caller has opened.
 pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
+    match adapter.command_descriptor() {
+        Ok(command) => context_with(adapter, command),
+        Err(error) => null_with(error.raw_os_error().unwrap_or(libc::EMFILE)),
+    }
+}
+
+/// Makes a context whose `cmd_fd` is `command`, a descriptor that names the device.
+pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_context {
     let Ok(events) = EventPipe::new() else { return null_with(libc::EMFILE) };
     let context = ibv_context {
         device: device::the_device(),
@@ -123,14 +147,23 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
             post_recv: Some(post::post_recv),
             ..ibv_context_ops::default()
         },
-        cmd_fd: -1,
+        cmd_fd: command.as_raw_fd(),
         async_fd: events.descriptor().as_raw_fd(),
         num_comp_vectors: 1,
         mutex: Default::default(),
         abi_compat: __VERBS_ABI_IS_EXTENDED,
     };
+    import::note(&adapter);
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
+        advise_mr: Some(on_demand::advise_mr),
+        alloc_null_mr: Some(special_mr::alloc_null_mr),
+        reg_dm_mr: Some(special_mr::reg_dm_mr),
+        alloc_dm: Some(dm::alloc_dm),
+        free_dm: Some(dm::free_dm),
+        alloc_parent_domain: Some(parent_domain::alloc_parent_domain),
+        dealloc_td: Some(td::dealloc_td),
+        alloc_td: Some(td::alloc_td),
         create_srq_ex: Some(srq::create_srq_ex),
         get_srq_num: Some(srq::get_srq_num),
         open_xrcd: Some(xrc::open_xrcd),
@@ -138,6 +171,10 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
         open_qp: Some(xrc::open_qp),
         create_qp_ex: Some(qp_ex::create_qp_ex),
         modify_qp_rate_limit: Some(qp::modify_qp_rate_limit),
+        query_device_ex: Some(device_ex::query_device_ex),
+        query_rt_values: Some(device_ex::query_rt_values),
+        create_cq_ex: Some(cq_ex::create_cq_ex),
+        modify_cq: Some(cq::modify_cq),
         sz: size_of::<verbs_context>(),
         context,
         ..verbs_context::default()
@@ -146,6 +183,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
         abi,
         adapter,
         events: Arc::new(events),
+        _command: command,
         users: AtomicU32::new(1),
         open: AtomicU32::new(1),
     };
@@ -171,7 +209,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     ah::free_all(context);
     mr::free_all(context);
     cq::free_all(context);
+    dm::free_all(context);
     pd::free_all(context);
+    td::free_all(context);
     // SAFETY: open until now, which is counted off once.
     unsafe { Context::release(context) };
     0

@@ -1,85 +1,63 @@
-//! `ibv_create_cq(3)`, `ibv_poll_cq(3)`, `ibv_get_cq_event(3)`.
+//! `ibv_create_cq(3)`, `ibv_poll_cq(3)`, `ibv_modify_cq(3)`.
 
-use std::ffi::{c_int, c_uint, c_void};
-use std::os::fd::AsRawFd;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
-use transom_device::queue::{Completion, Notify};
-use transom_host::objects::{CompletionTarget, Cq, EventPipe};
+use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify};
+use transom_host::objects::{Cq, CqConfig, ProtectionDomain};
 use transom_host::{Adapter, Limits};
 
+use crate::comp_channel::ChannelUse;
 use crate::context::Context;
+use crate::cq_ex::Poller;
+use crate::device::LID;
 use crate::event::EventCount;
 use crate::object::{Object, Table};
-use crate::{errno_of, null_with, set_errno};
+use crate::{errno_of, null_with};
 
 /// A completion queue, and who waits for it.
 pub(crate) struct Queue {
-    adapter: Arc<Adapter>,
+    pub(crate) adapter: Arc<Adapter>,
     pub(crate) cq: Arc<Cq>,
-    channel: Option<ChannelPointer>,
-    events: Arc<EventCount>,
+    /// Polls it field by field.
+    pub(crate) poller: Poller,
+    pub(crate) events: Arc<EventCount>,
     async_events: Arc<EventCount>,
+    _channel: Option<ChannelUse>,
+    _parent: Option<DomainUse>,
 }
 
-/// A channel that a completion queue uses, and so keeps alive.
-struct ChannelPointer(*mut Channel);
+/// A completion queue's use of a parent domain, which so cannot be deallocated.
+pub(crate) struct DomainUse(Arc<ProtectionDomain>);
 
-// SAFETY: only its atomic count and its pipe are used.
-unsafe impl Send for ChannelPointer {}
-
-type CqObject = Object<ibv_cq, Queue>;
-
-static CQS: Table<ibv_cq, Queue> = Table::new();
-
-/// A completion channel: the C struct, and ours behind it.
-#[repr(C)]
-struct Channel {
-    abi: ibv_comp_channel,
-    pipe: Arc<EventPipe>,
-    users: AtomicU32,
-}
-
-/// Makes a completion channel; its descriptor becomes readable with an event.
-///
-/// # Safety
-/// `context` is open.
-pub unsafe extern "C" fn ibv_create_comp_channel(
-    context: *mut ibv_context,
-) -> *mut ibv_comp_channel {
-    if context.is_null() {
-        return null_with(libc::EINVAL);
-    }
-    match EventPipe::new() {
-        Ok(pipe) => {
-            let fd = pipe.descriptor().as_raw_fd();
-            let abi = ibv_comp_channel { context, fd, refcnt: 0 };
-            let channel = Channel { abi, pipe: Arc::new(pipe), users: AtomicU32::new(0) };
-            Box::into_raw(Box::new(channel)).cast()
-        }
-        Err(error) => null_with(error.raw_os_error().unwrap_or(libc::ENOMEM)),
+impl DomainUse {
+    /// Counts a user; `None` for a domain that is deallocated already.
+    pub(crate) fn of(domain: &Arc<ProtectionDomain>) -> Option<Self> {
+        domain.adopt().ok()?;
+        Some(Self(domain.clone()))
     }
 }
 
-/// Ends a completion channel; `EBUSY` while completion queues use it (rule CR-16).
-///
-/// # Safety
-/// `channel` is null or live.
-pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    if channel.is_null() {
-        return libc::EINVAL;
+impl Drop for DomainUse {
+    fn drop(&mut self) {
+        self.0.release();
     }
-    let channel = channel.cast::<Channel>();
-    // SAFETY: by the contract of this verb, made by `ibv_create_comp_channel`.
-    unsafe {
-        if (*channel).users.load(Acquire) != 0 {
-            return libc::EBUSY;
-        }
-        drop(Box::from_raw(channel));
-    }
-    0
+}
+
+/// Every completion queue can be cast to an extended one.
+type CqObject = Object<ibv_cq_ex, Queue>;
+
+static CQS: Table<ibv_cq_ex, Queue> = Table::new();
+
+/// What a completion queue is created with: `ibv_create_cq(3)` and `ibv_create_cq_ex(3)`.
+pub(crate) struct Request {
+    pub(crate) cqe: i64,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) comp_vector: i64,
+    pub(crate) options: CompletionOptions,
+    pub(crate) poller: Poller,
+    pub(crate) parent: Option<DomainUse>,
 }
 
 /// Makes a completion queue for at least `cqe` completions (rules CR-13 to CR-15).
@@ -93,33 +71,56 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
+    let request = Request {
+        cqe: cqe.into(),
+        channel,
+        comp_vector: comp_vector.into(),
+        options: CompletionOptions::default(),
+        poller: Poller::default(),
+        parent: None,
+    };
+    let abi = ibv_cq_ex { cq_context, ..ibv_cq_ex::default() };
     // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
-    let limit = Limits::DEVICE.completions as c_int;
-    if !(1..=limit).contains(&cqe) || comp_vector != 0 {
-        return null_with(libc::EINVAL);
+    unsafe { create(context, request, abi) }.map_or_else(null_with, |cq| cq.cast())
+}
+
+/// Makes a completion queue; the rest of `abi` is as the caller wants it.
+///
+/// # Safety
+/// `context` is null or open; the channel is null or live.
+pub(crate) unsafe fn create(
+    context: *mut ibv_context,
+    request: Request,
+    abi: ibv_cq_ex,
+) -> Result<*mut ibv_cq_ex, c_int> {
+    // SAFETY: by the contract of this function.
+    let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
+    let Request { cqe, channel, comp_vector, options, poller, parent } = request;
+    if !(1..=i64::from(Limits::DEVICE.completions)).contains(&cqe) || comp_vector != 0 {
+        return Err(libc::EINVAL);
     }
-    let abi = ibv_cq { context, channel, cq_context, cqe, ..ibv_cq::default() };
-    // SAFETY: by the contract of this verb.
-    let shared = unsafe { channel.cast::<Channel>().as_ref() };
-    if let Some(shared) = shared {
-        shared.users.fetch_add(1, AcqRel);
-    }
+    let abi = ibv_cq_ex { context, channel, cqe: cqe as c_int, ..abi };
+    // SAFETY: by the contract of this function.
+    let channel = unsafe { ChannelUse::of(channel) };
     ours.adopt();
-    CQS.insert(abi, |handle| {
-        let target = CompletionTarget {
-            channel: shared.map(|shared| shared.pipe.clone()),
+    Ok(CQS.insert(abi, |handle| {
+        let config = CqConfig {
+            capacity: cqe as usize,
+            options,
+            channel: channel.as_ref().map(ChannelUse::pipe),
             events: ours.events.clone(),
             id: u64::from(handle),
         };
         Queue {
             adapter: ours.adapter.clone(),
-            cq: Arc::new(Cq::new(cqe as usize, target)),
-            channel: shared.map(|_| ChannelPointer(channel.cast())),
+            cq: Arc::new(Cq::new(&ours.adapter, config)),
+            poller,
             events: Arc::default(),
             async_events: Arc::default(),
+            _channel: channel,
+            _parent: parent,
         }
-    })
+    }))
 }
 
 /// The queue a pointer names, for a queue pair that shall use it.
@@ -127,9 +128,9 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// # Safety
 /// `cq` is null or readable.
 pub(crate) unsafe fn find(cq: *const ibv_cq) -> Result<Arc<Cq>, c_int> {
+    let ours = |object: &mut CqObject| object.inner.as_ref().map(|queue| queue.cq.clone());
     // SAFETY: by the contract of this function.
-    let found = unsafe { CQS.with(cq, |object| object.inner.as_ref().map(|q| q.cq.clone())) }?;
-    found.ok_or(libc::ENOENT)
+    unsafe { CQS.with(cq.cast(), ours) }?.ok_or(libc::ENOENT)
 }
 
 /// Ends a completion queue, after its delivered events are acknowledged (rules CR-12, CR-18).
@@ -141,7 +142,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         loop {
             // SAFETY: by the contract of this verb.
             let (queue, events, async_events) = unsafe {
-                CQS.with(cq, |object| {
+                CQS.with(cq.cast(), |object| {
                     let queue = object.inner.as_ref()?;
                     Some((queue.cq.clone(), queue.events.clone(), queue.async_events.clone()))
                 })
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             events.settle();
             async_events.settle();
             // SAFETY: as above.
-            let mut taken = unsafe { CQS.take(cq) }?;
+            let mut taken = unsafe { CQS.take(cq.cast()) }?;
             let queue = taken.inner.take().ok_or(libc::ENOENT)?;
             // No event can be delivered from here on; one may have been just before.
             if !events.is_settled()
@@ -161,10 +162,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
                 taken.put_back(queue);
                 continue;
             }
-            if let Some(ChannelPointer(channel)) = queue.channel {
-                // SAFETY: the count kept the channel alive.
-                unsafe { (*channel).users.fetch_sub(1, AcqRel) };
-            }
+            drop(queue);
             // SAFETY: the struct stays readable; a context outlives its queues.
             unsafe { Context::release((*cq).context) };
             return Ok(());
@@ -183,7 +181,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         }
         // SAFETY: by the contract of this verb.
         unsafe {
-            CQS.with(cq, |object| {
+            CQS.with(cq.cast(), |object| {
                 let queue = object.inner.as_ref().ok_or(libc::ENOENT)?;
                 queue.cq.resize(cqe as usize).map_err(|_| libc::EINVAL)?;
                 object.abi.cqe = cqe;
@@ -193,12 +191,34 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     })())
 }
 
+/// Changes when events are raised. Every count and period is within the limits that
+/// `ibv_query_device_ex(3)` tells; if either is zero, an event is raised at once.
+///
+/// # Safety
+/// `cq` is null or readable; `attr` is null or readable.
+pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
+        if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this verb.
+        let queue = unsafe { find(cq) }?;
+        if attr.attr_mask & IBV_CQ_ATTR_MODERATE != 0 {
+            let ibv_moderate_cq { cq_count, cq_period } = attr.moderate;
+            queue.moderate(Moderation { count: cq_count, period: u64::from(cq_period) * 1000 });
+        }
+        Ok(())
+    })())
+}
+
 /// Ours, straight from a live pointer: polling trusts it, as C demands.
 ///
 /// # Safety
 /// `cq` is null or live.
 #[inline]
-unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
+pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
     // SAFETY: by the contract of this function.
     unsafe { cq.cast::<CqObject>().as_ref() }?.inner.as_ref()
 }
@@ -216,8 +236,9 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
     queue.adapter.poll(&queue.cq, limit, write).map_or(-1, |count| count as c_int)
 }
 
+/// As C knows it. The port has one LID and one P_Key, and no service level or path but the first.
 #[inline]
-fn to_c(completion: &Completion) -> ibv_wc {
+pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
     ibv_wc {
         wr_id: completion.wr_id,
         status: completion.status as ibv_wc_status,
@@ -226,7 +247,10 @@ fn to_c(completion: &Completion) -> ibv_wc {
         byte_len: completion.byte_length,
         imm: ibv_wc_imm { imm_data: completion.immediate },
         qp_num: completion.qp,
+        src_qp: completion.source_qp,
         wc_flags: completion.flags.bits(),
+        // A datagram is answered to where it came from (rule UD-07).
+        slid: if completion.flags.contains(Flags::GRH) { LID } else { 0 },
         ..ibv_wc::default()
     }
 }
@@ -243,55 +267,14 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     0
 }
 
-/// Takes the next event of a channel; blocks if its descriptor does (rules CQ-11, CR-18).
-///
-/// # Safety
-/// All pointers are valid.
-pub unsafe extern "C" fn ibv_get_cq_event(
-    channel: *mut ibv_comp_channel,
-    cq: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { channel.cast::<Channel>().as_ref() }) else {
-        set_errno(libc::EINVAL);
-        return -1;
-    };
-    loop {
-        let handle = match ours.pipe.take() {
-            Ok((_, handle)) => handle as u32,
-            Err(error) => {
-                set_errno(error.raw_os_error().unwrap_or(libc::EIO));
-                return -1;
-            }
-        };
-        let found = CQS.with_locked(handle, |object| {
-            if let Some(queue) = &object.inner {
-                queue.events.delivered();
-            }
-            (&raw mut object.abi, object.abi.cq_context)
-        });
-        // An event of a queue destroyed meanwhile is nobody's.
-        if let Some((found, context)) = found {
-            // SAFETY: by the contract of this verb.
-            unsafe {
-                *cq = found;
-                *cq_context = context;
-            }
-            return 0;
+/// Counts a completion event as delivered; the pointer for C, and the program's own.
+pub(crate) fn deliver_completion(handle: u32) -> Option<(*mut ibv_cq, *mut c_void)> {
+    CQS.with_locked(handle, |object| {
+        if let Some(queue) = &object.inner {
+            queue.events.delivered();
         }
-    }
-}
-
-/// Acknowledges events.
-///
-/// # Safety
-/// `cq` is live.
-pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
-    // SAFETY: by the contract of this verb.
-    if let Some(queue) = unsafe { of(cq) } {
-        queue.events.acknowledged(u64::from(count));
-    }
+        ((&raw mut object.abi).cast(), object.abi.cq_context)
+    })
 }
 
 /// Counts an asynchronous event as delivered; the pointer for C.
@@ -300,7 +283,7 @@ pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_cq> {
         if let Some(queue) = &object.inner {
             queue.async_events.delivered();
         }
-        &raw mut object.abi
+        (&raw mut object.abi).cast()
     })
 }
 
@@ -323,10 +306,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
             taken.put_back(queue);
             continue;
         }
-        if let Some(ChannelPointer(channel)) = queue.channel {
-            // SAFETY: the count kept the channel alive.
-            unsafe { (*channel).users.fetch_sub(1, AcqRel) };
-        }
+        drop(queue);
         // SAFETY: this queue is the one that is counted off.
         unsafe { Context::release(context) };
     }

@@ -10,11 +10,25 @@ use crate::context::Context;
 use crate::{errno_of, null_with, set_errno};
 
 /// The device's name.
-const NAME: &CStr = c"transom0";
+pub const NAME: &CStr = c"transom0";
+/// What its character device would be called.
+pub const DEV_NAME: &CStr = c"uverbs_transom0";
+/// Where sysfs would have its character device.
+pub const DEV_PATH: &CStr = c"/sys/class/infiniband_verbs/uverbs_transom0";
+/// Where sysfs would have the device.
+pub const IBDEV_PATH: &CStr = c"/sys/class/infiniband/transom0";
 /// The node GUID, in host order.
-const GUID: u64 = 0x0274_7261_6e73_6f6d;
+pub const GUID: u64 = 0x0274_7261_6e73_6f6d;
+/// Who made it.
+pub const VENDOR_ID: u32 = 0x0074_736d;
+/// Which of its maker's devices it is.
+pub const VENDOR_PART_ID: u32 = 1;
+/// Its hardware's version.
+pub const HW_VER: u32 = 1;
 /// The port's local identifier: programs that address without a GRH name this host by it.
 pub const LID: u16 = 1;
+/// The port's only P_Key: the default one.
+pub const PKEY: u16 = 0xffff;
 /// Longest region: the user half of the address space.
 pub(crate) const MAX_REGION: u64 = 1 << 47;
 
@@ -39,9 +53,9 @@ static DEVICE: LazyLock<Listed> = LazyLock::new(|| {
         node_type: IBV_NODE_CA,
         transport_type: IBV_TRANSPORT_IB,
         name: padded(NAME),
-        dev_name: padded(c"uverbs_transom0"),
-        dev_path: padded(c"/sys/class/infiniband_verbs/uverbs_transom0"),
-        ibdev_path: padded(c"/sys/class/infiniband/transom0"),
+        dev_name: padded(DEV_NAME),
+        dev_path: padded(DEV_PATH),
+        ibdev_path: padded(IBDEV_PATH),
     };
     Listed(Box::leak(Box::new(Device { abi, not_theirs: [0; 8] })))
 });
@@ -126,24 +140,21 @@ pub unsafe extern "C" fn ibv_query_device(
     0
 }
 
-/// The vendor's number.
-pub(crate) const VENDOR: u32 = 0x0074_736d;
-
-fn attributes(windows_2a: bool) -> ibv_device_attr {
+pub(crate) fn attributes(windows_2a: bool) -> ibv_device_attr {
     let limits = Limits::DEVICE;
     let type2 =
         if windows_2a { IBV_DEVICE_MEM_WINDOW_TYPE_2A } else { IBV_DEVICE_MEM_WINDOW_TYPE_2B };
     let count = |limit: u32| limit as c_int;
     let reads = c_int::from(limits.read_resources);
     ibv_device_attr {
-        fw_ver: padded(VERSION),
+        fw_ver: padded(FW_VER),
         node_guid: GUID.to_be(),
         sys_image_guid: GUID.to_be(),
         max_mr_size: MAX_REGION,
         page_size_cap: 0xffff_ffff_ffff_f000,
-        vendor_id: VENDOR,
-        vendor_part_id: 1,
-        hw_ver: 1,
+        vendor_id: VENDOR_ID,
+        vendor_part_id: VENDOR_PART_ID,
+        hw_ver: HW_VER,
         max_qp: count(limits.queue_pairs),
         max_qp_wr: count(limits.work_requests),
         device_cap_flags: IBV_DEVICE_MEM_WINDOW
@@ -151,6 +162,8 @@ fn attributes(windows_2a: bool) -> ibv_device_attr {
             | IBV_DEVICE_RC_RNR_NAK_GEN
             | IBV_DEVICE_CURR_QP_STATE_MOD
             | IBV_DEVICE_SYS_IMAGE_GUID
+            | IBV_DEVICE_SRQ_RESIZE
+            | IBV_DEVICE_XRC
             | type2,
         max_sge: count(limits.pieces),
         max_sge_rd: count(limits.pieces),
@@ -169,15 +182,15 @@ fn attributes(windows_2a: bool) -> ibv_device_attr {
         max_mw: count(limits.windows),
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
-        max_mcast_grp: 0,
-        max_mcast_qp_attach: 0,
-        max_total_mcast_qp_attach: 0,
-        max_ah: 0,
+        max_mcast_grp: count(limits.multicast_groups),
+        max_mcast_qp_attach: count(limits.multicast_members),
+        max_total_mcast_qp_attach: count(limits.multicast_groups * limits.multicast_members),
+        max_ah: count(limits.address_handles),
         max_fmr: 0,
         max_map_per_fmr: 0,
-        max_srq: 0,
-        max_srq_wr: 0,
-        max_srq_sge: 0,
+        max_srq: count(limits.shared_receive_queues),
+        max_srq_wr: count(limits.work_requests),
+        max_srq_sge: count(limits.pieces),
         max_pkeys: 1,
         local_ca_ack_delay: 15,
         phys_port_cnt: 1,
@@ -185,7 +198,7 @@ fn attributes(windows_2a: bool) -> ibv_device_attr {
 }
 
 /// The version, as the firmware's.
-const VERSION: &CStr =
+pub const FW_VER: &CStr =
     match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
         Ok(version) => version,
         Err(_) => panic!("a version has no zero inside"),
@@ -194,12 +207,16 @@ const VERSION: &CStr =
 /// The longest message of the port, in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 
-fn port_attributes() -> ibv_port_attr {
+/// Entries of the GID table, of which the first is in use; addresses of other interfaces will follow.
+pub(crate) const GID_TABLE: c_int = 16;
+
+/// What [`ibv_query_port`] answers.
+pub fn port_attributes() -> ibv_port_attr {
     ibv_port_attr {
         state: IBV_PORT_ACTIVE,
         max_mtu: IBV_MTU_4096,
         active_mtu: IBV_MTU_4096,
-        gid_tbl_len: 1,
+        gid_tbl_len: GID_TABLE,
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: MAX_MESSAGE,
         pkey_tbl_len: 1,
@@ -256,12 +273,13 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    if context.is_null() || gid.is_null() || port != 1 || index != 0 {
+    if context.is_null() || gid.is_null() || port != 1 || !(0..GID_TABLE).contains(&index) {
         set_errno(libc::EINVAL);
         return -1;
     }
+    let raw = if index == 0 { GID } else { [0; 16] };
     // SAFETY: by the contract of this verb.
-    unsafe { *gid = ibv_gid { raw: GID } };
+    unsafe { *gid = ibv_gid { raw } };
     0
 }
 
@@ -275,12 +293,13 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
-    if context.is_null() || kind.is_null() || port != 1 || index != 0 {
+    let known = index < GID_TABLE.unsigned_abs();
+    if context.is_null() || kind.is_null() || port != 1 || !known {
         set_errno(libc::EINVAL);
         return -1;
     }
     // SAFETY: by the contract of this verb.
-    unsafe { *kind = 1 };
+    unsafe { *kind = c_uint::from(index == 0) };
     0
 }
 
@@ -308,6 +327,9 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 ) -> c_int {
     errno_of((|| {
         if context.is_null() || entry.is_null() || port != 1 || flags != 0 {
+            return Err(libc::EINVAL);
+        }
+        if index >= GID_TABLE.unsigned_abs() {
             return Err(libc::EINVAL);
         }
         if index != 0 {
@@ -357,7 +379,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
         return -1;
     }
     // SAFETY: by the contract of this verb.
-    unsafe { *pkey = 0xffff };
+    unsafe { *pkey = PKEY.to_be() };
     0
 }
 
@@ -370,7 +392,7 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
     port: u8,
     pkey: u16,
 ) -> c_int {
-    if port == 1 && pkey == 0xffff { 0 } else { -1 }
+    if port == 1 && pkey == PKEY.to_be() { 0 } else { -1 }
 }
 
 /// Where sysfs is.

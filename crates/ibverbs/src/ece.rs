@@ -6,7 +6,7 @@ use std::ffi::c_int;
 
 use transom_abi::{ibv_ece, ibv_qp};
 
-use crate::device::VENDOR;
+use crate::device::VENDOR_ID;
 use crate::qp;
 
 /// Tells the options of a queue pair.
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
     if !unsafe { qp::is_live(qp) } {
         return libc::EINVAL;
     }
-    *ece = ibv_ece { vendor_id: VENDOR, options: 0, comp_mask: 0 };
+    *ece = ibv_ece { vendor_id: VENDOR_ID, options: 0, comp_mask: 0 };
     0
 }
 
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
         return libc::EOPNOTSUPP;
     }
     // SAFETY: as above.
-    if ece.vendor_id != VENDOR || ece.comp_mask != 0 || !unsafe { qp::is_live(qp) } {
+    if ece.vendor_id != VENDOR_ID || ece.comp_mask != 0 || !unsafe { qp::is_live(qp) } {
         return libc::EINVAL;
     }
     ece.options = 0;

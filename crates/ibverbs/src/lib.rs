@@ -9,22 +9,34 @@
 //! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
 
 mod ah;
+mod comp_channel;
 mod context;
 mod cq;
+mod cq_ex;
 mod device;
+mod device_ex;
+mod dm;
 mod ece;
 mod event;
+mod fork;
+mod import;
+mod marshal;
 mod mcast;
 mod mr;
 mod mw;
+mod newer;
 mod object;
+mod on_demand;
+mod parent_domain;
 mod pd;
 mod post;
+pub mod private;
 mod qp;
 mod qp_ex;
+mod special_mr;
 mod srq;
 mod strings;
-mod unsupported;
+mod td;
 mod wr;
 mod xrc;
 
@@ -32,33 +44,46 @@ pub use ah::{
     ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_from_wc,
     ibv_resolve_eth_l2_from_gid,
 };
-pub use context::{ibv_close_device, ibv_open_device, open_context};
-pub use cq::{
-    ibv_ack_cq_events, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
-    ibv_destroy_cq, ibv_get_cq_event, ibv_resize_cq,
+pub use comp_channel::{
+    ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
 };
+pub use context::{ibv_close_device, ibv_open_device, open_context};
+pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub use device::{
     _ibv_query_gid_ex, _ibv_query_gid_table, LID, ibv_free_device_list, ibv_get_device_guid,
     ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_get_pkey_index,
     ibv_get_sysfs_path, ibv_query_device, ibv_query_gid, ibv_query_gid_type, ibv_query_pkey,
     ibv_query_port, ibv_read_sysfs_file,
 };
+pub use device::{
+    DEV_NAME, DEV_PATH, FW_VER, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    port_attributes,
+};
+pub use dm::{ibv_import_dm, ibv_unimport_dm};
 pub use ece::{ibv_query_ece, ibv_set_ece};
 pub use event::{ibv_ack_async_event, ibv_get_async_event};
+pub use fork::{ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized};
+pub use import::ibv_import_device;
+pub use marshal::*;
 pub use mcast::{ibv_attach_mcast, ibv_detach_mcast};
-pub use mr::{ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr};
-pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
+pub use mr::{
+    ibv_dereg_mr, ibv_import_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr,
+    ibv_unimport_mr,
+};
+pub use newer::*;
+pub use pd::{ibv_alloc_pd, ibv_dealloc_pd, ibv_import_pd, ibv_unimport_pd};
+pub use private::ibv_register_driver;
 pub use qp::{
     ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order,
 };
 pub use qp_ex::ibv_qp_to_qp_ex;
+pub use special_mr::ibv_reg_dmabuf_mr;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
 pub use strings::{
     ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_rate_to_mbps, ibv_rate_to_mult,
     ibv_wc_status_str, mbps_to_ibv_rate, mult_to_ibv_rate,
 };
 pub use transom_host::GID;
-pub use unsupported::*;
 
 use std::ffi::c_int;
 

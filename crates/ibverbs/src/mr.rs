@@ -1,10 +1,12 @@
 //! `ibv_reg_mr(3)`, `ibv_rereg_mr(3)`.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::Access;
-use transom_host::objects::{MemoryRegion, RegisterError, Registration};
+use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 
 use crate::object::Table;
 use crate::pd::{self, Pd};
@@ -12,36 +14,60 @@ use crate::{device, errno_of, null_with, set_errno};
 
 /// A region, and the C domain it was made in.
 pub(crate) struct Mr {
-    region: MemoryRegion,
+    region: SharedRegion,
     pd: Pd,
+    /// It is another's, known here by its handle.
+    imported: bool,
 }
+
+/// A region that may have several names; gone once it is deregistered under one of them.
+type SharedRegion = Arc<Mutex<Option<MemoryRegion>>>;
 
 static MRS: Table<ibv_mr, Mr> = Table::new();
 
-/// Whether the region a pointer names is zero-based; false if it names none.
+/// Whether a window of type 1 may be bound to the region a pointer names, as far as its kind goes: no
+/// special one (rule T1-07), no zero-based one (rule T1-06). One that is unknown is for the bind to
+/// refuse.
 ///
 /// # Safety
 /// `mr` is null or readable.
-pub(crate) unsafe fn is_zero_based(mr: *const ibv_mr) -> bool {
+pub(crate) unsafe fn allows_type1(mr: *const ibv_mr) -> Result<(), c_int> {
     // SAFETY: by the contract of this function.
-    let based = unsafe {
+    match unsafe { look_up(mr) } {
+        Some((true, _)) => Err(libc::ENOTSUP),
+        Some((false, found)) if found.access.contains(Access::ZERO_BASED) => Err(libc::EINVAL),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a region is special (null, device memory, a dma-buf, or imported), and what it is.
+///
+/// # Safety
+/// `mr` is null or readable.
+unsafe fn look_up(mr: *const ibv_mr) -> Option<(bool, Registration)> {
+    // SAFETY: by the contract of this function.
+    let found = unsafe {
         MRS.with(mr, |object| {
-            let access = object.inner.as_ref().map(|mr| mr.region.registration().access);
-            access.is_some_and(|access| access.contains(Access::ZERO_BASED))
+            let ours = object.inner.as_ref()?;
+            let region = ours.region.lock();
+            let region = region.as_ref()?;
+            let special = ours.imported || !matches!(region.backing(), Backing::Program);
+            Some((special, region.registration()))
         })
     };
-    based.unwrap_or(false)
+    found.ok().flatten()
 }
 
 /// Checks the bits of `access` (rules MR-08 to MR-12).
-fn parse_access(bits: c_uint) -> Result<Access, c_int> {
+pub(crate) fn parse_access(bits: c_uint) -> Result<Access, c_int> {
     let optional = IBV_ACCESS_OPTIONAL_RANGE;
     let known = Access::all().bits() | optional;
     if bits & !known != 0 {
         return Err(libc::EINVAL);
     }
     let access = Access::from_bits_truncate(bits);
-    if access.intersects(Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT) {
+    // There is no memory here that outlasts a power cut.
+    if access.contains(Access::FLUSH_PERSISTENT) {
         return Err(libc::EOPNOTSUPP);
     }
     if access.contains(Access::HUGETLB) && !access.contains(Access::ON_DEMAND) {
@@ -50,7 +76,7 @@ fn parse_access(bits: c_uint) -> Result<Access, c_int> {
     Ok(access)
 }
 
-fn errno(error: RegisterError) -> c_int {
+pub(crate) fn errno(error: RegisterError) -> c_int {
     match error {
         RegisterError::Invalid => libc::EINVAL,
         RegisterError::Fault => libc::EFAULT,
@@ -71,23 +97,34 @@ unsafe fn register(
     // SAFETY: by the contract of this function.
     let pd = unsafe { pd::find(pd_pointer) }?;
     let access = parse_access(access)?;
-    if length as u64 > device::MAX_REGION {
-        return Err(libc::EINVAL);
-    }
     let registration =
         Registration { address: address as u64, length: length as u64, iova, access };
+    if length as u64 > device::MAX_REGION && !registration.is_implicit() {
+        return Err(libc::EINVAL);
+    }
     let region = MemoryRegion::register(&pd.adapter, &pd.domain, registration).map_err(errno)?;
+    Ok(enter(pd_pointer, pd, address, region))
+}
+
+/// Adds a new region. A null region has no remote key (rule MR-36).
+pub(crate) fn enter(
+    pd_pointer: *mut ibv_pd,
+    pd: Pd,
+    addr: *mut c_void,
+    region: MemoryRegion,
+) -> *mut ibv_mr {
     let key = region.key().0;
     let abi = ibv_mr {
         context: pd.context,
         pd: pd_pointer,
-        addr: address,
-        length,
+        addr,
+        length: region.registration().length as usize,
         handle: 0,
         lkey: key,
-        rkey: key,
+        rkey: if matches!(region.backing(), Backing::Null) { 0 } else { key },
     };
-    Ok(MRS.insert(abi, |_| Mr { region, pd }))
+    let region = Arc::new(Mutex::new(Some(region)));
+    MRS.insert(abi, |_| Mr { region, pd, imported: false })
 }
 
 /// Registers memory under its own addresses (rules A.2).
@@ -137,6 +174,53 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     mr.unwrap_or_else(null_with)
 }
 
+/// A region of the same device, by its handle: a second name for it, in this domain. It has no
+/// address here.
+///
+/// # Safety
+/// `pd` is null or readable.
+pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+    // SAFETY: by the contract of this verb.
+    let ours = match unsafe { pd::find(pd) } {
+        Ok(ours) => ours,
+        Err(errno) => return null_with(errno),
+    };
+    let found = MRS.by_handle(handle, |object| {
+        let abi = &object.abi;
+        let mr = object.inner.as_ref()?;
+        let usable = Arc::ptr_eq(&mr.pd.adapter, &ours.adapter) && mr.region.lock().is_some();
+        usable.then(|| (abi.length, abi.lkey, abi.rkey, mr.region.clone()))
+    });
+    let Some((length, lkey, rkey, region)) = found.flatten() else {
+        return null_with(libc::ENOENT);
+    };
+    let (context, addr) = (ours.context, std::ptr::null_mut());
+    let abi = ibv_mr { context, pd, addr, length, handle: 0, lkey, rkey };
+    MRS.insert(abi, |_| Mr { region, pd: ours, imported: true })
+}
+
+/// Ends an imported name; the region itself stays. Nothing happens to one that is not imported.
+///
+/// # Safety
+/// `mr` is null or readable.
+pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
+    // SAFETY: by the contract of this verb.
+    let Ok(mut taken) = (unsafe { MRS.take(mr) }) else { return };
+    if let Some(ours) = taken.inner.take_if(|ours| !ours.imported) {
+        taken.put_back(ours);
+    }
+}
+
+/// Ends a region under all its names; false if that has happened, `EBUSY` while a window is bound.
+fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
+    let mut shared = region.lock();
+    let Some(region) = shared.take() else { return Ok(false) };
+    region.deregister().map(|()| true).map_err(|(region, _)| {
+        *shared = Some(region);
+        libc::EBUSY
+    })
+}
+
 /// Ends a registration; `EBUSY` while a window is bound, `ENOENT` if it is none (rules DR-01 to DR-05).
 ///
 /// # Safety
@@ -145,12 +229,12 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     errno_of((|| {
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { MRS.take(mr) }?;
-        let Mr { region, pd } = taken.inner.take().ok_or(libc::ENOENT)?;
-        match region.deregister() {
-            Ok(()) => Ok(()),
-            Err((region, _)) => {
-                taken.put_back(Mr { region, pd });
-                Err(libc::EBUSY)
+        let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+        match deregister(&ours.region) {
+            Ok(true) => Ok(()),
+            refused => {
+                taken.put_back(ours);
+                Err(refused.err().unwrap_or(libc::ENOENT))
             }
         }
     })())
@@ -170,7 +254,11 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 ) -> c_int {
     let flags = flags as c_uint;
     let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
-    let wrong = flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
+    // SAFETY: by the contract of this verb.
+    let special = unsafe { look_up(mr) }.is_some_and(|(special, _)| special);
+    // Special regions stay as they are (rule MR-36).
+    let wrong = special
+        || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
         || (moves && (address.is_null() || length == 0))
         || (access != 0 && flags & IBV_REREG_MR_CHANGE_ACCESS == 0);
     if wrong {
@@ -181,7 +269,9 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     let changed = unsafe {
         MRS.with(mr, |object| {
             let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
-            let mut registration = ours.region.registration();
+            let mut shared = ours.region.lock();
+            let region = shared.as_mut().ok_or(libc::ENOENT)?;
+            let mut registration = region.registration();
             if moves {
                 // As at registration (rule MR-27).
                 if length as u64 > device::MAX_REGION {
@@ -199,7 +289,8 @@ pub unsafe extern "C" fn ibv_rereg_mr(
                 _ => Some(pd::find(pd)?),
             };
             let domain = new_pd.as_ref().map(|pd| &pd.domain);
-            ours.region.change(domain, registration).map_err(errno)?;
+            region.change(domain, registration).map_err(errno)?;
+            drop(shared);
             if let Some(new_pd) = new_pd {
                 ours.pd = new_pd;
                 object.abi.pd = pd;
@@ -227,10 +318,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 /// bound to stays until that is gone, as it would for `ibv_dereg_mr`.
 pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in MRS.take_all(context) {
-        if let Some(Mr { region, pd }) = taken.inner.take()
-            && let Err((region, _)) = region.deregister()
+        if let Some(ours) = taken.inner.take_if(|ours| !ours.imported)
+            && deregister(&ours.region).is_err()
         {
-            taken.put_back(Mr { region, pd });
+            taken.put_back(ours);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 
 use transom_abi::*;
 use transom_device::Access;
@@ -52,6 +52,12 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })())
 }
 
+/// The rights that a bind asks for. A window has remote rights only; LOCAL_WRITE is what its region
+/// needs for some of them, and programs name it along with them (rule T1-14).
+pub(crate) fn rights(flags: c_uint) -> Access {
+    Access::from_bits_retain(flags & !IBV_ACCESS_LOCAL_WRITE)
+}
+
 /// Posts a bind of a type 1 window (rules C.1). C calls it through an inline that has checked type,
 /// region and domain; it is checked again here for whoever does not.
 ///
@@ -86,12 +92,14 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Res
         return Err(libc::EPERM);
     }
     let flags = SendFlags::from_bits_truncate(bind.send_flags);
-    // Zero-based windows and regions are for type 2 (rules T1-05, T1-06), other rights for none.
-    // SAFETY: as above.
-    let zero_based = !info.mr.is_null() && unsafe { mr::is_zero_based(info.mr) };
-    let access = Access::from_bits_retain(info.mw_access_flags);
-    if zero_based || !Access::REMOTE.contains(access) || flags.contains(SendFlags::INLINE) {
+    // Zero-based windows are for type 2 (rule T1-05), other rights for none.
+    let access = rights(info.mw_access_flags);
+    if !Access::REMOTE.contains(access) || flags.contains(SendFlags::INLINE) {
         return Err(libc::EINVAL);
+    }
+    if !info.mr.is_null() {
+        // SAFETY: as above.
+        unsafe { mr::allows_type1(info.mr) }?;
     }
     let window = Key(mw.rkey).next();
     let bind_op = Bind {

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use parking_lot::Mutex;
-use transom_abi::{ibv_ah, ibv_context, ibv_cq, ibv_mr, ibv_mw, ibv_pd, ibv_srq};
+use transom_abi::{ibv_ah, ibv_context, ibv_cq_ex, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_srq};
 
 /// A C struct with a `handle` field.
 pub(crate) trait Handled {
@@ -41,7 +41,7 @@ macro_rules! handled {
     };
 }
 
-handled!(ibv_pd, ibv_mr, ibv_mw, ibv_cq, ibv_srq, ibv_ah);
+handled!(ibv_pd, ibv_mr, ibv_mw, ibv_dm, ibv_cq_ex, ibv_srq, ibv_ah);
 
 /// The C struct, and ours behind it.
 #[repr(C)]

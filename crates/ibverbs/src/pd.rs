@@ -1,4 +1,4 @@
-//! `ibv_alloc_pd(3)`.
+//! `ibv_alloc_pd(3)`, `ibv_import_pd(3)`.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ pub(crate) struct Pd {
     pub(crate) adapter: Arc<Adapter>,
     pub(crate) domain: Arc<ProtectionDomain>,
     pub(crate) context: *mut ibv_context,
+    /// It is another's, known here by its handle.
+    imported: bool,
 }
 
 // SAFETY: the context pointer is only handed back to C.
@@ -24,14 +26,27 @@ unsafe impl Send for Pd {}
 
 static PDS: Table<ibv_pd, Pd> = Table::new();
 
-/// The domain a pointer names; an unknown one is `ENOENT` (rule PD-08).
+/// The domain a pointer names; an unknown one, or one freed through another context, is `ENOENT`
+/// (rule PD-08).
 ///
 /// # Safety
 /// `pd` is null or readable.
 pub(crate) unsafe fn find(pd: *const ibv_pd) -> Result<Pd, c_int> {
     // SAFETY: by the contract of this function.
     let found = unsafe { PDS.with(pd, |object| object.inner.clone()) }?;
-    found.ok_or(libc::ENOENT)
+    found.filter(|pd| !pd.domain.is_closed()).ok_or(libc::ENOENT)
+}
+
+/// Adds a domain made in a context.
+pub(crate) fn enter(
+    context: *mut ibv_context,
+    ours: &Context,
+    domain: Arc<ProtectionDomain>,
+    imported: bool,
+) -> *mut ibv_pd {
+    let adapter = ours.adapter.clone();
+    ours.adopt();
+    PDS.insert(ibv_pd { context, handle: 0 }, |_| Pd { adapter, domain, context, imported })
 }
 
 /// Allocates a protection domain (rules PD-01, PD-11).
@@ -42,12 +57,41 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     // SAFETY: by the contract of this verb.
     let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
     let Some(domain) = ours.adapter.allocate_domain() else { return null_with(libc::ENOMEM) };
-    let adapter = ours.adapter.clone();
-    ours.adopt();
-    PDS.insert(ibv_pd { context, handle: 0 }, |_| Pd { adapter, domain, context })
+    enter(context, ours, domain, false)
 }
 
-/// Frees a protection domain; `EBUSY` while something belongs to it (rules PD-02 to PD-09).
+/// A domain of the same device, by its handle: a second name for it, in this context.
+///
+/// # Safety
+/// `context` is from [`crate::ibv_open_device`] or [`crate::ibv_import_device`].
+pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
+    // SAFETY: by the contract of this verb.
+    let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
+    let found = PDS.by_handle(handle, |object| object.inner.clone()).flatten();
+    let usable = |pd: &Pd| Arc::ptr_eq(&pd.adapter, &ours.adapter) && !pd.domain.is_closed();
+    match found.filter(usable) {
+        Some(pd) => enter(context, ours, pd.domain, true),
+        None => null_with(libc::ENOENT),
+    }
+}
+
+/// Ends an imported name; the domain itself stays. Nothing happens to one that is not imported.
+///
+/// # Safety
+/// `pd` is null or readable.
+pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
+    // SAFETY: by the contract of this verb.
+    let Ok(mut taken) = (unsafe { PDS.take(pd) }) else { return };
+    match taken.inner.take() {
+        // SAFETY: a context outlives its domains.
+        Some(ours) if ours.imported => unsafe { Context::release(ours.context) },
+        Some(ours) => taken.put_back(ours),
+        None => {}
+    }
+}
+
+/// Frees a protection domain, under whichever name; `EBUSY` while something belongs to it (rules
+/// PD-02 to PD-10).
 ///
 /// # Safety
 /// `pd` is null or readable.
@@ -57,8 +101,9 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         let mut taken = unsafe { PDS.take(pd) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
         if ours.adapter.free_domain(&ours.domain).is_err() {
+            let gone = ours.domain.is_closed();
             taken.put_back(ours);
-            return Err(libc::EBUSY);
+            return Err(if gone { libc::ENOENT } else { libc::EBUSY });
         }
         // SAFETY: a context outlives its domains.
         unsafe { Context::release(ours.context) };
@@ -66,11 +111,13 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     })())
 }
 
-/// Frees the protection domains of a context that is closed.
+/// Frees the protection domains of a context that is closed: parent domains before those they stand
+/// for, which are older.
 pub(crate) fn free_all(context: *mut ibv_context) {
-    for mut taken in PDS.take_all(context) {
+    for mut taken in PDS.take_all(context).into_iter().rev() {
         let Some(ours) = taken.inner.take() else { continue };
-        if ours.adapter.free_domain(&ours.domain).is_err() {
+        let gone = ours.imported || ours.domain.is_closed();
+        if !gone && ours.adapter.free_domain(&ours.domain).is_err() {
             taken.put_back(ours);
             continue;
         }

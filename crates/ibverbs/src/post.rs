@@ -3,15 +3,14 @@
 use std::ffi::c_int;
 
 use transom_abi::*;
-use transom_device::Access;
 use transom_device::protection::{Bind, Key};
 use transom_device::queue::{
     PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use transom_host::Limits;
 
-use crate::ah;
 use crate::qp::{self, Qp};
+use crate::{ah, mw};
 
 const MAX_PIECES: usize = Limits::DEVICE.pieces as usize;
 
@@ -215,7 +214,7 @@ pub(crate) unsafe fn type2_bind(bind: &ibv_send_wr_bind_mw) -> Result<Bind, c_in
         region: Key(mr.lkey),
         address: info.addr,
         length: info.length,
-        access: Access::from_bits_retain(info.mw_access_flags),
+        access: mw::rights(info.mw_access_flags),
     })
 }
 

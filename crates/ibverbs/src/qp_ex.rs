@@ -54,6 +54,10 @@ fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Re
     if init.qp_type == IBV_QPT_XRC_RECV {
         return Ok(());
     }
+    // Only that end belongs to an XRC domain.
+    if asks(IBV_QP_INIT_ATTR_XRCD) {
+        return Err(libc::EINVAL);
+    }
     // SAFETY: null or a domain's struct, which stays readable.
     let domain = unsafe { init.pd.as_ref() }.filter(|_| asks(IBV_QP_INIT_ATTR_PD));
     if domain.is_none_or(|pd| pd.context != context) { Err(libc::EINVAL) } else { Ok(()) }

@@ -211,8 +211,7 @@ unsafe extern "C" fn atomic_write(
     }
 }
 
-/// Bind of a type 2 window. Programs built for this way name LOCAL_WRITE to mean no remote right,
-/// so that is dropped here; the plain verb fails such a bind (rule T1-14).
+/// Bind of a type 2 window.
 ///
 /// # Safety
 /// As [`start`]; `mw`, `bind_info` and its region are null or valid.
@@ -224,11 +223,10 @@ unsafe extern "C" fn bind_mw(
 ) {
     // SAFETY: by the contract of this function.
     unsafe {
-        let bind = bind_info.as_ref().ok_or(libc::EINVAL).and_then(|info| {
-            let mw_access_flags = info.mw_access_flags & !IBV_ACCESS_LOCAL_WRITE;
-            let bind_info = ibv_mw_bind_info { mw_access_flags, ..*info };
-            post::type2_bind(&ibv_send_wr_bind_mw { mw, rkey, bind_info })
-        });
+        let bind = bind_info
+            .as_ref()
+            .ok_or(libc::EINVAL)
+            .and_then(|info| post::type2_bind(&ibv_send_wr_bind_mw { mw, rkey, bind_info: *info }));
         match bind {
             Ok(bind) => {
                 begin(qp, IBV_QP_EX_WITH_BIND_MW, SendOp::BindType2(bind));

@@ -2,18 +2,36 @@
 //! that programs ask for, and nothing else. `ibverbs.map` holds the versions.
 //!
 //! Each symbol is a jump in assembly rather than a `#[no_mangle]` function: the linker would put
-//! those into the base version, whatever the map says.
+//! those into the base version, whatever the map says. A symbol can stand only once in the map, so
+//! further versions are given here, by `.symver`; they are hidden, for nobody should link to the later
+//! ones with the headers of version 44.
 
-macro_rules! export {
-    ($($name:ident)+) => {
-        $(std::arch::global_asm!(
+/// One symbol: a jump to a function, in the node of the map and in others.
+macro_rules! symbol {
+    ($name:ident, $target:path, [$($node:literal)*]) => {
+        std::arch::global_asm!(
             concat!(".globl ", stringify!($name)),
             concat!(".type ", stringify!($name), ",@function"),
             concat!(stringify!($name), ":"),
             "jmp {target}",
             concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
-            target = sym transom_ibverbs::$name,
-        );)+
+            $(concat!(".symver ", stringify!($name), ",", stringify!($name), "@", $node),)*
+            target = sym $target,
+        );
+    };
+}
+
+/// The verbs.
+macro_rules! export {
+    ($($name:ident)+) => {
+        $(symbol!($name, transom_ibverbs::$name, []);)+
+    };
+}
+
+/// What rdma-core's own libraries share, with the nodes after the one in the map.
+macro_rules! private {
+    ($later:tt $($name:ident)+) => {
+        $(symbol!($name, transom_ibverbs::private::$name, $later);)+
     };
 }
 
@@ -22,15 +40,22 @@ export! {
     _ibv_query_gid_table
     ibv_ack_async_event
     ibv_ack_cq_events
+    ibv_alloc_buf
+    ibv_alloc_dmah
     ibv_alloc_pd
     ibv_attach_mcast
     ibv_close_device
+    ibv_copy_ah_attr_from_kern
+    ibv_copy_path_rec_from_kern
+    ibv_copy_path_rec_to_kern
+    ibv_copy_qp_attr_from_kern
     ibv_create_ah
     ibv_create_ah_from_wc
     ibv_create_comp_channel
     ibv_create_cq
     ibv_create_qp
     ibv_create_srq
+    ibv_dealloc_dmah
     ibv_dealloc_pd
     ibv_dereg_mr
     ibv_destroy_ah
@@ -39,8 +64,12 @@ export! {
     ibv_destroy_qp
     ibv_destroy_srq
     ibv_detach_mcast
+    ibv_dm_export_dmabuf_fd
+    ibv_dofork_range
+    ibv_dontfork_range
     ibv_event_type_str
     ibv_fork_init
+    ibv_free_buf
     ibv_free_device_list
     ibv_get_async_event
     ibv_get_cq_event
@@ -65,17 +94,19 @@ export! {
     ibv_query_device
     ibv_query_ece
     ibv_query_gid
-    ibv_query_gid_type
     ibv_query_pkey
     ibv_query_port
+    ibv_query_port_speed
     ibv_query_qp
     ibv_query_qp_data_in_order
     ibv_query_srq
     ibv_rate_to_mbps
     ibv_rate_to_mult
     ibv_read_sysfs_file
+    ibv_reg_buf_mr
     ibv_reg_dmabuf_mr
     ibv_reg_mr
+    ibv_reg_mr_ex
     ibv_reg_mr_iova
     ibv_reg_mr_iova2
     ibv_rereg_mr
@@ -89,3 +120,135 @@ export! {
     mbps_to_ibv_rate
     mult_to_ibv_rate
 }
+
+// Old providers ask for it, and no new program can be linked to it: in no version by default.
+std::arch::global_asm!(
+    ".globl transom_ibv_register_driver",
+    ".type transom_ibv_register_driver,@function",
+    "transom_ibv_register_driver:",
+    "jmp {target}",
+    ".size transom_ibv_register_driver, . - transom_ibv_register_driver",
+    ".symver transom_ibv_register_driver,ibv_register_driver@IBVERBS_1.1,remove",
+    target = sym transom_ibverbs::ibv_register_driver,
+);
+
+// Two of the verbs have always been among the private symbols.
+symbol!(
+    ibv_query_gid_type,
+    transom_ibverbs::ibv_query_gid_type,
+    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"]
+);
+symbol!(
+    ibv_wr_opcode_str,
+    transom_ibverbs::ibv_wr_opcode_str,
+    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"]
+);
+
+private! {
+    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"]
+    __ioctl_final_num_attrs
+    __verbs_log
+    _verbs_init_and_alloc_context
+    execute_ioctl
+    ibv_cmd_advise_mr
+    ibv_cmd_alloc_dm
+    ibv_cmd_alloc_mw
+    ibv_cmd_alloc_pd
+    ibv_cmd_attach_mcast
+    ibv_cmd_close_xrcd
+    ibv_cmd_create_ah
+    ibv_cmd_create_counters
+    ibv_cmd_create_cq
+    ibv_cmd_create_cq_ex
+    ibv_cmd_create_cq_ex2
+    ibv_cmd_create_flow
+    ibv_cmd_create_flow_action_esp
+    ibv_cmd_create_qp
+    ibv_cmd_create_qp_ex
+    ibv_cmd_create_qp_ex2
+    ibv_cmd_create_rwq_ind_table
+    ibv_cmd_create_srq
+    ibv_cmd_create_srq_ex
+    ibv_cmd_create_wq
+    ibv_cmd_dealloc_mw
+    ibv_cmd_dealloc_pd
+    ibv_cmd_dereg_mr
+    ibv_cmd_destroy_ah
+    ibv_cmd_destroy_counters
+    ibv_cmd_destroy_cq
+    ibv_cmd_destroy_flow
+    ibv_cmd_destroy_flow_action
+    ibv_cmd_destroy_qp
+    ibv_cmd_destroy_rwq_ind_table
+    ibv_cmd_destroy_srq
+    ibv_cmd_destroy_wq
+    ibv_cmd_detach_mcast
+    ibv_cmd_free_dm
+    ibv_cmd_get_context
+    ibv_cmd_modify_cq
+    ibv_cmd_modify_flow_action_esp
+    ibv_cmd_modify_qp
+    ibv_cmd_modify_qp_ex
+    ibv_cmd_modify_srq
+    ibv_cmd_modify_wq
+    ibv_cmd_open_qp
+    ibv_cmd_open_xrcd
+    ibv_cmd_poll_cq
+    ibv_cmd_post_recv
+    ibv_cmd_post_send
+    ibv_cmd_post_srq_recv
+    ibv_cmd_query_context
+    ibv_cmd_query_device_any
+    ibv_cmd_query_mr
+    ibv_cmd_query_port
+    ibv_cmd_query_qp
+    ibv_cmd_query_srq
+    ibv_cmd_read_counters
+    ibv_cmd_reg_dm_mr
+    ibv_cmd_reg_dmabuf_mr
+    ibv_cmd_reg_mr
+    ibv_cmd_req_notify_cq
+    ibv_cmd_rereg_mr
+    ibv_cmd_resize_cq
+    ibv_read_ibdev_sysfs_file
+    verbs_init_cq
+    verbs_open_device
+    verbs_set_ops
+    verbs_uninit_context
+}
+
+private! {
+    ["IBVERBS_PRIVATE_64"]
+    ibv_cmd_alloc_dmah
+    ibv_cmd_export_dmabuf_fd
+    ibv_cmd_free_dmah
+    ibv_cmd_query_port_speed
+    ibv_cmd_reg_mr_ex
+}
+
+private! {
+    []
+    ibv_dmabuf_heap_alloc
+    ibv_dmabuf_heap_cc_shared_init
+    ibv_dmabuf_heap_destroy
+    ibv_dmabuf_heap_free
+    verbs_register_driver_34
+    verbs_register_driver_57
+    verbs_register_driver_59
+    verbs_register_driver_64
+}
+
+// A C `bool` that providers read: may a device be taken from a program that uses it? No, for the
+// device is in the program.
+std::arch::global_asm!(
+    ".pushsection .bss.verbs_allow_disassociate_destroy,\"aw\",@nobits",
+    ".globl verbs_allow_disassociate_destroy",
+    ".type verbs_allow_disassociate_destroy,@object",
+    "verbs_allow_disassociate_destroy:",
+    ".zero 1",
+    ".size verbs_allow_disassociate_destroy, 1",
+    ".symver verbs_allow_disassociate_destroy,verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_57",
+    ".symver verbs_allow_disassociate_destroy,verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_59",
+    ".symver verbs_allow_disassociate_destroy,verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_64",
+    ".popsection",
+);

@@ -83,13 +83,14 @@ impl<'a> Line<'a> {
 
 impl Object {
     fn new(object: &Snapshot, age: u64) -> Self {
-        let is_window = object.kind != Kind::Region;
+        let is_window = !object.kind.is_region();
         Self {
             kind: match object.kind {
                 Kind::Region => "region",
                 Kind::Window1 => "window_1",
                 Kind::Window2A => "window_2a",
                 Kind::Window2B => "window_2b",
+                Kind::Null => "null_region",
             },
             state: match object.state {
                 State::Vacant => "vacant",

@@ -1,20 +1,36 @@
-//! Where Transom's libibverbs is, and how the loader is to find it.
+//! Where Transom's libraries are, and how the loader is to find them.
 
+use super::private;
 use crate::failure::{Failure, Result};
 use std::collections::hash_map::DefaultHasher;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// What programs ask the loader for.
 const SONAME: &str = "libibverbs.so.1";
 /// What cargo calls it.
 const BUILT: &str = "libibverbs.so";
+/// What shows the device's files where mounting is not allowed.
+const PATHS: &str = "libtransom_paths.so";
 /// Where to look instead of the usual places.
 const OVERRIDE: &str = "TRANSOM_LIB";
+
+/// The library that shows the device's files, under a name that the loader takes for one.
+pub(super) fn paths() -> std::result::Result<PathBuf, String> {
+    let named = std::env::var_os(OVERRIDE).filter(|value| !value.is_empty());
+    let named = named.map(|directory| Path::new(&directory).join(PATHS));
+    let named = named.and_then(|path| std::path::absolute(path).ok()).filter(|path| path.is_file());
+    let library = named.or_else(|| beside(&std::env::current_exe().ok()?, &[PATHS]));
+    let library = library.ok_or_else(|| format!("{PATHS} is not where this command is"))?;
+    if is_plain(&library) {
+        return Ok(library);
+    }
+    Ok(linked(&library, PATHS)?.join(PATHS))
+}
 
 /// A directory that has our libibverbs under the name the loader looks for.
 pub(super) fn directory() -> Result<PathBuf> {
@@ -43,7 +59,7 @@ fn library() -> Result<PathBuf> {
              of Transom's {SONAME}"
         ))
     })?;
-    beside(&program).ok_or_else(|| {
+    beside(&program, &[SONAME, BUILT]).ok_or_else(|| {
         Failure::new(format_args!(
             "Transom's {SONAME} is neither beside {} nor in ../lib/transom; build it in Transom's \
              source with `cargo build --release`, and run `target/release/transom` or set \
@@ -53,86 +69,61 @@ fn library() -> Result<PathBuf> {
     })
 }
 
-/// Our libibverbs, where it is installed or built together with the command.
-fn beside(program: &Path) -> Option<PathBuf> {
+/// A library of ours by one of its names, where it is installed or built together with the command.
+fn beside(program: &Path, names: &[&str]) -> Option<PathBuf> {
     let directory = program.parent()?;
-    let installed = directory.parent().map(|prefix| prefix.join("lib/transom").join(SONAME));
-    let places = [
-        Some(directory.join(SONAME)),
-        installed,
-        Some(directory.join(BUILT)),
-        Some(directory.join("deps").join(BUILT)),
-    ];
-    places.into_iter().flatten().find(|path| path.is_file())
+    let installed = directory.parent().map(|prefix| prefix.join("lib/transom"));
+    let places = [Some(directory.to_owned()), installed, Some(directory.join("deps"))];
+    let files = places.iter().flatten().flat_map(|place| names.iter().map(|name| place.join(name)));
+    // What is installed comes before what is built.
+    let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
+    files.sort_by_key(|path| path.file_name() == Some(BUILT.as_ref()));
+    files.into_iter().next()
 }
 
-/// A directory that has the library under the name the loader looks for.
+/// A directory that has our libibverbs under the name the loader looks for.
 fn directory_of(library: &Path) -> Result<PathBuf> {
     let directory = library.parent().unwrap_or(Path::new("/"));
-    // The loader takes these for the end of a directory's name, and `$` for a token.
-    let plain = !directory.as_os_str().as_bytes().iter().any(|byte| b":;$".contains(byte));
-    if plain && library.file_name() == Some(SONAME.as_ref()) {
+    if is_plain(directory) && library.file_name() == Some(SONAME.as_ref()) {
         return Ok(directory.to_owned());
     }
-    let mut problem = None;
-    for parent in private_parents() {
-        match linked_in(&parent, library) {
+    linked(library, SONAME).map_err(|problem| {
+        Failure::new(format_args!(
+            "{problem}; set TMPDIR to a directory that this user may write to, or name the library \
+             {SONAME} and set {OVERRIDE} to its directory"
+        ))
+    })
+}
+
+/// Whether the loader takes a path for one: it ends them at some characters, and replaces others.
+fn is_plain(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|byte| b":;$ \t\n".contains(byte))
+}
+
+/// A private directory with a link of this name to a library.
+fn linked(library: &Path, name: &str) -> std::result::Result<PathBuf, String> {
+    let mut problem = String::from("there is none that the loader takes");
+    for parent in private::parents().filter(|parent| is_plain(parent)) {
+        match linked_in(&parent, library, name) {
             Ok(directory) => return Ok(directory),
-            Err(error) => problem = Some(format!("{}: {error}", parent.display())),
+            Err(error) => problem = format!("{}: {error}", parent.display()),
         }
     }
-    Err(Failure::new(format_args!(
-        "cannot make a private directory with a link to {}: {}; set TMPDIR to a directory that \
-         this user may write to, or name the library {SONAME} and set {OVERRIDE} to its directory",
-        library.display(),
-        problem.unwrap_or_default()
-    )))
+    let library = library.display();
+    Err(format!("cannot make a private directory with a link to {library}: {problem}"))
 }
 
-/// Where the private directory may be.
-fn private_parents() -> impl Iterator<Item = PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let runtime = runtime.filter(|directory| directory.is_absolute() && directory.is_dir());
-    runtime.into_iter().chain([std::env::temp_dir()])
-}
-
-/// Sees to it that there is a directory of this user's own with a link to this library; made once,
-/// and used again.
-fn linked_in(parent: &Path, library: &Path) -> io::Result<PathBuf> {
-    let user = rustix::process::geteuid().as_raw();
-    let ours = parent.join(format!("transom-run-{user}"));
-    make_private(&ours, user)?;
+/// Made once, and used again.
+fn linked_in(parent: &Path, library: &Path, name: &str) -> io::Result<PathBuf> {
     // One for each library, so that two builds do not take it from each other.
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
-    let directory = ours.join(format!("{:016x}", hasher.finish()));
-    make_private(&directory, user)?;
-    let link = directory.join(SONAME);
-    if fs::read_link(&link).is_ok_and(|target| target == library) {
-        return Ok(directory);
+    let directory = private::directory(parent, &format!("{:016x}", hasher.finish()))?;
+    let link = directory.join(name);
+    if !fs::read_link(&link).is_ok_and(|target| target == library) {
+        private::replace(&directory, &link, |fresh| symlink(library, fresh))?;
     }
-    // Others may be using it: replace it in one step.
-    let fresh = directory.join(format!(".{}", std::process::id()));
-    let _ = fs::remove_file(&fresh);
-    symlink(library, &fresh)?;
-    fs::rename(&fresh, &link)?;
     Ok(directory)
-}
-
-/// Makes a directory that nobody else can write to, and does not trust one that somebody can:
-/// whoever writes there decides which code the program runs.
-fn make_private(directory: &Path, user: u32) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(directory)?;
-    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
-        Ok(())
-    } else {
-        let name = directory.display();
-        Err(io::Error::other(format!("{name} is not this user's alone (mode 0700); remove it")))
-    }
 }
 
 #[cfg(test)]
@@ -168,14 +159,14 @@ mod tests {
     fn the_library_is_found_where_it_is_installed_or_built() {
         let scratch = Scratch::new("places");
         let program = scratch.0.join("bin/transom");
-        assert_eq!(beside(&program), None);
+        assert_eq!(beside(&program, &[SONAME, BUILT]), None);
         for place in ["bin/deps/libibverbs.so", "bin/libibverbs.so", "lib/transom/libibverbs.so.1"]
         {
             let library = scratch.file(place);
-            assert_eq!(beside(&program), Some(library));
+            assert_eq!(beside(&program, &[SONAME, BUILT]), Some(library));
         }
         let library = scratch.file("bin/libibverbs.so.1");
-        assert_eq!(beside(&program), Some(library.clone()));
+        assert_eq!(beside(&program, &[SONAME, BUILT]), Some(library.clone()));
         assert_eq!(directory_of(&library).unwrap(), scratch.0.join("bin"));
     }
 
@@ -183,16 +174,16 @@ mod tests {
     fn a_private_directory_is_made_once_and_mended() {
         let scratch = Scratch::new("link");
         let library = scratch.file("libibverbs.so");
-        let directory = linked_in(&scratch.0, &library).unwrap();
+        let directory = linked_in(&scratch.0, &library, SONAME).unwrap();
         let link = directory.join(SONAME);
         assert_eq!(fs::read_link(&link).unwrap(), library);
-        assert_eq!(linked_in(&scratch.0, &library).unwrap(), directory);
+        assert_eq!(linked_in(&scratch.0, &library, SONAME).unwrap(), directory);
         fs::remove_file(&link).unwrap();
         symlink("/nowhere", &link).unwrap();
-        assert_eq!(linked_in(&scratch.0, &library).unwrap(), directory);
+        assert_eq!(linked_in(&scratch.0, &library, SONAME).unwrap(), directory);
         assert_eq!(fs::read_link(&link).unwrap(), library);
         let other = scratch.file("other/libibverbs.so");
-        assert_ne!(linked_in(&scratch.0, &other).unwrap(), directory);
+        assert_ne!(linked_in(&scratch.0, &other, SONAME).unwrap(), directory);
     }
 
     #[test]
@@ -204,9 +195,9 @@ mod tests {
         let ours = scratch.0.join(format!("transom-run-{user}"));
         fs::create_dir(&ours).unwrap();
         fs::set_permissions(&ours, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(linked_in(&scratch.0, &library).is_err());
+        assert!(linked_in(&scratch.0, &library, SONAME).is_err());
         fs::remove_dir(&ours).unwrap();
         symlink("/", &ours).unwrap();
-        assert!(linked_in(&scratch.0, &library).is_err());
+        assert!(linked_in(&scratch.0, &library, SONAME).is_err());
     }
 }

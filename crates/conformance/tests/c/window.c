@@ -364,7 +364,7 @@ static void type_1_refusals(void)
     CHECK(ibv_bind_mw(qp, mw, &bind) == EPERM);
     ok("the region of another domain is refused");
     bind.bind_info.mr = mr;
-    bind.bind_info.mw_access_flags = IBV_ACCESS_LOCAL_WRITE;
+    bind.bind_info.mw_access_flags = IBV_ACCESS_MW_BIND;
     CHECK(ibv_bind_mw(qp, mw, &bind) == EINVAL);
     ok("a window has remote rights only");
     CHECK(qp_state() == IBV_QPS_RTS);

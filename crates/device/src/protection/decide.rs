@@ -1,6 +1,6 @@
 //! The one function that decides an access.
 
-use super::{Key, Kind, Operation, Reason, Snapshot, State};
+use super::{Key, Kind, Operation, Place, Reason, Snapshot, State};
 use crate::Access;
 
 /// On whose behalf memory is touched.
@@ -51,13 +51,12 @@ impl Attempt {
     }
 }
 
-/// Decides whether `attempt` may touch the object, and answers where in the process's memory its
-/// range begins. Pure: the caller sees to it that the object stays as it is while it is used.
+/// Decides whether `attempt` may touch the object, and answers where its range begins. Pure: the caller sees to it that the object stays as it is while it is used.
 ///
 /// Nothing here is skipped for any link or caller; a zero-length access never gets here, because
 /// its key is not examined (rules RA-20, LA-15).
 #[inline]
-pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<u64, Reason> {
+pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<Place, Reason> {
     if object.state == State::Vacant {
         return Err(Reason::UnknownIndex);
     }
@@ -67,7 +66,7 @@ pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<u64, Reason> {
     if object.state != State::Valid {
         return Err(Reason::FreeWindow);
     }
-    if attempt.side() == Side::Local && object.kind != Kind::Region {
+    if attempt.side() == Side::Local && !object.kind.is_region() {
         return Err(Reason::NotARegion);
     }
     if object.kind != Kind::Window2A && object.pd != attempt.pd {
@@ -80,12 +79,15 @@ pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<u64, Reason> {
         return Err(Reason::RightMissing);
     }
     let offset = offset_within(object.base, object.length, attempt.address, attempt.length)?;
+    if object.kind == Kind::Null {
+        return Ok(Place::Null);
+    }
     let place = object.place.checked_add(offset).ok_or(Reason::Wraps)?;
     let whole_word = matches!(attempt.operation, Operation::Atomic | Operation::AtomicWrite);
     if whole_word && !place.is_multiple_of(8) {
         return Err(Reason::Misaligned);
     }
-    Ok(place)
+    Ok(Place::Memory(place))
 }
 
 /// Where `[address, +length)` lies within `[base, +extent)` (rules RA-32 to RA-34, T1-26 to T1-29).

@@ -15,6 +15,24 @@ pub enum Kind {
     Window2A = 2,
     /// A window of type 2B: checked against queue pair and protection domain (rule T2-02).
     Window2B = 3,
+    /// A null region: reads give zeros, and what is written is discarded (rule MR-36).
+    Null = 4,
+}
+
+impl Kind {
+    /// Whether it is a memory region, be it one without memory.
+    pub const fn is_region(self) -> bool {
+        matches!(self, Self::Region | Self::Null)
+    }
+}
+
+/// Where the bytes of a region or window are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// From this address of the process's memory on.
+    Memory(u64),
+    /// Nowhere: reads give zeros, and what is written is discarded.
+    Null,
 }
 
 /// Where the object of an entry is in its life.
@@ -61,6 +79,7 @@ impl Meta {
                 1 => Kind::Window1,
                 2 => Kind::Window2A,
                 3 => Kind::Window2B,
+                4 => Kind::Null,
                 _ => Kind::Region,
             },
             access: Access::from_bits_retain((word >> 24) as u32),

@@ -22,7 +22,7 @@ mod table;
 mod window;
 
 pub use decide::{Attempt, Side, decide};
-pub use entry::{KeyEntry, Kind, Snapshot, State};
+pub use entry::{KeyEntry, Kind, Place, Snapshot, State};
 pub use hazard::{Announcement, Announcer, CELLS, Hazards, PROCESSES, Rank, Use, Waiter};
 pub use key::Key;
 pub use owner::{Exhausted, KeyOwner};

@@ -1,6 +1,6 @@
 //! Memory regions in the key table: registration, change, deregistration (rules A.2, A.3).
 
-use super::entry::{CLOSED, Kind, Meta, State};
+use super::entry::{CLOSED, Kind, Meta, Place, State};
 use super::{Key, KeyTable, Waiter};
 use crate::Access;
 use crate::sync::Ordering::*;
@@ -14,10 +14,10 @@ pub struct Region {
     pub access: Access,
     /// First address as requests name it: the virtual address, the iova, or zero.
     pub base: u64,
-    /// Bytes; `base + length` and `place + length` do not pass 2^64.
+    /// Bytes; `base + length` and the end of the place do not pass 2^64.
     pub length: u64,
-    /// First address in the process's memory.
-    pub place: u64,
+    /// Where its first byte is.
+    pub place: Place,
 }
 
 /// Windows are bound to the region, so it stays as it is (rules DR-03, RR-12).
@@ -25,6 +25,12 @@ pub struct Region {
 pub struct InUse;
 
 impl Region {
+    /// A null region: as long as can be, for local use only (rule MR-36).
+    pub const fn null(pd: u32) -> Self {
+        let access = Access::LOCAL_WRITE;
+        Self { pd, access, base: 0, length: u64::MAX, place: Place::Null }
+    }
+
     /// Makes `key`, freshly taken for `slot`, grant this region.
     pub fn register(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
         self.publish(table, slot, key, now);
@@ -33,17 +39,16 @@ impl Region {
 
     fn publish(&self, table: &KeyTable<'_>, slot: u32, key: Key, now: u64) {
         let entry = table.entry(slot);
+        let (kind, place) = match self.place {
+            Place::Memory(address) => (Kind::Region, address),
+            Place::Null => (Kind::Null, 0),
+        };
         entry.base.store(self.base, Relaxed);
         entry.length.store(self.length, Relaxed);
-        entry.place.store(self.place, Relaxed);
+        entry.place.store(place, Relaxed);
         entry.pd.store(self.pd, Relaxed);
         entry.since.store(now, Relaxed);
-        entry.publish(Meta {
-            byte: key.byte(),
-            state: State::Valid,
-            kind: Kind::Region,
-            access: self.access,
-        });
+        entry.publish(Meta { byte: key.byte(), state: State::Valid, kind, access: self.access });
     }
 
     /// Gives the region of `slot` these properties in place of its own. When it returns, no access

@@ -1,8 +1,8 @@
 //! The key table of one process, as its own threads and other processes see it.
 
 use super::{
-    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Operation, Rank, Reason, Refusal,
-    Scramble, Snapshot, Use, Waiter, decide,
+    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Operation, Place, Rank, Reason,
+    Refusal, Scramble, Snapshot, Use, Waiter, decide,
 };
 use crate::sync::{AtomicU32, Ordering::*};
 
@@ -76,9 +76,7 @@ impl<'m> KeyTable<'m> {
         let announcement = self.hazards.announce(announcer, rank, used, waiter);
         let object = self.entry(slot).snapshot();
         match decide(&object, &attempt) {
-            Ok(address) => {
-                Ok(Grant { address, length: attempt.length, _announcement: announcement })
-            }
+            Ok(place) => Ok(Grant { place, length: attempt.length, _announcement: announcement }),
             Err(reason) => Err(Refusal { reason, attempt, object }),
         }
     }
@@ -96,15 +94,26 @@ impl<'m> KeyTable<'m> {
 
 /// Leave to touch one range of a process's memory, until it is dropped.
 pub struct Grant<'m> {
-    address: u64,
+    place: Place,
     length: u64,
     _announcement: Announcement<'m>,
 }
 
 impl Grant<'_> {
-    /// First address, in the memory of the process whose table granted it.
+    /// First address, in the memory of the process whose table granted it; zero, where no program
+    /// has memory, for a [null](Grant::is_null) grant.
     pub fn address(&self) -> u64 {
-        self.address
+        match self.place {
+            Place::Memory(address) => address,
+            Place::Null => 0,
+        }
+    }
+
+    /// Whether there is no memory: reads give zeros, and what is written is discarded. Only local
+    /// pieces can be null, since a null region has no remote rights (rule MR-36).
+    #[inline]
+    pub fn is_null(&self) -> bool {
+        self.place == Place::Null
     }
 
     /// Bytes.

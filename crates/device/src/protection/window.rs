@@ -104,7 +104,7 @@ impl Bind {
         let entry = table.entry(slot);
         let window = entry.snapshot();
         let refuse = |reason| Err(self.refuse(stamp, reason, window));
-        if window.state == State::Vacant || window.kind == Kind::Region {
+        if window.state == State::Vacant || window.kind.is_region() {
             return Err(unknown());
         }
         if (window.kind == Kind::Window1) != type1 {
@@ -133,7 +133,7 @@ impl Bind {
     }
 
     fn check_region(&self, region: &Snapshot, stamp: &Stamp) -> Result<u64, Reason> {
-        if region.state != State::Valid || region.kind != Kind::Region {
+        if region.state != State::Valid || !region.kind.is_region() {
             return Err(Reason::UnknownIndex);
         }
         if region.byte != self.region.byte() {
@@ -322,7 +322,7 @@ pub fn invalidate(
 fn may_invalidate(window: &Snapshot, key: Key, stamp: &Stamp) -> Result<(), Reason> {
     match window.kind {
         _ if window.state == State::Vacant => Err(Reason::UnknownIndex),
-        Kind::Region => Err(Reason::NotAWindow),
+        Kind::Region | Kind::Null => Err(Reason::NotAWindow),
         Kind::Window1 => Err(Reason::WrongType),
         _ if window.byte != key.byte() => Err(Reason::StaleKey),
         _ if window.state == State::Free => Err(Reason::FreeWindow),

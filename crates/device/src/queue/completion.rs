@@ -99,7 +99,7 @@ pub struct Completion {
     pub flags: Flags,
     /// A received datagram's sender (rule UD-07).
     pub source_qp: u32,
-    /// When it was added to its queue, in the host's nanoseconds; zero unless the queue keeps times.
+    /// When it was added to its queue, in the host's nanoseconds, if the queue wanted to know.
     pub time: u64,
 }
 
@@ -114,13 +114,36 @@ pub enum Notify {
     Any,
 }
 
-/// What a push did.
+/// What the host has to do after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pushed {
+pub struct Pending {
     /// The consumer asked to be told: raise the event now.
     pub notify: bool,
     /// The queue was full: the completion is lost and the queue unusable (rule CQ-05).
     pub overrun: bool,
+    /// Call [`CompletionQueue::end_period`] at this time.
+    pub period_ends: Option<u64>,
+}
+
+/// When an event that was asked for is raised (`ibv_modify_cq(3)`): after `count` completions, or
+/// `period` nanoseconds after the first of them.
+///
+/// If either is zero, events come at once: a count alone could hold one back for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moderation {
+    /// Completions.
+    pub count: u16,
+    /// Nanoseconds.
+    pub period: u64,
+}
+
+/// What a completion queue does beyond the usual (`ibv_create_cq_ex(3)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompletionOptions {
+    /// Each completion keeps the time when it was added.
+    pub timestamps: bool,
+    /// A full queue loses its oldest completion and goes on.
+    pub ignore_overrun: bool,
 }
 
 /// The new size is below what is waiting (rule CQ-14).
@@ -131,18 +154,31 @@ pub struct TooSmall;
 pub struct CompletionQueue {
     waiting: VecDeque<Completion>,
     capacity: usize,
+    options: CompletionOptions,
     notify: Notify,
     overrun: bool,
+    moderation: Moderation,
+    /// Completions that the event asked for has been held back for.
+    held: u16,
+    /// When it is raised at the latest.
+    deadline: u64,
+    /// Whether a call of `end_period` is to come.
+    timed: bool,
 }
 
 impl CompletionQueue {
     /// A queue for `capacity` completions; their memory is taken now, not while polling.
-    pub fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize, options: CompletionOptions) -> Self {
         Self {
             waiting: VecDeque::with_capacity(capacity),
             capacity,
+            options,
             notify: Notify::No,
             overrun: false,
+            moderation: Moderation::default(),
+            held: 0,
+            deadline: 0,
+            timed: false,
         }
     }
 
@@ -156,24 +192,72 @@ impl CompletionQueue {
         self.overrun
     }
 
+    /// Whether the next completion must carry the time.
+    #[inline]
+    pub fn wants_time(&self) -> bool {
+        self.options.timestamps || (self.is_moderated() && self.notify != Notify::No)
+    }
+
     /// Adds a completion. `solicited` is what the message said (rules CQ-06 to CQ-10).
-    pub fn push(&mut self, completion: Completion, solicited: bool) -> Pushed {
+    pub fn push(&mut self, completion: Completion, solicited: bool) -> Pending {
         if self.waiting.len() == self.capacity {
-            let first = !self.overrun;
-            self.overrun = true;
-            return Pushed { notify: false, overrun: first };
+            if !self.options.ignore_overrun {
+                let first = !self.overrun;
+                self.overrun = true;
+                return Pending { overrun: first, ..Pending::default() };
+            }
+            self.waiting.pop_front();
         }
         let urgent = solicited || completion.status != Status::Success;
         self.waiting.push_back(completion);
-        let notify = match self.notify {
-            Notify::No => false,
-            Notify::Solicited => urgent,
-            Notify::Any => true,
-        };
-        if notify {
-            self.notify = Notify::No;
+        match self.notify {
+            Notify::Any => self.tell(completion.time),
+            Notify::Solicited if urgent => self.tell(completion.time),
+            Notify::No | Notify::Solicited => Pending::default(),
         }
-        Pushed { notify, overrun: false }
+    }
+
+    /// A completion came that the consumer wants to be told of: now, or with later ones.
+    fn tell(&mut self, now: u64) -> Pending {
+        self.held += 1;
+        if !self.is_moderated() || self.held >= self.moderation.count {
+            return self.raise();
+        }
+        if self.held == 1 {
+            self.deadline = now + self.moderation.period;
+        }
+        // One call at a time: it finds a later deadline by itself.
+        let call = !std::mem::replace(&mut self.timed, true);
+        Pending { period_ends: call.then_some(self.deadline), ..Pending::default() }
+    }
+
+    fn raise(&mut self) -> Pending {
+        self.notify = Notify::No;
+        self.held = 0;
+        Pending { notify: true, ..Pending::default() }
+    }
+
+    fn is_moderated(&self) -> bool {
+        self.moderation.count > 1 && self.moderation.period > 0
+    }
+
+    /// The time that a change asked for has come.
+    pub fn end_period(&mut self, now: u64) -> Pending {
+        self.timed = false;
+        if self.held == 0 {
+            return Pending::default();
+        }
+        if now >= self.deadline {
+            return self.raise();
+        }
+        self.timed = true;
+        Pending { period_ends: Some(self.deadline), ..Pending::default() }
+    }
+
+    /// Changes when events are raised; one that is held back is raised now.
+    pub fn moderate(&mut self, moderation: Moderation) -> Pending {
+        self.moderation = moderation;
+        if self.held > 0 { self.raise() } else { Pending::default() }
     }
 
     /// Takes the oldest completion.
@@ -258,5 +342,91 @@ mod tests {
         let expected: Vec<_> = (0..=23).filter(|value| !never(*value)).collect();
         assert_eq!(numbers, expected);
         assert!(all.into_iter().all(|status| status as u32 == number(status)));
+    }
+
+    fn at(time: u64) -> Completion {
+        Completion {
+            wr_id: time,
+            status: Status::Success,
+            opcode: Opcode::Receive,
+            vendor_error: 0,
+            byte_length: 0,
+            immediate: 0,
+            qp: 1,
+            flags: Flags::empty(),
+            source_qp: 0,
+            time,
+        }
+    }
+
+    fn moderated(count: u16, period: u64) -> CompletionQueue {
+        let mut queue = CompletionQueue::new(64, CompletionOptions::default());
+        assert_eq!(queue.moderate(Moderation { count, period }), Pending::default());
+        queue.arm(Notify::Any);
+        queue
+    }
+
+    const NOW: Pending = Pending { notify: true, overrun: false, period_ends: None };
+    const NOTHING: Pending = Pending { notify: false, overrun: false, period_ends: None };
+
+    fn later(time: u64) -> Pending {
+        Pending { period_ends: Some(time), ..NOTHING }
+    }
+
+    #[test]
+    fn a_count_raises_before_the_period() {
+        let mut queue = moderated(3, 100);
+        assert!(queue.wants_time());
+        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.push(at(20), false), NOTHING);
+        assert_eq!(queue.push(at(30), false), NOW);
+        assert!(!queue.wants_time(), "nobody waits for an event");
+        assert_eq!(queue.end_period(110), NOTHING);
+    }
+
+    #[test]
+    fn a_period_raises_before_the_count() {
+        let mut queue = moderated(3, 100);
+        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.end_period(110), NOW);
+        assert_eq!(queue.push(at(120), false), NOTHING);
+    }
+
+    #[test]
+    fn one_call_is_due_at_a_time() {
+        let mut queue = moderated(2, 100);
+        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.push(at(20), false), NOW);
+        queue.arm(Notify::Any);
+        assert_eq!(queue.push(at(50), false), NOTHING);
+        assert_eq!(queue.end_period(110), later(150));
+        assert_eq!(queue.end_period(150), NOW);
+    }
+
+    #[test]
+    fn half_a_moderation_holds_nothing_back() {
+        for (count, period) in [(0, 100), (1, 100), (9, 0), (0, 0)] {
+            assert_eq!(moderated(count, period).push(at(10), false), NOW);
+        }
+    }
+
+    #[test]
+    fn a_new_moderation_lets_go_what_is_held() {
+        let mut queue = moderated(3, 100);
+        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.moderate(Moderation { count: 9, period: 900 }), NOW);
+        assert_eq!(queue.end_period(110), NOTHING);
+    }
+
+    #[test]
+    fn a_queue_that_ignores_overrun_loses_the_oldest() {
+        let options = CompletionOptions { ignore_overrun: true, ..CompletionOptions::default() };
+        let mut queue = CompletionQueue::new(2, options);
+        for time in 1..=5 {
+            assert_eq!(queue.push(at(time), false), NOTHING);
+        }
+        let left = std::iter::from_fn(|| queue.pop()).map(|completion| completion.wr_id);
+        assert_eq!(left.collect::<Vec<_>>(), [4, 5]);
+        assert!(!queue.is_overrun());
     }
 }

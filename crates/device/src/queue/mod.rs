@@ -5,7 +5,8 @@ mod receive;
 mod work;
 
 pub use completion::{
-    Completion, CompletionQueue, Flags, Notify, Opcode, Pushed, Status, TooSmall,
+    Completion, CompletionOptions, CompletionQueue, Flags, Moderation, Notify, Opcode, Pending,
+    Status, TooSmall,
 };
 pub use receive::{OutOfRange, Receive, ReceiveQueue, Take};
 pub use work::{

@@ -5,6 +5,9 @@ use transom_device::protection::{Grant, Operation, Refusal};
 
 use crate::memory::{Copier, Fault};
 
+/// What a null region reads as, a part at a time.
+static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+
 /// In whose memory the granted places lie.
 #[derive(Clone, Copy)]
 pub(crate) enum Where {
@@ -34,6 +37,17 @@ impl Gather<'_> {
         }
     }
 
+    /// Writes zeros, which is what a null region holds (rule MR-36).
+    fn zero(copier: &Copier, at: Where, to: u64, length: u64) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < length {
+            let step = (length - done).min(ZEROS.len() as u64);
+            Self::copy(copier, at, to + done, ZEROS.as_ptr() as u64, step)?;
+            done += step;
+        }
+        Ok(())
+    }
+
     /// Copies `length` bytes from `offset` on to memory of this process that no key guards.
     pub(crate) fn copy_out(&mut self, offset: u64, length: u64, to: u64) -> Result<(), CopyError> {
         let offset = offset + self.skip;
@@ -46,12 +60,16 @@ impl Gather<'_> {
                     .map_err(|_| CopyError::Far)
             }
             Payload::Buffers(_) => local.each(Operation::LocalRead, offset, length, |at, piece| {
-                Self::copy(copier, place, to + at, piece.address(), piece.length()).map_err(
-                    |fault| match fault {
-                        Fault::Source => CopyError::Near(local.gone(Operation::LocalRead)),
-                        Fault::Destination => CopyError::Far,
-                    },
-                )
+                let (to, length) = (to + at, piece.length());
+                let done = if piece.is_null() {
+                    Self::zero(copier, place, to, length)
+                } else {
+                    Self::copy(copier, place, to, piece.address(), length)
+                };
+                done.map_err(|fault| match fault {
+                    Fault::Source => CopyError::Near(local.gone(Operation::LocalRead)),
+                    Fault::Destination => CopyError::Far,
+                })
             }),
         };
         if let Err(CopyError::Near(refusal)) = done {
@@ -70,6 +88,9 @@ impl Source for Gather<'_> {
     }
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        if at.is_null() {
+            return Ok(());
+        }
         self.copy_out(offset, at.length(), at.address())
     }
 }
@@ -90,6 +111,9 @@ impl Sink for Scatter<'_> {
         let (copier, local, from) = (self.copier, &self.local, self.from);
         let offset = offset + self.skip;
         let done = local.each(Operation::LocalWrite, offset, at.length(), |place, piece| {
+            if piece.is_null() {
+                return Ok(());
+            }
             let source = at.address() + place;
             let (to, length) = (piece.address(), piece.length());
             match from {
@@ -136,6 +160,9 @@ impl Source for RingBytes<'_> {
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         let from = self.at(offset, at.length())?;
+        if at.is_null() {
+            return Ok(());
+        }
         self.copier.copy(at.address(), from, at.length()).map_err(|_| CopyError::Far)
     }
 }

@@ -3,14 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-use transom_device::queue::{Completion, CompletionQueue, Notify, Pushed, TooSmall};
+use transom_device::queue::{
+    Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, TooSmall,
+};
 
 use super::{AsyncEvent, Busy, EventPipe};
+use crate::adapter::Adapter;
 use crate::lock::ShortMutex;
 
-/// Where a completion queue's events go, and under which name.
+/// What a completion queue is created with.
 #[derive(Clone, Debug)]
-pub struct CompletionTarget {
+pub struct CqConfig {
+    /// How many completions it holds.
+    pub capacity: usize,
+    /// What it does beyond the usual.
+    pub options: CompletionOptions,
     /// The completion channel, if the queue has one.
     pub channel: Option<Arc<EventPipe>>,
     /// The context's asynchronous events.
@@ -21,39 +28,77 @@ pub struct CompletionTarget {
 
 /// A completion queue.
 pub struct Cq {
+    adapter: Arc<Adapter>,
     queue: ShortMutex<CompletionQueue>,
-    target: CompletionTarget,
+    channel: Option<Arc<EventPipe>>,
+    events: Arc<EventPipe>,
+    id: u64,
     users: AtomicU32,
 }
 
 impl std::fmt::Debug for Cq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cq").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("Cq").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
 impl Cq {
-    /// A queue for `capacity` completions.
-    pub fn new(capacity: usize, target: CompletionTarget) -> Self {
-        let queue = ShortMutex::new(CompletionQueue::new(capacity));
-        Self { queue, target, users: AtomicU32::new(0) }
+    /// A queue without completions or users.
+    pub fn new(adapter: &Arc<Adapter>, config: CqConfig) -> Self {
+        Self {
+            adapter: adapter.clone(),
+            queue: ShortMutex::new(CompletionQueue::new(config.capacity, config.options)),
+            channel: config.channel,
+            events: config.events,
+            id: config.id,
+            users: AtomicU32::new(0),
+        }
     }
 
     /// How events name it.
     pub fn id(&self) -> u64 {
-        self.target.id
+        self.id
     }
 
     /// Adds a completion; true if the queue has just overrun (rule CQ-05).
-    pub(crate) fn push(&self, completion: Completion, solicited: bool) -> bool {
-        let Pushed { notify, overrun } = self.queue.lock().push(completion, solicited);
-        if notify && let Some(channel) = &self.target.channel {
-            channel.raise(0, self.target.id);
+    pub(crate) fn push(self: &Arc<Self>, mut completion: Completion, solicited: bool) -> bool {
+        let mut queue = self.queue.lock();
+        // Read under the lock, so that times rise in the order of completions.
+        if queue.wants_time() {
+            completion.time = self.adapter.now();
         }
-        if overrun {
-            self.target.events.raise(AsyncEvent::CqError as u64, self.target.id);
+        let pending = queue.push(completion, solicited);
+        drop(queue);
+        self.carry_out(pending);
+        pending.overrun
+    }
+
+    /// Changes when events are raised.
+    pub fn moderate(self: &Arc<Self>, moderation: Moderation) {
+        let pending = self.queue.lock().moderate(moderation);
+        self.carry_out(pending);
+    }
+
+    /// Raises an event that was held back until now.
+    pub(crate) fn end_period(self: &Arc<Self>, now: u64) {
+        let pending = self.queue.lock().end_period(now);
+        self.carry_out(pending);
+    }
+
+    /// Does what a change of the queue brought about.
+    #[inline]
+    fn carry_out(self: &Arc<Self>, pending: Pending) {
+        if pending.notify
+            && let Some(channel) = &self.channel
+        {
+            channel.raise(0, self.id);
         }
-        overrun
+        if pending.overrun {
+            self.events.raise(AsyncEvent::CqError as u64, self.id);
+        }
+        if let Some(deadline) = pending.period_ends {
+            self.adapter.progress.schedule_event(&self.adapter, deadline, self);
+        }
     }
 
     /// Takes up to `limit` completions; `None` if the queue has overrun and is unusable.

@@ -1,44 +1,87 @@
 //! Protection domains: a number, and a count of what belongs to it (rules A.1).
 
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::Arc;
 
-/// Still in use by something else: `EBUSY`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
+use super::dependents::Dependents;
+use super::{Busy, ThreadDomain};
 
-/// A protection domain.
+/// A protection domain, or a parent domain that stands for one.
 #[derive(Debug)]
 pub struct ProtectionDomain {
     number: u32,
-    children: AtomicU32,
+    children: Dependents,
+    /// A parent domain: what it stands for.
+    parent: Option<ParentDomain>,
 }
 
-/// The count of a domain that has been freed.
-const CLOSED: u32 = u32::MAX;
+#[derive(Debug)]
+struct ParentDomain {
+    domain: Arc<ProtectionDomain>,
+    thread: Option<Arc<ThreadDomain>>,
+}
 
 impl ProtectionDomain {
     pub(crate) fn new(number: u32) -> Self {
-        Self { number, children: AtomicU32::new(0) }
+        Self { number, children: Dependents::default(), parent: None }
     }
 
-    /// Its number, unique on the device.
+    /// A parent domain: it stands for `domain` wherever a domain is named, and is a child of it and
+    /// of its thread domain (rule PD-10).
+    pub fn parent_domain(
+        domain: &Arc<Self>,
+        thread: Option<&Arc<ThreadDomain>>,
+    ) -> Result<Arc<Self>, Busy> {
+        domain.adopt()?;
+        if let Some(Err(busy)) = thread.map(|thread| thread.adopt()) {
+            domain.release();
+            return Err(busy);
+        }
+        let parent = ParentDomain { domain: domain.clone(), thread: thread.cloned() };
+        let (number, children) = (domain.number, Dependents::default());
+        Ok(Arc::new(Self { number, children, parent: Some(parent) }))
+    }
+
+    /// Its number, unique on the device; a parent domain has that of its domain.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Counts a region, window or queue pair that belongs to it; fails once it is freed.
+    /// Whether it is a parent domain.
+    pub fn is_parent_domain(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Whether the program has promised that one thread at a time uses what belongs to it.
+    pub fn is_single_threaded(&self) -> bool {
+        let Some(parent) = &self.parent else { return false };
+        parent.thread.is_some() || parent.domain.is_single_threaded()
+    }
+
+    /// Counts a region, window, queue pair or parent domain that belongs to it; fails once it is
+    /// freed.
     pub fn adopt(&self) -> Result<(), Busy> {
-        let one_more = |count| (count < CLOSED - 1).then(|| count + 1);
-        self.children.fetch_update(AcqRel, Relaxed, one_more).map(drop).map_err(|_| Busy)
+        self.children.adopt()
     }
 
     /// Counts one less.
     pub fn release(&self) {
-        self.children.fetch_sub(1, AcqRel);
+        self.children.release();
     }
 
     /// Ends the domain unless something belongs to it (rules PD-02 to PD-06, PD-09).
     pub fn close(&self) -> Result<(), Busy> {
-        self.children.compare_exchange(0, CLOSED, AcqRel, Relaxed).map(drop).map_err(|_| Busy)
+        self.children.close()?;
+        if let Some(parent) = &self.parent {
+            parent.domain.release();
+            if let Some(thread) = &parent.thread {
+                thread.release();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it has been freed.
+    pub fn is_closed(&self) -> bool {
+        self.children.is_closed()
     }
 }

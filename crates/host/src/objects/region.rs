@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use transom_device::Access;
-use transom_device::protection::{Exhausted, Key, Kind, Region};
+use transom_device::protection::{Exhausted, Key, Kind, Place, Region};
 
-use super::{Busy, ProtectionDomain};
+use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
 use crate::adapter::Adapter;
 use crate::memory::{Mapping, mapping};
+
+/// The rights by which peers write.
+const WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
 
 /// What to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,26 +38,46 @@ pub enum RegisterError {
     Busy,
 }
 
+/// What is behind a region.
+#[derive(Clone, Debug)]
+pub enum Backing {
+    /// Memory of the program.
+    Program,
+    /// Nothing: a null region.
+    Null,
+    /// Device memory.
+    Device(Arc<DeviceMemory>),
+    /// A dma-buf.
+    DmaBuf(Arc<DmaBuf>),
+}
+
+impl Backing {
+    /// The key table's name for the region.
+    fn kind(&self) -> Kind {
+        if matches!(self, Self::Null) { Kind::Null } else { Kind::Region }
+    }
+}
+
 impl Registration {
+    /// The whole address space, paged on demand (rule MR-33).
+    pub const fn is_implicit(&self) -> bool {
+        self.address == 0 && self.length == u64::MAX && self.access.contains(Access::ON_DEMAND)
+    }
+
     /// Checks ranges, rights and the memory itself (rules MR-04 to MR-06, MR-17 to MR-22, MR-29, MR-32).
     fn check(&self) -> Result<(), RegisterError> {
+        self.check_rights()?;
         let access = self.access;
-        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
-            return Err(RegisterError::Invalid);
+        if self.is_implicit() {
+            // Huge pages are promised for a range, and addresses are the program's own.
+            let odd = access.contains(Access::HUGETLB) || self.base() != 0;
+            return if odd { Err(RegisterError::Invalid) } else { Ok(()) };
         }
-        const PAGE: u64 = 4096;
-        let end = self.address.checked_add(self.length).ok_or(RegisterError::Invalid)?;
-        end.checked_next_multiple_of(PAGE).ok_or(RegisterError::Invalid)?;
-        self.base().checked_add(self.length).ok_or(RegisterError::Invalid)?;
-        let zero_based = access.contains(Access::ZERO_BASED);
-        if !zero_based && self.iova % PAGE != self.address % PAGE {
-            return Err(RegisterError::Invalid);
-        }
+        self.check_range()?;
         if self.length == 0 || access.contains(Access::ON_DEMAND) {
             return Ok(());
         }
-        let writable = Access::LOCAL_WRITE | writes | Access::MW_BIND;
+        let writable = WRITES.union(Access::LOCAL_WRITE | Access::MW_BIND);
         match mapping(self.address, self.length) {
             Ok(Mapping::Writable) => Ok(()),
             Ok(Mapping::ReadOnly) if !access.intersects(writable) => Ok(()),
@@ -62,6 +85,24 @@ impl Registration {
             Err(_) => Ok(()),
             Ok(_) => Err(RegisterError::Fault),
         }
+    }
+
+    /// Who may write from afar may write from here.
+    fn check_rights(&self) -> Result<(), RegisterError> {
+        let local = self.access.contains(Access::LOCAL_WRITE);
+        if self.access.intersects(WRITES) && !local { Err(RegisterError::Invalid) } else { Ok(()) }
+    }
+
+    fn check_range(&self) -> Result<(), RegisterError> {
+        const PAGE: u64 = 4096;
+        let end = self.address.checked_add(self.length).ok_or(RegisterError::Invalid)?;
+        end.checked_next_multiple_of(PAGE).ok_or(RegisterError::Invalid)?;
+        self.base().checked_add(self.length).ok_or(RegisterError::Invalid)?;
+        let zero_based = self.access.contains(Access::ZERO_BASED);
+        if !zero_based && self.iova % PAGE != self.address % PAGE {
+            return Err(RegisterError::Invalid);
+        }
+        Ok(())
     }
 
     fn base(&self) -> u64 {
@@ -74,7 +115,7 @@ impl Registration {
             access: self.access,
             base: self.base(),
             length: self.length,
-            place: self.address,
+            place: Place::Memory(self.address),
         }
     }
 }
@@ -88,22 +129,74 @@ pub struct MemoryRegion {
     slot: u32,
     key: Key,
     registration: Registration,
+    backing: Backing,
 }
 
 impl MemoryRegion {
-    /// Registers memory.
+    /// Registers memory of the program.
     pub fn register(
         adapter: &Arc<Adapter>,
         pd: &Arc<ProtectionDomain>,
         registration: Registration,
     ) -> Result<Self, RegisterError> {
         registration.check()?;
+        Self::enter(adapter, pd, registration.region(pd), registration, Backing::Program)
+    }
+
+    /// A null region (rule MR-36).
+    pub fn null(adapter: &Arc<Adapter>, pd: &Arc<ProtectionDomain>) -> Result<Self, RegisterError> {
+        let region = Region::null(pd.number());
+        let (length, access) = (region.length, region.access);
+        let registration = Registration { address: 0, length, iova: 0, access };
+        Self::enter(adapter, pd, region, registration, Backing::Null)
+    }
+
+    /// Registers a range of device memory, zero-based.
+    pub fn of_device_memory(
+        pd: &Arc<ProtectionDomain>,
+        memory: &Arc<DeviceMemory>,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Self, RegisterError> {
+        let address = memory.range(offset, length).ok_or(RegisterError::Invalid)?;
+        let registration = Registration { address, length, iova: 0, access };
+        registration.check_rights()?;
+        memory.adopt().map_err(|_| RegisterError::Busy)?;
+        let backing = Backing::Device(memory.clone());
+        Self::enter(memory.adapter(), pd, registration.region(pd), registration, backing)
+            .inspect_err(|_| memory.release())
+    }
+
+    /// Registers a mapped dma-buf under the addresses from `iova` on.
+    pub fn of_dma_buf(
+        adapter: &Arc<Adapter>,
+        pd: &Arc<ProtectionDomain>,
+        mapping: DmaBuf,
+        length: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Self, RegisterError> {
+        let registration = Registration { address: mapping.address(), length, iova, access };
+        registration.check_rights()?;
+        registration.check_range()?;
+        let backing = Backing::DmaBuf(Arc::new(mapping));
+        Self::enter(adapter, pd, registration.region(pd), registration, backing)
+    }
+
+    fn enter(
+        adapter: &Arc<Adapter>,
+        pd: &Arc<ProtectionDomain>,
+        region: Region,
+        registration: Registration,
+        backing: Backing,
+    ) -> Result<Self, RegisterError> {
         pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let taken = adapter.take_key(Kind::Region).inspect_err(|_| pd.release());
+        let taken = adapter.take_key(backing.kind()).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
-        let keys = adapter.segment().keys();
-        registration.region(pd).register(&keys, slot, key, adapter.now());
-        Ok(Self { adapter: adapter.clone(), pd: pd.clone(), slot, key, registration })
+        region.register(&adapter.segment().keys(), slot, key, adapter.now());
+        let (adapter, pd) = (adapter.clone(), pd.clone());
+        Ok(Self { adapter, pd, slot, key, registration, backing })
     }
 
     /// Its L_Key, which is its R_Key as well (rule MR-16).
@@ -116,17 +209,25 @@ impl MemoryRegion {
         self.registration
     }
 
+    /// What is behind it.
+    pub fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
     /// Its protection domain.
     pub fn pd(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }
 
-    /// Changes range, rights or domain; on an error it stays as it was (rules RR-05 to RR-12).
+    /// Of a region of the program's memory: changes range, rights or domain; on an error it stays as it was (rules RR-05 to RR-12).
     pub fn change(
         &mut self,
         pd: Option<&Arc<ProtectionDomain>>,
         registration: Registration,
     ) -> Result<(), RegisterError> {
+        if !matches!(self.backing, Backing::Program) {
+            return Err(RegisterError::Invalid);
+        }
         registration.check()?;
         let new_pd = pd.unwrap_or(&self.pd).clone();
         new_pd.adopt().map_err(|_| RegisterError::Busy)?;
@@ -149,7 +250,10 @@ impl MemoryRegion {
         if Region::deregister(&keys, self.slot, &*self.adapter).is_err() {
             return Err((self, Busy));
         }
-        self.adapter.give_back_key(Kind::Region, self.slot);
+        self.adapter.give_back_key(self.backing.kind(), self.slot);
+        if let Backing::Device(memory) = &self.backing {
+            memory.release();
+        }
         self.pd.release();
         Ok(())
     }

@@ -80,7 +80,7 @@ impl RefusalRecord {
     pub(super) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
         let small = words[2].to_le_bytes();
         let high = |word: u64| (word >> 32) as u32;
-        let kind = [Kind::Region, Kind::Window1, Kind::Window2A, Kind::Window2B];
+        let kind = [Kind::Region, Kind::Window1, Kind::Window2A, Kind::Window2B, Kind::Null];
         let state = [State::Vacant, State::Free, State::Valid, State::Changing];
         Some(Self {
             time: words[1],
@@ -161,7 +161,7 @@ impl RefusalRecord {
                 f,
                 "no region or window has this key; it was never handed out, or the object is gone"
             ),
-            Reason::StaleKey if object.kind == Kind::Region => write!(
+            Reason::StaleKey if object.kind.is_region() => write!(
                 f,
                 "the key is out of date: its low byte is {:#04x}, the region's is {:#04x}",
                 attempt.key.byte(),
@@ -313,6 +313,9 @@ impl fmt::Display for Thing<'_> {
         let object = &self.0.refusal.object;
         let age = Age(self.0.age);
         let range = format!("[{:#x}, +{})", object.base, object.length);
+        if object.kind == Kind::Null {
+            return write!(f, "the null region, allocated {age} before,");
+        }
         if object.kind == Kind::Region {
             return write!(
                 f,

@@ -234,6 +234,13 @@ impl QueuePair {
         let keys = self.adapter.segment().keys();
         keys.drain_queue_pair(self.number.index(), &*self.adapter);
         match asked.state {
+            // What it completed before belongs to the life that is over: a program that connects
+            // anew waits for its new work only.
+            QpState::Reset => {
+                for cq in self.config.send_cq.iter().chain(&self.config.receive_cq) {
+                    cq.forget(self.number.bits());
+                }
+            }
             QpState::Error => {
                 half.requester.flush(&self.here());
                 responder.flush(&self.here());

@@ -254,7 +254,7 @@ impl At<'_> {
         same.then_some(srq)
     }
 
-    fn complete_to(&self, cq: &Cq, completion: Completion, solicited: bool) {
+    fn complete_to(&self, cq: &Arc<Cq>, completion: Completion, solicited: bool) {
         if cq.push(completion, solicited) {
             self.qp.adapter.progress.defer(Deferred::Overrun(cq.id()));
         }

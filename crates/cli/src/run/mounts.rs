@@ -1,0 +1,85 @@
+//! Shows the tree by mounts that only the program and its children have.
+
+use super::tree::PLACES;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+    mount_move,
+};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::path::Path;
+
+/// Where a directory is put together before it takes its place.
+const STAGE: &str = "stage";
+
+/// Moves this process into a mount namespace of its own, with the tree over the kernel's files.
+/// Only who may mount can do that; what the others mount later is seen there too.
+pub(super) fn show(tree: &Path) -> io::Result<()> {
+    // SAFETY: descriptors stay shared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
+    // Nothing that is mounted here gets out.
+    let inwards = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", inwards)?;
+    let here = env::current_dir();
+    for (parent, names) in PLACES {
+        let parent = Path::new(parent);
+        let missing = names.iter().any(|name| !parent.join(name).is_dir());
+        if missing {
+            let stage = tree.join(STAGE);
+            fs::create_dir_all(&stage)?;
+            remake(parent, names, &stage)?;
+            mount_move(&stage, parent)?;
+        }
+        for name in names {
+            let target = parent.join(name);
+            mount_bind(tree.join(target.strip_prefix("/").unwrap_or(&target)), &target)?;
+        }
+        if let Some(here) = here.as_ref().ok().filter(|here| here.starts_with(parent)) {
+            env::set_current_dir(here)?;
+        }
+    }
+    Ok(())
+}
+
+/// Nothing can be added to a directory of the kernel's, so there is another with all that it has,
+/// and empty ones of these names.
+fn remake(directory: &Path, names: &[&str], stage: &Path) -> io::Result<()> {
+    mount("transom", stage, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
+    for name in names {
+        fs::create_dir(stage.join(name))?;
+    }
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), stage.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            symlink(fs::read_link(source)?, target)?;
+            continue;
+        }
+        // The kernel looks beside this one for the terminals it gives out, so a mount will not do.
+        if entry.file_name() == "ptmx" {
+            copy_node(&source, &target)?;
+            continue;
+        }
+        if !kind.is_dir() {
+            File::create_new(&target)?;
+        } else if !target.is_dir() {
+            fs::create_dir(&target)?;
+        }
+        mount_bind_recursive(source, target)?;
+    }
+    Ok(())
+}
+
+/// A device file like another.
+fn copy_node(source: &Path, target: &Path) -> io::Result<()> {
+    let found = fs::metadata(source)?;
+    let kind = FileType::from_raw_mode(found.mode());
+    mknodat(CWD, target, kind, Mode::from_raw_mode(found.mode()), found.rdev())?;
+    chown(target, Some(found.uid()), Some(found.gid()))?;
+    fs::set_permissions(target, found.permissions())
+}

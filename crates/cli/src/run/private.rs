@@ -1,0 +1,52 @@
+//! Directories of this user's own, for what a program that is started needs.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Where a private directory may be.
+pub(super) fn parents() -> impl Iterator<Item = PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|directory| directory.is_absolute() && directory.is_dir());
+    runtime.into_iter().chain([std::env::temp_dir()])
+}
+
+/// The directory of this name in the private directory below `parent`; made if need be.
+pub(super) fn directory(parent: &Path, name: &str) -> io::Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let ours = parent.join(format!("transom-run-{user}"));
+    make(&ours, user)?;
+    let directory = ours.join(name);
+    make(&directory, user)?;
+    Ok(directory)
+}
+
+/// Makes a directory that nobody else can write to, and does not trust one that somebody can:
+/// whoever writes there decides which code the program runs.
+fn make(directory: &Path, user: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(directory)?;
+    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+        Ok(())
+    } else {
+        let name = directory.display();
+        Err(io::Error::other(format!("{name} is not this user's alone (mode 0700); remove it")))
+    }
+}
+
+/// Puts something there in one step: others may be using what is there. `make` is given a name next
+/// to nothing that anybody looks for.
+pub(super) fn replace(
+    directory: &Path,
+    path: &Path,
+    make: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let fresh = directory.join(format!(".{}", std::process::id()));
+    let _ = fs::remove_file(&fresh);
+    make(&fresh)?;
+    fs::rename(&fresh, path)
+}

@@ -1,0 +1,131 @@
+// Asks libibverbs for symbols that the packaged headers do not declare, and in the versions that
+// programs of other distributions ask for. It is linked with our library.
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <infiniband/sa.h>
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_sa.h>
+#include <rdma/ib_user_verbs.h>
+
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) { \
+			printf("%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			return 1; \
+		} \
+	} while (0)
+
+int pd_34(void *), pd_57(void *), pd_59(void *), pd_64(void *);
+__asm__(".symver pd_34, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_34");
+__asm__(".symver pd_57, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_57");
+__asm__(".symver pd_59, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_59");
+__asm__(".symver pd_64, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_64");
+void verbs_register_driver_34(const void *), verbs_register_driver_64(const void *);
+int ibv_cmd_poll_cq(struct ibv_cq *, int, struct ibv_wc *);
+int ibv_cmd_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+void *_verbs_init_and_alloc_context(struct ibv_device *, int, size_t, void *, uint32_t);
+extern bool flag_59;
+__asm__(".symver flag_59, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_59");
+void *ibv_reg_mr_ex(struct ibv_pd *, const void *);
+int ibv_query_port_speed(struct ibv_context *, uint32_t, uint64_t *);
+void *ibv_alloc_buf(struct ibv_pd *, size_t, void **);
+void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *, struct ib_uverbs_qp_attr *);
+void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *, struct ib_user_path_rec *);
+void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *, struct ibv_sa_path_rec *);
+void old_register(const char *, void *);
+__asm__(".symver old_register, ibv_register_driver@IBVERBS_1.1");
+
+static int commands_are_refused(void)
+{
+	struct ibv_send_wr wr = {}, *bad = NULL;
+
+	CHECK(pd_34(NULL) == EOPNOTSUPP && pd_57(NULL) == EOPNOTSUPP);
+	CHECK(pd_59(NULL) == EOPNOTSUPP && pd_64(NULL) == EOPNOTSUPP);
+	CHECK(ibv_cmd_poll_cq(NULL, 1, NULL) == -1 && errno == EOPNOTSUPP);
+	CHECK(ibv_cmd_post_send(NULL, &wr, &bad) == EOPNOTSUPP && bad == &wr);
+	CHECK(!_verbs_init_and_alloc_context(NULL, -1, 1, NULL, 0));
+	verbs_register_driver_34(NULL);
+	verbs_register_driver_64(NULL);
+	old_register("old", NULL);
+	CHECK(!flag_59);
+	return 0;
+}
+
+static int newer_verbs(void)
+{
+	struct { size_t length; int access; uint64_t comp_mask, iova; void *addr; int fd;
+		 uint64_t offset; void *dmah; } init = {};
+	char memory[64];
+	uint64_t speed = 0;
+	void *buf;
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_mr *mr;
+
+	ibv_free_device_list(list);
+	CHECK(pd);
+	CHECK(!ibv_reg_mr_ex(pd, NULL) && errno == EINVAL);
+	CHECK(!ibv_reg_mr_ex(pd, &init) && errno == EINVAL);
+	init.addr = memory;
+	init.length = sizeof memory;
+	init.access = IBV_ACCESS_LOCAL_WRITE;
+	init.comp_mask = 1 << 1 | 1 << 4;
+	CHECK(!ibv_reg_mr_ex(pd, &init) && errno == EOPNOTSUPP);
+	init.comp_mask = 1 << 1;
+	mr = ibv_reg_mr_ex(pd, &init);
+	CHECK(mr && mr->addr == memory && mr->length == sizeof memory);
+	CHECK(!ibv_dereg_mr(mr));
+	CHECK(ibv_query_port_speed(context, 7, &speed) == EINVAL && !speed);
+	CHECK(!ibv_query_port_speed(context, 1, &speed) && speed);
+	CHECK(!ibv_alloc_buf(pd, 64, &buf) && errno == EOPNOTSUPP);
+	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
+	return 0;
+}
+
+static int kernel_structs(void)
+{
+	struct ib_uverbs_qp_attr from;
+	struct ibv_qp_attr to = { .qp_state = IBV_QPS_INIT };
+	struct ib_user_path_rec path, again = {};
+	struct ibv_sa_path_rec record;
+
+	memset(&from, 1, sizeof from);
+	from.rq_psn = 77;
+	from.max_inline_data = 78;
+	from.alt_timeout = 79;
+	from.ah_attr.dlid = 80;
+	from.alt_ah_attr.grh.flow_label = 81;
+	from.ah_attr.port_num = 82;
+	ibv_copy_qp_attr_from_kern(&to, &from);
+	CHECK(to.qp_state == IBV_QPS_INIT && to.rq_psn == 77 && to.cap.max_inline_data == 78);
+	CHECK(to.alt_timeout == 79 && to.ah_attr.dlid == 80 && to.ah_attr.port_num == 82);
+	CHECK(to.alt_ah_attr.grh.flow_label == 81 && to.ah_attr.grh.dgid.raw[15] == 1);
+
+	for (size_t i = 0; i < sizeof path; i++)
+		((unsigned char *)&path)[i] = i;
+	path.mtu = 5;
+	ibv_copy_path_rec_from_kern(&record, &path);
+	CHECK(record.mtu == 5 && record.pkey == path.pkey && record.rate == path.rate);
+	CHECK(record.preference == path.preference && record.dgid.raw[3] == 3);
+	CHECK(record.flow_label == path.flow_label && record.sl == path.sl);
+	ibv_copy_path_rec_to_kern(&again, &record);
+	CHECK(!memcmp(&again, &path, sizeof path));
+
+	ibv_copy_qp_attr_from_kern(NULL, &from);
+	ibv_copy_path_rec_to_kern(&again, NULL);
+	return 0;
+}
+
+int main(void)
+{
+	if (commands_are_refused() || newer_verbs() || kernel_structs())
+		return 1;
+	printf("ok\n");
+	return 0;
+}

@@ -1,0 +1,239 @@
+//! Forked children: whatever one does to what it inherited, its parent and its parent's peers do not
+//! notice; and it can have a device of its own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::on_each_way;
+use transom_conformance::processes::*;
+use transom_ibverbs::*;
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn role() {
+    play(&[("partner", partner), ("streamer", streamer)]);
+}
+
+/// Grants a page, and then checks what the parent wrote there, and writes back, as often as told.
+fn partner(channel: &mut Channel) {
+    let end = open();
+    let memory = Buffer::new(4096);
+    let mr = end.reg(&memory, ALL);
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    channel.tell(&[memory.addr(), u64::from(keys(mr).1)]);
+    let [there, key] = channel.hear();
+    loop {
+        let told = channel.hear_all();
+        let [round] = told[..] else { return };
+        assert_eq!(memory.word(0), round, "what the parent wrote");
+        memory.set_word(8, !round);
+        let mut sges = [sge(memory.addr() + 8, 8, mr)];
+        post(qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, there + 8, key as u32));
+        end.expect(IBV_WC_SUCCESS);
+        channel.tell(&[]);
+    }
+}
+
+/// Writes to the parent all the time, until told to stop.
+fn streamer(channel: &mut Channel) {
+    let end = open();
+    let memory = Buffer::new(MIB);
+    let mr = end.reg(&memory, ALL);
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    let [there, key] = channel.hear();
+    let (stop, stopped) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let [] = channel.hear();
+            stop.send(()).expect("the stream is going on");
+        });
+        while stopped.try_recv().is_err() {
+            let mut sges = [sge(memory.addr(), MIB as u32 / 2, mr)];
+            post(qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, there, key as u32));
+            end.expect(IBV_WC_SUCCESS);
+        }
+    });
+}
+
+/// A process that forks, connected with a partner.
+struct Family {
+    end: End,
+    memory: Buffer,
+    mr: *mut ibv_mr,
+    qp: *mut ibv_qp,
+    partner: Child,
+    /// The partner's page.
+    there: (u64, u32),
+    round: u64,
+}
+
+impl Family {
+    fn new() -> Self {
+        let end = open();
+        let memory = Buffer::new(4096);
+        let mr = end.reg(&memory, ALL);
+        let qp = end.qp(IBV_QPT_RC);
+        let mut partner = Child::start("partner");
+        meet(&mut partner.channel, qp);
+        let [there, key] = partner.hear();
+        partner.tell(&[memory.addr(), u64::from(keys(mr).1)]);
+        Self { end, memory, mr, qp, partner, there: (there, key as u32), round: 0 }
+    }
+
+    /// The connection carries data both ways.
+    fn is_well(&mut self) {
+        self.round += 1;
+        self.memory.set_word(0, self.round);
+        let mut sges = [sge(self.memory.addr(), 8, self.mr)];
+        let (there, key) = self.there;
+        post(self.qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, there, key));
+        self.end.expect(IBV_WC_SUCCESS);
+        self.partner.tell(&[self.round]);
+        let [] = self.partner.hear();
+        assert_eq!(self.memory.word(8), !self.round, "what the partner wrote");
+        assert_eq!(state(self.qp), IBV_QPS_RTS);
+    }
+
+    fn end(mut self) {
+        self.partner.tell(&[]);
+        self.partner.finish();
+    }
+
+    /// Ends every object, as destructors do.
+    fn destroy_all(&self) {
+        // SAFETY: objects of this test that this process does not use any more.
+        unsafe {
+            assert_eq!(ibv_destroy_qp(self.qp), 0);
+            assert_eq!(dereg(self.mr), 0);
+            assert_eq!(ibv_destroy_cq(self.end.cq), 0);
+            assert_eq!(dealloc_pd(self.end.pd), 0);
+            assert_eq!(ibv_close_device(self.end.context), 0);
+        }
+    }
+}
+
+/// Forks; the child does this and exits as programs do, with all exit handlers.
+fn fork(child: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: no other thread of this process is inside a verb or holds a lock of the standard
+    // library's.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let done = catch_unwind(AssertUnwindSafe(child));
+        // SAFETY: ends this process.
+        unsafe { libc::exit(i32::from(done.is_err())) };
+    }
+    pid
+}
+
+/// Waits for the good end of a child.
+fn join(pid: libc::pid_t) {
+    let status = until("the child's end", || {
+        let mut status = 0;
+        // SAFETY: our own child; the status is this call's own.
+        (unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } == pid).then_some(status)
+    });
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child: {status:#x}");
+}
+
+on_each_way! {
+    /// A child that does nothing, while it lives and when it has exited.
+    fn a_child_that_exits_harms_nobody() {
+        let mut family = Family::new();
+        let (mut ours, mut theirs) = Channel::pair();
+        let child = fork(|| {
+            let [] = theirs.hear();
+        });
+        family.is_well();
+        ours.tell(&[]);
+        join(child);
+        family.is_well();
+        family.end();
+    }
+
+    /// A child whose destructors end everything that it inherited.
+    fn a_child_ends_its_own_copy_only() {
+        let mut family = Family::new();
+        for _ in 0..3 {
+            join(fork(|| family.destroy_all()));
+            family.is_well();
+        }
+        family.end();
+    }
+
+    /// What a child posts goes nowhere, and its parent's queue pair is as it was.
+    fn what_a_child_posts_is_flushed() {
+        let mut family = Family::new();
+        join(fork(|| {
+            let (there, key) = family.there;
+            family.memory.fill(0xff);
+            let mut sges = [sge(family.memory.addr(), 8, family.mr)];
+            post(family.qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, there, key));
+            family.end.expect(IBV_WC_WR_FLUSH_ERR);
+        }));
+        family.end.expect_nothing();
+        family.is_well();
+        family.end();
+    }
+
+    /// A child opens the device anew, and is a process like any other: here its parent's peer.
+    fn a_child_has_a_device_of_its_own() {
+        let mut family = Family::new();
+        let (mut ours, mut theirs) = Channel::pair();
+        let child = fork(|| {
+            let end = open();
+            let memory = Buffer::new(4096);
+            let mr = end.reg(&memory, ALL);
+            let qp = end.qp(IBV_QPT_RC);
+            meet(&mut theirs, qp);
+            theirs.tell(&[memory.addr(), u64::from(keys(mr).1)]);
+            let [] = theirs.hear();
+            assert_eq!(memory.word(0), 42);
+        });
+        let qp = family.end.qp(IBV_QPT_RC);
+        meet(&mut ours, qp);
+        let [there, key] = ours.hear();
+        family.memory.set_word(0, 42);
+        let mut sges = [sge(family.memory.addr(), 8, family.mr)];
+        post(qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, there, key as u32));
+        family.end.expect(IBV_WC_SUCCESS);
+        ours.tell(&[]);
+        join(child);
+        family.is_well();
+        family.end();
+    }
+
+    /// Forks while messages arrive, so that the background thread is at work at any moment of them.
+    fn forks_under_load_neither_hang_nor_harm() {
+        let mut family = Family::new();
+        let target = Buffer::new(MIB);
+        let mr = family.end.reg(&target, ALL);
+        let qp = family.end.qp(IBV_QPT_RC);
+        let mut streamer = Child::start("streamer");
+        meet(&mut streamer.channel, qp);
+        streamer.tell(&[target.addr(), u64::from(keys(mr).1)]);
+        for _ in 0..20 {
+            let child = fork(|| {
+                // SAFETY: objects of this test that this process does not use any more.
+                assert_eq!(unsafe { ibv_destroy_qp(qp) }, 0);
+                assert_eq!(dereg(mr), 0);
+                family.destroy_all();
+            });
+            join(child);
+            family.is_well();
+        }
+        streamer.tell(&[]);
+        streamer.finish();
+        family.end();
+    }
+}
+
+#[test]
+fn nothing_needs_to_be_prepared() {
+    assert_eq!(ibv_fork_init(), 0);
+    assert_eq!(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+}

@@ -1,0 +1,384 @@
+//! Programs that look for the device's files before they open it, under `transom run`: what they
+//! find, and that nobody else finds it.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+use std::{env, fs};
+
+use transom_abi::*;
+use transom_conformance::harness::{End, device_attr};
+use transom_conformance::processes::{Scratch, is_root, open};
+use transom_conformance::programs::{Running, as_nobody, command, program};
+use transom_ibverbs::*;
+
+const DEVICE: &str = "/sys/class/infiniband/transom0";
+const EVERYTHING: &str = "/sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband";
+
+/// How the program is shown the files.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// By mounts of its own.
+    Mounted,
+    /// By a library that leads its calls there.
+    Led,
+}
+
+/// Who starts `transom run`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum User {
+    Myself,
+    Nobody,
+}
+
+/// The command, installed for everybody.
+struct Installed {
+    scratch: Scratch,
+    ways: Vec<(Way, User)>,
+}
+
+impl Installed {
+    /// With every way that can be tried: an ordinary user has only one.
+    fn new(test: &str) -> Self {
+        let scratch = Scratch::new(test);
+        let [_, _, library] = command().each_ref().map(|file| scratch.take(file));
+        fs::rename(library, scratch.path().join("libibverbs.so.1")).expect("our own file");
+        let temporary = scratch.path().join("tmp");
+        fs::create_dir(&temporary).expect("our own folder");
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777)).expect("ours");
+        let mut installed = Self { scratch, ways: Vec::new() };
+        let users = [Some(User::Myself), is_root().then_some(User::Nobody)];
+        for user in users.into_iter().flatten() {
+            let mut told = installed.run(user, &["sh", "-c", "echo \"$TRANSOM_TREE\""]);
+            let told = told.output().expect("a shell");
+            let way = if told.stdout == b"\n" { Way::Mounted } else { Way::Led };
+            if installed.ways.iter().all(|(known, _)| *known != way) {
+                installed.ways.push((way, user));
+            }
+        }
+        installed
+    }
+
+    /// A program under `transom run`.
+    fn run(&self, user: User, program: &[&str]) -> Command {
+        let transom = self.scratch.path().join("transom");
+        let mut command = Command::new(transom);
+        if user == User::Nobody {
+            as_nobody(&mut command);
+        }
+        command.args(["run", "--"]).args(program).current_dir("/");
+        command.env("TMPDIR", self.scratch.path().join("tmp"));
+        for variable in ["XDG_RUNTIME_DIR", "TRANSOM_LIB", "TRANSOM_TREE", "LD_PRELOAD"] {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// What a line for the shell prints, in every way; it must not complain.
+    fn each(&self, line: &str) -> Vec<(Way, String)> {
+        let said = |(way, user): &(Way, User)| {
+            let output = self.run(*user, &["sh", "-c", line]).output().expect("a shell");
+            assert!(output.status.success() && output.stderr.is_empty(), "{way:?}: {output:?}");
+            (*way, printed(&output))
+        };
+        self.ways.iter().map(said).collect()
+    }
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("it prints text")
+}
+
+/// Every file below the places, with its content.
+fn files(installed: &Installed) -> Vec<(Way, BTreeMap<String, String>)> {
+    let line = format!("grep -r '' $(find {EVERYTHING} -type f)");
+    let parsed = |text: String| {
+        let pair = |line: &str| line.split_once(':').map(|(path, text)| (path.into(), text.into()));
+        text.lines().filter_map(pair).collect()
+    };
+    installed.each(&line).into_iter().map(|(way, text)| (way, parsed(text))).collect()
+}
+
+fn groups(bytes: &[u8]) -> String {
+    let group = |pair: &[u8]| format!("{:02x}{:02x}", pair[0], pair[1]);
+    bytes.chunks(2).map(group).collect::<Vec<_>>().join(":")
+}
+
+fn port_attr(end: &End) -> ibv_port_attr {
+    let mut attr = ibv_port_attr::default();
+    // SAFETY: the context is open, and the attributes are longer than what is written.
+    assert_eq!(unsafe { ibv_query_port(end.context, 1, &mut attr) }, 0);
+    attr
+}
+
+#[test]
+fn the_files_say_what_the_verbs_say() {
+    let installed = Installed::new("files");
+    let end = open();
+    let (device, port) = (device_attr(end.context), port_attr(&end));
+    // SAFETY: the context is open; the texts end in zero.
+    let (name, firmware, dev_name, gid, pkey) = unsafe {
+        let listed = (*end.context).device;
+        let (mut gid, mut pkey) = (ibv_gid { raw: [0; 16] }, 0);
+        assert_eq!(ibv_query_gid(end.context, 1, 0, &mut gid), 0);
+        assert_eq!(ibv_query_pkey(end.context, 1, 0, &mut pkey), 0);
+        let text =
+            |text: *const std::ffi::c_char| CStr::from_ptr(text).to_str().unwrap().to_owned();
+        let dev_name = text((*listed).dev_name.as_ptr());
+        assert_eq!(text((*listed).ibdev_path.as_ptr()), DEVICE);
+        assert_eq!(
+            text((*listed).dev_path.as_ptr()),
+            format!("/sys/class/infiniband_verbs/{dev_name}")
+        );
+        (text(ibv_get_device_name(listed)), text(device.fw_ver.as_ptr()), dev_name, gid.raw, pkey)
+    };
+    for (way, files) in files(&installed) {
+        for (path, expected) in [
+            ("node_type", "1: CA".to_owned()),
+            ("node_guid", groups(&device.node_guid.to_ne_bytes())),
+            ("sys_image_guid", groups(&device.sys_image_guid.to_ne_bytes())),
+            ("fw_ver", firmware.clone()),
+            ("hw_rev", format!("{:x}", device.hw_ver)),
+            ("ports/1/state", format!("{}: ACTIVE", port.state)),
+            ("ports/1/phys_state", format!("{}: LinkUp", port.phys_state)),
+            ("ports/1/lid", format!("{:#x}", port.lid)),
+            ("ports/1/lid_mask_count", port.lmc.to_string()),
+            ("ports/1/sm_lid", format!("{:#x}", port.sm_lid)),
+            ("ports/1/sm_sl", port.sm_sl.to_string()),
+            ("ports/1/cap_mask", format!("{:#010x}", port.port_cap_flags)),
+            ("ports/1/rate", "100 Gb/sec (4X EDR)".to_owned()),
+            ("ports/1/link_layer", "Ethernet".to_owned()),
+            ("ports/1/gids/0", groups(&gid)),
+            ("ports/1/pkeys/0", format!("{:#06x}", u16::from_be(pkey))),
+            ("ports/1/gid_attrs/types/0", "RoCE v2".to_owned()),
+            ("ports/1/gid_attrs/ndevs/0", "lo".to_owned()),
+        ] {
+            assert_eq!(files.get(&format!("{DEVICE}/{path}")), Some(&expected), "{way:?}: {path}");
+        }
+        assert_eq!((port.active_width, port.active_speed), (2, 32), "100 Gb/sec");
+        assert_eq!((port.gid_tbl_len, port.pkey_tbl_len), (1, 1), "the tables are there in full");
+        let verbs = format!("/sys/class/infiniband_verbs/{dev_name}");
+        assert_eq!(files.get(&format!("{verbs}/ibdev")), Some(&name), "{way:?}");
+        assert!(files.contains_key(&format!("{DEVICE}/ports/1/counters/port_xmit_data")));
+        assert!(files.contains_key(&format!("{DEVICE}/device/numa_node")));
+    }
+}
+
+#[test]
+fn both_ways_show_the_same() {
+    let installed = Installed::new("same");
+    let listed = installed.each(&format!("find {EVERYTHING} | sort"));
+    let read = files(&installed);
+    assert!(listed[0].1.lines().count() > 50, "{listed:?}");
+    for (other, first) in listed.iter().zip(&listed).skip(1) {
+        assert_eq!(other.1, first.1);
+    }
+    for (other, first) in read.iter().zip(&read).skip(1) {
+        assert_eq!(other.1, first.1);
+    }
+}
+
+#[test]
+fn paths_mean_the_same_however_they_are_written() {
+    let installed = Installed::new("paths");
+    for line in [
+        "ls /sys/class/infiniband",
+        "ls //sys/./class/net/../infiniband/",
+        "cd /sys/class/infiniband && ls",
+        "cd /sys/class && ls infiniband",
+        "cd /dev/infiniband/ && ls ../../sys/class/infiniband",
+        "basename \"$(realpath /sys/class/infiniband/transom0)\"",
+        "cd /sys/class/infiniband && for device in *; do echo $device; done",
+    ] {
+        for (way, text) in installed.each(line) {
+            assert_eq!(text, "transom0\n", "{way:?}: {line}");
+        }
+    }
+    for (way, text) in installed.each(&format!("realpath {DEVICE}/device; ls -ld {DEVICE}")) {
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some(format!("{DEVICE}/device").as_str()), "{way:?}");
+        assert!(lines.next().is_some_and(|line| line.starts_with("drwxr-xr-x")), "{text}");
+    }
+    for (way, user) in &installed.ways {
+        let mut list = installed.run(*user, &["ls", "infiniband"]);
+        let listed = list.current_dir("/sys/class").output().expect("ls");
+        assert_eq!(printed(&listed), "transom0\n", "{way:?}");
+    }
+    for (_, text) in installed.each("test -e /sys/class/infiniband/mlx5_0 || echo nothing") {
+        assert_eq!(text, "nothing\n");
+    }
+}
+
+/// `apt-get install gcc`.
+#[test]
+fn every_function_of_the_c_library_finds_them() {
+    let installed = Installed::new("functions");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/looking_around.c");
+    let binary = installed.scratch.path().join("looking_around");
+    let mut compile = Command::new(program("cc", "gcc"));
+    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
+    Running::start(compile.arg(&binary).arg(source)).finish(Duration::from_secs(120));
+    for (_, user) in &installed.ways {
+        let mut look = installed.run(*user, &[binary.to_str().expect("a plain path")]);
+        Running::start(&mut look).finish(Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn the_character_device_can_be_read_and_written() {
+    let installed = Installed::new("character");
+    let line = "for file in /dev/infiniband/*; do
+        test -c $file && test -r $file && test -w $file && echo word 1<>$file && cat $file && echo $file
+    done";
+    for (way, text) in installed.each(line) {
+        assert_eq!(text, "/dev/infiniband/uverbs_transom0\n", "{way:?}");
+    }
+}
+
+#[test]
+fn terminals_can_be_had() {
+    let installed = Installed::new("terminals");
+    let script = program("script", "bsdutils");
+    for (way, user) in &installed.ways {
+        let script = script.to_str().expect("a plain path");
+        let arguments = [script, "-qec", "test -t 1 && echo word", "/dev/null"];
+        let output = installed.run(*user, &arguments).output().expect("script");
+        assert!(
+            output.status.success() && printed(&output).contains("word"),
+            "{way:?}: {output:?}"
+        );
+    }
+}
+
+#[test]
+fn everything_else_is_as_it_was() {
+    let installed = Installed::new("else");
+    let line = "ls /sys/class /dev | grep -v infiniband; cat /sys/class/net/lo/ifindex; \
+                readlink -f /sys/class/net/lo; stat -c '%F %t:%T %a' /dev/null /dev/shm /dev/fd";
+    let outside = Command::new("sh").args(["-c", line]).output().expect("a shell");
+    for (way, text) in installed.each(line) {
+        assert_eq!(text, printed(&outside), "{way:?}");
+    }
+}
+
+/// A program under way that has said a line, and ends when its input does.
+fn waiting(command: &mut Command) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("the command is built");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "transom0\n");
+    child
+}
+
+#[test]
+fn nobody_else_sees_anything() {
+    let around = || {
+        let listed = |path: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+            paths.sort();
+            paths
+        };
+        let places = ["/sys/class", "/sys/class/infiniband", "/dev/infiniband"];
+        (
+            fs::read_to_string("/proc/self/mountinfo").unwrap(),
+            places.map(|path| listed(path.as_ref())),
+        )
+    };
+    let installed = Installed::new("nobody");
+    let before = around();
+    for (_, user) in &installed.ways {
+        let line = "ls /sys/class/infiniband; read line";
+        let mut child = waiting(&mut installed.run(*user, &["sh", "-c", line]));
+        assert_eq!(around(), before);
+        drop(child.stdin.take());
+        child.wait().expect("our own child");
+        assert_eq!(around(), before);
+    }
+}
+
+#[test]
+fn input_status_and_signals_are_the_programs_own() {
+    let installed = Installed::new("status");
+    for (way, user) in &installed.ways {
+        let status = installed.run(*user, &["sh", "-c", "exit 42"]).status().expect("a shell");
+        assert_eq!(status.code(), Some(42), "{way:?}");
+        let missing = installed.run(*user, &["no-such-program-anywhere"]).output().unwrap();
+        assert_eq!(missing.status.code(), Some(127), "{way:?}");
+
+        let line = "ls /sys/class/infiniband; pwd; exec cat";
+        let mut child = waiting(installed.run(*user, &["sh", "-c", line]).current_dir("/usr"));
+        child.stdin.take().expect("a pipe").write_all(b"word\n").expect("cat reads");
+        let mut rest = String::new();
+        child.stdout.take().expect("a pipe").read_to_string(&mut rest).expect("text");
+        assert!(child.wait().expect("our own child").success());
+        assert!("/usr\nword\n".ends_with(&rest), "{way:?}: {rest}");
+
+        // As Ctrl-C does.
+        let line = "ls /sys/class/infiniband; exec cat";
+        let mut child = waiting(&mut installed.run(*user, &["sh", "-c", line]));
+        // SAFETY: our own child, which is not yet waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+        let status = child.wait().expect("our own child");
+        assert_eq!(status.signal(), Some(libc::SIGINT), "{way:?}");
+    }
+}
+
+#[test]
+fn processes_that_are_started_apart_copy_directly() {
+    let installed = Installed::new("apart");
+    let pingpong = program("ibv_rc_pingpong", "ibverbs-utils");
+    for (_, user) in &installed.ways {
+        let probe = std::net::TcpListener::bind("[::]:0");
+        let probe = probe.or_else(|_| std::net::TcpListener::bind("0.0.0.0:0"));
+        let port = probe.and_then(|probe| probe.local_addr()).expect("a free port").port();
+        let port = port.to_string();
+        let arguments =
+            [pingpong.to_str().expect("a plain path"), "-p", &port, "-s", "65536", "-c"];
+        let mut server = Running::start(&mut installed.run(*user, &arguments));
+        server.wait_until_it_listens(port.parse().expect("a number"));
+        let client = Running::start(installed.run(*user, &arguments).arg("localhost"));
+        for end in [client, server] {
+            // It does not complain: a slower way would.
+            let printed = end.finish(Duration::from_secs(60));
+            assert!(printed.contains("bytes in"), "{printed}");
+        }
+    }
+}
+
+/// `apt-get install ucx-utils`.
+#[test]
+fn ucx_lists_the_device() {
+    let path = env::var_os("PATH").unwrap_or_default();
+    if !env::split_paths(&path).any(|folder| folder.join("ucx_info").is_file()) {
+        println!("skipped: ucx_info is not installed");
+        return;
+    }
+    let installed = Installed::new("ucx");
+    let library = fs::read(installed.scratch.path().join("libibverbs.so.1")).expect("our library");
+    if !library.windows(24).any(|name| name == b"verbs_register_driver_34") {
+        println!("skipped: UCX needs the private symbols of libibverbs");
+        return;
+    }
+    let attr = device_attr(open().context);
+    for (way, user) in &installed.ways {
+        let output = installed.run(*user, &["ucx_info", "-d"]).output().expect("ucx_info");
+        let text = printed(&output);
+        for transport in ["rc_verbs", "ud_verbs"] {
+            let section = text.split("Transport: ").find(|section| section.starts_with(transport));
+            let section = section.unwrap_or_else(|| panic!("{way:?}: no {transport} in {text}"));
+            assert!(section.contains("Device: transom0:1"), "{way:?}: {section}");
+            // It opens both with shared receive queues and datagrams.
+            if attr.max_srq > 0 && attr.max_ah > 0 {
+                assert!(!section.contains("failed to open"), "{way:?}: {section}");
+            }
+        }
+    }
+}

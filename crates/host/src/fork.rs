@@ -1,0 +1,114 @@
+//! Forked children: they inherit this process's objects, and its mappings of shared memory.
+//!
+//! A child is not to use them, but its destructors run when it exits, and a destructor that ends a
+//! region would end its parent's: the key table is shared memory. So a child gets a copy of its own
+//! of every segment, and whatever it does to what it inherited stays with it. Its queue pairs are in
+//! error: what it posted would not be seen by those who revoke keys from its parent. A device that it opens
+//! itself is its own like any other process's.
+//!
+//! The background thread does not exist in the child, and would leave the locks that it holds at
+//! the fork locked there for ever. So whoever forks first waits until it is done with what it is at,
+//! though not for ever: it may be waiting for a stopped process. Other threads of the program must
+//! see to it themselves that a fork does not find them inside a verb.
+//!
+//! Only `fork` runs this. A bare `clone` system call does not; neither need `vfork` and
+//! `posix_spawn`, whose children run nothing of ours.
+
+use std::sync::{Arc, Once, Weak};
+use std::time::{Duration, Instant};
+
+use transom_device::qp::QpState;
+
+use crate::adapter::Adapter;
+use crate::link::Peer;
+use crate::lock::ShortMutex;
+use crate::objects::QueuePair;
+
+/// The devices of this process, and of those it was forked from.
+static DEVICES: ShortMutex<Vec<Weak<Adapter>>> = ShortMutex::new(Vec::new());
+
+/// What is held from before a fork until after it, in parent and child.
+static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());
+
+/// How long a fork waits for the background thread.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A device during a fork.
+struct Held {
+    device: Arc<Adapter>,
+    peers: Vec<Arc<Peer>>,
+    queue_pairs: Vec<Arc<QueuePair>>,
+    /// Its background thread is not in the middle of something.
+    quiet: bool,
+}
+
+/// Sees to it that a fork leaves this device to this process.
+pub(crate) fn watch(device: &Arc<Adapter>) {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: three functions that live as long as this library, which the C library forgets when
+        // the library is unloaded.
+        let done = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+        assert_eq!(done, 0, "the C library has no memory for three pointers");
+    });
+    let mut devices = DEVICES.lock();
+    devices.retain(|known| known.strong_count() > 0);
+    devices.push(Arc::downgrade(device));
+}
+
+unsafe extern "C" fn before() {
+    let devices = DEVICES.lock();
+    let held = devices.iter().filter_map(Weak::upgrade).map(|device| {
+        let until = Instant::now() + PATIENCE;
+        let working = &device.progress.working;
+        let quiet = loop {
+            if let Some(guard) = working.try_lock() {
+                std::mem::forget(guard);
+                break true;
+            }
+            if Instant::now() > until {
+                break false;
+            }
+            std::thread::yield_now();
+        };
+        Held { peers: device.peers(), queue_pairs: device.all_qps(), device, quiet }
+    });
+    let held = held.collect();
+    // Two threads may fork at once; the second finds the list taken, and waits.
+    let mut forking = FORKING.lock();
+    *forking = held;
+    std::mem::forget((devices, forking));
+}
+
+unsafe extern "C" fn in_parent() {
+    release();
+}
+
+unsafe extern "C" fn in_child() {
+    // SAFETY: locked by `before`, in the thread that this one is the copy of.
+    for Held { device, peers, queue_pairs, .. } in unsafe { &*FORKING.data_ptr() } {
+        device.segment().make_private();
+        peers.iter().for_each(|peer| peer.segment.make_private());
+        for qp in queue_pairs {
+            qp.summary().fall(QpState::Error);
+        }
+    }
+    release();
+}
+
+/// Undoes what [`before`] did.
+fn release() {
+    // SAFETY: locked by `before`, in this thread or in the one that this one is the copy of.
+    let held = unsafe { std::mem::take(&mut *FORKING.data_ptr()) };
+    for Held { device, .. } in held.iter().filter(|held| held.quiet) {
+        // SAFETY: as above.
+        unsafe { device.progress.working.force_unlock() };
+    }
+    // SAFETY: as above.
+    unsafe {
+        FORKING.force_unlock();
+        DEVICES.force_unlock();
+    }
+    // The last reference to a device may be among these; nothing is locked any more.
+    drop(held);
+}

@@ -1,0 +1,37 @@
+//! A count of what depends on an object, which ends only when nothing does any more.
+
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+/// Still in use by something else: `EBUSY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// How many others depend on an object.
+#[derive(Debug, Default)]
+pub(super) struct Dependents(AtomicU32);
+
+/// The count of an object that has ended.
+const CLOSED: u32 = u32::MAX;
+
+impl Dependents {
+    /// Counts one more; fails once the object has ended.
+    pub(super) fn adopt(&self) -> Result<(), Busy> {
+        let one_more = |count| (count < CLOSED - 1).then(|| count + 1);
+        self.0.fetch_update(AcqRel, Relaxed, one_more).map(drop).map_err(|_| Busy)
+    }
+
+    /// Counts one less.
+    pub(super) fn release(&self) {
+        self.0.fetch_sub(1, AcqRel);
+    }
+
+    /// Ends the object unless something depends on it.
+    pub(super) fn close(&self) -> Result<(), Busy> {
+        self.0.compare_exchange(0, CLOSED, AcqRel, Relaxed).map(drop).map_err(|_| Busy)
+    }
+
+    /// Whether the object has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.load(Acquire) == CLOSED
+    }
+}

@@ -1,0 +1,154 @@
+//! Device memory: memory that the program reaches only by copying to and from it, and by regions.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::Busy;
+use super::dependents::Dependents;
+use crate::adapter::{Adapter, Limits};
+
+/// Why device memory is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocateError {
+    /// No such length or alignment.
+    Invalid,
+    /// The device has no more of it.
+    Exhausted,
+}
+
+/// A piece of device memory. Its pages are the process's own, at an address that the program is not
+/// told.
+pub struct DeviceMemory {
+    adapter: Arc<Adapter>,
+    address: NonNull<u8>,
+    length: u64,
+    regions: Dependents,
+}
+
+// SAFETY: the memory is only ever copied to and from by the kernel.
+unsafe impl Send for DeviceMemory {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceMemory {}
+
+impl std::fmt::Debug for DeviceMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceMemory").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl DeviceMemory {
+    /// Copies start and end at multiples of this.
+    pub const COPY_UNIT: u64 = 4;
+    /// Every piece begins at a page: the largest alignment, as a power of two.
+    pub const MAX_LOG_ALIGN: u32 = 12;
+
+    /// Takes `length` bytes of the device's memory, all zero.
+    pub fn allocate(adapter: &Arc<Adapter>, length: u64) -> Result<Arc<Self>, AllocateError> {
+        if length == 0 {
+            return Err(AllocateError::Invalid);
+        }
+        let limit = Limits::DEVICE.device_memory;
+        let with_more = |taken: u64| taken.checked_add(length).filter(|taken| *taken <= limit);
+        let taken = adapter.device_memory.fetch_update(AcqRel, Relaxed, with_more);
+        taken.map_err(|_| AllocateError::Exhausted)?;
+        match Self::map(length) {
+            Ok(address) => {
+                let (adapter, regions) = (adapter.clone(), Dependents::default());
+                Ok(Arc::new(Self { adapter, address, length, regions }))
+            }
+            Err(_) => {
+                adapter.device_memory.fetch_sub(length, AcqRel);
+                Err(AllocateError::Exhausted)
+            }
+        }
+    }
+
+    fn map(length: u64) -> io::Result<NonNull<u8>> {
+        // SAFETY: a fresh private mapping at an address the kernel chooses.
+        let address = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                length as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
+        Ok(NonNull::new(address.cast()).expect("a mapping is never at zero"))
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The device it is on.
+    pub fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
+    /// The address of a range of it, if it has one there.
+    pub(super) fn range(&self, offset: u64, length: u64) -> Option<u64> {
+        let end = offset.checked_add(length)?;
+        (end <= self.length).then(|| self.address.as_ptr() as u64 + offset)
+    }
+
+    /// Copies bytes of the program to `offset`.
+    pub fn write(&self, offset: u64, from: u64, length: u64) -> io::Result<()> {
+        let to = self.copy_range(offset, length)?;
+        self.adapter.copier.copy(to, from, length).map_err(|_| fault())
+    }
+
+    /// Copies bytes from `offset` on to the program.
+    pub fn read(&self, offset: u64, to: u64, length: u64) -> io::Result<()> {
+        let from = self.copy_range(offset, length)?;
+        self.adapter.copier.copy(to, from, length).map_err(|_| fault())
+    }
+
+    fn copy_range(&self, offset: u64, length: u64) -> io::Result<u64> {
+        let whole = |at: u64| at.is_multiple_of(Self::COPY_UNIT);
+        if !whole(offset) || !whole(length) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        self.range(offset, length).ok_or_else(fault)
+    }
+
+    /// Counts a region of it; fails once it is freed.
+    pub(super) fn adopt(&self) -> Result<(), Busy> {
+        self.regions.adopt()
+    }
+
+    /// Counts one less.
+    pub(super) fn release(&self) {
+        self.regions.release();
+    }
+
+    /// Gives it back to the device unless a region of it is registered. Its pages stay until nobody
+    /// names it any more.
+    pub fn close(&self) -> Result<(), Busy> {
+        self.regions.close()?;
+        self.adapter.device_memory.fetch_sub(self.length, AcqRel);
+        Ok(())
+    }
+
+    /// Whether it has been given back.
+    pub fn is_closed(&self) -> bool {
+        self.regions.is_closed()
+    }
+}
+
+fn fault() -> io::Error {
+    io::Error::from_raw_os_error(libc::EFAULT)
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; nobody has a reference into it.
+        let unmapped =
+            unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.length as usize) };
+        debug_assert!(unmapped.is_ok());
+    }
+}

@@ -1,0 +1,126 @@
+//! Memory of a dma-buf, mapped for as long as a region of it is registered (rule MR-37).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use rustix::fs::SeekFrom;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Why a descriptor cannot be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DmaBufError {
+    /// Nothing has this descriptor: `EBADF`.
+    NotOpen,
+    /// It is no dma-buf, or the range is not in it: `EINVAL`.
+    Invalid,
+    /// Its owner does not let processors map it: `EOPNOTSUPP`.
+    NotMappable,
+}
+
+/// The mapping of a part of a dma-buf.
+#[derive(Debug)]
+pub struct DmaBuf {
+    start: NonNull<u8>,
+    length: usize,
+    /// Where in the mapping the range begins.
+    skip: u64,
+}
+
+// SAFETY: the memory is only ever copied to and from by the kernel.
+unsafe impl Send for DmaBuf {}
+// SAFETY: as above.
+unsafe impl Sync for DmaBuf {}
+
+/// What the kernel says the file system of dma-bufs is: "DMAB".
+const DMA_BUF_MAGIC: i64 = 0x444d_4142;
+const PAGE: u64 = 4096;
+
+impl DmaBuf {
+    /// Maps `length` bytes from `offset` on, to be written as well if `writable`.
+    pub fn map(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: u64,
+        writable: bool,
+    ) -> Result<Self, DmaBufError> {
+        let kind = rustix::fs::fstatfs(fd).map_err(|_| DmaBufError::NotOpen)?.f_type;
+        if kind != DMA_BUF_MAGIC {
+            return Err(DmaBufError::Invalid);
+        }
+        let size = rustix::fs::seek(fd, SeekFrom::End(0)).map_err(|_| DmaBufError::Invalid)?;
+        let end = offset.checked_add(length).ok_or(DmaBufError::Invalid)?;
+        if length == 0 || end > size {
+            return Err(DmaBufError::Invalid);
+        }
+        Self::map_file(fd, offset, length, writable).map_err(|_| DmaBufError::NotMappable)
+    }
+
+    fn map_file(fd: BorrowedFd<'_>, offset: u64, length: u64, writable: bool) -> io::Result<Self> {
+        let skip = offset % PAGE;
+        let mapped = usize::try_from(skip + length).map_err(io::Error::other)?;
+        let write = if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
+        // SAFETY: a fresh shared mapping at an address the kernel chooses.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | write,
+                MapFlags::SHARED,
+                fd,
+                offset - skip,
+            )?
+        };
+        let start = NonNull::new(start.cast()).expect("a mapping is never at zero");
+        Ok(Self { start, length: mapped, skip })
+    }
+
+    /// Where the range begins in this process's memory.
+    pub(super) fn address(&self) -> u64 {
+        self.start.as_ptr() as u64 + self.skip
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map_file` with this length; nobody has a reference into it.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+    use crate::memory::Copier;
+
+    /// Any file can stand for a dma-buf here: both are mapped alike.
+    #[test]
+    fn a_mapping_begins_at_its_offset() {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        let content: Vec<u8> = (0..3 * PAGE as usize).map(|at| at as u8 ^ 0x5a).collect();
+        rustix::io::write(&file, &content).unwrap();
+        let mapping = DmaBuf::map_file(file.as_fd(), PAGE + 17, 100, true).unwrap();
+        let mut found = [0_u8; 100];
+        let copier = Copier::best().unwrap();
+        copier.copy(found.as_mut_ptr() as u64, mapping.address(), 100).unwrap();
+        assert_eq!(found[..], content[PAGE as usize + 17..][..100]);
+        copier.copy(mapping.address(), [7_u8; 100].as_ptr() as u64, 100).unwrap();
+        let mut written = [0_u8; 102];
+        rustix::io::pread(&file, &mut written, PAGE + 16).unwrap();
+        assert_eq!(written[1..101], [7; 100]);
+        assert_eq!([written[0], written[101]], [content[16], content[117]]);
+    }
+
+    #[test]
+    fn only_a_dma_buf_is_taken() {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, PAGE).unwrap();
+        let refused = DmaBuf::map(file.as_fd(), 0, PAGE, true);
+        assert_eq!(refused.unwrap_err(), DmaBufError::Invalid);
+    }
+}

@@ -1,0 +1,113 @@
+//! Advice about regions that are paged on demand: which pages will be needed (rule MR-39).
+
+use std::io;
+
+use transom_device::Access;
+use transom_device::protection::{Attempt, Key, Operation, Reason};
+use transom_device::queue::Sge;
+
+use super::ProtectionDomain;
+use crate::adapter::Adapter;
+
+/// What to bring in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// Pages for reading.
+    Read,
+    /// Pages for writing.
+    Write,
+    /// Only what is there already, which is nothing to do: memory needs no table of the device's.
+    Present,
+}
+
+/// Why advice is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefetchError {
+    /// The key names no region that is paged on demand: `EINVAL`.
+    Invalid,
+    /// No object has this key: `ENOENT`.
+    UnknownKey,
+    /// The range is not within the region or not mapped, or the region is of another domain:
+    /// `EFAULT`.
+    Fault,
+    /// Pages for writing, of a region that is not writable: `EPERM`.
+    NotWritable,
+}
+
+impl Adapter {
+    /// Takes advice about pieces of regions in `pd`. All pieces are checked before any page is
+    /// touched. With `wait` the pages are there when it returns.
+    pub fn prefetch(
+        &self,
+        pd: &ProtectionDomain,
+        advice: Prefetch,
+        wait: bool,
+        pieces: &[Sge],
+    ) -> Result<(), PrefetchError> {
+        for piece in pieces {
+            self.place_of(pd, advice, piece)?;
+        }
+        for piece in pieces.iter().filter(|piece| piece.length > 0) {
+            let address = self.place_of(pd, advice, piece)?;
+            bring_in(address, u64::from(piece.length), advice, wait)?;
+        }
+        Ok(())
+    }
+
+    /// Where a piece lies in the program's memory.
+    fn place_of(
+        &self,
+        pd: &ProtectionDomain,
+        advice: Prefetch,
+        piece: &Sge,
+    ) -> Result<u64, PrefetchError> {
+        let key = Key(piece.key);
+        let operation = match advice {
+            Prefetch::Write => Operation::LocalWrite,
+            Prefetch::Read | Prefetch::Present => Operation::LocalRead,
+        };
+        let (address, length) = (piece.address, u64::from(piece.length));
+        let attempt = Attempt { operation, key, address, length, qp: 0, pd: pd.number() };
+        let keys = self.segment().keys();
+        let granted = keys.grant(attempt, self.announcer(), self);
+        let place =
+            granted.map(|grant| grant.address()).map_err(|refusal| refused(refusal.reason))?;
+        // The grant is over: bringing pages in harms nobody, even if the region has just ended.
+        if !keys.look_up(key).access.contains(Access::ON_DEMAND) {
+            return Err(PrefetchError::Invalid);
+        }
+        Ok(place)
+    }
+}
+
+fn refused(reason: Reason) -> PrefetchError {
+    match reason {
+        Reason::UnknownIndex | Reason::StaleKey => PrefetchError::UnknownKey,
+        Reason::RightMissing => PrefetchError::NotWritable,
+        Reason::NotARegion | Reason::FreeWindow => PrefetchError::Invalid,
+        _ => PrefetchError::Fault,
+    }
+}
+
+fn bring_in(address: u64, length: u64, advice: Prefetch, wait: bool) -> Result<(), PrefetchError> {
+    const PAGE: u64 = 4096;
+    let how = match advice {
+        Prefetch::Present => return Ok(()),
+        _ if !wait => libc::MADV_WILLNEED,
+        Prefetch::Read => libc::MADV_POPULATE_READ,
+        Prefetch::Write => libc::MADV_POPULATE_WRITE,
+    };
+    let start = address - address % PAGE;
+    let length = address + length - start;
+    // SAFETY: these kinds of advice change no contents and take no page away; the kernel checks the
+    // range.
+    let done = unsafe { libc::madvise(start as *mut _, length as usize, how) };
+    if done == 0 || !wait {
+        return Ok(());
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        // A kernel before 5.14: the pages come when they are used.
+        Some(libc::EINVAL) => Ok(()),
+        _ => Err(PrefetchError::Fault),
+    }
+}

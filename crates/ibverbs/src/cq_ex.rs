@@ -1,0 +1,257 @@
+//! `ibv_create_cq_ex(3)`: completion queues that are polled field by field.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+
+use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
+use transom_abi::*;
+use transom_device::queue::{Completion, CompletionOptions};
+
+use crate::cq::{self, DomainUse, Queue, Request};
+use crate::{null_with, pd};
+
+/// The completion that is read, and the lock of who reads it: held from `start_poll` to `end_poll`.
+pub(crate) struct Poller {
+    /// None for a queue that one thread uses at a time.
+    turn: Option<RawMutex>,
+    current: UnsafeCell<Current>,
+}
+
+#[derive(Default)]
+struct Current {
+    wc: ibv_wc,
+    /// When it was added, in nanoseconds of the steady clock.
+    time: u64,
+}
+
+impl Default for Poller {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl Poller {
+    fn new(single_threaded: bool) -> Self {
+        let turn = (!single_threaded).then_some(RawMutex::INIT);
+        Self { turn, current: UnsafeCell::default() }
+    }
+
+    fn begin(&self) {
+        if let Some(turn) = &self.turn {
+            turn.lock();
+        }
+    }
+
+    /// Ends what [`Poller::begin`] began; nothing if nothing was.
+    fn end(&self) {
+        if let Some(turn) = self.turn.as_ref().filter(|turn| turn.is_locked()) {
+            // SAFETY: locked by the thread that polls, which is the only one to end it.
+            unsafe { turn.unlock() };
+        }
+    }
+}
+
+/// The fields that a completion of this device can have.
+const READABLE: u64 = (IBV_WC_STANDARD_FLAGS
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
+
+/// The fields that are made of the time.
+const TIMED: u64 =
+    (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
+
+/// Makes a completion queue for at least `cqe` completions whose wanted fields can be read.
+///
+/// # Safety
+/// `context` is null or open; `attr` is null or readable, and what it names is live.
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: by the contract of this verb.
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return null_with(libc::EINVAL) };
+    // SAFETY: by the contract of this verb.
+    let made = unsafe { request(context, attr) }
+        // SAFETY: by the contract of this verb.
+        .and_then(|request| unsafe { cq::create(context, request, operations(attr)) });
+    made.unwrap_or_else(null_with)
+}
+
+/// Checks the attributes.
+///
+/// # Safety
+/// As [`create_cq_ex`].
+unsafe fn request(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<Request, c_int> {
+    const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    if attr.comp_mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
+        return Err(libc::EINVAL);
+    }
+    let has = |field| attr.comp_mask & field != 0;
+    let flags = if has(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
+    if attr.wc_flags & !READABLE != 0 || flags & !FLAGS != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let parent = if has(IBV_CQ_INIT_ATTR_MASK_PD) {
+        // SAFETY: by the contract of this function.
+        let found = unsafe { pd::find(attr.parent_domain) }?;
+        if found.context != context {
+            return Err(libc::EINVAL);
+        }
+        Some(DomainUse::of(&found.domain).ok_or(libc::ENOENT)?)
+    } else {
+        None
+    };
+    Ok(Request {
+        cqe: attr.cqe.into(),
+        channel: attr.channel,
+        comp_vector: attr.comp_vector.into(),
+        options: CompletionOptions {
+            timestamps: attr.wc_flags & TIMED != 0,
+            ignore_overrun: flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
+        },
+        poller: Poller::new(flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0),
+        parent,
+    })
+}
+
+/// The operations of a queue: those that are always there, and the fields that are asked for.
+fn operations(attr: &ibv_cq_init_attr_ex) -> ibv_cq_ex {
+    let asked = |field: ibv_create_cq_wc_flags| attr.wc_flags & u64::from(field) != 0;
+    macro_rules! if_asked {
+        ($field:ident, $reader:ident) => {
+            if asked($field) { Some($reader as _) } else { None }
+        };
+    }
+    ibv_cq_ex {
+        cq_context: attr.cq_context,
+        start_poll: Some(start_poll),
+        next_poll: Some(next_poll),
+        end_poll: Some(end_poll),
+        read_opcode: Some(read_opcode),
+        read_vendor_err: Some(read_vendor_err),
+        read_wc_flags: Some(read_wc_flags),
+        read_byte_len: if_asked!(IBV_WC_EX_WITH_BYTE_LEN, read_byte_len),
+        read_imm_data: if_asked!(IBV_WC_EX_WITH_IMM, read_imm_data),
+        read_qp_num: if_asked!(IBV_WC_EX_WITH_QP_NUM, read_qp_num),
+        read_src_qp: if_asked!(IBV_WC_EX_WITH_SRC_QP, read_src_qp),
+        read_slid: if_asked!(IBV_WC_EX_WITH_SLID, read_slid),
+        read_sl: if_asked!(IBV_WC_EX_WITH_SL, read_sl),
+        read_dlid_path_bits: if_asked!(IBV_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits),
+        read_completion_ts: if_asked!(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, read_completion_ts),
+        read_completion_wallclock_ns: if_asked!(
+            IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+            read_completion_wallclock_ns
+        ),
+        ..ibv_cq_ex::default()
+    }
+}
+
+/// Begins a batch with its first completion; `ENOENT` if there is none. Other threads wait for the
+/// end of the batch.
+///
+/// # Safety
+/// `cq` is null or live, and this thread is in no batch of it; `attr` is null or readable.
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let (queue, attr) = unsafe { (cq::of(cq.cast()), attr.as_ref()) };
+    let (Some(queue), Some(ibv_poll_cq_attr { comp_mask: 0 })) = (queue, attr) else {
+        return libc::EINVAL;
+    };
+    queue.poller.begin();
+    // SAFETY: a live queue, and it is this thread's turn.
+    let answer = unsafe { advance(cq, queue) };
+    if answer != 0 {
+        queue.poller.end();
+    }
+    answer
+}
+
+/// Goes on to the next completion; `ENOENT` if there is none.
+///
+/// # Safety
+/// `cq` is null or live; this thread is in a batch of it.
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let Some(queue) = (unsafe { cq::of(cq.cast()) }) else { return libc::EINVAL };
+    // SAFETY: as above.
+    unsafe { advance(cq, queue) }
+}
+
+/// Ends the batch.
+///
+/// # Safety
+/// `cq` is null or live; this thread is in a batch of it.
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: by the contract of this verb.
+    if let Some(queue) = unsafe { cq::of(cq.cast()) } {
+        queue.poller.end();
+    }
+}
+
+/// Makes the next completion the current one; `EIO` on an overrun queue (rule CQ-05).
+///
+/// # Safety
+/// `cq` is `queue`'s pointer for C, and it is this thread's turn.
+unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> c_int {
+    let show = |_, completion: &Completion| {
+        let wc = cq::to_c(completion);
+        // SAFETY: by the contract of this function, nobody else reads or writes these.
+        unsafe {
+            (*cq).wr_id = wc.wr_id;
+            (*cq).status = wc.status;
+            *queue.poller.current.get() = Current { wc, time: completion.time };
+        }
+    };
+    match queue.adapter.poll(&queue.cq, 1, show) {
+        Some(0) => libc::ENOENT,
+        Some(_) => 0,
+        None => libc::EIO,
+    }
+}
+
+macro_rules! readers {
+    ($($(#[$doc:meta])* $name:ident($queue:ident, $current:ident) -> $type:ty { $value:expr })+) => {
+        $($(#[$doc])*
+        ///
+        /// # Safety
+        /// `cq` is null or live; this thread is in a batch of it.
+        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
+            // SAFETY: by the contract of this verb.
+            let Some($queue) = (unsafe { cq::of(cq.cast()) }) else { return 0 };
+            // SAFETY: it is this thread's turn, so nobody writes it.
+            let $current = unsafe { &*$queue.poller.current.get() };
+            $value
+        })+
+    };
+}
+
+readers! {
+    /// Which operation it was.
+    read_opcode(_queue, current) -> ibv_wc_opcode { current.wc.opcode }
+    /// The code of the reason it failed for.
+    read_vendor_err(_queue, current) -> u32 { current.wc.vendor_err }
+    /// Bytes transferred.
+    read_byte_len(_queue, current) -> u32 { current.wc.byte_len }
+    /// Immediate data in network order, or the invalidated key.
+    read_imm_data(_queue, current) -> u32 {
+        // SAFETY: both members are plain words.
+        unsafe { current.wc.imm.imm_data }
+    }
+    /// The local queue pair.
+    read_qp_num(_queue, current) -> u32 { current.wc.qp_num }
+    /// The sending queue pair.
+    read_src_qp(_queue, current) -> u32 { current.wc.src_qp }
+    /// Which fields are valid.
+    read_wc_flags(_queue, current) -> u32 { current.wc.wc_flags }
+    /// The source LID.
+    read_slid(_queue, current) -> u32 { current.wc.slid.into() }
+    /// The service level.
+    read_sl(_queue, current) -> u8 { current.wc.sl }
+    /// The low bits of the destination LID.
+    read_dlid_path_bits(_queue, current) -> u8 { current.wc.dlid_path_bits }
+    /// When it was added to the queue, in ticks of the device: nanoseconds.
+    read_completion_ts(_queue, current) -> u64 { current.time }
+    /// The same, in nanoseconds of the wall clock.
+    read_completion_wallclock_ns(queue, current) -> u64 { queue.adapter.wall_time(current.time) }
+}

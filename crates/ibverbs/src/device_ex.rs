@@ -1,0 +1,109 @@
+//! `ibv_query_device_ex(3)`, `ibv_query_rt_values_ex(3)`.
+
+use std::ffi::c_int;
+use std::mem::offset_of;
+
+use transom_abi::*;
+use transom_host::Limits;
+
+use crate::context::Context;
+use crate::{device, errno_of};
+
+/// Ticks of the device's clock in a millisecond: a tick is a nanosecond.
+const CLOCK_KHZ: u64 = 1_000_000;
+
+/// What the device is and has, beyond `ibv_query_device(3)`. Fills as much as the caller's struct
+/// has, and a newer caller's unknown fields with zeros.
+///
+/// # Safety
+/// `context` is null or open; `input` is null or readable; `attr` is null or writable for `size`
+/// bytes.
+pub(crate) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
+        // SAFETY: by the contract of this verb.
+        let unknown = unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0);
+        let least = offset_of!(ibv_device_attr_ex, odp_caps);
+        if unknown || attr.is_null() || size < least {
+            return Err(libc::EINVAL);
+        }
+        let full = attributes(ours.adapter.options().windows_2a);
+        let known = size.min(size_of::<ibv_device_attr_ex>());
+        let (to, from) = (attr.cast::<u8>(), (&raw const full).cast::<u8>());
+        // SAFETY: `size` bytes are writable, by the contract of this verb; plain data.
+        unsafe {
+            to.copy_from_nonoverlapping(from, known);
+            to.add(known).write_bytes(0, size - known);
+        }
+        Ok(())
+    })())
+}
+
+/// All attributes. Everything about Ethernet frames and hardware is zero: raw packets, checksums,
+/// segmentation, spreading of received packets, pacing, atomics of the PCI bus.
+fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
+    let plain = device::attributes(windows_2a);
+    ibv_device_attr_ex {
+        orig_attr: plain,
+        comp_mask: 0,
+        odp_caps: on_demand_paging(),
+        completion_timestamp_mask: u64::MAX,
+        hca_core_clock: CLOCK_KHZ,
+        device_cap_flags_ex: plain.device_cap_flags.into(),
+        tso_caps: ibv_tso_caps::default(),
+        rss_caps: ibv_rss_caps::default(),
+        max_wq_type_rq: 0,
+        packet_pacing_caps: ibv_packet_pacing_caps::default(),
+        raw_packet_caps: 0,
+        tm_caps: ibv_tm_caps::default(),
+        cq_mod_caps: ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX },
+        max_dm_size: Limits::DEVICE.device_memory,
+        pci_atomic_caps: ibv_pci_atomic_caps::default(),
+        xrc_odp_caps: ONE_SIDED | IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV,
+        phys_port_cnt_ex: plain.phys_port_cnt.into(),
+    }
+}
+
+/// What only reliable services do.
+const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+
+/// No region is ever pinned, so every operation works on memory that is paged on demand.
+fn on_demand_paging() -> ibv_odp_caps {
+    let messages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    ibv_odp_caps {
+        general_caps: u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT),
+        per_transport_caps: ibv_odp_caps_per_transport {
+            rc_odp_caps: messages | ONE_SIDED,
+            uc_odp_caps: messages | IBV_ODP_SUPPORT_WRITE,
+            ud_odp_caps: messages,
+        },
+    }
+}
+
+/// Reads the device's clock: as for other devices, its ticks are all in the nanoseconds.
+///
+/// # Safety
+/// `context` is null or open; `values` is null or writable.
+pub(crate) unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let (ours, values) = unsafe { (Context::of(context), values.as_mut()) };
+        let (ours, values) = (ours.ok_or(libc::EINVAL)?, values.ok_or(libc::EINVAL)?);
+        if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            return Err(libc::EINVAL);
+        }
+        if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            values.raw_clock = timespec { tv_sec: 0, tv_nsec: ours.adapter.now() as i64 };
+        }
+        Ok(())
+    })())
+}

@@ -1,0 +1,176 @@
+//! `ibv_alloc_dm(3)`, `ibv_import_dm(3)`.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::sync::Arc;
+
+use transom_abi::*;
+use transom_host::objects::{AllocateError, DeviceMemory};
+
+use crate::context::Context;
+use crate::object::Table;
+use crate::{errno_of, null_with};
+
+/// Device memory, as one context knows it.
+struct Dm {
+    memory: Arc<DeviceMemory>,
+    /// It is another's, known here by its handle.
+    imported: bool,
+}
+
+static DMS: Table<ibv_dm, Dm> = Table::new();
+
+/// The memory a pointer names.
+///
+/// # Safety
+/// `dm` is null or readable.
+pub(crate) unsafe fn find(dm: *const ibv_dm) -> Result<Arc<DeviceMemory>, c_int> {
+    // SAFETY: by the contract of this function.
+    let found = unsafe { DMS.with(dm, |object| object.inner.as_ref().map(|dm| dm.memory.clone())) };
+    found?.filter(|memory| !memory.is_closed()).ok_or(libc::ENOENT)
+}
+
+fn enter(
+    context: *mut ibv_context,
+    ours: &Context,
+    memory: Arc<DeviceMemory>,
+    imported: bool,
+) -> *mut ibv_dm {
+    ours.adopt();
+    let abi = ibv_dm {
+        context,
+        memcpy_to_dm: Some(memcpy_to_dm),
+        memcpy_from_dm: Some(memcpy_from_dm),
+        comp_mask: IBV_DM_MASK_HANDLE,
+        handle: 0,
+    };
+    DMS.insert(abi, |_| Dm { memory, imported })
+}
+
+/// Allocates device memory, zeroed. There is `max_dm_size` of it in all; `ENOMEM` when that is used
+/// up.
+///
+/// # Safety
+/// `context` is open; `attr` is null or readable.
+pub(crate) unsafe extern "C" fn alloc_dm(
+    context: *mut ibv_context,
+    attr: *mut ibv_alloc_dm_attr,
+) -> *mut ibv_dm {
+    // SAFETY: by the contract of this verb.
+    let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
+    let (Some(ours), Some(attr)) = (ours, attr) else { return null_with(libc::EINVAL) };
+    if attr.comp_mask != 0 || attr.log_align_req > DeviceMemory::MAX_LOG_ALIGN {
+        return null_with(libc::EINVAL);
+    }
+    match DeviceMemory::allocate(&ours.adapter, attr.length as u64) {
+        Ok(memory) => enter(context, ours, memory, false),
+        Err(AllocateError::Invalid) => null_with(libc::EINVAL),
+        Err(AllocateError::Exhausted) => null_with(libc::ENOMEM),
+    }
+}
+
+/// Frees device memory, under whichever name; `EBUSY` while a region of it is registered.
+///
+/// # Safety
+/// `dm` is null or readable.
+pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let mut taken = unsafe { DMS.take(dm) }?;
+        let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+        if ours.memory.close().is_err() {
+            let gone = ours.memory.is_closed();
+            taken.put_back(ours);
+            return Err(if gone { libc::ENOENT } else { libc::EBUSY });
+        }
+        // SAFETY: the struct stays readable; a context outlives its objects.
+        unsafe { Context::release((*dm).context) };
+        Ok(())
+    })())
+}
+
+/// Device memory of the same device, by its handle: a second name for it, in this context.
+///
+/// # Safety
+/// `context` is open.
+pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+    // SAFETY: by the contract of this verb.
+    let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
+    let found = DMS.by_handle(handle, |object| object.inner.as_ref().map(|dm| dm.memory.clone()));
+    let usable = |memory: &Arc<DeviceMemory>| {
+        Arc::ptr_eq(memory.adapter(), &ours.adapter) && !memory.is_closed()
+    };
+    match found.flatten().filter(usable) {
+        Some(memory) => enter(context, ours, memory, true),
+        None => null_with(libc::ENOENT),
+    }
+}
+
+/// Ends an imported name; the memory itself stays. Nothing happens to one that is not imported.
+///
+/// # Safety
+/// `dm` is null or readable.
+pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
+    // SAFETY: by the contract of this verb.
+    let Ok(mut taken) = (unsafe { DMS.take(dm) }) else { return };
+    match taken.inner.take() {
+        // SAFETY: the struct stays readable; a context outlives its objects.
+        Some(ours) if ours.imported => unsafe { Context::release((*dm).context) },
+        Some(ours) => taken.put_back(ours),
+        None => {}
+    }
+}
+
+/// Copies bytes of the program to device memory, whole words only.
+///
+/// # Safety
+/// `dm` is null or readable.
+unsafe extern "C" fn memcpy_to_dm(
+    dm: *mut ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    length: usize,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    errno_of(
+        unsafe { find(dm) }.and_then(|memory| {
+            memory.write(offset, from.addr() as u64, length as u64).map_err(errno)
+        }),
+    )
+}
+
+/// Copies bytes of device memory to the program, whole words only.
+///
+/// # Safety
+/// `dm` is null or readable; the destination is given up for it.
+unsafe extern "C" fn memcpy_from_dm(
+    to: *mut c_void,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    errno_of(
+        unsafe { find(dm) }
+            .and_then(|memory| memory.read(offset, to.addr() as u64, length as u64).map_err(errno)),
+    )
+}
+
+fn errno(error: io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Frees the device memory of a context that is closed. What a region of another context lies in
+/// stays.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in DMS.take_all(context) {
+        let Some(ours) = taken.inner.take() else { continue };
+        let gone = ours.imported || ours.memory.is_closed();
+        if !gone && ours.memory.close().is_err() {
+            taken.put_back(ours);
+            continue;
+        }
+        // SAFETY: this memory is the one that is counted off.
+        unsafe { Context::release(context) };
+    }
+}

@@ -1,0 +1,191 @@
+//! What rdma-core added after its version 44: the verbs of `IBVERBS_1.15` to `IBVERBS_1.17`, and
+//! `ibv_wr_opcode_str`. Their types are not in that version's header, so they stand here.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use transom_abi::*;
+
+use crate::device::query_port_ex;
+use crate::{ibv_reg_dmabuf_mr, ibv_reg_mr_iova2, null_with};
+
+/// What [`ibv_reg_mr_ex`] registers, see `ibv_reg_mr(3)`. Version 64 put a field behind the last,
+/// which is read only where [`IBV_REG_MR_MASK_BUF`] would be understood.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct ibv_mr_init_attr {
+    /// Bytes.
+    pub length: usize,
+    /// Access rights.
+    pub access: c_int,
+    /// Which of the fields below are set: `IBV_REG_MR_MASK_*`.
+    pub comp_mask: u64,
+    /// First address under which keys reach the region; `addr` if it is not set.
+    pub iova: u64,
+    /// Memory of the program.
+    pub addr: *mut c_void,
+    /// A dma-buf.
+    pub fd: c_int,
+    /// Where in the dma-buf the region starts.
+    pub fd_offset: u64,
+    /// A DMA handle.
+    pub dmah: *mut c_void,
+}
+
+/// `iova` is set.
+pub const IBV_REG_MR_MASK_IOVA: u64 = 1 << 0;
+/// `addr` is set.
+pub const IBV_REG_MR_MASK_ADDR: u64 = 1 << 1;
+/// `fd` is set.
+pub const IBV_REG_MR_MASK_FD: u64 = 1 << 2;
+/// `fd_offset` is set.
+pub const IBV_REG_MR_MASK_FD_OFFSET: u64 = 1 << 3;
+/// `dmah` is set.
+pub const IBV_REG_MR_MASK_DMAH: u64 = 1 << 4;
+/// `buf` is set.
+pub const IBV_REG_MR_MASK_BUF: u64 = 1 << 5;
+
+/// Registers memory of the program, or of a dma-buf, as [`ibv_reg_mr_iova2`] or
+/// [`ibv_reg_dmabuf_mr`] would. `EOPNOTSUPP` for a DMA handle, a buffer of [`ibv_alloc_buf`] and
+/// whatever came later; `EINVAL` unless exactly one kind of memory is named.
+///
+/// # Safety
+/// `pd` is null or readable, `attr` null or valid.
+pub unsafe extern "C" fn ibv_reg_mr_ex(
+    pd: *mut ibv_pd,
+    attr: *const ibv_mr_init_attr,
+) -> *mut ibv_mr {
+    const ADDRESS: u64 = IBV_REG_MR_MASK_ADDR;
+    const DMABUF: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
+    // SAFETY: by the contract of this verb.
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return null_with(libc::EINVAL) };
+    let has = |bit| attr.comp_mask & bit != 0;
+    if has(!(IBV_REG_MR_MASK_IOVA | ADDRESS | DMABUF)) {
+        return null_with(libc::EOPNOTSUPP);
+    }
+    if has(ADDRESS) == has(IBV_REG_MR_MASK_FD) || (has(ADDRESS) && has(DMABUF)) {
+        return null_with(libc::EINVAL);
+    }
+    if has(ADDRESS) {
+        let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
+        // SAFETY: by the contract of this verb.
+        return unsafe { ibv_reg_mr_iova2(pd, attr.addr, attr.length, iova, attr.access as u32) };
+    }
+    if !has(IBV_REG_MR_MASK_IOVA) {
+        return null_with(libc::EINVAL);
+    }
+    let offset = if has(IBV_REG_MR_MASK_FD_OFFSET) { attr.fd_offset } else { 0 };
+    // SAFETY: by the contract of this verb.
+    unsafe { ibv_reg_dmabuf_mr(pd, offset, attr.length, attr.iova, attr.fd, attr.access) }
+}
+
+/// The speed of a port in units of 100 Mbit/s: its lanes times the speed of each.
+///
+/// # Safety
+/// `speed` is null or writable.
+pub unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port: u32,
+    speed: *mut u64,
+) -> c_int {
+    let Ok(port) = u8::try_from(port) else { return libc::EINVAL };
+    if speed.is_null() {
+        return libc::EINVAL;
+    }
+    let mut attr = ibv_port_attr::default();
+    // SAFETY: `attr` has that many bytes.
+    let error = unsafe { query_port_ex(context, port, &mut attr, size_of::<ibv_port_attr>()) };
+    if error == 0 {
+        // SAFETY: by the contract of this verb.
+        unsafe { *speed = lanes(attr.active_width) * lane_speed(attr.active_speed) };
+    }
+    error
+}
+
+/// How many lanes an `active_width` of a port stands for.
+fn lanes(width: u8) -> u64 {
+    match width {
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 1,
+    }
+}
+
+/// How many units of 100 Mbit/s an `active_speed` of a port stands for.
+fn lane_speed(speed: u8) -> u64 {
+    match speed {
+        1 => 25,
+        2 => 50,
+        4 | 8 => 100,
+        16 => 140,
+        32 => 250,
+        64 => 500,
+        128 => 1_000,
+        _ => 0,
+    }
+}
+
+/// DMA handles steer the caches of a PCIe bus, and there is none. Null, `EOPNOTSUPP`.
+pub extern "C" fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
+    null_with(libc::EOPNOTSUPP)
+}
+
+/// There are no DMA handles to free: `EOPNOTSUPP`.
+pub extern "C" fn ibv_dealloc_dmah(_dmah: *mut c_void) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+/// The memory of the device is no dma-buf: -1, `EOPNOTSUPP`.
+pub extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
+    crate::set_errno(libc::EOPNOTSUPP);
+    -1
+}
+
+/// Buffers of the provider's choice: later. Null, `EOPNOTSUPP`; `buf` is not set.
+pub extern "C" fn ibv_alloc_buf(
+    _pd: *mut ibv_pd,
+    _size: usize,
+    _buf: *mut *mut c_void,
+) -> *mut c_void {
+    null_with(libc::EOPNOTSUPP)
+}
+
+/// Buffers of the provider's choice: later. None was allocated, so none is freed.
+pub extern "C" fn ibv_free_buf(_buf: *mut c_void) {}
+
+/// Buffers of the provider's choice: later. Null, `EOPNOTSUPP`.
+pub extern "C" fn ibv_reg_buf_mr(
+    _pd: *mut ibv_pd,
+    _buf: *mut c_void,
+    _addr: *mut c_void,
+    _length: usize,
+    _access: c_int,
+) -> *mut ibv_mr {
+    null_with(libc::EOPNOTSUPP)
+}
+
+/// The kind of a work request in words.
+pub extern "C" fn ibv_wr_opcode_str(opcode: ibv_wr_opcode) -> *const c_char {
+    /// Version 44 left the number free.
+    const IBV_WR_FLUSH: ibv_wr_opcode = 14;
+    let name = match opcode {
+        IBV_WR_RDMA_WRITE => c"RDMA write",
+        IBV_WR_RDMA_WRITE_WITH_IMM => c"RDMA write with immediate",
+        IBV_WR_SEND => c"send",
+        IBV_WR_SEND_WITH_IMM => c"send with immediate",
+        IBV_WR_RDMA_READ => c"RDMA read",
+        IBV_WR_ATOMIC_CMP_AND_SWP => c"atomic compare and swap",
+        IBV_WR_ATOMIC_FETCH_AND_ADD => c"atomic fetch and add",
+        IBV_WR_LOCAL_INV => c"local invalidate",
+        IBV_WR_BIND_MW => c"bind memory window",
+        IBV_WR_SEND_WITH_INV => c"send with invalidate",
+        IBV_WR_TSO => c"TSO",
+        IBV_WR_DRIVER1 => c"driver 1",
+        IBV_WR_FLUSH => c"flush",
+        IBV_WR_ATOMIC_WRITE => c"atomic write",
+        _ => c"unknown",
+    };
+    name.as_ptr()
+}

@@ -1,0 +1,52 @@
+//! `ibv_alloc_parent_domain(3)`: a domain that stands for another, and may be in a thread domain.
+//!
+//! The allocators of a parent domain are for memory that a program and its adapter share. There is
+//! no such memory here: queues are the library's own. So they are accepted and never called.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use transom_abi::*;
+use transom_host::objects::ProtectionDomain;
+
+use crate::context::Context;
+use crate::{null_with, pd, td};
+
+/// Allocates a parent domain (rule PD-10); [`crate::ibv_dealloc_pd`] frees it.
+///
+/// # Safety
+/// `context` is open; `attr` is null or readable, and the domains it names too.
+pub(crate) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    // SAFETY: by the contract of this verb.
+    unsafe { alloc(context, attr) }.unwrap_or_else(null_with)
+}
+
+/// # Safety
+/// As [`alloc_parent_domain`].
+unsafe fn alloc(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> Result<*mut ibv_pd, c_int> {
+    // SAFETY: by the contract of this function.
+    let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
+    let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
+    let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    let allocators = attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0;
+    if attr.comp_mask & !known != 0 || allocators && (attr.alloc.is_none() || attr.free.is_none()) {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by the contract of this function.
+    let found = unsafe { pd::find(attr.pd) }?;
+    if !Arc::ptr_eq(&found.adapter, &ours.adapter) {
+        return Err(libc::EINVAL);
+    }
+    let thread = match attr.td.is_null() {
+        true => None,
+        false => Some(td::find(attr.td, context)?),
+    };
+    let domain = ProtectionDomain::parent_domain(&found.domain, thread.as_ref());
+    Ok(pd::enter(context, ours, domain.map_err(|_| libc::ENOENT)?, false))
+}

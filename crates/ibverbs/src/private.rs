@@ -1,0 +1,276 @@
+//! The functions that libibverbs keeps for the provider libraries of rdma-core: `IBVERBS_PRIVATE_*`.
+//!
+//! Programs load libmlx5 or libefa beside libibverbs whether or not such an adapter is there, and the
+//! loader wants every symbol. Providers announce themselves; none is ever asked for a device, for
+//! the only device is ours, and none of their devices is in the list. So no provider has a context,
+//! and the commands that would go to the kernel on its behalf have no receiver: they do nothing and
+//! answer `EOPNOTSUPP`, each as its return type demands.
+//!
+//! What an argument is makes no difference to these answers, and C lets a function leave its arguments
+//! alone, so they are not spelled out. Their types differ between versions of rdma-core as well.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use transom_abi::{ibv_context, ibv_device};
+
+use crate::{ibv_open_device, null_with, set_errno};
+
+/// Commands that return an errno value.
+macro_rules! errno {
+    ($($(#[$doc:meta])* $name:ident)+) => {
+        $($(#[$doc])* /// `EOPNOTSUPP`.
+        pub extern "C" fn $name() -> c_int {
+            libc::EOPNOTSUPP
+        })+
+    };
+}
+
+/// Functions that return a number, or -1 and set `errno`.
+macro_rules! minus_one {
+    ($($(#[$doc:meta])* $name:ident)+) => {
+        $($(#[$doc])* /// -1, `EOPNOTSUPP`.
+        pub extern "C" fn $name() -> c_int {
+            set_errno(libc::EOPNOTSUPP);
+            -1
+        })+
+    };
+}
+
+/// Functions that return a pointer, or null and set `errno`.
+macro_rules! null {
+    ($($(#[$doc:meta])* $name:ident)+) => {
+        $($(#[$doc])* /// Null, `EOPNOTSUPP`.
+        pub extern "C" fn $name() -> *mut c_void {
+            null_with(libc::EOPNOTSUPP)
+        })+
+    };
+}
+
+/// Functions that return nothing and have nothing to do it with.
+macro_rules! nothing {
+    ($($(#[$doc:meta])* $name:ident)+) => {
+        $($(#[$doc])*
+        pub extern "C" fn $name() {})+
+    };
+}
+
+/// Functions that post work to a queue, and say which request is the first they did not take.
+macro_rules! post {
+    ($($(#[$doc:meta])* $name:ident)+) => {
+        $($(#[$doc])* /// `EOPNOTSUPP`: the first request already.
+        ///
+        /// # Safety
+        /// `bad` is null or writable.
+        pub unsafe extern "C" fn $name(
+            _queue: *mut c_void,
+            requests: *mut c_void,
+            bad: *mut *mut c_void,
+        ) -> c_int {
+            if !bad.is_null() {
+                // SAFETY: by the contract of this function.
+                unsafe { *bad = requests };
+            }
+            libc::EOPNOTSUPP
+        })+
+    };
+}
+
+/// Opens a device with what its provider needs to know; ours needs nothing, so with null this is
+/// [`ibv_open_device`], else null, `EOPNOTSUPP`.
+///
+/// # Safety
+/// As [`ibv_open_device`].
+pub unsafe extern "C" fn verbs_open_device(
+    device: *mut ibv_device,
+    private_data: *mut c_void,
+) -> *mut ibv_context {
+    if !private_data.is_null() {
+        return null_with(libc::EOPNOTSUPP);
+    }
+    // SAFETY: by the contract of this function.
+    unsafe { ibv_open_device(device) }
+}
+
+/// How many attributes a command has, with those of the buffers linked to it. None can be linked to
+/// a command that is never carried out, so it is the number given.
+pub extern "C" fn __ioctl_final_num_attrs(attributes: c_uint, _link: *mut c_void) -> c_uint {
+    attributes
+}
+
+nothing! {
+    /// Logs what happens in a provider's context.
+    __verbs_log
+    /// Closes a dma-buf heap; none was opened.
+    ibv_dmabuf_heap_destroy
+    /// Frees memory of a dma-buf heap; none was allocated.
+    ibv_dmabuf_heap_free
+    /// Fills in a provider's completion queue; none was created.
+    verbs_init_cq
+    /// Announces a provider of rdma-core up to version 56.
+    verbs_register_driver_34
+    /// Announces a provider of rdma-core 57 or 58.
+    verbs_register_driver_57
+    /// Announces a provider of rdma-core 59 to 63.
+    verbs_register_driver_59
+    /// Announces a provider of rdma-core 64.
+    verbs_register_driver_64
+    /// Gives a provider's context its functions; there is no such context.
+    verbs_set_ops
+    /// Ends a provider's context; there is no such context.
+    verbs_uninit_context
+}
+
+null! {
+    /// Makes a provider's context on a device of the kernel's.
+    _verbs_init_and_alloc_context
+    /// Allocates from a dma-buf heap.
+    ibv_dmabuf_heap_alloc
+    /// Opens the dma-buf heap that confidential guests share.
+    ibv_dmabuf_heap_cc_shared_init
+}
+
+minus_one! {
+    /// Exports pages of a device as a dma-buf.
+    ibv_cmd_export_dmabuf_fd
+    /// Polls a completion queue.
+    ibv_cmd_poll_cq
+    /// Reads a file of a device in sysfs; ours has none there.
+    ibv_read_ibdev_sysfs_file
+}
+
+post! {
+    /// Posts receive requests.
+    ibv_cmd_post_recv
+    /// Posts send requests.
+    ibv_cmd_post_send
+    /// Posts receive requests to a shared queue.
+    ibv_cmd_post_srq_recv
+}
+
+errno! {
+    /// A command for the kernel through `ioctl`.
+    execute_ioctl
+    /// Advice about memory.
+    ibv_cmd_advise_mr
+    /// Allocates memory of a device.
+    ibv_cmd_alloc_dm
+    /// Allocates a DMA handle.
+    ibv_cmd_alloc_dmah
+    /// Allocates a memory window.
+    ibv_cmd_alloc_mw
+    /// Allocates a protection domain.
+    ibv_cmd_alloc_pd
+    /// Attaches a queue pair to a multicast group.
+    ibv_cmd_attach_mcast
+    /// Closes an XRC domain.
+    ibv_cmd_close_xrcd
+    /// Creates an address handle.
+    ibv_cmd_create_ah
+    /// Creates counters.
+    ibv_cmd_create_counters
+    /// Creates a completion queue.
+    ibv_cmd_create_cq
+    /// Creates an extended completion queue.
+    ibv_cmd_create_cq_ex
+    /// Creates an extended completion queue over memory of the driver's.
+    ibv_cmd_create_cq_ex2
+    /// Creates a flow rule.
+    ibv_cmd_create_flow
+    /// Creates an ESP action of flow rules.
+    ibv_cmd_create_flow_action_esp
+    /// Creates a queue pair.
+    ibv_cmd_create_qp
+    /// Creates a queue pair with extended attributes.
+    ibv_cmd_create_qp_ex
+    /// Creates a queue pair with extended attributes and answers.
+    ibv_cmd_create_qp_ex2
+    /// Creates a table of receive work queues.
+    ibv_cmd_create_rwq_ind_table
+    /// Creates a shared receive queue.
+    ibv_cmd_create_srq
+    /// Creates an extended shared receive queue.
+    ibv_cmd_create_srq_ex
+    /// Creates a work queue.
+    ibv_cmd_create_wq
+    /// Frees a memory window.
+    ibv_cmd_dealloc_mw
+    /// Frees a protection domain.
+    ibv_cmd_dealloc_pd
+    /// Ends a registration.
+    ibv_cmd_dereg_mr
+    /// Destroys an address handle.
+    ibv_cmd_destroy_ah
+    /// Destroys counters.
+    ibv_cmd_destroy_counters
+    /// Destroys a completion queue.
+    ibv_cmd_destroy_cq
+    /// Destroys a flow rule.
+    ibv_cmd_destroy_flow
+    /// Destroys an action of flow rules.
+    ibv_cmd_destroy_flow_action
+    /// Destroys a queue pair.
+    ibv_cmd_destroy_qp
+    /// Destroys a table of receive work queues.
+    ibv_cmd_destroy_rwq_ind_table
+    /// Destroys a shared receive queue.
+    ibv_cmd_destroy_srq
+    /// Destroys a work queue.
+    ibv_cmd_destroy_wq
+    /// Detaches a queue pair from a multicast group.
+    ibv_cmd_detach_mcast
+    /// Frees memory of a device.
+    ibv_cmd_free_dm
+    /// Frees a DMA handle.
+    ibv_cmd_free_dmah
+    /// Opens a context.
+    ibv_cmd_get_context
+    /// Changes a completion queue.
+    ibv_cmd_modify_cq
+    /// Changes an ESP action of flow rules.
+    ibv_cmd_modify_flow_action_esp
+    /// Changes a queue pair.
+    ibv_cmd_modify_qp
+    /// Changes a queue pair, with extended attributes.
+    ibv_cmd_modify_qp_ex
+    /// Changes a shared receive queue.
+    ibv_cmd_modify_srq
+    /// Changes a work queue.
+    ibv_cmd_modify_wq
+    /// Opens a shared XRC queue pair.
+    ibv_cmd_open_qp
+    /// Opens an XRC domain.
+    ibv_cmd_open_xrcd
+    /// Asks about a context.
+    ibv_cmd_query_context
+    /// Asks about a device.
+    ibv_cmd_query_device_any
+    /// Asks about a region that is imported.
+    ibv_cmd_query_mr
+    /// Asks about a port.
+    ibv_cmd_query_port
+    /// Asks for the speed of a port.
+    ibv_cmd_query_port_speed
+    /// Asks about a queue pair.
+    ibv_cmd_query_qp
+    /// Asks about a shared receive queue.
+    ibv_cmd_query_srq
+    /// Reads counters.
+    ibv_cmd_read_counters
+    /// Registers memory of a device.
+    ibv_cmd_reg_dm_mr
+    /// Registers a dma-buf.
+    ibv_cmd_reg_dmabuf_mr
+    /// Registers memory.
+    ibv_cmd_reg_mr
+    /// Registers memory, with extended attributes.
+    ibv_cmd_reg_mr_ex
+    /// Asks for the next completion event.
+    ibv_cmd_req_notify_cq
+    /// Changes a registration.
+    ibv_cmd_rereg_mr
+    /// Resizes a completion queue.
+    ibv_cmd_resize_cq
+}
+
+/// How a provider announced itself before rdma-core; those have been ignored since.
+pub extern "C" fn ibv_register_driver(_name: *const c_char, _init: *mut c_void) {}

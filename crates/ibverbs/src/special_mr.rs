@@ -1,0 +1,99 @@
+//! Regions that are not memory of the program: null regions, device memory, dma-bufs.
+
+use std::ffi::{c_int, c_uint};
+use std::os::fd::BorrowedFd;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use transom_abi::*;
+use transom_device::Access;
+use transom_host::objects::{DmaBuf, DmaBufError, MemoryRegion};
+
+use crate::mr::{enter, errno, parse_access};
+use crate::{dm, null_with, pd};
+
+/// Rights that peers and this side can use; the others say how memory of a program is registered.
+const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::RELAXED_ORDERING);
+
+/// Allocates a null region: gathers give zeros, scatters are discarded (rule MR-36).
+///
+/// # Safety
+/// `pd` is null or readable.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    // SAFETY: by the contract of this verb.
+    let made = unsafe { pd::find(pd) }.and_then(|found| {
+        let region = MemoryRegion::null(&found.adapter, &found.domain).map_err(errno)?;
+        Ok(enter(pd, found, null_mut(), region))
+    });
+    made.unwrap_or_else(null_with)
+}
+
+/// Registers a range of device memory; addresses count from zero.
+///
+/// # Safety
+/// `pd` and `dm` are null or readable.
+pub(crate) unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: by the contract of this verb.
+    let made = unsafe { pd::find(pd) }.and_then(|found| {
+        // SAFETY: as above.
+        let memory = unsafe { dm::find(dm) }?;
+        let access = parse_access(access)?;
+        let allowed = USABLE | Access::ZERO_BASED | Access::MW_BIND | Access::FLUSH_GLOBAL;
+        let right = access.contains(Access::ZERO_BASED) && allowed.contains(access);
+        if !right || !Arc::ptr_eq(memory.adapter(), &found.adapter) {
+            return Err(libc::EINVAL);
+        }
+        let length = length as u64;
+        let region = MemoryRegion::of_device_memory(&found.domain, &memory, offset, length, access);
+        Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
+    });
+    made.unwrap_or_else(null_with)
+}
+
+/// Registers a range of a dma-buf under the addresses from `iova` on (rule MR-37). The region keeps
+/// the memory; the descriptor may be closed.
+///
+/// # Safety
+/// `pd` is null or readable.
+pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: by the contract of this verb.
+    let made = unsafe { pd::find(pd) }.and_then(|found| {
+        let access = parse_access(access as c_uint)?;
+        if !USABLE.contains(access) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        if fd < 0 {
+            return Err(libc::EBADF);
+        }
+        const PAGE: u64 = 4096;
+        if offset % PAGE != iova % PAGE {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the caller keeps it open meanwhile; one that is not open is refused as that.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let length = length as u64;
+        let writable = access.contains(Access::LOCAL_WRITE);
+        let mapping = DmaBuf::map(fd, offset, length, writable).map_err(|error| match error {
+            DmaBufError::NotOpen => libc::EBADF,
+            DmaBufError::Invalid => libc::EINVAL,
+            DmaBufError::NotMappable => libc::EOPNOTSUPP,
+        })?;
+        let (adapter, domain) = (&found.adapter, &found.domain);
+        let region = MemoryRegion::of_dma_buf(adapter, domain, mapping, length, iova, access);
+        Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
+    });
+    made.unwrap_or_else(null_with)
+}

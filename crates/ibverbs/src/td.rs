@@ -1,0 +1,85 @@
+//! `ibv_alloc_td(3)`.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use transom_abi::{ibv_context, ibv_td, ibv_td_init_attr};
+use transom_host::objects::ThreadDomain;
+
+use crate::context::Context;
+use crate::null_with;
+
+/// A thread domain's C struct has no handle, so its address is one.
+static TDS: Mutex<BTreeMap<usize, Td>> = Mutex::new(BTreeMap::new());
+
+/// A thread domain, and the C struct it was handed out as.
+struct Td {
+    domain: Arc<ThreadDomain>,
+    abi: Box<ibv_td>,
+}
+
+// SAFETY: the context pointer in the C struct is only handed back to C.
+unsafe impl Send for Td {}
+
+/// The thread domain a pointer names, if it is of this context.
+pub(crate) fn find(
+    td: *const ibv_td,
+    context: *mut ibv_context,
+) -> Result<Arc<ThreadDomain>, c_int> {
+    let tds = TDS.lock();
+    let found = tds.get(&td.addr()).filter(|found| found.abi.context == context);
+    found.map(|found| found.domain.clone()).ok_or(libc::ENOENT)
+}
+
+/// Allocates a thread domain; there are no attributes yet.
+///
+/// # Safety
+/// `context` is open; `init` is null or readable.
+pub(crate) unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    init: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    // SAFETY: by the contract of this verb.
+    let (ours, init) = unsafe { (Context::of(context), init.as_ref()) };
+    let (Some(ours), Some(ibv_td_init_attr { comp_mask: 0 })) = (ours, init) else {
+        return null_with(libc::EINVAL);
+    };
+    ours.adopt();
+    let mut abi = Box::new(ibv_td { context });
+    let pointer = &raw mut *abi;
+    TDS.lock().insert(pointer.addr(), Td { domain: Arc::default(), abi });
+    pointer
+}
+
+/// Frees a thread domain; `EBUSY` while a parent domain uses it.
+///
+/// # Safety
+/// The context of `td` is open if it is a thread domain.
+pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    if td.is_null() {
+        return libc::EINVAL;
+    }
+    let mut tds = TDS.lock();
+    let Some(found) = tds.get(&td.addr()) else { return libc::ENOENT };
+    if found.domain.close().is_err() {
+        return libc::EBUSY;
+    }
+    let context = found.abi.context;
+    tds.remove(&td.addr());
+    drop(tds);
+    // SAFETY: a context outlives its thread domains.
+    unsafe { Context::release(context) };
+    0
+}
+
+/// Frees the thread domains of a context that is closed.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    let unused = |td: &Td| td.abi.context == context && td.domain.close().is_ok();
+    let freed = TDS.lock().extract_if(.., |_, td| unused(td)).count();
+    for _ in 0..freed {
+        // SAFETY: each thread domain is counted off once.
+        unsafe { Context::release(context) };
+    }
+}

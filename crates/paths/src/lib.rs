@@ -1,0 +1,28 @@
+//! `libtransom_paths.so`: the C library's functions that take a path, for programs that look for an
+//! RDMA device in the file system before they open it.
+//!
+//! `transom run` has the loader put this before the C library. A path in a place where programs
+//! look is led to the same path in a tree of this user's; every other path goes to the C
+//! library as it is. So nothing changes for anybody but the program.
+//!
+//! These functions may be called by signal handlers, by other libraries' constructors, and from
+//! inside an allocator: they allocate nothing, take no lock and keep no state but what the
+//! constructor here has found out.
+
+mod calls;
+mod next;
+mod place;
+mod tree;
+
+/// Run by the loader, before the program and its threads.
+extern "C" fn constructor() {
+    tree::remember();
+    calls::find_all();
+    // A C library has not all of them, but a program starts without an error.
+    // SAFETY: the address of this thread's own errno.
+    unsafe { *libc::__errno_location() = 0 };
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;

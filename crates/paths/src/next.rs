@@ -1,0 +1,52 @@
+//! The function of this name that the program would have called without this library.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The next function of a name, looked up once.
+pub(crate) struct Next {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Next {
+    /// Looked up when it is first needed.
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Its address; null with `ENOSYS` if this C library has no such function.
+    pub(crate) fn find(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: the name ends in zero.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            // SAFETY: the address of this thread's own errno.
+            unsafe { *libc::__errno_location() = libc::ENOSYS };
+        }
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// What a function answers when it fails.
+pub(crate) trait Failed {
+    /// With errno set.
+    const FAILED: Self;
+}
+
+impl Failed for c_int {
+    const FAILED: Self = -1;
+}
+
+impl Failed for isize {
+    const FAILED: Self = -1;
+}
+
+impl<T> Failed for *mut T {
+    const FAILED: Self = null_mut();
+}

@@ -1,0 +1,123 @@
+//! Where the tree is, and leading a call's path into it.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::place::{HINT, Joined, ROOM};
+
+/// The directory with the tree; `transom run` sets it, and children inherit it.
+const TREE: &CStr = c"TRANSOM_TREE";
+
+/// The directory's name, for programs write over their environment.
+struct Remembered {
+    name: UnsafeCell<[u8; ROOM]>,
+    /// Zero until the name is there.
+    length: AtomicUsize,
+}
+
+// SAFETY: the name is written once, before its length; it is read after the length.
+unsafe impl Sync for Remembered {}
+
+static REMEMBERED: Remembered =
+    Remembered { name: UnsafeCell::new([0; ROOM]), length: AtomicUsize::new(0) };
+
+/// Copies the directory's name. The constructor calls it, and nobody else.
+pub(crate) fn remember() {
+    let Some(tree) = in_environment().filter(|tree| tree.len() < ROOM) else { return };
+    // SAFETY: nobody reads it before the length is set, and there are no other threads yet.
+    unsafe { (&mut *REMEMBERED.name.get())[..tree.len()].copy_from_slice(tree) };
+    REMEMBERED.length.store(tree.len(), Ordering::Release);
+}
+
+fn in_environment() -> Option<&'static [u8]> {
+    // SAFETY: the name ends in zero; the value is copied, or used while the program starts.
+    let value = unsafe {
+        let value = libc::getenv(TREE.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    };
+    value.filter(|tree| tree.first() == Some(&b'/'))
+}
+
+/// The directory with the tree, if there is one. Other libraries' constructors may ask before ours
+/// has run.
+fn tree() -> Option<&'static [u8]> {
+    match REMEMBERED.length.load(Ordering::Acquire) {
+        0 => in_environment(),
+        // SAFETY: written before the length, and never again.
+        length => Some(unsafe { &(&*REMEMBERED.name.get())[..length] }),
+    }
+}
+
+/// Whether this path is worth a closer look.
+///
+/// # Safety
+/// `path` is null or ends in zero.
+pub(crate) unsafe fn may_be_led(path: *const c_char) -> bool {
+    // SAFETY: both end in zero, by the contract of this function.
+    !path.is_null() && unsafe { !libc::strstr(path, HINT.as_ptr()).is_null() }
+}
+
+/// The path to use instead of `path`, which starts from the directory open as `start`.
+///
+/// # Safety
+/// `path` ends in zero.
+pub(crate) unsafe fn lead(
+    start: c_int,
+    path: *const c_char,
+    room: &mut [u8; ROOM],
+) -> *const c_char {
+    // SAFETY: by the contract of this function.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    led(start, bytes, room).map_or(path, |led| led.as_ptr().cast())
+}
+
+fn led<'a>(start: c_int, path: &[u8], room: &'a mut [u8; ROOM]) -> Option<&'a [u8]> {
+    let mut joined = Joined::below(tree()?, room)?;
+    if path.first() != Some(&b'/') {
+        let mut base = [0; ROOM];
+        joined.walk(name_of(start, &mut base)?)?;
+    }
+    joined.walk(path)?;
+    joined.in_a_place()
+}
+
+/// Takes the tree's name away from the front of a path that the C library has worked out: it is
+/// told by the name it was asked for.
+///
+/// # Safety
+/// `path` is null, or writable and ends in zero.
+pub(crate) unsafe fn without_tree(path: *mut c_char) -> *mut c_char {
+    let Some(tree) = tree().filter(|_| !path.is_null()) else { return path };
+    // SAFETY: by the contract of this function; what moves to the front ends in zero.
+    unsafe {
+        let below = CStr::from_ptr(path).to_bytes_with_nul().strip_prefix(tree);
+        if let Some(below) = below.filter(|below| below[0] == b'/') {
+            let (from, length) = (below.as_ptr().cast(), below.len());
+            std::ptr::copy(from, path, length);
+        }
+    }
+    path
+}
+
+/// The name of an open directory, or of the current one; errno stays as it is.
+fn name_of(directory: c_int, room: &mut [u8; ROOM]) -> Option<&[u8]> {
+    let link: *const c_char = c"/proc/self/fd/".as_ptr();
+    let mut name = [0 as c_char; 32];
+    // SAFETY: `name` has room for the longest number behind the link's name. The system call is
+    // made here, as the C library's function would come back to this library.
+    let length = unsafe {
+        let errno = *libc::__errno_location();
+        if directory == libc::AT_FDCWD {
+            libc::strcpy(name.as_mut_ptr(), c"/proc/self/cwd".as_ptr());
+        } else {
+            libc::snprintf(name.as_mut_ptr(), name.len(), c"%s%d".as_ptr(), link, directory);
+        }
+        let (to, from) = (room.as_mut_ptr(), name.as_ptr());
+        let length = libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, from, to, ROOM);
+        *libc::__errno_location() = errno;
+        length
+    };
+    let name = room.get(..usize::try_from(length).ok()?)?;
+    (name.first() == Some(&b'/')).then_some(name)
+}
