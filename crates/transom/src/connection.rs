@@ -24,6 +24,7 @@ pub(crate) struct Connection {
     pub(crate) extended: *mut ibv_qp_ex,
     pub(crate) local: Endpoint,
     pub(crate) creation: Creation,
+    poster: Poster,
     /// The multicast groups it has joined, each as often as there are memberships.
     pub(crate) groups: Mutex<Vec<Gid>>,
     pub(crate) parts: Parts,
@@ -104,7 +105,8 @@ impl Connection {
         // Not to be guessed by who did not see the endpoint.
         let psn = RandomState::new().hash_one(qpn) as u32 & 0xff_ffff;
         let local = Endpoint { qpn, psn, gid, lid: attributes.lid, mtu: attributes.active_mtu };
-        Ok(Self { qp, extended, local, creation, groups: Mutex::default(), parts })
+        let (poster, groups) = (Poster::new(), Mutex::default());
+        Ok(Self { qp, extended, local, creation, poster, groups, parts })
     }
 
     pub(crate) fn device(&self) -> &Arc<OpenDevice> {
@@ -131,7 +133,7 @@ impl Connection {
 
 impl WorkQueue for Connection {
     fn poster(&self) -> Poster {
-        Poster(self.qp.addr())
+        self.poster
     }
 }
 
@@ -183,16 +185,16 @@ fn create_qp(parts: &Parts, creation: &Creation) -> Result<*mut ibv_qp> {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.give_shared_receives_back();
-        // Its tickets are gone, so what is outstanding is detached. Slots are cleared while the
-        // address is still its own; what they hold is released when no request uses it any more.
-        let queues = [&self.parts.sends, &self.parts.receives].map(Option::as_ref);
-        let abandoned = queues.map(|queue| {
-            queue.map(|queue| queue.lock().outstanding.abandon(Poster(self.qp.addr())))
-        });
         // SAFETY: nobody else has the queue pair.
         if unsafe { (self.device().provider.verbs.ibv_destroy_qp)(self.qp) } != 0 {
             // The queue pair stays, so what it uses must stay.
-            std::mem::forget((abandoned, self.parts.clone()));
+            std::mem::forget(self.parts.clone());
+            return;
+        }
+        // What its requests hold is released when nothing uses it any more.
+        for queue in self.parts.sends.iter().chain(&self.parts.receives) {
+            let abandoned = queue.lock().outstanding.abandon(self.poster);
+            drop(abandoned);
         }
     }
 }

@@ -7,6 +7,7 @@
 use crate::completion::judge;
 use crate::keep::Keep;
 use crate::{Completion, Operation, WorkError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use transom_abi::ibv_wc;
 
@@ -41,10 +42,17 @@ impl Ticket {
     }
 }
 
-/// What a request was posted to, a queue pair or a shared receive queue: the address of its struct,
-/// which nothing else has while it exists.
+/// What a request was posted to, a queue pair or a shared receive queue. Each has a name of its own,
+/// which is never given again, as their numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Poster(pub(crate) usize);
+pub(crate) struct Poster(u64);
+
+impl Poster {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 struct Slot {
     generation: u32,
@@ -185,8 +193,8 @@ impl Outstanding {
         }
     }
 
-    /// The poster is about to be destroyed, so its completions will not come. Nobody waits for any,
-    /// since a ticket would hold the poster.
+    /// The poster is destroyed, so its completions will not come. Nobody waits for any, since a
+    /// ticket would hold the poster.
     pub(crate) fn abandon(&mut self, poster: Poster) -> Vec<Keep> {
         let mut abandoned = Vec::new();
         for index in 0..self.slots.len() {

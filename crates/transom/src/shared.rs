@@ -25,7 +25,8 @@ use transom_abi::*;
 /// Each message that comes to one of its queue pairs takes the oldest receive (rule SQ-07). All
 /// receives complete into one completion queue, that of the shared receive queue, whichever queue
 /// pair takes them; so their tickets work like others, and the completion tells which queue pair it
-/// was. A receive keeps its memory until it completes or the shared receive queue is destroyed.
+/// was. A receive keeps its memory until it completes or the shared receive queue is destroyed. One
+/// that a queue pair is using when it goes completes as flushed.
 ///
 /// Receives of datagrams have a header before their payload, so queue pairs for datagrams share
 /// queues of their own: `SharedReceiveQueue<Datagram>`.
@@ -207,7 +208,8 @@ impl<S: Sharing> SharedReceiveQueue<S> {
             xrc_domain: xrc_domain.cloned(),
             ..Parts::new(&domain.device)
         };
-        let created = CreatedShared { srq: srq.as_ptr(), completions, parts };
+        let created =
+            CreatedShared { srq: srq.as_ptr(), completions, poster: Poster::new(), parts };
         Ok(Self { inner: Arc::new(created), receivers: PhantomData })
     }
 
@@ -273,6 +275,7 @@ pub(crate) struct CreatedShared {
     pub(crate) srq: *mut ibv_srq,
     /// Where all its receives complete.
     pub(crate) completions: Arc<CreatedQueue>,
+    poster: Poster,
     parts: Parts,
 }
 
@@ -306,20 +309,24 @@ impl CreatedShared {
 
 impl WorkQueue for CreatedShared {
     fn poster(&self) -> Poster {
-        Poster(self.srq.addr())
+        self.poster
     }
 }
 
 impl Drop for CreatedShared {
     fn drop(&mut self) {
-        // Its queue pairs are gone, so nothing takes its receives any more. What they hold is
-        // released when the device has let go of them.
-        let abandoned = self.completions.lock().outstanding.abandon(self.poster());
         // SAFETY: nobody else has the queue.
         if unsafe { (self.device().provider.verbs.ibv_destroy_srq)(self.srq) } != 0 {
             // The queue stays, so what it uses must stay.
-            std::mem::forget((abandoned, self.completions.clone(), self.parts.clone()));
+            std::mem::forget((self.completions.clone(), self.parts.clone()));
+            return;
         }
+        // What has completed takes room in the completion queue until it is polled; nothing is added
+        // from now on. If polling fails, whoever polls next sees it.
+        let _ = self.completions.poll();
+        // What the other receives hold is released when nothing uses it any more.
+        let abandoned = self.completions.lock().outstanding.abandon(self.poster);
+        drop(abandoned);
     }
 }
 
