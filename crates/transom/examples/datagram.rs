@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 64)?;
     let builder = QueuePair::datagram(&pd, &cq).qkey(QKEY);
-    let (a, b) = (builder.build()?, builder.build()?);
+    let (a, b, c) = (builder.build()?, builder.build()?, builder.build()?);
 
     let memory = MemoryRegion::register(&pd, vec![0; 2 * BUFFER], Access::LOCAL_WRITE)?;
     let at_a = a.receive(&memory.slice(0..BUFFER)?)?;
@@ -38,12 +38,12 @@ fn main() -> Result<()> {
     b.send(&ping.sender(&b, QKEY)?, b"pong")?.wait()?;
     println!("{:#x} got {:?}", a.number(), String::from_utf8_lossy(&at_a.wait()?.to_vec()));
 
-    // What is sent to a group reaches every member.
+    // What is sent to a group reaches every member but the sender.
     let mut group = Gid([0; 16]);
     (group.0[0], group.0[1], group.0[15]) = (0xff, 0x0e, 0x77);
-    let _memberships = [a.join(group)?, b.join(group)?];
+    let _memberships = [b.join(group)?, c.join(group)?];
     let receiving =
-        [a.receive(&memory.slice(0..BUFFER)?)?, b.receive(&memory.slice(BUFFER..2 * BUFFER)?)?];
+        [b.receive(&memory.slice(0..BUFFER)?)?, c.receive(&memory.slice(BUFFER..2 * BUFFER)?)?];
     let address = AddressHandle::new(&pd, group)?;
     let to_all = Destination { address, queue_pair: Destination::GROUP, qkey: QKEY };
     a.send(&to_all, b"hello, everybody")?.wait()?;

@@ -118,7 +118,8 @@ impl QueuePair<Datagram> {
     }
 
     /// Joins a multicast group: as long as the membership lives, datagrams that are sent to the
-    /// group's GID arrive here, if they name the right key; see `ibv_attach_mcast(3)`.
+    /// group's GID arrive here, if they name the right key and another queue pair has sent them; see
+    /// `ibv_attach_mcast(3)`.
     ///
     /// ```
     /// # use transom::{

@@ -40,6 +40,18 @@
 //! # Ok::<(), transom::Error>(())
 //! ```
 //!
+//! # What else there is
+//!
+//! | | begins at | reaches |
+//! |---|---|---|
+//! | connections (RC, UC) | [`QueuePair::builder`] | one peer: messages, its memory, windows |
+//! | datagrams (UD) | [`QueuePair::datagram`] | anybody, by an [`AddressHandle`]; groups too |
+//! | extended connections (XRC) | [`QueuePair::xrc_initiator`] | the shared queues of an [`XrcDomain`] |
+//!
+//! Which of these a queue pair is, is in its type, so that what it cannot do does not compile. Many
+//! of them can take their receives from one [`SharedReceiveQueue`], and several requests are posted
+//! at once, all or none, by a [`Batch`].
+//!
 //! # Where the device comes from
 //!
 //! A [`Provider`] is a libibverbs: the software device that is part of this crate, or the system's
@@ -58,7 +70,8 @@
 //! - A region owns its buffer until the device has let go of it. Bytes are copied in and out, since
 //!   a peer may write them at any time; there are no references to them.
 //! - What a request names is held by its completion queue until it is done, also when its ticket
-//!   is dropped or forgotten.
+//!   is dropped or forgotten. A receive posted to a shared receive queue is held the same way, since
+//!   all of them complete into one queue.
 //! - If the device refuses to free something, it stays, and so does what it depends on.
 //!
 //! Errors are [`Error`]s. A call that takes something and fails gives it back ([`Refused`]).
