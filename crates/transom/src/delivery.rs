@@ -110,8 +110,17 @@ impl CreatedQueue {
         }
     }
 
-    /// Delivers the completions there are.
+    /// Delivers the completions there are, and returns how many.
     pub(crate) fn poll(&self) -> Result<usize> {
+        self.poll_for(|_| None::<()>).map(|(total, _)| total)
+    }
+
+    /// Delivers completions, and looks under the same lock whether `done` gives something: until it
+    /// does, or there are no more.
+    pub(crate) fn poll_for<T>(
+        &self,
+        mut done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<(usize, Option<T>)> {
         // SAFETY: the queue exists.
         let poll_cq = unsafe { (*(*self.cq).context).ops.poll_cq };
         let poll_cq = poll_cq.ok_or_else(|| unsupported("ibv_poll_cq"))?;
@@ -129,13 +138,14 @@ impl CreatedQueue {
                 *leftover = state.outstanding.deliver(wc);
             }
             state.total = state.total.wrapping_add(count);
+            let found = done(&mut state);
             if count > 0 {
                 self.signal(state);
                 leftovers.into_iter().take(count).for_each(Leftover::settle);
             }
             total += count;
-            if count < BATCH {
-                return Ok(total);
+            if found.is_some() || count < BATCH {
+                return Ok((total, found));
             }
         }
     }
@@ -179,8 +189,11 @@ impl CreatedQueue {
         mut done: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>> {
         loop {
-            self.poll()?;
+            if let (_, Some(result)) = self.poll_for(&mut done)? {
+                return Ok(Some(result));
+            }
             let mut state = self.lock();
+            // Another may have delivered it meanwhile.
             if let Some(result) = done(&mut state) {
                 return Ok(Some(result));
             }

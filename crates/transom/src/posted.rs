@@ -107,9 +107,8 @@ impl Posted {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn try_wait(&mut self) -> Result<Option<Completion>> {
-        self.queue.poll()?;
-        let queue = self.queue.clone();
-        self.take(&mut queue.lock()).transpose()
+        let Self { ticket, outcome, queue, .. } = self;
+        queue.poll_for(|state| take(*ticket, outcome, state))?.1.transpose()
     }
 
     /// Waits for the completion, without giving the ticket up.
@@ -122,8 +121,8 @@ impl Posted {
     }
 
     fn wait_until(&mut self, deadline: Option<Instant>) -> Result<Option<Completion>> {
-        let queue = self.queue.clone();
-        queue.wait_until(deadline, None, |state| self.take(state))?.transpose()
+        let Self { ticket, outcome, queue, .. } = self;
+        queue.wait_until(deadline, None, |state| take(*ticket, outcome, state))?.transpose()
     }
 
     /// Takes the completion, or leaves a waker for when it comes.
@@ -137,13 +136,18 @@ impl Posted {
         // It may have come before the queue was armed.
         self.try_wait()
     }
+}
 
-    fn take(&mut self, state: &mut State) -> Option<Result<Completion>> {
-        if self.outcome.is_none() {
-            self.outcome = state.outstanding.take(self.ticket);
-        }
-        self.outcome.map(|outcome| outcome.map_err(Error::Work))
+/// Takes the completion if it is there, and remembers it.
+fn take(
+    ticket: Ticket,
+    outcome: &mut Option<Result<Completion, WorkError>>,
+    state: &mut State,
+) -> Option<Result<Completion>> {
+    if outcome.is_none() {
+        *outcome = state.outstanding.take(ticket);
     }
+    outcome.map(|outcome| outcome.map_err(Error::Work))
 }
 
 impl Future for Posted {

@@ -70,6 +70,11 @@ pub struct Request<'a> {
     pub(crate) wr: ibv_send_wr,
 }
 
+// SAFETY: the pointers in `wr` are null until it is posted, which takes the request.
+unsafe impl Send for Request<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Request<'_> {}
+
 /// Where a request goes.
 #[derive(Clone, Debug)]
 pub(crate) enum Toward {

@@ -12,8 +12,10 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use transom::{
-    Binding, Bound, CompletionQueue, Context, Device, Driver, Error, Free, MemoryRegion, Posted,
-    ProtectionDomain, Provider, QueuePair, Slice, Type1, Type2, Window,
+    AddressHandle, Batch, Binding, Bound, CompletionQueue, Context, Datagram, Device, Driver,
+    Error, Free, Membership, MemoryRegion, Posted, ProtectionDomain, Provider, QueuePair,
+    ReceivedDatagram, Receiving, SharedReceiveQueue, Slice, Type1, Type2, Window, XrcDomain,
+    XrcTarget,
 };
 
 #[test]
@@ -181,7 +183,16 @@ fn everything_may_be_shared_and_sent_between_threads() {
     check::<CompletionQueue>();
     check::<Driver>();
     check::<QueuePair>();
+    check::<QueuePair<Datagram>>();
+    check::<QueuePair<XrcTarget>>();
     check::<Posted>();
+    check::<Receiving>();
+    check::<ReceivedDatagram>();
+    check::<AddressHandle>();
+    check::<Membership>();
+    check::<SharedReceiveQueue<Datagram>>();
+    check::<XrcDomain>();
+    check::<Batch<'_>>();
     check::<MemoryRegion<Vec<u8>>>();
     check::<Slice>();
     check::<Window<Type2, Free>>();
