@@ -2,7 +2,8 @@
 
 use crate::connection::Connection;
 use crate::error::{check, unsupported};
-use crate::request::{Toward, sge_length, with_sges};
+use crate::post::{sge_length, with_sges};
+use crate::request::Toward;
 use crate::{
     Connected, Datagram, Destination, Error, Operation, Payload, Posted, QueuePair, QueuePairState,
     Request, Result, XrcInitiator,

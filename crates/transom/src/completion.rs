@@ -1,6 +1,7 @@
 //! How a work request ended.
 
 use std::fmt;
+use std::time::SystemTime;
 use transom_abi::*;
 
 /// A work request that succeeded; see `ibv_poll_cq(3)`.
@@ -19,6 +20,9 @@ pub struct Completion {
     pub queue_pair: u32,
     /// Who sent it, for datagrams.
     pub source: Option<Source>,
+    /// When it was added to its completion queue, if the queue keeps
+    /// [times](crate::CompletionQueue::with_timestamps).
+    pub timestamp: Option<SystemTime>,
 }
 
 /// Who sent a datagram, as its completion tells (rule UD-07).
@@ -68,7 +72,11 @@ impl fmt::Display for WorkError {
 impl std::error::Error for WorkError {}
 
 /// Takes a completion apart, given what had been posted.
-pub(crate) fn judge(wc: &ibv_wc, posted: Operation) -> Result<Completion, WorkError> {
+pub(crate) fn judge(
+    wc: &ibv_wc,
+    posted: Operation,
+    timestamp: Option<SystemTime>,
+) -> Result<Completion, WorkError> {
     if wc.status != IBV_WC_SUCCESS {
         // In an error completion the opcode is not valid.
         return Err(WorkError {
@@ -98,6 +106,7 @@ pub(crate) fn judge(wc: &ibv_wc, posted: Operation) -> Result<Completion, WorkEr
             service_level: wc.sl,
             path_bits: wc.dlid_path_bits,
         }),
+        timestamp,
     })
 }
 

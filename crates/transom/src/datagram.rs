@@ -2,8 +2,9 @@
 
 use crate::connection::Connection;
 use crate::error::check;
+use crate::post::post_receive;
 use crate::received::Receiving;
-use crate::request::{Toward, post_receive};
+use crate::request::Toward;
 use crate::{
     CompletionQueue, Datagram, Destination, Gid, Operation, Payload, Posted, ProtectionDomain,
     QueuePair, QueuePairBuilder, Request, Result, Slice,

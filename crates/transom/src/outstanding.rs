@@ -9,6 +9,7 @@ use crate::keep::Keep;
 use crate::{Completion, Operation, WorkError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::SystemTime;
 use transom_abi::ibv_wc;
 
 /// How many completions are taken from the device at a time. Room for them is made on each poll,
@@ -124,7 +125,7 @@ impl Outstanding {
     }
 
     /// Hands a completion to its request.
-    pub(crate) fn deliver(&mut self, wc: &ibv_wc) -> Leftover {
+    pub(crate) fn deliver(&mut self, wc: &ibv_wc, time: Option<SystemTime>) -> Leftover {
         let ticket = Ticket::from_wr_id(wc.wr_id);
         let Some(slot) = self.slots.get_mut(ticket.index as usize) else {
             return Leftover::NOTHING;
@@ -135,7 +136,7 @@ impl Outstanding {
         match std::mem::replace(&mut slot.state, State::Free) {
             State::Posted { operation, keep, waker } => {
                 self.count -= 1;
-                slot.state = State::Done(judge(wc, operation));
+                slot.state = State::Done(judge(wc, operation, time));
                 Leftover { keep, waker }
             }
             State::Detached { keep } => {
@@ -235,11 +236,11 @@ mod tests {
         let mut outstanding = Outstanding::default();
         let (a, b) = (insert(&mut outstanding), insert(&mut outstanding));
         let failed = ibv_wc { status: IBV_WC_REM_ACCESS_ERR, ..completion(b) };
-        outstanding.deliver(&failed);
+        outstanding.deliver(&failed, None);
         assert!(outstanding.take(a).is_none());
         assert!(outstanding.take(b).unwrap().is_err());
         assert!(outstanding.take(b).is_none());
-        outstanding.deliver(&completion(a));
+        outstanding.deliver(&completion(a), None);
         assert!(outstanding.take(a).unwrap().is_ok());
         assert_eq!(outstanding.count, 0);
     }
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(outstanding.abandon(Poster(7)).len(), 1);
         let new = insert(&mut outstanding);
         assert_eq!(old.index, new.index);
-        outstanding.deliver(&completion(old));
+        outstanding.deliver(&completion(old), None);
         assert!(outstanding.take(new).is_none());
         assert_eq!(outstanding.count, 1);
     }
@@ -263,7 +264,7 @@ mod tests {
         let ticket = insert(&mut outstanding);
         outstanding.detach(ticket);
         assert_eq!(outstanding.count, 1);
-        outstanding.deliver(&completion(ticket));
+        outstanding.deliver(&completion(ticket), None);
         assert_eq!(outstanding.count, 0);
         assert_eq!(outstanding.free.len(), 1);
     }

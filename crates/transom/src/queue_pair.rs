@@ -1,7 +1,8 @@
 //! Queue pairs.
 
 use crate::connection::Connection;
-use crate::request::{Toward, post_receive};
+use crate::post::post_receive;
+use crate::request::Toward;
 use crate::{
     CompletionQueue, Connected, Endpoint, Initialized, OnePeer, Operation, Payload, Posted,
     ProtectionDomain, QueuePairBuilder, QueuePairState, RemoteSlice, Request, Result, Slice,

@@ -6,9 +6,9 @@ use crate::delivery::CreatedQueue;
 use crate::error::{check, non_null, unsupported};
 use crate::extended::extended;
 use crate::outstanding::Poster;
+use crate::post::post_shared_receive;
 use crate::posted::WorkQueue;
 use crate::received::Receiving;
-use crate::request::post_shared_receive;
 use crate::xrc::OpenedXrcDomain;
 use crate::{
     CompletionQueue, Connected, Datagram, Error, Operation, Posted, ProtectionDomain, Result,

@@ -3,8 +3,8 @@
 use crate::connection::Connection;
 use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
+use crate::post::post_send;
 use crate::region::Registered;
-use crate::request::post_send;
 use crate::window::{AllocatedWindow, Bound, Free, Type1, Window, WindowState, WindowType};
 use crate::{Completion, Error, Grant, Operation, Posted, Refused, Result, Rights, Slice};
 use std::fmt;

@@ -38,6 +38,7 @@ fn a_message_is_gathered_and_scattered_in_order() {
         invalidated_rkey: None,
         queue_pair,
         source: None,
+        timestamp: None,
     };
     assert_eq!(received.wait().unwrap(), expected);
     let bytes = bytes_of(&into);
