@@ -27,6 +27,8 @@ pub enum Service {
 pub struct QueuePairBuilder<S: QueuePairState = Initialized> {
     parts: Parts,
     creation: Creation,
+    batches: bool,
+    atomic_writes: bool,
     state: PhantomData<S>,
 }
 
@@ -109,7 +111,7 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
         };
         let creation =
             Creation { service, capacity, operations: 0, port: 1, gid_index: 0, qkey: 0 };
-        Self { parts, creation, state: PhantomData }
+        Self { parts, creation, batches: false, atomic_writes: false, state: PhantomData }
     }
 
     fn sharing<T: crate::Sharing>(mut self, queue: &SharedReceiveQueue<T>) -> Self {
@@ -157,26 +159,14 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
     /// Lets it post [`Batch`](crate::Batch)es too; see `ibv_create_qp_ex(3)`. Not for the receiving
     /// end of XRC.
     pub fn batches(mut self) -> Self {
-        const DATAGRAM: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-        const UNRELIABLE: u32 =
-            DATAGRAM | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-        const RELIABLE: u32 = UNRELIABLE
-            | IBV_QP_EX_WITH_SEND_WITH_INV
-            | IBV_QP_EX_WITH_RDMA_READ
-            | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-            | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-        self.creation.operations |= match self.creation.service {
-            IBV_QPT_UD => DATAGRAM,
-            IBV_QPT_UC => UNRELIABLE,
-            _ => RELIABLE,
-        };
+        self.batches = true;
         self
     }
 
     /// Lets its [`batches`](Self::batches) have [atomic writes](crate::Request::atomic_write), if
     /// the device has them.
     pub fn atomic_writes(mut self) -> Self {
-        self.creation.operations |= IBV_QP_EX_WITH_ATOMIC_WRITE;
+        self.atomic_writes = true;
         self.batches()
     }
 
@@ -193,12 +183,35 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
         if parts.shared.is_some() {
             parts.receives = None;
         }
-        let connection = Connection::create(parts, self.creation)?;
+        let creation = Creation { operations: self.operations(), ..self.creation };
+        let connection = Connection::create(parts, creation)?;
         connection.initialize()?;
         if self.creation.service == IBV_QPT_UD {
             connection.ready_for_datagrams()?;
         }
         Ok(QueuePair { inner: Arc::new(connection), state: PhantomData })
+    }
+
+    /// What its batches shall be able to have: all that the service has, but for what only newer
+    /// devices do.
+    fn operations(&self) -> ibv_qp_create_send_ops_flags {
+        const DATAGRAM: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+        const UNRELIABLE: u32 =
+            DATAGRAM | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+        const RELIABLE: u32 = UNRELIABLE
+            | IBV_QP_EX_WITH_SEND_WITH_INV
+            | IBV_QP_EX_WITH_RDMA_READ
+            | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+            | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+        if !self.batches {
+            return 0;
+        }
+        let usual = match self.creation.service {
+            IBV_QPT_UD => DATAGRAM,
+            IBV_QPT_UC => UNRELIABLE,
+            _ => RELIABLE,
+        };
+        if self.atomic_writes { usual | IBV_QP_EX_WITH_ATOMIC_WRITE } else { usual }
     }
 }
 

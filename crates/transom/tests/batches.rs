@@ -20,8 +20,9 @@ fn pair(service: Service, sends: u32) -> (Party, Party) {
         let context = context();
         let pd = ProtectionDomain::new(&context).unwrap();
         let cq = CompletionQueue::new(&context, 64).unwrap();
-        let builder = QueuePair::builder(&pd, &cq).service(service).max_sends(sends);
-        let qp = if batches { builder.batches() } else { builder }.build().unwrap();
+        let builder = QueuePair::builder(&pd, &cq).max_sends(sends);
+        let builder = if batches { builder.batches() } else { builder };
+        let qp = builder.service(service).build().unwrap();
         (qp, cq, pd, context)
     };
     connect(party(true), party(false))
@@ -146,6 +147,15 @@ fn a_batch_does_not_overrun_the_completion_queue() {
     for request in posted {
         assert_eq!(status(request.wait().unwrap_err()), Status::Flushed);
     }
+}
+
+#[test]
+fn a_device_is_asked_only_for_what_the_service_has() {
+    let (party, _peer) = pair(Service::ReliableConnection, 4);
+    let builder = QueuePair::builder(&party.pd, &party.cq).atomic_writes();
+    let error = builder.service(Service::UnreliableConnection).build().unwrap_err();
+    assert!(matches!(error, Error::Verb { verb: "ibv_create_qp_ex", .. }), "{error}");
+    assert_eq!(error.errno(), Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()), "{error}");
 }
 
 #[test]
