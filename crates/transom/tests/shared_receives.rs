@@ -226,6 +226,21 @@ fn a_receive_that_fails_comes_back_too() {
     assert_eq!(second.wait().unwrap().length, 4);
 }
 
+#[test]
+fn the_largest_queue_that_the_device_tells_of_can_be_had() {
+    let server = Server::new(1);
+    let most = server.context.attributes().unwrap();
+    let (receives, slices) = (most.max_shared_receives, most.max_shared_slices);
+    assert!(most.max_shared_receive_queues > 0 && receives > 0 && slices > 0);
+    let create =
+        |receives, slices| SharedReceiveQueue::new(&server.pd, &server.cq, receives, slices);
+    assert!(create(receives, slices).unwrap().capacity().unwrap() >= receives);
+    assert!(create(receives + 1, 1).is_err());
+    assert!(create(1, slices + 1).is_err());
+    server.shared.resize(receives).unwrap();
+    assert!(server.shared.resize(receives + 1).is_err());
+}
+
 /// Rules: CR-07
 #[test]
 fn what_cannot_share_is_refused() {

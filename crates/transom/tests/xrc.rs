@@ -61,6 +61,7 @@ fn connect(
 #[test]
 fn one_connection_reaches_many_shared_queues() {
     let server = Server::new();
+    assert!(server.context.attributes().unwrap().xrc);
     let (client, _pd) = server.accept();
     let region = server.region(&[0; 64], Access::LOCAL_WRITE);
     let queues: Vec<_> = (0..4).map(|_| server.shared()).collect();
