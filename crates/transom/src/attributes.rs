@@ -35,6 +35,20 @@ pub struct DeviceAttributes {
     pub max_reads_served: u32,
     /// How many reads and atomics a queue pair can have outstanding.
     pub max_reads_outstanding: u32,
+    /// How many shared receive queues it can have.
+    pub max_shared_receive_queues: u32,
+    /// How many receives one of them can hold.
+    pub max_shared_receives: u32,
+    /// How many slices each of those can have.
+    pub max_shared_slices: u32,
+    /// How many address handles it can have.
+    pub max_address_handles: u32,
+    /// How many multicast groups its queue pairs can join.
+    pub max_multicast_groups: u32,
+    /// How many queue pairs can join one group.
+    pub max_group_members: u32,
+    /// Whether it has extended reliable connections (XRC).
+    pub xrc: bool,
     /// Whether it has atomic operations.
     pub atomics: bool,
     /// Whether it has windows of type 1.
@@ -72,6 +86,13 @@ impl From<&ibv_device_attr> for DeviceAttributes {
             max_protection_domains: count(raw.max_pd),
             max_reads_served: count(raw.max_qp_rd_atom),
             max_reads_outstanding: count(raw.max_qp_init_rd_atom),
+            max_shared_receive_queues: count(raw.max_srq),
+            max_shared_receives: count(raw.max_srq_wr),
+            max_shared_slices: count(raw.max_srq_sge),
+            max_address_handles: count(raw.max_ah),
+            max_multicast_groups: count(raw.max_mcast_grp),
+            max_group_members: count(raw.max_mcast_qp_attach),
+            xrc: has(IBV_DEVICE_XRC),
             atomics: raw.atomic_cap != IBV_ATOMIC_NONE,
             windows_type_1: has(IBV_DEVICE_MEM_WINDOW),
             windows_type_2: if has(IBV_DEVICE_MEM_WINDOW_TYPE_2B) {

@@ -1,12 +1,15 @@
 //! Making queue pairs.
 
-use crate::connection::Connection;
-use crate::{CompletionQueue, Initialized, ProtectionDomain, QueuePair, Result};
+use crate::connection::{Connection, Creation, Parts};
+use crate::{
+    CompletionQueue, Connected, Datagram, Initialized, ProtectionDomain, QueuePair, QueuePairState,
+    Result, SharedReceiveQueue, XrcDomain, XrcInitialized, XrcTarget,
+};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use transom_abi::*;
 
-/// The service a queue pair gives.
+/// The service a connected queue pair gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// RC: every request arrives, once and in order, or fails.
@@ -15,111 +18,213 @@ pub enum Service {
     UnreliableConnection,
 }
 
-/// Makes a [`QueuePair`]; from [`QueuePair::builder`].
+/// Makes a [`QueuePair`]; from [`QueuePair::builder`], [`QueuePair::datagram`],
+/// [`QueuePair::xrc_initiator`] or [`QueuePair::xrc_target`].
 ///
-/// Unless told otherwise, it is a reliable connection on port 1 with GID 0, room for 64 sends and
-/// 64 receives of 4 slices each, and 64 bytes of inline data.
+/// Unless told otherwise, it is on port 1 with GID 0, with room for 64 sends and 64 receives of 4
+/// slices each, and 64 bytes of inline data.
 #[derive(Clone, Debug)]
-pub struct QueuePairBuilder {
-    pd: ProtectionDomain,
-    send_queue: CompletionQueue,
-    receive_queue: CompletionQueue,
-    service: Service,
-    capacity: ibv_qp_cap,
-    port: u8,
-    gid_index: u8,
+pub struct QueuePairBuilder<S: QueuePairState = Initialized> {
+    parts: Parts,
+    creation: Creation,
+    batches: bool,
+    atomic_writes: bool,
+    state: PhantomData<S>,
 }
 
-impl QueuePairBuilder {
-    pub(crate) fn new(pd: &ProtectionDomain, completions: &CompletionQueue) -> Self {
-        Self {
-            pd: pd.clone(),
-            send_queue: completions.clone(),
-            receive_queue: completions.clone(),
-            service: Service::ReliableConnection,
-            capacity: ibv_qp_cap {
-                max_send_wr: 64,
-                max_recv_wr: 64,
-                max_send_sge: 4,
-                max_recv_sge: 4,
-                max_inline_data: 64,
-            },
-            port: 1,
-            gid_index: 0,
-        }
+impl QueuePairBuilder<Initialized> {
+    /// A reliable connection.
+    pub(crate) fn connected(pd: &ProtectionDomain, completions: &CompletionQueue) -> Self {
+        Self::new(receiving(pd, completions), IBV_QPT_RC)
     }
 
-    /// The service it gives.
+    /// The service it gives; a reliable connection unless told otherwise.
     pub fn service(mut self, service: Service) -> Self {
-        self.service = service;
+        self.creation.service = match service {
+            Service::ReliableConnection => IBV_QPT_RC,
+            Service::UnreliableConnection => IBV_QPT_UC,
+        };
         self
     }
 
     /// Another queue for the completions of receives.
     pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
-        self.receive_queue = queue.clone();
+        self.parts.receives = Some(queue.inner.clone());
+        self
+    }
+
+    /// Lets it take its receives from a shared receive queue, where they complete into that queue's
+    /// completion queue. It has none of its own then. Not for an unreliable connection (rule
+    /// CR-07).
+    pub fn shared_receives(self, queue: &SharedReceiveQueue<Connected>) -> Self {
+        self.sharing(queue)
+    }
+}
+
+impl QueuePairBuilder<Datagram> {
+    pub(crate) fn datagram(pd: &ProtectionDomain, completions: &CompletionQueue) -> Self {
+        Self::new(receiving(pd, completions), IBV_QPT_UD)
+    }
+
+    /// The key that datagrams to it must name; others are dropped (rule UD-05). 0 unless told
+    /// otherwise. Keys with the highest bit set are not for programs.
+    pub fn qkey(mut self, qkey: u32) -> Self {
+        self.creation.qkey = qkey;
+        self
+    }
+
+    /// Another queue for the completions of receives.
+    pub fn receive_completions(mut self, queue: &CompletionQueue) -> Self {
+        self.parts.receives = Some(queue.inner.clone());
+        self
+    }
+
+    /// Lets it take its receives from a shared receive queue, where they complete into that queue's
+    /// completion queue. It has none of its own then.
+    pub fn shared_receives(self, queue: &SharedReceiveQueue<Datagram>) -> Self {
+        self.sharing(queue)
+    }
+}
+
+impl QueuePairBuilder<XrcInitialized> {
+    pub(crate) fn xrc_initiator(pd: &ProtectionDomain, completions: &CompletionQueue) -> Self {
+        Self::new(sending(pd, completions), IBV_QPT_XRC_SEND)
+    }
+}
+
+impl QueuePairBuilder<XrcTarget> {
+    pub(crate) fn xrc_target(domain: &XrcDomain) -> Self {
+        let device = &domain.inner.device;
+        let parts = Parts { xrc_domain: Some(domain.inner.clone()), ..Parts::new(device) };
+        Self::new(parts, IBV_QPT_XRC_RECV)
+    }
+}
+
+impl<S: QueuePairState> QueuePairBuilder<S> {
+    fn new(parts: Parts, service: ibv_qp_type) -> Self {
+        let capacity = ibv_qp_cap {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 64,
+        };
+        let creation =
+            Creation { service, capacity, operations: 0, port: 1, gid_index: 0, qkey: 0 };
+        Self { parts, creation, batches: false, atomic_writes: false, state: PhantomData }
+    }
+
+    fn sharing<T: crate::Sharing>(mut self, queue: &SharedReceiveQueue<T>) -> Self {
+        self.parts.shared = Some(queue.inner.clone());
         self
     }
 
     /// How many sends (reads, writes, binds and so on) can be outstanding.
     pub fn max_sends(mut self, requests: u32) -> Self {
-        self.capacity.max_send_wr = requests;
+        self.creation.capacity.max_send_wr = requests;
         self
     }
 
     /// How many receives can be outstanding.
     pub fn max_receives(mut self, requests: u32) -> Self {
-        self.capacity.max_recv_wr = requests;
+        self.creation.capacity.max_recv_wr = requests;
         self
     }
 
     /// How many slices a request can have.
     pub fn max_slices(mut self, slices: u32) -> Self {
-        (self.capacity.max_send_sge, self.capacity.max_recv_sge) = (slices, slices);
+        let capacity = &mut self.creation.capacity;
+        (capacity.max_send_sge, capacity.max_recv_sge) = (slices, slices);
         self
     }
 
     /// How many bytes can be sent or written inline.
     pub fn max_inline(mut self, bytes: u32) -> Self {
-        self.capacity.max_inline_data = bytes;
+        self.creation.capacity.max_inline_data = bytes;
         self
     }
 
     /// The port it uses, the first being 1.
     pub fn port(mut self, port: u8) -> Self {
-        self.port = port;
+        self.creation.port = port;
         self
     }
 
     /// Which of the port's GIDs is its address.
     pub fn gid_index(mut self, index: u8) -> Self {
-        self.gid_index = index;
+        self.creation.gid_index = index;
         self
+    }
+
+    /// Lets it post [`Batch`](crate::Batch)es too; see `ibv_create_qp_ex(3)`. Not for the receiving
+    /// end of XRC.
+    pub fn batches(mut self) -> Self {
+        self.batches = true;
+        self
+    }
+
+    /// Lets its [`batches`](Self::batches) have [atomic writes](crate::Request::atomic_write), if
+    /// the device has them.
+    pub fn atomic_writes(mut self) -> Self {
+        self.atomic_writes = true;
+        self.batches()
     }
 
     /// Creates the queue pair.
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device has no queue pairs of that size,
-    /// ENOMEM if it has no more of them; or if there is no such port or GID.
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if a completion queue is of another
-    /// opened device than the protection domain.
-    pub fn build(&self) -> Result<QueuePair<Initialized>> {
-        let mut creation = ibv_qp_init_attr {
-            send_cq: self.send_queue.inner.cq,
-            recv_cq: self.receive_queue.inner.cq,
-            cap: self.capacity,
-            qp_type: match self.service {
-                Service::ReliableConnection => IBV_QPT_RC,
-                Service::UnreliableConnection => IBV_QPT_UC,
-            },
-            ..ibv_qp_init_attr::default()
-        };
-        let queues = [self.send_queue.inner.clone(), self.receive_queue.inner.clone()];
-        let domain = self.pd.inner.clone();
-        let connection =
-            Connection::create(domain, queues, &mut creation, self.port, self.gid_index)?;
+    /// ENOMEM if it has no more of them; EOPNOTSUPP if the device or its library has no batches,
+    /// or not all operations that were asked for; or if there is no such port or GID.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if a queue is of another opened device
+    /// than the domain.
+    pub fn build(&self) -> Result<QueuePair<S>> {
+        let mut parts = self.parts.clone();
+        if parts.shared.is_some() {
+            parts.receives = None;
+        }
+        let creation = Creation { operations: self.operations(), ..self.creation };
+        let connection = Connection::create(parts, creation)?;
         connection.initialize()?;
+        if self.creation.service == IBV_QPT_UD {
+            connection.ready_for_datagrams()?;
+        }
         Ok(QueuePair { inner: Arc::new(connection), state: PhantomData })
     }
+
+    /// What its batches shall be able to have: all that the service has, but for what only newer
+    /// devices do.
+    fn operations(&self) -> ibv_qp_create_send_ops_flags {
+        const DATAGRAM: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+        const UNRELIABLE: u32 =
+            DATAGRAM | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+        const RELIABLE: u32 = UNRELIABLE
+            | IBV_QP_EX_WITH_SEND_WITH_INV
+            | IBV_QP_EX_WITH_RDMA_READ
+            | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+            | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+        if !self.batches {
+            return 0;
+        }
+        let usual = match self.creation.service {
+            IBV_QPT_UD => DATAGRAM,
+            IBV_QPT_UC => UNRELIABLE,
+            _ => RELIABLE,
+        };
+        if self.atomic_writes { usual | IBV_QP_EX_WITH_ATOMIC_WRITE } else { usual }
+    }
+}
+
+/// The parts of a queue pair that only sends.
+fn sending(pd: &ProtectionDomain, completions: &CompletionQueue) -> Parts {
+    Parts {
+        sends: Some(completions.inner.clone()),
+        domain: Some(pd.inner.clone()),
+        ..Parts::new(&pd.inner.device)
+    }
+}
+
+/// The parts of a queue pair that sends and receives.
+fn receiving(pd: &ProtectionDomain, completions: &CompletionQueue) -> Parts {
+    Parts { receives: Some(completions.inner.clone()), ..sending(pd, completions) }
 }

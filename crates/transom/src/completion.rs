@@ -1,6 +1,7 @@
 //! How a work request ended.
 
 use std::fmt;
+use std::time::SystemTime;
 use transom_abi::*;
 
 /// A work request that succeeded; see `ibv_poll_cq(3)`.
@@ -14,8 +15,30 @@ pub struct Completion {
     pub immediate: Option<u32>,
     /// The key of this side that the peer invalidated.
     pub invalidated_rkey: Option<u32>,
-    /// The number of this side's queue pair.
+    /// The number of this side's queue pair. Of a receive posted to a shared receive queue, it is
+    /// the queue pair that took it (rule SQ-08).
     pub queue_pair: u32,
+    /// Who sent it, for datagrams.
+    pub source: Option<Source>,
+    /// When it was added to its completion queue, if the queue keeps
+    /// [times](crate::CompletionQueue::with_timestamps).
+    pub timestamp: Option<SystemTime>,
+}
+
+/// Who sent a datagram, as its completion tells (rule UD-07).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The number of the sending queue pair.
+    pub queue_pair: u32,
+    /// Whether the first 40 bytes of the buffer are its global routing header; on Ethernet (RoCE)
+    /// they always are.
+    pub has_header: bool,
+    /// The LID it came from; 0 on Ethernet.
+    pub lid: u16,
+    /// Its service level.
+    pub service_level: u8,
+    /// The low bits of the LID it came to.
+    pub path_bits: u8,
 }
 
 /// A work request that failed.
@@ -49,7 +72,11 @@ impl fmt::Display for WorkError {
 impl std::error::Error for WorkError {}
 
 /// Takes a completion apart, given what had been posted.
-pub(crate) fn judge(wc: &ibv_wc, posted: Operation) -> Result<Completion, WorkError> {
+pub(crate) fn judge(
+    wc: &ibv_wc,
+    posted: Operation,
+    timestamp: Option<SystemTime>,
+) -> Result<Completion, WorkError> {
     if wc.status != IBV_WC_SUCCESS {
         // In an error completion the opcode is not valid.
         return Err(WorkError {
@@ -72,6 +99,14 @@ pub(crate) fn judge(wc: &ibv_wc, posted: Operation) -> Result<Completion, WorkEr
         immediate: has(IBV_WC_WITH_IMM).then(|| u32::from_be(immediate)),
         invalidated_rkey: has(IBV_WC_WITH_INV).then_some(rkey),
         queue_pair: wc.qp_num,
+        source: (operation == Operation::ReceiveDatagram).then(|| Source {
+            queue_pair: wc.src_qp,
+            has_header: has(IBV_WC_GRH),
+            lid: wc.slid,
+            service_level: wc.sl,
+            path_bits: wc.dlid_path_bits,
+        }),
+        timestamp,
     })
 }
 
@@ -89,6 +124,8 @@ pub enum Operation {
     CompareSwap,
     /// An atomic fetch and add.
     FetchAdd,
+    /// An atomic write of eight bytes.
+    AtomicWrite,
     /// The bind of a memory window.
     BindWindow,
     /// A local invalidation.
@@ -98,12 +135,14 @@ pub enum Operation {
     /// A receive that an RDMA write with immediate data consumed: its bytes are where the writer
     /// put them, not in the receive's slices.
     ReceiveWrite,
+    /// A receive of a datagram. Its length counts the 40 bytes of the header too (rule UD-01).
+    ReceiveDatagram,
 }
 
 impl Operation {
     fn brings_bytes(self) -> bool {
         use Operation::*;
-        matches!(self, Read | CompareSwap | FetchAdd | Receive | ReceiveWrite)
+        matches!(self, Read | CompareSwap | FetchAdd | Receive | ReceiveWrite | ReceiveDatagram)
     }
 }
 
@@ -115,9 +154,11 @@ impl fmt::Display for Operation {
             Self::Read => "a read",
             Self::CompareSwap => "a compare and swap",
             Self::FetchAdd => "a fetch and add",
+            Self::AtomicWrite => "an atomic write",
             Self::BindWindow => "a window bind",
             Self::LocalInvalidate => "a local invalidation",
             Self::Receive => "a receive",
+            Self::ReceiveDatagram => "a receive of a datagram",
             Self::ReceiveWrite => "a receive of immediate data",
         })
     }

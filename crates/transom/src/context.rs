@@ -2,10 +2,11 @@
 
 use crate::error::{check, last_error, unsupported};
 use crate::event::AsyncEvent;
+use crate::extended::extended;
 use crate::{DeviceAttributes, Gid, PortAttributes, Provider, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
-use std::mem::{offset_of, size_of};
+use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -58,7 +59,7 @@ impl Context {
     pub fn port(&self, port: u8) -> Result<PortAttributes> {
         let mut attributes = ibv_port_attr::default();
         let query_port =
-            self.query_port_operation().ok_or_else(|| unsupported("ibv_query_port"))?;
+            extended!(self.inner, query_port).ok_or_else(|| unsupported("ibv_query_port"))?;
         // SAFETY: the context is open, and the operation is its own. It writes at most the size
         // it is given.
         let result = unsafe {
@@ -116,25 +117,6 @@ impl Context {
         unsafe { (verbs.ibv_ack_async_event)(&raw mut event) };
         Ok(Some(taken))
     }
-
-    /// What the header's inline `ibv_query_port` calls: an operation beside the context, if the
-    /// provider's table reaches so far.
-    fn query_port_operation(&self) -> Option<QueryPort> {
-        // SAFETY: the context is open.
-        if unsafe { (*self.inner.context).abi_compat } != __VERBS_ABI_IS_EXTENDED {
-            return None;
-        }
-        let extended = self
-            .inner
-            .context
-            .wrapping_byte_sub(offset_of!(verbs_context, context))
-            .cast::<verbs_context>();
-        // SAFETY: the mark says that the context is the last part of a `verbs_context`.
-        let size = unsafe { (*extended).sz };
-        let needed = size_of::<verbs_context>() - offset_of!(verbs_context, query_port);
-        // SAFETY: the table, which grows at its front, reaches the operation.
-        if size >= needed { unsafe { (*extended).query_port } } else { None }
-    }
 }
 
 impl AsFd for Context {
@@ -143,9 +125,6 @@ impl AsFd for Context {
         unsafe { BorrowedFd::borrow_raw((*self.inner.context).async_fd) }
     }
 }
-
-type QueryPort =
-    unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> std::ffi::c_int;
 
 /// The opened device itself; every object made from it holds it.
 pub(crate) struct OpenDevice {

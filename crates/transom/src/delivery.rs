@@ -9,11 +9,13 @@
 //! threads sleep on a condition, which each delivery and the leaving sleeper signal. Tasks leave a
 //! waker in their request's slot.
 
+use crate::channel::Channel;
 use crate::context::OpenDevice;
-use crate::error::{check, last_error, non_null, unsupported};
+use crate::error::{check, last_error, unsupported};
 use crate::outstanding::{BATCH, Leftover, Outstanding};
+use crate::poll::{self, Taken};
 use crate::{Error, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::fmt;
@@ -26,6 +28,8 @@ use transom_abi::*;
 /// The queue itself; every queue pair that uses it holds it.
 pub(crate) struct CreatedQueue {
     pub(crate) cq: *mut ibv_cq,
+    /// Its extended form, if it keeps times; null otherwise.
+    timed: *mut ibv_cq_ex,
     state: Mutex<State>,
     /// Signalled when completions were delivered, or the sleeper has left.
     delivered: Condvar,
@@ -61,21 +65,20 @@ impl State {
 }
 
 impl CreatedQueue {
-    pub(crate) fn create(device: Arc<OpenDevice>, entries: u32) -> Result<Self> {
-        let verbs = device.provider.verbs;
-        // SAFETY: the context is open.
-        let channel = unsafe { (verbs.ibv_create_comp_channel)(device.context) };
-        let subject = "creating a completion channel";
-        let channel = non_null("ibv_create_comp_channel", subject, channel)?.as_ptr();
-        let channel = Channel { channel, device: device.clone() };
-        let size = c_int::try_from(entries).unwrap_or(c_int::MAX);
-        // SAFETY: the context is open, and the channel is its own.
-        let cq = unsafe {
-            (verbs.ibv_create_cq)(device.context, size, ptr::null_mut(), channel.channel, 0)
+    pub(crate) fn create(device: Arc<OpenDevice>, entries: u32, timed: bool) -> Result<Self> {
+        let channel = Channel::create(device.clone())?;
+        // SAFETY: the channel is the context's own.
+        let (cq, timed) = unsafe {
+            match timed {
+                false => (poll::create(&device, entries, channel.raw)?, ptr::null_mut()),
+                true => {
+                    let timed = poll::create_timed(&device, entries, channel.raw)?;
+                    // It begins with the plain form.
+                    (timed.cast(), timed)
+                }
+            }
         };
-        let subject = format_args!("creating a completion queue of {entries} entries");
-        let cq = non_null("ibv_create_cq", subject, cq)?.as_ptr();
-        Ok(Self { cq, state: Mutex::default(), delivered: Condvar::new(), channel })
+        Ok(Self { cq, timed, state: Mutex::default(), delivered: Condvar::new(), channel })
     }
 
     pub(crate) fn resize(&self, entries: u32) -> Result<()> {
@@ -99,43 +102,53 @@ impl CreatedQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, if one more request may be outstanding.
-    pub(crate) fn lock_for_one_more(&self) -> Result<MutexGuard<'_, State>> {
+    /// The state, if so many more requests may be outstanding.
+    pub(crate) fn lock_for(&self, more: usize) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         let entries = state.entries(self.cq);
-        if state.outstanding.count < entries {
+        if state.outstanding.count + more <= entries {
             Ok(state)
         } else {
             Err(Error::CompletionQueueFull { entries })
         }
     }
 
-    /// Delivers the completions there are.
+    /// Delivers the completions there are, and returns how many.
     pub(crate) fn poll(&self) -> Result<usize> {
-        // SAFETY: the queue exists.
-        let poll_cq = unsafe { (*(*self.cq).context).ops.poll_cq };
-        let poll_cq = poll_cq.ok_or_else(|| unsupported("ibv_poll_cq"))?;
-        let mut wcs = [ibv_wc::default(); BATCH];
+        self.poll_for(|_| None::<()>).map(|(total, _)| total)
+    }
+
+    /// Delivers completions, and looks under the same lock whether `done` gives something: until it
+    /// does, or there are no more.
+    pub(crate) fn poll_for<T>(
+        &self,
+        mut done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<(usize, Option<T>)> {
+        let mut taken = Taken::nothing();
         let mut total = 0;
         loop {
             let mut leftovers = [const { Leftover::NOTHING }; BATCH];
             let mut state = self.lock();
-            // SAFETY: the queue exists, and there is room for a batch.
-            let count = unsafe { poll_cq(self.cq, BATCH as c_int, wcs.as_mut_ptr()) };
-            let Ok(count) = usize::try_from(count) else {
-                return Err(last_error("ibv_poll_cq", "polling a completion queue"));
-            };
-            for (wc, leftover) in wcs[..count].iter().zip(&mut leftovers) {
-                *leftover = state.outstanding.deliver(wc);
+            // SAFETY: the queue exists, and whoever polls it has the lock.
+            let count = unsafe {
+                match self.timed.is_null() {
+                    true => poll::poll(self.cq, &mut taken),
+                    false => poll::poll_timed(self.timed, &mut taken),
+                }
+            }?;
+            let completions = taken.wcs.iter().zip(taken.times).take(count);
+            for ((wc, time), leftover) in completions.zip(&mut leftovers) {
+                *leftover = state.outstanding.deliver(wc, time);
             }
             state.total = state.total.wrapping_add(count);
+            let found = done(&mut state);
             if count > 0 {
                 self.signal(state);
                 leftovers.into_iter().take(count).for_each(Leftover::settle);
             }
             total += count;
-            if count < BATCH {
-                return Ok(total);
+            if found.is_some() || count < BATCH {
+                return Ok((total, found));
             }
         }
     }
@@ -179,8 +192,11 @@ impl CreatedQueue {
         mut done: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>> {
         loop {
-            self.poll()?;
+            if let (_, Some(result)) = self.poll_for(&mut done)? {
+                return Ok(Some(result));
+            }
             let mut state = self.lock();
+            // Another may have delivered it meanwhile.
             if let Some(result) = done(&mut state) {
                 return Ok(Some(result));
             }
@@ -254,7 +270,7 @@ impl CreatedQueue {
         let watch = |descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
         let channel = self.channel.as_fd();
         let mut descriptors = [watch(channel), watch(stop.unwrap_or(channel))];
-        match poll(&mut descriptors, timeout.as_ref()) {
+        match rustix::event::poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) => Ok(!descriptors[0].revents().is_empty()),
             Err(Errno::INTR) => Ok(false),
             Err(errno) => {
@@ -278,9 +294,8 @@ impl CreatedQueue {
         let verbs = self.verbs();
         let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel exists and the places to write are valid.
-        let result = unsafe {
-            (verbs.ibv_get_cq_event)(self.channel.channel, &raw mut cq, &raw mut cq_context)
-        };
+        let result =
+            unsafe { (verbs.ibv_get_cq_event)(self.channel.raw, &raw mut cq, &raw mut cq_context) };
         if result != 0 {
             return Err(last_error("ibv_get_cq_event", "taking a completion event"));
         }
@@ -318,28 +333,7 @@ impl AsFd for CreatedQueue {
     }
 }
 
-/// The completion channel of one queue.
-struct Channel {
-    channel: *mut ibv_comp_channel,
-    device: Arc<OpenDevice>,
-}
-
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel keeps its descriptor open as long as it exists.
-        unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: the queue that used the channel is destroyed; if that failed, the channel is
-        // busy and stays.
-        unsafe { (self.device.provider.verbs.ibv_destroy_comp_channel)(self.channel) };
-    }
-}
-
 fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
     let mut descriptors = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    matches!(poll(&mut descriptors, Some(&Timespec::default())), Ok(1..))
+    matches!(rustix::event::poll(&mut descriptors, Some(&Timespec::default())), Ok(1..))
 }

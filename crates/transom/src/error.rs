@@ -54,9 +54,13 @@ pub enum Error {
     },
     /// Two objects belong to different opened devices.
     OtherContext {
-        /// The object that is not of the queue pair's context.
+        /// The object that is not of the context.
         what: &'static str,
     },
+    /// A queue pair that takes its receives from a shared receive queue has none of its own.
+    SharedReceives,
+    /// A queue pair was not built for batches.
+    NotForBatches,
     /// A window was to be bound to no bytes, which is how a type 1 window is unbound.
     EmptyWindow,
     /// A type 2 window can be invalidated only through the queue pair that bound it.
@@ -121,8 +125,17 @@ impl fmt::Display for Error {
             ),
             Self::OtherContext { what } => write!(
                 f,
-                "the {what} belongs to another opened device than the queue pair; create both \
-                 from one context"
+                "the {what} belongs to another opened device than what it was to be used with; \
+                 create both from one context"
+            ),
+            Self::SharedReceives => write!(
+                f,
+                "the queue pair takes its receives from a shared receive queue; post them there"
+            ),
+            Self::NotForBatches => write!(
+                f,
+                "the queue pair was not built for batches; ask for them with \
+                 QueuePairBuilder::batches"
             ),
             Self::EmptyWindow => write!(
                 f,

@@ -9,6 +9,9 @@ pub struct AsyncEvent {
     pub kind: AsyncEventKind,
     /// The number of the queue pair it happened to, if it is about one.
     pub queue_pair: Option<u32>,
+    /// The [handle](crate::SharedReceiveQueue::handle) of the shared receive queue it happened to, if
+    /// it is about one.
+    pub shared_receive_queue: Option<u32>,
 }
 
 /// What an [`AsyncEvent`] tells.
@@ -27,6 +30,13 @@ pub enum AsyncEventKind {
     CommunicationEstablished,
     /// The send queue has drained.
     SendQueueDrained,
+    /// A queue pair in error has taken its last receive from its shared receive queue.
+    LastReceiveTaken,
+    /// A shared receive queue has fewer receives left than the limit that was
+    /// [armed](crate::SharedReceiveQueue::arm_limit).
+    ReceivesRunLow,
+    /// A shared receive queue is in error.
+    SharedReceiveQueueError,
     /// The device is in error.
     DeviceFatal,
     /// A port became active.
@@ -42,20 +52,35 @@ impl AsyncEvent {
     /// The event was taken and is not yet acknowledged, so the object it is about exists.
     pub(crate) unsafe fn from_raw(raw: &ibv_async_event) -> Self {
         use AsyncEventKind::*;
-        let (kind, of_queue_pair) = match raw.event_type {
-            IBV_EVENT_CQ_ERR => (CompletionQueueError, false),
-            IBV_EVENT_QP_FATAL => (QueuePairFatal, true),
-            IBV_EVENT_QP_REQ_ERR => (InvalidRequest, true),
-            IBV_EVENT_QP_ACCESS_ERR => (AccessRefused, true),
-            IBV_EVENT_COMM_EST => (CommunicationEstablished, true),
-            IBV_EVENT_SQ_DRAINED => (SendQueueDrained, true),
-            IBV_EVENT_DEVICE_FATAL => (DeviceFatal, false),
-            IBV_EVENT_PORT_ACTIVE => (PortActive, false),
-            IBV_EVENT_PORT_ERR => (PortError, false),
-            other => (Other(other), false),
+        let (kind, about) = match raw.event_type {
+            IBV_EVENT_CQ_ERR => (CompletionQueueError, About::Other),
+            IBV_EVENT_QP_FATAL => (QueuePairFatal, About::QueuePair),
+            IBV_EVENT_QP_REQ_ERR => (InvalidRequest, About::QueuePair),
+            IBV_EVENT_QP_ACCESS_ERR => (AccessRefused, About::QueuePair),
+            IBV_EVENT_COMM_EST => (CommunicationEstablished, About::QueuePair),
+            IBV_EVENT_SQ_DRAINED => (SendQueueDrained, About::QueuePair),
+            IBV_EVENT_QP_LAST_WQE_REACHED => (LastReceiveTaken, About::QueuePair),
+            IBV_EVENT_SRQ_LIMIT_REACHED => (ReceivesRunLow, About::SharedReceiveQueue),
+            IBV_EVENT_SRQ_ERR => (SharedReceiveQueueError, About::SharedReceiveQueue),
+            IBV_EVENT_DEVICE_FATAL => (DeviceFatal, About::Other),
+            IBV_EVENT_PORT_ACTIVE => (PortActive, About::Other),
+            IBV_EVENT_PORT_ERR => (PortError, About::Other),
+            other => (Other(other), About::Other),
         };
+        let is_about = |object| about == object;
         // SAFETY: for these events the union holds the queue pair, which the caller says exists.
-        let queue_pair = of_queue_pair.then(|| unsafe { (*raw.element.qp).qp_num });
-        Self { kind, queue_pair }
+        let queue_pair = is_about(About::QueuePair).then(|| unsafe { (*raw.element.qp).qp_num });
+        let shared_receive_queue =
+            // SAFETY: likewise the shared receive queue.
+            is_about(About::SharedReceiveQueue).then(|| unsafe { (*raw.element.srq).handle });
+        Self { kind, queue_pair, shared_receive_queue }
     }
+}
+
+/// The object an event is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    QueuePair,
+    SharedReceiveQueue,
+    Other,
 }

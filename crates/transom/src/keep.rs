@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Something that must outlive the requests that name it: a region or a window.
+/// Something that must outlive the requests that name it: a region, a window or an address handle.
 pub(crate) trait Held: Send + Sync {}
 
 /// The objects one request names, dropped in this order.

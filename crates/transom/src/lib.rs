@@ -40,6 +40,18 @@
 //! # Ok::<(), transom::Error>(())
 //! ```
 //!
+//! # What else there is
+//!
+//! | | begins at | reaches |
+//! |---|---|---|
+//! | connections (RC, UC) | [`QueuePair::builder`] | one peer: messages, its memory, windows |
+//! | datagrams (UD) | [`QueuePair::datagram`] | anybody, by an [`AddressHandle`]; groups too |
+//! | extended connections (XRC) | [`QueuePair::xrc_initiator`] | the shared queues of an [`XrcDomain`] |
+//!
+//! Which of these a queue pair is, is in its type, so that what it cannot do does not compile. Many
+//! of them can take their receives from one [`SharedReceiveQueue`], and several requests are posted
+//! at once, all or none, by a [`Batch`].
+//!
 //! # Where the device comes from
 //!
 //! A [`Provider`] is a libibverbs: the software device that is part of this crate, or the system's
@@ -58,18 +70,23 @@
 //! - A region owns its buffer until the device has let go of it. Bytes are copied in and out, since
 //!   a peer may write them at any time; there are no references to them.
 //! - What a request names is held by its completion queue until it is done, also when its ticket
-//!   is dropped or forgotten.
+//!   is dropped or forgotten. A receive posted to a shared receive queue is held the same way, since
+//!   all of them complete into one queue.
 //! - If the device refuses to free something, it stays, and so does what it depends on.
 //!
 //! Errors are [`Error`]s. A call that takes something and fails gives it back ([`Refused`]).
 
+mod address;
 mod attributes;
+mod batch;
 mod buffer;
 mod builder;
+mod channel;
 mod completion;
 mod connection;
 mod context;
 mod copy;
+mod datagram;
 mod delivery;
 mod device;
 mod domain;
@@ -77,23 +94,34 @@ mod driver;
 mod endpoint;
 mod error;
 mod event;
+mod extended;
 mod grant;
 mod keep;
+mod modify;
 mod outstanding;
+mod poll;
+mod post;
 mod posted;
 mod provider;
 mod queue;
 mod queue_pair;
+mod received;
 mod region;
 mod request;
+mod shared;
+mod state;
 mod transition;
 mod window;
+mod xrc;
 
+pub use address::{Address, AddressHandle, Destination};
 pub use attributes::{DeviceAttributes, PortAttributes, Type2Check};
+pub use batch::Batch;
 pub use buffer::{Buffer, Pages};
 pub use builder::{QueuePairBuilder, Service};
-pub use completion::{Completion, Operation, Status, WorkError};
+pub use completion::{Completion, Operation, Source, Status, WorkError};
 pub use context::Context;
+pub use datagram::Membership;
 pub use device::{Device, devices};
 pub use domain::ProtectionDomain;
 pub use driver::Driver;
@@ -104,8 +132,15 @@ pub use grant::{Grant, RemoteSlice, Rights};
 pub use posted::Posted;
 pub use provider::Provider;
 pub use queue::CompletionQueue;
-pub use queue_pair::{Connected, Initialized, QueuePair, QueuePairState};
+pub use queue_pair::QueuePair;
+pub use received::{ReceivedDatagram, Receiving};
 pub use region::{Access, MemoryRegion, Slice};
 pub use request::{Payload, Request};
+pub use shared::{SharedReceiveQueue, SharingMessages};
+pub use state::{
+    Connected, Datagram, Initialized, OnePeer, QueuePairState, Sharing, XrcInitialized,
+    XrcInitiator, XrcTarget,
+};
 pub use transition::{Binding, Invalidating, Rebinding, Transition};
 pub use window::{Bound, Free, Type1, Type2, Window, WindowState, WindowType};
+pub use xrc::XrcDomain;

@@ -7,7 +7,9 @@
 use crate::completion::judge;
 use crate::keep::Keep;
 use crate::{Completion, Operation, WorkError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::SystemTime;
 use transom_abi::ibv_wc;
 
 /// How many completions are taken from the device at a time. Room for them is made on each poll,
@@ -41,9 +43,22 @@ impl Ticket {
     }
 }
 
+/// What a request was posted to, a queue pair or a shared receive queue. Each has a name of its own,
+/// which is never given again, as their numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Poster(u64);
+
+impl Poster {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 struct Slot {
     generation: u32,
-    queue_pair: u32,
+    /// What it was posted to.
+    poster: Poster,
     state: State,
 }
 
@@ -82,19 +97,19 @@ impl Leftover {
 
 impl Outstanding {
     /// A slot for a request about to be posted.
-    pub(crate) fn insert(&mut self, queue_pair: u32, operation: Operation, keep: Keep) -> Ticket {
+    pub(crate) fn insert(&mut self, poster: Poster, operation: Operation, keep: Keep) -> Ticket {
         self.count += 1;
         let state = State::Posted { operation, keep, waker: None };
         match self.free.pop() {
             Some(index) => {
                 let slot = &mut self.slots[index as usize];
-                slot.queue_pair = queue_pair;
+                slot.poster = poster;
                 slot.state = state;
                 Ticket { index, generation: slot.generation }
             }
             None => {
                 let index = u32::try_from(self.slots.len()).expect("fewer slots than CQ entries");
-                self.slots.push(Slot { generation: 0, queue_pair, state });
+                self.slots.push(Slot { generation: 0, poster, state });
                 Ticket { index, generation: 0 }
             }
         }
@@ -110,7 +125,7 @@ impl Outstanding {
     }
 
     /// Hands a completion to its request.
-    pub(crate) fn deliver(&mut self, wc: &ibv_wc) -> Leftover {
+    pub(crate) fn deliver(&mut self, wc: &ibv_wc, time: Option<SystemTime>) -> Leftover {
         let ticket = Ticket::from_wr_id(wc.wr_id);
         let Some(slot) = self.slots.get_mut(ticket.index as usize) else {
             return Leftover::NOTHING;
@@ -121,7 +136,7 @@ impl Outstanding {
         match std::mem::replace(&mut slot.state, State::Free) {
             State::Posted { operation, keep, waker } => {
                 self.count -= 1;
-                slot.state = State::Done(judge(wc, operation));
+                slot.state = State::Done(judge(wc, operation, time));
                 Leftover { keep, waker }
             }
             State::Detached { keep } => {
@@ -179,13 +194,13 @@ impl Outstanding {
         }
     }
 
-    /// The queue pair is about to be destroyed, so its completions will not come. Nobody waits
-    /// for any, since a ticket would hold the queue pair.
-    pub(crate) fn abandon(&mut self, queue_pair: u32) -> Vec<Keep> {
+    /// The poster is destroyed, so its completions will not come. Nobody waits for any, since a
+    /// ticket would hold the poster.
+    pub(crate) fn abandon(&mut self, poster: Poster) -> Vec<Keep> {
         let mut abandoned = Vec::new();
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
-            if slot.queue_pair == queue_pair && matches!(slot.state, State::Detached { .. }) {
+            if slot.poster == poster && matches!(slot.state, State::Detached { .. }) {
                 self.count -= 1;
                 if let State::Detached { keep } = self.release(index as u32) {
                     abandoned.push(keep);
@@ -209,7 +224,7 @@ mod tests {
     use transom_abi::{IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS};
 
     fn insert(outstanding: &mut Outstanding) -> Ticket {
-        outstanding.insert(7, Operation::Read, Keep::Nothing)
+        outstanding.insert(Poster(7), Operation::Read, Keep::Nothing)
     }
 
     fn completion(ticket: Ticket) -> ibv_wc {
@@ -221,11 +236,11 @@ mod tests {
         let mut outstanding = Outstanding::default();
         let (a, b) = (insert(&mut outstanding), insert(&mut outstanding));
         let failed = ibv_wc { status: IBV_WC_REM_ACCESS_ERR, ..completion(b) };
-        outstanding.deliver(&failed);
+        outstanding.deliver(&failed, None);
         assert!(outstanding.take(a).is_none());
         assert!(outstanding.take(b).unwrap().is_err());
         assert!(outstanding.take(b).is_none());
-        outstanding.deliver(&completion(a));
+        outstanding.deliver(&completion(a), None);
         assert!(outstanding.take(a).unwrap().is_ok());
         assert_eq!(outstanding.count, 0);
     }
@@ -235,10 +250,10 @@ mod tests {
         let mut outstanding = Outstanding::default();
         let old = insert(&mut outstanding);
         outstanding.detach(old);
-        assert_eq!(outstanding.abandon(7).len(), 1);
+        assert_eq!(outstanding.abandon(Poster(7)).len(), 1);
         let new = insert(&mut outstanding);
         assert_eq!(old.index, new.index);
-        outstanding.deliver(&completion(old));
+        outstanding.deliver(&completion(old), None);
         assert!(outstanding.take(new).is_none());
         assert_eq!(outstanding.count, 1);
     }
@@ -249,7 +264,7 @@ mod tests {
         let ticket = insert(&mut outstanding);
         outstanding.detach(ticket);
         assert_eq!(outstanding.count, 1);
-        outstanding.deliver(&completion(ticket));
+        outstanding.deliver(&completion(ticket), None);
         assert_eq!(outstanding.count, 0);
         assert_eq!(outstanding.free.len(), 1);
     }

@@ -1,9 +1,9 @@
 //! The ticket of a posted request.
 
-use crate::connection::Connection;
 use crate::delivery::{CreatedQueue, State};
-use crate::outstanding::Ticket;
-use crate::{Completion, Error, Result, WorkError};
+use crate::keep::Keep;
+use crate::outstanding::{Poster, Ticket};
+use crate::{Completion, Error, Operation, Result, WorkError};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -18,23 +18,72 @@ use std::time::{Duration, Instant};
 /// a waiting thread delivers the queue's completions.
 ///
 /// Dropping it only means that nobody wants to know: the request goes on, and keeps its memory
-/// registered until it is done. As long as it exists, the queue pair is not destroyed.
+/// registered until it is done. As long as it exists, the queue pair or shared receive queue it was
+/// posted to is not destroyed.
 #[must_use = "the completion says whether the request succeeded"]
 pub struct Posted {
     ticket: Ticket,
     outcome: Option<Result<Completion, WorkError>>,
     queue: Arc<CreatedQueue>,
-    /// While the queue pair exists, the completion will come.
-    _queue_pair: Arc<Connection>,
+    /// While it exists, the completion will come.
+    _posted_to: Arc<dyn WorkQueue>,
+}
+
+/// What requests are posted to: a queue pair or a shared receive queue.
+pub(crate) trait WorkQueue: Send + Sync {
+    /// How the slots of its requests name it.
+    fn poster(&self) -> Poster;
 }
 
 impl Posted {
-    pub(crate) fn new(
-        ticket: Ticket,
-        queue: Arc<CreatedQueue>,
-        queue_pair: Arc<Connection>,
-    ) -> Self {
-        Self { ticket, outcome: None, queue, _queue_pair: queue_pair }
+    /// Posts a request that completes into this queue: `post` is given its `wr_id`.
+    pub(crate) fn post(
+        queue: &Arc<CreatedQueue>,
+        to: &Arc<impl WorkQueue + 'static>,
+        operation: Operation,
+        keep: Keep,
+        post: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<Self> {
+        // Before it is posted, since its completion may come at once.
+        let ticket = queue.lock_for(1)?.outstanding.insert(to.poster(), operation, keep);
+        match post(ticket.wr_id()) {
+            Ok(()) => Ok(Self::new(ticket, queue, to)),
+            Err(error) => {
+                let keep = queue.lock().outstanding.remove(ticket);
+                drop(keep);
+                Err(error)
+            }
+        }
+    }
+
+    /// Posts several requests that complete into this queue, all or none: `post` is given the
+    /// `wr_id` of each.
+    pub(crate) fn post_all(
+        queue: &Arc<CreatedQueue>,
+        to: &Arc<impl WorkQueue + 'static>,
+        requests: Vec<(Operation, Keep)>,
+        post: impl FnOnce(&[u64]) -> Result<()>,
+    ) -> Result<Vec<Self>> {
+        let mut state = queue.lock_for(requests.len())?;
+        let insert = |(operation, keep)| state.outstanding.insert(to.poster(), operation, keep);
+        let tickets: Vec<_> = requests.into_iter().map(insert).collect();
+        drop(state);
+        let wr_ids: Vec<_> = tickets.iter().map(|ticket| ticket.wr_id()).collect();
+        match post(&wr_ids) {
+            Ok(()) => Ok(tickets.into_iter().map(|ticket| Self::new(ticket, queue, to)).collect()),
+            Err(error) => {
+                let mut state = queue.lock();
+                let remove = |ticket| state.outstanding.remove(ticket);
+                let keeps: Vec<_> = tickets.into_iter().map(remove).collect();
+                drop(state);
+                drop(keeps);
+                Err(error)
+            }
+        }
+    }
+
+    fn new(ticket: Ticket, queue: &Arc<CreatedQueue>, to: &Arc<impl WorkQueue + 'static>) -> Self {
+        Self { ticket, outcome: None, queue: queue.clone(), _posted_to: to.clone() }
     }
 
     /// Waits for the completion.
@@ -58,9 +107,8 @@ impl Posted {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn try_wait(&mut self) -> Result<Option<Completion>> {
-        self.queue.poll()?;
-        let queue = self.queue.clone();
-        self.take(&mut queue.lock()).transpose()
+        let Self { ticket, outcome, queue, .. } = self;
+        queue.poll_for(|state| take(*ticket, outcome, state))?.1.transpose()
     }
 
     /// Waits for the completion, without giving the ticket up.
@@ -73,8 +121,8 @@ impl Posted {
     }
 
     fn wait_until(&mut self, deadline: Option<Instant>) -> Result<Option<Completion>> {
-        let queue = self.queue.clone();
-        queue.wait_until(deadline, None, |state| self.take(state))?.transpose()
+        let Self { ticket, outcome, queue, .. } = self;
+        queue.wait_until(deadline, None, |state| take(*ticket, outcome, state))?.transpose()
     }
 
     /// Takes the completion, or leaves a waker for when it comes.
@@ -88,13 +136,18 @@ impl Posted {
         // It may have come before the queue was armed.
         self.try_wait()
     }
+}
 
-    fn take(&mut self, state: &mut State) -> Option<Result<Completion>> {
-        if self.outcome.is_none() {
-            self.outcome = state.outstanding.take(self.ticket);
-        }
-        self.outcome.map(|outcome| outcome.map_err(Error::Work))
+/// Takes the completion if it is there, and remembers it.
+fn take(
+    ticket: Ticket,
+    outcome: &mut Option<Result<Completion, WorkError>>,
+    state: &mut State,
+) -> Option<Result<Completion>> {
+    if outcome.is_none() {
+        *outcome = state.outstanding.take(ticket);
     }
+    outcome.map(|outcome| outcome.map_err(Error::Work))
 }
 
 impl Future for Posted {

@@ -137,6 +137,21 @@ verbs! {
         init_attr: *mut ibv_qp_init_attr
     ) -> c_int;
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+    fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex;
+    fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
+    fn ibv_create_ah_from_wc(
+        pd: *mut ibv_pd,
+        wc: *mut ibv_wc,
+        grh: *mut ibv_grh,
+        port_num: u8
+    ) -> *mut ibv_ah;
+    fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int;
+    fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int;
+    fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int;
+    fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
 }
 
 /// What the loader said; its own error says no more than that something failed.

@@ -27,7 +27,35 @@ impl CompletionQueue {
     /// [`Error::Verb`](crate::Error::Verb): EINVAL if the device has no queues of that size, ENOMEM
     /// if it has no more queues, EMFILE if the process has no more descriptors.
     pub fn new(context: &Context, entries: u32) -> Result<Self> {
-        Ok(Self { inner: Arc::new(CreatedQueue::create(context.inner.clone(), entries)?) })
+        let created = CreatedQueue::create(context.inner.clone(), entries, false)?;
+        Ok(Self { inner: Arc::new(created) })
+    }
+
+    /// Creates a queue whose completions tell when they were added to it, by the clock on the wall;
+    /// see `ibv_create_cq_ex(3)`. Otherwise it is like one from [`new`](Self::new).
+    ///
+    /// ```
+    /// use transom::{CompletionQueue, ProtectionDomain, Provider, QueuePair};
+    ///
+    /// let context = transom::devices(&Provider::software())?[0].open()?;
+    /// let pd = ProtectionDomain::new(&context)?;
+    /// let cq = CompletionQueue::with_timestamps(&context, 16)?;
+    /// # let builder = QueuePair::builder(&pd, &cq);
+    /// # let (a, b) = (builder.build()?, builder.build()?);
+    /// # let (at_a, at_b) = (a.endpoint(), b.endpoint());
+    /// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+    /// let received = b.receive(&[])?;
+    /// let sent = a.send(b"")?.wait()?;
+    /// assert!(sent.timestamp.is_some() && received.wait()?.timestamp.is_some());
+    /// # Ok::<(), transom::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`Error::Verb`](crate::Error::Verb), EOPNOTSUPP if the device or its
+    /// library keeps no such times.
+    pub fn with_timestamps(context: &Context, entries: u32) -> Result<Self> {
+        let created = CreatedQueue::create(context.inner.clone(), entries, true)?;
+        Ok(Self { inner: Arc::new(created) })
     }
 
     /// How many entries it has; at least as many as were asked for.

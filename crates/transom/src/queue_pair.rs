@@ -1,10 +1,11 @@
 //! Queue pairs.
 
 use crate::connection::Connection;
-use crate::request::post_receive;
+use crate::post::post_receive;
+use crate::request::Toward;
 use crate::{
-    CompletionQueue, Endpoint, Payload, Posted, ProtectionDomain, QueuePairBuilder, RemoteSlice,
-    Request, Result, Slice,
+    CompletionQueue, Connected, Endpoint, Initialized, OnePeer, Operation, Payload, Posted,
+    ProtectionDomain, QueuePairBuilder, QueuePairState, RemoteSlice, Request, Result, Slice,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,6 +17,9 @@ use transom_abi::*;
 /// It begins [`Initialized`], when it takes receives but does not yet send, and becomes
 /// [`Connected`] by [`connect`](QueuePair::connect). Clones refer to the same queue pair; it is
 /// destroyed when the last of them and the last [`Posted`] ticket of it are gone.
+///
+/// Queue pairs of other kinds begin at [`QueuePair::datagram`], [`QueuePair::xrc_initiator`] and
+/// [`QueuePair::xrc_target`].
 ///
 /// The queue pair lets the peer read, write and do atomics; which memory it may touch, keys alone
 /// decide.
@@ -47,26 +51,6 @@ pub struct QueuePair<S: QueuePairState = Connected> {
     pub(crate) state: PhantomData<S>,
 }
 
-/// The state of a queue pair that is not yet connected.
-#[derive(Clone, Copy, Debug)]
-pub enum Initialized {}
-
-/// The state of a queue pair that is connected to a peer.
-#[derive(Clone, Copy, Debug)]
-pub enum Connected {}
-
-/// A state of a [`QueuePair`]: [`Initialized`] or [`Connected`].
-pub trait QueuePairState: sealed::Sealed {}
-
-impl QueuePairState for Initialized {}
-impl QueuePairState for Connected {}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Initialized {}
-    impl Sealed for super::Connected {}
-}
-
 impl<S: QueuePairState> QueuePair<S> {
     /// Its number, 24 bits.
     pub fn number(&self) -> u32 {
@@ -78,24 +62,13 @@ impl<S: QueuePairState> QueuePair<S> {
         self.inner.local
     }
 
-    /// Posts a receive: the next message goes into these slices, one after the other. A send
-    /// consumes it, and so does a write with immediate data.
-    ///
-    /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the receive queue is full, EINVAL if there
-    /// are too many slices; [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull).
-    pub fn receive(&self, local: &[Slice]) -> Result<Posted> {
-        post_receive(&self.inner, local)
-    }
-
     /// Moves it to the error state: all outstanding requests end with
     /// [`Status::Flushed`](crate::Status::Flushed), and so will those to come (rule ST-19).
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb) if the device refuses.
     pub fn fail(&self) -> Result<()> {
-        let mut attributes = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
-        self.inner.modify(&mut attributes, IBV_QP_STATE, "moving to ERR")
+        self.inner.fail()
     }
 
     /// Whether the device has it in the error state; see `ibv_query_qp(3)`. A refused or failed
@@ -108,10 +81,24 @@ impl<S: QueuePairState> QueuePair<S> {
     }
 }
 
+impl<S: OnePeer> QueuePair<S> {
+    /// Posts a receive: the next message goes into these slices, one after the other. A send
+    /// consumes it, and so does a write with immediate data.
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the receive queue is full, EINVAL if there
+    /// are too many slices; [`Error::CompletionQueueFull`](crate::Error::CompletionQueueFull);
+    /// [`Error::SharedReceives`](crate::Error::SharedReceives) if it was built with a shared receive
+    /// queue.
+    pub fn receive(&self, local: &[Slice]) -> Result<Posted> {
+        post_receive(&self.inner, Operation::Receive, local)
+    }
+}
+
 impl QueuePair<Initialized> {
     /// Begins a queue pair whose completions all go to one queue.
     pub fn builder(pd: &ProtectionDomain, completions: &CompletionQueue) -> QueuePairBuilder {
-        QueuePairBuilder::new(pd, completions)
+        QueuePairBuilder::connected(pd, completions)
     }
 
     /// Connects it to a peer, which must connect to [`endpoint`](Self::endpoint) in turn; see
@@ -141,7 +128,7 @@ impl QueuePair<Connected> {
     /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the request would touch more than the
     /// peer's slice.
     pub fn post(&self, request: Request<'_>) -> Result<Posted> {
-        request.post(&self.inner)
+        request.post(&self.inner, Toward::Peer)
     }
 
     /// Posts [`Request::send`].
@@ -207,6 +194,14 @@ impl QueuePair<Connected> {
     /// As [`post`](Self::post).
     pub fn read(&self, local: &[Slice], remote: impl Into<RemoteSlice>) -> Result<Posted> {
         self.post(Request::read(local, remote))
+    }
+
+    /// Posts [`Request::atomic_write`].
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn atomic_write(&self, word: &[u8; 8], remote: impl Into<RemoteSlice>) -> Result<Posted> {
+        self.post(Request::atomic_write(word, remote))
     }
 
     /// Posts [`Request::compare_swap`].

@@ -206,6 +206,42 @@ impl Slice {
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
+
+    /// A part of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if it is not all within the slice.
+    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
+        let (start, end) = (range.start as u64, range.end as u64);
+        check_range("the slice", start..end, self.length as u64)?;
+        let address = self.address + start;
+        Ok(Self { address, length: range.len(), region: self.region.clone() })
+    }
+
+    /// Copies bytes out, as [`MemoryRegion::read_at`] does.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they are not all within the slice.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let at = self.offset(offset, bytes.len())?;
+        self.region.extent().read_at(at, bytes)
+    }
+
+    /// Copies bytes in, as [`MemoryRegion::write_at`] does.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they do not all fit into the slice.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let at = self.offset(offset, bytes.len())?;
+        self.region.extent().write_at(at, bytes)
+    }
+
+    /// Where in the region some bytes of the slice are.
+    fn offset(&self, offset: usize, length: usize) -> Result<usize> {
+        let range = offset as u64..(offset as u64).saturating_add(length as u64);
+        check_range("the slice", range, self.length as u64)?;
+        Ok(self.address as usize - self.region.extent().as_ptr().addr() + offset)
+    }
 }
 
 impl fmt::Debug for Slice {
@@ -218,6 +254,9 @@ impl fmt::Debug for Slice {
 pub(crate) trait Registered: Held {
     /// The region, valid as long as this is held.
     fn mr(&self) -> *mut ibv_mr;
+
+    /// Its bytes.
+    fn extent(&self) -> &Extent;
 }
 
 /// The registration itself.
@@ -251,6 +290,10 @@ impl<B: Buffer> Held for Registration<B> {}
 impl<B: Buffer> Registered for Registration<B> {
     fn mr(&self) -> *mut ibv_mr {
         self.mr
+    }
+
+    fn extent(&self) -> &Extent {
+        &self.extent
     }
 }
 

@@ -1,12 +1,12 @@
 //! Work requests.
 
+use crate::address::Destination;
 use crate::connection::Connection;
 use crate::copy::check_range;
-use crate::error::{check, unsupported};
-use crate::keep::{Held, Keep};
-use crate::{Operation, Posted, RemoteSlice, Result, Slice};
+use crate::keep::Keep;
+use crate::post::{post_send, regions, sge_length, with_sges};
+use crate::{Error, Operation, Posted, RemoteSlice, Result, Slice};
 use std::ffi::c_int;
-use std::ptr;
 use std::sync::Arc;
 use transom_abi::*;
 
@@ -61,11 +61,27 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
 /// and give it to [`QueuePair::post`](crate::QueuePair::post).
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    operation: Operation,
-    payload: Payload<'a>,
+    pub(crate) operation: Operation,
+    pub(crate) payload: Payload<'a>,
     remote: Option<RemoteSlice>,
     /// What the verbs call the operation, and what it needs beside.
-    wr: ibv_send_wr,
+    pub(crate) wr: ibv_send_wr,
+}
+
+// SAFETY: the pointers in `wr` are null until it is posted, which takes the request.
+unsafe impl Send for Request<'_> {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Request<'_> {}
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Toward {
+    /// To the peer the queue pair is connected to.
+    Peer,
+    /// To a queue pair that takes datagrams.
+    Datagram(Destination),
+    /// To the peer's shared receive queue of this number (XRC).
+    Shared(u32),
 }
 
 impl<'a> Request<'a> {
@@ -132,6 +148,16 @@ impl<'a> Request<'a> {
         Self::atomic(Operation::FetchAdd, opcode, local, remote.into(), add, 0)
     }
 
+    /// Writes eight bytes to the start of the peer's slice, which must be aligned to eight: whoever
+    /// reads them there sees all of them or none. They are copied while posting. The grant must
+    /// have the right to write.
+    ///
+    /// Only newer devices have it, and only on a reliable connection.
+    pub fn atomic_write(word: &'a [u8; 8], remote: impl Into<RemoteSlice>) -> Self {
+        let opcode = IBV_WR_ATOMIC_WRITE;
+        Self::new(Operation::AtomicWrite, opcode, word.into(), Some(remote.into()))
+    }
+
     /// Lets the request start only when all earlier reads and atomics of its queue pair are done
     /// (rule ORD-10).
     pub fn fence(mut self) -> Self {
@@ -167,23 +193,58 @@ impl<'a> Request<'a> {
         request
     }
 
-    /// Posts it.
-    ///
-    /// # Errors
-    /// As [`QueuePair::post`](crate::QueuePair::post).
-    pub(crate) fn post(mut self, queue_pair: &Arc<Connection>) -> Result<Posted> {
+    /// Whether its lengths agree, and its destination is one of the queue pair's context.
+    pub(crate) fn check(&self, queue_pair: &Connection, toward: &Toward) -> Result<()> {
+        if let Toward::Datagram(to) = toward
+            && !Arc::ptr_eq(to.address.device(), queue_pair.device())
+        {
+            return Err(Error::OtherContext { what: "address handle" });
+        }
         if matches!(self.operation, Operation::CompareSwap | Operation::FetchAdd) {
             check_range("the local slice", 0..8, self.payload.len())?;
         }
         if let Some(remote) = self.remote {
             check_range("the peer's slice", 0..self.payload.len(), remote.length)?;
         }
+        Ok(())
+    }
+
+    /// What it keeps alive.
+    pub(crate) fn keep(&self, toward: &Toward) -> Keep {
+        let address = match toward {
+            Toward::Datagram(to) => Some(to.address.held()),
+            Toward::Peer | Toward::Shared(_) => None,
+        };
+        match self.payload {
+            Payload::Slices(slices) => regions(slices).chain(address).collect(),
+            Payload::Inline(_) => address.into_iter().collect(),
+        }
+    }
+
+    /// Posts it.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post`](crate::QueuePair::post).
+    pub(crate) fn post(mut self, queue_pair: &Arc<Connection>, toward: Toward) -> Result<Posted> {
+        self.check(queue_pair, &toward)?;
+        let keep = self.keep(&toward);
+        match toward {
+            Toward::Peer => {}
+            Toward::Datagram(to) => {
+                self.wr.wr.ud = ibv_send_wr_ud {
+                    ah: to.address.ah(),
+                    remote_qpn: to.queue_pair,
+                    remote_qkey: to.qkey,
+                };
+            }
+            Toward::Shared(remote_srqn) => self.wr.qp_type.xrc = ibv_send_wr_xrc { remote_srqn },
+        }
         match self.payload {
             Payload::Slices(slices) => {
-                let keep = keep(slices);
                 with_sges(slices, |sg_list, num_sge| {
                     (self.wr.sg_list, self.wr.num_sge) = (sg_list, num_sge);
-                    // SAFETY: the entries are slices of registered regions, which `keep` holds.
+                    // SAFETY: the entries are slices of registered regions, which `keep` holds, as
+                    // it does an address handle.
                     unsafe { post_send(queue_pair, self.operation, self.wr, keep) }
                 })
             }
@@ -192,90 +253,12 @@ impl<'a> Request<'a> {
                 let mut sge = ibv_sge { addr: bytes.as_ptr().addr() as u64, length, lkey: 0 };
                 (self.wr.sg_list, self.wr.num_sge) = (&raw mut sge, c_int::from(length > 0));
                 self.wr.send_flags |= IBV_SEND_INLINE;
-                // SAFETY: the bytes are readable while posting, and not needed afterwards.
-                unsafe { post_send(queue_pair, self.operation, self.wr, Keep::Nothing) }
+                // SAFETY: the bytes are readable while posting, and not needed afterwards; an address
+                // handle is held by `keep`.
+                unsafe { post_send(queue_pair, self.operation, self.wr, keep) }
             }
         }
     }
-}
-
-/// Posts a request to the send queue. It always asks for a completion.
-///
-/// # Safety
-/// `keep` holds whatever the request names by address: its slices' regions, a window to be bound
-/// and the region it is bound to.
-pub(crate) unsafe fn post_send(
-    queue_pair: &Arc<Connection>,
-    operation: Operation,
-    mut wr: ibv_send_wr,
-    keep: Keep,
-) -> Result<Posted> {
-    // SAFETY: the queue pair exists.
-    let post_send = unsafe { (*(*queue_pair.qp).context).ops.post_send };
-    let post_send = post_send.ok_or_else(|| unsupported("ibv_post_send"))?;
-    wr.send_flags |= IBV_SEND_SIGNALED;
-    queue_pair.post(queue_pair.send_queue(), operation, keep, |wr_id| {
-        wr.wr_id = wr_id;
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists; the request and its list are valid during the call, and
-        // what it names stays until its completion, by the caller's promise.
-        let result = unsafe { post_send(queue_pair.qp, &raw mut wr, &raw mut bad) };
-        check("ibv_post_send", format_args!("posting {operation} to {queue_pair}"), result)
-    })
-}
-
-/// Posts a request to the receive queue; see `ibv_post_recv(3)`.
-pub(crate) fn post_receive(queue_pair: &Arc<Connection>, local: &[Slice]) -> Result<Posted> {
-    // SAFETY: the queue pair exists.
-    let post_recv = unsafe { (*(*queue_pair.qp).context).ops.post_recv };
-    let post_recv = post_recv.ok_or_else(|| unsupported("ibv_post_recv"))?;
-    let operation = Operation::Receive;
-    with_sges(local, |sg_list, num_sge| {
-        queue_pair.post(queue_pair.receive_queue(), operation, keep(local), |wr_id| {
-            let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list, num_sge };
-            let mut bad = ptr::null_mut();
-            // SAFETY: the queue pair exists; the request and its list are valid during the call,
-            // and the regions it names stay until its completion, since the slot holds them.
-            let result = unsafe { post_recv(queue_pair.qp, &raw mut wr, &raw mut bad) };
-            check("ibv_post_recv", format_args!("posting {operation} to {queue_pair}"), result)
-        })
-    })
-}
-
-fn keep(slices: &[Slice]) -> Keep {
-    slices.iter().map(|slice| slice.region.clone() as Arc<dyn Held>).collect()
-}
-
-/// Makes the scatter/gather list of some slices. Only a long one is allocated.
-fn with_sges<R>(
-    slices: &[Slice],
-    post: impl FnOnce(*mut ibv_sge, c_int) -> Result<R>,
-) -> Result<R> {
-    let mut short = [ibv_sge::default(); 4];
-    let mut long = Vec::new();
-    let sges = match short.get_mut(..slices.len()) {
-        Some(short) => short,
-        None => {
-            long.resize(slices.len(), ibv_sge::default());
-            &mut long[..]
-        }
-    };
-    let mut count = 0;
-    // Empty slices are left out: to some hardware a length of 0 means 2^31.
-    for (sge, slice) in sges.iter_mut().zip(slices.iter().filter(|slice| !slice.is_empty())) {
-        // SAFETY: the slice holds its region, so it is registered.
-        let lkey = unsafe { (*slice.region.mr()).lkey };
-        *sge = ibv_sge { addr: slice.address, length: sge_length(slice.len())?, lkey };
-        count += 1;
-    }
-    post(sges.as_mut_ptr(), count)
-}
-
-/// The length of a scatter/gather entry, which has 32 bits.
-fn sge_length(length: usize) -> Result<u32> {
-    let available = u32::MAX;
-    check_range("a scatter/gather entry", 0..length as u64, available.into())?;
-    Ok(length as u32)
 }
 
 fn total(slices: &[Slice]) -> u64 {

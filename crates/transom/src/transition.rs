@@ -3,8 +3,8 @@
 use crate::connection::Connection;
 use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
+use crate::post::post_send;
 use crate::region::Registered;
-use crate::request::post_send;
 use crate::window::{AllocatedWindow, Bound, Free, Type1, Window, WindowState, WindowType};
 use crate::{Completion, Error, Grant, Operation, Posted, Refused, Result, Rights, Slice};
 use std::fmt;
@@ -187,7 +187,7 @@ fn bind_mw(
     // SAFETY: the context is open.
     let bind_mw = unsafe { (*mw.domain.device.context).ops.bind_mw };
     let bind_mw = bind_mw.ok_or_else(|| unsupported("ibv_bind_mw"))?;
-    queue_pair.post(queue_pair.send_queue(), Operation::BindWindow, keep, |wr_id| {
+    Posted::post(queue_pair.send_queue(), queue_pair, Operation::BindWindow, keep, |wr_id| {
         let mut bind = ibv_mw_bind { wr_id, send_flags: IBV_SEND_SIGNALED, bind_info };
         // SAFETY: queue pair, window and region exist, are of one context, and stay until the
         // completion, since the slot holds the latter two.
@@ -232,7 +232,7 @@ fn check_bind(mw: &AllocatedWindow, queue_pair: &Connection, memory: &Slice) -> 
 }
 
 fn same_context(what: &'static str, mw: &AllocatedWindow, queue_pair: &Connection) -> Result<()> {
-    if Arc::ptr_eq(&mw.domain.device, &queue_pair.domain.device) {
+    if Arc::ptr_eq(&mw.domain.device, queue_pair.device()) {
         Ok(())
     } else {
         Err(Error::OtherContext { what })

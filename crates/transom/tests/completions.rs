@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Pair, block_on, context};
+use common::{PATIENCE, Pair, block_on, context, status};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::future::Future;
 use std::pin::Pin;
@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use transom::{
-    Binding, Bound, CompletionQueue, Context, Device, Driver, Error, Free, MemoryRegion, Posted,
-    ProtectionDomain, Provider, QueuePair, Slice, Type1, Type2, Window,
+    Access, AddressHandle, Batch, Binding, Bound, CompletionQueue, Context, Datagram, Device,
+    Driver, Error, Free, Membership, MemoryRegion, Posted, ProtectionDomain, Provider, QueuePair,
+    ReceivedDatagram, Receiving, SharedReceiveQueue, Slice, Status, Type1, Type2, Window,
+    XrcDomain, XrcTarget,
 };
 
 #[test]
@@ -144,6 +146,51 @@ fn a_thread_that_waits_leaves_the_queue_armed_for_the_reactor() {
     assert!(poll_once(&mut second, &waker).is_ready());
 }
 
+/// A queue that keeps times delivers all that another does, in every way.
+#[test]
+fn completions_tell_when_they_came() {
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::with_timestamps(&context, 64).unwrap();
+    let builder = QueuePair::builder(&pd, &cq);
+    let (a, b) = (builder.build().unwrap(), builder.build().unwrap());
+    let (at_a, at_b) = (a.endpoint(), b.endpoint());
+    let (a, b) = (a.connect(&at_b).unwrap(), b.connect(&at_a).unwrap());
+    let region = MemoryRegion::register(&pd, vec![0; 8], Access::LOCAL_WRITE).unwrap();
+
+    // What the clocks that times are made of may differ by.
+    let slack = Duration::from_millis(1);
+    let before = SystemTime::now();
+    let received: Vec<_> = (0..9).map(|_| b.receive(&[region.all()]).unwrap()).collect();
+    let sent: Vec<_> = (0..9).map(|number| a.send_immediate(b"timed", number).unwrap()).collect();
+    let mut last = before;
+    for (number, posted) in received.into_iter().enumerate() {
+        let completion = if number % 2 == 0 { posted.wait() } else { block_on(posted) };
+        let completion = completion.unwrap();
+        assert_eq!((completion.length, completion.immediate), (5, Some(number as u32)));
+        assert_eq!(completion.queue_pair, b.number());
+        let time = completion.timestamp.expect("the queue keeps times");
+        assert!(last <= time + slack, "{last:?}, then {time:?}");
+        last = time;
+    }
+    assert!(last <= SystemTime::now() + slack);
+    for posted in sent {
+        assert!(posted.wait().unwrap().timestamp.is_some());
+    }
+    cq.resize(128).unwrap();
+    // Waiting sleeps on the same descriptor.
+    let later = b.receive(&[region.all()]).unwrap();
+    let sending = thread::spawn(move || {
+        a.send(b"late").unwrap().wait().unwrap();
+        a
+    });
+    assert_eq!(later.wait().unwrap().length, 4);
+    let a = sending.join().unwrap();
+    let flushed = a.receive(&[]).unwrap();
+    a.fail().unwrap();
+    assert_eq!(status(flushed.wait().unwrap_err()), Status::Flushed);
+}
+
 #[test]
 fn a_queue_never_overruns() {
     let context = context();
@@ -181,7 +228,16 @@ fn everything_may_be_shared_and_sent_between_threads() {
     check::<CompletionQueue>();
     check::<Driver>();
     check::<QueuePair>();
+    check::<QueuePair<Datagram>>();
+    check::<QueuePair<XrcTarget>>();
     check::<Posted>();
+    check::<Receiving>();
+    check::<ReceivedDatagram>();
+    check::<AddressHandle>();
+    check::<Membership>();
+    check::<SharedReceiveQueue<Datagram>>();
+    check::<XrcDomain>();
+    check::<Batch<'_>>();
     check::<MemoryRegion<Vec<u8>>>();
     check::<Slice>();
     check::<Window<Type2, Free>>();

@@ -37,6 +37,8 @@ fn a_message_is_gathered_and_scattered_in_order() {
         immediate: None,
         invalidated_rkey: None,
         queue_pair,
+        source: None,
+        timestamp: None,
     };
     assert_eq!(received.wait().unwrap(), expected);
     let bytes = bytes_of(&into);

@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{Party, bytes_of, context, failure};
+use common::{PATIENCE, Party, bytes_of, context, failure, status};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
+use std::time::Duration;
 use transom::{
-    CompletionQueue, Endpoint, Grant, ProtectionDomain, QueuePair, Rights, Status, Type2, Window,
+    Access, AddressHandle, CompletionQueue, Destination, Endpoint, Grant, Initialized,
+    MemoryRegion, ProtectionDomain, QueuePair, Rights, SharedReceiveQueue, Status, Type2, Window,
 };
 
 /// Where the second process finds the first; the test runs itself again with this set.
@@ -43,6 +45,75 @@ fn a_killed_peer_is_noticed() {
     other.wait().unwrap();
     assert_eq!(failure(peer.qp.write(b"dead", grant)), Status::RetryExceeded);
     assert!(peer.qp.has_failed().unwrap());
+}
+
+/// A receive of a shared queue that is being filled when its queue pair goes comes back all the
+/// same, and its memory is nobody's but the program's then.
+#[test]
+fn a_shared_receive_in_use_comes_back_when_its_queue_pair_goes() {
+    const LENGTH: usize = 64 << 20;
+    if let Some(mut channel) = the_other_process() {
+        let sender = connect(&mut channel);
+        let from = MemoryRegion::register(&sender.pd, vec![1; LENGTH], Access::empty()).unwrap();
+        assert_eq!(channel.hear::<String>(), "posted");
+        let sent = sender.qp.send(&[from.all()]).unwrap();
+        let outcome = sent.wait();
+        channel.tell(&outcome.is_ok());
+        return;
+    }
+    let (mut other, mut channel) =
+        start("a_shared_receive_in_use_comes_back_when_its_queue_pair_goes");
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 64).unwrap();
+    let shared = SharedReceiveQueue::new(&pd, &cq, 4, 1).unwrap();
+    let qp = QueuePair::builder(&pd, &cq).shared_receives(&shared).build().unwrap();
+    let qp = connect_to(&mut channel, qp);
+    let region = MemoryRegion::register(&pd, vec![0; LENGTH], Access::LOCAL_WRITE).unwrap();
+    let mut posted = shared.receive(&[region.all()]).unwrap();
+    channel.tell(&"posted");
+    // Until the first bytes are there.
+    let mut byte = [0];
+    while byte == [0] {
+        cq.wait(Duration::from_millis(1)).unwrap();
+        region.read_at(0, &mut byte).unwrap();
+    }
+    drop(qp);
+    match posted.wait_timeout(PATIENCE) {
+        Ok(completion) => assert_eq!(completion.expect("it comes back").length, LENGTH),
+        Err(error) => assert_eq!(status(error), Status::Flushed),
+    }
+    region.deregister().unwrap();
+    channel.hear::<bool>();
+    assert!(other.wait().unwrap().success());
+}
+
+#[test]
+fn datagrams_pass_between_processes() {
+    const QKEY: u32 = 0x77;
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 64).unwrap();
+    let qp = QueuePair::datagram(&pd, &cq).qkey(QKEY).build().unwrap();
+    let inbox = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE).unwrap();
+    let received = qp.receive(&inbox.all()).unwrap();
+    if let Some(mut channel) = the_other_process() {
+        channel.tell(&qp.endpoint());
+        let ping = received.wait().unwrap();
+        assert_eq!(ping.to_vec(), b"ping");
+        qp.send(&ping.sender(&qp, QKEY).unwrap(), b"pong").unwrap().wait().unwrap();
+        channel.hear::<String>();
+        return;
+    }
+    let (mut other, mut channel) = start("datagrams_pass_between_processes");
+    let at_other: Endpoint = channel.hear();
+    let address = AddressHandle::new(&pd, at_other).unwrap();
+    let to = Destination { address, queue_pair: at_other.qpn, qkey: QKEY };
+    qp.send(&to, b"ping").unwrap().wait().unwrap();
+    let pong = received.wait().unwrap();
+    assert_eq!((pong.to_vec(), pong.source().queue_pair), (b"pong".into(), at_other.qpn));
+    channel.tell(&"got it");
+    assert!(other.wait().unwrap().success());
 }
 
 /// Runs a test of this file in another process, connected to this one.
@@ -114,12 +185,16 @@ fn connect(channel: &mut Channel) -> Party {
     let pd = ProtectionDomain::new(&context).unwrap();
     let cq = CompletionQueue::new(&context, 64).unwrap();
     let qp = QueuePair::builder(&pd, &cq).build().unwrap();
+    Party { qp: connect_to(channel, qp), cq, pd, context }
+}
+
+fn connect_to(channel: &mut Channel, qp: QueuePair<Initialized>) -> QueuePair {
     channel.tell(&qp.endpoint());
     let qp = qp.connect(&channel.hear::<Endpoint>()).unwrap();
     // Both must be connected before either sends.
     channel.tell(&"connected");
     assert_eq!(channel.hear::<String>(), "connected");
-    Party { qp, cq, pd, context }
+    qp
 }
 
 /// Plain values, one a line, as JSON.

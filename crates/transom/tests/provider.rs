@@ -42,6 +42,8 @@ fn a_device_tells_what_it_can_do() {
     assert!(attributes.max_windows > 0 && attributes.max_regions > 0);
     assert!(attributes.windows_type_1);
     assert!(attributes.windows_type_2.is_some());
+    assert!(attributes.max_address_handles > 0 && attributes.max_group_members > 0);
+    assert!(attributes.max_multicast_groups > 0);
     assert!(attributes.ports >= 1);
     let port = context.port(1).unwrap();
     assert!(port.active);

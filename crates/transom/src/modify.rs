@@ -1,0 +1,159 @@
+//! A queue pair's way from state to state; see `ibv_modify_qp(3)`.
+
+use crate::attributes::mtu_code;
+use crate::connection::Connection;
+use crate::error::check;
+use crate::{Context, Endpoint, Result};
+use std::ffi::c_int;
+use transom_abi::*;
+
+/// Packets wait 4.096 µs times 2 to this power for an acknowledgement: 67 ms.
+const TIMEOUT: u8 = 14;
+
+/// How often a packet without acknowledgement is sent again.
+const RETRIES: u8 = 7;
+
+/// A peer without a receive is asked again without end.
+const RECEIVER_NOT_READY_RETRIES: u8 = 7;
+
+/// A peer that sends without a receive here shall wait 0.64 ms.
+const RECEIVER_NOT_READY_TIMER: u8 = 12;
+
+/// How many reads and atomics may be under way, if the device can do so many. Both sides must
+/// agree, so it is a number that every device can do.
+const READS: u32 = 16;
+
+impl Connection {
+    /// RESET to INIT. Whether the peer may do something is left to the keys.
+    pub(crate) fn initialize(&self) -> Result<()> {
+        let mut mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+        let mut attributes = ibv_qp_attr {
+            qp_state: IBV_QPS_INIT,
+            port_num: self.creation.port,
+            qkey: self.creation.qkey,
+            ..ibv_qp_attr::default()
+        };
+        if self.is(&[IBV_QPT_UD]) {
+            mask |= IBV_QP_QKEY;
+        } else {
+            mask |= IBV_QP_ACCESS_FLAGS;
+            attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+            if (Context { inner: self.device().clone() }).attributes()?.atomics {
+                attributes.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+            }
+        }
+        self.modify(&mut attributes, mask, "moving to INIT")
+    }
+
+    /// INIT to RTR, connected to the peer.
+    pub(crate) fn ready_to_receive(&self, peer: &Endpoint) -> Result<()> {
+        let route = ibv_global_route {
+            dgid: ibv_gid { raw: peer.gid.0 },
+            sgid_index: self.creation.gid_index,
+            hop_limit: 64,
+            ..ibv_global_route::default()
+        };
+        let mut attributes = ibv_qp_attr {
+            qp_state: IBV_QPS_RTR,
+            path_mtu: mtu_code(self.local.mtu.min(peer.mtu)),
+            dest_qp_num: peer.qpn,
+            rq_psn: peer.psn,
+            max_dest_rd_atomic: self.reads(|device| device.max_reads_served)?,
+            min_rnr_timer: RECEIVER_NOT_READY_TIMER,
+            ah_attr: ibv_ah_attr {
+                grh: route,
+                is_global: 1,
+                dlid: peer.lid,
+                port_num: self.creation.port,
+                ..ibv_ah_attr::default()
+            },
+            ..ibv_qp_attr::default()
+        };
+        let mut mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+        if self.is(&[IBV_QPT_RC, IBV_QPT_XRC_RECV]) {
+            mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+        }
+        let step = format!("connecting to {:#x} at {}", peer.qpn, peer.gid);
+        self.modify(&mut attributes, mask, &step)
+    }
+
+    /// RTR to RTS.
+    pub(crate) fn ready_to_send(&self) -> Result<()> {
+        let mut attributes = ibv_qp_attr {
+            qp_state: IBV_QPS_RTS,
+            sq_psn: self.local.psn,
+            timeout: TIMEOUT,
+            retry_cnt: RETRIES,
+            rnr_retry: RECEIVER_NOT_READY_RETRIES,
+            max_rd_atomic: self.reads(|device| device.max_reads_outstanding)?,
+            ..ibv_qp_attr::default()
+        };
+        let mut mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+        if self.is(&[IBV_QPT_RC, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV]) {
+            mask |= IBV_QP_TIMEOUT;
+        }
+        if self.is(&[IBV_QPT_RC, IBV_QPT_XRC_SEND]) {
+            mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+        }
+        self.modify(&mut attributes, mask, "moving to RTS")
+    }
+
+    /// INIT to RTR to RTS without a peer, for datagrams.
+    pub(crate) fn ready_for_datagrams(&self) -> Result<()> {
+        let mut attributes = ibv_qp_attr { qp_state: IBV_QPS_RTR, ..ibv_qp_attr::default() };
+        self.modify(&mut attributes, IBV_QP_STATE, "moving to RTR")?;
+        self.ready_to_send()
+    }
+
+    /// SQE to RTS. In RTS it changes nothing.
+    pub(crate) fn resume(&self) -> Result<()> {
+        let mut mask = IBV_QP_STATE;
+        let mut attributes = ibv_qp_attr { qp_state: IBV_QPS_RTS, ..ibv_qp_attr::default() };
+        if self.query_state()? == IBV_QPS_SQE {
+            // Some drivers do not know by themselves.
+            mask |= IBV_QP_CUR_STATE;
+            attributes.cur_qp_state = IBV_QPS_SQE;
+        }
+        self.modify(&mut attributes, mask, "moving to RTS again")
+    }
+
+    /// Any state to ERR.
+    pub(crate) fn fail(&self) -> Result<()> {
+        let mut attributes = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+        self.modify(&mut attributes, IBV_QP_STATE, "moving to ERR")
+    }
+
+    fn modify(
+        &self,
+        attributes: &mut ibv_qp_attr,
+        mask: ibv_qp_attr_mask,
+        step: &str,
+    ) -> Result<()> {
+        let verbs = self.device().provider.verbs;
+        // SAFETY: the queue pair exists and the attributes are valid.
+        let result = unsafe { (verbs.ibv_modify_qp)(self.qp, attributes, mask as c_int) };
+        check("ibv_modify_qp", format_args!("{step}, {self}"), result)
+    }
+
+    pub(crate) fn query_state(&self) -> Result<ibv_qp_state> {
+        let verbs = self.device().provider.verbs;
+        let mut attributes = ibv_qp_attr::default();
+        let mut creation = ibv_qp_init_attr::default();
+        let mask = IBV_QP_STATE as c_int;
+        // SAFETY: the queue pair exists and the places to write are valid.
+        let result =
+            unsafe { (verbs.ibv_query_qp)(self.qp, &raw mut attributes, mask, &raw mut creation) };
+        check("ibv_query_qp", format_args!("querying {self}"), result)?;
+        Ok(attributes.qp_state)
+    }
+
+    /// Whether it is of one of these services.
+    fn is(&self, services: &[ibv_qp_type]) -> bool {
+        services.contains(&self.creation.service)
+    }
+
+    fn reads(&self, limit: impl Fn(&crate::DeviceAttributes) -> u32) -> Result<u8> {
+        let attributes = Context { inner: self.device().clone() }.attributes()?;
+        Ok(limit(&attributes).min(READS) as u8)
+    }
+}

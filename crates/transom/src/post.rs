@@ -1,0 +1,115 @@
+//! Posting single requests: to a send queue, a receive queue, a shared receive queue.
+
+use crate::connection::Connection;
+use crate::copy::check_range;
+use crate::error::{check, unsupported};
+use crate::keep::{Held, Keep};
+use crate::shared::CreatedShared;
+use crate::{Operation, Posted, Result, Slice};
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+use transom_abi::*;
+
+/// Posts a request to the send queue. It always asks for a completion.
+///
+/// # Safety
+/// `keep` holds whatever the request names by address: its slices' regions, a window to be bound
+/// and the region it is bound to, an address handle.
+pub(crate) unsafe fn post_send(
+    queue_pair: &Arc<Connection>,
+    operation: Operation,
+    mut wr: ibv_send_wr,
+    keep: Keep,
+) -> Result<Posted> {
+    // SAFETY: the queue pair exists.
+    let post_send = unsafe { (*(*queue_pair.qp).context).ops.post_send };
+    let post_send = post_send.ok_or_else(|| unsupported("ibv_post_send"))?;
+    wr.send_flags |= IBV_SEND_SIGNALED;
+    Posted::post(queue_pair.send_queue(), queue_pair, operation, keep, |wr_id| {
+        wr.wr_id = wr_id;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair exists; the request and its list are valid during the call, and
+        // what it names stays until its completion, by the caller's promise.
+        let result = unsafe { post_send(queue_pair.qp, &raw mut wr, &raw mut bad) };
+        check("ibv_post_send", format_args!("posting {operation} to {queue_pair}"), result)
+    })
+}
+
+/// Posts a request to the receive queue; see `ibv_post_recv(3)`.
+pub(crate) fn post_receive(
+    queue_pair: &Arc<Connection>,
+    operation: Operation,
+    local: &[Slice],
+) -> Result<Posted> {
+    // SAFETY: the queue pair exists.
+    let post_recv = unsafe { (*(*queue_pair.qp).context).ops.post_recv };
+    let post_recv = post_recv.ok_or_else(|| unsupported("ibv_post_recv"))?;
+    with_sges(local, |sg_list, num_sge| {
+        queue_pair.post_receive(operation, regions(local).collect(), |wr_id| {
+            let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list, num_sge };
+            let mut bad = ptr::null_mut();
+            // SAFETY: the queue pair exists; the request and its list are valid during the call,
+            // and the regions it names stay until its completion, since the slot holds them.
+            let result = unsafe { post_recv(queue_pair.qp, &raw mut wr, &raw mut bad) };
+            check("ibv_post_recv", format_args!("posting {operation} to {queue_pair}"), result)
+        })
+    })
+}
+
+/// Posts a request to a shared receive queue; see `ibv_post_srq_recv(3)`.
+pub(crate) fn post_shared_receive(
+    shared: &Arc<CreatedShared>,
+    operation: Operation,
+    local: &[Slice],
+) -> Result<Posted> {
+    // SAFETY: the queue exists.
+    let post_recv = unsafe { (*(*shared.srq).context).ops.post_srq_recv };
+    let post_recv = post_recv.ok_or_else(|| unsupported("ibv_post_srq_recv"))?;
+    with_sges(local, |sg_list, num_sge| {
+        let keep = regions(local).collect();
+        Posted::post(&shared.completions, shared, operation, keep, |wr_id| {
+            let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list, num_sge };
+            let mut bad = ptr::null_mut();
+            // SAFETY: as for `post_receive`.
+            let result = unsafe { post_recv(shared.srq, &raw mut wr, &raw mut bad) };
+            check("ibv_post_srq_recv", format_args!("posting {operation} to {shared}"), result)
+        })
+    })
+}
+
+pub(crate) fn regions(slices: &[Slice]) -> impl Iterator<Item = Arc<dyn Held>> {
+    slices.iter().map(|slice| slice.region.clone() as Arc<dyn Held>)
+}
+
+/// Makes the scatter/gather list of some slices. Only a long one is allocated.
+pub(crate) fn with_sges<R>(
+    slices: &[Slice],
+    post: impl FnOnce(*mut ibv_sge, c_int) -> Result<R>,
+) -> Result<R> {
+    let mut short = [ibv_sge::default(); 4];
+    let mut long = Vec::new();
+    let sges = match short.get_mut(..slices.len()) {
+        Some(short) => short,
+        None => {
+            long.resize(slices.len(), ibv_sge::default());
+            &mut long[..]
+        }
+    };
+    let mut count = 0;
+    // Empty slices are left out: to some hardware a length of 0 means 2^31.
+    for (sge, slice) in sges.iter_mut().zip(slices.iter().filter(|slice| !slice.is_empty())) {
+        // SAFETY: the slice holds its region, so it is registered.
+        let lkey = unsafe { (*slice.region.mr()).lkey };
+        *sge = ibv_sge { addr: slice.address, length: sge_length(slice.len())?, lkey };
+        count += 1;
+    }
+    post(sges.as_mut_ptr(), count)
+}
+
+/// The length of a scatter/gather entry, which has 32 bits.
+pub(crate) fn sge_length(length: usize) -> Result<u32> {
+    let available = u32::MAX;
+    check_range("a scatter/gather entry", 0..length as u64, available.into())?;
+    Ok(length as u32)
+}
