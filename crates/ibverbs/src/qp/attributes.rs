@@ -1,0 +1,183 @@
+//! `ibv_modify_qp(3)`, `ibv_query_qp(3)`: a queue pair's attributes, and what else is told of it.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+use transom_device::qp::{Mask, QpState};
+use transom_host::GIDS;
+use transom_host::objects::{Destination, QpAttributes};
+
+use super::{QPS, Qp};
+use crate::{ah, errno_of};
+
+/// Changes attributes and state (rules G.3); on an error nothing has changed.
+///
+/// # Safety
+/// `qp` is null or readable; `attr` is null or readable.
+pub unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
+        let mask = Mask::from_bits(mask as u32).ok_or(libc::EINVAL)?;
+        let attributes = parse(attr, mask)?;
+        // SAFETY: as above.
+        unsafe {
+            QPS.with(qp.cast(), |object| {
+                let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
+                ours.pair.modify(&attributes, mask).map_err(|_| libc::EINVAL)?;
+                if mask.contains(Mask::AV) {
+                    ours.address = attr.ah_attr;
+                }
+                if mask.contains(Mask::STATE) {
+                    object.abi.base.qp_base.state = attr.qp_state;
+                    if attr.qp_state == IBV_QPS_RESET {
+                        ours.address = ibv_ah_attr::default();
+                    }
+                }
+                Ok(())
+            })
+        }?
+    })())
+}
+
+/// Turns attributes from C into values; fields that the mask does not name are not looked at.
+fn parse(attr: &ibv_qp_attr, mask: Mask) -> Result<QpAttributes, c_int> {
+    let state = |bit, value| match mask.contains(bit) {
+        true => QpState::new(value).ok_or(libc::EINVAL).map(Some),
+        false => Ok(None),
+    };
+    let destination = match mask.contains(Mask::AV) {
+        true => destination(&attr.ah_attr)?,
+        false => Destination::default(),
+    };
+    Ok(QpAttributes {
+        state: state(Mask::STATE, attr.qp_state)?.unwrap_or(QpState::Reset),
+        current: state(Mask::CUR_STATE, attr.cur_qp_state)?,
+        path_mtu: attr.path_mtu,
+        qkey: attr.qkey,
+        rq_psn: attr.rq_psn,
+        sq_psn: attr.sq_psn,
+        dest_qpn: attr.dest_qp_num,
+        access: attr.qp_access_flags,
+        destination,
+        pkey_index: attr.pkey_index,
+        port: attr.port_num,
+        notify_drained: attr.en_sqd_async_notify != 0,
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        timeout: attr.timeout,
+        retry_count: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+    })
+}
+
+/// Where an address vector points.
+fn destination(attr: &ibv_ah_attr) -> Result<Destination, c_int> {
+    let here = GIDS.contains(&ah::address(attr)?.gid);
+    Ok(if here { Destination::ThisDevice } else { Destination::Elsewhere })
+}
+
+/// Tells all attributes that are set (rule ST-25).
+///
+/// # Safety
+/// `qp` is null or readable; `attr` and `init` are null or writable.
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        unsafe {
+            QPS.with(qp.cast(), |object| {
+                let plain = &mut object.abi.base.qp_base;
+                let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
+                let (attributes, draining) = ours.pair.query();
+                if let Some(attr) = attr.as_mut() {
+                    *attr = to_c(&attributes, draining, ours);
+                }
+                if let Some(init) = init.as_mut() {
+                    *init = ibv_qp_init_attr {
+                        qp_context: plain.qp_context,
+                        send_cq: plain.send_cq,
+                        recv_cq: plain.recv_cq,
+                        srq: plain.srq,
+                        cap: ours.cap,
+                        qp_type: ours.kind,
+                        sq_sig_all: c_int::from(ours.pair.config().send.signal_all),
+                    };
+                }
+                plain.state = attributes.state as ibv_qp_state;
+                Ok(())
+            })
+        }?
+    })())
+}
+
+fn to_c(attributes: &QpAttributes, draining: bool, ours: &Qp) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state: attributes.state as ibv_qp_state,
+        cur_qp_state: attributes.state as ibv_qp_state,
+        path_mtu: attributes.path_mtu,
+        path_mig_state: IBV_MIG_MIGRATED,
+        qkey: attributes.qkey,
+        rq_psn: attributes.rq_psn,
+        sq_psn: attributes.sq_psn,
+        dest_qp_num: attributes.dest_qpn,
+        qp_access_flags: attributes.access,
+        cap: ours.cap,
+        ah_attr: ours.address,
+        pkey_index: attributes.pkey_index,
+        en_sqd_async_notify: u8::from(attributes.notify_drained),
+        sq_draining: u8::from(draining),
+        max_rd_atomic: attributes.max_rd_atomic,
+        max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+        min_rnr_timer: attributes.min_rnr_timer,
+        port_num: attributes.port,
+        timeout: attributes.timeout,
+        retry_cnt: attributes.retry_count,
+        rnr_retry: attributes.rnr_retry,
+        rate_limit: ours.rate_limit,
+        ..ibv_qp_attr::default()
+    }
+}
+
+/// Takes note of a rate for a queue pair, in kbit/s; [`ibv_query_qp`] tells it. Nothing is held back
+/// for it: links within a host have no packets to pace, and the device reports no pacing.
+///
+/// # Safety
+/// `qp` is null or readable; `attr` is null or readable.
+pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
+        let attr = attr.ok_or(libc::EINVAL)?;
+        // SAFETY: as above.
+        unsafe {
+            QPS.with(qp.cast(), |object| {
+                let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
+                ours.rate_limit = attr.rate_limit;
+                Ok(())
+            })
+        }?
+    })())
+}
+
+/// No promise that the bytes of a message land in order (rule ORD-24): no bit of the newer answer,
+/// and no in the older one.
+pub extern "C" fn ibv_query_qp_data_in_order(
+    _qp: *mut ibv_qp,
+    _op: ibv_wr_opcode,
+    _flags: u32,
+) -> c_int {
+    0
+}

@@ -1,0 +1,239 @@
+//! `ibv_create_qp(3)`, and what each type of queue pair is made of.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use transom_abi::*;
+use transom_device::execution::RequesterLimits;
+use transom_device::qp::Service;
+use transom_host::Limits;
+use transom_host::objects::{Cq, ProtectionDomain, QpConfig, QpReceives, QueuePair, RegisterError};
+
+use super::{QPS, Qp};
+use crate::context::Context;
+use crate::wr::{self, Batch};
+use crate::{cq, null_with, pd, srq, xrc};
+
+/// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended
+/// verb, to name its XRC domain.
+///
+/// # Safety
+/// `pd` is null or readable; `init` is null or valid.
+pub unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    init: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    // SAFETY: by the contract of this verb.
+    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
+    let mut extended = ibv_qp_init_attr_ex {
+        qp_context: init.qp_context,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        cap: init.cap,
+        qp_type: init.qp_type,
+        sq_sig_all: init.sq_sig_all,
+        comp_mask: IBV_QP_INIT_ATTR_PD,
+        pd,
+        ..ibv_qp_init_attr_ex::default()
+    };
+    // SAFETY: as above.
+    let created = unsafe { create(&mut extended) };
+    init.cap = extended.cap;
+    created.unwrap_or_else(null_with)
+}
+
+/// Creates a queue pair for either verb.
+///
+/// # Safety
+/// The domains are null or readable; other pointers in `init` are valid.
+pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+    let service = service(init.qp_type)?;
+    let wants_batch = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    let operations = if wants_batch { init.send_ops_flags } else { 0 };
+    if operations & !wr::operations_of(init.qp_type) != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let cap = capacity(init, service, operations)?;
+    // SAFETY: by the contract of this function.
+    let parts = unsafe { parts(init, service, &cap) }?;
+    // SAFETY: a context outlives its domains.
+    let context = unsafe { Context::of(parts.context) }.ok_or(libc::EINVAL)?;
+    // The handle names the queue pair in events, so it comes first.
+    let handle = QPS.reserve();
+    let config = QpConfig {
+        pd: parts.pd,
+        service,
+        send_cq: parts.send_cq,
+        receive_cq: parts.receive_cq,
+        send: RequesterLimits {
+            size: cap.max_send_wr as usize,
+            pieces: cap.max_send_sge as usize,
+            inline_room: cap.max_inline_data as usize,
+            signal_all: init.sq_sig_all != 0,
+        },
+        receives: parts.receives,
+        events: context.events.clone(),
+        id: u64::from(handle),
+    };
+    let pair = QueuePair::create(&context.adapter, config).map_err(|error| match error {
+        RegisterError::Busy => libc::EBUSY,
+        _ => libc::ENOMEM,
+    })?;
+    context.adopt();
+    let sends = service != Service::XrcTarget;
+    let receives = !matches!(service, Service::XrcInitiator | Service::XrcTarget);
+    let plain = ibv_qp {
+        context: parts.context,
+        qp_context: init.qp_context,
+        pd: if sends { init.pd } else { std::ptr::null_mut() },
+        send_cq: if sends { init.send_cq } else { std::ptr::null_mut() },
+        recv_cq: if receives { init.recv_cq } else { std::ptr::null_mut() },
+        srq: if receives { init.srq } else { std::ptr::null_mut() },
+        qp_num: pair.number().bits(),
+        state: IBV_QPS_RESET,
+        qp_type: init.qp_type,
+        ..ibv_qp::default()
+    };
+    let qp = Qp {
+        pair,
+        kind: init.qp_type,
+        batch: wants_batch.then(|| Mutex::new(Batch::new(init.qp_type, operations, cap))),
+        cap,
+        address: ibv_ah_attr::default(),
+        rate_limit: 0,
+        events: Arc::default(),
+    };
+    init.cap = cap;
+    Ok(QPS.insert_reserved(handle, wr::extended(plain), qp).cast())
+}
+
+fn service(kind: ibv_qp_type) -> Result<Service, c_int> {
+    match kind {
+        IBV_QPT_RC => Ok(Service::Rc),
+        IBV_QPT_UC => Ok(Service::Uc),
+        IBV_QPT_UD => Ok(Service::Ud),
+        IBV_QPT_XRC_SEND => Ok(Service::XrcInitiator),
+        IBV_QPT_XRC_RECV => Ok(Service::XrcTarget),
+        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(libc::EOPNOTSUPP),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// The sizes that are given: what was asked for, but for queues that the type does not have
+/// (rules CR-02, CR-03, CR-08).
+fn capacity(
+    init: &ibv_qp_init_attr_ex,
+    service: Service,
+    operations: u64,
+) -> Result<ibv_qp_cap, c_int> {
+    let limits = Limits::DEVICE;
+    let mut cap = init.cap;
+    let xrc = matches!(service, Service::XrcInitiator | Service::XrcTarget);
+    if xrc || !init.srq.is_null() {
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
+    if service == Service::XrcTarget {
+        (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
+    }
+    if operations & u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE) != 0 {
+        // Its eight bytes are taken when it is built.
+        cap.max_inline_data = cap.max_inline_data.max(8);
+    }
+    let within = cap.max_send_wr <= limits.work_requests
+        && cap.max_recv_wr <= limits.work_requests
+        && cap.max_send_sge <= limits.pieces
+        && cap.max_recv_sge <= limits.pieces
+        && cap.max_inline_data <= limits.inline;
+    if within { Ok(cap) } else { Err(libc::EINVAL) }
+}
+
+/// The objects that a queue pair is made of, as its type needs them.
+struct Parts {
+    context: *mut ibv_context,
+    pd: Option<Arc<ProtectionDomain>>,
+    send_cq: Option<Arc<Cq>>,
+    receive_cq: Option<Arc<Cq>>,
+    receives: QpReceives,
+}
+
+/// # Safety
+/// As [`create`].
+unsafe fn parts(
+    init: &ibv_qp_init_attr_ex,
+    service: Service,
+    cap: &ibv_qp_cap,
+) -> Result<Parts, c_int> {
+    if service == Service::XrcTarget {
+        if init.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || !init.srq.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this function; `find` has seen that it is live.
+        let (domain, context) = unsafe { (xrc::find(init.xrcd)?, (*init.xrcd).context) };
+        let receives = QpReceives::Xrc(domain);
+        return Ok(Parts { context, pd: None, send_cq: None, receive_cq: None, receives });
+    }
+    // SAFETY: by the contract of this function.
+    let (pd, send_cq) = unsafe { (pd::find(init.pd)?, cq::find(init.send_cq)?) };
+    let (context, pd, send_cq) = (pd.context, Some(pd.domain), Some(send_cq));
+    let shared = match service {
+        _ if init.srq.is_null() => None,
+        // SAFETY: by the contract of this function.
+        Service::Rc | Service::Ud => Some(unsafe { srq::find(init.srq) }?),
+        _ => return Err(libc::EINVAL),
+    };
+    let tag_matching = shared.as_ref().and_then(|srq| srq.config().tag_matching.clone());
+    if let (Some(srq), Some(_)) = (&shared, &tag_matching) {
+        // Tags are matched for RC; what it reads into a tagged buffer goes by the queue pair's own
+        // protection domain, which is therefore the queue's.
+        let number = srq.config().pd.number();
+        let same_pd = pd.as_ref().is_some_and(|pd| pd.number() == number);
+        if service != Service::Rc || !same_pd {
+            return Err(libc::EINVAL);
+        }
+    }
+    let receives = match (service, shared) {
+        (Service::XrcInitiator, _) => QpReceives::Nowhere,
+        (_, Some(srq)) => QpReceives::Srq(srq),
+        (_, None) => {
+            QpReceives::Own { size: cap.max_recv_wr as usize, pieces: cap.max_recv_sge as usize }
+        }
+    };
+    let receive_cq = match service {
+        Service::XrcInitiator => None,
+        // SAFETY: by the contract of this function.
+        _ => Some(unsafe { cq::find(init.recv_cq) }?),
+    };
+    // With tag matching, all receives complete where the shared queue says.
+    let receive_cq = tag_matching.map(|matching| matching.cq).or(receive_cq);
+    Ok(Parts { context, pd, send_cq, receive_cq, receives })
+}
+
+/// The C object for the receiving end of an XRC connection that is opened once more.
+pub(crate) fn opened(
+    context: *mut ibv_context,
+    ours: &Context,
+    qp_context: *mut c_void,
+    pair: Arc<QueuePair>,
+) -> *mut ibv_qp {
+    ours.adopt();
+    let plain = ibv_qp {
+        context,
+        qp_context,
+        qp_num: pair.number().bits(),
+        state: pair.query().0.state as ibv_qp_state,
+        qp_type: IBV_QPT_XRC_RECV,
+        ..ibv_qp::default()
+    };
+    let qp = Qp {
+        pair,
+        kind: IBV_QPT_XRC_RECV,
+        batch: None,
+        cap: ibv_qp_cap::default(),
+        address: ibv_ah_attr::default(),
+        rate_limit: 0,
+        events: Arc::default(),
+    };
+    QPS.insert(wr::extended(plain), |_| qp).cast()
+}
