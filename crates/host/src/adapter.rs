@@ -1,29 +1,32 @@
 //! The device of this process.
 
-use std::collections::HashMap;
+mod keys;
+mod limits;
+mod peers;
+mod queue_pairs;
+
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Once};
 
 use parking_lot::{Mutex, RwLock};
 use transom_device::execution::MemoryGone;
-use transom_device::protection::{
-    Announcer, Exhausted, Grant, Key, KeyOwner, Kind, PROCESSES, Refusal, Scramble, Waiter,
-};
+use transom_device::protection::{Announcer, Grant, PROCESSES, Refusal, Scramble, Waiter};
 use transom_device::qp::QpSummary;
 use transom_device::queue::Completion;
 use transom_wire::grh::map_ipv4;
 
+use self::keys::Keys;
+pub use self::limits::Limits;
+use self::queue_pairs::QueuePairs;
 use crate::link::Peer;
 use crate::memory::Copier;
-use crate::objects::{
-    Cq, ForeignTargets, Groups, ProtectionDomain, QueuePair, SharedQueues, XrcDomains,
-};
+use crate::objects::{Cq, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
-use crate::segment::{KEY_SLOTS, Segment};
+use crate::segment::Segment;
 
 /// The device's first address: the RoCE v2 form of 127.0.0.1 (rule NET-08).
 pub const GID: [u8; 16] = map_ipv4([127, 0, 0, 1]);
@@ -48,68 +51,6 @@ pub struct Options {
     pub windows_2a: bool,
     /// How bytes get from one process to another.
     pub copying: Copying,
-}
-
-/// What a device has of each; reported to programs, and enforced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Memory regions.
-    pub regions: u32,
-    /// Memory windows.
-    pub windows: u32,
-    /// Protection domains.
-    pub domains: u32,
-    /// Queue pairs.
-    pub queue_pairs: u32,
-    /// Completion queues.
-    pub completion_queues: u32,
-    /// Work requests of a queue.
-    pub work_requests: u32,
-    /// Pieces of a work request.
-    pub pieces: u32,
-    /// Inline bytes of a work request.
-    pub inline: u32,
-    /// Completions of a queue.
-    pub completions: u32,
-    /// Outstanding READs and atomics of a queue pair, each way.
-    pub read_resources: u8,
-    /// Shared receive queues.
-    pub shared_receive_queues: u32,
-    /// Tagged buffers of a shared receive queue.
-    pub tags: u32,
-    /// Outstanding list operations of a shared receive queue with tag matching.
-    pub tag_operations: u32,
-    /// Address handles.
-    pub address_handles: u32,
-    /// Multicast groups with members in this process.
-    pub multicast_groups: u32,
-    /// Queue pairs of one multicast group.
-    pub multicast_members: u32,
-    /// Bytes of device memory of all `ibv_alloc_dm` together.
-    pub device_memory: u64,
-}
-
-impl Limits {
-    /// The limits of every Transom device.
-    pub const DEVICE: Self = Self {
-        regions: 1 << 20,
-        windows: 1 << 20,
-        domains: 1 << 16,
-        queue_pairs: 60_000,
-        completion_queues: 1 << 16,
-        work_requests: 1 << 15,
-        pieces: 32,
-        inline: 1024,
-        completions: 1 << 22,
-        read_resources: 128,
-        shared_receive_queues: 1 << 16,
-        tags: 1 << 10,
-        tag_operations: 1 << 15,
-        address_handles: 1 << 20,
-        multicast_groups: 1 << 12,
-        multicast_members: 1 << 8,
-        device_memory: 64 << 20,
-    };
 }
 
 /// A device could not be opened.
@@ -150,9 +91,7 @@ pub struct Adapter {
     pub(crate) claim: Claim,
     segment: Segment,
     pub(crate) copier: Copier,
-    keys: Mutex<KeyOwner>,
-    regions: AtomicU32,
-    windows: AtomicU32,
+    keys: Keys,
     domains: AtomicU32,
     /// Bytes of device memory handed out.
     pub(crate) device_memory: AtomicU64,
@@ -166,11 +105,6 @@ pub struct Adapter {
     pub(crate) progress: Progress,
     /// Makes atomics one step (rule AT-09).
     pub(crate) atomics: Mutex<()>,
-}
-
-struct QueuePairs {
-    by_index: HashMap<u16, Weak<QueuePair>>,
-    next: u16,
 }
 
 impl fmt::Debug for Adapter {
@@ -190,6 +124,7 @@ impl Adapter {
             .map_err(io::Error::other)
             .map_err(step("asking the system for random numbers"))?;
         let (seed, first_qp) = seed.split_at(Scramble::SEED_BYTES);
+        let first_qp = u16::from_le_bytes([first_qp[0], first_qp[1]]);
         segment.scramble().seed(seed.try_into().expect("split at its length"));
         let copier = match options.copying {
             Copying::Best => Copier::best(),
@@ -213,16 +148,11 @@ impl Adapter {
             claim,
             segment,
             copier,
-            keys: Mutex::new(KeyOwner::new(KEY_SLOTS, 0)),
-            regions: AtomicU32::new(0),
-            windows: AtomicU32::new(0),
+            keys: Keys::default(),
             domains: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),
             next_domain: AtomicU32::new(1),
-            queue_pairs: RwLock::new(QueuePairs {
-                by_index: HashMap::new(),
-                next: u16::from_le_bytes([first_qp[0], first_qp[1]]),
-            }),
+            queue_pairs: RwLock::new(QueuePairs::starting_at(first_qp)),
             shared_queues: SharedQueues::default(),
             xrc_domains: XrcDomains::default(),
             groups: Groups::default(),
@@ -283,140 +213,6 @@ impl Adapter {
             self.domains.fetch_sub(1, AcqRel);
         }
         Ok(())
-    }
-
-    /// Takes a slot and key for an object; windows of all kinds count as one.
-    pub(crate) fn take_key(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
-        let (count, limit) = self.count(kind);
-        let one_more = |count| (count < limit).then(|| count + 1);
-        count.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| Exhausted::Full)?;
-        self.take_slot(kind).inspect_err(|_| {
-            count.fetch_sub(1, AcqRel);
-        })
-    }
-
-    fn take_slot(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
-        let mut random = [0];
-        getrandom::fill(&mut random).map_err(|_| Exhausted::Full)?;
-        let mut keys = self.keys.lock();
-        loop {
-            match keys.take(&self.segment.keys(), kind, random[0]) {
-                Err(Exhausted::NeedsMemory { open }) => {
-                    // A quarter of a megabyte at a time: little is taken that nobody uses.
-                    let open = (open + 4096).min(KEY_SLOTS);
-                    self.segment.open_keys(open).map_err(|_| Exhausted::Full)?;
-                    keys.opened(open);
-                }
-                other => return other,
-            }
-        }
-    }
-
-    pub(crate) fn give_back_key(&self, kind: Kind, slot: u32) {
-        self.keys.lock().give_back(slot);
-        self.count(kind).0.fetch_sub(1, AcqRel);
-    }
-
-    fn count(&self, kind: Kind) -> (&AtomicU32, u32) {
-        match kind {
-            Kind::Region | Kind::Null => (&self.regions, Limits::DEVICE.regions),
-            _ => (&self.windows, Limits::DEVICE.windows),
-        }
-    }
-
-    /// Takes an index for a queue pair: the longest unused, and none that a bound window still
-    /// names (rules CR-20, T2-04).
-    pub(crate) fn take_qp_index(&self) -> Option<u16> {
-        let mut pairs = self.queue_pairs.write();
-        if pairs.by_index.len() >= Limits::DEVICE.queue_pairs as usize {
-            return None;
-        }
-        for _ in 0..=u16::MAX {
-            let index = pairs.next;
-            pairs.next = pairs.next.wrapping_add(1);
-            let free = !pairs.by_index.contains_key(&index)
-                && self.segment.qps().summary(index).is_some_and(|qp| qp.windows() == 0);
-            if free {
-                self.segment.open_qp(index).ok()?;
-                pairs.by_index.insert(index, Weak::new());
-                return Some(index);
-            }
-        }
-        None
-    }
-
-    pub(crate) fn enter_qp(&self, index: u16, qp: &Arc<QueuePair>) {
-        self.queue_pairs.write().by_index.insert(index, Arc::downgrade(qp));
-    }
-
-    pub(crate) fn leave_qp(&self, index: u16) {
-        self.queue_pairs.write().by_index.remove(&index);
-    }
-
-    /// The queue pair at an index.
-    pub(crate) fn qp(&self, index: u16) -> Option<Arc<QueuePair>> {
-        self.queue_pairs.read().by_index.get(&index)?.upgrade()
-    }
-
-    pub(crate) fn all_qps(&self) -> Vec<Arc<QueuePair>> {
-        self.queue_pairs.read().by_index.values().filter_map(Weak::upgrade).collect()
-    }
-
-    /// The process attached to in a slot, ended or not.
-    pub(crate) fn attached(&self, slot: u8) -> Option<Arc<Peer>> {
-        self.peers.read()[usize::from(slot)].clone()
-    }
-
-    /// The process in a slot, attached to if it is not yet; `None` if nobody is there.
-    pub(crate) fn peer(&self, slot: u8) -> Option<Arc<Peer>> {
-        let registry = self.claim.registry();
-        let present = |peer: &Arc<Peer>| !peer.is_gone() && registry.holds(peer.announcer);
-        if let Some(peer) = self.attached(slot).filter(present) {
-            return Some(peer);
-        }
-        let mut peers = self.peers.write();
-        match peers[usize::from(slot)].take() {
-            Some(peer) if present(&peer) => {
-                peers[usize::from(slot)] = Some(peer.clone());
-                return Some(peer);
-            }
-            // The slot has changed hands before the old one's end was noticed. The caller may hold
-            // a queue's lock, so the queue pairs that it concerns are told later.
-            Some(old) => {
-                old.set_gone();
-                self.segment.hazards().detach(old.announcer);
-                self.progress.defer(Deferred::PeerLost(old));
-            }
-            None => {}
-        }
-        let process = registry.process(slot).filter(|process| process.alive)?;
-        let me = self.announcer();
-        let peer = Peer::attach(registry, &process, me, &self.segment, &self.copier).ok()?;
-        let wanted = matches!(self.copier, Copier::Kernel);
-        if !peer.direct && wanted {
-            say_slow(&format!("process {} may not be copied from (ptrace rules)", peer.pid));
-        }
-        let peer = Arc::new(peer);
-        peers[usize::from(slot)] = Some(peer.clone());
-        drop(peers);
-        self.progress.wake(self);
-        Some(peer)
-    }
-
-    /// The attached processes.
-    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
-        self.peers.read().iter().flatten().cloned().collect()
-    }
-
-    /// Lets go of a peer that has ended.
-    pub(crate) fn forget_peer(&self, peer: &Peer) {
-        peer.set_gone();
-        self.segment.hazards().detach(peer.announcer);
-        let mut peers = self.peers.write();
-        let slot = &mut peers[usize::from(peer.announcer.slot)];
-        if slot.as_ref().is_some_and(|held| held.announcer == peer.announcer) {
-            *slot = None;
-        }
     }
 
     /// Writes bytes of ours to granted memory of this process.

@@ -1,0 +1,67 @@
+//! The slots and keys of this process's regions and windows.
+
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use parking_lot::Mutex;
+use transom_device::protection::{Exhausted, Key, KeyOwner, Kind};
+
+use super::{Adapter, Limits};
+use crate::segment::KEY_SLOTS;
+
+/// Which slots are free, and how many objects have one.
+pub(super) struct Keys {
+    owner: Mutex<KeyOwner>,
+    regions: AtomicU32,
+    windows: AtomicU32,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self {
+            owner: Mutex::new(KeyOwner::new(KEY_SLOTS, 0)),
+            regions: AtomicU32::new(0),
+            windows: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Adapter {
+    /// Takes a slot and key for an object; windows of all kinds count as one.
+    pub(crate) fn take_key(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
+        let (count, limit) = self.count(kind);
+        let one_more = |count| (count < limit).then(|| count + 1);
+        count.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| Exhausted::Full)?;
+        self.take_slot(kind).inspect_err(|_| {
+            count.fetch_sub(1, AcqRel);
+        })
+    }
+
+    fn take_slot(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
+        let mut random = [0];
+        getrandom::fill(&mut random).map_err(|_| Exhausted::Full)?;
+        let mut keys = self.keys.owner.lock();
+        loop {
+            match keys.take(&self.segment.keys(), kind, random[0]) {
+                Err(Exhausted::NeedsMemory { open }) => {
+                    // A quarter of a megabyte at a time: little is taken that nobody uses.
+                    let open = (open + 4096).min(KEY_SLOTS);
+                    self.segment.open_keys(open).map_err(|_| Exhausted::Full)?;
+                    keys.opened(open);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    pub(crate) fn give_back_key(&self, kind: Kind, slot: u32) {
+        self.keys.owner.lock().give_back(slot);
+        self.count(kind).0.fetch_sub(1, AcqRel);
+    }
+
+    fn count(&self, kind: Kind) -> (&AtomicU32, u32) {
+        match kind {
+            Kind::Region | Kind::Null => (&self.keys.regions, Limits::DEVICE.regions),
+            _ => (&self.keys.windows, Limits::DEVICE.windows),
+        }
+    }
+}

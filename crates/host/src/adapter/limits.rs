@@ -1,0 +1,63 @@
+//! How much of everything the device has.
+
+/// What a device has of each; reported to programs, and enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory regions.
+    pub regions: u32,
+    /// Memory windows.
+    pub windows: u32,
+    /// Protection domains.
+    pub domains: u32,
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Completion queues.
+    pub completion_queues: u32,
+    /// Work requests of a queue.
+    pub work_requests: u32,
+    /// Pieces of a work request.
+    pub pieces: u32,
+    /// Inline bytes of a work request.
+    pub inline: u32,
+    /// Completions of a queue.
+    pub completions: u32,
+    /// Outstanding READs and atomics of a queue pair, each way.
+    pub read_resources: u8,
+    /// Shared receive queues.
+    pub shared_receive_queues: u32,
+    /// Tagged buffers of a shared receive queue.
+    pub tags: u32,
+    /// Outstanding list operations of a shared receive queue with tag matching.
+    pub tag_operations: u32,
+    /// Address handles.
+    pub address_handles: u32,
+    /// Multicast groups with members in this process.
+    pub multicast_groups: u32,
+    /// Queue pairs of one multicast group.
+    pub multicast_members: u32,
+    /// Bytes of device memory of all `ibv_alloc_dm` together.
+    pub device_memory: u64,
+}
+
+impl Limits {
+    /// The limits of every Transom device.
+    pub const DEVICE: Self = Self {
+        regions: 1 << 20,
+        windows: 1 << 20,
+        domains: 1 << 16,
+        queue_pairs: 60_000,
+        completion_queues: 1 << 16,
+        work_requests: 1 << 15,
+        pieces: 32,
+        inline: 1024,
+        completions: 1 << 22,
+        read_resources: 128,
+        shared_receive_queues: 1 << 16,
+        tags: 1 << 10,
+        tag_operations: 1 << 15,
+        address_handles: 1 << 20,
+        multicast_groups: 1 << 12,
+        multicast_members: 1 << 8,
+        device_memory: 64 << 20,
+    };
+}

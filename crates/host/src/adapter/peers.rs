@@ -1,0 +1,68 @@
+//! The other processes that this one exchanges data with: attached to when first wanted, let go of
+//! when they have ended.
+
+use std::sync::Arc;
+
+use super::{Adapter, say_slow};
+use crate::link::Peer;
+use crate::memory::Copier;
+use crate::progress::Deferred;
+
+impl Adapter {
+    /// The process attached to in a slot, ended or not.
+    pub(crate) fn attached(&self, slot: u8) -> Option<Arc<Peer>> {
+        self.peers.read()[usize::from(slot)].clone()
+    }
+
+    /// The process in a slot, attached to if it is not yet; `None` if nobody is there.
+    pub(crate) fn peer(&self, slot: u8) -> Option<Arc<Peer>> {
+        let registry = self.claim.registry();
+        let present = |peer: &Arc<Peer>| !peer.is_gone() && registry.holds(peer.announcer);
+        if let Some(peer) = self.attached(slot).filter(present) {
+            return Some(peer);
+        }
+        let mut peers = self.peers.write();
+        match peers[usize::from(slot)].take() {
+            Some(peer) if present(&peer) => {
+                peers[usize::from(slot)] = Some(peer.clone());
+                return Some(peer);
+            }
+            // The slot has changed hands before the old one's end was noticed. The caller may hold
+            // a queue's lock, so the queue pairs that it concerns are told later.
+            Some(old) => {
+                old.set_gone();
+                self.segment.hazards().detach(old.announcer);
+                self.progress.defer(Deferred::PeerLost(old));
+            }
+            None => {}
+        }
+        let process = registry.process(slot).filter(|process| process.alive)?;
+        let me = self.announcer();
+        let peer = Peer::attach(registry, &process, me, &self.segment, &self.copier).ok()?;
+        let wanted = matches!(self.copier, Copier::Kernel);
+        if !peer.direct && wanted {
+            say_slow(&format!("process {} may not be copied from (ptrace rules)", peer.pid));
+        }
+        let peer = Arc::new(peer);
+        peers[usize::from(slot)] = Some(peer.clone());
+        drop(peers);
+        self.progress.wake(self);
+        Some(peer)
+    }
+
+    /// The attached processes.
+    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
+        self.peers.read().iter().flatten().cloned().collect()
+    }
+
+    /// Lets go of a peer that has ended.
+    pub(crate) fn forget_peer(&self, peer: &Peer) {
+        peer.set_gone();
+        self.segment.hazards().detach(peer.announcer);
+        let mut peers = self.peers.write();
+        let slot = &mut peers[usize::from(peer.announcer.slot)];
+        if slot.as_ref().is_some_and(|held| held.announcer == peer.announcer) {
+            *slot = None;
+        }
+    }
+}
