@@ -1,0 +1,172 @@
+//! Memory for tests, of whole pages, which can lose its pages or their protection.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Memory of whole pages, zeroed, given back to the system with the buffer.
+pub struct Buffer {
+    address: *mut u8,
+    length: usize,
+}
+
+// SAFETY: plain memory; tests order their own accesses.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// At least `length` bytes.
+    pub fn new(length: usize) -> Self {
+        let length = length.next_multiple_of(4096).max(4096);
+        // SAFETY: a fresh private mapping.
+        let address = unsafe {
+            libc::mmap(
+                null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(address, libc::MAP_FAILED);
+        Self { address: address.cast(), length }
+    }
+
+    /// At least `length` bytes, far from where the system puts mappings by itself: parts given back
+    /// with [`Buffer::unmap`] stay unmapped.
+    pub fn apart(length: usize) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
+        let length = length.next_multiple_of(4096).max(4096);
+        let address = NEXT.fetch_add(length.next_multiple_of(1 << 20) + (1 << 20), Relaxed);
+        // SAFETY: a fresh private mapping; the flag keeps it from replacing another.
+        let address = unsafe {
+            libc::mmap(
+                address as *mut c_void,
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(address, libc::MAP_FAILED);
+        Self { address: address.cast(), length }
+    }
+
+    /// Gives some pages of a [`Buffer::apart`] back to the system; the test must not read or
+    /// write them afterwards.
+    pub fn unmap(&self, at: usize, length: usize) {
+        assert!(at + length <= self.length);
+        // SAFETY: within our own mapping, which nothing else has moved into.
+        assert_eq!(unsafe { libc::munmap(self.address.add(at).cast(), length) }, 0);
+    }
+
+    /// At least `length` bytes, filled with a pattern that depends on `seed`.
+    pub fn filled(length: usize, seed: u8) -> Self {
+        let buffer = Self::new(length);
+        let pattern: Vec<u8> = (0..buffer.length).map(|at| pattern(at, seed)).collect();
+        buffer.write(0, &pattern);
+        buffer
+    }
+
+    /// First address.
+    pub fn addr(&self) -> u64 {
+        self.address as u64
+    }
+
+    /// Bytes, a multiple of the page size.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes: never.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, at: usize, length: usize) -> Vec<u8> {
+        assert!(at + length <= self.length);
+        // SAFETY: within the mapping.
+        (at..at + length).map(|at| unsafe { self.address.add(at).read_volatile() }).collect()
+    }
+
+    /// Copies bytes in.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.length);
+        for (offset, byte) in bytes.iter().enumerate() {
+            // SAFETY: within the mapping.
+            unsafe { self.address.add(at + offset).write_volatile(*byte) };
+        }
+    }
+
+    /// Sets `length` bytes from `at` on to `byte`, at once.
+    pub fn fill_part(&self, at: usize, length: usize, byte: u8) {
+        assert!(at + length <= self.length);
+        // SAFETY: within the mapping.
+        unsafe { self.address.add(at).write_bytes(byte, length) };
+    }
+
+    /// The eight bytes at `at` as a number.
+    pub fn word(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.read(at, 8).try_into().expect("eight bytes"))
+    }
+
+    /// Sets the eight bytes at `at`.
+    pub fn set_word(&self, at: usize, value: u64) {
+        self.write(at, &value.to_ne_bytes());
+    }
+
+    /// Sets every byte.
+    pub fn fill(&self, byte: u8) {
+        // SAFETY: our own mapping.
+        unsafe { self.address.write_bytes(byte, self.length) };
+    }
+
+    /// Whether any byte is `byte`; nobody may be writing now.
+    pub fn contains(&self, byte: u8) -> bool {
+        // SAFETY: our own mapping, which is not written to meanwhile.
+        unsafe { std::slice::from_raw_parts(self.address, self.length) }.contains(&byte)
+    }
+
+    /// Whether every byte is `byte`; nobody may be writing now.
+    pub fn is_all(&self, byte: u8) -> bool {
+        // SAFETY: as above.
+        let bytes = unsafe { std::slice::from_raw_parts(self.address, self.length) };
+        // Each byte is like the one before it.
+        bytes[0] == byte && bytes[1..] == bytes[..bytes.len() - 1]
+    }
+
+    /// Changes the protection of all pages.
+    pub fn protect(&self, protection: c_int) {
+        self.protect_part(0, self.length, protection);
+    }
+
+    /// Changes the protection of some pages.
+    pub fn protect_part(&self, at: usize, length: usize, protection: c_int) {
+        assert!(at + length <= self.length);
+        // SAFETY: our own mapping; the test does not touch it against its protection.
+        let done = unsafe { libc::mprotect(self.address.add(at).cast(), length, protection) };
+        assert_eq!(done, 0);
+    }
+
+    /// Takes the pages away, leaving the addresses mapped to nothing; the buffer must not be read
+    /// or written by the test afterwards.
+    pub fn vanish(&self) {
+        self.protect(libc::PROT_NONE);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping.
+        unsafe { libc::munmap(self.address.cast(), self.length) };
+    }
+}
+
+/// What [`Buffer::filled`] puts at a place.
+pub fn pattern(at: usize, seed: u8) -> u8 {
+    (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed)
+}

@@ -1,0 +1,103 @@
+//! From RESET to RTS: attributes, and the states of a queue pair.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+use transom_ibverbs::*;
+
+/// The remote rights.
+pub const REMOTE: u32 = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+/// What [`connect`] uses; change fields for other timeouts or rights.
+pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
+    let mut attr = ibv_qp_attr {
+        path_mtu: IBV_MTU_1024,
+        // SAFETY: the queue pair is live.
+        dest_qp_num: if peer.is_null() { 0 } else { unsafe { (*peer).qp_num } },
+        rq_psn: 17,
+        sq_psn: 17,
+        qp_access_flags: REMOTE,
+        max_rd_atomic: 16,
+        max_dest_rd_atomic: 16,
+        min_rnr_timer: 1,
+        port_num: 1,
+        timeout: 8,
+        retry_cnt: 1,
+        rnr_retry: 7,
+        ..ibv_qp_attr::default()
+    };
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.grh.dgid = ibv_gid { raw: GID };
+    attr
+}
+
+/// The attributes each step needs, by service.
+pub fn mask_for(kind: ibv_qp_type, to: ibv_qp_state) -> u32 {
+    let ud = kind == IBV_QPT_UD;
+    IBV_QP_STATE
+        | match to {
+            IBV_QPS_INIT => {
+                let rights = if ud { IBV_QP_QKEY } else { IBV_QP_ACCESS_FLAGS };
+                IBV_QP_PKEY_INDEX | IBV_QP_PORT | rights
+            }
+            IBV_QPS_RTR if ud => 0,
+            IBV_QPS_RTR => {
+                let answers = kind == IBV_QPT_RC || kind == IBV_QPT_XRC_RECV;
+                let more = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+                let uc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+                uc | if answers { more } else { 0 }
+            }
+            IBV_QPS_RTS => {
+                let asks = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+                IBV_QP_SQ_PSN
+                    | match kind {
+                        IBV_QPT_RC | IBV_QPT_XRC_SEND => IBV_QP_TIMEOUT | asks,
+                        IBV_QPT_XRC_RECV => IBV_QP_TIMEOUT,
+                        _ => 0,
+                    }
+            }
+            _ => 0,
+        }
+}
+
+/// Moves a queue pair to a state with what that takes; the errno if it is refused.
+pub fn modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, to: ibv_qp_state) -> c_int {
+    let mut attr = *attr;
+    attr.qp_state = to;
+    // SAFETY: the queue pair is live.
+    unsafe { ibv_modify_qp(qp, &mut attr, mask_for((*qp).qp_type, to) as c_int) }
+}
+
+/// Moves a queue pair through INIT and RTR to RTS with these attributes.
+pub fn bring_up(qp: *mut ibv_qp, attr: &ibv_qp_attr) {
+    for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+        assert_eq!(modify(qp, attr, state), 0, "to state {state}");
+    }
+}
+
+/// Connects two queue pairs, RESET to RTS.
+pub fn connect(a: *mut ibv_qp, b: *mut ibv_qp) {
+    bring_up(a, &usual_attr(b));
+    bring_up(b, &usual_attr(a));
+}
+
+/// Sets only the state.
+pub fn set_state(qp: *mut ibv_qp, state: ibv_qp_state) -> c_int {
+    let mut attr = ibv_qp_attr { qp_state: state, ..ibv_qp_attr::default() };
+    // SAFETY: the queue pair is live.
+    unsafe { ibv_modify_qp(qp, &mut attr, IBV_QP_STATE as c_int) }
+}
+
+/// The state the device says the queue pair is in.
+pub fn state(qp: *mut ibv_qp) -> ibv_qp_state {
+    query(qp).qp_state
+}
+
+/// All attributes.
+pub fn query(qp: *mut ibv_qp) -> ibv_qp_attr {
+    let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
+    // SAFETY: the queue pair is live.
+    assert_eq!(unsafe { ibv_query_qp(qp, &mut attr, -1, &mut init) }, 0);
+    attr
+}

@@ -1,0 +1,135 @@
+//! One side of a connection: a context with what nearly every test needs in it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+use transom_abi::*;
+use transom_host::{Adapter, Options};
+use transom_ibverbs::*;
+
+use super::{Buffer, alloc_mw, poll, readable, reg, until, wait};
+
+/// A context with a protection domain and a completion queue.
+pub struct End {
+    /// The context.
+    pub context: *mut ibv_context,
+    /// Its protection domain.
+    pub pd: *mut ibv_pd,
+    /// Where all its queue pairs complete.
+    pub cq: *mut ibv_cq,
+}
+
+impl End {
+    /// An end on a device of its own.
+    pub fn new(options: Options) -> Self {
+        let adapter = Adapter::open(options).expect("a device opens");
+        Self::on(open_context(adapter))
+    }
+
+    /// An end in a context.
+    pub fn on(context: *mut ibv_context) -> Self {
+        assert!(!context.is_null());
+        // SAFETY: a fresh context.
+        let (pd, cq) = unsafe {
+            (ibv_alloc_pd(context), ibv_create_cq(context, 4096, null_mut(), null_mut(), 0))
+        };
+        assert!(!pd.is_null() && !cq.is_null());
+        Self { context, pd, cq }
+    }
+
+    /// Another protection domain.
+    pub fn another_pd(&self) -> *mut ibv_pd {
+        // SAFETY: the context is open.
+        let pd = unsafe { ibv_alloc_pd(self.context) };
+        assert!(!pd.is_null());
+        pd
+    }
+
+    /// A queue pair of the usual size in RESET.
+    pub fn qp(&self, kind: ibv_qp_type) -> *mut ibv_qp {
+        self.qp_with(&mut self.init(kind))
+    }
+
+    /// The usual creation attributes: 64 requests each way, 4 pieces, 256 bytes inline, unsignaled
+    /// unless asked.
+    pub fn init(&self, kind: ibv_qp_type) -> ibv_qp_init_attr {
+        ibv_qp_init_attr {
+            send_cq: self.cq,
+            recv_cq: self.cq,
+            qp_type: kind,
+            cap: ibv_qp_cap {
+                max_send_wr: 64,
+                max_recv_wr: 64,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: 256,
+            },
+            ..ibv_qp_init_attr::default()
+        }
+    }
+
+    /// A queue pair with these attributes.
+    pub fn qp_with(&self, init: &mut ibv_qp_init_attr) -> *mut ibv_qp {
+        // SAFETY: everything named is live.
+        let qp = unsafe { ibv_create_qp(self.pd, init) };
+        assert!(!qp.is_null(), "ibv_create_qp: {}", std::io::Error::last_os_error());
+        qp
+    }
+
+    /// Registers a buffer in the end's domain.
+    pub fn reg(&self, buffer: &Buffer, access: c_int) -> *mut ibv_mr {
+        reg(self.pd, buffer, access)
+    }
+
+    /// A window of type 1 or 2.
+    pub fn mw(&self, kind: ibv_mw_type) -> *mut ibv_mw {
+        alloc_mw(self.pd, kind).expect("a window")
+    }
+
+    /// Polls until a completion is there.
+    pub fn wait(&self) -> ibv_wc {
+        wait(self.cq)
+    }
+
+    /// Polls until a completion is there and expects this status.
+    pub fn expect(&self, status: ibv_wc_status) -> ibv_wc {
+        let wc = self.wait();
+        assert_eq!(wc.status, status, "{wc:?}");
+        wc
+    }
+
+    /// Nothing is there now.
+    pub fn expect_nothing(&self) {
+        let wc = poll(self.cq);
+        assert!(wc.is_none(), "{wc:?}");
+    }
+
+    /// Takes the next asynchronous event, acknowledged; waits for it.
+    pub fn event(&self) -> (ibv_event_type, *mut c_void) {
+        until("an event", || self.has_event().then_some(()));
+        let mut event = ibv_async_event::default();
+        // SAFETY: the context is open; the event is acknowledged before it goes out of scope.
+        unsafe {
+            assert_eq!(ibv_get_async_event(self.context, &mut event), 0);
+            let element = event.element.qp.cast();
+            ibv_ack_async_event(&mut event);
+            (event.event_type, element)
+        }
+    }
+
+    /// Whether an asynchronous event is there now.
+    pub fn has_event(&self) -> bool {
+        // SAFETY: the context is open.
+        readable(unsafe { (*self.context).async_fd })
+    }
+}
+
+/// What the device says it is.
+pub fn device_attr(context: *mut ibv_context) -> ibv_device_attr {
+    let mut attr = std::mem::MaybeUninit::zeroed();
+    // SAFETY: an open context, and a struct of plain numbers that the verb fills.
+    unsafe {
+        assert_eq!(ibv_query_device(context, attr.as_mut_ptr()), 0);
+        attr.assume_init()
+    }
+}

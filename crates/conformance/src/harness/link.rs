@@ -1,0 +1,123 @@
+//! The links a test runs over, and two ends connected by one.
+
+use transom_abi::*;
+use transom_host::{Adapter, Copying, Options};
+use transom_ibverbs::open_context;
+
+use super::{End, connect, post, recv, with_sges, wr};
+
+/// How the two ends are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// One device.
+    Loopback,
+    /// Two devices, copying straight.
+    Local,
+    /// Two devices, copying through shared memory.
+    Shared,
+}
+
+/// Runs each test over each [`Link`]: a test is a function of the link.
+#[macro_export]
+macro_rules! on_each_link {
+    ($($(#[$doc:meta])* fn $name:ident($link:ident: Link) $body:block)+) => {
+        $($(#[$doc])* mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            fn run($link: Link) $body
+
+            #[test]
+            fn loopback() {
+                run(Link::Loopback);
+            }
+
+            #[test]
+            fn local() {
+                run(Link::Local);
+            }
+
+            #[test]
+            fn shared() {
+                run(Link::Shared);
+            }
+        })+
+    };
+}
+
+/// Two connected queue pairs: requests go from `a`, the origin, to `b`, the target.
+pub struct Pair {
+    /// The origin's end.
+    pub a: End,
+    /// The target's end; on loopback another context of the same device.
+    pub b: End,
+    /// The origin queue pair.
+    pub qa: *mut ibv_qp,
+    /// The target queue pair.
+    pub qb: *mut ibv_qp,
+}
+
+impl Pair {
+    /// Two ends over a link, with queue pairs in RTS.
+    pub fn new(link: Link, kind: ibv_qp_type) -> Self {
+        let pair = Self::unconnected(link, kind);
+        connect(pair.qa, pair.qb);
+        pair
+    }
+
+    /// Two ends over a link, with RC queue pairs in RTS.
+    pub fn rc(link: Link) -> Self {
+        Self::new(link, IBV_QPT_RC)
+    }
+
+    /// Two ends over a link, with queue pairs in RESET.
+    pub fn unconnected(link: Link, kind: ibv_qp_type) -> Self {
+        let (a, b) = ends(link, Options::default());
+        let (qa, qb) = (a.qp(kind), b.qp(kind));
+        Self { a, b, qa, qb }
+    }
+
+    /// Another queue pair of each end, connected.
+    pub fn another(&self, kind: ibv_qp_type) -> (*mut ibv_qp, *mut ibv_qp) {
+        let (qa, qb) = (self.a.qp(kind), self.b.qp(kind));
+        connect(qa, qb);
+        (qa, qb)
+    }
+
+    /// Carries out one request on RC queue pairs of its own, so that earlier failures do not count;
+    /// how it completed.
+    pub fn request(&self, wr: &mut ibv_send_wr) -> ibv_wc_status {
+        let (qa, _) = self.another(IBV_QPT_RC);
+        post(qa, wr);
+        self.a.wait().status
+    }
+
+    /// The same for a SEND of these pieces into a receive of those: how each end completed.
+    pub fn message(
+        &self,
+        from: &mut [ibv_sge],
+        to: &mut [ibv_sge],
+    ) -> (ibv_wc_status, ibv_wc_status) {
+        let (qa, qb) = self.another(IBV_QPT_RC);
+        recv(qb, 9, to);
+        post(qa, &mut with_sges(wr(IBV_WR_SEND), from));
+        // On loopback too each end has a queue of its own.
+        (self.a.wait().status, self.b.wait().status)
+    }
+}
+
+// SAFETY: pointers to verbs objects only, which any thread may use at any time.
+unsafe impl Sync for Pair {}
+
+/// Two ends over a link, on devices opened with `options` but for their copying.
+pub fn ends(link: Link, options: Options) -> (End, End) {
+    let copying = if link == Link::Shared { Copying::SharedMemory } else { Copying::Best };
+    let options = Options { copying, ..options };
+    let adapter = Adapter::open(options).expect("a device opens");
+    let a = End::on(open_context(adapter.clone()));
+    let b = match link {
+        Link::Loopback => End::on(open_context(adapter)),
+        Link::Local | Link::Shared => End::new(options),
+    };
+    (a, b)
+}

@@ -1,0 +1,42 @@
+//! Waiting: for a completion, an event, or anything else.
+
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+use transom_abi::*;
+
+/// How long a completion may take before the test has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Takes a completion if one is there; makes progress.
+pub fn poll(cq: *mut ibv_cq) -> Option<ibv_wc> {
+    let mut wc = ibv_wc::default();
+    // SAFETY: a live queue.
+    let count = unsafe { (*(*cq).context).ops.poll_cq.expect("never null")(cq, 1, &mut wc) };
+    assert!(count >= 0, "ibv_poll_cq answered {count}");
+    (count == 1).then_some(wc)
+}
+
+/// Polls until a completion is there.
+pub fn wait(cq: *mut ibv_cq) -> ibv_wc {
+    until("a completion", || poll(cq))
+}
+
+/// Tries until there is something.
+pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a descriptor is readable now.
+pub fn readable(fd: c_int) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry of this call's own.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
