@@ -4,6 +4,8 @@
 //! and invalidations of one window are serialised whatever queue pairs they come from (rule ORD-30),
 //! and of a LOCAL_INV racing a SEND_WITH_INV exactly one succeeds (rule INV-21).
 
+use std::convert::Infallible;
+
 use super::entry::{KeyEntry, Kind, Meta, State};
 use super::{
     Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot, Waiter,
@@ -191,6 +193,20 @@ fn take(entry: &KeyEntry, window: &Snapshot) -> bool {
     meta.state != State::Changing && entry.exchange(meta, Meta { state: State::Changing, ..meta })
 }
 
+/// Tries a change until it is made: `change` answers false if another change of the same window was in
+/// its way, and looks at everything anew when it is asked again.
+fn until_made<E>(
+    waiter: &dyn Waiter,
+    mut change: impl FnMut() -> Result<bool, E>,
+) -> Result<(), E> {
+    let mut round = 0;
+    while !change()? {
+        waiter.pause(round, None);
+        round = round.saturating_add(1);
+    }
+    Ok(())
+}
+
 /// Binds or rebinds a window of type 1 (rules C.2, C.3). On an error the old binding stands.
 pub fn bind_type1(
     table: &KeyTable<'_>,
@@ -198,25 +214,23 @@ pub fn bind_type1(
     stamp: &Stamp,
     waiter: &dyn Waiter,
 ) -> Result<(), Refusal> {
-    let mut round = 0;
-    loop {
+    until_made(waiter, || {
         let (slot, entry, window) = bind.window(table, stamp, true)?;
         let (region, place) = bind.region(table, stamp)?;
-        if take(entry, &window) {
-            let old_region = entry.parent.load(Relaxed);
-            if window.state == State::Valid {
-                table.drain_key(slot, waiter);
-            }
-            bind.write(entry, &window, stamp, region, place);
-            if window.state == State::Valid {
-                Region::release(table, old_region);
-            }
-            return Ok(());
+        if !take(entry, &window) {
+            Region::release(table, region);
+            return Ok(false);
         }
-        Region::release(table, region);
-        waiter.pause(round, None);
-        round = round.saturating_add(1);
-    }
+        let old_region = entry.parent.load(Relaxed);
+        if window.state == State::Valid {
+            table.drain_key(slot, waiter);
+        }
+        bind.write(entry, &window, stamp, region, place);
+        if window.state == State::Valid {
+            Region::release(table, old_region);
+        }
+        Ok(true)
+    })
 }
 
 /// Unbinds a window of type 1: a bind of length zero. The region is not looked at (rule T1-47); the
@@ -227,25 +241,23 @@ pub fn unbind_type1(
     stamp: &Stamp,
     waiter: &dyn Waiter,
 ) -> Result<(), Refusal> {
-    let mut round = 0;
-    loop {
+    until_made(waiter, || {
         let (slot, entry, window) = bind.window(table, stamp, true)?;
-        if take(entry, &window) {
-            if window.state == State::Valid {
-                table.drain_key(slot, waiter);
-                Region::release(table, entry.parent.load(Relaxed));
-            }
-            entry.publish(Meta {
-                byte: bind.window.byte(),
-                state: State::Free,
-                kind: window.kind,
-                access: Access::empty(),
-            });
-            return Ok(());
+        if !take(entry, &window) {
+            return Ok(false);
         }
-        waiter.pause(round, None);
-        round = round.saturating_add(1);
-    }
+        if window.state == State::Valid {
+            table.drain_key(slot, waiter);
+            Region::release(table, entry.parent.load(Relaxed));
+        }
+        entry.publish(Meta {
+            byte: bind.window.byte(),
+            state: State::Free,
+            kind: window.kind,
+            access: Access::empty(),
+        });
+        Ok(true)
+    })
 }
 
 /// Binds a window of type 2, which must be free (rules T2-13, T2-20). `owner` is the summary of the
@@ -257,8 +269,7 @@ pub fn bind_type2(
     stamp: &Stamp,
     waiter: &dyn Waiter,
 ) -> Result<(), Refusal> {
-    let mut round = 0;
-    loop {
+    until_made(waiter, || {
         let (_, entry, window) = bind.window(table, stamp, false)?;
         if window.state == State::Valid {
             return Err(bind.refuse(stamp, Reason::WindowNotFree, window));
@@ -267,15 +278,14 @@ pub fn bind_type2(
             return Err(bind.refuse(stamp, Reason::EmptyWindow, window));
         }
         let (region, place) = bind.region(table, stamp)?;
-        if take(entry, &window) {
-            owner.window_bound();
-            bind.write(entry, &window, stamp, region, place);
-            return Ok(());
+        if !take(entry, &window) {
+            Region::release(table, region);
+            return Ok(false);
         }
-        Region::release(table, region);
-        waiter.pause(round, None);
-        round = round.saturating_add(1);
-    }
+        owner.window_bound();
+        bind.write(entry, &window, stamp, region, place);
+        Ok(true)
+    })
 }
 
 /// Ends the binding of a type 2 window by its key (rules D.3, D.4). `operation` tells a LOCAL_INV from
@@ -289,34 +299,28 @@ pub fn invalidate(
     waiter: &dyn Waiter,
 ) -> Result<(), Refusal> {
     let attempt = Attempt { operation, key, address: 0, length: 0, qp: stamp.qp, pd: stamp.pd };
-    let refuse = |reason, object| Err(Refusal { reason, attempt, object });
-    let mut round = 0;
-    loop {
-        let Some(slot) = table.slot_of(key) else {
-            return refuse(Reason::UnknownIndex, Snapshot::VACANT);
-        };
+    let refusal = |reason, object| Refusal { reason, attempt, object };
+    until_made(waiter, || {
+        let unknown = || refusal(Reason::UnknownIndex, Snapshot::VACANT);
+        let slot = table.slot_of(key).ok_or_else(unknown)?;
         let entry = table.entry(slot);
         let window = entry.snapshot();
-        if let Err(reason) = may_invalidate(&window, key, stamp) {
-            return refuse(reason, window);
+        may_invalidate(&window, key, stamp).map_err(|reason| refusal(reason, window))?;
+        if !take(entry, &window) {
+            return Ok(false);
         }
-        if take(entry, &window) {
-            // Between look and exchange another queue pair may have bound it anew with equal rights
-            // and key byte; taken, it stays as it is, so ask again.
-            if may_invalidate(&Snapshot { state: State::Valid, ..entry.snapshot() }, key, stamp)
-                .is_err()
-            {
-                entry.publish(meta_of(&window));
-                continue;
-            }
-            table.drain_key(slot, waiter);
-            end_binding(table, qps, entry);
-            entry.publish(Meta { state: State::Free, access: Access::empty(), ..meta_of(&window) });
-            return Ok(());
+        // Between look and exchange another queue pair may have bound it anew with equal rights
+        // and key byte; taken, it stays as it is, so ask again.
+        let taken = Snapshot { state: State::Valid, ..entry.snapshot() };
+        if may_invalidate(&taken, key, stamp).is_err() {
+            entry.publish(meta_of(&window));
+            return Ok(false);
         }
-        waiter.pause(round, None);
-        round = round.saturating_add(1);
-    }
+        table.drain_key(slot, waiter);
+        end_binding(table, qps, entry);
+        entry.publish(Meta { state: State::Free, access: Access::empty(), ..meta_of(&window) });
+        Ok(true)
+    })
 }
 
 fn may_invalidate(window: &Snapshot, key: Key, stamp: &Stamp) -> Result<(), Reason> {
@@ -345,22 +349,20 @@ fn end_binding(table: &KeyTable<'_>, qps: &QpTable<'_>, entry: &KeyEntry) {
 /// Ends the window of `slot`, unbinding it first (rules MWA-13, MWA-14).
 pub fn release_window(table: &KeyTable<'_>, qps: &QpTable<'_>, slot: u32, waiter: &dyn Waiter) {
     let entry = table.entry(slot);
-    let mut round = 0;
-    loop {
+    let Ok(()) = until_made(waiter, || {
         let window = entry.snapshot();
-        if take(entry, &window) {
-            if window.state == State::Valid {
-                table.drain_key(slot, waiter);
-                if window.kind == Kind::Window1 {
-                    Region::release(table, entry.parent.load(Relaxed));
-                } else {
-                    end_binding(table, qps, entry);
-                }
-            }
-            entry.publish(Meta { state: State::Vacant, ..meta_of(&window) });
-            return;
+        if !take(entry, &window) {
+            return Ok::<_, Infallible>(false);
         }
-        waiter.pause(round, None);
-        round = round.saturating_add(1);
-    }
+        if window.state == State::Valid {
+            table.drain_key(slot, waiter);
+            if window.kind == Kind::Window1 {
+                Region::release(table, entry.parent.load(Relaxed));
+            } else {
+                end_binding(table, qps, entry);
+            }
+        }
+        entry.publish(Meta { state: State::Vacant, ..meta_of(&window) });
+        Ok(true)
+    });
 }
