@@ -1,0 +1,146 @@
+//! A bind as posted: what is checked of the window and region it names, and what it leaves in the
+//! window's entry.
+
+use crate::Access;
+use crate::protection::decide::offset_within;
+use crate::protection::entry::{KeyEntry, Kind, Meta, State};
+use crate::protection::{Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot};
+use crate::sync::Ordering::*;
+
+/// A bind, as posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The window: the index of any of its keys, and the byte it shall have from now on.
+    pub window: Key,
+    /// The region's L_Key.
+    pub region: Key,
+    /// First address, as the region names its addresses.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Rights: remote ones, and `ZERO_BASED` for type 2.
+    pub access: Access,
+}
+
+/// Who binds, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Number of the queue pair that executes the bind.
+    pub qp: u32,
+    /// That queue pair's protection domain.
+    pub pd: u32,
+    /// `wr_id` of the bind.
+    pub wr_id: u64,
+    /// The host's nanoseconds.
+    pub now: u64,
+}
+
+impl Bind {
+    fn attempt(&self, stamp: &Stamp) -> Attempt {
+        Attempt {
+            operation: Operation::Bind,
+            key: self.window,
+            address: self.address,
+            length: self.length,
+            qp: stamp.qp,
+            pd: stamp.pd,
+        }
+    }
+
+    pub(super) fn refuse(&self, stamp: &Stamp, reason: Reason, object: Snapshot) -> Refusal {
+        Refusal { reason, attempt: self.attempt(stamp), object }
+    }
+
+    /// Finds the window and checks what does not depend on the region.
+    pub(super) fn window<'m>(
+        &self,
+        table: &KeyTable<'m>,
+        stamp: &Stamp,
+        type1: bool,
+    ) -> Result<(u32, &'m KeyEntry, Snapshot), Refusal> {
+        let unknown = || self.refuse(stamp, Reason::UnknownIndex, Snapshot::VACANT);
+        let slot = table.slot_of(self.window).ok_or_else(unknown)?;
+        let entry = table.entry(slot);
+        let window = entry.snapshot();
+        let refuse = |reason| Err(self.refuse(stamp, reason, window));
+        if window.state == State::Vacant || window.kind.is_region() {
+            return Err(unknown());
+        }
+        if (window.kind == Kind::Window1) != type1 {
+            return refuse(Reason::WrongType);
+        }
+        if window.pd != stamp.pd {
+            return refuse(Reason::OtherPd);
+        }
+        Ok((slot, entry, window))
+    }
+
+    /// Finds the region, holds it against deregistration, and answers its slot and the place of
+    /// the window's first byte. On an error nothing is held.
+    pub(super) fn region(
+        &self,
+        table: &KeyTable<'_>,
+        stamp: &Stamp,
+    ) -> Result<(u32, u64), Refusal> {
+        let unknown = || self.refuse(stamp, Reason::UnknownIndex, Snapshot::VACANT);
+        let slot = table.slot_of(self.region).ok_or_else(unknown)?;
+        if !Region::hold(table, slot) {
+            return Err(self.refuse(stamp, Reason::UnknownIndex, table.entry(slot).snapshot()));
+        }
+        // Held, the region cannot be changed or ended, so what is read now stays.
+        let region = table.entry(slot).snapshot();
+        self.check_region(&region, stamp).map(|place| (slot, place)).map_err(|reason| {
+            Region::release(table, slot);
+            self.refuse(stamp, reason, region)
+        })
+    }
+
+    fn check_region(&self, region: &Snapshot, stamp: &Stamp) -> Result<u64, Reason> {
+        if region.state != State::Valid || !region.kind.is_region() {
+            return Err(Reason::UnknownIndex);
+        }
+        if region.byte != self.region.byte() {
+            return Err(Reason::StaleKey);
+        }
+        if region.pd != stamp.pd {
+            return Err(Reason::OtherPd);
+        }
+        if !Access::REMOTE.union(Access::ZERO_BASED).contains(self.access) {
+            return Err(Reason::UnknownRights);
+        }
+        if !region.access.contains(Access::MW_BIND) {
+            return Err(Reason::RegionForbidsBinding);
+        }
+        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if self.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE) {
+            return Err(Reason::RegionNotWritable);
+        }
+        let offset = offset_within(region.base, region.length, self.address, self.length)?;
+        region.place.checked_add(offset).ok_or(Reason::Wraps)
+    }
+
+    /// Writes the binding into an entry that the caller has taken.
+    pub(super) fn write(
+        &self,
+        entry: &KeyEntry,
+        window: &Snapshot,
+        stamp: &Stamp,
+        region: u32,
+        place: u64,
+    ) {
+        let zero_based = self.access.contains(Access::ZERO_BASED);
+        entry.base.store(if zero_based { 0 } else { self.address }, Relaxed);
+        entry.length.store(self.length, Relaxed);
+        entry.place.store(place, Relaxed);
+        entry.qp.store(stamp.qp, Relaxed);
+        entry.parent.store(region, Relaxed);
+        entry.wr_id.store(stamp.wr_id, Relaxed);
+        entry.since.store(stamp.now, Relaxed);
+        entry.publish(Meta {
+            byte: self.window.byte(),
+            state: State::Valid,
+            kind: window.kind,
+            access: self.access,
+        });
+    }
+}
