@@ -9,7 +9,7 @@ use transom_device::execution::*;
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{
-    Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
+    Body, Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
 };
 use transom_host::{Adapter, Options};
 use transom_wire::{Psn, RnrTimer};
@@ -149,9 +149,9 @@ impl Origin for Stage {
     }
 }
 
-const SEND: SendOp = SendOp::Send;
-const READ: SendOp = SendOp::Read { address: 0, key: Key(0) };
-const ADD: SendOp = SendOp::FetchAdd { address: 0, key: Key(0), add: 1 };
+const SEND: SendOp = SendOp::Message(Body::Send);
+const READ: SendOp = SendOp::Message(Body::Read { address: 0, key: Key(0) });
+const ADD: SendOp = SendOp::Message(Body::FetchAdd { address: 0, key: Key(0), add: 1 });
 
 /// A send queue on its stage.
 struct Queue {
@@ -175,7 +175,7 @@ impl Queue {
 
     fn post_with(&mut self, wr_id: u64, op: SendOp, flags: SendFlags) {
         let piece = [Sge { length: 8, ..Sge::default() }];
-        let atomic = matches!(op, SendOp::FetchAdd { .. });
+        let atomic = matches!(op, SendOp::Message(Body::FetchAdd { .. }));
         let sges = if atomic { &piece[..] } else { &[] };
         let request =
             SendRequest { wr_id, op, flags, sges, inline: None, remote: Remote::Connected };
@@ -379,7 +379,7 @@ fn a_fenced_request_waits_for_reads() {
     assert_eq!(queue.stage.sent(), [], "one READ is left");
     queue.answer(&sent[2], Reply::Data { length: 0 });
     let bodies: Vec<_> = queue.stage.sent().iter().map(|request| request.body).collect();
-    assert!(matches!(bodies[..], [Body::Send { .. }, Body::Read { .. }]), "{bodies:?}");
+    assert!(matches!(bodies[..], [Body::Send, Body::Read { .. }]), "{bodies:?}");
     let mut queue = Queue::new();
     queue.post(0, SEND);
     queue.post_with(1, SEND, SendFlags::FENCE);

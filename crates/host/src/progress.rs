@@ -13,8 +13,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use transom_device::execution::{Body, QueueSide, Reply, Request, Sink, Source};
-use transom_device::queue::Remote;
+use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
+use transom_device::queue::{Body, Remote};
 
 use crate::adapter::Adapter;
 use crate::link::{Arrival, Arrived, Peer};

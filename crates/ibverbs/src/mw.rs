@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use transom_abi::*;
 use transom_device::Access;
 use transom_device::protection::{Bind, Key};
-use transom_device::queue::{Remote, SendFlags, SendOp, SendRequest};
+use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
 use transom_host::objects::{MemoryWindow, RegisterError};
 
 use crate::object::Table;
@@ -112,7 +112,7 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Res
     };
     let request = SendRequest {
         wr_id: bind.wr_id,
-        op: SendOp::BindType1(bind_op),
+        op: SendOp::Local(LocalOp::BindType1(bind_op)),
         flags,
         sges: &[],
         inline: None,

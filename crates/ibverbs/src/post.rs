@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_device::protection::{Bind, Key};
 use transom_device::queue::{
-    PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+    Body, LocalOp, PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use transom_host::Limits;
 
@@ -96,7 +96,7 @@ unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Res
         // Both styles of reading the key work (rule KEY-10).
         // SAFETY: `operation` has found it not null.
         let mw = unsafe { &mut *wr.op.bind_mw.mw };
-        if let SendOp::BindType2(bind) = op {
+        if let SendOp::Local(LocalOp::BindType2(bind)) = op {
             mw.rkey = bind.window.0;
         }
     }
@@ -135,10 +135,10 @@ unsafe fn post_inline(
 /// # Safety
 /// The unions of `wr` hold what UD and its opcode say.
 unsafe fn datagram(wr: &ibv_send_wr) -> Result<(SendOp, Remote), c_int> {
-    let op = match wr.opcode {
-        IBV_WR_SEND => SendOp::Send,
+    let body = match wr.opcode {
+        IBV_WR_SEND => Body::Send,
         // SAFETY: by the contract of this function.
-        IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate(unsafe { wr.imm.imm_data }),
+        IBV_WR_SEND_WITH_IMM => Body::SendImmediate(unsafe { wr.imm.imm_data }),
         IBV_WR_RDMA_WRITE
         | IBV_WR_RDMA_WRITE_WITH_IMM
         | IBV_WR_RDMA_READ
@@ -149,7 +149,7 @@ unsafe fn datagram(wr: &ibv_send_wr) -> Result<(SendOp, Remote), c_int> {
     };
     // SAFETY: as above.
     let to = unsafe { ah::datagram(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) }?;
-    Ok((op, Remote::Datagram(to)))
+    Ok((SendOp::Message(body), Remote::Datagram(to)))
 }
 
 /// # Safety
@@ -160,39 +160,43 @@ unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, c_int> {
     unsafe {
         let rdma = wr.wr.rdma;
         let atomic = wr.wr.atomic;
-        Ok(match wr.opcode {
-            IBV_WR_SEND => SendOp::Send,
-            IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate(wr.imm.imm_data),
-            IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate(Key(wr.imm.invalidate_rkey)),
+        Ok(SendOp::Message(match wr.opcode {
+            IBV_WR_SEND => Body::Send,
+            IBV_WR_SEND_WITH_IMM => Body::SendImmediate(wr.imm.imm_data),
+            IBV_WR_SEND_WITH_INV => Body::SendInvalidate(Key(wr.imm.invalidate_rkey)),
             IBV_WR_RDMA_WRITE => {
-                SendOp::Write { address: rdma.remote_addr, key: Key(rdma.rkey), immediate: None }
+                Body::Write { address: rdma.remote_addr, key: Key(rdma.rkey), immediate: None }
             }
-            IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write {
+            IBV_WR_RDMA_WRITE_WITH_IMM => Body::Write {
                 address: rdma.remote_addr,
                 key: Key(rdma.rkey),
                 immediate: Some(wr.imm.imm_data),
             },
-            IBV_WR_RDMA_READ => SendOp::Read { address: rdma.remote_addr, key: Key(rdma.rkey) },
-            IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CompareSwap {
+            IBV_WR_RDMA_READ => Body::Read { address: rdma.remote_addr, key: Key(rdma.rkey) },
+            IBV_WR_ATOMIC_CMP_AND_SWP => Body::CompareSwap {
                 address: atomic.remote_addr,
                 key: Key(atomic.rkey),
                 swap: atomic.swap,
                 compare: atomic.compare_add,
             },
-            IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd {
+            IBV_WR_ATOMIC_FETCH_AND_ADD => Body::FetchAdd {
                 address: atomic.remote_addr,
                 key: Key(atomic.rkey),
                 add: atomic.compare_add,
             },
             IBV_WR_ATOMIC_WRITE => {
-                SendOp::AtomicWrite { address: rdma.remote_addr, key: Key(rdma.rkey) }
+                Body::AtomicWrite { address: rdma.remote_addr, key: Key(rdma.rkey) }
             }
             IBV_WR_LOCAL_INV if sges.is_empty() => {
-                SendOp::LocalInvalidate(Key(wr.imm.invalidate_rkey))
+                let key = Key(wr.imm.invalidate_rkey);
+                return Ok(SendOp::Local(LocalOp::Invalidate(key)));
             }
-            IBV_WR_BIND_MW if sges.is_empty() => SendOp::BindType2(type2_bind(&wr.op.bind_mw)?),
+            IBV_WR_BIND_MW if sges.is_empty() => {
+                let bind = type2_bind(&wr.op.bind_mw)?;
+                return Ok(SendOp::Local(LocalOp::BindType2(bind)));
+            }
             _ => return Err(libc::EINVAL),
-        })
+        }))
     }
 }
 

@@ -11,7 +11,7 @@ use std::mem::forget;
 use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::protection::Key;
-use transom_device::queue::{Placement, Remote, SendOp, Sge};
+use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 
 use crate::{ah, post, qp};
 
@@ -166,29 +166,30 @@ macro_rules! builders {
 
 builders! {
     /// SEND.
-    send() = IBV_QP_EX_WITH_SEND, SendOp::Send;
+    send() = IBV_QP_EX_WITH_SEND, SendOp::Message(Body::Send);
     /// SEND with immediate data.
-    send_imm(imm: u32) = IBV_QP_EX_WITH_SEND_WITH_IMM, SendOp::SendImmediate(imm);
+    send_imm(imm: u32) = IBV_QP_EX_WITH_SEND_WITH_IMM, SendOp::Message(Body::SendImmediate(imm));
     /// SEND that invalidates.
-    send_inv(rkey: u32) = IBV_QP_EX_WITH_SEND_WITH_INV, SendOp::SendInvalidate(Key(rkey));
+    send_inv(rkey: u32) = IBV_QP_EX_WITH_SEND_WITH_INV,
+        SendOp::Message(Body::SendInvalidate(Key(rkey)));
     /// RDMA WRITE.
     rdma_write(rkey: u32, address: u64) = IBV_QP_EX_WITH_RDMA_WRITE,
-        SendOp::Write { address, key: Key(rkey), immediate: None };
+        SendOp::Message(Body::Write { address, key: Key(rkey), immediate: None });
     /// RDMA WRITE with immediate data.
     rdma_write_imm(rkey: u32, address: u64, imm: u32) = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-        SendOp::Write { address, key: Key(rkey), immediate: Some(imm) };
+        SendOp::Message(Body::Write { address, key: Key(rkey), immediate: Some(imm) });
     /// RDMA READ.
     rdma_read(rkey: u32, address: u64) = IBV_QP_EX_WITH_RDMA_READ,
-        SendOp::Read { address, key: Key(rkey) };
+        SendOp::Message(Body::Read { address, key: Key(rkey) });
     /// Compare and swap.
     atomic_cmp_swp(rkey: u32, address: u64, compare: u64, swap: u64) =
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
-        SendOp::CompareSwap { address, key: Key(rkey), swap, compare };
+        SendOp::Message(Body::CompareSwap { address, key: Key(rkey), swap, compare });
     /// Fetch and add.
     atomic_fetch_add(rkey: u32, address: u64, add: u64) = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
-        SendOp::FetchAdd { address, key: Key(rkey), add };
+        SendOp::Message(Body::FetchAdd { address, key: Key(rkey), add });
     /// LOCAL_INV.
-    local_inv(rkey: u32) = IBV_QP_EX_WITH_LOCAL_INV, SendOp::LocalInvalidate(Key(rkey));
+    local_inv(rkey: u32) = IBV_QP_EX_WITH_LOCAL_INV, SendOp::Local(LocalOp::Invalidate(Key(rkey)));
     /// Segmented TCP: no queue pair is created with it, so it fails its batch.
     send_tso(_hdr: *mut c_void, _hdr_sz: u16, _mss: u16) = IBV_QP_EX_WITH_TSO, SendOp::Unsupported;
 }
@@ -205,7 +206,8 @@ unsafe extern "C" fn atomic_write(
 ) {
     // SAFETY: by the contract of this function; eight bytes need no alignment to be copied.
     unsafe {
-        begin(qp, IBV_QP_EX_WITH_ATOMIC_WRITE, SendOp::AtomicWrite { address, key: Key(rkey) });
+        let body = Body::AtomicWrite { address, key: Key(rkey) };
+        begin(qp, IBV_QP_EX_WITH_ATOMIC_WRITE, SendOp::Message(body));
         build(qp, |batch| match atomic_wr.is_null() {
             true => batch.fail(libc::EINVAL),
             false => batch.set_word(atomic_wr.cast::<[u8; 8]>().read_unaligned()),
@@ -228,16 +230,16 @@ unsafe extern "C" fn flush(
     let placement = Placement::from_bits(kind).filter(|placement| !placement.is_empty());
     let known = matches!(level, IBV_FLUSH_RANGE | IBV_FLUSH_MR);
     let whole = level == IBV_FLUSH_MR;
-    let op = match (placement.filter(|_| known), u32::try_from(length)) {
+    let body = match (placement.filter(|_| known), u32::try_from(length)) {
         (Some(placement), Ok(length)) => {
-            Ok(SendOp::Flush { address, key: Key(rkey), length, placement, whole })
+            Ok(Body::Flush { address, key: Key(rkey), length, placement, whole })
         }
         _ => Err(libc::EINVAL),
     };
     // SAFETY: by the contract of this function.
     unsafe {
-        match op {
-            Ok(op) => begin(qp, IBV_QP_EX_WITH_FLUSH, op),
+        match body {
+            Ok(body) => begin(qp, IBV_QP_EX_WITH_FLUSH, SendOp::Message(body)),
             Err(errno) => build(qp, |batch| batch.fail(errno)),
         }
     }
@@ -261,7 +263,7 @@ unsafe extern "C" fn bind_mw(
             .and_then(|info| post::type2_bind(&ibv_send_wr_bind_mw { mw, rkey, bind_info: *info }));
         match bind {
             Ok(bind) => {
-                begin(qp, IBV_QP_EX_WITH_BIND_MW, SendOp::BindType2(bind));
+                begin(qp, IBV_QP_EX_WITH_BIND_MW, SendOp::Local(LocalOp::BindType2(bind)));
                 build(qp, |batch| batch.set_window(mw));
             }
             Err(errno) => build(qp, |batch| batch.fail(errno)),

@@ -23,7 +23,7 @@ mod responder;
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use origin::{Direct, Origin, Payload, Sent};
 pub use rendezvous::Rendezvous;
-pub use request::{Body, Reply, Request};
+pub use request::{Reply, Request};
 pub use requester::{Requester, RequesterLimits};
 pub use responder::{Receives, Responder};
 

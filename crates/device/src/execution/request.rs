@@ -2,77 +2,8 @@
 
 use transom_wire::{NakCode, Psn, RnrTimer};
 
-use crate::protection::Key;
 use crate::qp::{QpNumber, Service};
-use crate::queue::{Placement, Remote};
-
-/// What the message that a segment belongs to does at its target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
-    /// SEND.
-    Send {
-        /// Immediate data in network order.
-        immediate: Option<u32>,
-        /// A key to invalidate; never together with immediate data.
-        invalidate: Option<Key>,
-    },
-    /// RDMA WRITE.
-    Write {
-        /// First address of the whole message.
-        address: u64,
-        /// R_Key.
-        key: Key,
-        /// Immediate data in network order.
-        immediate: Option<u32>,
-    },
-    /// RDMA READ.
-    Read {
-        /// First address of the whole message.
-        address: u64,
-        /// R_Key.
-        key: Key,
-    },
-    /// Compare and swap.
-    CompareSwap {
-        /// Remote address.
-        address: u64,
-        /// R_Key.
-        key: Key,
-        /// Stored if equal.
-        swap: u64,
-        /// Compared.
-        compare: u64,
-    },
-    /// Fetch and add.
-    FetchAdd {
-        /// Remote address.
-        address: u64,
-        /// R_Key.
-        key: Key,
-        /// Added.
-        add: u64,
-    },
-    /// ATOMIC WRITE of the eight bytes that come with it.
-    AtomicWrite {
-        /// Remote address.
-        address: u64,
-        /// R_Key.
-        key: Key,
-    },
-    /// FLUSH.
-    Flush {
-        /// First remote address.
-        address: u64,
-        /// R_Key.
-        key: Key,
-        /// Bytes.
-        length: u32,
-        /// What is asked for.
-        placement: Placement,
-        /// The whole region or window, whatever the range.
-        whole: bool,
-    },
-}
+use crate::queue::{Body, Remote};
 
 /// One segment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

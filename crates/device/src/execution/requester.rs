@@ -11,7 +11,7 @@ use super::{Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide};
 use crate::protection::Reason;
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, Status, TAG_PIECES,
+    Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, Status, TAG_PIECES,
     WorkRing,
 };
 use crate::transport::retry::Retry;
@@ -206,16 +206,13 @@ impl Requester {
     /// Whether a request is of a kind that may be posted here at all (rules INV-43, INV-44, T2-11,
     /// INV-19); and it says whom it reaches exactly if its service leaves that open.
     fn takes(&self, request: &SendRequest<'_>) -> bool {
-        let invalidates = matches!(request.op, SendOp::SendInvalidate(_));
-        let local = matches!(
-            request.op,
-            SendOp::BindType1(_) | SendOp::BindType2(_) | SendOp::LocalInvalidate(_)
-        );
+        let invalidates = matches!(request.op, SendOp::Message(Body::SendInvalidate(_)));
+        let local = matches!(request.op, SendOp::Local(_));
         match (self.service, request.remote) {
             (Service::Rc, Remote::Connected) => true,
             (Service::Uc, Remote::Connected) => !invalidates,
             (Service::Ud, Remote::Datagram(_)) => {
-                matches!(request.op, SendOp::Send | SendOp::SendImmediate(_))
+                matches!(request.op, SendOp::Message(Body::Send | Body::SendImmediate(_)))
             }
             // Operations that UD does not have complete in error (rule PS-06).
             (Service::Ud, Remote::Connected) => request.op == SendOp::Unsupported,
@@ -243,6 +240,7 @@ impl Requester {
     /// before it; false leaves it to the ring, where it is tried again and may fail.
     #[inline]
     fn carry_out<O: Origin>(&mut self, request: &SendRequest<'_>, length: u64, origin: &O) -> bool {
+        let SendOp::Message(body) = &request.op else { return false };
         let payload = match request.inline {
             None => Payload::Buffers(request.sges),
             Some([piece]) => Payload::Inline(piece),
@@ -251,8 +249,8 @@ impl Requester {
         let ready = self.limits.size > 0
             && self.service != Service::Ud
             && length <= MAX_MESSAGE
-            && (self.max_rd_atomic > 0 || !matches!(request.op, SendOp::Read { .. }));
-        if !ready || self.try_direct(origin, &request.op, payload, length) != Direct::Done {
+            && (self.max_rd_atomic > 0 || !matches!(body, Body::Read { .. }));
+        if !ready || self.try_direct(origin, body, payload, length) != Direct::Done {
             return false;
         }
         if self.limits.signal_all || request.flags.contains(SendFlags::SIGNALED) {
@@ -265,14 +263,7 @@ impl Requester {
     }
 
     fn check_inline(&self, request: &SendRequest<'_>, inline: &[&[u8]]) -> Result<u64, PostError> {
-        let allowed = matches!(
-            request.op,
-            SendOp::Send
-                | SendOp::SendImmediate(_)
-                | SendOp::SendInvalidate(_)
-                | SendOp::Write { .. }
-                | SendOp::AtomicWrite { .. }
-        );
+        let allowed = matches!(request.op, SendOp::Message(body) if body.carries_data());
         if !allowed {
             return Err(PostError::InlineNotAllowed);
         }
@@ -314,14 +305,12 @@ impl Requester {
             return false;
         }
         match wqe.op {
-            SendOp::BindType1(_) | SendOp::BindType2(_) | SendOp::LocalInvalidate(_) => {
-                self.local_operation(origin, &wqe)
-            }
+            SendOp::Message(body) => self.start_message(origin, &wqe, body),
+            SendOp::Local(op) => self.local_operation(origin, &wqe, op),
             SendOp::Unsupported => {
                 self.fail_head(origin, Status::LocalQpOperation, Reason::WrongService.code());
                 false
             }
-            _ => self.start_message(origin, &wqe),
         }
     }
 }

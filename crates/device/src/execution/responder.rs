@@ -10,10 +10,10 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 
 use self::tag_matching::TagMatching;
 use super::one_sided::{Stop, Target, gate_allows};
-use super::{Body, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
+use super::{QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
 use crate::qp::{Peering, QpState, QpSummary, Service};
-use crate::queue::{Flags, Opcode, Placement, Receive, ReceiveQueue, Remote, Status};
+use crate::queue::{Body, Flags, Opcode, Placement, Receive, ReceiveQueue, Remote, Status};
 
 /// Where the receives of a queue pair come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +116,11 @@ impl Responder {
         }
         self.establish(services);
         match request.body {
-            Body::Send { immediate, invalidate } => {
-                self.send(request, immediate, invalidate, source, services)
+            Body::Send => self.send(request, None, None, source, services),
+            Body::SendImmediate(immediate) => {
+                self.send(request, Some(immediate), None, source, services)
             }
+            Body::SendInvalidate(key) => self.send(request, None, Some(key), source, services),
             Body::Write { address, key, immediate } => {
                 self.write(request, address, key, immediate, source, services)
             }

@@ -2,6 +2,7 @@
 
 mod completion;
 mod completion_queue;
+mod operation;
 mod receive;
 mod tag_matching;
 mod work;
@@ -10,9 +11,9 @@ pub use completion::{Completion, Flags, Opcode, Status};
 pub use completion_queue::{
     CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
+pub use operation::{Body, LocalOp, Placement, SendOp};
 pub use receive::{OutOfRange, Receive, ReceiveQueue, TagPart, Take};
 pub use tag_matching::{TAG_PIECES, TagChange, TagDone, TagList, TagRequest};
 pub use work::{
-    Address, Datagram, Placement, PostError, ReceiveRequest, Remote, SendFlags, SendOp,
-    SendRequest, Sge, WorkRing,
+    Address, Datagram, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, WorkRing,
 };

@@ -3,7 +3,7 @@
 
 use bitflags::bitflags;
 
-use crate::protection::{Bind, Key};
+use super::SendOp;
 
 /// One piece of a local buffer list, laid out as `struct ibv_sge`.
 #[repr(C)]
@@ -29,17 +29,6 @@ bitflags! {
         const SOLICITED = 4;
         /// The data was copied when posted.
         const INLINE = 8;
-    }
-}
-
-bitflags! {
-    /// What a FLUSH makes sure of, with the values of `enum ibv_placement_type`.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Placement: u8 {
-        /// What was written can be seen by all.
-        const GLOBAL = 1;
-        /// What was written survives a loss of power.
-        const PERSISTENT = 2;
     }
 }
 
@@ -90,81 +79,6 @@ impl Remote {
             _ => None,
         }
     }
-}
-
-/// What a send work request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendOp {
-    /// SEND.
-    Send,
-    /// SEND with immediate data, in network order.
-    SendImmediate(u32),
-    /// SEND that invalidates a window of the peer.
-    SendInvalidate(Key),
-    /// RDMA WRITE; with immediate data it takes a receive at the peer.
-    Write {
-        /// First address, as the remote object names its addresses.
-        address: u64,
-        /// R_Key.
-        key: Key,
-        /// Immediate data in network order.
-        immediate: Option<u32>,
-    },
-    /// RDMA READ.
-    Read {
-        /// First address, as the remote object names its addresses.
-        address: u64,
-        /// R_Key.
-        key: Key,
-    },
-    /// Compare and swap of eight bytes.
-    CompareSwap {
-        /// Remote address.
-        address: u64,
-        /// R_Key.
-        key: Key,
-        /// Stored if the old value equals `compare`.
-        swap: u64,
-        /// Compared with the old value.
-        compare: u64,
-    },
-    /// Fetch and add of eight bytes.
-    FetchAdd {
-        /// Remote address.
-        address: u64,
-        /// R_Key.
-        key: Key,
-        /// Added, wrapping.
-        add: u64,
-    },
-    /// Write of eight bytes that nobody sees by halves.
-    AtomicWrite {
-        /// Remote address, a multiple of eight.
-        address: u64,
-        /// R_Key.
-        key: Key,
-    },
-    /// Waits until what was written to a remote range can be seen there.
-    Flush {
-        /// First remote address.
-        address: u64,
-        /// R_Key.
-        key: Key,
-        /// Bytes; ignored if `whole` says the whole region.
-        length: u32,
-        /// What is asked for.
-        placement: Placement,
-        /// The whole region or window, whatever the range.
-        whole: bool,
-    },
-    /// Bind of a type 1 window; length zero unbinds.
-    BindType1(Bind),
-    /// Bind of a type 2 window.
-    BindType2(Bind),
-    /// LOCAL_INV of a type 2 window's key.
-    LocalInvalidate(Key),
-    /// An operation this service does not have; completes in error (rule PS-06).
-    Unsupported,
 }
 
 /// A send work request.

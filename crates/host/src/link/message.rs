@@ -1,9 +1,9 @@
 //! Requests and replies as the words of a ring's record header.
 
-use transom_device::execution::{Body, Reply, Request};
+use transom_device::execution::{Reply, Request};
 use transom_device::protection::Key;
 use transom_device::qp::{QpNumber, Service};
-use transom_device::queue::{Address, Datagram, Placement, Remote};
+use transom_device::queue::{Address, Body, Datagram, Placement, Remote};
 use transom_wire::{Psn, Syndrome};
 
 /// Words of a header: the first is the ring's.
@@ -43,12 +43,9 @@ fn halves(word: u64) -> (u32, u32) {
 /// Writes a request; `reserved` is kept free for its reply.
 pub(crate) fn encode_request(request: &Request, reserved: u64) -> Header {
     let (kind, address, key, extra) = match request.body {
-        Body::Send { immediate, invalidate } => {
-            let flags = if immediate.is_some() { IMMEDIATE } else { 0 }
-                | if invalidate.is_some() { INVALIDATE } else { 0 };
-            let key = invalidate.map_or(0, |key| key.0);
-            (1 | flags, 0, key, [u64::from(immediate.unwrap_or(0)), 0])
-        }
+        Body::Send => (1, 0, 0, [0, 0]),
+        Body::SendImmediate(immediate) => (1 | IMMEDIATE, 0, 0, [u64::from(immediate), 0]),
+        Body::SendInvalidate(key) => (1 | INVALIDATE, 0, key.0, [0, 0]),
         Body::Write { address, key, immediate } => {
             let flags = if immediate.is_some() { IMMEDIATE } else { 0 };
             (2 | flags, address, key.0, [u64::from(immediate.unwrap_or(0)), 0])
@@ -126,7 +123,12 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
     let (address, key) = (header[7], Key(key));
     let immediate = (control & IMMEDIATE != 0).then_some(header[8] as u32);
     let body = match control & 0xff {
-        1 => Body::Send { immediate, invalidate: (control & INVALIDATE != 0).then_some(key) },
+        1 => match (immediate, control & INVALIDATE != 0) {
+            (None, false) => Body::Send,
+            (Some(immediate), false) => Body::SendImmediate(immediate),
+            (None, true) => Body::SendInvalidate(key),
+            (Some(_), true) => return None,
+        },
         2 => Body::Write { address, key, immediate },
         3 => Body::Read { address, key },
         4 => Body::CompareSwap { address, key, swap: header[8], compare: header[9] },
@@ -142,7 +144,7 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
         _ => return None,
     };
     let service = Service::from_code((control >> SERVICE) as u8 & 7)?;
-    if service == Service::Ud && !matches!(body, Body::Send { invalidate: None, .. }) {
+    if service == Service::Ud && !matches!(body, Body::Send | Body::SendImmediate(_)) {
         return None;
     }
     let request = Request {
@@ -228,7 +230,7 @@ mod tests {
             remote: Remote::Datagram(datagram),
             message: Psn::new(1),
             attempt: 0,
-            body: Body::Send { immediate: Some(9), invalidate: None },
+            body: Body::SendImmediate(9),
             offset: 0,
             length: 4096,
             total: 4096,
@@ -238,14 +240,19 @@ mod tests {
         let write = Body::Write { address: 0, key: Key(1), immediate: None };
         let forged = encode_request(&Request { body: write, ..request }, 0);
         assert_eq!(decode_request(&forged), None);
+        // Nobody sends immediate data and a key to invalidate together.
+        let mut forged = encode_request(&Request { service: Service::Rc, ..request }, 0);
+        assert!(decode_request(&forged).is_some());
+        forged[1] |= INVALIDATE;
+        assert_eq!(decode_request(&forged), None);
     }
 
     #[test]
     fn requests_and_answers_read_back() {
         let bodies = [
-            Body::Send { immediate: None, invalidate: None },
-            Body::Send { immediate: Some(7), invalidate: None },
-            Body::Send { immediate: None, invalidate: Some(Key(0xdead_beef)) },
+            Body::Send,
+            Body::SendImmediate(7),
+            Body::SendInvalidate(Key(0xdead_beef)),
             Body::Write { address: u64::MAX, key: Key(1), immediate: Some(0) },
             Body::Read { address: 3, key: Key(u32::MAX) },
             Body::CompareSwap { address: 8, key: Key(2), swap: u64::MAX, compare: 1 },

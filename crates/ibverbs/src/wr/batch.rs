@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use transom_abi::*;
-use transom_device::queue::{PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
+use transom_device::queue::{LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
 use transom_host::objects::{PostOne, QueuePair};
 
 use crate::post;
@@ -183,7 +183,7 @@ impl Batch {
         let count = self.requests.len();
         pair.post_send_batch(count, |post_one| self.each(post_one)).map_err(post::errno)?;
         for request in &self.requests {
-            if let SendOp::BindType2(bind) = request.op
+            if let SendOp::Local(LocalOp::BindType2(bind)) = request.op
                 // SAFETY: the program named it, and its memory stays readable.
                 && let Some(window) = unsafe { request.window.as_mut() }
             {
@@ -196,7 +196,7 @@ impl Batch {
 
     /// Whether a setter that this type of queue pair demands was not called.
     fn lacks_remote(&self, request: &Built) -> bool {
-        let local = matches!(request.op, SendOp::BindType2(_) | SendOp::LocalInvalidate(_));
+        let local = matches!(request.op, SendOp::Local(_));
         let demands = matches!(self.kind, IBV_QPT_UD | IBV_QPT_XRC_SEND) && !local;
         demands && request.remote == Remote::Connected
     }
@@ -231,18 +231,12 @@ impl Batch {
 
 /// Whether a request still wants local buffers; it gets data once.
 fn takes_pieces(request: &Built) -> bool {
-    let moves_data = matches!(
-        request.op,
-        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-    );
-    takes_inline(request) || (moves_data && matches!(request.data, Data::None))
+    let returns = matches!(request.op, SendOp::Message(body) if body.returns_data());
+    takes_inline(request) || (returns && matches!(request.data, Data::None))
 }
 
 /// Whether a request still wants data and may have it inline (rule PS-05).
 fn takes_inline(request: &Built) -> bool {
-    let sends = matches!(
-        request.op,
-        SendOp::Send | SendOp::SendImmediate(_) | SendOp::SendInvalidate(_) | SendOp::Write { .. }
-    );
-    sends && matches!(request.data, Data::None)
+    let carries = matches!(request.op, SendOp::Message(body) if body.carries_data());
+    carries && matches!(request.data, Data::None)
 }

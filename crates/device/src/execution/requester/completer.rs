@@ -7,7 +7,7 @@ use super::wqe::{Part, Progress};
 use super::{Requester, buffers, completion};
 use crate::protection::{Operation, Reason, Refusal};
 use crate::qp::QpState;
-use crate::queue::{SendFlags, SendOp, Status};
+use crate::queue::{Body, SendFlags, SendOp, Status};
 use crate::transport::retry::Verdict;
 
 impl Requester {
@@ -147,7 +147,7 @@ impl Requester {
     /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).
     fn fits<O: Origin>(&self, reply: Reply, origin: &O) -> bool {
         let head = self.ring.at(self.ring.head());
-        let read = matches!(head.op, SendOp::Read { .. });
+        let read = matches!(head.op, SendOp::Message(Body::Read { .. }));
         match (reply, head.progress) {
             (Reply::Ack, _) => !head.returns_data(),
             (Reply::Atomic(_), _) => head.returns_data() && !read,

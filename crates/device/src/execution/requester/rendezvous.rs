@@ -10,7 +10,7 @@ use super::super::{Origin, QueueSide};
 use super::Requester;
 use super::wqe::{Part, Progress, SendWqe};
 use crate::qp::QpState;
-use crate::queue::{Completion, Flags, Opcode, Remote, SendFlags, SendOp, Status};
+use crate::queue::{Body, Completion, Flags, Opcode, Remote, SendFlags, SendOp, Status};
 
 /// Work requests of a rendezvous.
 const WORK: usize = 2;
@@ -40,7 +40,7 @@ impl Requester {
         flags.set(SendFlags::SOLICITED, rendezvous.solicited);
         let read = SendWqe {
             wr_id: rendezvous.wr_id,
-            op: SendOp::Read { address: rendezvous.address, key: rendezvous.key },
+            op: SendOp::Message(Body::Read { address: rendezvous.address, key: rendezvous.key }),
             flags,
             pieces: rendezvous.pieces,
             length: u64::from(rendezvous.length),
@@ -51,7 +51,7 @@ impl Requester {
         };
         let told = TagHeader { operation: TagOperation::Finished, ..rendezvous.header }.write();
         let tell = SendWqe {
-            op: SendOp::Send,
+            op: SendOp::Message(Body::Send),
             flags: SendFlags::INLINE | SendFlags::FENCE,
             pieces: 0,
             length: told.len() as u64,

@@ -9,7 +9,7 @@ use crate::protection::{
     Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
 };
 use crate::qp::QpNumber;
-use crate::queue::{Datagram, Remote, SendFlags, SendOp, Status};
+use crate::queue::{Body, Datagram, LocalOp, Remote, SendFlags, SendOp, Status};
 
 impl Requester {
     /// Whether what is under way lets the work request begin.
@@ -26,16 +26,20 @@ impl Requester {
         }
         match wqe.op {
             // Local operations are strict: all before them are done (rules ORD-12, ORD-16).
-            SendOp::BindType1(_)
-            | SendOp::BindType2(_)
-            | SendOp::LocalInvalidate(_)
-            | SendOp::Unsupported => first,
-            _ if wqe.uses_read_resources() => first || self.reading < u32::from(self.max_rd_atomic),
-            _ => true,
+            SendOp::Local(_) | SendOp::Unsupported => first,
+            SendOp::Message(body) if body.uses_read_resources() => {
+                first || self.reading < u32::from(self.max_rd_atomic)
+            }
+            SendOp::Message(_) => true,
         }
     }
 
-    pub(super) fn local_operation<O: Origin>(&mut self, origin: &O, wqe: &SendWqe) -> bool {
+    pub(super) fn local_operation<O: Origin>(
+        &mut self,
+        origin: &O,
+        wqe: &SendWqe,
+        op: LocalOp,
+    ) -> bool {
         let (keys, waiter) = (origin.keys(), origin.waiter());
         let mut stamp = Stamp {
             qp: origin.number().bits(),
@@ -43,23 +47,22 @@ impl Requester {
             wr_id: wqe.wr_id,
             now: 0,
         };
-        let done = match wqe.op {
-            SendOp::BindType1(bind) if bind.length == 0 => {
+        let done = match op {
+            LocalOp::BindType1(bind) if bind.length == 0 => {
                 unbind_type1(&keys, &bind, &stamp, waiter)
             }
-            SendOp::BindType1(bind) => {
+            LocalOp::BindType1(bind) => {
                 stamp.now = origin.now();
                 bind_type1(&keys, &bind, &stamp, waiter)
             }
-            SendOp::BindType2(bind) => {
+            LocalOp::BindType2(bind) => {
                 stamp.now = origin.now();
                 bind_type2(&keys, origin.summary(), &bind, &stamp, waiter)
             }
-            SendOp::LocalInvalidate(key) => {
+            LocalOp::Invalidate(key) => {
                 let operation = Operation::Invalidate;
                 invalidate(&keys, &origin.qps(), operation, key, &stamp, waiter)
             }
-            _ => unreachable!("the caller has matched the local operations"),
         };
         match done {
             Ok(()) => {
@@ -72,9 +75,14 @@ impl Requester {
     }
 
     /// Starts a message, or goes on with one that the link could not take whole.
-    pub(super) fn start_message<O: Origin>(&mut self, origin: &O, wqe: &SendWqe) -> bool {
+    pub(super) fn start_message<O: Origin>(
+        &mut self,
+        origin: &O,
+        wqe: &SendWqe,
+        body: Body,
+    ) -> bool {
         if wqe.progress == Progress::Waiting {
-            if let Some((status, reason)) = self.malformed(origin, wqe) {
+            if let Some((status, reason)) = self.malformed(origin, wqe, body) {
                 // In order: whatever is under way completes first.
                 if self.next == self.ring.head() {
                     self.fail_head(origin, status, reason.code());
@@ -82,7 +90,7 @@ impl Requester {
                 return false;
             }
             if self.next == self.ring.head() {
-                match self.try_direct(origin, &wqe.op, self.payload(wqe), wqe.length) {
+                match self.try_direct(origin, &body, self.payload(wqe), wqe.length) {
                     Direct::Done => {
                         self.next += 1;
                         self.complete_head(origin, Status::Success, wqe.length);
@@ -94,7 +102,7 @@ impl Requester {
                     Direct::Declined => {}
                 }
             }
-            if let Err(refusal) = self.check_gather(origin, wqe) {
+            if let Err(refusal) = self.check_gather(origin, wqe, body) {
                 if self.next == self.ring.head() {
                     self.refuse_head(origin, Status::LocalProtection, &refusal);
                 }
@@ -103,16 +111,21 @@ impl Requester {
             let message = self.message;
             self.message = message.plus(1);
             self.route = wqe.remote.process().unwrap_or(self.route);
-            self.reading += u32::from(wqe.uses_read_resources());
+            self.reading += u32::from(body.uses_read_resources());
             let started = self.ring.at_mut(self.next);
             started.message = message;
             started.progress = Progress::Started { sent: 0, answered: 0 };
         }
-        self.send_segment(origin)
+        self.send_segment(origin, body)
     }
 
     /// What is wrong with a message before any key is looked at.
-    fn malformed<O: Origin>(&self, origin: &O, wqe: &SendWqe) -> Option<(Status, Reason)> {
+    fn malformed<O: Origin>(
+        &self,
+        origin: &O,
+        wqe: &SendWqe,
+        body: Body,
+    ) -> Option<(Status, Reason)> {
         if let Remote::Datagram(datagram) = wqe.remote {
             if datagram.pd != origin.summary().gate().pd {
                 return Some((Status::LocalQpOperation, Reason::OtherPd));
@@ -124,13 +137,13 @@ impl Requester {
         if wqe.length > MAX_MESSAGE {
             return Some((Status::LocalLength, Reason::TooLong));
         }
-        if wqe.uses_read_resources() {
+        if body.uses_read_resources() {
             if !self.service.is_reliable() || self.max_rd_atomic == 0 {
                 return Some((Status::LocalQpOperation, Reason::WrongService));
             }
-            let wrong = match wqe.op {
-                SendOp::Read { .. } => false,
-                SendOp::Flush { .. } => wqe.length != 0,
+            let wrong = match body {
+                Body::Read { .. } => false,
+                Body::Flush { .. } => wqe.length != 0,
                 _ => wqe.length != 8,
             };
             if wrong {
@@ -145,12 +158,12 @@ impl Requester {
     pub(super) fn try_direct<O: Origin>(
         &self,
         origin: &O,
-        op: &SendOp,
+        body: &Body,
         payload: Payload<'_>,
         length: u64,
     ) -> Direct {
-        match (op, payload) {
-            (SendOp::Write { address, key, immediate: None }, _) => {
+        match (body, payload) {
+            (Body::Write { address, key, immediate: None }, _) => {
                 // A list that fails half-way would leave half a message behind (rule LA-06).
                 if let Payload::Buffers(sges) = payload
                     && (sges.len() > 1 || length > one_sided::CHUNK)
@@ -160,7 +173,7 @@ impl Requester {
                 }
                 origin.write_direct(*address, *key, payload, length)
             }
-            (SendOp::Read { address, key }, Payload::Buffers(sges)) => {
+            (Body::Read { address, key }, Payload::Buffers(sges)) => {
                 origin.read_direct(*address, *key, sges, length)
             }
             _ => Direct::Declined,
@@ -177,8 +190,13 @@ impl Requester {
 
     /// Checks what a SEND or WRITE will gather (rule LA-19). READs and atomics are judged when
     /// their data is stored (rules LA-08, LA-20).
-    fn check_gather<O: Origin>(&self, origin: &O, wqe: &SendWqe) -> Result<(), Refusal> {
-        if wqe.returns_data() {
+    fn check_gather<O: Origin>(
+        &self,
+        origin: &O,
+        wqe: &SendWqe,
+        body: Body,
+    ) -> Result<(), Refusal> {
+        if body.returns_data() {
             return Ok(());
         }
         let sges = self.ring.sges_at(self.next, wqe.pieces);
@@ -186,9 +204,9 @@ impl Requester {
     }
 
     /// Hands the next segment of the message at `next` to the link.
-    fn send_segment<O: Origin>(&mut self, origin: &O) -> bool {
+    fn send_segment<O: Origin>(&mut self, origin: &O, body: Body) -> bool {
         let wqe = *self.ring.at(self.next);
-        let (Some(body), Progress::Started { sent, answered }) = (wqe.body(), wqe.progress) else {
+        let Progress::Started { sent, answered } = wqe.progress else {
             unreachable!("only a started message is sent");
         };
         let (to, remote) = match wqe.remote {
@@ -221,7 +239,7 @@ impl Requester {
                 } else {
                     self.ring.at_mut(self.next).progress = Progress::Waiting;
                     self.message = wqe.message;
-                    self.reading -= u32::from(wqe.uses_read_resources());
+                    self.reading -= u32::from(body.uses_read_resources());
                 }
                 return false;
             }

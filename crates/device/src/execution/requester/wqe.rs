@@ -2,8 +2,7 @@
 
 use transom_wire::Psn;
 
-use super::super::Body;
-use crate::queue::{Opcode, Remote, SendFlags, SendOp};
+use crate::queue::{Body, LocalOp, Opcode, Remote, SendFlags, SendOp};
 
 /// How far a work request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,57 +52,31 @@ impl SendWqe {
         part: Part::Program,
     };
 
-    /// Whether it takes one of the target's READ resources until it is answered, and a fence waits
-    /// for it (rules ORD-10, RN-11).
+    /// Whether it takes one of the target's READ resources until it is answered.
     pub(super) fn uses_read_resources(&self) -> bool {
-        let no_answer_data = matches!(self.op, SendOp::AtomicWrite { .. } | SendOp::Flush { .. });
-        no_answer_data || self.returns_data()
+        matches!(self.op, SendOp::Message(body) if body.uses_read_resources())
     }
 
     /// Whether its answer brings data for its buffers.
     pub(super) fn returns_data(&self) -> bool {
-        matches!(
-            self.op,
-            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-        )
-    }
-
-    /// What the message does at its target; nothing if it stays here.
-    pub(super) fn body(&self) -> Option<Body> {
-        let send = |immediate, invalidate| Body::Send { immediate, invalidate };
-        Some(match self.op {
-            SendOp::Send => send(None, None),
-            SendOp::SendImmediate(immediate) => send(Some(immediate), None),
-            SendOp::SendInvalidate(key) => send(None, Some(key)),
-            SendOp::Write { address, key, immediate } => Body::Write { address, key, immediate },
-            SendOp::Read { address, key } => Body::Read { address, key },
-            SendOp::CompareSwap { address, key, swap, compare } => {
-                Body::CompareSwap { address, key, swap, compare }
-            }
-            SendOp::FetchAdd { address, key, add } => Body::FetchAdd { address, key, add },
-            SendOp::AtomicWrite { address, key } => Body::AtomicWrite { address, key },
-            SendOp::Flush { address, key, length, placement, whole } => {
-                Body::Flush { address, key, length, placement, whole }
-            }
-            _ => return None,
-        })
+        matches!(self.op, SendOp::Message(body) if body.returns_data())
     }
 }
 
 /// What its completion is called.
 pub(super) fn opcode(op: &SendOp) -> Opcode {
     match op {
-        SendOp::Send
-        | SendOp::SendImmediate(_)
-        | SendOp::SendInvalidate(_)
-        | SendOp::Unsupported => Opcode::Send,
-        SendOp::Write { .. } => Opcode::Write,
-        SendOp::Read { .. } => Opcode::Read,
-        SendOp::CompareSwap { .. } => Opcode::CompareSwap,
-        SendOp::FetchAdd { .. } => Opcode::FetchAdd,
-        SendOp::AtomicWrite { .. } => Opcode::AtomicWrite,
-        SendOp::Flush { .. } => Opcode::Flush,
-        SendOp::BindType1(_) | SendOp::BindType2(_) => Opcode::BindWindow,
-        SendOp::LocalInvalidate(_) => Opcode::LocalInvalidate,
+        SendOp::Message(body) => match body {
+            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => Opcode::Send,
+            Body::Write { .. } => Opcode::Write,
+            Body::Read { .. } => Opcode::Read,
+            Body::CompareSwap { .. } => Opcode::CompareSwap,
+            Body::FetchAdd { .. } => Opcode::FetchAdd,
+            Body::AtomicWrite { .. } => Opcode::AtomicWrite,
+            Body::Flush { .. } => Opcode::Flush,
+        },
+        SendOp::Local(LocalOp::BindType1(_) | LocalOp::BindType2(_)) => Opcode::BindWindow,
+        SendOp::Local(LocalOp::Invalidate(_)) => Opcode::LocalInvalidate,
+        SendOp::Unsupported => Opcode::Send,
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
 use transom_device::execution::{
-    Body, Direct, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply, Request,
-    Sent, Services, TakeShared,
+    Direct, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply, Request, Sent,
+    Services, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
@@ -283,12 +283,8 @@ impl At<'_> {
     }
 
     fn send_to_peer(&self, peer: &Peer, request: &Request, payload: Payload<'_>) -> Sent {
-        let carries = matches!(
-            request.body,
-            Body::Send { .. } | Body::Write { .. } | Body::AtomicWrite { .. }
-        );
         let mut gather = self.gather(payload, request.offset, Where::Here);
-        let data = carries.then_some(&mut gather);
+        let data = request.body.carries_data().then_some(&mut gather);
         peer.send(self.qp.adapter.segment(), request, data, self.qp.number.index())
     }
 

@@ -1,0 +1,130 @@
+//! What a send work request does, here or at its target.
+
+use bitflags::bitflags;
+
+use crate::protection::{Bind, Key};
+
+bitflags! {
+    /// What a FLUSH makes sure of, with the values of `enum ibv_placement_type`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Placement: u8 {
+        /// What was written can be seen by all.
+        const GLOBAL = 1;
+        /// What was written survives a loss of power.
+        const PERSISTENT = 2;
+    }
+}
+
+/// What a send work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// It sends a message.
+    Message(Body),
+    /// It stays here.
+    Local(LocalOp),
+    /// An operation this service does not have; completes in error (rule PS-06).
+    Unsupported,
+}
+
+/// What a message does at its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// SEND.
+    Send,
+    /// SEND with immediate data, in network order.
+    SendImmediate(u32),
+    /// SEND that invalidates a window of the target.
+    SendInvalidate(Key),
+    /// RDMA WRITE; with immediate data it takes a receive at the target.
+    Write {
+        /// First address of the whole message, as the remote object names its addresses.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Immediate data in network order.
+        immediate: Option<u32>,
+    },
+    /// RDMA READ.
+    Read {
+        /// First address of the whole message, as the remote object names its addresses.
+        address: u64,
+        /// R_Key.
+        key: Key,
+    },
+    /// Compare and swap of eight bytes.
+    CompareSwap {
+        /// Remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Stored if the old value equals `compare`.
+        swap: u64,
+        /// Compared with the old value.
+        compare: u64,
+    },
+    /// Fetch and add of eight bytes.
+    FetchAdd {
+        /// Remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Added, wrapping.
+        add: u64,
+    },
+    /// ATOMIC WRITE of the eight bytes that come with it: nobody sees them by halves.
+    AtomicWrite {
+        /// Remote address, a multiple of eight.
+        address: u64,
+        /// R_Key.
+        key: Key,
+    },
+    /// FLUSH: waits until what was written to a remote range can be seen there.
+    Flush {
+        /// First remote address.
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Bytes; ignored if `whole` says the whole region.
+        length: u32,
+        /// What is asked for.
+        placement: Placement,
+        /// The whole region or window, whatever the range.
+        whole: bool,
+    },
+}
+
+impl Body {
+    /// Whether local data goes with it to the target.
+    pub const fn carries_data(&self) -> bool {
+        matches!(
+            self,
+            Self::Send
+                | Self::SendImmediate(_)
+                | Self::SendInvalidate(_)
+                | Self::Write { .. }
+                | Self::AtomicWrite { .. }
+        )
+    }
+
+    /// Whether its answer brings data for local buffers.
+    pub const fn returns_data(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether it takes one of the target's READ resources until it is answered, and a fence waits
+    /// for it (rules ORD-10, RN-11).
+    pub const fn uses_read_resources(&self) -> bool {
+        self.returns_data() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
+    }
+}
+
+/// What is done to a window of this process, and sends nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalOp {
+    /// Bind of a type 1 window; length zero unbinds.
+    BindType1(Bind),
+    /// Bind of a type 2 window.
+    BindType2(Bind),
+    /// LOCAL_INV of a type 2 window's key.
+    Invalidate(Key),
+}
