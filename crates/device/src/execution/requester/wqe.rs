@@ -3,7 +3,7 @@
 use transom_wire::Psn;
 
 use super::super::Body;
-use crate::queue::{Opcode, Remote, SendFlags, SendOp};
+use crate::queue::{Opcode, SendFlags, SendOp};
 
 /// How far a work request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,6 @@ pub(super) struct SendWqe {
     pub(super) length: u64,
     pub(super) message: Psn,
     pub(super) progress: Progress,
-    pub(super) remote: Remote,
     pub(super) part: Part,
 }
 
@@ -49,7 +48,6 @@ impl SendWqe {
         length: 0,
         message: Psn::new(0),
         progress: Progress::Waiting,
-        remote: Remote::Connected,
         part: Part::Program,
     };
 

@@ -228,7 +228,7 @@ impl At<'_> {
             }),
             pd: None,
         };
-        target.admits().then_some((target, place))
+        Some((target, place))
     }
 
     fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
