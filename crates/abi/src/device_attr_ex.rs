@@ -244,8 +244,3 @@ pub struct ibv_device_attr_ex {
     /// Number of physical ports, where 255 are not enough.
     pub phys_port_cnt_ex: u32,
 }
-
-/// In [`ibv_device_attr_ex::device_cap_flags_ex`]: FLUSH to global visibility.
-pub const IBV_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
-/// In [`ibv_device_attr_ex::device_cap_flags_ex`]: ATOMIC WRITE.
-pub const IBV_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;

@@ -128,9 +128,6 @@ c_enum! {
     }
 }
 
-/// Flush, of rdma-core after version 44; another bit of [`ibv_qp_create_send_ops_flags`].
-pub const IBV_QP_EX_WITH_FLUSH: ibv_qp_create_send_ops_flags = 1 << 11;
-
 /// How received packets are hashed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

@@ -100,29 +100,3 @@ pub struct ibv_qp_ex {
         ),
     >,
 }
-
-/// An extended QP as rdma-core after version 44 knows it: one operation more behind [`ibv_qp_ex`].
-/// Programs built against an older header do not look there.
-#[repr(C)]
-#[derive(Debug, Default)]
-pub struct ibv_qp_ex_flush {
-    /// What all versions have.
-    pub base: ibv_qp_ex,
-    /// Begins a flush of `len` bytes; `type` has bits of `enum ibv_placement_type`, `level` is an
-    /// `enum ibv_selectivity_level`.
-    pub wr_flush: Option<
-        unsafe extern "C" fn(
-            qp: *mut ibv_qp_ex,
-            rkey: u32,
-            remote_addr: u64,
-            len: usize,
-            type_: u8,
-            level: u8,
-        ),
-    >,
-}
-
-/// `ibv_selectivity_level`: the range that is named.
-pub const IBV_FLUSH_RANGE: u8 = 0;
-/// `ibv_selectivity_level`: the whole region or window, whatever the range.
-pub const IBV_FLUSH_MR: u8 = 1;

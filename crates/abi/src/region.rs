@@ -33,12 +33,6 @@ c_enum! {
     }
 }
 
-/// Peers may flush to global visibility; another bit of [`ibv_access_flags`], of rdma-core after
-/// version 44.
-pub const IBV_ACCESS_FLUSH_GLOBAL: ibv_access_flags = 1 << 8;
-/// Peers may flush to persistence, likewise.
-pub const IBV_ACCESS_FLUSH_PERSISTENT: ibv_access_flags = 1 << 9;
-
 /// A memory region, see `ibv_reg_mr(3)`.
 #[repr(C)]
 #[derive(Debug, Default)]

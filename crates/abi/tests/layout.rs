@@ -178,7 +178,8 @@ fn everything_is_listed() {
     let mut missing = Vec::new();
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).expect("read src") {
         let path = entry.expect("read src").path();
-        if path.file_name().is_some_and(|name| name == "lib.rs") {
+        // The packaged header lacks what is newer than itself.
+        if path.file_name().is_some_and(|name| name == "lib.rs" || name == "newer.rs") {
             continue;
         }
         for line in std::fs::read_to_string(&path).expect("read a source").lines() {

@@ -141,7 +141,7 @@ fn senseless_addresses_are_refused() {
         (|attr| attr.port_num = 0) as fn(&mut ibv_ah_attr),
         |attr| attr.port_num = 2,
         |attr| attr.port_num = 255,
-        |attr| attr.grh.sgid_index = 1,
+        |attr| attr.grh.sgid_index = GIDS.len() as u8,
         |attr| attr.grh.sgid_index = 255,
         |attr| attr.is_global = 0,
         |attr| (attr.is_global, attr.dlid) = (0, LID + 1),

@@ -109,7 +109,7 @@ on_each_link! {
             assert!(mail.far.read(GRH, 100) == mail.near.read(0, 100));
             // To an address that is not of IPv4: the header has all 40 bytes.
             let header = mail.far.read(0, GRH);
-            assert_eq!((header[0] >> 4, header[6], &header[8..24]), (6, 17, &GID[..]));
+            assert_eq!((header[0] >> 4, header[6], &header[8..24]), (6, 17, &GIDS[1][..]));
             assert_eq!(header[24..40], gid);
         }
     }

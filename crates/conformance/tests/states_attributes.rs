@@ -135,7 +135,8 @@ fn an_address_vector_needs_a_global_route() {
     assert_eq!(with(|_| ()), 0);
     assert_eq!(with(|ah| ah.is_global = 0), libc::EINVAL);
     assert_eq!(with(|ah| (ah.is_global, ah.dlid) = (0, 2)), libc::EINVAL);
-    assert_eq!(with(|ah| ah.grh.sgid_index = 1), libc::EINVAL);
+    assert_eq!(with(|ah| ah.grh.sgid_index = 1), 0);
+    assert_eq!(with(|ah| ah.grh.sgid_index = 2), libc::EINVAL);
     assert_eq!(with(|ah| ah.grh.sgid_index = 255), libc::EINVAL);
     assert_eq!(with(|ah| ah.port_num = 2), libc::EINVAL);
     assert_eq!(with(|ah| (ah.is_global, ah.dlid) = (0, transom_ibverbs::LID)), 0);

@@ -246,7 +246,7 @@ impl Adapter {
         completion: Completion,
         solicited: bool,
     ) -> bool {
-        let overrun = cq.push(completion, solicited);
+        let overrun = cq.push(&completion, solicited);
         if overrun {
             self.progress.defer(Deferred::Overrun(cq.id()));
         }

@@ -23,6 +23,12 @@ use crate::objects::{Cq, QueuePair, is_multicast};
 
 /// How often the thread looks whether the program still polls.
 const TICK: u64 = 1_000_000;
+/// How long what has arrived may wait for a program that polls, before the thread takes it.
+const PATIENCE: std::time::Duration = std::time::Duration::from_micros(20);
+/// For how many rounds the thread has itself woken after it had to. A program may poll for its own
+/// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
+/// wait for the next look.
+const VIGILANT: u32 = 64;
 
 /// Work that has to wait until locks are free.
 pub(crate) enum Deferred {
@@ -123,6 +129,19 @@ impl Progress {
 }
 
 impl Adapter {
+    /// Whether something waits that a program which polls would take by now, asked by the thread when
+    /// it has left the work to the program.
+    fn is_neglected(&self) -> bool {
+        let inbox = &self.segment().header().inbox;
+        let waits = || inbox.iter().any(|bits| bits.load(Acquire) != 0);
+        let polls = self.progress.polls.load(Relaxed);
+        if !waits() {
+            return false;
+        }
+        std::thread::sleep(PATIENCE);
+        waits() && self.progress.polls.load(Relaxed) == polls
+    }
+
     /// What a poll does when it finds its queue empty.
     #[inline]
     pub fn progress_from_poll(&self) {
@@ -342,10 +361,13 @@ fn block_signals() {
 }
 
 fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
-    let mut polls = 0;
+    let (mut polls, mut vigilant, mut arms) = (0, 0_u32, true);
     loop {
         drain(wake);
         let Some(device) = adapter.upgrade() else { return };
+        // A round that armed was woken for what there is.
+        let neglected = !arms && device.is_neglected();
+        vigilant = if neglected { VIGILANT } else { vigilant.saturating_sub(1) };
         let working = device.progress.working.lock();
         device.progress_now();
         let peers = device.peers();
@@ -356,7 +378,8 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
         let program_polls = polled != polls;
         polls = polled;
         let armed = &device.segment().header().armed;
-        if !program_polls {
+        arms = !program_polls || vigilant > 0;
+        if arms {
             armed.store(1, SeqCst);
             // What came before the flag was seen brought no wake-up.
             device.progress_now();

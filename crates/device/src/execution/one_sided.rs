@@ -8,7 +8,7 @@ use crate::Access;
 use crate::protection::{
     Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter,
 };
-use crate::qp::{Gate, QpNumber, QpState, QpSummary, Service};
+use crate::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service};
 
 /// Bytes copied under one announcement: a revocation waits for one chunk, not for a gigabyte.
 pub const CHUNK: u64 = 256 << 10;
@@ -59,15 +59,12 @@ impl<'m> Target<'m> {
     /// expects its first message, and has no first message to see yet (rules PSN-02, RA-05). The
     /// keys of XRC are those of the shared receive queue's domain, which only the responder knows.
     #[inline]
-    pub fn admits(&self) -> bool {
-        let Some(initiator) = self.initiator else { return true };
-        let peering = self.summary.peering();
-        let gate = self.summary.gate();
-        gate.receives()
+    fn admits(&self, gate: &Gate, peering: &Peering) -> bool {
+        let Some(initiator) = &self.initiator else { return true };
+        peering.from == initiator.from
+            && peering.first == initiator.first
             && gate.service == initiator.service
             && gate.service != Service::XrcTarget
-            && peering.from == initiator.from
-            && peering.first == initiator.first
             && (peering.established || gate.state != QpState::Rtr)
     }
 
@@ -120,7 +117,11 @@ impl<'m> Target<'m> {
     ) -> Result<(), Stop> {
         let mut done = 0;
         loop {
-            let gate = self.summary.gate();
+            let look = self.summary.look();
+            let gate = look.gate();
+            if !self.admits(&gate, &look.peering()) {
+                return Err(Stop::Closed);
+            }
             let mut attempt = Attempt {
                 operation,
                 key,
@@ -138,13 +139,10 @@ impl<'m> Target<'m> {
             }
             let grant =
                 self.keys.grant(attempt, self.announcer, self.waiter).map_err(Stop::Refused)?;
-            // The announcement names the queue pair too: if it was open after the announcement,
-            // whoever closes it waits for this copy.
-            if self.summary.gate() != gate {
+            // The announcement names the queue pair too: if it was open, and to this peer, after the
+            // announcement, whoever changes that waits for this copy.
+            if self.summary.look() != look {
                 continue;
-            }
-            if !self.admits() {
-                return Err(Stop::Closed);
             }
             let chunk = CHUNK.min(length - done);
             let grant = grant.narrow(chunk);

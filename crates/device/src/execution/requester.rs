@@ -37,6 +37,9 @@ pub struct Requester {
     limits: RequesterLimits,
     /// What is posted, and what rendezvous add.
     ring: WorkRing<SendWqe>,
+    /// Whom each reaches, if the service leaves that to each (UD, XRC): beside the ring, so that
+    /// the work requests of others stay small. A power of two of them, or none.
+    remotes: Box<[Remote]>,
     /// Room in the ring that is for rendezvous only.
     rendezvous_room: usize,
     /// How much of the ring is theirs now.
@@ -85,7 +88,10 @@ impl Requester {
 
     /// What of the ring is beyond the limits is for rendezvous.
     fn with_ring(service: Service, limits: &RequesterLimits, ring: WorkRing<SendWqe>) -> Self {
+        let addressed = matches!(service, Service::Ud | Service::XrcInitiator);
+        let remotes = if addressed { limits.size.next_power_of_two() } else { 0 };
         Self {
+            remotes: vec![Remote::default(); remotes].into(),
             service,
             limits: *limits,
             rendezvous_room: ring.size() - limits.size,
@@ -157,6 +163,7 @@ impl Requester {
     }
 
     /// Posts a work request; [`Requester::advance`] carries it out.
+    #[inline]
     pub fn post<O: Origin>(
         &mut self,
         request: &SendRequest<'_>,
@@ -180,6 +187,19 @@ impl Requester {
         {
             return Ok(());
         }
+        self.enqueue(request, pieces, length, state, origin)
+    }
+
+    /// Adds a checked work request to the ring.
+    #[inline(never)]
+    fn enqueue<O: Origin>(
+        &mut self,
+        request: &SendRequest<'_>,
+        pieces: usize,
+        length: u64,
+        state: QpState,
+        origin: &O,
+    ) -> Result<(), PostError> {
         if self.room() == 0 {
             return Err(PostError::Full);
         }
@@ -193,18 +213,33 @@ impl Requester {
             length,
             message: Psn::default(),
             progress: Progress::Waiting,
-            remote: request.remote,
             part: Part::Program,
         };
+        let place = self.ring.tail();
         self.ring.push(wqe, &request.sges[..pieces], request.inline.unwrap_or(&[]));
+        if let Some(remote) = self.remote_mut(place) {
+            *remote = request.remote;
+        }
         if matches!(state, QpState::Error | QpState::Sqe) {
             self.flush(origin);
         }
         Ok(())
     }
 
+    fn remote_mut(&mut self, position: u64) -> Option<&mut Remote> {
+        let mask = self.remotes.len().wrapping_sub(1);
+        self.remotes.get_mut(position as usize & mask)
+    }
+
+    /// Whom the work request at a position reaches.
+    fn remote_at(&self, position: u64) -> Remote {
+        let mask = self.remotes.len().wrapping_sub(1);
+        self.remotes.get(position as usize & mask).copied().unwrap_or_default()
+    }
+
     /// Whether a request is of a kind that may be posted here at all (rules INV-43, INV-44, T2-11,
     /// INV-19); and it says whom it reaches exactly if its service leaves that open.
+    #[inline]
     fn takes(&self, request: &SendRequest<'_>) -> bool {
         let invalidates = matches!(request.op, SendOp::Message(Body::SendInvalidate(_)));
         let local = matches!(request.op, SendOp::Local(_));
@@ -276,8 +311,9 @@ impl Requester {
     }
 
     /// Starts and carries out as much as can be now.
+    #[inline]
     pub fn advance<O: Origin>(&mut self, origin: &O) {
-        while self.step(origin) {}
+        while self.next != self.ring.tail() && self.step(origin) {}
     }
 
     /// One work request or segment further; false if nothing more can be done now.

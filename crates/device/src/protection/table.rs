@@ -76,7 +76,13 @@ impl<'m> KeyTable<'m> {
         let announcement = self.hazards.announce(announcer, rank, used, waiter);
         let object = self.entry(slot).snapshot();
         match decide(&object, &attempt) {
-            Ok(place) => Ok(Grant { place, length: attempt.length, _announcement: announcement }),
+            Ok(place) => {
+                let address = match place {
+                    Place::Memory(address) => address,
+                    Place::Null => NOWHERE,
+                };
+                Ok(Grant { address, length: attempt.length, _announcement: announcement })
+            }
             Err(reason) => Err(Refusal { reason, attempt, object }),
         }
     }
@@ -92,28 +98,29 @@ impl<'m> KeyTable<'m> {
     }
 }
 
+/// The address of a grant without memory. No process has memory at the very end of its addresses; a
+/// number is half the size of a [`Place`], and every access carries it about.
+const NOWHERE: u64 = u64::MAX;
+
 /// Leave to touch one range of a process's memory, until it is dropped.
 pub struct Grant<'m> {
-    place: Place,
+    address: u64,
     length: u64,
     _announcement: Announcement<'m>,
 }
 
 impl Grant<'_> {
-    /// First address, in the memory of the process whose table granted it; zero, where no program
-    /// has memory, for a [null](Grant::is_null) grant.
+    /// First address, in the memory of the process whose table granted it; for a
+    /// [null](Grant::is_null) grant one where no program has memory.
     pub fn address(&self) -> u64 {
-        match self.place {
-            Place::Memory(address) => address,
-            Place::Null => 0,
-        }
+        self.address
     }
 
     /// Whether there is no memory: reads give zeros, and what is written is discarded. Only local
     /// pieces can be null, since a null region has no remote rights (rule MR-36).
     #[inline]
     pub fn is_null(&self) -> bool {
-        self.place == Place::Null
+        self.address == NOWHERE
     }
 
     /// Bytes.

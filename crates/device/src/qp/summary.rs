@@ -64,6 +64,38 @@ pub struct Peering {
     pub established: bool,
 }
 
+impl Peering {
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        Self {
+            from: QpNumber::from_bits(word as u32),
+            first: Psn::new((word >> 24) as u32),
+            established: word >> 63 == 1,
+        }
+    }
+}
+
+/// Gate and peering as they were at one look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    gate: u64,
+    peering: u64,
+}
+
+impl Look {
+    /// Whether and what the queue pair lets in.
+    #[inline]
+    pub fn gate(&self) -> Gate {
+        Gate::unpack(self.gate)
+    }
+
+    /// To whom it listens.
+    #[inline]
+    pub fn peering(&self) -> Peering {
+        Peering::unpack(self.peering)
+    }
+}
+
 /// One queue pair, as other processes of the user see it. All zeros is no queue pair.
 #[derive(Default)]
 #[repr(C, align(64))]
@@ -105,12 +137,13 @@ impl QpSummary {
     /// To whom it listens.
     #[inline]
     pub fn peering(&self) -> Peering {
-        let word = self.peering.load(Acquire);
-        Peering {
-            from: QpNumber::from_bits(word as u32),
-            first: Psn::new((word >> 24) as u32),
-            established: word >> 63 == 1,
-        }
+        Peering::unpack(self.peering.load(Acquire))
+    }
+
+    /// Both.
+    #[inline]
+    pub fn look(&self) -> Look {
+        Look { gate: self.gate.load(SeqCst), peering: self.peering.load(SeqCst) }
     }
 
     /// Sets to whom it listens.
@@ -118,7 +151,7 @@ impl QpSummary {
         let word = u64::from(peering.from.bits())
             | u64::from(peering.first.value()) << 24
             | u64::from(peering.established) << 63;
-        self.peering.store(word, Release);
+        self.peering.store(word, SeqCst);
     }
 
     /// The PSN of the next message of an XRC connection, and what its sender is told to wait when no

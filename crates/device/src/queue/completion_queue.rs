@@ -104,6 +104,19 @@ impl CompletionQueue {
         self.options.timestamps || (self.is_moderated() && self.notify != Notify::No)
     }
 
+    /// Adds a completion if there is room and nothing else to be done for it, as is so while the
+    /// consumer polls; false leaves it to [`CompletionQueue::push`].
+    #[inline]
+    pub fn push_quietly(&mut self, completion: &Completion) -> bool {
+        let quiet = self.notify == Notify::No
+            && !self.options.timestamps
+            && self.waiting.len() < self.capacity;
+        if quiet {
+            self.waiting.push_back(*completion);
+        }
+        quiet
+    }
+
     /// Adds a completion. `solicited` is what the message said (rules CQ-06 to CQ-10).
     pub fn push(&mut self, completion: Completion, solicited: bool) -> Pending {
         if self.waiting.len() == self.capacity {

@@ -62,7 +62,13 @@ impl Cq {
     }
 
     /// Adds a completion; true if the queue has just overrun (rule CQ-05).
-    pub(crate) fn push(self: &Arc<Self>, mut completion: Completion, solicited: bool) -> bool {
+    #[inline]
+    pub(crate) fn push(self: &Arc<Self>, completion: &Completion, solicited: bool) -> bool {
+        !self.queue.lock().push_quietly(completion) && self.push_loudly(*completion, solicited)
+    }
+
+    #[inline(never)]
+    fn push_loudly(self: &Arc<Self>, mut completion: Completion, solicited: bool) -> bool {
         let mut queue = self.queue.lock();
         // Read under the lock, so that times rise in the order of completions.
         if queue.wants_time() {

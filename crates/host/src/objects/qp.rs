@@ -303,7 +303,7 @@ impl QueuePair {
         }
         self.drive(|requester, at| {
             let linked = matches!(at.link, Link::Local(linked) if Arc::ptr_eq(linked, peer));
-            if if xrc { requester.sends_to(slot) } else { linked } {
+            if linked || requester.sends_to(slot) {
                 requester.on_silence(at);
             }
         });

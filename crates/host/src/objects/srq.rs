@@ -155,7 +155,7 @@ impl SharedReceiveQueue {
         let mut tags = tags.lock();
         let done = tags.apply(request)?;
         // Under the lock: nothing may match a buffer before its addition is seen to complete.
-        let overrun = done.completion.is_some_and(|done| matching.cq.push(done, false));
+        let overrun = done.completion.is_some_and(|done| matching.cq.push(&done, false));
         drop(tags);
         if overrun {
             self.adapter.progress.defer(Deferred::Overrun(matching.cq.id()));

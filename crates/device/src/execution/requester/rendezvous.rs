@@ -10,7 +10,7 @@ use super::super::{Origin, QueueSide};
 use super::Requester;
 use super::wqe::{Part, Progress, SendWqe};
 use crate::qp::QpState;
-use crate::queue::{Body, Completion, Flags, Opcode, Remote, SendFlags, SendOp, Status};
+use crate::queue::{Body, Completion, Flags, Opcode, SendFlags, SendOp, Status};
 
 /// Work requests of a rendezvous.
 const WORK: usize = 2;
@@ -46,7 +46,6 @@ impl Requester {
             length: u64::from(rendezvous.length),
             message: Psn::default(),
             progress: Progress::Waiting,
-            remote: Remote::Connected,
             part: Part::RendezvousRead,
         };
         let told = TagHeader { operation: TagOperation::Finished, ..rendezvous.header }.write();

@@ -8,7 +8,7 @@ use super::{Requester, buffers};
 use crate::protection::{
     Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
 };
-use crate::qp::QpNumber;
+use crate::qp::{QpNumber, Service};
 use crate::queue::{Body, Datagram, LocalOp, Remote, SendFlags, SendOp, Status};
 
 impl Requester {
@@ -21,7 +21,8 @@ impl Requester {
         }
         // Messages for the queues of different processes take different ways; one way at a time keeps
         // them in order.
-        if wqe.remote.process().is_some_and(|slot| slot != self.route) && !first {
+        let xrc = self.service == Service::XrcInitiator;
+        if xrc && !first && self.remote_at(self.next).process() != Some(self.route) {
             return false;
         }
         match wqe.op {
@@ -110,7 +111,7 @@ impl Requester {
             }
             let message = self.message;
             self.message = message.plus(1);
-            self.route = wqe.remote.process().unwrap_or(self.route);
+            self.route = self.remote_at(self.next).process().unwrap_or(self.route);
             self.reading += u32::from(body.uses_read_resources());
             let started = self.ring.at_mut(self.next);
             started.message = message;
@@ -126,7 +127,7 @@ impl Requester {
         wqe: &SendWqe,
         body: Body,
     ) -> Option<(Status, Reason)> {
-        if let Remote::Datagram(datagram) = wqe.remote {
+        if let Remote::Datagram(datagram) = self.remote_at(self.next) {
             if datagram.pd != origin.summary().gate().pd {
                 return Some((Status::LocalQpOperation, Reason::OtherPd));
             }
@@ -209,7 +210,7 @@ impl Requester {
         let Progress::Started { sent, answered } = wqe.progress else {
             unreachable!("only a started message is sent");
         };
-        let (to, remote) = match wqe.remote {
+        let (to, remote) = match self.remote_at(self.next) {
             Remote::Datagram(datagram) => {
                 let qkey = if datagram.qkey >> 31 == 1 { self.qkey } else { datagram.qkey };
                 (QpNumber::from_bits(datagram.qp), Remote::Datagram(Datagram { qkey, ..datagram }))

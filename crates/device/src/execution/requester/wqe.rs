@@ -2,7 +2,7 @@
 
 use transom_wire::Psn;
 
-use crate::queue::{Body, LocalOp, Opcode, Remote, SendFlags, SendOp};
+use crate::queue::{Body, LocalOp, Opcode, SendFlags, SendOp};
 
 /// How far a work request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,6 @@ pub(super) struct SendWqe {
     pub(super) length: u64,
     pub(super) message: Psn,
     pub(super) progress: Progress,
-    pub(super) remote: Remote,
     pub(super) part: Part,
 }
 
@@ -48,7 +47,6 @@ impl SendWqe {
         length: 0,
         message: Psn::new(0),
         progress: Progress::Waiting,
-        remote: Remote::Connected,
         part: Part::Program,
     };
 

@@ -228,7 +228,7 @@ impl At<'_> {
             }),
             pd: None,
         };
-        target.admits().then_some((target, place))
+        Some((target, place))
     }
 
     fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
@@ -265,20 +265,22 @@ impl At<'_> {
     }
 
     /// Sends to the process of the shared receive queue that the message names, wherever the
-    /// receiving end is.
+    /// receiving end is. If there is no such process, the receiving end's says that there is no such
+    /// queue.
     fn send_xrc(&self, request: &Request, payload: Payload<'_>) -> Sent {
         let slot = request.remote.process().unwrap_or(self.peer.slot());
         if slot == self.qp.number.slot() {
             return self.send_loopback_to(self.peer, request, payload);
         }
-        match self.link {
-            Link::Local(peer) if peer.announcer.slot == slot => {
-                self.send_to_peer(peer, request, payload)
-            }
-            _ => match self.qp.adapter.peer(slot) {
-                Some(peer) => self.send_to_peer(&peer, request, payload),
-                None => Sent::Unreachable,
-            },
+        let other = match self.link {
+            Link::Local(peer) if peer.announcer.slot == slot => None,
+            _ => self.qp.adapter.peer(slot),
+        };
+        match (other, self.link) {
+            (Some(peer), _) => self.send_to_peer(&peer, request, payload),
+            (None, Link::Local(peer)) => self.send_to_peer(peer, request, payload),
+            (None, Link::Loopback) => self.send_loopback(request, payload),
+            (None, Link::None) => Sent::Unreachable,
         }
     }
 
