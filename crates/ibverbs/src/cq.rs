@@ -243,7 +243,11 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
     queue.adapter.poll(&queue.cq, limit, write).map_or(-1, |count| count as c_int)
 }
 
-/// As C knows it. The port has one LID and one P_Key, and no service level or path but the first.
+/// What the service level of a received datagram says of its header, as NVIDIA's adapters do: IPv4,
+/// so that the GRH area holds 20 bytes. RoCE has no other use for it, and UCX looks there.
+const ROCE_V2_IPV4: u8 = 2;
+
+/// As C knows it. The port has one LID and one P_Key, and no path but the first.
 #[inline]
 pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
     ibv_wc {
@@ -255,9 +259,10 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
         imm: ibv_wc_imm { imm_data: completion.immediate },
         qp_num: completion.qp,
         src_qp: completion.source_qp,
-        wc_flags: completion.flags.bits().into(),
+        wc_flags: completion.flags.difference(Flags::IPV4).bits().into(),
         // A datagram is answered to where it came from (rule UD-07).
         slid: if completion.flags.contains(Flags::GRH) { LID } else { 0 },
+        sl: if completion.flags.contains(Flags::IPV4) { ROCE_V2_IPV4 } else { 0 },
         ..ibv_wc::default()
     }
 }

@@ -87,6 +87,8 @@ bitflags! {
         const INVALIDATED = 8;
         /// New tagged buffers wait until the count of unexpected messages is reported.
         const TAG_SYNC_REQUIRED = 16;
+        /// The datagram's header is that of IPv4; programs learn it by the service level only.
+        const IPV4 = 128;
         /// A tagged buffer matched; the tag fields are valid.
         const TAG_MATCH = 32;
         /// The tagged buffer holds the data.

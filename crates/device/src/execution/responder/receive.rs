@@ -1,7 +1,7 @@
 //! Messages that take a posted receive: SEND, WRITE with immediate, datagrams.
 
 use transom_wire::NakCode;
-use transom_wire::grh::{GRH_BYTES, Route};
+use transom_wire::grh::{GRH_BYTES, Route, mapped_ipv4};
 
 use super::super::{
     Bytes, CopyError, LocalBuffers, QpEvent, QueueSide, Reply, Request, Services, Source,
@@ -190,9 +190,10 @@ impl Responder {
             completion.immediate = key.0;
             completion.flags = Flags::INVALIDATED;
         }
-        if datagram.is_some() {
+        if let Some(datagram) = &datagram {
             completion.source_qp = request.from.bits();
             completion.flags |= Flags::GRH;
+            completion.flags.set(Flags::IPV4, mapped_ipv4(&datagram.address.gid).is_some());
         }
         self.describe(&mut completion);
         self.prepare_rendezvous(request.solicited, services);
