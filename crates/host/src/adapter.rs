@@ -154,6 +154,7 @@ pub struct Adapter {
     regions: AtomicU32,
     windows: AtomicU32,
     domains: AtomicU32,
+    pub(crate) completion_queues: AtomicU32,
     /// Bytes of device memory handed out.
     pub(crate) device_memory: AtomicU64,
     next_domain: AtomicU32,
@@ -217,6 +218,7 @@ impl Adapter {
             regions: AtomicU32::new(0),
             windows: AtomicU32::new(0),
             domains: AtomicU32::new(0),
+            completion_queues: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),
             next_domain: AtomicU32::new(1),
             queue_pairs: RwLock::new(QueuePairs {

@@ -14,7 +14,7 @@ use crate::cq_ex::Poller;
 use crate::device::LID;
 use crate::event::EventCount;
 use crate::object::{Object, Table};
-use crate::{errno_of, null_with};
+use crate::{errno_of, mr, null_with};
 
 /// A completion queue, and who waits for it.
 pub(crate) struct Queue {
@@ -112,7 +112,7 @@ pub(crate) unsafe fn create(
     };
     let queue = Queue {
         adapter: ours.adapter.clone(),
-        cq: Arc::new(Cq::new(&ours.adapter, config).map_err(size_errno)?),
+        cq: Arc::new(Cq::new(&ours.adapter, config).map_err(mr::errno)?),
         poller,
         events: Arc::default(),
         async_events: Arc::default(),
