@@ -360,8 +360,9 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     }
     let mut count = 0;
     while let Some(entry) = gid_entry(count as u32).filter(|_| count < max) {
-        // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes.
-        unsafe { entries.byte_add(count * size).write(entry) };
+        // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes, which
+        // may be any number.
+        unsafe { entries.byte_add(count * size).write_unaligned(entry) };
         count += 1;
     }
     count as isize

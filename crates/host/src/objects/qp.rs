@@ -368,16 +368,17 @@ impl QueuePair {
         self.adapter.progress.defer(Deferred::Flush(self.number.index(), side));
     }
 
-    /// Ends the queue pair. When it returns, nothing arrives through it any more and its
-    /// completions are gone. A device with 2A windows refuses while one is bound (rule T2-06), and
-    /// a member of a multicast group stays (rule CR-10).
+    /// Whether something keeps it: a window that is bound, on a device with 2A windows (rule T2-06),
+    /// or its being a member of a multicast group (rule CR-10).
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        let bound = self.adapter.options().windows_2a && self.summary().windows() > 0;
+        if bound || self.memberships.load(Acquire) > 0 { Err(Busy) } else { Ok(()) }
+    }
+
+    /// Ends the queue pair unless something keeps it. When it returns, nothing arrives through it any
+    /// more and its completions are gone.
     pub fn destroy(&self) -> Result<(), Busy> {
-        if self.adapter.options().windows_2a && self.summary().windows() > 0 {
-            return Err(Busy);
-        }
-        if self.memberships.load(Acquire) > 0 {
-            return Err(Busy);
-        }
+        self.check_unused()?;
         match self.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
             Ok(1) => {}
             // Others hold it, or it is gone already.

@@ -244,13 +244,16 @@ impl SharedReceiveQueue {
         self.users.fetch_sub(1, AcqRel);
     }
 
+    /// Whether queue pairs were created with it.
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        if self.users.load(Acquire) == 0 { Ok(()) } else { Err(Busy) }
+    }
+
     /// Ends the queue, unless a queue pair was created with it (rule CR-17). When it returns, nothing
     /// is placed into its receives any more.
     pub fn destroy(&self) -> Result<(), Busy> {
         let mut by_index = self.adapter.shared_queues.by_index.write();
-        if self.users.load(Acquire) > 0 {
-            return Err(Busy);
-        }
+        self.check_unused()?;
         by_index.remove(&(self.number as u16));
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {
