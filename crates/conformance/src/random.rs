@@ -15,7 +15,7 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -24,7 +24,7 @@ impl Random {
 
     /// A number below this one.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        (self.number() % limit as u64) as usize
     }
 
     /// True once in so many times.
@@ -50,11 +50,11 @@ impl Random {
     /// A number that programs get wrong: small, a power of two or beside it, all ones, any.
     pub fn garbage(&mut self) -> u64 {
         match self.below(6) {
-            0 | 1 => self.next() % 8,
+            0 | 1 => self.number() % 8,
             2 => 1 << self.below(64),
             3 => (1_u64 << self.below(64)).wrapping_sub(1),
-            4 => 0_u64.wrapping_sub(self.next() % 4),
-            _ => self.next(),
+            4 => 0_u64.wrapping_sub(self.number() % 4),
+            _ => self.number(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Random {
 
     /// Some of these bits, sometimes with others.
     pub fn some_bits(&mut self, bits: impl Into<u64>) -> u64 {
-        let mixed = bits.into() & self.next();
+        let mixed = bits.into() & self.number();
         if self.is_wild() { mixed | self.garbage() } else { mixed }
     }
 }

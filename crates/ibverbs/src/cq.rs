@@ -123,7 +123,8 @@ pub(crate) unsafe fn create(
     Ok(CQS.insert_reserved(handle, abi, queue))
 }
 
-fn size_errno(error: SizeError) -> c_int {
+/// The errno of a refused size.
+pub(crate) fn size_errno(error: SizeError) -> c_int {
     match error {
         SizeError::TooSmall => libc::EINVAL,
         SizeError::NoMemory => libc::ENOMEM,

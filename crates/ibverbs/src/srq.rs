@@ -197,7 +197,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
         unsafe {
             SRQS.with(srq, |object| {
                 let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
-                ours.queue.modify(size, limit).map_err(|_| libc::EINVAL)
+                ours.queue.modify(size, limit).map_err(cq::size_errno)
             })
         }?
     })())

@@ -294,7 +294,7 @@ fn window(world: &mut World) {
 pub(crate) fn address_vector(world: &mut World) -> ibv_ah_attr {
     let mut attr = here();
     if world.random.once_in(3) {
-        let words = [world.random.next(), world.random.next()];
+        let words = [world.random.number(), world.random.number()];
         let raw: [u8; 16] = words.map(u64::to_ne_bytes).concat().try_into().expect("sixteen");
         attr.grh.dgid = ibv_gid { raw };
     }

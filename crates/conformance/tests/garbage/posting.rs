@@ -66,7 +66,7 @@ fn send(world: &mut World) {
         wr.wr.ud = ibv_send_wr_ud { ah, remote_qpn, remote_qkey: qkey };
     } else {
         let (remote_addr, rkey) = (world.address(), world.key());
-        let (compare_add, swap) = (world.random.next(), world.random.next());
+        let (compare_add, swap) = (world.random.number(), world.random.number());
         wr.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add, swap, rkey };
         if wr.opcode <= IBV_WR_RDMA_READ {
             wr.wr.rdma = ibv_send_wr_rdma { remote_addr, rkey };

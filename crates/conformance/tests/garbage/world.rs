@@ -179,7 +179,7 @@ impl World {
     pub(crate) fn address(&mut self) -> u64 {
         match self.random.is_wild() {
             true if self.random.once_in(2) => self.random.below(1 << 12) as u64,
-            true => self.random.next() | 1 << 63,
+            true => self.random.number() | 1 << 63,
             false => self.buffer.addr() + self.random.below(self.buffer.len()) as u64,
         }
     }

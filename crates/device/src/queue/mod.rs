@@ -10,7 +10,7 @@ pub use completion::{Completion, Flags, Opcode, Status};
 pub use completion_queue::{
     CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
-pub use receive::{OutOfRange, Receive, ReceiveQueue, TagPart, Take};
+pub use receive::{Receive, ReceiveQueue, TagPart, Take};
 pub use tag_matching::{TAG_PIECES, TagChange, TagDone, TagList, TagRequest};
 pub use work::{
     Address, Datagram, Placement, PostError, ReceiveRequest, Remote, SendFlags, SendOp,

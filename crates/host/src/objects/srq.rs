@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use transom_device::queue::{
-    OutOfRange, PostError, Receive, ReceiveQueue, ReceiveRequest, TagList, TagPart, TagRequest,
-    Take,
+    PostError, Receive, ReceiveQueue, ReceiveRequest, SizeError, TagList, TagPart, TagRequest, Take,
 };
 
 use super::{AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, XrcDomain};
@@ -99,6 +98,8 @@ impl SharedQueues {
 impl SharedReceiveQueue {
     /// Creates a queue. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
+        let queue = ReceiveQueue::new(config.size, config.pieces);
+        let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         config.pd.adopt().map_err(|_| RegisterError::Busy)?;
         let queues = &adapter.shared_queues;
         let mut by_index = queues.by_index.write();
@@ -119,7 +120,6 @@ impl SharedReceiveQueue {
             matching.cq.adopt();
         }
         let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
-        let queue = ReceiveQueue::new(config.size, config.pieces);
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
             number: u32::from(adapter.announcer().slot) << 16 | u32::from(index),
@@ -216,11 +216,11 @@ impl SharedReceiveQueue {
     }
 
     /// Changes the size, arms the limit, or both or neither (rules SQ-03 to SQ-05).
-    pub fn modify(&self, size: Option<usize>, limit: Option<usize>) -> Result<(), OutOfRange> {
+    pub fn modify(&self, size: Option<usize>, limit: Option<usize>) -> Result<(), SizeError> {
         let mut queue = self.queue.lock();
         let (new_size, new_limit) = (size.unwrap_or(queue.size()), limit.unwrap_or(queue.limit()));
         if new_limit > new_size {
-            return Err(OutOfRange);
+            return Err(SizeError::TooSmall);
         }
         if let Some(size) = size {
             queue.resize(size)?;
