@@ -13,6 +13,7 @@ pub mod memory;
 pub mod processes;
 pub mod programs;
 pub mod queues;
+pub mod random;
 pub mod shared_receive;
 pub mod stage;
 pub mod tag_matching;

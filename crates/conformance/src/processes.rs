@@ -170,17 +170,18 @@ impl Channel {
         self.hear_all().try_into().expect("as many numbers as expected")
     }
 
-    /// Waits until the other process closes, for this long; the last it said.
-    fn wait_for_end(&mut self, limit: Duration) -> Option<String> {
+    /// Waits until the other process closes, for so long without a word; the last it said, as an
+    /// error if it goes on.
+    fn wait_for_end(&mut self, limit: Duration) -> Result<String, String> {
         self.0.get_ref().set_read_timeout(Some(limit)).expect("a socket takes a timeout");
         let mut last = String::new();
         loop {
             let mut line = String::new();
             match self.0.read_line(&mut line) {
-                Ok(0) => return Some(last),
+                Ok(0) => return Ok(last),
                 Ok(_) => last = line,
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Some(last),
-                Err(_) => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(last),
+                Err(_) => return Err(last),
             }
         }
     }
@@ -261,9 +262,12 @@ impl Child {
 
     fn finish_within(mut self, limit: Duration) {
         let last = self.channel.wait_for_end(limit);
-        let last = last.unwrap_or_else(|| panic!("{} is not done after {limit:?}", self.name));
+        let last = last.unwrap_or_else(|said| {
+            panic!("{} is not done after {limit:?}; the last it said was {said:?}", self.name)
+        });
         let status = self.process.wait().expect("a child is waited for");
-        assert!(status.success(), "{}: {status}; what went wrong is above", self.name);
+        let what = "what went wrong is above, the last it said was";
+        assert!(status.success(), "{}: {status}; {what} {last:?}", self.name);
         assert_eq!(last.trim_end(), DONE.to_string(), "{} has not run at all", self.name);
     }
 }
@@ -287,6 +291,11 @@ pub fn play(roles: &[(&str, Role)]) {
     let mut channel = parent();
     role(&mut channel);
     channel.tell(&[DONE]);
+}
+
+/// Says to the process that started this one how far it is, for when it goes no further.
+pub fn note(number: u64) {
+    parent().tell(&[number]);
 }
 
 /// The talk with the process that started this one.

@@ -162,7 +162,7 @@ struct Queue {
 impl Queue {
     fn new() -> Self {
         let limits = RequesterLimits { size: 64, pieces: 2, inline_room: 0, signal_all: true };
-        let mut requester = Requester::new(Service::Rc, &limits);
+        let mut requester = Requester::new(Service::Rc, &limits).expect("there is memory");
         requester.max_rd_atomic = 16;
         requester.retry.timeout = 10;
         requester.start(Psn::new(100));

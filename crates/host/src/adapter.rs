@@ -93,6 +93,7 @@ pub struct Adapter {
     pub(crate) copier: Copier,
     keys: Keys,
     domains: AtomicU32,
+    pub(crate) completion_queues: AtomicU32,
     /// Bytes of device memory handed out.
     pub(crate) device_memory: AtomicU64,
     next_domain: AtomicU32,
@@ -150,6 +151,7 @@ impl Adapter {
             copier,
             keys: Keys::default(),
             domains: AtomicU32::new(0),
+            completion_queues: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),
             next_domain: AtomicU32::new(1),
             queue_pairs: RwLock::new(QueuePairs::starting_at(first_qp)),

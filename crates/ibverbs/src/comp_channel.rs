@@ -92,7 +92,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 /// Takes the next event of a channel; blocks if its descriptor does (rules CQ-11, CR-18).
 ///
 /// # Safety
-/// All pointers are valid.
+/// All pointers are null or valid.
 pub unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
@@ -103,6 +103,10 @@ pub unsafe extern "C" fn ibv_get_cq_event(
         set_errno(libc::EINVAL);
         return -1;
     };
+    if cq.is_null() || cq_context.is_null() {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
     loop {
         let handle = match ours.pipe.take() {
             Ok((_, handle)) => handle as u32,

@@ -14,7 +14,7 @@ use crate::cq_ex::Poller;
 use crate::device::LID;
 use crate::event::EventCount;
 use crate::object::{Object, Table};
-use crate::{errno_of, null_with};
+use crate::{errno_of, mr, null_with};
 
 /// A completion queue, and who waits for it.
 pub(crate) struct Queue {
@@ -112,7 +112,7 @@ pub(crate) unsafe fn create(
     };
     let queue = Queue {
         adapter: ours.adapter.clone(),
-        cq: Arc::new(Cq::new(&ours.adapter, config).map_err(size_errno)?),
+        cq: Arc::new(Cq::new(&ours.adapter, config).map_err(mr::errno)?),
         poller,
         events: Arc::default(),
         async_events: Arc::default(),
@@ -123,7 +123,8 @@ pub(crate) unsafe fn create(
     Ok(CQS.insert_reserved(handle, abi, queue))
 }
 
-fn size_errno(error: SizeError) -> c_int {
+/// The errno of a refused size.
+pub(crate) fn size_errno(error: SizeError) -> c_int {
     match error {
         SizeError::TooSmall => libc::EINVAL,
         SizeError::NoMemory => libc::ENOMEM,
@@ -233,11 +234,14 @@ pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
 /// Takes up to `limit` completions; their number, or -1 on an overrun queue (rule CQ-01).
 ///
 /// # Safety
-/// `cq` is live; `wc` is writable for `limit` entries.
+/// `cq` is null or live; `wc` is null or writable for `limit` entries.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: by the contract of this verb.
     let Some(queue) = (unsafe { of(cq) }) else { return -1 };
     let Ok(limit) = usize::try_from(limit) else { return -1 };
+    if wc.is_null() && limit > 0 {
+        return -1;
+    }
     // SAFETY: `at` is below `limit`, so within what the caller gave.
     let write = |at: usize, completion: &Completion| unsafe { wc.add(at).write(to_c(completion)) };
     queue.adapter.poll(&queue.cq, limit, write).map_or(-1, |count| count as c_int)

@@ -360,8 +360,9 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     }
     let mut count = 0;
     while let Some(entry) = gid_entry(count as u32).filter(|_| count < max) {
-        // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes.
-        unsafe { entries.byte_add(count * size).write(entry) };
+        // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes, which
+        // may be any number.
+        unsafe { entries.byte_add(count * size).write_unaligned(entry) };
         count += 1;
     }
     count as isize
@@ -406,7 +407,7 @@ pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 /// Reads `directory/file` into `buffer` without its final newline; its length, or -1.
 ///
 /// # Safety
-/// The strings end in zero; `buffer` is writable for `size` bytes.
+/// The strings are null or end in zero; `buffer` is null or writable for `size` bytes.
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     directory: *const c_char,
     file: *const c_char,
@@ -414,6 +415,9 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     size: usize,
 ) -> c_int {
     use std::os::unix::ffi::OsStrExt;
+    if directory.is_null() || file.is_null() || buffer.is_null() {
+        return -1;
+    }
     // SAFETY: by the contract of this verb.
     let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
     let path = |text: &CStr| std::path::PathBuf::from(std::ffi::OsStr::from_bytes(text.to_bytes()));

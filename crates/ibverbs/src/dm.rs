@@ -76,6 +76,8 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     errno_of((|| {
         // SAFETY: by the contract of this verb.
+        unsafe { DMS.check_unused(dm, |dm| dm.memory.check_unused()) }?;
+        // SAFETY: by the contract of this verb.
         let mut taken = unsafe { DMS.take(dm) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
         if ours.memory.close().is_err() {

@@ -228,6 +228,13 @@ fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     errno_of((|| {
         // SAFETY: by the contract of this verb.
+        let region = unsafe {
+            MRS.with(mr, |object| object.inner.as_ref().map(|ours| ours.region.clone()))
+        }?;
+        if let Some(region) = &*region.ok_or(libc::ENOENT)?.lock() {
+            region.check_unused().map_err(|_| libc::EBUSY)?;
+        }
+        // SAFETY: by the contract of this verb.
         let mut taken = unsafe { MRS.take(mr) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
         match deregister(&ours.region) {

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use parking_lot::Mutex;
 use transom_abi::{ibv_ah, ibv_context, ibv_cq_ex, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_srq};
+use transom_host::objects::Busy;
 
 /// A C struct with a `handle` field.
 pub(crate) trait Handled {
@@ -153,7 +154,27 @@ impl<A: Handled, I> Table<A, I> {
         Some(with(unsafe { place.as_mut() }))
     }
 
+    /// Refuses to destroy an object that is in use: `EBUSY`.
+    ///
+    /// # Safety
+    /// As [`Table::with`].
+    pub(crate) unsafe fn check_unused(
+        &self,
+        abi: *const A,
+        check: impl FnOnce(&I) -> Result<(), Busy>,
+    ) -> Result<(), c_int> {
+        if abi.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this function.
+        let handle = unsafe { (*abi).handle() };
+        let checked = self.with_locked(handle, |object| object.inner.as_ref().map(check));
+        checked.flatten().ok_or(libc::ENOENT)?.map_err(|_| libc::EBUSY)
+    }
+
     /// Takes the object out of the live ones, before it is destroyed: of two who try, one succeeds.
+    /// What is in use must not be taken out even for a moment, for its users would not find it: it is
+    /// refused by [`Table::check_unused`] before.
     ///
     /// # Safety
     /// As [`Table::with`].

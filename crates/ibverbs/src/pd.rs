@@ -98,6 +98,8 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     errno_of((|| {
         // SAFETY: by the contract of this verb.
+        unsafe { PDS.check_unused(pd, |pd| pd.domain.check_unused()) }?;
+        // SAFETY: by the contract of this verb.
         let mut taken = unsafe { PDS.take(pd) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
         if ours.adapter.free_domain(&ours.domain).is_err() {

@@ -117,6 +117,8 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             .ok_or(libc::ENOENT)?;
             events.settle();
             // SAFETY: as above.
+            unsafe { QPS.check_unused(qp.cast(), |qp| qp.pair.check_unused()) }?;
+            // SAFETY: as above.
             let mut taken = unsafe { QPS.take(qp.cast()) }?;
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
             // No event can be delivered from here on; one may have been just before.

@@ -152,6 +152,8 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             .ok_or(libc::ENOENT)?;
             events.settle();
             // SAFETY: as above.
+            unsafe { SRQS.check_unused(srq, |srq| srq.queue.check_unused()) }?;
+            // SAFETY: as above.
             let mut taken = unsafe { SRQS.take(srq) }?;
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
             // No event can be delivered from here on; one may have been just before.
@@ -195,7 +197,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
         unsafe {
             SRQS.with(srq, |object| {
                 let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
-                ours.queue.modify(size, limit).map_err(|_| libc::EINVAL)
+                ours.queue.modify(size, limit).map_err(cq::size_errno)
             })
         }?
     })())

@@ -101,6 +101,8 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     errno_of((|| {
         // SAFETY: by the contract of this verb.
+        unsafe { XRCDS.check_unused(xrcd.cast(), |domain| domain.check_unused()) }?;
+        // SAFETY: by the contract of this verb.
         let mut taken = unsafe { XRCDS.take(xrcd.cast()) }?;
         let domain = taken.inner.take().ok_or(libc::ENOENT)?;
         if domain.close().is_err() {

@@ -11,8 +11,8 @@ use super::{Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide};
 use crate::protection::Reason;
 use crate::qp::{QpState, Service};
 use crate::queue::{
-    Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, Status, TAG_PIECES,
-    WorkRing,
+    Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, SizeError, Status,
+    TAG_PIECES, WorkRing,
 };
 use crate::transport::retry::Retry;
 use rendezvous::EndedRead;
@@ -73,17 +73,19 @@ pub struct Requester {
 
 impl Requester {
     /// A requester for a queue pair of this service.
-    pub fn new(service: Service, limits: &RequesterLimits) -> Self {
+    pub fn new(service: Service, limits: &RequesterLimits) -> Result<Self, SizeError> {
         let RequesterLimits { size, pieces, inline_room, .. } = *limits;
-        Self::with_ring(service, limits, WorkRing::new(size, pieces, inline_room, SendWqe::BLANK))
+        let ring = WorkRing::new(size, pieces, inline_room, SendWqe::BLANK)?;
+        Ok(Self::with_ring(service, limits, ring))
     }
 
     /// A requester for a queue pair whose shared receive queue matches tags.
-    pub fn with_rendezvous(service: Service, limits: &RequesterLimits) -> Self {
+    pub fn with_rendezvous(service: Service, limits: &RequesterLimits) -> Result<Self, SizeError> {
         let size = limits.size + rendezvous::ROOM;
         let pieces = limits.pieces.max(TAG_PIECES);
         let inline_room = limits.inline_room.max(rendezvous::INLINE);
-        Self::with_ring(service, limits, WorkRing::new(size, pieces, inline_room, SendWqe::BLANK))
+        let ring = WorkRing::new(size, pieces, inline_room, SendWqe::BLANK)?;
+        Ok(Self::with_ring(service, limits, ring))
     }
 
     /// What of the ring is beyond the limits is for rendezvous.

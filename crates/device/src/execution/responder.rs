@@ -13,7 +13,9 @@ use super::one_sided::{Stop, Target, gate_allows};
 use super::{QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
 use crate::qp::{Peering, QpState, QpSummary, Service};
-use crate::queue::{Body, Flags, Opcode, Placement, Receive, ReceiveQueue, Remote, Status};
+use crate::queue::{
+    Body, Flags, Opcode, Placement, Receive, ReceiveQueue, Remote, SizeError, Status,
+};
 
 /// Where the receives of a queue pair come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +62,13 @@ pub struct Responder {
 
 impl Responder {
     /// A responder whose receives have at most `pieces` pieces, wherever they come from.
-    pub fn new(service: Service, receives: Receives, pieces: usize) -> Self {
+    pub fn new(service: Service, receives: Receives, pieces: usize) -> Result<Self, SizeError> {
         let queue = match receives {
-            Receives::Own { size, pieces } => Some(ReceiveQueue::new(size, pieces)),
+            Receives::Own { size, pieces } => Some(ReceiveQueue::new(size, pieces)?),
             _ => None,
         };
         let tagged = receives == Receives::Shared { tagged: true };
-        Self {
+        Ok(Self {
             service,
             receives,
             queue,
@@ -78,7 +80,7 @@ impl Responder {
             progress: 0,
             min_rnr_timer: RnrTimer::new(0).expect("zero is a timer code"),
             qkey: 0,
-        }
+        })
     }
 
     /// Begins to receive: the first message will carry `first`.

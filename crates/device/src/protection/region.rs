@@ -67,6 +67,14 @@ impl Region {
         Ok(())
     }
 
+    /// Whether windows are bound to the region of `slot`.
+    pub fn check_unused(table: &KeyTable<'_>, slot: u32) -> Result<(), InUse> {
+        match table.entry(slot).windows.load(SeqCst) & !CLOSED {
+            0 => Ok(()),
+            _ => Err(InUse),
+        }
+    }
+
     /// Ends the region of `slot`. When it returns, no access through its key is under way
     /// (rule DR-15). Refused while a window is bound (rules DR-03, DR-04).
     pub fn deregister(table: &KeyTable<'_>, slot: u32, waiter: &dyn Waiter) -> Result<(), InUse> {

@@ -47,10 +47,10 @@ pub struct CompletionOptions {
     pub ignore_overrun: bool,
 }
 
-/// Why a completion queue does not get its size.
+/// Why a queue does not get its size, or its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeError {
-    /// The new size is below what is waiting (rule CQ-14).
+    /// The size is below what is waiting (rule CQ-14), or below the limit (rule SQ-04).
     TooSmall,
     /// There is no memory for it.
     NoMemory,

@@ -12,7 +12,7 @@ pub use completion_queue::{
     CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
 pub use operation::{Body, LocalOp, Placement, SendOp};
-pub use receive::{OutOfRange, Receive, ReceiveQueue, TagPart, Take};
+pub use receive::{Receive, ReceiveQueue, TagPart, Take};
 pub use tag_matching::{TAG_PIECES, TagChange, TagDone, TagList, TagRequest};
 pub use work::{
     Address, Datagram, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, WorkRing,

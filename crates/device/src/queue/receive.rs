@@ -1,7 +1,7 @@
 //! Posted receives: the queue they wait in, a queue pair's own or shared, and the one a queue pair
 //! has taken.
 
-use super::{PostError, ReceiveRequest, Sge, WorkRing};
+use super::{PostError, ReceiveRequest, Sge, SizeError, WorkRing};
 
 /// A receive in its queue.
 #[derive(Clone, Copy, Default)]
@@ -29,14 +29,10 @@ pub enum Take {
     TooSmall,
 }
 
-/// `srq_limit` is more than the queue holds (rule SQ-04), or the new size less than what waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfRange;
-
 impl ReceiveQueue {
     /// A queue for `size` receives of `pieces` pieces each.
-    pub fn new(size: usize, pieces: usize) -> Self {
-        Self { ring: WorkRing::new(size, pieces, 0, ReceiveWqe::default()), limit: 0 }
+    pub fn new(size: usize, pieces: usize) -> Result<Self, SizeError> {
+        Ok(Self { ring: WorkRing::new(size, pieces, 0, ReceiveWqe::default())?, limit: 0 })
     }
 
     /// How many receives it holds at most.
@@ -95,20 +91,20 @@ impl ReceiveQueue {
     }
 
     /// Arms the limit; zero disarms it.
-    pub fn arm(&mut self, limit: usize) -> Result<(), OutOfRange> {
+    pub fn arm(&mut self, limit: usize) -> Result<(), SizeError> {
         if limit > self.ring.size() {
-            return Err(OutOfRange);
+            return Err(SizeError::TooSmall);
         }
         self.limit = limit;
         Ok(())
     }
 
     /// Changes the size; what waits is kept.
-    pub fn resize(&mut self, size: usize) -> Result<(), OutOfRange> {
+    pub fn resize(&mut self, size: usize) -> Result<(), SizeError> {
         if size < self.ring.len() || size < self.limit {
-            return Err(OutOfRange);
+            return Err(SizeError::TooSmall);
         }
-        let mut ring = WorkRing::new(size, self.ring.pieces(), 0, ReceiveWqe::default());
+        let mut ring = WorkRing::new(size, self.ring.pieces(), 0, ReceiveWqe::default())?;
         while !self.ring.is_empty() {
             let head = self.ring.head();
             let wqe = *self.ring.at(head);
@@ -178,7 +174,7 @@ mod tests {
 
     #[test]
     fn receives_come_out_in_order_through_a_change_of_size() {
-        let mut queue = ReceiveQueue::new(3, 2);
+        let mut queue = ReceiveQueue::new(3, 2).unwrap();
         let mut receive = Receive::with_room(2);
         for wr_id in 0..3 {
             post(&mut queue, wr_id, &[10, wr_id as u32]).unwrap();
@@ -186,7 +182,7 @@ mod tests {
         assert_eq!(post(&mut queue, 3, &[1]), Err(PostError::Full));
         assert_eq!(post(&mut queue, 3, &[1, 1, 1]), Err(PostError::TooManyPieces));
         assert_eq!(queue.take(0, &mut receive), Take::Taken);
-        assert_eq!(queue.resize(1), Err(OutOfRange));
+        assert_eq!(queue.resize(1), Err(SizeError::TooSmall));
         queue.resize(5).unwrap();
         post(&mut queue, 3, &[]).unwrap();
         for wr_id in 1..4 {
@@ -199,12 +195,12 @@ mod tests {
     /// Rules: SQ-01, SQ-02, SQ-03, SQ-04
     #[test]
     fn the_limit_is_reached_once() {
-        let mut queue = ReceiveQueue::new(4, 1);
+        let mut queue = ReceiveQueue::new(4, 1).unwrap();
         let mut receive = Receive::with_room(1);
         for wr_id in 0..4 {
             post(&mut queue, wr_id, &[1]).unwrap();
         }
-        assert_eq!(queue.arm(5), Err(OutOfRange));
+        assert_eq!(queue.arm(5), Err(SizeError::TooSmall));
         queue.arm(3).unwrap();
         assert!(!queue.reached_limit());
         queue.take(0, &mut receive);
@@ -221,7 +217,7 @@ mod tests {
     /// Rules: UD-04
     #[test]
     fn a_receive_that_is_too_small_stays() {
-        let mut queue = ReceiveQueue::new(1, 1);
+        let mut queue = ReceiveQueue::new(1, 1).unwrap();
         let mut receive = Receive::with_room(1);
         post(&mut queue, 7, &[139]).unwrap();
         assert_eq!(queue.take(140, &mut receive), Take::TooSmall);

@@ -3,7 +3,7 @@
 
 use bitflags::bitflags;
 
-use super::SendOp;
+use super::{SendOp, SizeError};
 
 /// One piece of a local buffer list, laid out as `struct ibv_sge`.
 #[repr(C)]
@@ -124,6 +124,14 @@ pub enum PostError {
     WrongService,
 }
 
+/// So many copies of a value, if there is memory for them.
+fn filled<T: Clone>(value: T, count: usize) -> Result<Box<[T]>, SizeError> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count).map_err(|_| SizeError::NoMemory)?;
+    all.resize(count, value);
+    Ok(all.into())
+}
+
 /// A ring of work of fixed size. Positions count up for ever; an element lives at its position
 /// modulo the ring's length, a power of two that the size fits in, with room for its pieces and
 /// inline bytes beside it.
@@ -141,18 +149,23 @@ pub struct WorkRing<T> {
 impl<T: Clone> WorkRing<T> {
     /// A ring of `size` elements like `blank`, each with room for `pieces` pieces and `inline_room`
     /// bytes.
-    pub fn new(size: usize, pieces: usize, inline_room: usize, blank: T) -> Self {
+    pub fn new(
+        size: usize,
+        pieces: usize,
+        inline_room: usize,
+        blank: T,
+    ) -> Result<Self, SizeError> {
         let length = size.next_power_of_two();
-        Self {
-            elements: vec![blank; length].into(),
+        Ok(Self {
+            elements: filled(blank, length)?,
             size,
-            sges: vec![Sge::default(); length * pieces].into(),
-            inline: vec![0; length * inline_room].into(),
+            sges: filled(Sge::default(), length * pieces)?,
+            inline: filled(0, length * inline_room)?,
             pieces,
             inline_room,
             head: 0,
             tail: 0,
-        }
+        })
     }
 
     /// How many elements it holds at most.

@@ -7,8 +7,8 @@ use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
 
-use super::{AsyncEvent, Busy, EventPipe};
-use crate::adapter::Adapter;
+use super::{AsyncEvent, Busy, EventPipe, RegisterError};
+use crate::adapter::{Adapter, Limits};
 use crate::lock::ShortMutex;
 
 /// What a completion queue is created with.
@@ -43,9 +43,14 @@ impl std::fmt::Debug for Cq {
 }
 
 impl Cq {
-    /// A queue without completions or users.
-    pub fn new(adapter: &Arc<Adapter>, config: CqConfig) -> Result<Self, SizeError> {
-        let queue = CompletionQueue::new(config.capacity, config.options)?;
+    /// A queue without completions or users. The size has been checked against [`Limits`].
+    pub fn new(adapter: &Arc<Adapter>, config: CqConfig) -> Result<Self, RegisterError> {
+        let queue = CompletionQueue::new(config.capacity, config.options);
+        let queue = queue.map_err(|_| RegisterError::Exhausted)?;
+        let limit = Limits::DEVICE.completion_queues;
+        let one_more = |count| (count < limit).then(|| count + 1);
+        let counted = adapter.completion_queues.fetch_update(AcqRel, Relaxed, one_more);
+        counted.map_err(|_| RegisterError::Exhausted)?;
         Ok(Self {
             adapter: adapter.clone(),
             queue: ShortMutex::new(queue),
@@ -154,5 +159,11 @@ impl Cq {
     /// Whether queue pairs use it (rule CR-12).
     pub fn check_unused(&self) -> Result<(), Busy> {
         if self.users.load(Acquire) == 0 { Ok(()) } else { Err(Busy) }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        self.adapter.completion_queues.fetch_sub(1, AcqRel);
     }
 }

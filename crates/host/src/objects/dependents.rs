@@ -30,6 +30,11 @@ impl Dependents {
         self.0.compare_exchange(0, CLOSED, AcqRel, Relaxed).map(drop).map_err(|_| Busy)
     }
 
+    /// Whether something depends on the object.
+    pub(super) fn check_unused(&self) -> Result<(), Busy> {
+        if matches!(self.0.load(Acquire), 0 | CLOSED) { Ok(()) } else { Err(Busy) }
+    }
+
     /// Whether the object has ended.
     pub(super) fn is_closed(&self) -> bool {
         self.0.load(Acquire) == CLOSED

@@ -126,6 +126,11 @@ impl DeviceMemory {
         self.regions.release();
     }
 
+    /// Whether a region of it is registered.
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        self.regions.check_unused()
+    }
+
     /// Gives it back to the device unless a region of it is registered. Its pages stay until nobody
     /// names it any more.
     pub fn close(&self) -> Result<(), Busy> {

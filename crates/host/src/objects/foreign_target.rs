@@ -57,7 +57,7 @@ impl Adapter {
             return Some(target.clone());
         }
         let pieces = Limits::DEVICE.pieces as usize;
-        let responder = Responder::new(Service::XrcTarget, Receives::Named, pieces);
+        let responder = Responder::new(Service::XrcTarget, Receives::Named, pieces).ok()?;
         let target = Arc::new(ForeignTarget { number, owner, responder: Mutex::new(responder) });
         targets.insert(number.bits(), target.clone());
         Some(target)

@@ -68,6 +68,11 @@ impl ProtectionDomain {
         self.children.release();
     }
 
+    /// Whether something belongs to it.
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        self.children.check_unused()
+    }
+
     /// Ends the domain unless something belongs to it (rules PD-02 to PD-06, PD-09).
     pub fn close(&self) -> Result<(), Busy> {
         self.children.close()?;

@@ -15,7 +15,7 @@ use transom_device::execution::{
     Source,
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
-use transom_device::queue::{PostError, ReceiveRequest, SendRequest, TAG_PIECES};
+use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
 use transom_wire::Psn;
 
 use super::{
@@ -118,9 +118,31 @@ impl Adapter {
     }
 }
 
+impl QpConfig {
+    /// What sends and what receives, with the memory that they need.
+    fn halves(&self) -> Result<(Requester, Responder), SizeError> {
+        let tagged = self.receives.match_tags();
+        let requester = match tagged {
+            true => Requester::with_rendezvous(self.service, &self.send),
+            false => Requester::new(self.service, &self.send),
+        };
+        let (receives, pieces) = match &self.receives {
+            &QpReceives::Own { size, pieces } => (Receives::Own { size, pieces }, pieces),
+            QpReceives::Srq(srq) => {
+                let pieces = if tagged { TAG_PIECES } else { 0 };
+                (Receives::Shared { tagged }, pieces.max(srq.config().pieces))
+            }
+            QpReceives::Xrc(_) => (Receives::Named, Limits::DEVICE.pieces as usize),
+            QpReceives::Nowhere => (Receives::Nowhere, 0),
+        };
+        Ok((requester?, Responder::new(self.service, receives, pieces)?))
+    }
+}
+
 impl QueuePair {
     /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
+        let (requester, responder) = config.halves().map_err(|_| RegisterError::Exhausted)?;
         if let Some(pd) = &config.pd {
             pd.adopt().map_err(|_| RegisterError::Busy)?;
         }
@@ -131,26 +153,11 @@ impl QueuePair {
             return Err(RegisterError::Exhausted);
         };
         let number = QpNumber::new(adapter.announcer().slot, index);
-        let tagged = config.receives.match_tags();
-        let requester = if tagged {
-            Requester::with_rendezvous(config.service, &config.send)
-        } else {
-            Requester::new(config.service, &config.send)
-        };
-        let (receives, pieces) = match &config.receives {
-            &QpReceives::Own { size, pieces } => (Receives::Own { size, pieces }, pieces),
-            QpReceives::Srq(srq) => {
-                srq.adopt();
-                let pieces = if tagged { TAG_PIECES } else { 0 };
-                (Receives::Shared { tagged }, pieces.max(srq.config().pieces))
-            }
-            QpReceives::Xrc(domain) => {
-                domain.adopt();
-                (Receives::Named, Limits::DEVICE.pieces as usize)
-            }
-            QpReceives::Nowhere => (Receives::Nowhere, 0),
-        };
-        let responder = Responder::new(config.service, receives, pieces);
+        match &config.receives {
+            QpReceives::Srq(srq) => srq.adopt(),
+            QpReceives::Xrc(domain) => domain.adopt(),
+            QpReceives::Own { .. } | QpReceives::Nowhere => {}
+        }
         for cq in config.send_cq.iter().chain(&config.receive_cq) {
             cq.adopt();
         }
@@ -368,16 +375,17 @@ impl QueuePair {
         self.adapter.progress.defer(Deferred::Flush(self.number.index(), side));
     }
 
-    /// Ends the queue pair. When it returns, nothing arrives through it any more and its
-    /// completions are gone. A device with 2A windows refuses while one is bound (rule T2-06), and
-    /// a member of a multicast group stays (rule CR-10).
+    /// Whether something keeps it: a window that is bound, on a device with 2A windows (rule T2-06),
+    /// or its being a member of a multicast group (rule CR-10).
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        let bound = self.adapter.options().windows_2a && self.summary().windows() > 0;
+        if bound || self.memberships.load(Acquire) > 0 { Err(Busy) } else { Ok(()) }
+    }
+
+    /// Ends the queue pair unless something keeps it. When it returns, nothing arrives through it any
+    /// more and its completions are gone.
     pub fn destroy(&self) -> Result<(), Busy> {
-        if self.adapter.options().windows_2a && self.summary().windows() > 0 {
-            return Err(Busy);
-        }
-        if self.memberships.load(Acquire) > 0 {
-            return Err(Busy);
-        }
+        self.check_unused()?;
         match self.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
             Ok(1) => {}
             // Others hold it, or it is gone already.

@@ -243,6 +243,11 @@ impl MemoryRegion {
         Ok(())
     }
 
+    /// Whether windows are bound to it.
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        Region::check_unused(&self.adapter.segment().keys(), self.slot).map_err(|_| Busy)
+    }
+
     /// Ends the registration. When it returns, no access through its key is under way. While a
     /// window is bound it is refused and stays (rules DR-03 to DR-05).
     pub fn deregister(self) -> Result<(), (Self, Busy)> {

@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use transom_device::queue::{
-    OutOfRange, PostError, Receive, ReceiveQueue, ReceiveRequest, TagList, TagPart, TagRequest,
-    Take,
+    PostError, Receive, ReceiveQueue, ReceiveRequest, SizeError, TagList, TagPart, TagRequest, Take,
 };
 
 use super::{AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, XrcDomain};
@@ -99,6 +98,8 @@ impl SharedQueues {
 impl SharedReceiveQueue {
     /// Creates a queue. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
+        let queue = ReceiveQueue::new(config.size, config.pieces);
+        let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         config.pd.adopt().map_err(|_| RegisterError::Busy)?;
         let queues = &adapter.shared_queues;
         let mut by_index = queues.by_index.write();
@@ -119,7 +120,6 @@ impl SharedReceiveQueue {
             matching.cq.adopt();
         }
         let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
-        let queue = ReceiveQueue::new(config.size, config.pieces);
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
             number: u32::from(adapter.announcer().slot) << 16 | u32::from(index),
@@ -216,11 +216,11 @@ impl SharedReceiveQueue {
     }
 
     /// Changes the size, arms the limit, or both or neither (rules SQ-03 to SQ-05).
-    pub fn modify(&self, size: Option<usize>, limit: Option<usize>) -> Result<(), OutOfRange> {
+    pub fn modify(&self, size: Option<usize>, limit: Option<usize>) -> Result<(), SizeError> {
         let mut queue = self.queue.lock();
         let (new_size, new_limit) = (size.unwrap_or(queue.size()), limit.unwrap_or(queue.limit()));
         if new_limit > new_size {
-            return Err(OutOfRange);
+            return Err(SizeError::TooSmall);
         }
         if let Some(size) = size {
             queue.resize(size)?;
@@ -244,13 +244,16 @@ impl SharedReceiveQueue {
         self.users.fetch_sub(1, AcqRel);
     }
 
+    /// Whether queue pairs were created with it.
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        if self.users.load(Acquire) == 0 { Ok(()) } else { Err(Busy) }
+    }
+
     /// Ends the queue, unless a queue pair was created with it (rule CR-17). When it returns, nothing
     /// is placed into its receives any more.
     pub fn destroy(&self) -> Result<(), Busy> {
         let mut by_index = self.adapter.shared_queues.by_index.write();
-        if self.users.load(Acquire) > 0 {
-            return Err(Busy);
-        }
+        self.check_unused()?;
         by_index.remove(&(self.number as u16));
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {

@@ -74,6 +74,12 @@ impl XrcDomain {
         self.file.map(|file| [file.device, file.inode])
     }
 
+    /// Whether something belongs to it that only its last close would leave behind.
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        let in_use = self.opened.load(Acquire) == 1 && self.users.load(Acquire) > 0;
+        if in_use { Err(Busy) } else { Ok(()) }
+    }
+
     /// Closes it once; the last close is refused while something belongs to it.
     pub fn close(&self) -> Result<(), Busy> {
         let last = |count: u32| {

@@ -1,0 +1,71 @@
+//! Numbers that look random and are the same again for the same seed.
+
+/// A source of numbers (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+    /// Garbage comes once in so many times where it may.
+    rarity: usize,
+}
+
+impl Random {
+    /// The numbers of this seed.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed, rarity: 8 }
+    }
+
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below this one.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.number() % limit as u64) as usize
+    }
+
+    /// True once in so many times.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of these.
+    pub fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
+    }
+
+    /// Chooses anew how rare garbage is: next to none, so that things go far, or much of it.
+    pub fn change_mood(&mut self) {
+        self.rarity = self.one_of(&[4, 16, 256]);
+    }
+
+    /// Whether there shall be garbage here.
+    pub fn is_wild(&mut self) -> bool {
+        self.once_in(self.rarity)
+    }
+
+    /// A number that programs get wrong: small, a power of two or beside it, all ones, any.
+    pub fn garbage(&mut self) -> u64 {
+        match self.below(6) {
+            0 | 1 => self.number() % 8,
+            2 => 1 << self.below(64),
+            3 => (1_u64 << self.below(64)).wrapping_sub(1),
+            4 => 0_u64.wrapping_sub(self.number() % 4),
+            _ => self.number(),
+        }
+    }
+
+    /// Mostly this value, else garbage.
+    pub fn mostly(&mut self, value: impl Into<i128>) -> u64 {
+        if self.is_wild() { self.garbage() } else { value.into() as u64 }
+    }
+
+    /// Some of these bits, sometimes with others.
+    pub fn some_bits(&mut self, bits: impl Into<u64>) -> u64 {
+        let mixed = bits.into() & self.number();
+        if self.is_wild() { mixed | self.garbage() } else { mixed }
+    }
+}
