@@ -15,7 +15,7 @@ pub(crate) struct Reason {
 }
 
 /// All reasons there are.
-const REASONS: [Reason; 5] = [
+const REASONS: [Reason; 4] = [
     // Flow steering, receive-side scaling and raw queue pairs send and take Ethernet frames.
     Reason {
         name: "raw-ethernet",
@@ -32,12 +32,6 @@ const REASONS: [Reason; 5] = [
     Reason { name: "huge-pages", says: &["There are no huge pages of size"], machine: true },
     // Connections by IP address need the connection manager.
     Reason { name: "rdma-cm", says: &["doesn't have net interface"], machine: false },
-    // Matching of tags is work that some adapters take from the CPU. Here the CPU is the adapter.
-    Reason {
-        name: "tag-matching",
-        says: &["Extended CQ is not supported", "Tag matching is not supported"],
-        machine: false,
-    },
 ];
 
 impl Reason {

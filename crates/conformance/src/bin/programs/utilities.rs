@@ -204,11 +204,13 @@ impl Tools<'_> {
 
 /// The sizes of messages for a tool.
 fn sizes(tool: &str, options: &str, long: bool) -> Vec<u64> {
-    // A datagram is one packet, and device memory is small.
-    let largest: u32 = if tool == "ibv_ud_pingpong" || options.contains("-j") { 12 } else { 20 };
-    if long {
+    // A datagram is one packet; device memory is small, and copied in whole words.
+    let device_memory = options.contains("-j");
+    let largest: u32 = if tool == "ibv_ud_pingpong" || device_memory { 12 } else { 20 };
+    let all: Vec<u64> = if long {
         (0..=largest).map(|power| 1 << power).chain([1000]).collect()
     } else {
         vec![1, 1000, 1 << largest]
-    }
+    };
+    all.into_iter().filter(|size| !device_memory || size % 4 == 0).collect()
 }
