@@ -358,21 +358,11 @@ fn processes_that_are_started_apart_copy_directly() {
     }
 }
 
-/// `apt-get install ucx-utils`.
+/// UCX looks for the device's files, and opens both transports.
 #[test]
 fn ucx_lists_the_device() {
-    let path = env::var_os("PATH").unwrap_or_default();
-    if !env::split_paths(&path).any(|folder| folder.join("ucx_info").is_file()) {
-        println!("skipped: ucx_info is not installed");
-        return;
-    }
+    program("ucx_info", "ucx-utils");
     let installed = Installed::new("ucx");
-    let library = fs::read(installed.scratch.path().join("libibverbs.so.1")).expect("our library");
-    if !library.windows(24).any(|name| name == b"verbs_register_driver_34") {
-        println!("skipped: UCX needs the private symbols of libibverbs");
-        return;
-    }
-    let attr = device_attr(open().context);
     for (way, user) in &installed.ways {
         let output = installed.run(*user, &["ucx_info", "-d"]).output().expect("ucx_info");
         let text = printed(&output);
@@ -380,10 +370,29 @@ fn ucx_lists_the_device() {
             let section = text.split("Transport: ").find(|section| section.starts_with(transport));
             let section = section.unwrap_or_else(|| panic!("{way:?}: no {transport} in {text}"));
             assert!(section.contains("Device: transom0:1"), "{way:?}: {section}");
-            // It opens both with shared receive queues and datagrams.
-            if attr.max_srq > 0 && attr.max_ah > 0 {
-                assert!(!section.contains("failed to open interface"), "{way:?}: {section}");
-            }
+            assert!(!section.contains("failed to open interface"), "{way:?}: {section}");
         }
+    }
+}
+
+/// And messages of UCX go over both.
+#[test]
+fn ucx_sends_over_the_device() {
+    program("ucx_perftest", "ucx-utils");
+    let installed = Installed::new("ucx-perf");
+    let (_, user) = installed.ways.last().expect("a way");
+    for transports in ["UCX_TLS=ud_verbs,self", "UCX_TLS=rc_verbs,ud_verbs,self"] {
+        let probe = std::net::TcpListener::bind("0.0.0.0:0");
+        let port = probe.and_then(|probe| probe.local_addr()).expect("a free port").port();
+        let number = port.to_string();
+        let arguments = ["env", transports, "UCX_NET_DEVICES=transom0:1", "ucx_perftest"];
+        let options = ["-t", "tag_lat", "-n", "50", "-w", "5", "-p", &number];
+        let mut server = Running::start(installed.run(*user, &arguments).args(options));
+        server.wait_until_it_listens(port).expect("it listens");
+        let mut client = installed.run(*user, &arguments);
+        let client = Running::start(client.arg("127.0.0.1").args(options));
+        let printed = client.finish(Duration::from_secs(60));
+        assert!(printed.contains("Final:"), "{transports}: {printed}");
+        server.finish(Duration::from_secs(60));
     }
 }
