@@ -150,10 +150,7 @@ impl Record {
             Some(known[subject.len()].clone())
         };
         let disagreement = |row: &Row| {
-            let Some(recorded) = recorded(row).or_else(|| (!long).then(|| "nothing".to_owned()))
-            else {
-                return None;
-            };
+            let recorded = recorded(row).or_else(|| (!long).then(|| "nothing".to_owned()))?;
             let differs = recorded != row.result();
             differs.then(|| {
                 let what = row.subject.join(" ");
