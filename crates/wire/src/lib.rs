@@ -14,6 +14,7 @@
 
 pub mod aeth;
 pub mod grh;
+pub mod packet;
 pub mod psn;
 pub mod tmh;
 

@@ -1,0 +1,136 @@
+//! RoCEv2 packets: what follows the UDP header, up to the pad (rules H.1, H.2).
+//!
+//! [`Packet`] is the representation: it holds what a packet says and cannot hold what no packet may
+//! say. [`Packet::parse`] reads one, [`Packet::write_header`] and the pad write it. The ICRC that ends each packet is
+//! in [`icrc`](crate::icrc), for it covers the IP and UDP headers too.
+
+use crate::{Psn, Syndrome};
+
+/// The UDP port that RoCEv2 packets go to (rule NET-01).
+pub const PORT: u16 = 4791;
+
+/// A packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Transport service, with the header that only it has.
+    pub transport: Transport,
+    /// Operation, with the headers that it has.
+    pub operation: Operation,
+    /// Raise a solicited event (SE).
+    pub solicited: bool,
+    /// MigReq: sent as one, ignored when received (rule PK-16).
+    pub migrated: bool,
+    /// Partition key.
+    pub pkey: u16,
+    /// The network was congested on the way (FECN).
+    pub fecn: bool,
+    /// The network was congested on the way of what this answers (BECN).
+    pub becn: bool,
+    /// The queue pair it is for, 24 bits.
+    pub to: u32,
+    /// An acknowledgement is asked for (AckReq).
+    pub ack_request: bool,
+    /// Its number.
+    pub psn: Psn,
+    /// Without pad and ICRC.
+    pub payload: &'a [u8],
+}
+
+/// Transport services on the wire (bits 7 to 5 of the opcode).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram, with its DETH.
+    Ud {
+        /// Q_Key.
+        qkey: u32,
+        /// The queue pair it comes from, 24 bits.
+        source: u32,
+    },
+    /// Extended reliable connection. Requests carry an XRCETH, responses none.
+    Xrc {
+        /// The shared receive queue that a request names, 24 bits; zero in a response.
+        srq: u32,
+    },
+}
+
+/// RETH: the range that a WRITE, READ or FLUSH is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reth {
+    /// First address.
+    pub address: u64,
+    /// R_Key.
+    pub key: u32,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// AETH: how a request went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// The byte on the wire; see [`Aeth::syndrome`].
+    pub byte: u8,
+    /// Messages that the responder has completed, 24 bits (rule PSN-20).
+    pub msn: u32,
+}
+
+impl Aeth {
+    /// What the byte means; `None` if it is reserved (rule PSN-32).
+    pub const fn syndrome(&self) -> Option<Syndrome> {
+        Syndrome::from_byte(self.byte)
+    }
+}
+
+/// What ends a SEND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Nothing more.
+    Plain,
+    /// Immediate data, the four bytes as they are on the wire read as a big-endian number.
+    Immediate(u32),
+    /// The key of a window to invalidate (IETH).
+    Invalidate(u32),
+}
+
+/// Operations (bits 4 to 0 of the opcode) with the headers they carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the table of opcodes")]
+pub enum Operation {
+    SendFirst,
+    SendMiddle,
+    SendLast(Ending),
+    SendOnly(Ending),
+    WriteFirst(Reth),
+    WriteMiddle,
+    WriteLast { immediate: Option<u32> },
+    WriteOnly { reth: Reth, immediate: Option<u32> },
+    ReadRequest(Reth),
+    ReadResponseFirst(Aeth),
+    ReadResponseMiddle,
+    ReadResponseLast(Aeth),
+    ReadResponseOnly(Aeth),
+    Acknowledge(Aeth),
+    AtomicAcknowledge { aeth: Aeth, old: u64 },
+    CompareSwap { address: u64, key: u32, swap: u64, compare: u64 },
+    FetchAdd { address: u64, key: u32, add: u64 },
+    Flush { placement: u8, selectivity: u8, reth: Reth },
+    AtomicWrite(Reth),
+    /// An opcode of the service that means nothing: the five bits (rules OP-21, OP-33).
+    Reserved(u8),
+    /// A congestion notification, which is of no service (rules H.5); `transport` is `Rc` then.
+    Congestion,
+}
+
+/// Why bytes are no packet. All are dropped without an answer (rules RA-02, NET-13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Shorter than its headers, its pad and the ICRC.
+    Short,
+    /// A transport header version other than zero (rule PK-13).
+    Version,
+    /// A transport service that does not exist here.
+    Transport,
+}
