@@ -86,6 +86,10 @@ impl Services for Stage {
         Err(MemoryGone)
     }
 
+    fn store_pieces(&self, _at: &Grant<'_>, _pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        Err(MemoryGone)
+    }
+
     fn atomic(
         &self,
         _at: &Grant<'_>,
@@ -137,6 +141,10 @@ impl Origin for Stage {
 
     fn read_direct(&self, _: u64, _: Key, _: &[Sge], _: u64) -> Direct {
         Direct::Declined
+    }
+
+    fn path_mtu(&self) -> Option<u64> {
+        None
     }
 
     fn segment_limit(&self) -> u64 {

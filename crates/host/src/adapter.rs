@@ -223,6 +223,11 @@ impl Adapter {
         self.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
     }
 
+    /// Writes pieces of ours, one after the other, to granted memory of this process.
+    pub(crate) fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.copier.copy_pieces(at.address(), pieces).map_err(|_| MemoryGone)
+    }
+
     /// Changes eight bytes of this process in one step among all atomics (rule AT-09).
     pub(crate) fn atomic(
         &self,

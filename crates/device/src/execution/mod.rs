@@ -91,6 +91,9 @@ pub trait Services {
     fn summary(&self) -> &QpSummary;
     /// Writes `bytes` to the process's own memory at `at`.
     fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone>;
+    /// Writes pieces one after the other from `at` on; together they are as long as it. A link that
+    /// can do that in one step does.
+    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone>;
     /// Replaces the eight bytes at `at` by what `update` makes of them, as one step among all
     /// atomics of this device; answers the old value (rule AT-09).
     fn atomic(&self, at: &Grant<'_>, update: &mut dyn FnMut(u64) -> u64)

@@ -16,7 +16,8 @@ pub struct Request {
     pub service: Service,
     /// The shared receive queue it is for (XRC), or its address (UD).
     pub remote: Remote,
-    /// Number of the message; counts from the sender's `sq_psn`.
+    /// Its number, which counts from the sender's `sq_psn`: that of the message, or on a link that
+    /// carries packets that of the segment's first packet.
     pub message: Psn,
     /// Counts the origin's restarts, so that answers to abandoned attempts are told apart.
     pub attempt: u16,

@@ -4,4 +4,7 @@
 //! wire link take their place beside it, over the same [`execution`](crate::execution): a packet is
 //! a segment, and a multi-packet message a sequence of them, each checked again.
 
+mod outlet;
 pub mod retry;
+
+pub use outlet::{Outlet, ResponseTrain};

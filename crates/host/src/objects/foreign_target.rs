@@ -135,6 +135,10 @@ impl Services for AtForeign<'_> {
         self.adapter.store(at, bytes)
     }
 
+    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.adapter.store_pieces(at, pieces)
+    }
+
     fn atomic(
         &self,
         at: &Grant<'_>,

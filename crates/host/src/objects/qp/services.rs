@@ -69,6 +69,10 @@ impl Services for At<'_> {
         self.qp.adapter.store(at, bytes)
     }
 
+    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.qp.adapter.store_pieces(at, pieces)
+    }
+
     fn atomic(
         &self,
         at: &Grant<'_>,
@@ -172,6 +176,10 @@ impl Origin for At<'_> {
         let Some((target, place)) = self.direct_target() else { return Direct::Declined };
         let mut scatter = self.scatter(buffers, 0, place);
         outcome(target.read(address, key, 0, length, length, &mut scatter))
+    }
+
+    fn path_mtu(&self) -> Option<u64> {
+        None
     }
 
     fn segment_limit(&self) -> u64 {
