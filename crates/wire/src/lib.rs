@@ -5,6 +5,7 @@
 //! | [`psn`] | packet sequence numbers, 24 bits, compared in a half window |
 //! | [`aeth`] | what an acknowledgement says: ACK, RNR NAK with its timer, NAK with its code |
 //! | [`packet`] | the packets: BTH, extension headers, payload; parsed and written |
+//! | [`icrc`] | the check value that ends a packet, over its IP and UDP headers too |
 //! | [`grh`] | the header in front of a received datagram |
 //! | [`tmh`] | the headers in front of messages whose tag is matched |
 //!
@@ -18,6 +19,7 @@ extern crate std;
 
 pub mod aeth;
 pub mod grh;
+pub mod icrc;
 pub mod packet;
 pub mod psn;
 pub mod tmh;
