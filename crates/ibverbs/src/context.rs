@@ -133,7 +133,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
 
 /// Makes a context whose `cmd_fd` is `command`, a descriptor that names the device.
 pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_context {
-    let Ok(events) = EventPipe::new() else { return null_with(libc::EMFILE) };
+    let Ok(events) = EventPipe::new().map(Arc::new) else { return null_with(libc::EMFILE) };
     let context = ibv_context {
         device: device::the_device(),
         ops: ibv_context_ops {
@@ -153,6 +153,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         mutex: Default::default(),
         abi_compat: __VERBS_ABI_IS_EXTENDED,
     };
+    adapter.tell_port_events(&events);
     import::note(&adapter);
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
@@ -183,7 +184,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
     let ours = Context {
         abi,
         adapter,
-        events: Arc::new(events),
+        events,
         _command: command,
         users: AtomicU32::new(1),
         open: AtomicU32::new(1),

@@ -4,6 +4,7 @@ use transom_device::Access;
 use transom_device::qp::{
     Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, check_transition,
 };
+use transom_device::queue::Address;
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
@@ -16,11 +17,11 @@ const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
 /// Where the address vector points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Destination {
-    /// To the address of this device: this process or another of this user.
+    /// To this very port, by its LID: this process or another of this user.
     #[default]
     ThisDevice,
-    /// To somewhere that no link reaches yet.
-    Elsewhere,
+    /// To an address, be it this device's.
+    Address(Address),
 }
 
 /// Everything a modify can set, with the values programs use.

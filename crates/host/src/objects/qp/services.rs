@@ -13,10 +13,8 @@ use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waite
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
 use transom_device::queue::{Completion, Receive, Remote, Sge};
 use transom_wire::Psn;
-use transom_wire::grh::mapped_ipv4;
 
 use super::{QpReceives, QueuePair};
-use crate::GIDS;
 use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, Scatter, Where};
 use crate::objects::SharedReceiveQueue;
 use crate::progress::Deferred;
@@ -136,11 +134,6 @@ impl Services for At<'_> {
         if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
             self.qp.adapter.complete_to(&xrc.cq, completion, solicited);
         }
-    }
-
-    fn gid_towards(&self, destination: &[u8; 16]) -> [u8; 16] {
-        let [ipv4, ipv6] = GIDS;
-        if mapped_ipv4(destination).is_some() { ipv4 } else { ipv6 }
     }
 
     fn event(&self, event: QpEvent) {
