@@ -1,9 +1,9 @@
 //! The addresses of this network namespace: the device's GID table.
 //!
-//! IPv4 addresses come first, then global IPv6 addresses, then those of the loopback interface. Link-local addresses are left
-//! out, for they mean nothing without an interface. An address that goes leaves its place empty and
-//! the others where they are, because queue pairs and address handles name them by index; one that
-//! comes takes the first empty place.
+//! IPv4 addresses come first, then global IPv6 addresses, then those of the loopback interface.
+//! Link-local IPv6 addresses are left out, for they mean nothing without an interface. An address
+//! that goes leaves its place empty and the others where they are, because queue pairs and address
+//! handles name them by index; one that comes takes the first empty place.
 
 mod netlink;
 
@@ -129,8 +129,8 @@ impl Addresses {
 
     /// All addresses with their indexes.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Address)> {
-        let present = |(index, place): (_, &'_ Option<_>)| Some((index, place.as_ref()?));
-        self.table.iter().enumerate().filter_map(present)
+        let places = self.table.iter().enumerate();
+        places.filter_map(|(index, place)| Some((index, place.as_ref()?)))
     }
 
     /// The index of a GID.
@@ -262,7 +262,7 @@ fn current() -> io::Result<Vec<Address>> {
 
 fn is_link_local(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V4(_) => false,
         IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }

@@ -5,6 +5,8 @@
 //! a segment, and a multi-packet message a sequence of them, each checked again.
 
 mod outlet;
+mod response;
+pub mod train;
 pub mod retry;
 
 pub use outlet::{Outlet, ResponseTrain};

@@ -32,7 +32,7 @@ struct Place {
 }
 
 /// Packets being made. The buffer is allocated once and used again and again.
-pub(crate) struct Train {
+pub(crate) struct TrainBuffer {
     bytes: Box<[u8]>,
     places: [Place; PACKETS],
     count: usize,
@@ -58,7 +58,7 @@ impl Ranges {
     }
 }
 
-impl Train {
+impl TrainBuffer {
     pub(crate) fn new() -> Self {
         Self {
             bytes: vec![0; BYTES].into(),
@@ -167,7 +167,7 @@ impl Train {
 
 /// A train that takes the data of a READ.
 pub(crate) struct Filling<'a> {
-    pub(crate) train: &'a mut Train,
+    pub(crate) train: &'a mut TrainBuffer,
     pub(crate) copier: &'a Copier,
 }
 
