@@ -10,6 +10,7 @@ mod copy;
 mod message;
 mod peer;
 mod ring;
+pub mod udp;
 
 use std::sync::Arc;
 
