@@ -4,12 +4,13 @@ mod keys;
 mod limits;
 mod peers;
 mod queue_pairs;
+mod wire;
 
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Once, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use transom_device::execution::MemoryGone;
@@ -21,9 +22,11 @@ use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
 use crate::addresses::Addresses;
-use crate::link::Peer;
+use crate::link::{Peer, Wire};
 use crate::memory::Copier;
-use crate::objects::{AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains};
+use crate::objects::{
+    AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains,
+};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::Segment;
@@ -45,6 +48,8 @@ pub struct Options {
     pub windows_2a: bool,
     /// How bytes get from one process to another.
     pub copying: Copying,
+    /// Everything goes over the wire, also within this host.
+    pub wire_only: bool,
 }
 
 /// A device could not be opened.
@@ -88,6 +93,9 @@ pub struct Adapter {
     /// Who is told of events of the port.
     listeners: Mutex<Vec<Weak<EventPipe>>>,
     pub(crate) copier: Copier,
+    /// The wire link, from when something first goes over it.
+    wire: OnceLock<Wire>,
+    opening_wire: Mutex<()>,
     keys: Keys,
     domains: AtomicU32,
     pub(crate) completion_queues: AtomicU32,
@@ -149,6 +157,8 @@ impl Adapter {
             addresses: RwLock::new(addresses),
             listeners: Mutex::default(),
             copier,
+            wire: OnceLock::new(),
+            opening_wire: Mutex::new(()),
             keys: Keys::default(),
             domains: AtomicU32::new(0),
             completion_queues: AtomicU32::new(0),

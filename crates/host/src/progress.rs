@@ -160,6 +160,9 @@ impl Adapter {
                 self.take_inbox(word, bits.swap(0, SeqCst));
             }
         }
+        if self.wire().is_some() {
+            self.progress_wire();
+        }
         let deadline = self.progress.next_deadline.load(Acquire);
         if deadline != 0 {
             let now = self.now();
@@ -170,11 +173,20 @@ impl Adapter {
         self.run_deferred();
     }
 
+    /// Takes what came over the wire, and goes on with what waited for room.
+    fn progress_wire(&self) {
+        self.take_packets();
+        let Some(wire) = self.wire().filter(|wire| wire.has_stalled()) else { return };
+        for qp in wire.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
+            qp.advance_packets();
+        }
+    }
+
     fn serve(&self, due: Due, now: u64) {
         match due {
             Due::QueuePair(index) => {
                 if let Some(qp) = self.qp(index) {
-                    qp.advance();
+                    qp.advance_in_time();
                 }
             }
             Due::CompletionEvent(id) => {

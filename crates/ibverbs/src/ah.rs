@@ -154,8 +154,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         let Some(route) = area.and_then(Route::read) else { return refuse(libc::EINVAL) };
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::of(context) };
-        let index =
-            ours.and_then(|ours| ours.adapter.addresses().index_of(&route.destination));
+        let index = ours.and_then(|ours| ours.adapter.addresses().index_of(&route.destination));
         answer.is_global = 1;
         answer.grh.sgid_index = index.unwrap_or(0) as u8;
         answer.grh.dgid = ibv_gid { raw: route.source };

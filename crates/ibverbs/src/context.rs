@@ -97,11 +97,12 @@ fn adapter() -> Result<Arc<Adapter>, transom_host::OpenError> {
 }
 
 /// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
-/// `TRANSOM_COPY=shared` to copy through shared memory even where the kernel would.
+/// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared memory even where the kernel would.
 fn options() -> Options {
     let is = |name, value| std::env::var_os(name).is_some_and(|found| found == value);
     Options {
         windows_2a: is("TRANSOM_WINDOWS", "2A"),
+        wire_only: is("TRANSOM_LINK", "wire"),
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
     }
 }

@@ -194,6 +194,11 @@ impl Port {
         self.steering.repair(&self.socket);
     }
 
+    /// The UDP port that datagrams of this way come from.
+    pub fn source_port(&self, way: &Way) -> io::Result<u16> {
+        self.sending.source_port(way)
+    }
+
     /// How many datagrams of `segment` bytes one [`Port::send`] takes.
     pub fn most_segments(&self, segment: usize) -> usize {
         self.sending.most(segment)

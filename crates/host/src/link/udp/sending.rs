@@ -54,10 +54,16 @@ pub enum SendError {
     Unreachable(io::Error),
 }
 
+/// A socket that sends, and its port.
+struct Flow {
+    socket: OwnedFd,
+    port: u16,
+}
+
 /// The sockets that send.
 pub(super) struct Sending {
-    ipv4: [OnceLock<OwnedFd>; FLOWS],
-    ipv6: [OnceLock<OwnedFd>; FLOWS],
+    ipv4: [OnceLock<Flow>; FLOWS],
+    ipv6: [OnceLock<Flow>; FLOWS],
     /// The kernel cuts trains (`UDP_SEGMENT`).
     cuts: AtomicBool,
 }
@@ -117,7 +123,7 @@ impl Sending {
             return match retry(|| {
                 // SAFETY: the message points to an address, a part and control messages that live
                 // until the call has returned; the kernel reads them only.
-                unsafe { libc::sendmsg(flow.as_raw_fd(), &message, FLAGS) }
+                unsafe { libc::sendmsg(flow.socket.as_raw_fd(), &message, FLAGS) }
             }) {
                 Ok(_) => Ok(count),
                 Err(error) => self.refused(way, error, cut, segment),
@@ -132,26 +138,33 @@ impl Sending {
         match retry(|| {
             let messages = messages.as_mut_ptr();
             // SAFETY: as above; the kernel writes the length of each that it sent.
-            unsafe { libc::sendmmsg(flow.as_raw_fd(), messages, count as u32, FLAGS) as isize }
+            unsafe {
+                libc::sendmmsg(flow.socket.as_raw_fd(), messages, count as u32, FLAGS) as isize
+            }
         }) {
             Ok(sent) => Ok(sent as usize),
             Err(error) => self.refused(way, error, false, segment),
         }
     }
 
+    /// The UDP port that datagrams of this way come from.
+    pub(super) fn source_port(&self, way: &Way) -> io::Result<u16> {
+        Ok(self.flow(way)?.port)
+    }
+
     /// The socket of a flow; made when it is first used.
-    fn flow(&self, way: &Way) -> io::Result<&OwnedFd> {
+    fn flow(&self, way: &Way) -> io::Result<&Flow> {
         let (flows, family) = match way.source {
             IpAddr::V4(_) => (&self.ipv4, AddressFamily::INET),
             IpAddr::V6(_) => (&self.ipv6, AddressFamily::INET6),
         };
         let flow = &flows[usize::from(way.flow) % FLOWS];
         match flow.get() {
-            Some(socket) => Ok(socket),
+            Some(flow) => Ok(flow),
             None => {
-                let socket = socket::open_sending(family, way.flow)?;
+                let (socket, port) = socket::open_sending(family, way.flow)?;
                 // Another thread may have been faster; then its socket is used.
-                Ok(flow.get_or_init(|| socket))
+                Ok(flow.get_or_init(|| Flow { socket, port }))
             }
         }
     }

@@ -130,7 +130,7 @@ fn receiving(at: SocketAddr) -> io::Result<OwnedFd> {
 /// Its datagrams are never fragmented, and with no peer of its own the kernel gives each
 /// identification 0; both as hardware does, and the ICRC covers the identification. Checksums stay
 /// on: the kernel cuts no segments without them.
-pub(super) fn open_sending(family: AddressFamily, port: u16) -> io::Result<OwnedFd> {
+pub(super) fn open_sending(family: AddressFamily, port: u16) -> io::Result<(OwnedFd, u16)> {
     let at = |port| match family {
         AddressFamily::INET6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
         _ => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
@@ -149,13 +149,14 @@ pub(super) fn open_sending(family: AddressFamily, port: u16) -> io::Result<Owned
     }
     let mut last = Errno::ADDRINUSE;
     for step in 0..256 {
-        match bind(&socket, at(0xc000 | port.wrapping_add(step))) {
+        let port = 0xc000 | port.wrapping_add(step);
+        match bind(&socket, at(port)) {
             Err(Errno::ADDRINUSE) => {}
             Err(error) => {
                 last = error;
                 break;
             }
-            Ok(()) => return Ok(socket),
+            Ok(()) => return Ok((socket, port)),
         }
     }
     Err(last.into())

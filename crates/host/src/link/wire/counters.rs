@@ -23,10 +23,10 @@ pub struct Counters {
     pub no_queue_pair: AtomicU64,
     /// Dropped: not from the address that the queue pair is connected to (rule NET-10).
     pub wrong_address: AtomicU64,
-    /// Handed on to another process of this user.
-    pub handed_on: AtomicU64,
-    /// Packets that found no room to be sent.
+    /// Runs of packets that found no room to be sent.
     pub no_room: AtomicU64,
+    /// Runs of packets that found no way, or were too long for it.
+    pub unreachable: AtomicU64,
 }
 
 impl Counters {

@@ -6,7 +6,9 @@ use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
 use transom_wire::icrc;
 
+use super::train::{PACKETS, PAYLOAD};
 use crate::addresses::ip;
+use crate::link::udp::Way;
 
 /// Source ports of RoCEv2 begin here (rule NET-02).
 const FIRST_PORT: u16 = 0xc000;
@@ -39,6 +41,22 @@ impl Path {
             port: source_port(address.flow_label, from),
             mtu,
         }
+    }
+
+    /// The path as the sockets see it.
+    pub(crate) fn way(&self) -> Way {
+        Way {
+            source: self.source,
+            destination: self.destination,
+            flow: self.port,
+            tos: self.traffic_class,
+            ttl: self.hop_limit,
+        }
+    }
+
+    /// How many packets a train has at most.
+    pub(crate) fn train_limit(&self) -> u64 {
+        (PAYLOAD / self.mtu).min(PACKETS as u64)
     }
 
     /// The path as the ICRC sees it, if packets leave from `port`.

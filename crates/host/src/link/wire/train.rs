@@ -60,11 +60,7 @@ impl Ranges {
 
 impl TrainBuffer {
     pub(crate) fn new() -> Self {
-        Self {
-            bytes: vec![0; BYTES].into(),
-            places: [Place::default(); PACKETS],
-            count: 0,
-        }
+        Self { bytes: vec![0; BYTES].into(), places: [Place::default(); PACKETS], count: 0 }
     }
 
     /// Begins anew.
@@ -137,12 +133,13 @@ impl TrainBuffer {
         copier.copy_apart(&mut self.bytes, ranges.as_slice(), at.address()).is_ok()
     }
 
-    /// The runs that the train is sent in. Each packet gets its ICRC, which depends on its place in
+    /// The runs that the train is sent in, none longer than `limit` says for its size. Each packet gets its ICRC, which depends on its place in
     /// its run: segmentation counts up the identification of IPv4.
     pub(crate) fn seal(
         &mut self,
         path: &icrc::Path,
         identification: impl Fn(usize) -> u16,
+        limit: impl Fn(usize) -> usize,
         mut each: impl FnMut(Run<'_>),
     ) {
         let mut first = 0;
@@ -150,8 +147,10 @@ impl TrainBuffer {
             let size = |place: &Place| place.end - place.begin;
             let places = &self.places[first..self.count];
             let whole = size(&places[0]);
-            let same = places.iter().take_while(|place| size(place) == whole).count();
-            let shorter = places.get(same).is_some_and(|place| size(place) < whole);
+            let limit = limit(whole).max(1);
+            let alike = places.iter().take(limit).take_while(|place| size(place) == whole);
+            let same = alike.count();
+            let shorter = same < limit && places.get(same).is_some_and(|place| size(place) < whole);
             let run = &places[..same + usize::from(shorter)];
             for (number, place) in run.iter().enumerate() {
                 let icrc_at = place.end - ICRC_BYTES;

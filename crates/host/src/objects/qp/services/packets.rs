@@ -2,9 +2,9 @@
 
 use transom_device::execution::{CopyError, Payload, Reply, Request, Sent, Sink};
 use transom_device::protection::Operation;
+use transom_device::qp::Service;
 use transom_device::transport::{Outlet, ResponseTrain, train};
 use transom_wire::packet::{Aeth, Packet, Transport};
-use transom_device::qp::Service;
 
 use super::At;
 use crate::link::{Filling, Link, Path, TrainBuffer, Wire};
@@ -18,13 +18,13 @@ impl At<'_> {
         payload: Payload<'_>,
     ) -> Sent {
         let Some(wire) = self.qp.adapter.wire() else { return Sent::Unreachable };
-        if wire.is_full(self.qp.number.index()) {
-            return Sent::Busy;
-        }
         let mut buffer = wire.take_buffer();
         let sent = match self.load(&mut buffer, path, request, payload) {
             Ok(()) => {
-                wire.send(&mut buffer, path);
+                // What finds no room is lost, and the queue pair goes on when there is some.
+                if !wire.send(&mut buffer, path) {
+                    wire.stall(self.qp.number.index());
+                }
                 Sent::Queued
             }
             Err(CopyError::Near(refusal)) => Sent::Near(refusal),
@@ -42,7 +42,6 @@ impl At<'_> {
         request: &Request,
         payload: Payload<'_>,
     ) -> Result<(), CopyError> {
-        buffer.clear();
         for part in train::Train::new(request, path.mtu) {
             if !buffer.add(&part.packet, part.payload.len() as u64) {
                 return Err(CopyError::Far);
@@ -81,9 +80,7 @@ impl At<'_> {
 
 impl Outlet for At<'_> {
     fn room(&self) -> usize {
-        let index = self.qp.number.index();
-        let full = self.qp.adapter.wire().is_none_or(|wire| wire.is_full(index));
-        if full { 0 } else { usize::MAX }
+        usize::MAX
     }
 
     fn response_mtu(&self) -> u64 {
@@ -91,13 +88,12 @@ impl Outlet for At<'_> {
     }
 
     fn train_limit(&self) -> u64 {
-        self.path().map_or(0, Path::packets_of_train)
+        self.path().map_or(0, Path::train_limit)
     }
 
     fn respond(&self, packet: &Packet<'_>) {
         let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else { return };
         let mut buffer = wire.take_buffer();
-        buffer.clear();
         if buffer.add(packet, packet.payload.len() as u64) {
             buffer.put(0, packet.payload);
             wire.send(&mut buffer, path);
@@ -114,8 +110,16 @@ impl Outlet for At<'_> {
             return Reply::Dropped;
         };
         let mut buffer = wire.take_buffer();
-        buffer.clear();
-        let reply = fill_response(self, train, path, &mut buffer, fill);
+        let transport = match self.qp.config.service {
+            Service::XrcTarget => Transport::Xrc { srq: 0 },
+            _ => Transport::Rc,
+        };
+        for (packet, length) in train.packets(transport, self.peer.bits(), path.mtu) {
+            if !buffer.add(&packet, length) {
+                debug_assert!(false, "the train is longer than was said");
+            }
+        }
+        let reply = fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.copier });
         if matches!(reply, Reply::Data { .. }) {
             wire.send(&mut buffer, path);
         }
