@@ -6,7 +6,6 @@
 
 mod outlet;
 mod response;
-pub mod train;
 pub mod retry;
 pub mod train;
 pub mod window;
