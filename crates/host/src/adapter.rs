@@ -94,7 +94,7 @@ pub struct Adapter {
     listeners: Mutex<Vec<Weak<EventPipe>>>,
     pub(crate) copier: Copier,
     /// The wire link, from when something first goes over it.
-    wire: OnceLock<Wire>,
+    wire: OnceLock<Arc<Wire>>,
     opening_wire: Mutex<()>,
     keys: Keys,
     domains: AtomicU32,

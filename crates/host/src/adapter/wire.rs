@@ -1,6 +1,6 @@
 //! The wire link of this process's device: what goes over it, and opening it.
 
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use transom_device::queue::Address;
 
@@ -12,7 +12,7 @@ use crate::objects::Destination;
 impl Adapter {
     /// The wire link, if something has gone over it.
     #[inline]
-    pub(crate) fn wire(&self) -> Option<&Wire> {
+    pub(crate) fn wire(&self) -> Option<&Arc<Wire>> {
         self.wire.get()
     }
 
@@ -38,6 +38,14 @@ impl Adapter {
         self.addresses().index_of(gid).is_some()
     }
 
+    /// A queue pair receives datagrams from now on, and they may come from anywhere. If the port
+    /// cannot be had, it has those from this host.
+    pub(crate) fn expect_datagrams(&self) {
+        if self.options().wire_only || self.addresses().has_network() {
+            let _ = self.open_wire();
+        }
+    }
+
     /// Opens the wire link if it is not open; the system's error number if that fails, and the
     /// program is told why.
     pub(crate) fn open_wire(&self) -> Result<(), i32> {
@@ -47,7 +55,7 @@ impl Adapter {
         }
         match Wire::open(self.claim.registry(), self.announcer()) {
             Ok(wire) => {
-                let _ = self.wire.set(wire);
+                let _ = self.wire.set(Arc::new(wire));
                 // The background thread is to listen to it too.
                 self.progress.wake(self);
                 Ok(())

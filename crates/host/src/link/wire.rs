@@ -12,6 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::protection::Announcer;
 
 pub use counters::Counters;
@@ -19,7 +20,7 @@ pub use path::Path;
 pub(crate) use receive::Taken;
 pub(crate) use train::{Filling, TrainBuffer};
 
-use super::udp::{Arrivals, Port, PortError, SendError, Way};
+use super::udp::{Arrivals, Port, PortError, SendError};
 use crate::registry::Registry;
 
 /// Trains taken in one go, so that whoever takes them gets back to his own work.
@@ -53,6 +54,14 @@ impl Wire {
     /// What to wait for.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         self.port.descriptors()
+    }
+
+    /// Whether something has arrived that nobody has taken.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        let descriptors = self.descriptors();
+        let mut fds = descriptors.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// What became of packets.

@@ -16,7 +16,7 @@ use transom_device::execution::{
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
-use transom_device::transport::PacketResponder;
+use transom_device::transport::responder::PacketResponder;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::Packet;

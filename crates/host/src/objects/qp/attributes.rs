@@ -2,7 +2,7 @@
 
 use transom_device::Access;
 use transom_device::qp::{
-    Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, check_transition,
+    Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
 use transom_device::queue::Address;
 use transom_wire::{Psn, RnrTimer};
@@ -221,6 +221,9 @@ impl QueuePair {
         }
         match (from, asked.state) {
             (QpState::Init, QpState::Rtr) => {
+                if self.config.service == Service::Ud {
+                    self.adapter.expect_datagrams();
+                }
                 let first = Psn::new(attributes.rq_psn);
                 receive.responder.start(first, self.summary());
                 if receive.packets.start(first, Limits::DEVICE.read_resources).is_err() {

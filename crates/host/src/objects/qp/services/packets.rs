@@ -1,13 +1,13 @@
 //! A queue pair's packets, on their way out: what the wire link needs of its memory.
 
-use transom_device::execution::{CopyError, Payload, Reply, Request, Sent, Sink};
+use transom_device::execution::{CopyError, MAX_DATAGRAM, Payload, Reply, Request, Sent, Sink};
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
 use transom_device::transport::{Outlet, ResponseTrain, train};
-use transom_wire::packet::{Aeth, Packet, Transport};
+use transom_wire::packet::{Packet, Transport};
 
 use super::At;
-use crate::link::{Filling, Link, Path, TrainBuffer, Wire};
+use crate::link::{Filling, Link, Path, TrainBuffer};
 
 impl At<'_> {
     /// Sends a segment as packets.
@@ -84,7 +84,7 @@ impl Outlet for At<'_> {
     }
 
     fn response_mtu(&self) -> u64 {
-        self.path().map_or(0, |path| path.mtu)
+        self.path().map_or(MAX_DATAGRAM, |path| path.mtu)
     }
 
     fn train_limit(&self) -> u64 {
