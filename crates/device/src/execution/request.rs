@@ -28,13 +28,22 @@ pub struct Request {
     pub offset: u64,
     /// Bytes of this segment.
     pub length: u64,
-    /// Bytes of the whole message.
+    /// Bytes of the whole message; [`Request::OPEN`] for a SEND of which more is to come, on a link
+    /// that does not say how much.
     pub total: u64,
     /// Raise a solicited event when it is received.
     pub solicited: bool,
 }
 
 impl Request {
+    /// The length of a message whose end has not come yet.
+    pub const OPEN: u64 = u64::MAX;
+
+    /// Bytes of the whole message, as far as they are known.
+    pub fn known(&self) -> u64 {
+        if self.total == Self::OPEN { self.offset.saturating_add(self.length) } else { self.total }
+    }
+
     /// Whether the message ends with this segment.
     pub fn is_last(&self) -> bool {
         self.offset.checked_add(self.length) == Some(self.total)

@@ -2,9 +2,13 @@
 //!
 //! [`retry`] counts and times retries for every link. What a link that carries packets needs besides
 //! lies over the same [`execution`](crate::execution): a segment of a request is a [`train`] of
-//! packets, of which a [`window`] lets so many be on their way.
+//! packets, of which a [`window`] lets so many be on their way; packets that come together are a
+//! segment again, and a message a sequence of them, each checked anew. [`responder`] takes requests
+//! in packets, and [`congestion`] tells senders of marked ones.
 
+pub mod congestion;
 mod outlet;
+pub mod responder;
 mod response;
 pub mod retry;
 pub mod train;
