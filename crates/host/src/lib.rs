@@ -16,6 +16,8 @@
 pub mod adapter;
 mod clock;
 pub mod fork;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod link;
 mod lock;
 pub mod memory;

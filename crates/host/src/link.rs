@@ -7,9 +7,9 @@
 //! | wire | anything else | takes its place here with the wire issue: RoCEv2 over UDP |
 
 mod copy;
-mod message;
+pub(crate) mod message;
 mod peer;
-mod ring;
+pub(crate) mod ring;
 
 use std::sync::Arc;
 

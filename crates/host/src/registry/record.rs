@@ -6,7 +6,7 @@ use transom_device::Access;
 use transom_device::protection::{Attempt, Key, Kind, Operation, Reason, Refusal, Snapshot, State};
 
 /// Words of a record in the registry.
-pub(super) const RECORD_WORDS: usize = 16;
+pub(crate) const RECORD_WORDS: usize = 16;
 
 /// Whose queue pair refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl RefusalRecord {
         }
     }
 
-    pub(super) fn to_words(self) -> [u64; RECORD_WORDS] {
+    pub(crate) fn to_words(self) -> [u64; RECORD_WORDS] {
         let Refusal { reason, attempt, object } = self.refusal;
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let small = [
@@ -77,7 +77,7 @@ impl RefusalRecord {
         ]
     }
 
-    pub(super) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
+    pub(crate) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
         let small = words[2].to_le_bytes();
         let high = |word: u64| (word >> 32) as u32;
         let kind = [Kind::Region, Kind::Window1, Kind::Window2A, Kind::Window2B, Kind::Null];
