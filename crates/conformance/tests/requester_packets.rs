@@ -13,6 +13,8 @@ use transom_wire::{Psn, RnrTimer};
 mod loss;
 #[path = "requester_packets/random.rs"]
 mod random;
+#[path = "requester_packets/services.rs"]
+mod services;
 #[path = "requester_packets/stage.rs"]
 mod stage;
 
@@ -297,26 +299,6 @@ fn returned_data_is_stored_by_trains_under_a_fresh_check() {
     assert_eq!(queue.stage.stored.take(), []);
 }
 
-/// UC waits for nobody: a request is done when its last packet has left, and ends nothing else.
-/// Rules: UC-02, RN-15
-#[test]
-fn uc_is_done_when_it_has_left() {
-    let mut queue = Queue::of(Service::Uc, 100);
-    queue.stage.busy.set(true);
-    queue.post(1, SEND, 300 * MTU);
-    assert_eq!(queue.stage.completed(), []);
-    queue.stage.busy.set(false);
-    queue.post(2, WRITE, 8);
-    let sent = queue.stage.sent();
-    assert!(sent.iter().all(|p| p.transport == Transport::Uc && !p.ack_request));
-    let numbers: Vec<_> = sent.iter().map(|packet| packet.psn.value()).collect();
-    assert_eq!(numbers, (100..401).collect::<Vec<_>>());
-    assert_eq!(queue.stage.completed(), [(1, OK), (2, OK)]);
-    assert_eq!(queue.requester.deadline(), None);
-    queue.refuse(400, 0x62);
-    assert_eq!((queue.stage.completed(), queue.state()), (vec![], QpState::Rts));
-}
-
 /// In SQD what has begun is finished, sent again if need be, and nothing else begins.
 /// Rules: ST-16, ST-17
 #[test]
@@ -378,4 +360,52 @@ fn a_target_that_is_not_ready_is_waited_for() {
     let expected = [(2, Status::RnrRetryExceeded), (3, Status::Flushed)];
     assert_eq!(queue.stage.completed(), expected);
     assert_eq!(queue.state(), QpState::Error);
+}
+
+/// Memory that goes away in the middle of a message fails it, in order: what was sent of it, and what
+/// was before it, may still be acknowledged.
+/// Rules: MR-40, ORD-02
+#[test]
+fn memory_that_goes_away_fails_its_message() {
+    for acknowledged in [100, 110, 117] {
+        let mut queue = Queue::new();
+        queue.post(1, SEND, MTU);
+        queue.stage.busy.set(true);
+        queue.post(2, SEND, 30 * MTU);
+        queue.stage.busy.set(false);
+        queue.requester.max_rd_atomic = 1;
+        queue.requester.window_limit = 0;
+        queue.requester.advance(&queue.stage);
+        queue.stage.sent();
+        queue.stage.gone.set(true);
+        queue.post(3, SEND, MTU);
+        queue.refuse(acknowledged, 0x60);
+        let expected = match acknowledged {
+            100 => vec![(1, Status::LocalProtection), (2, Status::Flushed), (3, Status::Flushed)],
+            _ => vec![(1, OK), (2, Status::LocalProtection), (3, Status::Flushed)],
+        };
+        assert_eq!(queue.stage.completed(), expected);
+        assert_eq!(queue.state(), QpState::Error);
+    }
+}
+
+/// A queue pair that was reset begins anew: what was on its way is forgotten.
+/// Rules: ST-10, PSN-02
+#[test]
+fn a_reset_forgets_what_was_on_its_way() {
+    let mut queue = Queue::new();
+    for wr_id in 0..3 {
+        queue.post(wr_id, READ, 8);
+    }
+    queue.requester.reset();
+    assert_eq!(queue.requester.deadline(), None);
+    queue.requester.start(Psn::new(500));
+    queue.stage.sent();
+    queue.take(&responses(100, &[1; 8]));
+    queue.acknowledge(500);
+    queue.post(7, SEND, 0);
+    assert_eq!(queue.stage.sent_numbers(), [500]);
+    queue.take(&responses(101, &[1; 8]));
+    queue.acknowledge(500);
+    assert_eq!(queue.stage.completed(), [(7, OK)]);
 }

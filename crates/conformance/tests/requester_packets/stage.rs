@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::{
-    Announcer, Grant, Hazards, Key, KeyEntry, KeyTable, Place, Refusal, Region, Scramble, Waiter,
+    self, Announcer, Attempt, Reason, Grant, Hazards, Key, KeyEntry, KeyTable, Place, Refusal, Region, Scramble, Waiter,
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{
@@ -54,6 +54,8 @@ pub(crate) struct Stage {
     pub(crate) mtu: Option<u64>,
     pub(crate) time: Cell<u64>,
     pub(crate) busy: Cell<bool>,
+    /// The memory that is sent is gone, though its key still grants it.
+    pub(crate) gone: Cell<bool>,
     pub(crate) memory: RefCell<Vec<u8>>,
     sent: RefCell<Vec<Packed>>,
     /// How many bytes each call stored, for each piece of memory.
@@ -74,6 +76,7 @@ impl Stage {
             mtu: Some(MTU),
             time: Cell::new(1_000_000),
             busy: Cell::new(false),
+            gone: Cell::new(false),
             memory: RefCell::new(vec![0; MEMORY as usize]),
             sent: RefCell::default(),
             stored: RefCell::default(),
@@ -229,6 +232,11 @@ impl Origin for Stage {
         if self.busy.get() {
             return Sent::Busy;
         }
+        if self.gone.get() {
+            let (operation, address, length) = (protection::Operation::LocalRead, 0, 1);
+            let attempt = Attempt { operation, key: self.key(), address, length, qp: 0x11, pd: 1 };
+            return Sent::Near(Refusal::without_object(Reason::MemoryGone, attempt));
+        }
         let mtu = self.mtu.expect("the link carries packets");
         self.sent.borrow_mut().extend(Train::new(request, mtu).map(|train| train.packet));
         Sent::Queued
@@ -271,6 +279,17 @@ impl Queue {
     }
 
     pub(crate) fn post_with(&mut self, wr_id: u64, op: SendOp, length: u64, flags: SendFlags) {
+        self.post_to(wr_id, op, length, flags, Remote::Connected);
+    }
+
+    pub(crate) fn post_to(
+        &mut self,
+        wr_id: u64,
+        op: SendOp,
+        length: u64,
+        flags: SendFlags,
+        remote: Remote,
+    ) {
         // Of odd length where it can be, so that pieces and packets end in different places.
         let first = (length / 2) | 1;
         let key = self.stage.key().0;
@@ -282,7 +301,6 @@ impl Queue {
                 Sge { address: first, length: (length - first) as u32, key },
             ],
         };
-        let remote = Remote::Connected;
         let request = SendRequest { wr_id, op, flags, sges: &pieces, inline: None, remote };
         self.requester.post(&request, &self.stage).expect("it fits");
         self.requester.advance(&self.stage);
