@@ -146,7 +146,7 @@ proptest! {
                     vec![]
                 }
                 Step::Busy(busy) => {
-                    queue.stage.busy.set(*busy);
+                    queue.stage.room.set(if *busy { 0 } else { usize::MAX });
                     vec![]
                 }
             };
@@ -288,7 +288,7 @@ proptest! {
             if random() % 3 == 0 && let Some(work) = work.next() {
                 ledger.post(&mut queue, first, *work);
             }
-            queue.stage.busy.set(random() % 8 == 0);
+            queue.stage.room.set(random() as usize % 8);
             let requests = disturb(queue.stage.sent(), &mut random);
             for request in &requests {
                 prop_assert_eq!(request.transport, Transport::Rc);

@@ -12,10 +12,10 @@ use super::stage::*;
 #[test]
 fn uc_is_done_when_it_has_left() {
     let mut queue = Queue::of(Service::Uc, 100);
-    queue.stage.busy.set(true);
+    queue.stage.room.set(0);
     queue.post(1, SEND, 300 * MTU);
     assert_eq!(queue.stage.completed(), []);
-    queue.stage.busy.set(false);
+    queue.stage.room.set(usize::MAX);
     queue.post(2, WRITE, 8);
     let sent = queue.stage.sent();
     assert!(sent.iter().all(|p| p.transport == Transport::Uc && !p.ack_request));

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU32;
 use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::{
-    self, Announcer, Attempt, Reason, Grant, Hazards, Key, KeyEntry, KeyTable, Place, Refusal, Region, Scramble, Waiter,
+    self, Announcer, Attempt, Grant, Hazards, Key, KeyEntry, KeyTable, Place, Reason, Refusal,
+    Region, Scramble, Waiter,
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{
@@ -53,7 +54,8 @@ pub(crate) struct Stage {
     summary: QpSummary,
     pub(crate) mtu: Option<u64>,
     pub(crate) time: Cell<u64>,
-    pub(crate) busy: Cell<bool>,
+    /// How many more segments the link takes.
+    pub(crate) room: Cell<usize>,
     /// The memory that is sent is gone, though its key still grants it.
     pub(crate) gone: Cell<bool>,
     pub(crate) memory: RefCell<Vec<u8>>,
@@ -75,7 +77,7 @@ impl Stage {
             summary: QpSummary::default(),
             mtu: Some(MTU),
             time: Cell::new(1_000_000),
-            busy: Cell::new(false),
+            room: Cell::new(usize::MAX),
             gone: Cell::new(false),
             memory: RefCell::new(vec![0; MEMORY as usize]),
             sent: RefCell::default(),
@@ -229,14 +231,13 @@ impl Origin for Stage {
     }
 
     fn send(&self, request: &Request, _payload: Payload<'_>) -> Sent {
-        if self.busy.get() {
-            return Sent::Busy;
-        }
+        let Some(room) = self.room.get().checked_sub(1) else { return Sent::Busy };
         if self.gone.get() {
             let (operation, address, length) = (protection::Operation::LocalRead, 0, 1);
             let attempt = Attempt { operation, key: self.key(), address, length, qp: 0x11, pd: 1 };
             return Sent::Near(Refusal::without_object(Reason::MemoryGone, attempt));
         }
+        self.room.set(room);
         let mtu = self.mtu.expect("the link carries packets");
         self.sent.borrow_mut().extend(Train::new(request, mtu).map(|train| train.packet));
         Sent::Queued
