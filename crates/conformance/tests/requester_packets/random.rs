@@ -113,7 +113,7 @@ impl Ledger {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever comes, nothing panics, and no request is completed twice, out of order, or with
     /// success before its last number is answered.
@@ -258,7 +258,7 @@ fn disturb<T: Clone>(all: Vec<T>, random: &mut impl FnMut() -> u32) -> Vec<T> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// With an honest target everything is done in the end, in order and with the right data.
     /// Rules: PSN-10, PSN-23, PSN-25, RN-08, RN-09, ORD-02
