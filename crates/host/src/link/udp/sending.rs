@@ -108,7 +108,7 @@ impl Sending {
             message.msg_iov = bytes;
             message.msg_iovlen = 1;
             message.msg_control = control.as_mut_ptr();
-            message.msg_controllen = controls as _;
+            message.msg_controllen = controls;
             message
         };
         if cut || count <= 1 {
