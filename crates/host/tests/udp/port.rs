@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
 use transom_host::link::udp::{Arrivals, Datagrams, Port, SendError, Way, path_mtu};
@@ -9,6 +10,15 @@ use transom_host::registry::{Claim, Registry};
 use transom_wire::packet::PORT;
 
 use crate::namespace::{in_namespace, ip};
+
+/// Datagrams that came together, and their way.
+struct Train {
+    from: SocketAddr,
+    to: IpAddr,
+    tos: u8,
+    ttl: u8,
+    parts: Vec<Vec<u8>>,
+}
 
 /// A port and its place in the registry.
 pub(crate) struct Opened {
@@ -36,12 +46,18 @@ impl Opened {
         bytes
     }
 
-    /// What has arrived: the sum of it, train by train, and the way each came.
-    fn take(&mut self) -> Vec<(SocketAddr, IpAddr, u8, u8, Vec<Vec<u8>>)> {
+    /// What has arrived.
+    fn take(&mut self) -> Vec<Train> {
         let mut all = Vec::new();
         let each = |train: Datagrams<'_>| {
-            let parts = train.iter().map(<[u8]>::to_vec).collect();
-            all.push((train.from, train.to, train.tos, train.ttl, parts));
+            let Datagrams { from, to, tos, ttl, .. } = train;
+            all.push(Train {
+                from,
+                to,
+                tos,
+                ttl,
+                parts: train.iter().map(<[u8]>::to_vec).collect(),
+            });
         };
         self.port.receive(&mut self.arrivals, usize::MAX, each).expect("a socket that works");
         all
@@ -56,7 +72,7 @@ impl Opened {
             left = &left[(sent * segment).min(left.len())..];
         }
         let mut arrived = Vec::new();
-        for (from, to, tos, ttl, parts) in self.take() {
+        for Train { from, to, tos, ttl, parts } in self.take() {
             assert_eq!((from.ip(), to), (way.source, way.destination));
             assert_eq!((tos, ttl), (way.tos, way.ttl));
             assert!(from.port() >= 0xc000, "rule NET-01: {from}");
@@ -109,7 +125,7 @@ fn a_flow_keeps_its_source_port() {
             let way = Way { flow, ..local("127.0.0.1") };
             let bytes = here.datagrams(1, 60);
             here.port.send(&way, &bytes, 60).expect("it is sent");
-            here.take()[0].0.port()
+            here.take()[0].from.port()
         };
         let (one, other) = (port_of(0x0001), port_of(0xfff2));
         assert_eq!((one, other), (0xc001, 0xfff2));
@@ -126,7 +142,7 @@ fn a_source_port_that_is_taken_is_passed_over() {
         let mut here = Opened::new();
         let bytes = here.datagrams(1, 60);
         here.port.send(&Way { flow: 0xffff, ..local("127.0.0.1") }, &bytes, 60).expect("sent");
-        assert_eq!(here.take()[0].0.port(), 0xc001);
+        assert_eq!(here.take()[0].from.port(), 0xc001);
         drop(taken);
     });
 }
@@ -143,7 +159,8 @@ fn datagrams_of_any_length_arrive() {
                 *slot = here.claim.announcer().slot;
             }
             stranger.send_to(&bytes, ("127.0.0.1", PORT)).expect("it is sent");
-            let arrived: Vec<Vec<u8>> = here.take().into_iter().flat_map(|train| train.4).collect();
+            let arrived: Vec<Vec<u8>> =
+                here.take().into_iter().flat_map(|train| train.parts).collect();
             let told: usize = arrived.iter().map(Vec::len).sum();
             assert_eq!(told, length);
         }
@@ -220,7 +237,7 @@ fn what_the_socket_has_no_room_for_is_counted() {
         for _ in 0..trains {
             here.port.send(&way, &bytes, 1052).expect("it is sent");
         }
-        let arrived: usize = here.take().iter().map(|train| train.4.len()).sum();
+        let arrived: usize = here.take().iter().map(|train| train.parts.len()).sum();
         assert!(arrived * 1052 >= here.port.receive_room() / 2, "{arrived} arrived");
         // The kernel tells with the next one.
         here.there_and_back(&way, &bytes, 1052);
@@ -244,6 +261,54 @@ fn a_port_that_is_taken_is_named_with_who_has_it() {
             drop(taken);
             Port::open(registry, claim.announcer()).expect("it is free again");
         }
+    });
+}
+
+#[test]
+fn a_port_shared_with_a_program_of_another_registry_is_refused() {
+    in_namespace("port::a_port_shared_with_a_program_of_another_registry_is_refused", || {
+        let stranger = rustix::net::socket(AddressFamily::INET6, SocketType::DGRAM, None);
+        let stranger = stranger.expect("a socket");
+        rustix::net::sockopt::set_socket_reuseport(&stranger, true).expect("an option");
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+        rustix::net::bind(&stranger, &any).expect("nobody has it");
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0).expect("a slot");
+        let refused = Port::open(registry, claim.announcer()).err().expect("it is a stranger");
+        assert_eq!(refused.errno(), libc::EADDRINUSE);
+        assert!(refused.to_string().contains("another PID namespace"), "{refused}");
+        drop(stranger);
+        Port::open(registry, claim.announcer()).expect("it is free again");
+    });
+}
+
+#[test]
+fn a_forked_child_does_not_hold_the_port() {
+    in_namespace("port::a_forked_child_does_not_hold_the_port", || {
+        let mut here = Opened::new();
+        let (until, end) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child makes system calls only, and ends by one.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            here.port.make_private();
+            drop(end);
+            let _ = rustix::io::read(&until, &mut [0; 1]);
+            // SAFETY: takes a number and does not return.
+            unsafe { libc::_exit(0) };
+        }
+        drop(until);
+        let bytes = here.datagrams(10, 60);
+        here.there_and_back(&local("127.0.0.1"), &bytes, 60);
+        drop(here);
+        // The child may not have got so far yet.
+        let patience = Instant::now() + Duration::from_secs(10);
+        while let Err(taken) = UdpSocket::bind(("::", PORT)) {
+            assert!(Instant::now() < patience, "{taken}");
+            std::thread::yield_now();
+        }
+        drop(end);
+        // SAFETY: it is this process's child.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
     });
 }
 
