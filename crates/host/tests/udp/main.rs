@@ -6,6 +6,7 @@ mod namespace;
 mod peer;
 mod port;
 mod sharing;
+mod speed;
 
 /// What the processes run that [`peer::Peer`] starts; nothing in a plain run of the tests.
 #[test]

@@ -15,7 +15,7 @@ pub(crate) fn in_namespace(test: &str, body: fn()) {
     // SAFETY: takes nothing and cannot fail.
     let user: &[&str] = if unsafe { libc::geteuid() } == 0 { &[] } else { &["--map-root-user"] };
     let enter = |command: &mut Command| -> bool {
-        let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+        let status = command.stdin(Stdio::null()).status();
         status.is_ok_and(|status| status.success())
     };
     let mut try_it = Command::new("unshare");
