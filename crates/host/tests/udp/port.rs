@@ -1,6 +1,7 @@
 //! One process's port.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -167,6 +168,32 @@ fn datagrams_of_any_length_arrive() {
         assert_eq!(here.port.counters().cut.load(Relaxed), 0);
     });
 }
+
+/// Rules: NET-04
+#[test]
+fn datagrams_without_a_checksum_arrive() {
+    in_namespace("port::datagrams_without_a_checksum_arrive", || {
+        let mut here = Opened::new();
+        let bytes = here.datagrams(1, 60);
+        let options = [
+            ("127.0.0.1", libc::SOL_SOCKET, libc::SO_NO_CHECK),
+            ("::1", libc::SOL_UDP, libc::UDP_NO_CHECK6_TX),
+        ];
+        for (address, level, option) in options {
+            let stranger = UdpSocket::bind((address, 0)).expect("a port");
+            // SAFETY: the kernel reads a number of four bytes.
+            let done = unsafe {
+                let on = (&raw const ONE).cast();
+                libc::setsockopt(stranger.as_raw_fd(), level, option, on, 4)
+            };
+            assert_eq!(done, 0);
+            stranger.send_to(&bytes, (address, PORT)).expect("it is sent");
+            assert_eq!(here.take().len(), 1, "{address}");
+        }
+    });
+}
+
+static ONE: i32 = 1;
 
 /// Rules: NET-12
 #[test]

@@ -88,6 +88,26 @@ fn each_process_gets_its_packets_and_no_others() {
 }
 
 #[test]
+fn datagrams_that_came_together_go_to_the_process_of_each() {
+    in_namespace("sharing::datagrams_that_came_together_go_to_the_process_of_each", || {
+        let mut peers = [Peer::start(), Peer::start(), Peer::start()];
+        let (sender, mut sent) = (Sender::new(), 0);
+        sender.settle(&mut peers, &mut sent);
+        // One train for all: the process of the first gets it, as from a network card.
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let way = Way { source: here, destination: here, flow: 1, tos: 0, ttl: 64 };
+        let mut train = [0; 60 * 64];
+        for (number, datagram) in train.chunks_mut(64).enumerate() {
+            datagram[5] = peers[number / 5 % 3].slot;
+        }
+        assert_eq!(sender.port.send(&way, &train, 64).expect("room"), 60);
+        for peer in &mut peers {
+            assert_eq!(peer.until(sent + 20).foreign, 0);
+        }
+    });
+}
+
+#[test]
 fn a_killed_process_takes_nothing_from_the_others() {
     in_namespace("sharing::a_killed_process_takes_nothing_from_the_others", || {
         let mut peers = vec![Peer::start(), Peer::start(), Peer::start(), Peer::start()];
