@@ -56,9 +56,7 @@ impl PacketResponder {
                 Answer::Done => Operation::ReadResponseOnly(aeth),
             };
             outlet.respond(&self.packet(operation, kept.at, outlet));
-            if let Some(kept) = self.kept.oldest_owed() {
-                (kept.owed, kept.answered) = (false, true);
-            }
+            self.kept.answered(1, true);
         }
     }
 
@@ -104,12 +102,7 @@ impl PacketResponder {
                 return false;
             }
         }
-        if let Some(kept) = self.kept.oldest_owed() {
-            kept.range.next += super::packets_of(length, mtu);
-            if ends {
-                (kept.owed, kept.answered) = (false, true);
-            }
-        }
+        self.kept.answered(super::packets_of(length, mtu), ends);
         true
     }
 
