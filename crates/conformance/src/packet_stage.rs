@@ -12,9 +12,10 @@ use transom_device::execution::*;
 use transom_device::protection::*;
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive, ReceiveQueue};
+use transom_device::transport::train::packets;
 use transom_device::transport::{Outlet, ResponseTrain};
 use transom_wire::Psn;
-use transom_wire::packet::{Aeth, Operation as Op, Packet};
+use transom_wire::packet::{Operation as Op, Packet, Transport};
 
 pub use target::*;
 
@@ -222,10 +223,6 @@ impl Stage {
         self.completed.borrow_mut().push((completion, solicited));
     }
 
-    fn took(&self, packets: usize) {
-        self.room.set(self.room.get().saturating_sub(packets));
-    }
-
     fn range(&self, at: &Grant<'_>) -> std::ops::Range<usize> {
         let start = (at.address() - BASE) as usize;
         start..start + at.length() as usize
@@ -317,10 +314,6 @@ impl Services for Stage {
         self.note(completion, solicited);
     }
 
-    fn gid_towards(&self, _destination: &[u8; 16]) -> [u8; 16] {
-        unreachable!("datagrams come from where their packets came from");
-    }
-
     fn event(&self, event: QpEvent) {
         self.events.borrow_mut().push(event);
     }
@@ -365,7 +358,7 @@ impl Outlet for Stage {
 
     fn respond(&self, packet: &Packet<'_>) {
         assert_eq!(packet.to, THERE);
-        self.took(1);
+        self.room.set(self.room.get().saturating_sub(1));
         let Packet { operation, psn, .. } = *packet;
         self.sent.borrow_mut().push(Answered { operation, psn, payload: packet.payload.to_vec() });
     }
@@ -379,24 +372,15 @@ impl Outlet for Stage {
         let reply = fill(&mut collected);
         let Reply::Data { length } = reply else { return reply };
         assert_eq!(length, train.length);
-        let count = collected.bytes.len().div_ceil(MTU).max(1);
-        assert!(count as u64 <= self.train.get(), "{count} packets in a train");
-        assert!(count <= self.room.get(), "{count} packets, more than there is room for");
-        self.took(count);
-        for index in 0..count {
-            let (first, last) = (train.begins && index == 0, train.ends && index + 1 == count);
-            let aeth = Aeth { byte: 0x1f, msn: train.msn };
-            let operation = match (first, last) {
-                (true, true) => Op::ReadResponseOnly(aeth),
-                (true, false) => Op::ReadResponseFirst(aeth),
-                (false, true) => Op::ReadResponseLast(aeth),
-                (false, false) => Op::ReadResponseMiddle,
-            };
-            let bytes = &collected.bytes[index * MTU..];
-            let payload = bytes[..bytes.len().min(MTU)].to_vec();
-            let psn = train.psn.plus(index as u32);
-            self.sent.borrow_mut().push(Answered { operation, psn, payload });
+        let count = packets(length, MTU as u64) as usize;
+        assert!(count <= self.room.get() && count as u64 <= self.train.get(), "{count} packets");
+        let mut rest = &collected.bytes[..];
+        for (packet, length) in train.packets(Transport::Rc, THERE, MTU as u64) {
+            let (payload, later) = rest.split_at(length as usize);
+            rest = later;
+            self.respond(&Packet { payload, ..packet });
         }
+        assert!(rest.is_empty());
         reply
     }
 }

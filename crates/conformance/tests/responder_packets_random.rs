@@ -1,7 +1,7 @@
 //! Any packets at all at a responder: it writes where it may and nowhere else, says nothing twice
 //! after it has fallen, and what it answers is what it was asked.
 //!
-//! `TRANSOM_LONG=1` runs 50,000 sequences, otherwise 500.
+//! `TRANSOM_LONG=1` runs 50,000 sequences, otherwise 250.
 
 use proptest::prelude::*;
 use transom_conformance::packet_stage::*;
@@ -145,7 +145,7 @@ fn cases() -> ProptestConfig {
     let long = std::env::var_os("TRANSOM_LONG").is_some();
     ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(if long { 50_000 } else { 500 })
+        ..ProptestConfig::with_cases(if long { 50_000 } else { 250 })
     }
 }
 

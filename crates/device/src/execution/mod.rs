@@ -125,8 +125,6 @@ pub trait Services {
     /// Hands the completion of a receive taken from an XRC shared queue to that queue's completion
     /// queue.
     fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool);
-    /// The GID that datagrams to this destination come from: one of the same family.
-    fn gid_towards(&self, destination: &[u8; 16]) -> [u8; 16];
     /// Raises an asynchronous event.
     fn event(&self, event: QpEvent);
     /// Notes a refusal for whoever asks why.

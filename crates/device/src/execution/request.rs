@@ -17,7 +17,8 @@ pub struct Request {
     /// The shared receive queue it is for (XRC), or its address (UD).
     pub remote: Remote,
     /// Its number, which counts from the sender's `sq_psn`: that of the message, or on a link that
-    /// carries packets that of the segment's first packet.
+    /// carries packets that of the segment's first packet. There a segment of a READ is a request of
+    /// its own, for its part of the range.
     pub message: Psn,
     /// Counts the origin's restarts, so that answers to abandoned attempts are told apart.
     pub attempt: u16,

@@ -24,13 +24,14 @@ use transom_wire::packet::{Operation as Op, Packet, Transport};
 use self::kept::KeptRequests;
 use self::segment::Message;
 use super::Outlet;
-use crate::execution::{CopyError, MAX_MESSAGE, Responder, Sink};
+use super::train::DEFAULT_PKEY;
+use crate::execution::{CopyError, Responder, Sink};
 use crate::protection::Grant;
 use crate::qp::Service;
 use crate::queue::SizeError;
 
-/// The partition that every queue pair is a full member of; the top bit says so (rule PK-14).
-const PKEY: u16 = 0xffff;
+/// What of a partition key both ends share: all but the bit that says full member (rule PK-14).
+const MEMBERS: u16 = 0x7fff;
 
 /// The responder's half of what packets need, beside the [`Responder`].
 pub struct PacketResponder {
@@ -103,8 +104,8 @@ impl PacketResponder {
             let taken = match self.service {
                 _ if !self.admits(packet, outlet) => 1,
                 Service::Ud => self.receive_datagram(responder, packet, from, outlet),
-                Service::Uc => self.receive_unreliable(responder, rest, from, outlet),
-                _ => self.receive_reliable(responder, rest, from, outlet),
+                Service::Uc => self.receive_unreliable(responder, rest, outlet),
+                _ => self.receive_reliable(responder, rest, outlet),
             };
             rest = rest.get(taken..).unwrap_or_default();
         }
@@ -132,7 +133,7 @@ impl PacketResponder {
         );
         service == self.service
             && request
-            && packet.pkey & 0x7fff == PKEY & 0x7fff
+            && packet.pkey & MEMBERS == DEFAULT_PKEY & MEMBERS
             && outlet.summary().gate().receives()
     }
 
@@ -148,7 +149,6 @@ impl PacketResponder {
         &mut self,
         responder: &mut Responder,
         packets: &[Packet<'_>],
-        from: &Route,
         outlet: &S,
     ) -> usize {
         let packet = &packets[0];
@@ -166,7 +166,7 @@ impl PacketResponder {
         }
         self.silent = false;
         if segment::carries_data(&packet.operation) {
-            return self.take_segment(responder, packets, from, outlet);
+            return self.take_segment(responder, packets, outlet);
         }
         self.take_other(responder, packet, outlet);
         // Before anything later is carried out, as far as there is room (rule ORD-09).
@@ -182,12 +182,6 @@ impl PacketResponder {
             self.kept.answer_again(place, &packet.operation, outlet.response_mtu());
         }
     }
-}
-
-/// How many numbers a READ takes, which is how many packets its answer has (rule PSN-03).
-fn packets_of(length: u64, mtu: u64) -> u32 {
-    // Refused if longer, so 2^31 bytes are 2^23 packets of 256 bytes at most.
-    length.min(MAX_MESSAGE).div_ceil(mtu.max(1)).max(1) as u32
 }
 
 /// A sink for requests that return no data.

@@ -183,10 +183,6 @@ impl Services for AtForeign<'_> {
         }
     }
 
-    fn gid_towards(&self, _destination: &[u8; 16]) -> [u8; 16] {
-        unreachable!("XRC has no datagrams");
-    }
-
     /// Its program is the owner's, and learns of an error when it asks for the state.
     fn event(&self, _event: QpEvent) {}
 

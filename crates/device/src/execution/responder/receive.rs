@@ -213,7 +213,7 @@ impl Responder {
     ) -> Result<(), Misplaced> {
         let Some(datagram) = datagram else { return Ok(()) };
         let bytes = &Route {
-            source: services.gid_towards(&datagram.address.gid),
+            source: datagram.address.source,
             destination: datagram.address.gid,
             traffic_class: datagram.address.traffic_class,
             hop_limit: datagram.address.hop_limit,

@@ -2,7 +2,6 @@
 
 use core::cell::Cell;
 
-use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
 
 use crate::execution::{MemoryGone, QpEvent, QueueSide, Reply, Services, TakeShared};
@@ -11,12 +10,10 @@ use crate::qp::{QpNumber, QpSummary, QpTable};
 use crate::queue::{Completion, Receive};
 use crate::transport::Outlet;
 
-/// [`Services`] while packets are carried out: datagrams come from where the packets came from, and
-/// the acknowledgement of a message is a packet, which is on its way before the program sees the
-/// completion.
+/// [`Services`] while packets are carried out: the acknowledgement of a message is a packet, which is
+/// on its way before the program sees the completion.
 pub(super) struct Arrival<'a, S> {
     pub(super) outlet: &'a S,
-    pub(super) from: &'a Route,
     /// What acknowledges the message, until it is sent.
     pub(super) acknowledgement: Cell<Option<Packet<'static>>>,
 }
@@ -28,10 +25,6 @@ impl<S: Outlet> Services for Arrival<'_, S> {
         {
             self.outlet.respond(&packet);
         }
-    }
-
-    fn gid_towards(&self, _destination: &[u8; 16]) -> [u8; 16] {
-        self.from.source
     }
 
     fn keys(&self) -> KeyTable<'_> {

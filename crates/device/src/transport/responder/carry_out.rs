@@ -3,18 +3,18 @@
 use core::cell::Cell;
 
 use transom_wire::NakCode;
-use transom_wire::grh::Route;
 use transom_wire::packet::{Operation as Op, Packet, Reth, Transport};
 
 use super::arrival::Arrival;
 use super::kept::{Answer, Kept};
 use super::segment::{Payloads, Segment};
-use super::{Nowhere, PacketResponder, packets_of};
+use super::{Nowhere, PacketResponder};
 use crate::execution::{Bytes, Reply, Request, Responder};
 use crate::protection::{Key, Operation, Reason};
 use crate::qp::Service;
 use crate::queue::{Body, Placement, Remote};
 use crate::transport::Outlet;
+use crate::transport::train::packets;
 
 /// The bit of FLUSH's selectivity that asks for the whole region.
 const WHOLE_REGION: u8 = 1;
@@ -25,7 +25,6 @@ impl PacketResponder {
         &mut self,
         responder: &mut Responder,
         packets: &[Packet<'_>],
-        from: &Route,
         outlet: &S,
     ) -> usize {
         let admits = |packet: &Packet<'_>| self.admits(packet, outlet);
@@ -46,7 +45,6 @@ impl PacketResponder {
         let acknowledgement = segment.asked && !self.kept.owes();
         let arrival = Arrival {
             outlet,
-            from,
             acknowledgement: Cell::new(
                 acknowledgement.then(|| self.acknowledgement(last, self.msn + 1, outlet)),
             ),
@@ -173,14 +171,14 @@ impl PacketResponder {
             (Reply::Atomic(old), _) => Answer::Old(old),
             (other, _) => return self.turn_down(other, outlet),
         };
-        let packets = match answer {
-            Answer::Data { length, .. } => packets_of(length, outlet.response_mtu()),
+        let count = match answer {
+            Answer::Data { length, .. } => packets(length, outlet.response_mtu()),
             _ => 1,
         };
         let srq = if let Remote::Srq(number) = remote { number } else { 0 };
         self.msn = next_msn(self.msn);
-        self.kept.push(Kept::new(self.expected, packets, self.msn, srq, answer));
-        self.expected += u64::from(packets);
+        self.kept.push(Kept::new(self.expected, count, self.msn, srq, answer));
+        self.expected += u64::from(count);
     }
 
     /// Answers a packet that is wrong in itself or in its place.

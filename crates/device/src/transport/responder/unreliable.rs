@@ -21,7 +21,6 @@ impl PacketResponder {
         &mut self,
         responder: &mut Responder,
         packets: &[Packet<'_>],
-        from: &Route,
         outlet: &S,
     ) -> usize {
         let packet = &packets[0];
@@ -46,7 +45,7 @@ impl PacketResponder {
         let count = segment.packets as usize;
         self.expected = place + u64::from(segment.packets);
         self.message = (!segment.ends).then_some(segment.message);
-        let arrival = Arrival { outlet, from, acknowledgement: Cell::new(None) };
+        let arrival = Arrival { outlet, acknowledgement: Cell::new(None) };
         let mut payloads = Payloads { packets: &packets[..count], services: outlet };
         let request = self.segment_request(responder, packet, &segment, outlet);
         let _ = responder.execute(&request, &mut payloads, &mut Nowhere, &arrival);
@@ -75,6 +74,7 @@ impl PacketResponder {
         }
         let address = Address {
             gid: from.destination,
+            source: from.source,
             traffic_class: from.traffic_class,
             hop_limit: from.hop_limit,
             flow_label: from.flow_label,
@@ -87,7 +87,7 @@ impl PacketResponder {
             solicited: packet.solicited,
             ..self.request(responder, remote, body, outlet)
         };
-        let arrival = Arrival { outlet, from, acknowledgement: Cell::new(None) };
+        let arrival = Arrival { outlet, acknowledgement: Cell::new(None) };
         let packets = core::slice::from_ref(packet);
         let mut payloads = Payloads { packets, services: outlet };
         let _ = responder.execute(&request, &mut payloads, &mut Nowhere, &arrival);
