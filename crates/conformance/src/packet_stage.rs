@@ -1,6 +1,7 @@
 //! A queue pair that receives packets, with memory, a key table and a link that the test plays: no
 //! process, no network, no clock of its own.
 
+mod pair;
 mod target;
 
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,8 @@ use transom_device::transport::{Outlet, ResponseTrain};
 use transom_wire::Psn;
 use transom_wire::packet::{Operation as Op, Packet, Transport};
 
+use pair::Carried;
+pub use pair::feed;
 pub use target::*;
 
 /// Bytes of memory, in which everything lies.
@@ -84,6 +87,11 @@ pub struct Stage {
     completed: RefCell<Vec<(Completion, bool)>>,
     events: RefCell<Vec<QpEvent>>,
     refusals: RefCell<Vec<Refusal>>,
+    /// Completions of the send queue.
+    done: RefCell<Vec<Completion>>,
+    /// Requests that the send queue has sent.
+    requests: RefCell<Vec<Carried>>,
+    time: Cell<u64>,
     /// How many packets the link takes.
     pub room: Cell<usize>,
     /// Most packets of a train.
@@ -110,6 +118,9 @@ impl Stage {
             completed: RefCell::default(),
             events: RefCell::default(),
             refusals: RefCell::default(),
+            done: RefCell::default(),
+            requests: RefCell::default(),
+            time: Cell::new(0),
             room: Cell::new(usize::MAX),
             train: Cell::new(64),
             copies: Cell::new(0),
@@ -247,7 +258,7 @@ impl Services for Stage {
     }
 
     fn now(&self) -> u64 {
-        0
+        self.time.get()
     }
 
     fn number(&self) -> QpNumber {
@@ -283,8 +294,10 @@ impl Services for Stage {
     }
 
     fn complete(&self, side: QueueSide, completion: Completion, solicited: bool) {
-        assert_eq!(side, QueueSide::Receive);
-        self.note(completion, solicited);
+        match side {
+            QueueSide::Receive => self.note(completion, solicited),
+            QueueSide::Send => self.done.borrow_mut().push(completion),
+        }
     }
 
     fn take_shared(
@@ -322,9 +335,7 @@ impl Services for Stage {
         self.refusals.borrow_mut().push(*refusal);
     }
 
-    fn flush_other(&self, fallen: QueueSide) {
-        assert_eq!(fallen, QueueSide::Receive);
-    }
+    fn flush_other(&self, _fallen: QueueSide) {}
 }
 
 /// Where the data of a READ goes.

@@ -249,3 +249,14 @@ proptest! {
         prop_assert!(together.0 == alone.0, "not the same is written");
     }
 }
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// Two queue pairs, with everything that may happen to packets between them.
+    /// Rules: NET-16, RA-44, ORD-02, ORD-28, RN-07
+    #[test]
+    fn any_wire_leaves_two_queue_pairs_whole(script in prop::collection::vec(any::<u8>(), 1..600)) {
+        feed(&script);
+    }
+}
