@@ -53,6 +53,13 @@ impl Adapter {
         self.wire().map_or(0, |wire| wire.receive_room() as u64 / SHARE)
     }
 
+    /// Leaves the port to the process that this one was forked from.
+    pub(crate) fn leave_port(&self) {
+        if let Some(wire) = self.wire() {
+            wire.leave_port();
+        }
+    }
+
     /// Opens the wire link if it is not open; the system's error number if that fails, and the
     /// program is told why.
     pub(crate) fn open_wire(&self) -> Result<(), i32> {
