@@ -21,6 +21,7 @@ use transom_wire::grh::map_ipv4;
 use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
+use crate::faults::{Faults, Injector};
 use crate::link::Peer;
 use crate::memory::Copier;
 use crate::objects::{Cq, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains};
@@ -51,6 +52,8 @@ pub struct Options {
     pub windows_2a: bool,
     /// How bytes get from one process to another.
     pub copying: Copying,
+    /// What goes wrong on purpose.
+    pub faults: Option<&'static Faults>,
 }
 
 /// A device could not be opened.
@@ -61,6 +64,11 @@ pub struct OpenError {
 }
 
 impl OpenError {
+    /// What could not be done, and why.
+    pub fn new(doing: &'static str, cause: io::Error) -> Self {
+        Self { doing, cause }
+    }
+
     /// The system's error number, if it was the system that refused.
     pub fn errno(&self) -> Option<i32> {
         self.cause.raw_os_error().or(match self.cause.kind() {
@@ -68,6 +76,7 @@ impl OpenError {
             io::ErrorKind::QuotaExceeded => Some(libc::EAGAIN),
             io::ErrorKind::ReadOnlyFilesystem => Some(libc::EROFS),
             io::ErrorKind::PermissionDenied => Some(libc::EACCES),
+            io::ErrorKind::InvalidInput => Some(libc::EINVAL),
             _ => None,
         })
     }
@@ -91,6 +100,9 @@ pub struct Adapter {
     pub(crate) claim: Claim,
     segment: Segment,
     pub(crate) copier: Copier,
+    by_message: bool,
+    /// Requests that are answered without being carried out.
+    pub(crate) injector: Injector,
     keys: Keys,
     domains: AtomicU32,
     pub(crate) completion_queues: AtomicU32,
@@ -127,6 +139,9 @@ impl Adapter {
         let (seed, first_qp) = seed.split_at(Scramble::SEED_BYTES);
         let first_qp = u16::from_le_bytes([first_qp[0], first_qp[1]]);
         segment.scramble().seed(seed.try_into().expect("split at its length"));
+        let injector = Injector::new(options.faults.map_or(&[], |faults| &faults.rules));
+        let by_message = !injector.is_empty();
+        segment.header().by_message.store(u32::from(by_message), Relaxed);
         let copier = match options.copying {
             Copying::Best => Copier::best(),
             Copying::SharedMemory => Copier::pipes(),
@@ -149,6 +164,8 @@ impl Adapter {
             claim,
             segment,
             copier,
+            by_message,
+            injector,
             keys: Keys::default(),
             domains: AtomicU32::new(0),
             completion_queues: AtomicU32::new(0),
@@ -198,6 +215,13 @@ impl Adapter {
     #[inline]
     pub fn segment(&self) -> &Segment {
         &self.segment
+    }
+
+    /// Whether every request travels as a message, even where the direct way is open, because this
+    /// process looks at each.
+    #[inline]
+    pub(crate) fn by_message(&self) -> bool {
+        self.by_message
     }
 
     /// A new protection domain; `None` at the limit (rule PD-11).

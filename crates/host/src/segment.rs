@@ -42,6 +42,8 @@ pub struct Header {
     pub open_keys: AtomicU32,
     /// How many multicast groups have members in this process.
     pub groups: AtomicU32,
+    /// Set if the process wants requests as messages only, because it looks at each.
+    pub by_message: AtomicU32,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.
     pub inbox: [AtomicU64; PROCESSES / 64],
 }

@@ -60,10 +60,16 @@ pub enum Reason {
     AtomicLength = 25,
     /// No shared receive queue of the XRC domain has this number.
     UnknownSrq = 26,
+    /// A user wants it refused as an access that is not allowed (`transom run --fault`).
+    InjectedAccess = 27,
+    /// A user wants it refused as a request that is wrong.
+    InjectedRequest = 28,
+    /// A user wants it refused as one that could not be carried out.
+    InjectedOperational = 29,
 }
 
 impl Reason {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 29] = [
         Self::UnknownIndex,
         Self::StaleKey,
         Self::FreeWindow,
@@ -90,6 +96,9 @@ impl Reason {
         Self::WrongService,
         Self::AtomicLength,
         Self::UnknownSrq,
+        Self::InjectedAccess,
+        Self::InjectedRequest,
+        Self::InjectedOperational,
     ];
 
     /// The reason of a code, as [`Reason::code`] gives it.
@@ -111,8 +120,9 @@ impl Reason {
             | Self::TooLong
             | Self::ReceiveTooSmall
             | Self::UnknownSrq
-            | Self::WrongService => NakCode::InvalidRequest,
-            Self::MemoryGone => NakCode::RemoteOperational,
+            | Self::WrongService
+            | Self::InjectedRequest => NakCode::InvalidRequest,
+            Self::MemoryGone | Self::InjectedOperational => NakCode::RemoteOperational,
             _ => NakCode::RemoteAccess,
         }
     }
@@ -175,6 +185,9 @@ impl Reason {
             (Self::WrongService, _) => "PS-06",
             (Self::AtomicLength, _) => "AT-08",
             (Self::UnknownSrq, _) => "RA-51",
+            (Self::InjectedAccess, _) => "RA-40",
+            (Self::InjectedRequest, _) => "RA-50",
+            (Self::InjectedOperational, _) => "RA-52",
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
 use transom_device::execution::{
-    Direct, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply, Request, Sent,
-    Services, TakeShared,
+    Direct, Injection, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply,
+    Request, Sent, Services, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
@@ -143,6 +143,11 @@ impl Services for At<'_> {
         self.qp.raise_for(event);
     }
 
+    #[inline]
+    fn injected(&self, request: &Request) -> Option<Injection> {
+        self.qp.adapter.injector.answer(request)
+    }
+
     fn refused(&self, refusal: &Refusal) {
         self.qp.adapter.note_refusal(self.qp.summary(), refusal);
     }
@@ -209,11 +214,13 @@ impl At<'_> {
     fn direct_target(&self) -> Option<(Target<'_>, Where)> {
         let (segment, place) = match self.link {
             Link::None => return None,
-            Link::Loopback => (self.qp.adapter.segment(), Where::Here),
+            Link::Loopback if !self.qp.adapter.by_message() => {
+                (self.qp.adapter.segment(), Where::Here)
+            }
             Link::Local(peer) if peer.direct && !peer.is_gone() => {
                 (&peer.segment, Where::Peer(peer.pid))
             }
-            Link::Local(_) => return None,
+            Link::Loopback | Link::Local(_) => return None,
         };
         let target = Target {
             keys: segment.keys(),
