@@ -25,6 +25,7 @@ use crate::faults::{Faults, Injector};
 use crate::link::Peer;
 use crate::memory::Copier;
 use crate::objects::{Cq, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains};
+use crate::port::Port;
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::Segment;
@@ -116,6 +117,8 @@ pub struct Adapter {
     pub(crate) foreign_targets: ForeignTargets,
     peers: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
     pub(crate) progress: Progress,
+    /// Its port.
+    pub port: Port,
     /// Makes atomics one step (rule AT-09).
     pub(crate) atomics: Mutex<()>,
 }
@@ -178,10 +181,13 @@ impl Adapter {
             foreign_targets: ForeignTargets::default(),
             peers: RwLock::new(Box::new(std::array::from_fn(|_| None))),
             progress: Progress::default(),
+            port: Port::default(),
             atomics: Mutex::new(()),
         });
         crate::fork::watch(&adapter);
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
+        let outages = options.faults.map_or(&[][..], |faults| &faults.outages);
+        adapter.progress.schedule_outages(&adapter, outages);
         Ok(adapter)
     }
 

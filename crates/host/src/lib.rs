@@ -5,6 +5,7 @@
 //! | [`adapter`] | the device of this process: what the C ABI and others call |
 //! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
 //! | [`link`] | loopback and local links, and the rings messages travel in |
+//! | [`port`] | whether the port is up, and who is told |
 //! | [`progress`] | who does the work when nobody polls: one thread, asleep while idle |
 //! | [`registry`] | the processes of this user that run a device, and their refusals |
 //! | [`segment`] | the memory one process shares with the others |
@@ -22,6 +23,7 @@ pub mod link;
 mod lock;
 pub mod memory;
 pub mod objects;
+pub mod port;
 pub mod progress;
 pub mod registry;
 pub mod segment;

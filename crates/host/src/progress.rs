@@ -17,6 +17,7 @@ use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
 use transom_device::queue::{Body, Remote};
 
 use crate::adapter::Adapter;
+use crate::faults::PortOutage;
 use crate::link::{Arrival, Arrived, Peer};
 use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_multicast};
@@ -49,6 +50,10 @@ enum Due {
     QueuePair(u16),
     /// A moderated completion queue raises the event it holds back.
     CompletionEvent(u64),
+    /// The outage of this number begins.
+    PortDown(usize),
+    /// The outage of this number is over.
+    PortUp(usize),
 }
 
 /// The state of progress of one device.
@@ -98,6 +103,20 @@ impl Progress {
     pub(crate) fn schedule_event(&self, adapter: &Adapter, deadline: u64, cq: &Arc<Cq>) {
         self.moderated.lock().insert(cq.id(), Arc::downgrade(cq));
         self.add_deadline(adapter, deadline, Due::CompletionEvent(cq.id()));
+    }
+
+    /// Sees to it that the port is down when a user wants it to be.
+    pub(crate) fn schedule_outages(&self, adapter: &Adapter, outages: &[PortOutage]) {
+        let now = adapter.now();
+        for (number, outage) in outages.iter().enumerate() {
+            let begins = now + outage.at.nanoseconds();
+            if begins == now {
+                adapter.port.lose();
+            } else {
+                self.add_deadline(adapter, begins, Due::PortDown(number));
+            }
+            self.add_deadline(adapter, begins + outage.lasts.nanoseconds(), Due::PortUp(number));
+        }
     }
 
     fn add_deadline(&self, adapter: &Adapter, deadline: u64, due: Due) {
@@ -182,6 +201,8 @@ impl Adapter {
                     cq.end_period(now);
                 }
             }
+            Due::PortDown(_) => self.port.lose(),
+            Due::PortUp(_) => self.port.regain(),
         }
     }
 

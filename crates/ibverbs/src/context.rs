@@ -201,10 +201,12 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         context,
         ..verbs_context::default()
     };
+    let events = Arc::new(events);
+    adapter.port.tell(&events);
     let ours = Context {
         abi,
         adapter,
-        events: Arc::new(events),
+        events,
         _command: command,
         users: AtomicU32::new(1),
         open: AtomicU32::new(1),

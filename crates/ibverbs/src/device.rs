@@ -210,7 +210,12 @@ const MAX_MESSAGE: u32 = 1 << 31;
 /// Entries of the GID table, of which the first are in use; addresses of other interfaces will follow.
 pub(crate) const GID_TABLE: c_int = 16;
 
-/// What [`ibv_query_port`] answers.
+/// `phys_state` of a port that is up.
+const LINK_UP: u8 = 5;
+/// `phys_state` of a port that is down.
+const DISABLED: u8 = 3;
+
+/// What [`ibv_query_port`] answers while the port is up.
 pub fn port_attributes() -> ibv_port_attr {
     ibv_port_attr {
         state: IBV_PORT_ACTIVE,
@@ -223,7 +228,7 @@ pub fn port_attributes() -> ibv_port_attr {
         lid: LID,
         active_width: 2,
         active_speed: 32,
-        phys_state: 5,
+        phys_state: LINK_UP,
         link_layer: IBV_LINK_LAYER_ETHERNET,
         ..ibv_port_attr::default()
     }
@@ -232,7 +237,7 @@ pub fn port_attributes() -> ibv_port_attr {
 /// Fills as much of the attributes as the caller's struct has (`ibv_query_port(3)`).
 ///
 /// # Safety
-/// `attr` is writable for `length` bytes.
+/// `context` is null or open; `attr` is writable for `length` bytes.
 pub(crate) unsafe extern "C" fn query_port_ex(
     context: *mut ibv_context,
     port: u8,
@@ -242,7 +247,11 @@ pub(crate) unsafe extern "C" fn query_port_ex(
     if context.is_null() || attr.is_null() || port != 1 {
         return libc::EINVAL;
     }
-    let full = port_attributes();
+    let mut full = port_attributes();
+    // SAFETY: by the contract of this function.
+    if unsafe { Context::of(context) }.is_some_and(|ours| !ours.adapter.port.is_up()) {
+        (full.state, full.phys_state) = (IBV_PORT_DOWN, DISABLED);
+    }
     let length = length.min(size_of::<ibv_port_attr>());
     // SAFETY: by the contract of this function; plain data.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), length) };

@@ -22,6 +22,10 @@ pub enum AsyncEvent {
     Established = 4,
     /// The send queue drained.
     SendQueueDrained = 5,
+    /// The port is up again.
+    PortActive = 9,
+    /// The port went down.
+    PortError = 10,
     /// A shared receive queue ran low.
     SrqLimitReached = 15,
     /// A queue pair in error takes no more from its shared receive queue.
