@@ -8,6 +8,7 @@ mod queue_pairs;
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Once};
 
@@ -21,6 +22,7 @@ use transom_wire::grh::map_ipv4;
 use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
+use crate::capture::Capture;
 use crate::faults::{Faults, Injector};
 use crate::link::Peer;
 use crate::memory::Copier;
@@ -55,6 +57,8 @@ pub struct Options {
     pub copying: Copying,
     /// What goes wrong on purpose.
     pub faults: Option<&'static Faults>,
+    /// The file to write down what crosses the links to.
+    pub capture: Option<&'static Path>,
 }
 
 /// A device could not be opened.
@@ -102,6 +106,7 @@ pub struct Adapter {
     segment: Segment,
     pub(crate) copier: Copier,
     by_message: bool,
+    pub(crate) capture: Option<Capture>,
     /// Requests that are answered without being carried out.
     pub(crate) injector: Injector,
     keys: Keys,
@@ -143,7 +148,11 @@ impl Adapter {
         let first_qp = u16::from_le_bytes([first_qp[0], first_qp[1]]);
         segment.scramble().seed(seed.try_into().expect("split at its length"));
         let injector = Injector::new(options.faults.map_or(&[], |faults| &faults.rules));
-        let by_message = !injector.is_empty();
+        let capture = options.capture.map(Capture::open).transpose();
+        let capture = capture.map_err(step("opening the capture file"))?;
+        let identity = capture.as_ref().map_or(0, Capture::identity);
+        segment.header().capture.store(identity, Relaxed);
+        let by_message = !injector.is_empty() || capture.is_some();
         segment.header().by_message.store(u32::from(by_message), Relaxed);
         let copier = match options.copying {
             Copying::Best => Copier::best(),
@@ -168,6 +177,7 @@ impl Adapter {
             segment,
             copier,
             by_message,
+            capture,
             injector,
             keys: Keys::default(),
             domains: AtomicU32::new(0),

@@ -14,13 +14,14 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
-use transom_device::queue::{Body, Remote};
+use transom_device::queue::Body;
 
 use crate::adapter::Adapter;
+use crate::capture::{Answered, Direction, Interface};
 use crate::faults::PortOutage;
-use crate::link::{Arrival, Arrived, Peer};
+use crate::link::{Answer, Arrival, Arrived, Peer};
 use crate::lock::ShortMutex;
-use crate::objects::{Cq, QueuePair, is_multicast};
+use crate::objects::{Cq, QueuePair, is_to_group};
 
 /// How often the thread looks whether the program still polls.
 const TICK: u64 = 1_000_000;
@@ -252,9 +253,12 @@ impl Adapter {
                         Body::Read { .. } => request.length,
                         _ => 0,
                     };
-                    if let Remote::Datagram(datagram) = &request.remote
-                        && is_multicast(&datagram.address.gid)
-                    {
+                    let capture = self.capture_for(peer);
+                    if let Some(capture) = capture {
+                        let (link, inbound) = (Interface::Local, Direction::Inbound);
+                        capture.request(link, inbound, &request, &mut payload);
+                    }
+                    if is_to_group(&request) {
                         return self.deliver_to_group(&request, &mut payload);
                     }
                     let honest = request.from.slot() == peer.announcer.slot;
@@ -262,11 +266,21 @@ impl Adapter {
                         if !honest {
                             return Reply::Dropped;
                         }
-                        self.execute(&request, &mut payload, sink, Some(answer))
+                        let Some(capture) = capture else {
+                            return self.execute(&request, &mut payload, sink, Some(answer));
+                        };
+                        self.execute_captured(capture, &request, &mut payload, sink, answer)
                     });
                 }
                 Arrival::Answer(answer) => {
                     if let Some(qp) = self.qp(answer.to.index()) {
+                        if let Some(capture) = self.capture() {
+                            let Answer { to: from, message, attempt, reply, .. } = answer;
+                            let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
+                            let answered = Answered { by, from, to, message, attempt, reply };
+                            let (link, inbound) = (Interface::Local, Direction::Inbound);
+                            self.capture_answer(capture, link, inbound, &answered, &mut payload);
+                        }
                         qp.on_reply(&answer, &mut payload);
                     }
                 }

@@ -15,6 +15,7 @@ use std::ffi::c_int;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -22,7 +23,8 @@ use parking_lot::Mutex;
 use transom_abi::{
     __VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context,
 };
-use transom_host::faults::{FaultError, Faults};
+use transom_host::capture;
+use transom_host::faults::{self, FaultError, Faults};
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, OpenError, Options};
 
@@ -100,14 +102,22 @@ fn adapter() -> Result<Arc<Adapter>, OpenError> {
 
 /// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
 /// `TRANSOM_COPY=shared` to copy through shared memory even where the kernel would, and what
-/// `transom run --fault` asks for.
+/// `transom run` asks for with `--fault` and `--capture`.
 fn options() -> Result<Options, OpenError> {
     let is = |name, value| std::env::var_os(name).is_some_and(|found| found == value);
     Ok(Options {
         windows_2a: is("TRANSOM_WINDOWS", "2A"),
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
         faults: faults()?,
+        capture: capture(),
     })
+}
+
+/// The file that `transom run --capture` names.
+fn capture() -> Option<&'static Path> {
+    static CAPTURE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let named = || std::env::var_os(capture::VARIABLE).filter(|path| !path.is_empty());
+    CAPTURE.get_or_init(|| named().map(PathBuf::from)).as_deref()
 }
 
 /// The faults of this process, read once.
@@ -116,7 +126,7 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
     if let Some(faults) = FAULTS.get() {
         return Ok(faults.as_ref());
     }
-    let faults = match std::env::var_os(transom_host::faults::VARIABLE) {
+    let faults = match std::env::var_os(faults::VARIABLE) {
         Some(text) if !text.is_empty() => {
             let refuse = |error: FaultError| io::Error::new(io::ErrorKind::InvalidInput, error);
             let parsed = text.to_string_lossy().parse().map_err(refuse);

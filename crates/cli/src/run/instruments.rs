@@ -1,7 +1,9 @@
-//! What `transom run` has the device do beside its work: go wrong on purpose.
+//! What `transom run` has the device do beside its work: go wrong on purpose, write down what it sends and gets.
 
 use crate::failure::{Failure, Result};
+use std::path::PathBuf;
 use std::process::Command;
+use transom_host::capture;
 use transom_host::faults::{self, Fault, Faults};
 
 /// Where a program finds that every link must be the one with packets.
@@ -9,6 +11,9 @@ const LINK: &str = "TRANSOM_LINK";
 
 #[derive(clap::Args)]
 pub(super) struct InstrumentArgs {
+    /// Write what crosses any link of the program to a file, as RoCEv2 packets for Wireshark
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    capture: Option<PathBuf>,
     /// Have something go wrong, such as loss=1% or nak=remote-access,op=read,nth=3; see --help
     #[arg(long = "fault", value_name = "FAULT")]
     faults: Vec<Fault>,
@@ -23,6 +28,17 @@ pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
     }
     if all.need_wire() {
         command.env(LINK, "wire");
+    }
+    if let Some(file) = &args.capture {
+        // The program may go elsewhere before it opens it.
+        let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        capture::begin(&path).map_err(|error| {
+            let path = path.display();
+            Failure::new(format_args!(
+                "cannot write the capture to {path}: {error}; name a file that this user may write"
+            ))
+        })?;
+        command.env(capture::VARIABLE, path);
     }
     Ok(())
 }

@@ -152,13 +152,15 @@ impl Peer {
         }
     }
 
-    /// Sends a segment of a request; its data is copied into the ring.
+    /// Sends a segment of a request; its data is copied into the ring, where `tap` sees it before the
+    /// peer does.
     pub(crate) fn send(
         &self,
         own: &Segment,
         request: &Request,
         mut data: Option<&mut Gather<'_>>,
         qp_index: u16,
+        tap: Option<&dyn Fn(*mut u8)>,
     ) -> Sent {
         if self.is_gone() {
             return Sent::Unreachable;
@@ -180,6 +182,9 @@ impl Peer {
                 Err(CopyError::Near(refusal)) => return Sent::Near(refusal),
                 Err(CopyError::Far) => return Sent::Unreachable,
             }
+        }
+        if let Some(tap) = tap {
+            tap(room.payload());
         }
         requests.reserved += reserved;
         let header = encode_request(request, reserved);

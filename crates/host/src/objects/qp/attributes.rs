@@ -221,10 +221,12 @@ impl QueuePair {
                     first: Psn::new(attributes.rq_psn),
                     established: false,
                 });
+                self.capture_from(half.peer, &attributes);
             }
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
+                self.capture_from(self.number, &attributes);
                 half.requester.start(first);
             }
             _ => {}
@@ -252,6 +254,15 @@ impl QueuePair {
             _ => {}
         }
         Ok(())
+    }
+
+    /// What a queue pair sends from now on is of a new connection.
+    fn capture_from(&self, number: QpNumber, attributes: &QpAttributes) {
+        // Datagrams have no path MTU; they have the port's.
+        let mtu = if attributes.path_mtu == 0 { 5 } else { attributes.path_mtu };
+        if let Some(capture) = self.adapter.capture() {
+            capture.connect(number, 128 << mtu);
+        }
     }
 
     fn link_to(&self, peer: QpNumber, destination: Destination) -> Link {

@@ -17,8 +17,9 @@ use transom_wire::grh::mapped_ipv4;
 
 use super::{QpReceives, QueuePair};
 use crate::GIDS;
-use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, Scatter, Where};
-use crate::objects::SharedReceiveQueue;
+use crate::capture::{Answered, Direction, Interface};
+use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, RingBytes, Scatter, Where};
+use crate::objects::{SharedReceiveQueue, is_to_group};
 use crate::progress::Deferred;
 
 /// A queue pair at work, with its link.
@@ -294,7 +295,17 @@ impl At<'_> {
     fn send_to_peer(&self, peer: &Peer, request: &Request, payload: Payload<'_>) -> Sent {
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let data = request.body.carries_data().then_some(&mut gather);
-        peer.send(self.qp.adapter.segment(), request, data, self.qp.number.index())
+        let adapter = &self.qp.adapter;
+        let capture = adapter.capture().filter(|_| !is_to_group(request));
+        let tap = capture.map(|capture| {
+            move |bytes| {
+                let copier = &adapter.copier;
+                let mut data = RingBytes { bytes, length: request.length, copier };
+                capture.request(Interface::Local, Direction::Outbound, request, &mut data);
+            }
+        });
+        let tap = tap.as_ref().map(|tap| tap as _);
+        peer.send(adapter.segment(), request, data, self.qp.number.index(), tap)
     }
 
     /// Executes a segment at a queue pair of this process, on the caller's thread.
@@ -312,11 +323,22 @@ impl At<'_> {
         };
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let mut scatter = self.scatter(buffers, request.offset, Where::Here);
+        let capture = adapter.capture().filter(|_| !is_to_group(request));
+        if let Some(capture) = capture {
+            capture.request(Interface::Loopback, Direction::Outbound, request, &mut gather);
+        }
         let reply = match target {
             Some(target) => target.execute(request, &mut gather, &mut scatter, None),
             None if here => return Sent::Unreachable,
             None => adapter.execute_foreign(request, &mut gather, &mut scatter, None),
         };
+        if let Some(capture) = capture {
+            let answer = Answered::to(request, reply, self.qp.number.slot());
+            // What a READ returned has been placed already.
+            let mut placed = self.gather(payload, request.offset, Where::Here);
+            let link = Interface::Loopback;
+            adapter.capture_answer(capture, link, Direction::Inbound, &answer, &mut placed);
+        }
         match reply {
             Reply::OriginFailed => {
                 let failed = gather.failed.or(scatter.failed);

@@ -8,7 +8,8 @@ use transom_device::queue::Remote;
 use super::At;
 use crate::GIDS;
 use crate::adapter::Adapter;
-use crate::link::{Peer, RingBytes};
+use crate::capture::{Direction, Interface};
+use crate::link::{Peer, RingBytes, Where};
 use crate::objects::is_multicast;
 
 impl At<'_> {
@@ -47,6 +48,11 @@ impl At<'_> {
             |peer: &Arc<Peer>| peer.takes_datagram(adapter.segment(), request.length, index);
         if !peers.iter().all(ready) {
             return Sent::Busy;
+        }
+        if let Some(capture) = adapter.capture() {
+            // Once, however many receive it.
+            let mut data = self.gather(payload, request.offset, Where::Here);
+            capture.request(Interface::Local, Direction::Outbound, request, &mut data);
         }
         for member in adapter.members(gid).iter().filter(|qp| qp.number != self.qp.number) {
             let sent = self.send_loopback_to(member.number, request, payload);
