@@ -11,12 +11,13 @@ use transom_wire::packet::{Operation, Packet};
 use crate::programs::installed;
 
 /// What tshark is asked for, in this order.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "frame.interface_name",
     "ip.src",
     "ipv6.src",
     "ip.dst",
     "ipv6.dst",
+    "ip.id",
     "udp.srcport",
     "udp.payload",
     "infiniband.bth.opcode",
@@ -95,7 +96,8 @@ fn parse(line: &str) -> Captured {
     else {
         panic!("{line}");
     };
-    let [port, payload, opcode, psn, comment, malformed, expert, info] = rest else {
+    let [identification, port, payload, opcode, psn, comment, malformed, expert, info] = rest
+    else {
         panic!("{line}")
     };
     let opcode: u8 = opcode.parse().unwrap_or_else(|_| panic!("{line}"));
@@ -117,7 +119,10 @@ fn parse(line: &str) -> Captured {
     };
     let port = port.parse().expect("a port is a number");
     let path = icrc::Path::new(captured.source, port, captured.destination).expect("one family");
-    assert_eq!(path.check(0, &captured.bytes), Verdict::Right, "{line}");
+    // IPv6 has none.
+    let digits = identification.trim_start_matches("0x");
+    let identification = u16::from_str_radix(digits, 16).unwrap_or(0);
+    assert_eq!(path.check(identification, &captured.bytes), Verdict::Right, "{line}");
     let packet = captured.packet();
     assert_eq!((packet.opcode(), packet.psn), (captured.opcode, Psn::new(captured.psn)), "{line}");
     captured

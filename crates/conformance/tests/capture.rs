@@ -16,10 +16,11 @@ use transom_conformance::queues::number;
 use transom_conformance::shared_receive::srq_recv;
 use transom_conformance::stage::Stage;
 use transom_conformance::xrc::*;
-use transom_host::{GID, Options, capture};
+use transom_host::addresses::LOOPBACK_GID;
+use transom_host::{Options, capture};
 use transom_wire::packet::{Operation, Transport};
 
-/// The first PSN of queue pairs that [`connect`] connects.
+/// The first PSN of queue pairs that are connected here.
 const FIRST: u32 = 17;
 const IPV6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 /// A multicast GID.
@@ -43,16 +44,32 @@ impl File {
     fn pair(&self, link: Link, kind: ibv_qp_type) -> Pair {
         let (a, b) = ends(link, self.options);
         let (qa, qb) = (a.qp(kind), b.qp(kind));
-        connect(qa, qb);
+        connect_patiently(qa, qb);
         Pair { a, b, qa, qb }
     }
 
     fn read(&self, link: Link) -> Option<Vec<Captured>> {
         let packets = read(&self.scratch.path().join("test.pcapng"))?;
-        let name = if link == Link::Loopback { "loopback" } else { "local" };
+        let name = match link {
+            Link::Loopback => "loopback",
+            Link::Local | Link::Shared => "local",
+            Link::Wire => "wire",
+        };
         assert!(packets.iter().all(|packet| packet.interface == name), "{packets:?}");
         Some(packets)
     }
+}
+
+/// Connects queue pairs that wait long for answers: on a busy machine too, nothing is sent again for
+/// want of them.
+fn connect_patiently(a: *mut ibv_qp, b: *mut ibv_qp) {
+    for (qp, peer) in [(a, b), (b, a)] {
+        bring_up(qp, &patient(peer));
+    }
+}
+
+fn patient(peer: *mut ibv_qp) -> ibv_qp_attr {
+    ibv_qp_attr { timeout: 19, retry_cnt: 7, ..usual_attr(peer) }
 }
 
 /// Opcodes, PSNs beyond the first and payload lengths.
@@ -179,7 +196,7 @@ on_each_link! {
         for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
             assert_eq!(stage.op(opcode, at, key, LENGTH).status, IBV_WC_SUCCESS);
         }
-        let (qa, qb) = stage.connected(|attr| attr.rnr_retry = 1, |_| ());
+        let (qa, qb) = stage.connected(|attr| (attr.rnr_retry, attr.timeout) = (1, 19), |_| ());
         let status = stage.op_on(qa, IBV_WR_SEND, 0, 0, 8).status;
         assert_eq!(status, IBV_WC_RNR_RETRY_EXC_ERR);
         let Some(packets) = file.read(link) else { return };
@@ -189,7 +206,9 @@ on_each_link! {
             wanted.map(|packet| packet.psn - FIRST).collect()
         };
         assert_eq!(of(&packets, &[6, 7, 8]), (0..count).collect::<Vec<_>>());
-        assert_eq!(of(&packets, &[0xc]), [count]);
+        let asked = of(&packets, &[0xc]);
+        // The wire asks for a long READ in parts.
+        assert!(asked == [count] || link == Link::Wire && asked[0] == count, "{asked:?}");
         assert_eq!(of(&packets, &[0xd, 0xe, 0xf]), (count..2 * count).collect::<Vec<_>>());
         let to = [number(qa), number(qb)];
         let last: Vec<_> =
@@ -218,7 +237,7 @@ on_each_link! {
         let near = Buffer::filled(4096, 3);
         let ma = a.reg(&near, ALL);
         for (gid, opcode, length, to) in [
-            (GID, IBV_WR_SEND, 4096, number(qb)),
+            (LOOPBACK_GID, IBV_WR_SEND, 4096, number(qb)),
             (IPV6_LOOPBACK, IBV_WR_SEND_WITH_IMM, 3, number(qb)),
             (GROUP, IBV_WR_SEND, 8, 0xff_ffff),
         ] {
@@ -253,7 +272,7 @@ on_each_link! {
         let xrcd = xrcd(b.context);
         let srq = try_srq_ex(b.context, &xrc_srq_init(b.pd, xrcd, b.cq)).expect("a queue");
         let (qa, qb) = (a.qp(IBV_QPT_XRC_SEND), xrc_target(b.context, xrcd));
-        connect(qa, qb);
+        connect_patiently(qa, qb);
         let (near, far) = (Buffer::filled(4096, 3), Buffer::new(4096));
         let (ma, mb) = (a.reg(&near, ALL), b.reg(&far, ALL));
         srq_recv(srq, 1, &mut [sge(far.addr(), 4096, mb)]);
@@ -284,8 +303,8 @@ on_each_link! {
         let file = File::new("newer", link);
         let (a, b) = ends(link, file.options);
         let [qa, qb] = [&a, &b].map(|end| qp_ex(end, IBV_QPT_RC, OPERATIONS));
-        bring_up(qa, &usual_attr(qb));
-        let usual = usual_attr(qa);
+        bring_up(qa, &patient(qb));
+        let usual = patient(qa);
         let rights = usual.qp_access_flags | IBV_ACCESS_FLUSH_GLOBAL;
         bring_up(qb, &ibv_qp_attr { qp_access_flags: rights, ..usual });
         let far = Buffer::new(4096);
@@ -315,7 +334,7 @@ on_each_link! {
         let (a, _) = ends(link, Options::default());
         let (b, _) = ends(link, file.options);
         let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-        connect(qa, qb);
+        connect_patiently(qa, qb);
         let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
         each_operation(&stage);
         if let Some(packets) = file.read(link) {

@@ -4,39 +4,36 @@ mod keys;
 mod limits;
 mod peers;
 mod queue_pairs;
+mod wire;
 
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use transom_device::execution::MemoryGone;
 use transom_device::protection::{Announcer, Grant, PROCESSES, Refusal, Scramble, Waiter};
 use transom_device::qp::QpSummary;
 use transom_device::queue::Completion;
-use transom_wire::grh::map_ipv4;
 
 use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
+pub(crate) use self::wire::LOOPBACK;
+use crate::addresses::Addresses;
 use crate::capture::Capture;
-use crate::faults::{Faults, Injector};
-use crate::link::Peer;
+use crate::faults::{Faults, Injector, Outages};
+use crate::link::{Peer, Wire};
 use crate::memory::Copier;
-use crate::objects::{Cq, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains};
-use crate::port::Port;
+use crate::objects::{
+    AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains,
+};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::Segment;
-
-/// The device's first address: the RoCE v2 form of 127.0.0.1 (rule NET-08).
-pub const GID: [u8; 16] = map_ipv4([127, 0, 0, 1]);
-
-/// All addresses of the device, in the order of the GID table: those of the loopback interface.
-pub const GIDS: [[u8; 16]; 2] = [GID, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]];
 
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +52,8 @@ pub struct Options {
     pub windows_2a: bool,
     /// How bytes get from one process to another.
     pub copying: Copying,
+    /// Everything goes over the wire, also within this host.
+    pub wire_only: bool,
     /// What goes wrong on purpose.
     pub faults: Option<&'static Faults>,
     /// The file to write down what crosses the links to.
@@ -104,11 +103,17 @@ pub struct Adapter {
     options: Options,
     pub(crate) claim: Claim,
     segment: Segment,
+    addresses: RwLock<Addresses>,
+    /// Who is told of events of the port.
+    listeners: Mutex<Vec<Weak<EventPipe>>>,
     pub(crate) copier: Copier,
     by_message: bool,
-    pub(crate) capture: Option<Capture>,
+    pub(crate) capture: Option<Arc<Capture>>,
     /// Requests that are answered without being carried out.
     pub(crate) injector: Injector,
+    /// The wire link, from when something first goes over it.
+    wire: OnceLock<Arc<Wire>>,
+    opening_wire: Mutex<()>,
     keys: Keys,
     domains: AtomicU32,
     pub(crate) completion_queues: AtomicU32,
@@ -122,8 +127,7 @@ pub struct Adapter {
     pub(crate) foreign_targets: ForeignTargets,
     peers: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
     pub(crate) progress: Progress,
-    /// Its port.
-    pub port: Port,
+    pub(crate) outages: Arc<Outages>,
     /// Makes atomics one step (rule AT-09).
     pub(crate) atomics: Mutex<()>,
 }
@@ -149,11 +153,12 @@ impl Adapter {
         segment.scramble().seed(seed.try_into().expect("split at its length"));
         let injector = Injector::new(options.faults.map_or(&[], |faults| &faults.rules));
         let capture = options.capture.map(Capture::open).transpose();
-        let capture = capture.map_err(step("opening the capture file"))?;
-        let identity = capture.as_ref().map_or(0, Capture::identity);
+        let capture = capture.map_err(step("opening the capture file"))?.map(Arc::new);
+        let identity = capture.as_ref().map_or(0, |capture| capture.identity());
         segment.header().capture.store(identity, Relaxed);
         let by_message = !injector.is_empty() || capture.is_some();
         segment.header().by_message.store(u32::from(by_message), Relaxed);
+        let addresses = Addresses::read().map_err(step("asking the kernel for its addresses"))?;
         let copier = match options.copying {
             Copying::Best => Copier::best(),
             Copying::SharedMemory => Copier::pipes(),
@@ -175,10 +180,14 @@ impl Adapter {
             options,
             claim,
             segment,
+            addresses: RwLock::new(addresses),
+            listeners: Mutex::default(),
             copier,
             by_message,
             capture,
             injector,
+            wire: OnceLock::new(),
+            opening_wire: Mutex::new(()),
             keys: Keys::default(),
             domains: AtomicU32::new(0),
             completion_queues: AtomicU32::new(0),
@@ -191,13 +200,12 @@ impl Adapter {
             foreign_targets: ForeignTargets::default(),
             peers: RwLock::new(Box::new(std::array::from_fn(|_| None))),
             progress: Progress::default(),
-            port: Port::default(),
+            outages: Arc::default(),
             atomics: Mutex::new(()),
         });
         crate::fork::watch(&adapter);
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
-        let outages = options.faults.map_or(&[][..], |faults| &faults.outages);
-        adapter.progress.schedule_outages(&adapter, outages);
+        adapter.schedule_outages();
         Ok(adapter)
     }
 
@@ -209,6 +217,40 @@ impl Adapter {
     /// Its slot in the registry, and the generation of its stay.
     pub fn announcer(&self) -> Announcer {
         self.claim.announcer()
+    }
+
+    /// Its addresses: the GID table.
+    pub fn addresses(&self) -> RwLockReadGuard<'_, Addresses> {
+        self.addresses.read()
+    }
+
+    /// Has events of the port told to `events` too, for as long as it exists.
+    pub fn tell_port_events(&self, events: &Arc<EventPipe>) {
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(events));
+    }
+
+    /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
+    pub(crate) fn refresh_addresses(&self) {
+        // What cannot be read now is read at the next change.
+        let Ok(changes) = self.addresses.write().refresh() else { return };
+        if !changes.added.is_empty() || !changes.removed.is_empty() {
+            self.raise_port_event(AsyncEvent::GidChange);
+        }
+        match changes.network {
+            Some(true) => self.raise_port_event(AsyncEvent::PortActive),
+            Some(false) => self.raise_port_event(AsyncEvent::PortError),
+            None => {}
+        }
+    }
+
+    /// Tells the program of an event of the port.
+    pub(crate) fn raise_port_event(&self, event: AsyncEvent) {
+        const PORT: u64 = 1;
+        for events in self.listeners.lock().iter().filter_map(Weak::upgrade) {
+            events.raise(event as u64, PORT);
+        }
     }
 
     /// A descriptor that names this device, and by which [`Adapter::is_named_by`] knows it again.
@@ -261,6 +303,11 @@ impl Adapter {
     pub(crate) fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
         let (to, from) = (at.address(), bytes.as_ptr() as u64);
         self.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
+    }
+
+    /// Writes pieces of ours, one after the other, to granted memory of this process.
+    pub(crate) fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.copier.copy_pieces(at.address(), pieces).map_err(|_| MemoryGone)
     }
 
     /// Changes eight bytes of this process in one step among all atomics (rule AT-09).

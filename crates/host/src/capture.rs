@@ -22,12 +22,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use transom_device::qp::QpNumber;
-use transom_wire::icrc;
 use transom_wire::packet::Packet;
 
-pub use ip::Carrier;
 use streams::Streams;
-pub(crate) use taps::Answered;
+pub(crate) use taps::{Answered, reason_of_nak};
+
+use crate::link;
 
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";
@@ -97,50 +97,48 @@ impl Capture {
         self.identity
     }
 
-    /// Writes down a packet of the wire link: `datagram` is what UDP carries, from the BTH to the
-    /// ICRC.
-    pub fn record(
+    /// Writes down what UDP carries of a packet of the wire link, from the BTH to the ICRC.
+    pub(crate) fn record(
         &self,
-        interface: Interface,
         direction: Direction,
-        carrier: &Carrier,
+        path: &link::Path,
+        identification: u16,
         datagram: &[u8],
         comment: Option<&str>,
     ) {
         let mut packet = Vec::with_capacity(datagram.len() + 48);
-        if carrier.write(datagram, &mut packet).is_some() {
+        if ip::write(path, identification, datagram, &mut packet).is_some() {
             let mut blocks = Vec::with_capacity(packet.len() + 64);
+            let interface = Interface::Wire;
             pcapng::packet(&mut blocks, interface, direction, now(), &packet, comment);
             self.append(&blocks);
         }
     }
 
-    /// A queue pair is connected anew, with this path MTU in bytes.
-    pub(crate) fn connect(&self, from: QpNumber, mtu: u64) {
-        self.streams.lock().connect(from, mtu);
+    /// A queue pair is connected anew, by this path.
+    pub(crate) fn connect(&self, from: QpNumber, path: link::Path) {
+        self.streams.lock().connect(from, path);
     }
 
-    /// Writes down the packets that `make` makes, in one piece.
+    /// Writes down the packets that `make` makes, in one piece, each with its path.
     fn record_packets(
         &self,
         interface: Interface,
         direction: Direction,
-        carrier: &Carrier,
         comment: Option<&str>,
-        make: impl FnOnce(&mut Streams, &mut dyn FnMut(&Packet<'_>)),
+        make: impl FnOnce(&mut Streams, &mut dyn FnMut(&link::Path, &Packet<'_>)),
     ) {
-        let addresses = icrc::Path::new(carrier.source, carrier.port, carrier.destination);
-        let Some(addresses) = addresses else { return };
         let (time, mut blocks, mut packet) = (now(), Vec::new(), Vec::new());
         // Held until they are written, so that packets of one connection are in order.
         let mut streams = self.streams.lock();
-        make(&mut streams, &mut |it| {
+        make(&mut streams, &mut |path, it| {
+            let Some(addresses) = path.icrc(path.port) else { return };
             let mut datagram = vec![0; it.length()];
             let length = it.write(&mut datagram);
-            let icrc = addresses.icrc(carrier.identification, &datagram[..length]);
+            let icrc = addresses.icrc(0, &datagram[..length]);
             datagram[length..].copy_from_slice(&icrc);
             packet.clear();
-            if carrier.write(&datagram, &mut packet).is_some() {
+            if ip::write(path, 0, &datagram, &mut packet).is_some() {
                 pcapng::packet(&mut blocks, interface, direction, time, &packet, comment);
             }
         });

@@ -14,6 +14,7 @@
 mod grammar;
 mod injector;
 mod network;
+mod outages;
 mod quantity;
 mod random;
 
@@ -25,6 +26,7 @@ use transom_device::queue::Body;
 pub use grammar::FaultError;
 pub(crate) use injector::Injector;
 pub use network::FaultyNetwork;
+pub(crate) use outages::{Outages, PortChange};
 pub use quantity::{Rate, Share, Time};
 
 /// The environment variable that hands faults to a program: faults with `;` between them.

@@ -3,9 +3,9 @@
 //! | module | holds |
 //! |---|---|
 //! | [`adapter`] | the device of this process: what the C ABI and others call |
+//! | [`addresses`] | the addresses of this network namespace: the GID table |
 //! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
 //! | [`link`] | loopback and local links, and the rings messages travel in |
-//! | [`port`] | whether the port is up, and who is told |
 //! | [`progress`] | who does the work when nobody polls: one thread, asleep while idle |
 //! | [`registry`] | the processes of this user that run a device, and their refusals |
 //! | [`segment`] | the memory one process shares with the others |
@@ -17,6 +17,7 @@
 //! Unsafe code lives here and at the C ABI only; each block says why it is sound.
 
 pub mod adapter;
+pub mod addresses;
 pub mod capture;
 mod clock;
 pub mod faults;
@@ -25,9 +26,9 @@ pub mod link;
 mod lock;
 pub mod memory;
 pub mod objects;
-pub mod port;
 pub mod progress;
 pub mod registry;
 pub mod segment;
 
-pub use adapter::{Adapter, Copying, GID, GIDS, Limits, OpenError, Options};
+pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
+pub use addresses::LOOPBACK_GID;

@@ -60,16 +60,20 @@ pub enum Reason {
     AtomicLength = 25,
     /// No shared receive queue of the XRC domain has this number.
     UnknownSrq = 26,
+    /// A packet that cannot follow the one before it, or is of no known operation.
+    PacketOrder = 27,
+    /// A packet whose length is not what its message asks for.
+    PacketLength = 28,
     /// A user wants it refused as an access that is not allowed (`transom run --fault`).
-    InjectedAccess = 27,
+    InjectedAccess = 29,
     /// A user wants it refused as a request that is wrong.
-    InjectedRequest = 28,
+    InjectedRequest = 30,
     /// A user wants it refused as one that could not be carried out.
-    InjectedOperational = 29,
+    InjectedOperational = 31,
 }
 
 impl Reason {
-    const ALL: [Self; 29] = [
+    const ALL: [Self; 31] = [
         Self::UnknownIndex,
         Self::StaleKey,
         Self::FreeWindow,
@@ -96,6 +100,8 @@ impl Reason {
         Self::WrongService,
         Self::AtomicLength,
         Self::UnknownSrq,
+        Self::PacketOrder,
+        Self::PacketLength,
         Self::InjectedAccess,
         Self::InjectedRequest,
         Self::InjectedOperational,
@@ -121,6 +127,8 @@ impl Reason {
             | Self::ReceiveTooSmall
             | Self::UnknownSrq
             | Self::WrongService
+            | Self::PacketOrder
+            | Self::PacketLength
             | Self::InjectedRequest => NakCode::InvalidRequest,
             Self::MemoryGone | Self::InjectedOperational => NakCode::RemoteOperational,
             _ => NakCode::RemoteAccess,
@@ -185,6 +193,8 @@ impl Reason {
             (Self::WrongService, _) => "PS-06",
             (Self::AtomicLength, _) => "AT-08",
             (Self::UnknownSrq, _) => "RA-51",
+            (Self::PacketOrder, _) => "OP-30",
+            (Self::PacketLength, _) => "PK-09",
             (Self::InjectedAccess, _) => "RA-40",
             (Self::InjectedRequest, _) => "RA-50",
             (Self::InjectedOperational, _) => "RA-52",

@@ -4,77 +4,62 @@ use std::net::IpAddr;
 
 use transom_wire::packet::PORT;
 
-/// What carries a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carrier {
-    /// Where it comes from.
-    pub source: IpAddr,
-    /// Where it goes; of the same family.
-    pub destination: IpAddr,
-    /// Source port; the destination port is [`PORT`].
-    pub port: u16,
-    /// Traffic class; the TOS byte of IPv4.
-    pub traffic_class: u8,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// Flow label; IPv4 has none.
-    pub flow_label: u32,
-    /// Identification; IPv6 has none.
-    pub identification: u16,
-}
+use crate::link::Path;
 
 const UDP: u8 = 17;
 const UDP_BYTES: usize = 8;
 const IPV4_BYTES: usize = 20;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-impl Carrier {
-    /// Appends the headers for `payload` and the payload itself. `None` if the addresses are of two
-    /// families, or it is too long for a datagram.
-    pub(super) fn write(&self, payload: &[u8], out: &mut Vec<u8>) -> Option<()> {
-        let length = u16::try_from(payload.len() + UDP_BYTES).ok()?;
-        let (source, destination) = (self.source.to_canonical(), self.destination.to_canonical());
-        match (source, destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let start = out.len();
-                out.extend([0x45, self.traffic_class]);
-                out.extend(length.checked_add(IPV4_BYTES as u16)?.to_be_bytes());
-                out.extend(self.identification.to_be_bytes());
-                out.extend(DONT_FRAGMENT.to_be_bytes());
-                out.extend([self.hop_limit, UDP, 0, 0]);
-                out.extend(source.octets());
-                out.extend(destination.octets());
-                let checksum = !fold(sum(&out[start..]));
-                out[start + 10..][..2].copy_from_slice(&checksum.to_be_bytes());
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                let class = u32::from(self.traffic_class) << 20;
-                out.extend((6 << 28 | class | self.flow_label & 0xf_ffff).to_be_bytes());
-                out.extend(length.to_be_bytes());
-                out.extend([UDP, self.hop_limit]);
-                out.extend(source.octets());
-                out.extend(destination.octets());
-            }
-            _ => return None,
+/// Appends the headers for `payload` on its path, and the payload itpath. `None` if the addresses are
+/// of two families, or it is too long for a datagram.
+pub(super) fn write(
+    path: &Path,
+    identification: u16,
+    payload: &[u8],
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    let length = u16::try_from(payload.len() + UDP_BYTES).ok()?;
+    let (source, destination) = (path.source.to_canonical(), path.destination.to_canonical());
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let start = out.len();
+            out.extend([0x45, path.traffic_class]);
+            out.extend(length.checked_add(IPV4_BYTES as u16)?.to_be_bytes());
+            out.extend(identification.to_be_bytes());
+            out.extend(DONT_FRAGMENT.to_be_bytes());
+            out.extend([path.hop_limit, UDP, 0, 0]);
+            out.extend(source.octets());
+            out.extend(destination.octets());
+            let checksum = !fold(sum(&out[start..]));
+            out[start + 10..][..2].copy_from_slice(&checksum.to_be_bytes());
         }
-        let udp = out.len();
-        out.extend(self.port.to_be_bytes());
-        out.extend(PORT.to_be_bytes());
-        out.extend(length.to_be_bytes());
-        out.extend([0; 2]);
-        out.extend(payload);
-        if let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) {
-            // Readers take a checksum of zero for a mistake in IPv6, though RoCE allows it.
-            let addresses = sum(&source.octets()) + sum(&destination.octets());
-            let all = addresses + u64::from(UDP) + u64::from(length) + sum(&out[udp..]);
-            let checksum = match !fold(all) {
-                0 => u16::MAX,
-                checksum => checksum,
-            };
-            out[udp + 6..][..2].copy_from_slice(&checksum.to_be_bytes());
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            out.extend((6 << 28 | u32::from(path.traffic_class) << 20).to_be_bytes());
+            out.extend(length.to_be_bytes());
+            out.extend([UDP, path.hop_limit]);
+            out.extend(source.octets());
+            out.extend(destination.octets());
         }
-        Some(())
+        _ => return None,
     }
+    let udp = out.len();
+    out.extend(path.port.to_be_bytes());
+    out.extend(PORT.to_be_bytes());
+    out.extend(length.to_be_bytes());
+    out.extend([0; 2]);
+    out.extend(payload);
+    if let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) {
+        // Readers take a checksum of zero for a mistake in IPv6, though RoCE allows it.
+        let addresses = sum(&source.octets()) + sum(&destination.octets());
+        let all = addresses + u64::from(UDP) + u64::from(length) + sum(&out[udp..]);
+        let checksum = match !fold(all) {
+            0 => u16::MAX,
+            checksum => checksum,
+        };
+        out[udp + 6..][..2].copy_from_slice(&checksum.to_be_bytes());
+    }
+    Some(())
 }
 
 /// The sum of 16-bit words; a last byte alone is the upper half of one.

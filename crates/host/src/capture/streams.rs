@@ -7,17 +7,17 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Answered;
-use transom_device::execution::{Reply, Request};
+use transom_device::execution::{MAX_DATAGRAM, Reply, Request};
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Body, Remote};
-use transom_wire::packet::{Aeth, Ending, Operation, Packet, Reth, Transport};
+use transom_device::transport::ResponseTrain;
+use transom_device::transport::train::{DEFAULT_PKEY, Train, packets};
+use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
 
-/// Path MTU where none was set: that of the port, which datagrams have.
-const PORT_MTU: u64 = 4096;
-/// The partition that everybody is in.
-const PKEY: u16 = 0xffff;
+use super::Answered;
+use crate::adapter::LOOPBACK;
+use crate::link::Path;
 
 /// The packets of every queue pair that sends, by its number.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Streams(HashMap<u32, Stream>);
 /// The packets of one queue pair that sends, and the answers to them.
 #[derive(Debug)]
 struct Stream {
-    mtu: u64,
+    path: Path,
     /// The number of the message that comes next, and its first PSN.
     next: Option<(Psn, Psn)>,
     /// Messages that have begun and are not answered, in order.
@@ -41,7 +41,8 @@ struct Message {
     attempt: u16,
     first: Psn,
     body: Body,
-    transport: Transport,
+    /// It is one of XRC.
+    xrc: bool,
     /// Bytes of all its segments but the last.
     segment: u64,
     total: u64,
@@ -50,9 +51,9 @@ struct Message {
 }
 
 impl Streams {
-    /// The queue pair of this number is connected anew, with this path MTU in bytes.
-    pub(super) fn connect(&mut self, from: QpNumber, mtu: u64) {
-        self.0.insert(from.bits(), Stream::new(mtu));
+    /// The queue pair of this number is connected anew, by this path.
+    pub(super) fn connect(&mut self, from: QpNumber, path: Path) {
+        self.0.insert(from.bits(), Stream::new(path));
     }
 
     /// The packets of a segment, whose bytes are `data`, in order.
@@ -60,9 +61,12 @@ impl Streams {
         &mut self,
         request: &Request,
         data: &[u8],
-        each: &mut dyn FnMut(&Packet<'_>),
+        each: &mut dyn FnMut(&Path, &Packet<'_>),
     ) {
-        let stream = self.0.entry(request.from.bits()).or_insert_with(|| Stream::new(PORT_MTU));
+        let stream = self
+            .0
+            .entry(request.from.bits())
+            .or_insert_with(|| Stream::new(Path::new(&LOOPBACK, request.from, MAX_DATAGRAM)));
         stream.request(request, data, each);
     }
 
@@ -71,7 +75,7 @@ impl Streams {
         &mut self,
         answer: &Answered,
         data: &[u8],
-        each: &mut dyn FnMut(&Packet<'_>),
+        each: &mut dyn FnMut(&Path, &Packet<'_>),
     ) {
         if let Some(stream) = self.0.get_mut(&answer.from.bits()) {
             stream.answer(answer, data, each);
@@ -80,70 +84,34 @@ impl Streams {
 }
 
 impl Stream {
-    fn new(mtu: u64) -> Self {
-        Self { mtu, next: None, begun: VecDeque::new(), completed: 0 }
+    fn new(path: Path) -> Self {
+        Self { path, next: None, begun: VecDeque::new(), completed: 0 }
     }
 
-    fn request(&mut self, request: &Request, data: &[u8], each: &mut dyn FnMut(&Packet<'_>)) {
+    fn request(
+        &mut self,
+        request: &Request,
+        data: &[u8],
+        each: &mut dyn FnMut(&Path, &Packet<'_>),
+    ) {
         let message = self.message(request);
-        let (reliable, last) = (request.service.is_reliable(), request.is_last());
-        let packet = Packet {
-            transport: message.transport,
-            operation: Operation::SendMiddle,
-            solicited: false,
-            migrated: true,
-            pkey: PKEY,
-            fecn: false,
-            becn: false,
-            to: request.to.bits(),
-            ack_request: false,
-            psn: message.first,
-            payload: &[],
-        };
-        let whole = |operation, payload| Packet { operation, payload, ack_request: true, ..packet };
-        let reth = |address, key: transom_device::protection::Key, length| Reth {
-            address,
-            key: key.0,
-            length,
-        };
-        let all = message.total as u32;
-        match request.body {
+        let psn = self.psn(&message, request.offset);
+        let segment = match request.body {
             // Asked for at once, whatever the link's segments.
-            Body::Read { .. } if request.offset > 0 => {}
-            Body::Read { address, key } => {
-                each(&whole(Operation::ReadRequest(reth(address, key, all)), &[]));
-            }
-            Body::CompareSwap { address, key, swap, compare } => {
-                each(&whole(Operation::CompareSwap { address, key: key.0, swap, compare }, &[]));
-            }
-            Body::FetchAdd { address, key, add } => {
-                each(&whole(Operation::FetchAdd { address, key: key.0, add }, &[]));
-            }
-            Body::AtomicWrite { address, key } => {
-                each(&whole(Operation::AtomicWrite(reth(address, key, all)), data));
-            }
-            Body::Flush { address, key, length, placement, whole: all } => {
-                let (placement, selectivity) = (placement.bits(), u8::from(all));
-                let reth = reth(address, key, length);
-                each(&whole(Operation::Flush { placement, selectivity, reth }, &[]));
-            }
-            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) | Body::Write { .. } => {
-                for (at, payload) in self.pieces(request.offset, data) {
-                    let ends =
-                        last && at + payload.len() as u64 == request.offset + data.len() as u64;
-                    let tells = !matches!(request.body, Body::Write { immediate: None, .. });
-                    each(&Packet {
-                        operation: operation(&request.body, all, at == 0, ends),
-                        solicited: request.solicited && ends && tells,
-                        ack_request: reliable && ends,
-                        psn: self.psn(&message, at),
-                        payload,
-                        ..packet
-                    });
-                }
-            }
+            Body::Read { .. } if request.offset > 0 => return,
+            Body::Read { .. } => Request { message: psn, length: request.total, ..*request },
+            _ => Request { message: psn, ..*request },
+        };
+        let path = match &request.remote {
+            Remote::Datagram(to) => Path::new(&to.address, request.from, MAX_DATAGRAM),
+            _ => self.path,
+        };
+        for part in Train::new(&segment, path.mtu) {
+            let packet = part.packet;
+            let ack_request = packet.ack_request && request.is_last();
+            each(&path, &Packet { payload: &data[part.payload], ack_request, ..packet });
         }
-        if !reliable && last {
+        if !request.service.is_reliable() && request.is_last() {
             self.begun.clear();
         }
     }
@@ -166,54 +134,29 @@ impl Stream {
                 psn.plus(request.message.value().wrapping_sub(number.value()))
             }),
         ));
-        let transport = match request.remote {
-            Remote::Datagram(datagram) => {
-                Transport::Ud { qkey: datagram.qkey, source: request.from.bits() }
-            }
-            Remote::Srq(srq) => Transport::Xrc { srq },
-            Remote::Connected if request.service == Service::Uc => Transport::Uc,
-            Remote::Connected => Transport::Rc,
-        };
         let message = Message {
             number: request.message,
             attempt: request.attempt,
             first,
             body: request.body,
-            transport,
+            xrc: request.service == Service::XrcInitiator,
             segment: request.length,
             total: request.total,
             answered: 0,
         };
-        let packets = match request.body {
-            Body::Send
-            | Body::SendImmediate(_)
-            | Body::SendInvalidate(_)
-            | Body::Write { .. }
-            | Body::Read { .. } => request.total.div_ceil(self.mtu).max(1),
-            _ => 1,
-        };
-        self.next = Some((request.message.plus(1), first.plus(packets as u32)));
+        let data = request.body.carries_data() || matches!(request.body, Body::Read { .. });
+        let packets = if data { packets(request.total, self.path.mtu) } else { 1 };
+        self.next = Some((request.message.plus(1), first.plus(packets)));
         self.begun.push_back(message);
         message
     }
 
-    /// The payloads of packets with the bytes of a segment, and where in the message each begins.
-    fn pieces<'a>(&self, offset: u64, data: &'a [u8]) -> impl Iterator<Item = (u64, &'a [u8])> {
-        let mtu = self.mtu as usize;
-        // Nothing at all is one packet too.
-        let count = data.len().div_ceil(mtu).max(1);
-        (0..count).map(move |index| {
-            let (start, end) = (index * mtu, ((index + 1) * mtu).min(data.len()));
-            (offset + start as u64, &data[start..end])
-        })
-    }
-
     /// The PSN of the packet that has the byte at `at`.
     fn psn(&self, message: &Message, at: u64) -> Psn {
-        message.first.plus((at / self.mtu) as u32)
+        message.first.plus((at / self.path.mtu) as u32)
     }
 
-    fn answer(&mut self, answer: &Answered, data: &[u8], each: &mut dyn FnMut(&Packet<'_>)) {
+    fn answer(&mut self, answer: &Answered, data: &[u8], each: &mut dyn FnMut(&Path, &Packet<'_>)) {
         let of = (answer.message, answer.attempt);
         let known = |message: &Message| (message.number, message.attempt) == of;
         let Some(place) = self.begun.iter().position(known) else { return };
@@ -233,7 +176,7 @@ impl Stream {
         let counts = done && !matches!(reply, Reply::Data { .. })
             || matches!(reply, Reply::Data { .. }) && message.answered == 0;
         self.completed = (self.completed + u32::from(counts)) & 0xff_ffff;
-        self.packets(answer.from, &message, reply, data, each);
+        self.packets(answer, &message, data, each);
         self.begun[place].answered = answered.min(message.total);
         if done {
             self.begun.drain(..=place);
@@ -243,49 +186,50 @@ impl Stream {
     /// The packets of an answer to a message.
     fn packets(
         &self,
-        from: QpNumber,
+        answer: &Answered,
         message: &Message,
-        reply: Reply,
         data: &[u8],
-        each: &mut dyn FnMut(&Packet<'_>),
+        each: &mut dyn FnMut(&Path, &Packet<'_>),
     ) {
         let aeth = |syndrome: Syndrome| Aeth { byte: syndrome.to_byte(), msn: self.completed };
         let accepted = aeth(Syndrome::Ack { credits: 0x1f });
-        let transport = match message.transport {
-            Transport::Xrc { .. } => Transport::Xrc { srq: 0 },
-            other => other,
-        };
-        let packet = |operation, psn, payload| Packet {
+        let transport = if message.xrc { Transport::Xrc { srq: 0 } } else { Transport::Rc };
+        let packet = |operation, psn| Packet {
             transport,
             operation,
             solicited: false,
             migrated: true,
-            pkey: PKEY,
+            pkey: DEFAULT_PKEY,
             fecn: false,
             becn: false,
-            to: from.bits(),
+            to: answer.from.bits(),
             ack_request: false,
             psn,
-            payload,
+            payload: &[],
         };
+        let path = self.path.back(answer.to);
         let here = self.psn(message, message.answered);
         let end = self.psn(message, message.total.saturating_sub(1));
-        match reply {
-            Reply::Ack => each(&packet(Operation::Acknowledge(accepted), end, &[])),
+        match answer.reply {
+            Reply::Ack => each(&path, &packet(Operation::Acknowledge(accepted), end)),
             Reply::Atomic(old) => {
                 let answer = Operation::AtomicAcknowledge { aeth: accepted, old };
-                each(&packet(answer, message.first, &[]));
+                each(&path, &packet(answer, message.first));
             }
-            Reply::Data { .. } => {
-                for (at, payload) in self.pieces(message.answered, data) {
-                    let last = at + payload.len() as u64 >= message.total;
-                    let operation = match (at == 0, last) {
-                        (true, true) => Operation::ReadResponseOnly(accepted),
-                        (true, false) => Operation::ReadResponseFirst(accepted),
-                        (false, true) => Operation::ReadResponseLast(accepted),
-                        (false, false) => Operation::ReadResponseMiddle,
-                    };
-                    each(&packet(operation, self.psn(message, at), payload));
+            Reply::Data { length } => {
+                let train = ResponseTrain {
+                    psn: here,
+                    length,
+                    begins: message.answered == 0,
+                    ends: message.answered + length >= message.total,
+                    msn: self.completed,
+                };
+                let mut rest = data;
+                for (packet, length) in train.packets(transport, answer.from.bits(), self.path.mtu)
+                {
+                    let (payload, later) = rest.split_at(length as usize);
+                    each(&path, &Packet { payload, ..packet });
+                    rest = later;
                 }
             }
             Reply::NotReady(timer) => {
@@ -293,44 +237,13 @@ impl Stream {
                 let write = matches!(message.body, Body::Write { .. });
                 let psn = if write { end } else { here };
                 let syndrome = Syndrome::RnrNak(timer);
-                each(&packet(Operation::Acknowledge(aeth(syndrome)), psn, &[]));
+                each(&path, &packet(Operation::Acknowledge(aeth(syndrome)), psn));
             }
             Reply::Nak { code, .. } => {
                 let syndrome = Syndrome::Nak(code);
-                each(&packet(Operation::Acknowledge(aeth(syndrome)), here, &[]));
+                each(&path, &packet(Operation::Acknowledge(aeth(syndrome)), here));
             }
             Reply::Silence | Reply::Dropped | Reply::OriginFailed => {}
-        }
-    }
-}
-
-/// The operation of a packet of a SEND or WRITE.
-fn operation(body: &Body, total: u32, first: bool, last: bool) -> Operation {
-    // Immediate data is kept as it is in memory; its bytes in that order are those on the wire.
-    let network = |immediate: u32| u32::from_be_bytes(immediate.to_ne_bytes());
-    match *body {
-        Body::Write { address, key, immediate } => {
-            let reth = Reth { address, key: key.0, length: total };
-            let immediate = immediate.map(network);
-            match (first, last) {
-                (true, true) => Operation::WriteOnly { reth, immediate },
-                (true, false) => Operation::WriteFirst(reth),
-                (false, true) => Operation::WriteLast { immediate },
-                (false, false) => Operation::WriteMiddle,
-            }
-        }
-        body => {
-            let ending = match body {
-                Body::SendImmediate(immediate) => Ending::Immediate(network(immediate)),
-                Body::SendInvalidate(key) => Ending::Invalidate(key.0),
-                _ => Ending::Plain,
-            };
-            match (first, last) {
-                (true, true) => Operation::SendOnly(ending),
-                (true, false) => Operation::SendFirst,
-                (false, true) => Operation::SendLast(ending),
-                (false, false) => Operation::SendMiddle,
-            }
         }
     }
 }

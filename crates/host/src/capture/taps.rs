@@ -1,22 +1,19 @@
 //! Where the links without packets are listened to.
 
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering::Relaxed;
 
 use transom_device::execution::{Reply, Request, Source};
 use transom_device::protection::Reason;
 use transom_device::qp::QpNumber;
-use transom_device::queue::{Address, Remote};
-use transom_wire::Psn;
-use transom_wire::grh::mapped_ipv4;
+use transom_wire::packet::{Operation, Packet, Transport};
+use transom_wire::{NakCode, Psn, Syndrome};
 
-use super::{Capture, Carrier, Direction, Interface};
-use crate::adapter::{Adapter, GID, GIDS};
-use crate::link::{Peer, RingBytes};
-
-/// Hop limit of connections.
-const HOP_LIMIT: u8 = 64;
+use super::{Capture, Direction, Interface};
+use crate::adapter::Adapter;
+use crate::addresses::gid;
+use crate::link::{Path, Peer, RingBytes};
+use crate::registry::Registry;
 
 /// An answer, and to what.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +44,44 @@ impl Adapter {
     /// Where to write down what crosses the links, if anybody wants to know.
     #[inline]
     pub(crate) fn capture(&self) -> Option<&Capture> {
-        self.capture.as_ref()
+        self.capture.as_deref()
     }
 
     /// Where to write down what a peer asks of this process: nowhere if the peer writes to the same
     /// file.
     pub(crate) fn capture_for(&self, peer: &Peer) -> Option<&Capture> {
-        self.capture().filter(|own| peer.segment.header().capture.load(Relaxed) != own.identity())
+        self.capture().filter(|own| !shares(peer, own))
+    }
+
+    /// Writes down a datagram that came over the wire, unless its sender has done so. `dropped` says
+    /// why it goes no further.
+    pub(crate) fn capture_arrival(
+        &self,
+        path: &Path,
+        identification: u16,
+        datagram: &[u8],
+        dropped: Option<&str>,
+    ) {
+        let Some(capture) = self.capture() else { return };
+        let packet = Packet::parse(datagram).ok().filter(|_| dropped.is_none());
+        if !packet.is_some_and(|packet| self.has_written(capture, path, &packet)) {
+            capture.record(Direction::Inbound, path, identification, datagram, dropped);
+        }
+    }
+
+    /// Whether the sender of a packet writes to the same file.
+    fn has_written(&self, capture: &Capture, path: &Path, packet: &Packet<'_>) -> bool {
+        if !self.is_here(&gid(path.source)) {
+            return false;
+        }
+        let slot = match packet.transport {
+            Transport::Ud { source, .. } => QpNumber::from_bits(source).slot(),
+            _ => match self.qp(QpNumber::from_bits(packet.to).index()) {
+                Some(qp) => qp.summary().peering().from.slot(),
+                None => return false,
+            },
+        };
+        slot == self.announcer().slot || self.peer(slot).is_some_and(|peer| shares(&peer, capture))
     }
 
     /// Carries out a segment from a peer that does not write down what it sends, and writes down the
@@ -84,21 +112,6 @@ impl Adapter {
         reply
     }
 
-    /// The words for a refusal by the process in a slot, as `transom explain` has them.
-    fn explain(&self, slot: u8, by: QpNumber, reason: u8) -> String {
-        let records = self.claim.registry().refusals(slot);
-        let found = records.iter().rev().find(|record| {
-            let refusal = &record.refusal;
-            (refusal.attempt.qp, refusal.reason.code()) == (by.bits(), reason)
-        });
-        match (found, Reason::from_code(reason)) {
-            (Some(record), _) => record.to_string(),
-            // Others have pushed it out since.
-            (None, Some(reason)) => format!("refused: {reason:?}"),
-            (None, None) => "refused".to_owned(),
-        }
-    }
-
     /// Writes down an answer; `data` has the bytes of a READ.
     pub(crate) fn capture_answer(
         &self,
@@ -116,12 +129,13 @@ impl Adapter {
             }
         }
         let comment = match answer.reply {
-            Reply::Nak { reason, .. } => Some(self.explain(answer.by, answer.to, reason)),
+            Reply::Nak { reason, .. } => {
+                Some(explain(self.claim.registry(), answer.by, reason, answer.from))
+            }
             _ => None,
         };
-        let carrier = Carrier { port: port_of(answer.to), ..connected() };
         let comment = comment.as_deref();
-        capture.record_packets(interface, direction, &carrier, comment, |streams, each| {
+        capture.record_packets(interface, direction, comment, |streams, each| {
             streams.answer(answer, &bytes, each);
         });
     }
@@ -144,48 +158,40 @@ impl Capture {
                 return;
             }
         }
-        let carrier = match &request.remote {
-            Remote::Datagram(datagram) => to(&datagram.address),
-            _ => connected(),
-        };
-        let carrier = Carrier { port: port_of(request.from), ..carrier };
-        self.record_packets(interface, direction, &carrier, None, |streams, each| {
+        self.record_packets(interface, direction, None, |streams, each| {
             streams.request(request, &bytes, each);
         });
     }
 }
 
-/// The source port of a queue pair: one for each, as far as there are ports (rule NET-01).
-fn port_of(qp: QpNumber) -> u16 {
-    0xc000 | (qp.bits() & 0x3fff) as u16
+/// Whether a peer writes to the same file.
+fn shares(peer: &Peer, capture: &Capture) -> bool {
+    peer.segment.header().capture.load(Relaxed) == capture.identity()
 }
 
-fn ip(gid: &[u8; 16]) -> IpAddr {
-    IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
-}
-
-/// Connections on this host go from its first address to its first address.
-fn connected() -> Carrier {
-    Carrier {
-        source: ip(&GID),
-        destination: ip(&GID),
-        port: 0,
-        traffic_class: 0,
-        hop_limit: HOP_LIMIT,
-        flow_label: 0,
-        identification: 0,
+/// The words for a refusal by the process in a slot, as `transom explain` has them.
+fn explain(registry: &Registry, slot: u8, reason: u8, of: QpNumber) -> String {
+    let records = registry.refusals(slot);
+    let found = records
+        .iter()
+        .rev()
+        .find(|record| (record.peer, record.refusal.reason.code()) == (of.bits(), reason));
+    match (found, Reason::from_code(reason)) {
+        (Some(record), _) => record.to_string(),
+        // Others have pushed it out since.
+        (None, Some(reason)) => format!("refused: {reason:?}"),
+        (None, None) => "refused".to_owned(),
     }
 }
 
-fn to(address: &Address) -> Carrier {
-    let [ipv4, ipv6] = GIDS;
-    let source = if mapped_ipv4(&address.gid).is_some() { ipv4 } else { ipv6 };
-    Carrier {
-        source: ip(&source),
-        destination: ip(&address.gid),
-        traffic_class: address.traffic_class,
-        hop_limit: address.hop_limit,
-        flow_label: address.flow_label,
-        ..connected()
+/// The words for the refusal that a packet tells, if it is one by the process in a slot.
+pub(crate) fn reason_of_nak(registry: &Registry, slot: u8, packet: &Packet<'_>) -> Option<String> {
+    let Operation::Acknowledge(aeth) = packet.operation else { return None };
+    match aeth.syndrome()? {
+        Syndrome::Nak(code) if code != NakCode::SequenceError => {}
+        _ => return None,
     }
+    let records = registry.refusals(slot);
+    let record = records.iter().rev().find(|record| record.peer == packet.to)?;
+    Some(record.to_string())
 }

@@ -1,14 +1,16 @@
 //! Attributes of a queue pair, and the way from state to state (rules G.3).
 
 use transom_device::Access;
+use transom_device::execution::MAX_DATAGRAM;
 use transom_device::qp::{
-    Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, check_transition,
+    Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
+use transom_device::queue::Address;
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
-use crate::adapter::Limits;
-use crate::link::Link;
+use crate::adapter::{LOOPBACK, Limits};
+use crate::link::{Link, Path};
 
 /// The rights to flush, which queue pairs grant but windows do not.
 const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
@@ -16,11 +18,11 @@ const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
 /// Where the address vector points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Destination {
-    /// To the address of this device: this process or another of this user.
+    /// To this very port, by its LID: this process or another of this user.
     #[default]
     ThisDevice,
-    /// To somewhere that no link reaches yet.
-    Elsewhere,
+    /// To an address, be it this device's.
+    Address(Address),
 }
 
 /// Everything a modify can set, with the values programs use.
@@ -73,6 +75,10 @@ pub enum ModifyFailure {
     OutOfRange(Mask),
     /// The send queue is still draining (rule ST-17).
     Draining,
+    /// No memory for what is kept of READs and atomics.
+    NoMemory,
+    /// It goes over the wire, and the port cannot be had. The program has been told why.
+    NoPort(i32),
 }
 
 impl QpAttributes {
@@ -174,7 +180,7 @@ impl QueuePair {
 
     fn modify_locked(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
         let mut half = self.send.lock();
-        let mut responder = self.receive.lock();
+        let mut receive = self.receive.lock();
         let mask = mask.difference(self.config.service.unheeded());
         let from = self.summary().gate().state;
         let asked = Attributes {
@@ -194,7 +200,7 @@ impl QueuePair {
         if asked.state == QpState::Reset {
             *attributes = QpAttributes::reset();
             half.requester.reset();
-            responder.reset(&self.here());
+            receive.reset(&self.here());
             half.link = Link::None;
         } else {
             attributes.take(new, mask);
@@ -202,31 +208,39 @@ impl QueuePair {
         let attributes = *attributes;
         if mask.contains(Mask::AV) || mask.contains(Mask::DEST_QPN) {
             half.peer = QpNumber::from_bits(attributes.dest_qpn);
-            half.link = self.link_to(half.peer, attributes.destination);
+            half.link = self.link_to(half.peer, &attributes)?;
+            (receive.peer, receive.link) = (half.peer, half.link.clone());
         }
         half.requester.qkey = attributes.qkey;
-        responder.qkey = attributes.qkey;
+        receive.responder.qkey = attributes.qkey;
         half.requester.max_rd_atomic = attributes.max_rd_atomic;
         half.requester.retry.timeout = attributes.timeout;
         half.requester.retry.count = attributes.retry_count;
         half.requester.retry.rnr_count = attributes.rnr_retry;
         if let Some(timer) = RnrTimer::new(attributes.min_rnr_timer) {
-            responder.min_rnr_timer = timer;
+            receive.responder.min_rnr_timer = timer;
         }
         match (from, asked.state) {
             (QpState::Init, QpState::Rtr) => {
-                responder.start(Psn::new(attributes.rq_psn), self.summary());
+                if self.config.service == Service::Ud {
+                    self.adapter.expect_datagrams();
+                }
+                let first = Psn::new(attributes.rq_psn);
+                receive.responder.start(first, self.summary());
+                if receive.packets.start(first, Limits::DEVICE.read_resources).is_err() {
+                    return Err(ModifyFailure::NoMemory);
+                }
                 self.summary().set_peering(Peering {
                     from: half.peer,
                     first: Psn::new(attributes.rq_psn),
                     established: false,
                 });
-                self.capture_from(half.peer, &attributes);
+                self.capture_connection(half.peer, &attributes);
             }
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
-                self.capture_from(self.number, &attributes);
+                self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }
             _ => {}
@@ -246,7 +260,7 @@ impl QueuePair {
             }
             QpState::Error => {
                 half.requester.flush(&self.here());
-                responder.flush(&self.here());
+                receive.responder.flush(&self.here());
             }
             QpState::Sqd if attributes.notify_drained && from == QpState::Rts => {
                 half.requester.notify_drained(&self.here());
@@ -256,23 +270,33 @@ impl QueuePair {
         Ok(())
     }
 
-    /// What a queue pair sends from now on is of a new connection.
-    fn capture_from(&self, number: QpNumber, attributes: &QpAttributes) {
-        // Datagrams have no path MTU; they have the port's.
-        let mtu = if attributes.path_mtu == 0 { 5 } else { attributes.path_mtu };
-        if let Some(capture) = self.adapter.capture() {
-            capture.connect(number, 128 << mtu);
-        }
+    /// Of which connection requests are written down from now on: those of this queue pair, or, before
+    /// it sends, of the one at the other end.
+    fn capture_connection(&self, from: QpNumber, attributes: &QpAttributes) {
+        let Some(capture) = self.adapter.capture() else { return };
+        let address = match attributes.destination {
+            Destination::Address(address) => address,
+            Destination::ThisDevice => LOOPBACK,
+        };
+        let mtu = match self.config.service {
+            Service::Ud => MAX_DATAGRAM,
+            _ => 128 << attributes.path_mtu,
+        };
+        let path = Path::new(&address, self.number, mtu);
+        capture.connect(from, if from == self.number { path } else { path.back(from) });
     }
 
-    fn link_to(&self, peer: QpNumber, destination: Destination) -> Link {
-        match destination {
-            Destination::Elsewhere => Link::None,
-            Destination::ThisDevice if peer.slot() == self.number.slot() => Link::Loopback,
-            Destination::ThisDevice => {
-                self.adapter.peer(peer.slot()).map_or(Link::None, Link::Local)
-            }
+    /// The link to the queue pair at the other end.
+    fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
+        if let Some(address) = self.adapter.over_wire(attributes.destination) {
+            self.adapter.open_wire().map_err(ModifyFailure::NoPort)?;
+            let mtu = 128 << attributes.path_mtu;
+            return Ok(Link::Wire(Path::new(&address, self.number, mtu)));
         }
+        Ok(match peer.slot() {
+            slot if slot == self.number.slot() => Link::Loopback,
+            slot => self.adapter.peer(slot).map_or(Link::None, Link::Local),
+        })
     }
 
     /// Lets initiators see the state and what it allows.
