@@ -69,7 +69,7 @@ on_each_link! {
         assert_eq!(stage.pair.b.event().0, IBV_EVENT_QP_ACCESS_ERR);
         // It was the third on any queue pair, and there is only one third.
         for _ in 0..3 {
-            let (qa, _) = stage.pair.another(IBV_QPT_RC);
+            let (qa, _) = stage.connected(|attr| attr.timeout = 19, |_| ());
             let wc = stage.op_on(qa, IBV_WR_RDMA_READ, stage.far.addr(), stage.key(), 8);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
         }
@@ -120,7 +120,7 @@ on_each_link! {
     fn receivers_are_not_ready(link: Link) {
         let stage = stage(link, "rnr,op=send,nth=1..;rnr,op=write,nth=1", 4096);
         assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_SUCCESS);
-        let (qa, qb) = stage.connected(|attr| attr.rnr_retry = 1, |_| ());
+        let (qa, qb) = stage.connected(|attr| (attr.rnr_retry, attr.timeout) = (1, 19), |_| ());
         stage.recv(qb, 9, 4096);
         let wc = stage.op_on(qa, IBV_WR_SEND, 0, 0, 8);
         assert_eq!(wc.status, IBV_WC_RNR_RETRY_EXC_ERR);
@@ -163,6 +163,49 @@ on_each_link! {
     }
 }
 
+/// Packets are lost, late, doubled and damaged, and all data arrives.
+#[test]
+fn data_survives_a_bad_network() {
+    const LENGTH: u32 = 10 * 4096;
+    let faults = "loss=2%,delay=50us,reorder=5%,duplicate=2%,corrupt=1%,rate=1gbit,seed=7";
+    let (a, b) = ends(Link::Wire, options(faults));
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    for (qp, peer) in [(qa, qb), (qb, qa)] {
+        bring_up(qp, &ibv_qp_attr { timeout: 14, retry_cnt: 7, ..usual_attr(peer) });
+    }
+    let stage = Stage::of(Pair { a, b, qa, qb }, LENGTH as usize);
+    let (at, key) = (stage.far.addr(), stage.key());
+    for round in 0..20 {
+        stage.near.fill(round);
+        assert_eq!(stage.op(IBV_WR_RDMA_WRITE, at, key, LENGTH).status, IBV_WC_SUCCESS);
+        assert!(stage.far.is_all(round));
+        stage.far.fill(round + 100);
+        assert_eq!(stage.op(IBV_WR_RDMA_READ, at, key, LENGTH).status, IBV_WC_SUCCESS);
+        assert!(stage.near.is_all(round + 100));
+        stage.far.set_word(0, 5);
+        assert_eq!(stage.op(IBV_WR_ATOMIC_FETCH_AND_ADD, at, key, 8).status, IBV_WC_SUCCESS);
+        assert_eq!((stage.near.word(0), stage.far.word(0)), (5, 6), "added once");
+    }
+}
+
+/// While the port is down nothing passes over the wire, and what waits long enough goes on after.
+#[test]
+fn nothing_passes_while_the_port_is_down() {
+    let (a, b) = ends(Link::Wire, options("port-down=86400s"));
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    connect(qa, qb);
+    let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
+    assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_RETRY_EXC_ERR);
+    let (a, b) = ends(Link::Wire, options("port-down=200ms"));
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    for (qp, peer) in [(qa, qb), (qb, qa)] {
+        // 67 ms each.
+        bring_up(qp, &ibv_qp_attr { timeout: 14, retry_cnt: 7, ..usual_attr(peer) });
+    }
+    let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
+    assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_SUCCESS);
+}
+
 fn port_state(end: &End) -> ibv_port_state {
     let mut attr = ibv_port_attr::default();
     // SAFETY: the context is open, and the attributes are longer than what is written.
@@ -190,15 +233,31 @@ fn faulty(fault: &str, line: &[&str]) -> Command {
     command
 }
 
+/// Programs under `transom run` with network faults use the wire, and what they send arrives.
+#[test]
+fn programs_survive_a_bad_network() {
+    let pingpong = program("ibv_rc_pingpong", "ibverbs-utils");
+    let run = format!("{} -c -n 50 -p {}", pingpong.display(), free_port());
+    // The client tries until the server listens.
+    let line = format!("{run} & until {run} localhost 2>/dev/null; do :; done; wait");
+    let mut command = faulty("loss=1%,reorder=5%,delay=20us,seed=3", &["sh", "-c", &line]);
+    let printed = Running::start(&mut command).success(PATIENCE);
+    let printed = printed.unwrap_or_else(|problem| panic!("{problem}"));
+    assert_eq!(printed.output.matches("50 iters").count(), 2, "{printed:?}");
+}
+
+/// Free a moment ago; the kernel gives out others before it comes back to it.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
 /// A program that knows nothing of it has its third SEND refused, and `transom explain` says by whom.
 #[test]
 fn a_program_has_a_request_refused() {
     let pingpong = program("ibv_rc_pingpong", "ibverbs-utils");
     let pingpong = pingpong.to_str().expect("a plain path");
-    // Free a moment ago; the kernel gives out others before it comes back to it.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let number = listener.local_addr().expect("it is bound").port();
-    drop(listener);
+    let number = free_port();
     let on = format!("-p{number}");
     let fault = "nak=remote-access,op=send,nth=3";
     let mut server = Running::start(&mut faulty(fault, &[pingpong, &on]));

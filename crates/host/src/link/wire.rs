@@ -131,6 +131,11 @@ impl Wire {
         self.instruments.send_due(&self.port);
     }
 
+    /// Sends what such a network still holds back: there may be nobody to do it later.
+    pub(crate) fn send_rest(&self) {
+        self.instruments.send_all(&self.port);
+    }
+
     /// When to call [`Wire::send_due`] next.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.instruments.deadline()
@@ -156,11 +161,5 @@ impl Wire {
     /// Whether queue pairs wait for room.
     pub(crate) fn has_stalled(&self) -> bool {
         self.has_stalled.load(Acquire)
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        self.instruments.send_all(&self.port);
     }
 }

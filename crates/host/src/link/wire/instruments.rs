@@ -82,7 +82,7 @@ impl Instruments {
         network.lock().due(clock::steady(), &mut |datagram| datagram.send(port));
     }
 
-    /// Sends all that it holds back: nobody does later.
+    /// Sends all that it holds back.
     pub(super) fn send_all(&self, port: &Port) {
         let Some(network) = &self.network else { return };
         network.lock().due(u64::MAX, &mut |datagram| datagram.send(port));
