@@ -43,6 +43,10 @@ atomic-write, flush or any, which it is if absent. N counts those that arrive at
 its queue pairs: 3 is the third, 3.. the third and all after it, which 1.. is if absent. A request
 that is sent again counts again. Processes that only talk to it need not be under `transom run`.
 
+Captures (--capture) hold what its processes send and get on any link, as packets with the reasons of
+refusals as comments. Read them with Wireshark, or: tshark --disable-protocol rpcordma -r FILE
+(without that, tshark 4 takes small payloads for another protocol's).
+
 Exit status:
   126  the program exists, but cannot be run
   127  there is no such program

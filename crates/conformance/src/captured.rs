@@ -81,6 +81,7 @@ pub fn read(file: &Path) -> Option<Vec<Captured>> {
     command.arg("-r").arg(file).args(["-T", "fields", "-E", "occurrence=a"]);
     // It takes small payloads for those of another protocol.
     command.args(["--disable-protocol", "rpcordma"]);
+    command.args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
     for field in FIELDS.iter().chain(&["_ws.col.Info"]) {
         command.args(["-e", field]);
     }

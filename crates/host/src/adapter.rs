@@ -402,9 +402,7 @@ impl Waiter for Adapter {
 impl Drop for Adapter {
     fn drop(&mut self) {
         self.segment.header().departed.store(1, SeqCst);
-        if let Some(wire) = self.wire() {
-            wire.send_rest();
-        }
+        self.send_rest();
         for peer in self.peers.read().iter().flatten() {
             peer.notify();
         }

@@ -66,6 +66,13 @@ impl Adapter {
         })
     }
 
+    /// Sends what a network with faults still holds back. In a forked child it is the parent's.
+    pub(crate) fn send_rest(&self) {
+        if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
+            wire.send_rest();
+        }
+    }
+
     /// Opens the wire link if it is not open; the system's error number if that fails, and the
     /// program is told why.
     pub(crate) fn open_wire(&self) -> Result<(), i32> {
