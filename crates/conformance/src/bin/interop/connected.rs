@@ -26,7 +26,8 @@ pub(crate) const ROWS: &[Row] = &[
     (Unreliable, "UC WRITE with immediate", writes_with_immediate),
 ];
 
-/// Messages of every length into memory of the peer.
+/// Messages of every length into memory of the peer. One that is lost on an unreliable connection is
+/// lost, so those there are not so long that the network has no room for all their packets.
 fn sends(stage: &mut Stage<'_>, immediate: Option<u32>) -> Result<(), String> {
     for (seed, length) in (1..).zip(stage.lengths()) {
         let outcome = (|| {

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use end::End;
 use stage::Stage;
-use talk::Talk;
+use talk::{Service, Talk};
 
 /// Talk RDMA with another host, in all its operations.
 #[derive(Parser)]
@@ -43,6 +43,9 @@ enum Role {
         address: IpAddr,
         /// The address of the peer
         peer: IpAddr,
+        /// Leave out the services that do not make good what is lost
+        #[arg(long)]
+        reliable: bool,
     },
 }
 
@@ -68,19 +71,20 @@ fn run(arguments: &Arguments) -> Result<(), String> {
             let (stream, _) = listener.accept().map_err(|e| e.to_string())?;
             server::serve(&end, Talk::new(stream)?)
         }
-        Role::Drive { address, peer } => {
+        Role::Drive { address, peer, reliable } => {
             let end = End::new(arguments.system, address)?;
             let stream = TcpStream::connect((peer, PORT)).map_err(|e| format!("{peer}: {e}"))?;
-            drive(&end, &mut Talk::new(stream)?);
+            drive(&end, &mut Talk::new(stream)?, reliable);
             Ok(())
         }
     }
 }
 
 /// Carries out all operations, each on queue pairs of its own.
-fn drive(end: &End, talk: &mut Talk) {
+fn drive(end: &End, talk: &mut Talk, reliable: bool) {
     let tables = [connected::ROWS, windows::ROWS, datagrams::ROWS];
-    for (service, operation, act) in tables.into_iter().flatten() {
+    let all = tables.into_iter().flatten();
+    for (service, operation, act) in all.filter(|row| !reliable || row.0 == Service::Reliable) {
         let outcome = Stage::open(end, talk, *service).and_then(|mut stage| {
             let outcome = act(&mut stage);
             let closed = stage.close();

@@ -22,6 +22,7 @@ pub(crate) const AT: usize = 4096;
 pub(crate) struct Stage<'a> {
     talk: &'a mut Talk,
     end: &'a End,
+    service: Service,
     queue: Queue,
     pub(crate) memory: MemoryRegion<Pages>,
     /// All of the peer's memory, by the region's own key.
@@ -47,7 +48,7 @@ impl<'a> Stage<'a> {
         let queue = queue.connect(&peer)?;
         let mtu = here.mtu.min(peer.mtu).into();
         let peer_is_rxe = device.starts_with("rxe");
-        Ok(Self { talk, end, queue, memory, grant, mtu, peer_is_rxe, peer })
+        Ok(Self { talk, end, service, queue, memory, grant, mtu, peer_is_rxe, peer })
     }
 
     /// Lets the peer go before this side, whatever has come of the operation.
@@ -68,9 +69,13 @@ impl<'a> Stage<'a> {
     }
 
     /// Lengths of messages where something may go wrong.
-    pub(crate) fn lengths(&self) -> [usize; 8] {
+    pub(crate) fn lengths(&self) -> Vec<usize> {
         let mtu = self.mtu;
-        [0, 1, mtu - 1, mtu, mtu + 1, 2 * mtu, 64 << 10, 1 << 20]
+        let mut lengths = vec![0, 1, mtu - 1, mtu, mtu + 1, 2 * mtu, 64 << 10, 1 << 20];
+        if self.service == Service::Unreliable {
+            lengths.pop();
+        }
+        lengths
     }
 
     pub(crate) fn slice(&self, range: Range<usize>) -> Slice {
