@@ -9,6 +9,7 @@ mod meeting;
 mod perftest;
 mod pyverbs;
 mod record;
+mod rxe;
 mod skips;
 mod speed;
 mod table;
@@ -52,6 +53,8 @@ enum Script {
     Speed,
     /// All of these
     All,
+    /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
+    Rxe,
 }
 
 fn main() -> ExitCode {
@@ -86,6 +89,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if chosen(Script::Speed) {
         reports.push(speed::run(&installation, style)?);
+    }
+    if arguments.script == Script::Rxe {
+        reports.extend(rxe::run(&installation, style)?);
     }
     let mut problems: Vec<String> = reports.iter().flat_map(Report::problems).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
