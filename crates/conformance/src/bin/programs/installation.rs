@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use transom_conformance::processes::Scratch;
-use transom_conformance::programs::{build, installed};
+use transom_conformance::programs::{build, build_program, installed};
 
 /// The device that the programs are to use.
 pub(crate) const DEVICE: &str = "transom0";
@@ -48,5 +48,11 @@ impl Installation {
     pub(crate) fn transom(&self) -> Result<Command, String> {
         build(&self.target, "release", &["transom-cli"])?;
         Ok(Command::new(self.target.join("release/transom")))
+    }
+
+    /// A program of this package, with the device linked in, built like the library.
+    pub(crate) fn own(&self, name: &str) -> Result<Command, String> {
+        build_program(&self.target, "release", name)?;
+        Ok(Command::new(self.target.join("release").join(name)))
     }
 }

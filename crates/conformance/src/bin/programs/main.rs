@@ -7,9 +7,12 @@
 mod installation;
 mod meeting;
 mod perftest;
+mod ping_pong;
+mod place;
 mod pyverbs;
 mod record;
 mod skips;
+mod spaces;
 mod speed;
 mod table;
 mod utilities;
@@ -50,6 +53,8 @@ enum Script {
     Utils,
     /// What perftest measures, beside the kernel's copy between processes
     Speed,
+    /// Programs in two network namespaces, over the wire between them
+    Spaces,
     /// All of these
     All,
 }
@@ -86,6 +91,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if chosen(Script::Speed) {
         reports.push(speed::run(&installation, style)?);
+    }
+    if chosen(Script::Spaces) {
+        reports.extend(spaces::run(&installation, style, long)?);
     }
     let mut problems: Vec<String> = reports.iter().flat_map(Report::problems).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
