@@ -4,16 +4,22 @@
 //! |---|---|
 //! | [`psn`] | packet sequence numbers, 24 bits, compared in a half window |
 //! | [`aeth`] | what an acknowledgement says: ACK, RNR NAK with its timer, NAK with its code |
+//! | [`packet`] | the packets: BTH, extension headers, payload; parsed and written |
+//! | [`icrc`] | the check value that ends a packet, over its IP and UDP headers too |
 //! | [`grh`] | the header in front of a received datagram |
 //! | [`tmh`] | the headers in front of messages whose tag is matched |
 //!
-//! The packets themselves (headers, opcodes, ICRC) join these modules with the wire link; the
-//! values here are shared by all links, because a refusal means the same on each.
+//! The packets are of the wire link; the other values are shared by all links, because a refusal
+//! means the same on each.
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
 pub mod aeth;
 pub mod grh;
+pub mod icrc;
 pub mod packet;
 pub mod psn;
 pub mod tmh;

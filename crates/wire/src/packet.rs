@@ -1,13 +1,19 @@
-//! RoCEv2 packets: what follows the UDP header, up to the pad (rules H.1, H.2).
+//! RoCEv2 packets: what follows the UDP header (rules H.1, H.2).
 //!
 //! [`Packet`] is the representation: it holds what a packet says and cannot hold what no packet may
-//! say. [`Packet::parse`] reads one, [`Packet::write_header`] and the pad write it. The ICRC that ends each packet is
+//! say. [`Packet::parse`] reads one, [`Packet::write`] writes one. The ICRC that ends each packet is
 //! in [`icrc`](crate::icrc), for it covers the IP and UDP headers too.
+
+mod opcode;
+mod parse;
+mod write;
 
 use crate::{Psn, Syndrome};
 
 /// The UDP port that RoCEv2 packets go to (rule NET-01).
 pub const PORT: u16 = 4791;
+/// Bytes of the check value that ends each packet (rules H.6).
+pub const ICRC_BYTES: usize = 4;
 
 /// A packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,20 +111,43 @@ pub enum Operation {
     SendOnly(Ending),
     WriteFirst(Reth),
     WriteMiddle,
-    WriteLast { immediate: Option<u32> },
-    WriteOnly { reth: Reth, immediate: Option<u32> },
+    WriteLast {
+        immediate: Option<u32>,
+    },
+    WriteOnly {
+        reth: Reth,
+        immediate: Option<u32>,
+    },
     ReadRequest(Reth),
     ReadResponseFirst(Aeth),
     ReadResponseMiddle,
     ReadResponseLast(Aeth),
     ReadResponseOnly(Aeth),
     Acknowledge(Aeth),
-    AtomicAcknowledge { aeth: Aeth, old: u64 },
-    CompareSwap { address: u64, key: u32, swap: u64, compare: u64 },
-    FetchAdd { address: u64, key: u32, add: u64 },
-    Flush { placement: u8, selectivity: u8, reth: Reth },
+    AtomicAcknowledge {
+        aeth: Aeth,
+        old: u64,
+    },
+    CompareSwap {
+        address: u64,
+        key: u32,
+        swap: u64,
+        compare: u64,
+    },
+    FetchAdd {
+        address: u64,
+        key: u32,
+        add: u64,
+    },
+    /// What to flush: four bits of placement, two of selectivity.
+    Flush {
+        placement: u8,
+        selectivity: u8,
+        reth: Reth,
+    },
     AtomicWrite(Reth),
-    /// An opcode of the service that means nothing: the five bits (rules OP-21, OP-33).
+    /// An opcode of the service that means nothing: the five bits (rules OP-21, OP-33). What follows
+    /// the service's header, an XRCETH excepted, is payload.
     Reserved(u8),
     /// A congestion notification, which is of no service (rules H.5); `transport` is `Rc` then.
     Congestion,
@@ -129,8 +158,13 @@ pub enum Operation {
 pub enum Malformed {
     /// Shorter than its headers, its pad and the ICRC.
     Short,
+    /// Not a whole number of 32-bit words, as every packet is with its pad (rule PK-08).
+    Length,
     /// A transport header version other than zero (rule PK-13).
     Version,
     /// A transport service that does not exist here.
     Transport,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+use std::vec;
+
+use super::*;
+use crate::Psn;
+use crate::packet::{Aeth, Ending, Operation, Packet, Transport};
+
+/// Vector A of rules H.6: a congestion notification of a ConnectX-4 Lx, from the BTH on.
+const A: [u8; 32] = [
+    0x81, 0x00, 0xff, 0xff, 0x40, 0x00, 0x01, 0x18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0x82, 0xfd, 0x00, 0x2a,
+];
+const A_IDENTIFICATION: u16 = 0x718c;
+
+fn path(source: &str, port: u16, destination: &str) -> Path {
+    Path::new(source.parse().unwrap(), port, destination.parse().unwrap()).unwrap()
+}
+
+fn path_of_a() -> Path {
+    path("10.0.17.1", 0, "10.0.18.1")
+}
+
+/// Rules: CRC-01, CRC-02, CRC-03, CRC-05, CRC-07, CRC-08, CNP-01
+#[test]
+fn vector_a_a_congestion_notification_of_hardware() {
+    let path = path_of_a();
+    assert_eq!(path.icrc(A_IDENTIFICATION, &A[..28]), A[28..]);
+    assert_eq!(path.check(A_IDENTIFICATION, &A), Verdict::Right);
+    assert_eq!(path.check(0, &A), Verdict::Identified(A_IDENTIFICATION));
+
+    let notification = Packet {
+        transport: Transport::Rc,
+        operation: Operation::Congestion,
+        solicited: false,
+        migrated: false,
+        pkey: 0xffff,
+        fecn: false,
+        becn: true,
+        to: 0x118,
+        ack_request: false,
+        psn: Psn::new(0),
+        payload: &[],
+    };
+    assert_eq!(Packet::parse(&A), Ok(notification));
+    let mut written = A;
+    written[..28].fill(0xaa);
+    assert_eq!(notification.write(&mut written), 28);
+    assert_eq!(written, A);
+}
+
+/// Vector B: a SEND on an unreliable connection, with what IP and UDP say of it.
+///
+/// Rules: CRC-01, CRC-02, CRC-03, CRC-05, CRC-08, PK-01, PK-08
+#[test]
+fn vector_b_a_send_with_a_pad() {
+    let payload = *b"F0\x81\x8b\xe2\x895\xd9\x0e\x9a\x95PT\x01\xbe\x88^P";
+    let send = Packet {
+        transport: Transport::Uc,
+        operation: Operation::SendOnly(Ending::Plain),
+        solicited: false,
+        migrated: true,
+        pkey: 0xffff,
+        fecn: false,
+        becn: false,
+        to: 211,
+        ack_request: false,
+        psn: Psn::new(13_571_856),
+        payload: &payload,
+    };
+    let mut datagram = [0; 36];
+    assert_eq!((send.length(), send.pad()), (36, 2));
+    assert_eq!(send.write(&mut datagram), 32);
+    let path = path("192.168.0.7", 49_152, "192.168.0.7");
+    let icrc = path.icrc(1144, &datagram[..32]);
+    assert_eq!(icrc, [0x78, 0xf3, 0x53, 0xf3]);
+    datagram[32..].copy_from_slice(&icrc);
+    assert_eq!(Packet::parse(&datagram), Ok(send));
+    assert_eq!(path.check(1144, &datagram), Verdict::Right);
+    assert_eq!(path.check(1145, &datagram), Verdict::Identified(1144));
+}
+
+/// Vector C, which was made with another program and not captured.
+///
+/// Rules: CRC-02, CRC-04, CRC-05
+#[test]
+fn vector_c_an_acknowledgement_over_ipv6() {
+    let acknowledgement = Packet {
+        transport: Transport::Rc,
+        operation: Operation::Acknowledge(Aeth { byte: 0x1f, msn: 3 }),
+        solicited: false,
+        migrated: true,
+        pkey: 0xffff,
+        fecn: false,
+        becn: false,
+        to: 0x12,
+        ack_request: false,
+        psn: Psn::new(5),
+        payload: &[],
+    };
+    let mut datagram = [0x1d, 0x1e, 0x9d, 0xfd].repeat(5);
+    assert_eq!(acknowledgement.write(&mut datagram), 16);
+    let path = path("fe80::1", 0xc123, "fe80::2");
+    assert_eq!(path.icrc(0, &datagram[..16]), datagram[16..]);
+    assert_eq!(path.check(0, &datagram), Verdict::Right);
+}
+
+/// Rules: CRC-06, CRC-09
+#[test]
+fn every_bit_counts_except_those_that_change_on_the_way() {
+    let check = |path: &Path, datagram: &[u8; 32]| path.check(A_IDENTIFICATION, datagram);
+    for at in 0..A.len() * 8 {
+        let mut damaged = A;
+        damaged[at / 8] ^= 1 << (at % 8);
+        let masked = at / 8 == CONGESTION_AT;
+        let expected = if masked { Verdict::Right } else { Verdict::Wrong };
+        assert_eq!(check(&path_of_a(), &damaged), expected, "bit {at}");
+    }
+    for path in [
+        path("10.0.17.2", 0, "10.0.18.1"),
+        path("10.0.17.1", 1, "10.0.18.1"),
+        path("10.0.17.1", 0, "10.0.18.2"),
+        path("fe80::1", 0, "fe80::2"),
+    ] {
+        assert_eq!(check(&path, &A), Verdict::Wrong, "{path:?}");
+    }
+}
+
+/// Rules: CRC-03
+#[test]
+fn any_identification_is_found_again_at_any_length() {
+    let path = path("192.0.2.1", 0xc000, "198.51.100.2");
+    for length in [12, 16, 1040, 4140, 65_480] {
+        let mut datagram = vec![0x5a; length + ICRC_BYTES];
+        for identification in [0, 1, 0x00ff, 0x0100, 0x8000, 0xfffe, 0xffff] {
+            let icrc = path.icrc(identification, &datagram[..length]);
+            datagram[length..].copy_from_slice(&icrc);
+            assert_eq!(path.check(identification, &datagram), Verdict::Right);
+            let other = identification ^ 0x1234;
+            assert_eq!(path.check(other, &datagram), Verdict::Identified(identification));
+            datagram[12 - 1] ^= 1;
+            assert_eq!(path.check(other, &datagram), Verdict::Wrong, "{length}");
+            datagram[12 - 1] ^= 1;
+        }
+    }
+}
+
+#[test]
+fn what_is_no_datagram_is_wrong() {
+    let datagram = vec![0; 70_000];
+    for length in (0..16).chain([17, 65_520, 65_535, 65_536, 65_540, 70_000]) {
+        assert_eq!(path_of_a().check(0, &datagram[..length]), Verdict::Wrong, "{length}");
+    }
+}
+
+/// Rules: NET-08
+#[test]
+fn a_mapped_address_is_an_ipv4_address() {
+    let mapped = path("::ffff:10.0.17.1", 0, "::ffff:10.0.18.1");
+    assert_eq!(mapped, path_of_a());
+    assert_eq!(Path::new("::1".parse().unwrap(), 0, "127.0.0.1".parse().unwrap()), None);
+}
+
+/// Rules: CRC-02
+#[test]
+fn a_packet_in_pieces_has_the_icrc_of_the_whole() {
+    let (bth, rest) = A[..28].split_first_chunk().unwrap();
+    let mut icrc = Icrc::new(&path_of_a(), A_IDENTIFICATION, A.len(), bth);
+    rest.chunks(3).for_each(|piece| icrc.update(piece));
+    assert_eq!(icrc.finish(), A[28..]);
+}

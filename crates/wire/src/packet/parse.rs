@@ -1,0 +1,147 @@
+//! Bytes to packets.
+
+use super::opcode::{CONGESTION, CONGESTION_BYTES, has_xrceth};
+use super::{Aeth, Ending, ICRC_BYTES, Malformed, Operation, Packet, Reth, Transport};
+use crate::Psn;
+
+impl<'a> Packet<'a> {
+    /// Reads what a UDP datagram carries: from the BTH to the ICRC, which is not looked at here.
+    ///
+    /// Reserved bits are ignored (rule PK-15). An opcode that its service does not have is
+    /// [`Operation::Reserved`] and all that follows its service's header is payload.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        if !bytes.len().is_multiple_of(4) {
+            return Err(Malformed::Length);
+        }
+        let (bytes, _) = bytes.split_last_chunk::<ICRC_BYTES>().ok_or(Malformed::Short)?;
+        let mut rest = Rest(bytes);
+        let [opcode, flags] = rest.take()?;
+        let pkey = u16::from_be_bytes(rest.take()?);
+        let [congestion] = rest.take()?;
+        let to = rest.u24()?;
+        let [ack_request] = rest.take()?;
+        let psn = Psn::new(rest.u24()?);
+        if flags & 0x0f != 0 {
+            return Err(Malformed::Version);
+        }
+        let (transport, operation) = rest.extension(opcode)?;
+        let pad = usize::from(flags >> 4 & 3);
+        let length = rest.0.len().checked_sub(pad).ok_or(Malformed::Short)?;
+        Ok(Self {
+            transport,
+            operation,
+            solicited: flags & 0x80 != 0,
+            migrated: flags & 0x40 != 0,
+            pkey,
+            fecn: congestion & 0x80 != 0,
+            becn: congestion & 0x40 != 0,
+            to,
+            ack_request: ack_request & 0x80 != 0,
+            psn,
+            payload: &rest.0[..length],
+        })
+    }
+}
+
+/// The bytes that are not read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u24(&mut self) -> Result<u32, Malformed> {
+        let [high, middle, low] = self.take()?;
+        Ok(u32::from_be_bytes([0, high, middle, low]))
+    }
+
+    /// Four bytes of which the first is reserved.
+    fn low_u24(&mut self) -> Result<u32, Malformed> {
+        let [_reserved] = self.take()?;
+        self.u24()
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// All headers after the BTH, in the order of rule PK-07.
+    fn extension(&mut self, opcode: u8) -> Result<(Transport, Operation), Malformed> {
+        let code = opcode & 0x1f;
+        let transport = match opcode >> 5 {
+            0 => Transport::Rc,
+            1 => Transport::Uc,
+            3 => Transport::Ud { qkey: self.u32()?, source: self.low_u24()? },
+            5 if has_xrceth(code) => Transport::Xrc { srq: self.low_u24()? },
+            5 => Transport::Xrc { srq: 0 },
+            _ if opcode == CONGESTION => {
+                let _reserved: [u8; CONGESTION_BYTES] = self.take()?;
+                return Ok((Transport::Rc, Operation::Congestion));
+            }
+            _ => return Err(Malformed::Transport),
+        };
+        let operation =
+            if transport.has(code) { self.operation(code)? } else { Operation::Reserved(code) };
+        Ok((transport, operation))
+    }
+
+    fn operation(&mut self, code: u8) -> Result<Operation, Malformed> {
+        Ok(match code {
+            0x00 => Operation::SendFirst,
+            0x01 => Operation::SendMiddle,
+            0x02 => Operation::SendLast(Ending::Plain),
+            0x03 => Operation::SendLast(Ending::Immediate(self.u32()?)),
+            0x04 => Operation::SendOnly(Ending::Plain),
+            0x05 => Operation::SendOnly(Ending::Immediate(self.u32()?)),
+            0x06 => Operation::WriteFirst(self.reth()?),
+            0x07 => Operation::WriteMiddle,
+            0x08 => Operation::WriteLast { immediate: None },
+            0x09 => Operation::WriteLast { immediate: Some(self.u32()?) },
+            0x0a => Operation::WriteOnly { reth: self.reth()?, immediate: None },
+            0x0b => Operation::WriteOnly { reth: self.reth()?, immediate: Some(self.u32()?) },
+            0x0c => Operation::ReadRequest(self.reth()?),
+            0x0d => Operation::ReadResponseFirst(self.aeth()?),
+            0x0e => Operation::ReadResponseMiddle,
+            0x0f => Operation::ReadResponseLast(self.aeth()?),
+            0x10 => Operation::ReadResponseOnly(self.aeth()?),
+            0x11 => Operation::Acknowledge(self.aeth()?),
+            0x12 => Operation::AtomicAcknowledge { aeth: self.aeth()?, old: self.u64()? },
+            0x13 => Operation::CompareSwap {
+                address: self.u64()?,
+                key: self.u32()?,
+                swap: self.u64()?,
+                compare: self.u64()?,
+            },
+            0x14 => {
+                let (address, key, add) = (self.u64()?, self.u32()?, self.u64()?);
+                let _compare = self.u64()?;
+                Operation::FetchAdd { address, key, add }
+            }
+            0x16 => Operation::SendLast(Ending::Invalidate(self.u32()?)),
+            0x17 => Operation::SendOnly(Ending::Invalidate(self.u32()?)),
+            0x1c => {
+                let [.., feth] = self.take::<4>()?;
+                let (selectivity, placement) = (feth >> 4 & 3, feth & 0x0f);
+                Operation::Flush { placement, selectivity, reth: self.reth()? }
+            }
+            0x1d => Operation::AtomicWrite(self.reth()?),
+            code => Operation::Reserved(code),
+        })
+    }
+
+    fn reth(&mut self) -> Result<Reth, Malformed> {
+        Ok(Reth { address: self.u64()?, key: self.u32()?, length: self.u32()? })
+    }
+
+    fn aeth(&mut self) -> Result<Aeth, Malformed> {
+        let [byte] = self.take()?;
+        Ok(Aeth { byte, msn: self.u24()? })
+    }
+}
