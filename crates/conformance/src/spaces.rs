@@ -109,12 +109,13 @@ pub const INTERFACE: &str = "wire0";
 pub struct Pair {
     near: Space,
     far: Space,
+    mtu: u32,
 }
 
 impl Pair {
     /// Joined by a pair of interfaces that carry packets of this size.
     pub fn new(mtu: u32) -> Result<Self, String> {
-        let pair = Self { near: Space::new()?, far: Space::new()? };
+        let pair = Self { near: Space::new()?, far: Space::new()?, mtu };
         join((&pair.near, INTERFACE), (&pair.far, INTERFACE), mtu)?;
         for side in [Side::Near, Side::Far] {
             for (family, length) in [(Family::V4, "30"), (Family::V6, "64 nodad")] {
@@ -123,6 +124,17 @@ impl Pair {
             }
         }
         Ok(pair)
+    }
+
+    /// Bytes of the largest packet of IP.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// Bytes of data in the largest packet of RDMA.
+    pub fn path_mtu(&self) -> u32 {
+        // Of the sizes there are, the largest that leaves room for all headers.
+        [4096, 2048, 1024, 512].into_iter().find(|size| size + 100 <= self.mtu).unwrap_or(256)
     }
 
     /// The namespace of this end.

@@ -68,6 +68,11 @@ impl Connection {
         Ok(Self { pd: end.pd, qp, cq, channel })
     }
 
+    /// The number of its queue pair.
+    pub(crate) fn number(&self) -> u64 {
+        number(self.qp)
+    }
+
     /// The next completion, which must be of success. If the process at the other end is gone, a
     /// request to it must fail for want of an answer.
     pub(crate) fn completion(&self, meeting: &Meeting) -> Result<ibv_wc, String> {

@@ -69,6 +69,7 @@ fn run(arguments: &Arguments) -> Result<String, String> {
     let largest = meeting.agree_on(arguments.largest as u64)? as usize;
     let connection =
         Connection::new(&mut meeting, arguments.gid, arguments.mtu, arguments.timeout)?;
+    println!("queue pair {:#x}", connection.number());
     let ending = ending(arguments, meeting.is_client());
     let mut rounds = Rounds::new(connection, meeting, seed, largest)?;
     rounds.run(|round| ending.load(Ordering::Relaxed) || Some(round + 1) == arguments.rounds)?;

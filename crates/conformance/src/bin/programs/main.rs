@@ -4,6 +4,7 @@
 //! `spec/programs.md` records the tables of a whole run, and the table in `README.md` is made of it
 //! ([`record`]). A run that comes out otherwise than recorded fails as well.
 
+mod flood;
 mod installation;
 mod meeting;
 mod perftest;
@@ -16,6 +17,7 @@ mod spaces;
 mod speed;
 mod table;
 mod utilities;
+mod wire_speed;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,6 +57,10 @@ enum Script {
     Speed,
     /// Programs in two network namespaces, over the wire between them
     Spaces,
+    /// What perftest measures across a wire, beside TCP and UDP
+    WireSpeed,
+    /// Honest programs while a stranger sends packets that must be dropped
+    Flood,
     /// All of these
     All,
 }
@@ -94,6 +100,12 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if chosen(Script::Spaces) {
         reports.extend(spaces::run(&installation, style, long)?);
+    }
+    if chosen(Script::WireSpeed) {
+        reports.extend(wire_speed::run(&installation, style, long)?);
+    }
+    if chosen(Script::Flood) {
+        reports.extend(flood::run(&installation, style, long)?);
     }
     let mut problems: Vec<String> = reports.iter().flat_map(Report::problems).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -23,7 +23,6 @@ const PATIENT: u8 = 19;
 pub(super) struct Exchange<'a> {
     pub(super) installation: &'a Installation,
     pub(super) wire: &'a Wire<'a>,
-    pub(super) path_mtu: u32,
     pub(super) rounds: u32,
     /// What `transom run --fault` is told.
     pub(super) faults: Option<&'a str>,
@@ -57,7 +56,7 @@ impl Exchange<'_> {
         let mut stopped = self.start(1, PATIENT, "")?;
         let mut others = [self.start(2, TIMEOUT, "")?, self.start(3, TIMEOUT, "")?];
         for pair in others.iter_mut().chain([&mut killed, &mut stopped]) {
-            pair.client.line(LIMIT)?;
+            pair.goes_on()?;
         }
         stopped.server.signal(libc::SIGSTOP);
         killed.client.signal(libc::SIGKILL);
@@ -107,8 +106,8 @@ impl Exchange<'_> {
             }
         };
         let gid = self.wire.gid(side);
-        let seed = u32::from(port) + self.path_mtu;
-        let all = format!("-p {port} -g {gid} -m {} -t {timeout} -s {seed}", self.path_mtu);
+        let mtu = self.wire.pair.path_mtu();
+        let all = format!("-p {port} -g {gid} -m {mtu} -t {timeout} -s {port}");
         command.args(all.split_whitespace()).args(options.split_whitespace());
         self.wire.pair.space(side).enter(&mut command);
         Ok(command)

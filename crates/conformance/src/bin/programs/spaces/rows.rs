@@ -15,8 +15,6 @@ const FAULTS: &str = "loss=1%,reorder=5%,seed=7";
 pub(super) struct Rows<'a> {
     pub(super) installation: &'a Installation,
     pub(super) wire: &'a Wire<'a>,
-    /// Bytes of data in the largest packet.
-    pub(super) path_mtu: u32,
     /// What the rows call the wire.
     pub(super) name: String,
     pub(super) long: bool,
@@ -26,9 +24,10 @@ pub(super) struct Rows<'a> {
 impl Rows<'_> {
     /// Adds all of them.
     pub(super) fn add(mut self) {
+        let mtu = self.wire.pair.path_mtu();
         for tool in ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong"] {
-            self.ping_pong(tool, &format!("-m {}", self.path_mtu));
-            self.ping_pong(tool, &format!("-e -m {}", self.path_mtu));
+            self.ping_pong(tool, &format!("-m {mtu}"));
+            self.ping_pong(tool, &format!("-e -m {mtu}"));
         }
         self.ping_pong("ibv_ud_pingpong", "");
         self.ping_pong("ibv_ud_pingpong", "-e");
@@ -55,7 +54,8 @@ impl Rows<'_> {
             command.args(all.split_whitespace()).args(place.gid("-g", side));
             Ok(command)
         };
-        let run = PingPong { tool, options, datagram: self.path_mtu.into(), long: self.long };
+        let run =
+            PingPong { tool, options, datagram: self.wire.pair.path_mtu().into(), long: self.long };
         let came = run.run(&place.address(self.wire.family), command);
         self.row(tool, options, came.map(|()| String::new()));
     }
@@ -74,13 +74,8 @@ impl Rows<'_> {
     /// Processes that check every byte, alone and together, undisturbed and disturbed.
     fn exchanges(&mut self) {
         let rounds = if self.long { 1000 } else { 100 };
-        let undisturbed = Exchange {
-            installation: self.installation,
-            wire: self.wire,
-            path_mtu: self.path_mtu,
-            rounds,
-            faults: None,
-        };
+        let undisturbed =
+            Exchange { installation: self.installation, wire: self.wire, rounds, faults: None };
         let disturbed = Exchange { faults: Some(FAULTS), ..undisturbed };
         self.row("exchange", "", undisturbed.pairs(1));
         self.row("exchange", "4 + 4 processes", undisturbed.pairs(4));
