@@ -91,11 +91,11 @@ fn gid_index(
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    printed
-        .lines()
-        .filter_map(gid_line)
-        .find_map(|(index, gid)| (gid == wanted).then_some(index))
-        .ok_or_else(|| format!("the device has no GID for {address}:\n{printed}"))
+    let gids: Vec<_> = printed.lines().filter_map(gid_line).collect();
+    let found = gids.iter().find(|(_, gid)| *gid == wanted);
+    found
+        .map(|(index, _)| *index)
+        .ok_or_else(|| format!("the device has no GID for {address}, but {gids:?}"))
 }
 
 /// Reads a line of `ibv_devinfo`: `GID[  1]: ::ffff:10.0.0.1, RoCE v2`.
