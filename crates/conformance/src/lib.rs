@@ -10,6 +10,7 @@ pub mod extended;
 pub mod extended_qp;
 pub mod harness;
 pub mod memory;
+pub mod packet_stage;
 pub mod processes;
 pub mod programs;
 pub mod queues;

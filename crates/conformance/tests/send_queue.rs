@@ -86,6 +86,10 @@ impl Services for Stage {
         Err(MemoryGone)
     }
 
+    fn store_pieces(&self, _at: &Grant<'_>, _pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        Err(MemoryGone)
+    }
+
     fn atomic(
         &self,
         _at: &Grant<'_>,
@@ -113,10 +117,6 @@ impl Services for Stage {
 
     fn complete_shared(&self, _: u32, _: Completion, _: bool) {}
 
-    fn gid_towards(&self, _: &[u8; 16]) -> [u8; 16] {
-        [0; 16]
-    }
-
     fn event(&self, event: QpEvent) {
         panic!("no event is due, yet {event:?}");
     }
@@ -137,6 +137,10 @@ impl Origin for Stage {
 
     fn read_direct(&self, _: u64, _: Key, _: &[Sge], _: u64) -> Direct {
         Direct::Declined
+    }
+
+    fn path_mtu(&self) -> Option<u64> {
+        None
     }
 
     fn segment_limit(&self) -> u64 {

@@ -4,35 +4,32 @@ mod keys;
 mod limits;
 mod peers;
 mod queue_pairs;
+mod wire;
 
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use transom_device::execution::MemoryGone;
 use transom_device::protection::{Announcer, Grant, PROCESSES, Refusal, Scramble, Waiter};
 use transom_device::qp::QpSummary;
 use transom_device::queue::Completion;
-use transom_wire::grh::map_ipv4;
 
 use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
-use crate::link::Peer;
+use crate::addresses::Addresses;
+use crate::link::{Peer, Wire};
 use crate::memory::Copier;
-use crate::objects::{Cq, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains};
+use crate::objects::{
+    AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains,
+};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::Segment;
-
-/// The device's first address: the RoCE v2 form of 127.0.0.1 (rule NET-08).
-pub const GID: [u8; 16] = map_ipv4([127, 0, 0, 1]);
-
-/// All addresses of the device, in the order of the GID table: those of the loopback interface.
-pub const GIDS: [[u8; 16]; 2] = [GID, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]];
 
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +48,8 @@ pub struct Options {
     pub windows_2a: bool,
     /// How bytes get from one process to another.
     pub copying: Copying,
+    /// Everything goes over the wire, also within this host.
+    pub wire_only: bool,
 }
 
 /// A device could not be opened.
@@ -90,7 +89,13 @@ pub struct Adapter {
     options: Options,
     pub(crate) claim: Claim,
     segment: Segment,
+    addresses: RwLock<Addresses>,
+    /// Who is told of events of the port.
+    listeners: Mutex<Vec<Weak<EventPipe>>>,
     pub(crate) copier: Copier,
+    /// The wire link, from when something first goes over it.
+    wire: OnceLock<Arc<Wire>>,
+    opening_wire: Mutex<()>,
     keys: Keys,
     domains: AtomicU32,
     pub(crate) completion_queues: AtomicU32,
@@ -127,6 +132,7 @@ impl Adapter {
         let (seed, first_qp) = seed.split_at(Scramble::SEED_BYTES);
         let first_qp = u16::from_le_bytes([first_qp[0], first_qp[1]]);
         segment.scramble().seed(seed.try_into().expect("split at its length"));
+        let addresses = Addresses::read().map_err(step("asking the kernel for its addresses"))?;
         let copier = match options.copying {
             Copying::Best => Copier::best(),
             Copying::SharedMemory => Copier::pipes(),
@@ -148,7 +154,11 @@ impl Adapter {
             options,
             claim,
             segment,
+            addresses: RwLock::new(addresses),
+            listeners: Mutex::default(),
             copier,
+            wire: OnceLock::new(),
+            opening_wire: Mutex::new(()),
             keys: Keys::default(),
             domains: AtomicU32::new(0),
             completion_queues: AtomicU32::new(0),
@@ -176,6 +186,39 @@ impl Adapter {
     /// Its slot in the registry, and the generation of its stay.
     pub fn announcer(&self) -> Announcer {
         self.claim.announcer()
+    }
+
+    /// Its addresses: the GID table.
+    pub fn addresses(&self) -> RwLockReadGuard<'_, Addresses> {
+        self.addresses.read()
+    }
+
+    /// Has events of the port told to `events` too, for as long as it exists.
+    pub fn tell_port_events(&self, events: &Arc<EventPipe>) {
+        let mut listeners = self.listeners.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(events));
+    }
+
+    /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
+    pub(crate) fn refresh_addresses(&self) {
+        // What cannot be read now is read at the next change.
+        let Ok(changes) = self.addresses.write().refresh() else { return };
+        if !changes.added.is_empty() || !changes.removed.is_empty() {
+            self.raise_port_event(AsyncEvent::GidChange);
+        }
+        match changes.network {
+            Some(true) => self.raise_port_event(AsyncEvent::PortActive),
+            Some(false) => self.raise_port_event(AsyncEvent::PortError),
+            None => {}
+        }
+    }
+
+    fn raise_port_event(&self, event: AsyncEvent) {
+        const PORT: u64 = 1;
+        for events in self.listeners.lock().iter().filter_map(Weak::upgrade) {
+            events.raise(event as u64, PORT);
+        }
     }
 
     /// A descriptor that names this device, and by which [`Adapter::is_named_by`] knows it again.
@@ -221,6 +264,11 @@ impl Adapter {
     pub(crate) fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
         let (to, from) = (at.address(), bytes.as_ptr() as u64);
         self.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
+    }
+
+    /// Writes pieces of ours, one after the other, to granted memory of this process.
+    pub(crate) fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.copier.copy_pieces(at.address(), pieces).map_err(|_| MemoryGone)
     }
 
     /// Changes eight bytes of this process in one step among all atomics (rule AT-09).

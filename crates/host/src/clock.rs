@@ -10,7 +10,7 @@ const CLOSE: u64 = 1_000;
 impl Adapter {
     /// Nanoseconds of the steady clock.
     pub fn now(&self) -> u64 {
-        read(ClockId::Monotonic)
+        steady()
     }
 
     /// Nanoseconds since 1970 at a moment of the steady clock, as the wall clock stands today.
@@ -32,6 +32,11 @@ impl Adapter {
         let (_, steady, wall) = best;
         wall.wrapping_sub(steady).wrapping_add(moment)
     }
+}
+
+/// Nanoseconds of the steady clock, which is one for all processes.
+pub(crate) fn steady() -> u64 {
+    read(ClockId::Monotonic)
 }
 
 fn read(clock: ClockId) -> u64 {

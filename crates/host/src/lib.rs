@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`adapter`] | the device of this process: what the C ABI and others call |
+//! | [`addresses`] | the addresses of this network namespace: the GID table |
 //! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
 //! | [`link`] | loopback and local links, and the rings messages travel in |
 //! | [`progress`] | who does the work when nobody polls: one thread, asleep while idle |
@@ -14,6 +15,7 @@
 //! Unsafe code lives here and at the C ABI only; each block says why it is sound.
 
 pub mod adapter;
+pub mod addresses;
 mod clock;
 pub mod fork;
 pub mod link;
@@ -24,4 +26,5 @@ pub mod progress;
 pub mod registry;
 pub mod segment;
 
-pub use adapter::{Adapter, Copying, GID, GIDS, Limits, OpenError, Options};
+pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
+pub use addresses::LOOPBACK_GID;

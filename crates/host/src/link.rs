@@ -4,12 +4,14 @@
 //! |---|---|---|
 //! | loopback | queue pairs of one process | executed at once, on the caller's thread |
 //! | local | processes of one user on one host | one-sided operations straight into the target's memory; the rest as messages in shared rings |
-//! | wire | anything else | takes its place here with the wire issue: RoCEv2 over UDP |
+//! | wire | anything else | RoCEv2 packets over UDP |
 
 mod copy;
 mod message;
 mod peer;
 mod ring;
+pub mod udp;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 
@@ -18,6 +20,8 @@ pub(crate) use message::Answer;
 pub use peer::Peer;
 pub(crate) use peer::{Arrival, Arrived};
 pub(crate) use ring::MAX_PAYLOAD;
+pub use wire::{Counters, Path};
+pub(crate) use wire::{Filling, Taken, TrainBuffer, Wire};
 
 /// Where a queue pair's requests go.
 #[derive(Clone, Default)]
@@ -29,4 +33,6 @@ pub enum Link {
     Loopback,
     /// To a queue pair of another process of this user.
     Local(Arc<Peer>),
+    /// To a queue pair anywhere, by packets.
+    Wire(Path),
 }

@@ -5,6 +5,7 @@
 //! a system call of about 0.3 µs, and no signal handler that a program could replace.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 use parking_lot::Mutex;
@@ -82,6 +83,50 @@ impl Copier {
         }
     }
 
+    /// Copies pieces, one after the other, to memory of this process from `to` on.
+    pub fn copy_pieces(&self, to: u64, pieces: &[&[u8]]) -> Result<(), Fault> {
+        let mut done = 0;
+        for group in pieces.chunks(PIECES) {
+            let length = group.iter().map(|piece| piece.len() as u64).sum();
+            let whole = matches!(self, Self::Kernel)
+                && transfer_pieces(to + done, group).is_ok_and(|moved| moved == length);
+            if !whole {
+                let mut to = to + done;
+                for piece in group {
+                    self.copy(to, piece.as_ptr() as u64, piece.len() as u64)?;
+                    to += piece.len() as u64;
+                }
+            }
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Copies from memory of this process at `from` to ranges of `bytes`, one after the other.
+    pub fn copy_apart(
+        &self,
+        bytes: &mut [u8],
+        ranges: &[Range<usize>],
+        from: u64,
+    ) -> Result<(), Fault> {
+        let mut done = 0;
+        for group in ranges.chunks(PIECES) {
+            let length = group.iter().map(|range| range.len() as u64).sum();
+            let whole = matches!(self, Self::Kernel)
+                && transfer_apart(bytes, group, from + done).is_ok_and(|moved| moved == length);
+            if !whole {
+                let mut from = from + done;
+                for range in group {
+                    let to = bytes[range.clone()].as_mut_ptr() as u64;
+                    self.copy(to, from, range.len() as u64)?;
+                    from += range.len() as u64;
+                }
+            }
+            done += length;
+        }
+        Ok(())
+    }
+
     /// Copies from this process to memory of another; only [`Copier::Kernel`] can.
     #[inline]
     pub fn copy_to_peer(&self, pid: u32, to: u64, from: u64, length: u64) -> Result<(), Fault> {
@@ -129,6 +174,47 @@ fn transfer(direction: Direction, pid: u32, near: u64, far: u64, length: u64) ->
             Direction::Read => libc::process_vm_readv(pid as i32, &near, 1, &far, 1, 0),
             Direction::Write => libc::process_vm_writev(pid as i32, &near, 1, &far, 1, 0),
         }
+    };
+    u64::try_from(done).map_err(|_| ())
+}
+
+/// Most pieces that one call writes.
+const PIECES: usize = 64;
+
+/// Writes at most [`PIECES`] pieces in one call of `process_vm_writev`; the number of bytes moved.
+fn transfer_pieces(to: u64, pieces: &[&[u8]]) -> Result<u64, ()> {
+    let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+    let mut length = 0;
+    for (vector, piece) in near.iter_mut().zip(pieces) {
+        *vector = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
+        length += piece.len();
+    }
+    let far = libc::iovec { iov_base: to as *mut _, iov_len: length };
+    let count = pieces.len().min(PIECES) as u64;
+    // SAFETY: the pieces are only read and live as long as the borrow; the kernel checks the
+    // destination, which is program memory that a grant names, as in `transfer`.
+    let done = unsafe {
+        libc::process_vm_writev(std::process::id() as i32, near.as_ptr(), count, &far, 1, 0)
+    };
+    u64::try_from(done).map_err(|_| ())
+}
+
+/// Reads into at most [`PIECES`] ranges of `bytes` in one call of `process_vm_readv`; the number of
+/// bytes moved.
+fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Result<u64, ()> {
+    let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+    let mut length = 0;
+    for (vector, range) in near.iter_mut().zip(ranges) {
+        let place = &mut bytes[range.clone()];
+        *vector = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
+        length += place.len();
+    }
+    let far = libc::iovec { iov_base: from as *mut _, iov_len: length };
+    let count = ranges.len().min(PIECES) as u64;
+    // SAFETY: the ranges lie in `bytes`, which this function borrows alone; the kernel checks the
+    // source, which is program memory that a grant names, as in `transfer`.
+    let done = unsafe {
+        libc::process_vm_readv(std::process::id() as i32, near.as_ptr(), count, &far, 1, 0)
     };
     u64::try_from(done).map_err(|_| ())
 }

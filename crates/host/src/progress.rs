@@ -17,7 +17,7 @@ use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
 use transom_device::queue::{Body, Remote};
 
 use crate::adapter::Adapter;
-use crate::link::{Arrival, Arrived, Peer};
+use crate::link::{Arrival, Arrived, Peer, Wire};
 use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_multicast};
 
@@ -25,6 +25,8 @@ use crate::objects::{Cq, QueuePair, is_multicast};
 const TICK: u64 = 1_000_000;
 /// How long what has arrived may wait for a program that polls, before the thread takes it.
 const PATIENCE: std::time::Duration = std::time::Duration::from_micros(20);
+/// How long queue pairs wait that found the sockets full, in nanoseconds.
+const STALL: u64 = 100_000;
 /// For how many rounds the thread has itself woken after it had to. A program may poll for its own
 /// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
 /// wait for the next look.
@@ -71,10 +73,11 @@ impl Progress {
     /// Starts the background thread.
     pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
         let wake = adapter.claim.wake.try_clone()?;
+        let addresses = adapter.addresses().descriptor().try_clone_to_owned()?;
         let weak = Arc::downgrade(adapter);
         std::thread::Builder::new().name("transom".into()).spawn(move || {
             block_signals();
-            run(&weak, &wake);
+            run(&weak, &wake, &addresses);
         })?;
         Ok(())
     }
@@ -133,7 +136,10 @@ impl Adapter {
     /// it has left the work to the program.
     fn is_neglected(&self) -> bool {
         let inbox = &self.segment().header().inbox;
-        let waits = || inbox.iter().any(|bits| bits.load(Acquire) != 0);
+        let waits = || {
+            inbox.iter().any(|bits| bits.load(Acquire) != 0)
+                || self.wire().is_some_and(|wire| wire.has_arrivals())
+        };
         let polls = self.progress.polls.load(Relaxed);
         if !waits() {
             return false;
@@ -160,6 +166,9 @@ impl Adapter {
                 self.take_inbox(word, bits.swap(0, SeqCst));
             }
         }
+        if self.wire().is_some() {
+            self.progress_wire();
+        }
         let deadline = self.progress.next_deadline.load(Acquire);
         if deadline != 0 {
             let now = self.now();
@@ -170,11 +179,20 @@ impl Adapter {
         self.run_deferred();
     }
 
+    /// Takes what came over the wire, and goes on with what waited for room.
+    fn progress_wire(&self) {
+        self.take_packets();
+        let Some(wire) = self.wire().filter(|wire| wire.has_stalled()) else { return };
+        for qp in wire.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
+            qp.advance_packets();
+        }
+    }
+
     fn serve(&self, due: Due, now: u64) {
         match due {
             Due::QueuePair(index) => {
                 if let Some(qp) = self.qp(index) {
-                    qp.advance();
+                    qp.advance_in_time();
                 }
             }
             Due::CompletionEvent(id) => {
@@ -360,11 +378,15 @@ fn block_signals() {
     }
 }
 
-fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
+fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
     let (mut polls, mut vigilant, mut arms) = (0, 0_u32, true);
+    let mut woken = Woken::default();
     loop {
         drain(wake);
         let Some(device) = adapter.upgrade() else { return };
+        if woken.addresses {
+            device.refresh_addresses();
+        }
         // A round that armed was woken for what there is.
         let neglected = !arms && device.is_neglected();
         vigilant = if neglected { VIGILANT } else { vigilant.saturating_sub(1) };
@@ -389,9 +411,13 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd) {
         if program_polls {
             timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
         }
+        let wire = device.wire().cloned();
+        if wire.as_ref().is_some_and(|wire| wire.has_stalled()) {
+            timeout = Some(timeout.map_or(STALL, |timeout| timeout.min(STALL)));
+        }
         drop(working);
         drop(device);
-        sleep(wake, &peers, timeout);
+        woken = sleep(wake, addresses, wire.as_deref(), &peers, timeout);
     }
 }
 
@@ -406,8 +432,22 @@ fn has_ended(device: &Adapter, peer: &Peer) -> bool {
     }
 }
 
-/// Sleeps until the pipe, the end of a peer, or the timeout in nanoseconds.
-fn sleep(wake: &impl AsFd, peers: &[Arc<Peer>], timeout: Option<u64>) {
+/// What ended a sleep, as far as somebody has to know.
+#[derive(Default)]
+struct Woken {
+    /// The host's addresses have changed.
+    addresses: bool,
+}
+
+/// Sleeps until the pipe, a change of addresses, a packet, the end of a peer, or the timeout in
+/// nanoseconds.
+fn sleep(
+    wake: &impl AsFd,
+    addresses: &impl AsFd,
+    wire: Option<&Wire>,
+    peers: &[Arc<Peer>],
+    timeout: Option<u64>,
+) -> Woken {
     let pidfds: Vec<_> = peers.iter().filter_map(|peer| peer.pidfd()).collect();
     // Without pidfds a peer's end is noticed by looking once a second.
     let blind = pidfds.len() < peers.len();
@@ -417,10 +457,13 @@ fn sleep(wake: &impl AsFd, peers: &[Arc<Peer>], timeout: Option<u64>) {
         tv_sec: (timeout / 1_000_000_000) as i64,
         tv_nsec: (timeout % 1_000_000_000) as i64,
     });
-    let mut fds: Vec<_> = std::iter::once(PollFd::new(wake, PollFlags::IN))
-        .chain(pidfds.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)))
-        .collect();
+    let own = [addresses.as_fd(), wake.as_fd()];
+    let sockets = wire.map(|wire| wire.descriptors());
+    let others = pidfds.iter().map(|pidfd| pidfd.as_fd());
+    let all = own.into_iter().chain(sockets.into_iter().flatten()).chain(others);
+    let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+    Woken { addresses: !fds[0].revents().is_empty() }
 }
 
 fn drain(wake: &impl AsFd) {

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
 use transom_device::queue::{Address, Datagram};
-use transom_host::{GID, GIDS, Limits};
+use transom_host::addresses::Addresses;
+use transom_host::{LOOPBACK_GID, Limits};
 use transom_wire::grh::{GRH_BYTES, Route};
 
+use crate::context::Context;
 use crate::device::LID;
 use crate::object::{Object, Table};
 use crate::pd::{self, Pd};
@@ -37,21 +39,27 @@ pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qp: u32, qkey: u32) -> Result<Dat
 
 /// The address of an address vector (rule ST-09). RoCE addresses by GID; the LID of this very port
 /// is understood too, for programs that know no GIDs.
-pub(crate) fn address(attr: &ibv_ah_attr) -> Result<Address, c_int> {
+pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Address, c_int> {
     if attr.port_num > 1 {
         return Err(libc::EINVAL);
     }
     if attr.is_global == 0 {
-        let here = Address { gid: GID, traffic_class: 0, hop_limit: 64, flow_label: 0 };
+        let here = Address {
+            gid: LOOPBACK_GID,
+            source: LOOPBACK_GID,
+            traffic_class: 0,
+            hop_limit: 64,
+            flow_label: 0,
+        };
         return if attr.dlid == LID { Ok(here) } else { Err(libc::EINVAL) };
     }
     let grh = &attr.grh;
-    if usize::from(grh.sgid_index) >= GIDS.len() {
-        return Err(libc::EINVAL);
-    }
+    // SAFETY: both variants are plain bytes.
+    let gid = unsafe { grh.dgid.raw };
+    let source = addresses.source(grh.sgid_index.into(), &gid).ok_or(libc::EINVAL)?;
     Ok(Address {
-        // SAFETY: both variants are plain bytes.
-        gid: unsafe { grh.dgid.raw },
+        gid,
+        source,
         traffic_class: grh.traffic_class,
         // Zero would not leave the host; programs that leave it out mean the usual.
         hop_limit: if grh.hop_limit == 0 { 64 } else { grh.hop_limit },
@@ -80,7 +88,9 @@ unsafe fn create(
     if attr.port_num == 0 {
         return Err(libc::EINVAL);
     }
-    let address = address(attr)?;
+    // SAFETY: a protection domain's context is open.
+    let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
+    let address = address(attr, &context.adapter.addresses())?;
     let limit = Limits::DEVICE.address_handles;
     let one_more = |count| (count < limit).then(|| count + 1);
     COUNT.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| libc::ENOMEM)?;
@@ -116,9 +126,9 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
 /// Fills in the address of whoever sent a datagram (`ibv_init_ah_from_wc(3)`).
 ///
 /// # Safety
-/// `wc`, `grh` and `attr` are null or valid; `grh` is the first 40 bytes of the receive buffer.
+/// `context` is null or open; `wc`, `grh` and `attr` are null or valid; `grh` is the first 40 bytes of the receive buffer.
 pub unsafe extern "C" fn ibv_init_ah_from_wc(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port: u8,
     wc: *mut ibv_wc,
     grh: *mut ibv_grh,
@@ -142,7 +152,9 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         // SAFETY: by the contract of this verb.
         let area = unsafe { grh.cast::<[u8; GRH_BYTES]>().as_ref() };
         let Some(route) = area.and_then(Route::read) else { return refuse(libc::EINVAL) };
-        let index = GIDS.iter().position(|gid| *gid == route.destination);
+        // SAFETY: by the contract of this verb.
+        let ours = unsafe { Context::of(context) };
+        let index = ours.and_then(|ours| ours.adapter.addresses().index_of(&route.destination));
         answer.is_global = 1;
         answer.grh.sgid_index = index.unwrap_or(0) as u8;
         answer.grh.dgid = ibv_gid { raw: route.source };
@@ -174,22 +186,26 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     })())
 }
 
-/// The Ethernet address and VLAN of a GID: on loopback there are neither, and nowhere else can be
-/// reached.
+/// The Ethernet address and VLAN of a GID: of this device's own there are neither, and those of others
+/// are the kernel's business, for packets go by UDP.
 ///
 /// # Safety
-/// `attr` is null or readable; `mac` is writable for six bytes, `vlan` is writable; either may be null.
+/// `context` is null or open; `attr` is null or readable; `mac` is writable for six bytes, `vlan` is writable; either may be null.
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     attr: *mut ibv_ah_attr,
     mac: *mut u8,
     vlan: *mut u16,
 ) -> c_int {
     const NO_VLAN: u16 = 0xffff;
     // SAFETY: by the contract of this verb.
-    let Some(attr) = (unsafe { attr.as_ref() }) else { return libc::EINVAL };
-    match address(attr) {
-        Ok(address) if GIDS.contains(&address.gid) => {}
+    let (Some(attr), Some(ours)) = (unsafe { attr.as_ref() }, unsafe { Context::of(context) })
+    else {
+        return libc::EINVAL;
+    };
+    let addresses = ours.adapter.addresses();
+    match address(attr, &addresses) {
+        Ok(address) if addresses.index_of(&address.gid).is_some() => {}
         Ok(_) => return libc::EHOSTUNREACH,
         Err(errno) => return errno,
     }

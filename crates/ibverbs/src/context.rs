@@ -97,11 +97,12 @@ fn adapter() -> Result<Arc<Adapter>, transom_host::OpenError> {
 }
 
 /// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
-/// `TRANSOM_COPY=shared` to copy through shared memory even where the kernel would.
+/// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared memory even where the kernel would.
 fn options() -> Options {
     let is = |name, value| std::env::var_os(name).is_some_and(|found| found == value);
     Options {
         windows_2a: is("TRANSOM_WINDOWS", "2A"),
+        wire_only: is("TRANSOM_LINK", "wire"),
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
     }
 }
@@ -133,7 +134,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
 
 /// Makes a context whose `cmd_fd` is `command`, a descriptor that names the device.
 pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_context {
-    let Ok(events) = EventPipe::new() else { return null_with(libc::EMFILE) };
+    let Ok(events) = EventPipe::new().map(Arc::new) else { return null_with(libc::EMFILE) };
     let context = ibv_context {
         device: device::the_device(),
         ops: ibv_context_ops {
@@ -153,6 +154,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         mutex: Default::default(),
         abi_compat: __VERBS_ABI_IS_EXTENDED,
     };
+    adapter.tell_port_events(&events);
     import::note(&adapter);
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
@@ -183,7 +185,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
     let ours = Context {
         abi,
         adapter,
-        events: Arc::new(events),
+        events,
         _command: command,
         users: AtomicU32::new(1),
         open: AtomicU32::new(1),

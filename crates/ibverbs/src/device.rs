@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::LazyLock;
 
 use transom_abi::*;
-use transom_host::{GIDS, Limits};
+use transom_host::Limits;
+use transom_host::addresses::{Address, Addresses, GID_TABLE};
 
 use crate::context::Context;
 use crate::{errno_of, null_with, set_errno};
@@ -207,42 +208,65 @@ pub const FW_VER: &CStr =
 /// The longest message of the port, in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 
-/// Entries of the GID table, of which the first are in use; addresses of other interfaces will follow.
-pub(crate) const GID_TABLE: c_int = 16;
-
-/// What [`ibv_query_port`] answers.
-pub fn port_attributes() -> ibv_port_attr {
+/// What [`ibv_query_port`] answers on a host with these addresses.
+pub fn port_attributes(addresses: &Addresses) -> ibv_port_attr {
+    let down = addresses.has_lost_network();
     ibv_port_attr {
-        state: IBV_PORT_ACTIVE,
+        state: if down { IBV_PORT_DOWN } else { IBV_PORT_ACTIVE },
         max_mtu: IBV_MTU_4096,
-        active_mtu: IBV_MTU_4096,
-        gid_tbl_len: GID_TABLE,
+        active_mtu: mtu_code(addresses.path_mtu()),
+        gid_tbl_len: GID_TABLE as c_int,
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: MAX_MESSAGE,
         pkey_tbl_len: 1,
         lid: LID,
         active_width: 2,
         active_speed: 32,
-        phys_state: 5,
+        phys_state: if down { DISABLED } else { LINK_UP },
         link_layer: IBV_LINK_LAYER_ETHERNET,
         ..ibv_port_attr::default()
     }
 }
 
+/// `phys_state` of a port whose link is up, and of one without a link.
+const LINK_UP: u8 = 5;
+const DISABLED: u8 = 3;
+
+/// The `enum ibv_mtu` of a path MTU in bytes.
+fn mtu_code(bytes: u32) -> u32 {
+    bytes.ilog2().saturating_sub(7)
+}
+
+/// Runs `look` on the addresses of the device.
+///
+/// # Safety
+/// `context` is null or open.
+unsafe fn with_addresses<T>(
+    context: *mut ibv_context,
+    look: impl FnOnce(&Addresses) -> T,
+) -> Option<T> {
+    // SAFETY: by the contract of this function.
+    let ours = unsafe { Context::of(context) }?;
+    Some(look(&ours.adapter.addresses()))
+}
+
 /// Fills as much of the attributes as the caller's struct has (`ibv_query_port(3)`).
 ///
 /// # Safety
-/// `attr` is writable for `length` bytes.
+/// `context` is null or open; `attr` is writable for `length` bytes.
 pub(crate) unsafe extern "C" fn query_port_ex(
     context: *mut ibv_context,
     port: u8,
     attr: *mut ibv_port_attr,
     length: usize,
 ) -> c_int {
-    if context.is_null() || attr.is_null() || port != 1 {
+    if attr.is_null() || port != 1 {
         return libc::EINVAL;
     }
-    let full = port_attributes();
+    // SAFETY: by the contract of this function.
+    let Some(full) = (unsafe { with_addresses(context, port_attributes) }) else {
+        return libc::EINVAL;
+    };
     let length = length.min(size_of::<ibv_port_attr>());
     // SAFETY: by the contract of this function; plain data.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), length) };
@@ -252,7 +276,7 @@ pub(crate) unsafe extern "C" fn query_port_ex(
 /// The exported form, which older programs call: it fills the struct they knew.
 ///
 /// # Safety
-/// `attr` is writable for 48 bytes.
+/// `context` is null or open; `attr` is writable for 48 bytes.
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port: u8,
@@ -266,58 +290,68 @@ pub unsafe extern "C" fn ibv_query_port(
 /// The GID at an index of the port.
 ///
 /// # Safety
-/// `gid` is writable.
+/// `context` is null or open; `gid` is writable.
 pub unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
     port: u8,
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    if context.is_null() || gid.is_null() || port != 1 || !(0..GID_TABLE).contains(&index) {
+    let place = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
+    let look = |addresses: &Addresses| place.map(|place| gid_at(addresses, place));
+    // SAFETY: by the contract of this verb.
+    let found = unsafe { with_addresses(context, look) }.flatten();
+    let (Some(raw), false, 1) = (found, gid.is_null(), port) else {
         set_errno(libc::EINVAL);
         return -1;
-    }
-    let raw = GIDS.get(index.unsigned_abs() as usize).copied().unwrap_or_default();
+    };
     // SAFETY: by the contract of this verb.
     unsafe { *gid = ibv_gid { raw } };
     0
 }
 
+/// The GID at an index; zeros where there is none.
+fn gid_at(addresses: &Addresses, index: usize) -> [u8; 16] {
+    addresses.get(index).map_or([0; 16], |address| address.gid)
+}
+
 /// The type of a GID, as the older enum counts: 1 is RoCE v2.
 ///
 /// # Safety
-/// `kind` is writable.
+/// `context` is null or open; `kind` is writable.
 pub unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     port: u8,
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
-    let known = index < GID_TABLE.unsigned_abs();
-    if context.is_null() || kind.is_null() || port != 1 || !known {
+    let known = (index as usize) < GID_TABLE;
+    let look = |addresses: &Addresses| addresses.get(index as usize).is_some();
+    // SAFETY: by the contract of this verb.
+    let used = unsafe { with_addresses(context, look) };
+    let (Some(used), true, false, 1) = (used, known, kind.is_null(), port) else {
         set_errno(libc::EINVAL);
         return -1;
-    }
+    };
     // SAFETY: by the contract of this verb.
-    unsafe { *kind = c_uint::from((index as usize) < GIDS.len()) };
+    unsafe { *kind = c_uint::from(used) };
     0
 }
 
-fn gid_entry(index: u32) -> Option<ibv_gid_entry> {
-    let gid = GIDS.get(index as usize)?;
-    Some(ibv_gid_entry {
-        gid: ibv_gid { raw: *gid },
-        gid_index: index,
+fn gid_entry(index: usize, address: &Address) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid { raw: address.gid },
+        gid_index: index as u32,
         port_num: 1,
         gid_type: IBV_GID_TYPE_ROCE_V2,
-        ndev_ifindex: 1,
-    })
+        ndev_ifindex: address.interface,
+    }
 }
 
 /// A GID table entry (`ibv_query_gid_ex(3)`).
 ///
 /// # Safety
-/// `entry` is writable for `size` bytes.
+/// `context` is null or open; `entry` is writable for `size` bytes.
 pub unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,
     port: u32,
@@ -330,10 +364,14 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         if context.is_null() || entry.is_null() || port != 1 || flags != 0 {
             return Err(libc::EINVAL);
         }
-        if index >= GID_TABLE.unsigned_abs() {
+        let index = index as usize;
+        if index >= GID_TABLE {
             return Err(libc::EINVAL);
         }
-        let found = gid_entry(index).ok_or(libc::ENODATA)?;
+        let look =
+            |addresses: &Addresses| addresses.get(index).map(|found| gid_entry(index, found));
+        // SAFETY: by the contract of this verb.
+        let found = unsafe { with_addresses(context, look) }.flatten().ok_or(libc::ENODATA)?;
         if size < size_of::<ibv_gid_entry>() {
             return Err(libc::EINVAL);
         }
@@ -346,7 +384,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 /// All GID table entries; their number, or a negative errno (`ibv_query_gid_table(3)`).
 ///
 /// # Safety
-/// `entries` is writable for `max` entries of `size` bytes.
+/// `context` is null or open; `entries` is writable for `max` entries of `size` bytes.
 pub unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
@@ -358,14 +396,18 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     if wrong || max == 0 || size < size_of::<ibv_gid_entry>() {
         return -(libc::EINVAL as isize);
     }
-    let mut count = 0;
-    while let Some(entry) = gid_entry(count as u32).filter(|_| count < max) {
-        // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes, which
-        // may be any number.
-        unsafe { entries.byte_add(count * size).write_unaligned(entry) };
-        count += 1;
-    }
-    count as isize
+    let fill = |addresses: &Addresses| {
+        let mut count = 0;
+        for (index, address) in addresses.iter().take(max) {
+            // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes,
+            // which may be any number.
+            unsafe { entries.byte_add(count * size).write_unaligned(gid_entry(index, address)) };
+            count += 1;
+        }
+        count as isize
+    };
+    // SAFETY: by the contract of this verb.
+    unsafe { with_addresses(context, fill) }.unwrap_or(-(libc::EINVAL as isize))
 }
 
 /// The only P_Key: the default one, in network order.

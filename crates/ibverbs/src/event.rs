@@ -69,6 +69,9 @@ pub unsafe extern "C" fn ibv_get_async_event(
             IBV_EVENT_SRQ_LIMIT_REACHED => {
                 srq::deliver_event(handle).map(|srq| ibv_async_event_element { srq })
             }
+            IBV_EVENT_GID_CHANGE | IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR => {
+                Some(ibv_async_event_element { port_num: handle as c_int })
+            }
             _ => qp::deliver_event(handle).map(|qp| ibv_async_event_element { qp }),
         };
         // An event of something destroyed meanwhile is nobody's.
@@ -91,6 +94,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         match event.event_type {
             IBV_EVENT_CQ_ERR => cq::acknowledge_event(event.element.cq),
             IBV_EVENT_SRQ_LIMIT_REACHED => srq::acknowledge_event(event.element.srq),
+            IBV_EVENT_GID_CHANGE | IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR => {}
             _ => qp::acknowledge_event(event.element.qp),
         }
     }

@@ -26,9 +26,14 @@ impl Psn {
         Self::new(self.0.wrapping_add(count))
     }
 
+    /// How far `self` is beyond `earlier`, modulo 2^24.
+    pub const fn since(self, earlier: Self) -> u32 {
+        self.0.wrapping_sub(earlier.0) & Self::MASK
+    }
+
     /// Where `self` stands relative to `other` in the half window around it (rule PSN-01).
     pub const fn compare(self, other: Self) -> Ordering {
-        match self.0.wrapping_sub(other.0) & Self::MASK {
+        match self.since(other) {
             0 => Ordering::Equal,
             1..Self::HALF => Ordering::Greater,
             _ => Ordering::Less,
@@ -46,6 +51,7 @@ mod tests {
         let start = Psn::new(0xff_fffe);
         let after = start.plus(10);
         assert_eq!(after.value(), 8);
+        assert_eq!((after.since(start), start.since(after)), (10, 0xff_fff6));
         assert_eq!(after.compare(start), Ordering::Greater);
         assert_eq!(start.compare(after), Ordering::Less);
         assert_eq!(start.compare(start), Ordering::Equal);

@@ -91,6 +91,9 @@ pub trait Services {
     fn summary(&self) -> &QpSummary;
     /// Writes `bytes` to the process's own memory at `at`.
     fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone>;
+    /// Writes pieces one after the other from `at` on; together they are as long as it. A link that
+    /// can do that in one step does.
+    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone>;
     /// Replaces the eight bytes at `at` by what `update` makes of them, as one step among all
     /// atomics of this device; answers the old value (rule AT-09).
     fn atomic(&self, at: &Grant<'_>, update: &mut dyn FnMut(u64) -> u64)
@@ -122,8 +125,6 @@ pub trait Services {
     /// Hands the completion of a receive taken from an XRC shared queue to that queue's completion
     /// queue.
     fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool);
-    /// The GID that datagrams to this destination come from: one of the same family.
-    fn gid_towards(&self, destination: &[u8; 16]) -> [u8; 16];
     /// Raises an asynchronous event.
     fn event(&self, event: QpEvent);
     /// Notes a refusal for whoever asks why.

@@ -101,6 +101,24 @@ impl<'m> Target<'m> {
         })
     }
 
+    /// Whether a READ of `total` bytes is allowed now; touches nothing.
+    pub fn check_read(&self, address: u64, key: Key, total: u64) -> Result<(), Stop> {
+        let gate = self.summary.gate();
+        let attempt = Attempt {
+            operation: Operation::Read,
+            key,
+            address,
+            length: total,
+            qp: self.number.bits(),
+            pd: self.pd.unwrap_or(gate.pd),
+        };
+        self.admit(&gate, &attempt, total)?;
+        if total > 0 {
+            self.keys.grant(attempt, self.announcer, self.waiter).map_err(Stop::Refused)?;
+        }
+        Ok(())
+    }
+
     /// Checks and copies chunk by chunk; the rest of the message is decided again for each
     /// (rules INV-23, INV-24). Offsets handed to `copy` count within this segment.
     #[expect(clippy::too_many_arguments, reason = "the fields of a RETH and of a segment")]

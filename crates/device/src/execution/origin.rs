@@ -47,9 +47,14 @@ pub trait Origin: Services {
     fn write_direct(&self, address: u64, key: Key, payload: Payload<'_>, length: u64) -> Direct;
     /// RDMA READ straight from the target's memory.
     fn read_direct(&self, address: u64, key: Key, buffers: &[Sge], length: u64) -> Direct;
-    /// Longest segment that [`Origin::send`] takes, in bytes.
+    /// The path MTU in bytes, if the link carries packets: messages are numbered by them then, else
+    /// one by one. Answers come back by [`Requester::on_packets`](super::Requester::on_packets) then.
+    fn path_mtu(&self) -> Option<u64>;
+    /// Longest segment that [`Origin::send`] takes, in bytes; a multiple of the path MTU, if there is
+    /// one.
     fn segment_limit(&self) -> u64;
     /// Hands a segment to the link. Of a READ or atomic, `payload` is where the data goes if the
-    /// link carries it out at once.
+    /// link carries it out at once. A link that carries packets sends the segment as a
+    /// [`Train`](crate::transport::train::Train), and answers nothing at once.
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent;
 }

@@ -16,7 +16,9 @@ pub struct Request {
     pub service: Service,
     /// The shared receive queue it is for (XRC), or its address (UD).
     pub remote: Remote,
-    /// Number of the message; counts from the sender's `sq_psn`.
+    /// Its number, which counts from the sender's `sq_psn`: that of the message, or on a link that
+    /// carries packets that of the segment's first packet. There a segment of a READ is a request of
+    /// its own, for its part of the range.
     pub message: Psn,
     /// Counts the origin's restarts, so that answers to abandoned attempts are told apart.
     pub attempt: u16,
@@ -26,13 +28,22 @@ pub struct Request {
     pub offset: u64,
     /// Bytes of this segment.
     pub length: u64,
-    /// Bytes of the whole message.
+    /// Bytes of the whole message; [`Request::OPEN`] for a SEND of which more is to come, on a link
+    /// that does not say how much.
     pub total: u64,
     /// Raise a solicited event when it is received.
     pub solicited: bool,
 }
 
 impl Request {
+    /// The length of a message whose end has not come yet.
+    pub const OPEN: u64 = u64::MAX;
+
+    /// Bytes of the whole message, as far as they are known.
+    pub fn known(&self) -> u64 {
+        if self.total == Self::OPEN { self.offset.saturating_add(self.length) } else { self.total }
+    }
+
     /// Whether the message ends with this segment.
     pub fn is_last(&self) -> bool {
         self.offset.checked_add(self.length) == Some(self.total)

@@ -1,7 +1,9 @@
 //! The requester: takes posted work, [`start`]s it in order, and ends it in order ([`completer`]).
 
 mod completer;
+mod flight;
 mod rendezvous;
+mod responses;
 mod start;
 mod wqe;
 
@@ -15,6 +17,7 @@ use crate::queue::{
     TAG_PIECES, WorkRing,
 };
 use crate::transport::retry::Retry;
+use flight::Flight;
 use rendezvous::EndedRead;
 use wqe::{Part, Progress, SendWqe, opcode};
 
@@ -55,10 +58,15 @@ pub struct Requester {
     attempt: u16,
     /// XRC: the process of the shared receive queues that messages under way are for.
     route: u8,
-    /// READs, atomics and flushes on their way.
+    /// How many of the target's READ resources are taken by what is on its way.
     reading: u32,
+    /// What only a link that carries packets needs.
+    flight: Flight,
     /// `max_rd_atomic`.
     pub max_rd_atomic: u8,
+    /// Most bytes on their way over a link that carries packets, from the next
+    /// [`Requester::start`] on: what the buffers on the way take, at either end.
+    pub window_limit: u64,
     /// The Q_Key that stands in for one with its top bit set (rule UD-06).
     pub qkey: u32,
     /// Retry counters.
@@ -106,7 +114,9 @@ impl Requester {
             attempt: 0,
             route: 0,
             reading: 0,
+            flight: Flight::new(Psn::default(), 0),
             max_rd_atomic: 0,
+            window_limit: 0,
             qkey: 0,
             retry: Retry::default(),
             not_before: None,
@@ -119,6 +129,7 @@ impl Requester {
     /// Begins to send; the first message carries `first`.
     pub fn start(&mut self, first: Psn) {
         self.message = first;
+        self.flight = Flight::new(first, self.window_limit);
         self.retry.reload();
     }
 
@@ -130,6 +141,7 @@ impl Requester {
         self.next = self.ring.tail();
         self.attempt = self.attempt.wrapping_add(1);
         self.reading = 0;
+        self.flight.stop_clock();
         self.not_before = None;
         self.giving_up = false;
         self.stuck = false;
@@ -138,7 +150,10 @@ impl Requester {
 
     /// When to call [`Requester::advance`] again at the latest, in the host's nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
-        self.not_before
+        match (self.not_before, self.flight.alarm()) {
+            (Some(time), Some(alarm)) => Some(time.min(alarm)),
+            (time, alarm) => time.or(alarm),
+        }
     }
 
     /// Whether something is started and unfinished, under way or waiting to go out again
@@ -315,6 +330,9 @@ impl Requester {
     /// Starts and carries out as much as can be now.
     #[inline]
     pub fn advance<O: Origin>(&mut self, origin: &O) {
+        if self.flight.alarm().is_some() {
+            self.look_at_clock(origin);
+        }
         while self.next != self.ring.tail() && self.step(origin) {}
     }
 

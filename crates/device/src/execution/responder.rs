@@ -1,6 +1,8 @@
 //! The responder: carries out what arrives, in order, and answers. Messages that take a receive are
-//! in [`receive`], what tag matching makes of them in [`tag_matching`].
+//! in [`receive`], what tag matching makes of them in [`tag_matching`]; what only links that carry
+//! packets need is in [`packets`].
 
+mod packets;
 mod receive;
 mod tag_matching;
 
@@ -232,22 +234,14 @@ impl Responder {
         sink: &mut dyn Sink,
         services: &S,
     ) -> Reply {
-        let target = match self.target(request, services) {
-            Ok(target) => target,
-            Err(refusal) => return self.refuse(&refusal, services),
-        };
-        let (offset, length, total) = (request.offset, request.length, request.total);
-        match target.read(address, key, offset, length, total, sink) {
-            Ok(()) => {}
-            Err(Stop::Closed) => return Reply::Dropped,
-            Err(Stop::Near(_)) => return Reply::OriginFailed,
-            Err(Stop::Refused(refusal)) => return self.refuse(&refusal, services),
+        let reply = self.fetch(request, address, key, sink, services);
+        if let Reply::Data { length } = reply {
+            self.progress += length;
+            if request.is_last() {
+                self.done(services);
+            }
         }
-        self.progress += request.length;
-        if request.is_last() {
-            self.done(services);
-        }
-        Reply::Data { length: request.length }
+        reply
     }
 
     fn atomic<S: Services>(
@@ -366,7 +360,7 @@ impl Responder {
     fn key_domain<S: Services>(&self, request: &Request, services: &S) -> Result<u32, Refusal> {
         match request.remote {
             Remote::Srq(number) => services.shared_pd(number).ok_or_else(|| {
-                let attempt = self.attempt(Operation::Send, request.total, services);
+                let attempt = self.attempt(Operation::Send, request.known(), services);
                 Refusal::without_object(Reason::UnknownSrq, attempt)
             }),
             _ => Ok(services.summary().gate().pd),
@@ -375,7 +369,7 @@ impl Responder {
 
     /// The number of the message that comes next. Whoever carries out messages of an XRC connection
     /// finds it in the summary.
-    fn expected<S: Services>(&self, services: &S) -> Psn {
+    pub(crate) fn expected<S: Services>(&self, services: &S) -> Psn {
         match self.service {
             Service::XrcTarget => services.summary().reception().0,
             _ => self.expected,

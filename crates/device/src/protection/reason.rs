@@ -60,10 +60,14 @@ pub enum Reason {
     AtomicLength = 25,
     /// No shared receive queue of the XRC domain has this number.
     UnknownSrq = 26,
+    /// A packet that cannot follow the one before it, or is of no known operation.
+    PacketOrder = 27,
+    /// A packet whose length is not what its message asks for.
+    PacketLength = 28,
 }
 
 impl Reason {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 28] = [
         Self::UnknownIndex,
         Self::StaleKey,
         Self::FreeWindow,
@@ -90,6 +94,8 @@ impl Reason {
         Self::WrongService,
         Self::AtomicLength,
         Self::UnknownSrq,
+        Self::PacketOrder,
+        Self::PacketLength,
     ];
 
     /// The reason of a code, as [`Reason::code`] gives it.
@@ -111,7 +117,9 @@ impl Reason {
             | Self::TooLong
             | Self::ReceiveTooSmall
             | Self::UnknownSrq
-            | Self::WrongService => NakCode::InvalidRequest,
+            | Self::WrongService
+            | Self::PacketOrder
+            | Self::PacketLength => NakCode::InvalidRequest,
             Self::MemoryGone => NakCode::RemoteOperational,
             _ => NakCode::RemoteAccess,
         }
@@ -175,6 +183,8 @@ impl Reason {
             (Self::WrongService, _) => "PS-06",
             (Self::AtomicLength, _) => "AT-08",
             (Self::UnknownSrq, _) => "RA-51",
+            (Self::PacketOrder, _) => "OP-30",
+            (Self::PacketLength, _) => "PK-09",
         }
     }
 }

@@ -111,6 +111,11 @@ impl Body {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
+    /// Whether it changes eight bytes and answers the old value.
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
     /// Whether it takes one of the target's READ resources until it is answered, and a fence waits
     /// for it (rules ORD-10, RN-11).
     pub const fn uses_read_resources(&self) -> bool {

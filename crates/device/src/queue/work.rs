@@ -50,6 +50,8 @@ pub struct Datagram {
 pub struct Address {
     /// The GID it names, unicast or multicast.
     pub gid: [u8; 16],
+    /// The GID it is sent from, of the same family.
+    pub source: [u8; 16],
     /// Traffic class, the TOS byte on IPv4 (rule UD-09).
     pub traffic_class: u8,
     /// Hop limit.

@@ -1,7 +1,17 @@
 //! Transport: what makes a link reliable.
 //!
-//! [`retry`] counts and times retries for every link. Packets, PSNs and acknowledgements for the
-//! wire link take their place beside it, over the same [`execution`](crate::execution): a packet is
-//! a segment, and a multi-packet message a sequence of them, each checked again.
+//! [`retry`] counts and times retries for every link. What a link that carries packets needs besides
+//! lies over the same [`execution`](crate::execution): a segment of a request is a [`train`] of
+//! packets, of which a [`window`] lets so many be on their way; packets that come together are a
+//! segment again, and a message a sequence of them, each checked anew. [`responder`] takes requests
+//! in packets, and [`congestion`] tells senders of marked ones.
 
+pub mod congestion;
+mod outlet;
+pub mod responder;
+mod response;
 pub mod retry;
+pub mod train;
+pub mod window;
+
+pub use outlet::{Outlet, ResponseTrain};

@@ -50,6 +50,16 @@ impl Retry {
         Verdict::At(now + patience)
     }
 
+    /// A request was lost, and its time is over or its loss was told: it goes out again at once
+    /// (rules RN-07, RN-10).
+    pub fn resend(&mut self, now: u64) -> Verdict {
+        if self.timeouts >= self.count {
+            return Verdict::Exceeded;
+        }
+        self.timeouts += 1;
+        Verdict::At(now)
+    }
+
     /// The receiver was not ready (rules RN-02, RN-03).
     pub fn not_ready(&mut self, now: u64, timer: RnrTimer) -> Verdict {
         if self.rnr_count < 7 {
@@ -78,6 +88,18 @@ mod tests {
         assert_eq!(retry.lost(0), Verdict::At(patience));
         let mut never = Retry { timeout: 0, count: 7, ..Retry::default() };
         assert_eq!(never.lost(0), Verdict::Never);
+    }
+
+    /// Rules: RN-07, RN-08, RN-10
+    #[test]
+    fn what_is_known_to_be_lost_goes_out_at_once() {
+        let mut retry = Retry { timeout: 0, count: 2, ..Retry::default() };
+        for _ in 0..3 {
+            assert_eq!(retry.resend(7), Verdict::At(7));
+            assert_eq!(retry.resend(8), Verdict::At(8));
+            assert_eq!(retry.resend(9), Verdict::Exceeded);
+            retry.reload();
+        }
     }
 
     /// Rules: RN-03, RN-04, RN-05

@@ -67,9 +67,9 @@ pub(crate) fn encode_request(request: &Request, reserved: u64) -> Header {
         kind | flags | u64::from(request.attempt) << 16 | reserved << 32,
         pair(request.to.bits(), request.from.bits()),
         pair(request.message.value(), key),
-        request.offset,
+        if datagram { remote.source[0] } else { request.offset },
         request.length,
-        request.total,
+        if datagram { remote.source[1] } else { request.total },
         if datagram { remote.gid[0] } else { address },
         extra[0],
         if datagram { remote.gid[1] } else { extra[1] },
@@ -79,21 +79,35 @@ pub(crate) fn encode_request(request: &Request, reserved: u64) -> Header {
 }
 
 /// Whom a request reaches, as words of a header. A datagram's GID takes the places of an address and
-/// of an operand, for SEND has neither.
+/// of an operand, for SEND has neither, and the GID it comes from those of the offset and the total
+/// length, for a datagram is one segment.
+#[derive(Default)]
 struct RemoteWords {
     gid: [u64; 2],
+    source: [u64; 2],
     words: [u64; 2],
+}
+
+fn gid_words(gid: [u8; 16]) -> [u64; 2] {
+    let gid = u128::from_be_bytes(gid);
+    [(gid >> 64) as u64, gid as u64]
+}
+
+fn gid_of(high: u64, low: u64) -> [u8; 16] {
+    (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
 }
 
 fn encode_remote(remote: &Remote) -> RemoteWords {
     match remote {
-        Remote::Connected => RemoteWords { gid: [0; 2], words: [0; 2] },
-        Remote::Srq(number) => RemoteWords { gid: [0; 2], words: [u64::from(*number), 0] },
+        Remote::Connected => RemoteWords::default(),
+        Remote::Srq(number) => {
+            RemoteWords { words: [u64::from(*number), 0], ..RemoteWords::default() }
+        }
         Remote::Datagram(Datagram { address, qkey, .. }) => {
-            let gid = u128::from_be_bytes(address.gid);
             let bytes = [0, 0, address.traffic_class, address.hop_limit];
             RemoteWords {
-                gid: [(gid >> 64) as u64, gid as u64],
+                gid: gid_words(address.gid),
+                source: gid_words(address.source),
                 words: [pair(*qkey, address.flow_label), u64::from(u32::from_be_bytes(bytes))],
             }
         }
@@ -106,10 +120,9 @@ fn decode_remote(header: &Header, service: Service, to: u32) -> Remote {
         Service::XrcInitiator | Service::XrcTarget => Remote::Srq(header[10] as u32),
         Service::Ud => {
             let (qkey, flow_label) = halves(header[10]);
-            let gid = u128::from(header[7]) << 64 | u128::from(header[9]);
+            let (gid, source) = (gid_of(header[7], header[9]), gid_of(header[4], header[6]));
             let [_, _, traffic_class, hop_limit] = (header[11] as u32).to_be_bytes();
-            let gid = gid.to_be_bytes();
-            let address = Address { gid, traffic_class, hop_limit, flow_label };
+            let address = Address { gid, source, traffic_class, hop_limit, flow_label };
             Remote::Datagram(Datagram { pd: 0, address, qp: to, qkey })
         }
     }
@@ -147,6 +160,7 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
     if service == Service::Ud && !matches!(body, Body::Send | Body::SendImmediate(_)) {
         return None;
     }
+    let datagram = service == Service::Ud;
     let request = Request {
         to: QpNumber::from_bits(to),
         from: QpNumber::from_bits(from),
@@ -155,9 +169,9 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
         message: Psn::new(message),
         attempt: (control >> 16) as u16,
         body,
-        offset: header[4],
+        offset: if datagram { 0 } else { header[4] },
         length: header[5],
-        total: header[6],
+        total: if datagram { header[5] } else { header[6] },
         solicited: control & SOLICITED != 0,
     };
     Some((request, control >> 32))
@@ -218,6 +232,7 @@ mod tests {
     fn datagrams_read_back() {
         let address = Address {
             gid: *b"0123456789abcdef",
+            source: *b"fedcba9876543210",
             traffic_class: 0xfc,
             hop_limit: 7,
             flow_label: 0xabcde,

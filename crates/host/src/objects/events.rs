@@ -22,10 +22,16 @@ pub enum AsyncEvent {
     Established = 4,
     /// The send queue drained.
     SendQueueDrained = 5,
+    /// The port has a network again.
+    PortActive = 9,
+    /// The port has lost its last address that others reach.
+    PortError = 10,
     /// A shared receive queue ran low.
     SrqLimitReached = 15,
     /// A queue pair in error takes no more from its shared receive queue.
     LastWqeReached = 16,
+    /// The port's addresses changed.
+    GidChange = 18,
 }
 
 /// A pipe of 16-byte events: blocking or not for its reader, as the reader sets it.

@@ -135,6 +135,10 @@ impl Services for AtForeign<'_> {
         self.adapter.store(at, bytes)
     }
 
+    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.adapter.store_pieces(at, pieces)
+    }
+
     fn atomic(
         &self,
         at: &Grant<'_>,
@@ -177,10 +181,6 @@ impl Services for AtForeign<'_> {
         {
             self.summary().fall(QpState::Error);
         }
-    }
-
-    fn gid_towards(&self, _destination: &[u8; 16]) -> [u8; 16] {
-        unreachable!("XRC has no datagrams");
     }
 
     /// Its program is the owner's, and learns of an error when it asks for the state.

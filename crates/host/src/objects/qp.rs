@@ -16,14 +16,17 @@ use transom_device::execution::{
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
+use transom_device::transport::responder::PacketResponder;
 use transom_wire::Psn;
+use transom_wire::grh::Route;
+use transom_wire::packet::Packet;
 
 use super::{
     AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
 };
 use crate::adapter::{Adapter, Limits};
-use crate::link::RingBytes;
-use crate::link::{Link, Peer};
+use crate::addresses::ip;
+use crate::link::{Link, Peer, RingBytes, Taken};
 use crate::progress::Deferred;
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
@@ -85,7 +88,7 @@ pub struct QueuePair {
     number: QpNumber,
     config: QpConfig,
     send: Mutex<SendHalf>,
-    receive: Mutex<Responder>,
+    receive: Mutex<ReceiveHalf>,
     attributes: Mutex<QpAttributes>,
     /// How often a program holds it: more than once only the receiving end of XRC.
     handles: AtomicU32,
@@ -101,6 +104,37 @@ struct SendHalf {
     peer: QpNumber,
     /// `sq_psn`: the target lets in directly only whom it expects with this number.
     first: Psn,
+    /// When the queue pair is to be advanced, as the adapter knows.
+    scheduled: Option<u64>,
+}
+
+/// The receiving half, and what it answers by.
+struct ReceiveHalf {
+    responder: Responder,
+    /// For packets, if they come by the wire.
+    packets: PacketResponder,
+    link: Link,
+    peer: QpNumber,
+}
+
+impl ReceiveHalf {
+    fn take(&mut self, packets: &[Packet<'_>], route: &Route, qp: &QueuePair) {
+        let at = At { link: &self.link, peer: self.peer, ..qp.here() };
+        self.packets.receive(&mut self.responder, packets, route, &at);
+    }
+
+    /// Goes on with answers that waited for room.
+    fn advance(&mut self, qp: &QueuePair) {
+        let at = At { link: &self.link, peer: self.peer, ..qp.here() };
+        self.packets.advance(&mut self.responder, &at);
+    }
+
+    /// Forgets everything, without completions.
+    fn reset(&mut self, at: &At<'_>) {
+        self.responder.reset(at);
+        self.packets.reset();
+        self.link = Link::None;
+    }
 }
 
 impl Adapter {
@@ -169,8 +203,14 @@ impl QueuePair {
                 link: Link::None,
                 peer: QpNumber::from_bits(0),
                 first: Psn::default(),
+                scheduled: None,
             }),
-            receive: Mutex::new(responder),
+            receive: Mutex::new(ReceiveHalf {
+                responder,
+                packets: PacketResponder::new(config.service),
+                link: Link::None,
+                peer: QpNumber::from_bits(0),
+            }),
             attributes: Mutex::new(QpAttributes::reset()),
             handles: AtomicU32::new(1),
             memberships: AtomicU32::new(0),
@@ -219,12 +259,14 @@ impl QueuePair {
         let half = &mut *guard;
         let at =
             At { qp: self, link: &half.link, peer: half.peer, first: half.first, answer: None };
-        let before = half.requester.deadline();
         let result = step(&mut half.requester, &at);
         half.requester.advance(&at);
-        let deadline = half.requester.deadline();
+        // A deadline that moves away is looked at when the earlier one comes.
+        let later = |deadline: &u64| half.scheduled.is_none_or(|known| *deadline < known);
+        let deadline = half.requester.deadline().filter(later);
+        half.scheduled = deadline.or(half.scheduled);
         drop(guard);
-        if let Some(deadline) = deadline.filter(|_| deadline != before) {
+        if let Some(deadline) = deadline {
             self.adapter.progress.schedule(&self.adapter, deadline, self.number.index());
         }
         self.adapter.run_deferred();
@@ -253,7 +295,7 @@ impl QueuePair {
 
     /// Posts a receive work request.
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let result = self.receive.lock().post(request, &self.here());
+        let result = self.receive.lock().responder.post(request, &self.here());
         // In error it is flushed at once, and the completion may be one too many.
         self.adapter.run_deferred();
         result
@@ -262,6 +304,53 @@ impl QueuePair {
     /// Goes on with what waited for time or room.
     pub(crate) fn advance(&self) {
         self.drive(|_, _| ());
+    }
+
+    /// Goes on because the deadline has come that the adapter was told last.
+    pub(crate) fn advance_in_time(&self) {
+        self.send.lock().scheduled = None;
+        self.advance();
+    }
+
+    /// Goes on with everything that waited for room on the wire.
+    pub(crate) fn advance_packets(&self) {
+        self.advance();
+        self.receive.lock().advance(self);
+        self.adapter.run_deferred();
+    }
+
+    /// Takes packets for this queue pair, all requests or all responses, that came from one place.
+    pub(crate) fn take_packets(&self, packets: &[Packet<'_>], route: &Route) -> Taken {
+        let Some(first) = packets.first() else { return Taken::Yes };
+        let (source, destination) = (ip(&route.source), ip(&route.destination));
+        let back = |link: &Link| match link {
+            Link::Wire(path) if path.is_back(source, destination) => Taken::Yes,
+            Link::Wire(_) => Taken::WrongAddress,
+            _ => Taken::WrongService,
+        };
+        let taken = if first.operation.is_response() {
+            let mut taken = Taken::Yes;
+            self.drive(|requester, at| {
+                taken = back(at.link);
+                if taken == Taken::Yes {
+                    requester.on_packets(packets, at);
+                }
+            });
+            taken
+        } else {
+            let mut half = self.receive.lock();
+            // Datagrams come from anywhere.
+            let taken = match self.config.service {
+                Service::Ud => Taken::Yes,
+                _ => back(&half.link),
+            };
+            if taken == Taken::Yes {
+                half.take(packets, route, self);
+            }
+            taken
+        };
+        self.adapter.run_deferred();
+        taken
     }
 
     /// Carries out a segment that arrived for it. `answer` is called before the completion of a
@@ -274,14 +363,14 @@ impl QueuePair {
         answer: Option<&dyn Fn(Reply)>,
     ) -> Reply {
         let at = At { answer, ..self.here() };
-        self.receive.lock().execute(request, source, sink, &at)
+        self.receive.lock().responder.execute(request, source, sink, &at)
     }
 
     /// Starts the rendezvous that wait, as far as there is room.
     pub(crate) fn start_rendezvous(&self) {
         self.drive(|requester, at| {
             while requester.has_rendezvous_room() {
-                let Some(next) = self.receive.lock().next_rendezvous() else { break };
+                let Some(next) = self.receive.lock().responder.next_rendezvous() else { break };
                 requester.rendezvous(&next, at);
             }
         });
@@ -326,7 +415,7 @@ impl QueuePair {
                 }
             }
             QueueSide::Receive => {
-                let mut responder = self.receive.lock();
+                let responder = &mut self.receive.lock().responder;
                 if self.summary().gate().state == QpState::Error {
                     responder.flush(&self.here());
                 }
@@ -345,7 +434,7 @@ impl QueuePair {
 
     /// Forgets a receive it has taken from this shared queue, which is gone.
     pub(crate) fn forget_shared(&self, srq: u32) {
-        self.receive.lock().forget_shared(srq);
+        self.receive.lock().responder.forget_shared(srq);
     }
 
     /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
@@ -393,11 +482,11 @@ impl QueuePair {
         }
         {
             let mut half = self.send.lock();
-            let mut responder = self.receive.lock();
+            let mut receive = self.receive.lock();
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
             half.link = Link::None;
-            responder.reset(&self.here());
+            receive.reset(&self.here());
         }
         let keys = self.adapter.segment().keys();
         keys.drain_queue_pair(self.number.index(), &*self.adapter);

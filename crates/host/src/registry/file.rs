@@ -99,13 +99,13 @@ impl Registry {
         if let Some(registry) = REGISTRY.get() {
             return Ok(registry);
         }
-        let opened = Self::create(&Self::directory()?)?;
+        let opened = Self::create(&Self::place()?)?;
         Ok(REGISTRY.get_or_init(|| opened))
     }
 
     /// A directory for this user, network namespace and PID namespace: the same addresses and PIDs
     /// mean the same for all in it.
-    fn directory() -> io::Result<PathBuf> {
+    fn place() -> io::Result<PathBuf> {
         let namespace = |name| {
             let link = std::fs::read_link(format!("/proc/self/ns/{name}"))?;
             Ok::<_, io::Error>(
@@ -159,6 +159,11 @@ impl Registry {
         };
         let layout = NonNull::new(address.cast()).expect("a mapping is never at zero");
         Ok(Self { layout, file, directory: directory.to_owned() })
+    }
+
+    /// The directory it lies in, which no other user can enter.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     fn layout(&self) -> &Layout {

@@ -229,7 +229,10 @@ impl RefusalRecord {
                 Rights(self.qp_access)
             ),
             Reason::NoReadResources => {
-                write!(f, "the queue pair serves no READs or atomics (max_dest_rd_atomic is 0)")
+                write!(
+                    f,
+                    "the queue pair serves no READ or atomic now (max_dest_rd_atomic is 0 or used up)"
+                )
             }
             Reason::TooLong => write!(f, "a message has at most 2^31 bytes"),
             Reason::MemoryGone => {
@@ -267,6 +270,13 @@ impl RefusalRecord {
             Reason::UnknownSrq => write!(
                 f,
                 "the XRC domain has no shared receive queue with the number that the message names"
+            ),
+            Reason::PacketOrder => {
+                write!(f, "the packet is of no known operation, or cannot follow the one before it")
+            }
+            Reason::PacketLength => write!(
+                f,
+                "the packet is not as long as its message asks for; both ends need the same path_mtu"
             ),
             _ => write!(f, "{reason:?}"),
         }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 use transom_device::qp::{Mask, QpState};
-use transom_host::GIDS;
+use transom_host::addresses::Addresses;
 use transom_host::objects::{Destination, QpAttributes};
 
 use super::{QPS, Qp};
@@ -23,11 +23,11 @@ pub unsafe extern "C" fn ibv_modify_qp(
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         let mask = Mask::from_bits(mask as u32).ok_or(libc::EINVAL)?;
-        let attributes = parse(attr, mask)?;
         // SAFETY: as above.
         unsafe {
             QPS.with(qp.cast(), |object| {
                 let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
+                let attributes = parse(attr, mask, &ours.pair.adapter().addresses())?;
                 ours.pair.modify(&attributes, mask).map_err(|_| libc::EINVAL)?;
                 if mask.contains(Mask::AV) {
                     ours.address = attr.ah_attr;
@@ -45,13 +45,13 @@ pub unsafe extern "C" fn ibv_modify_qp(
 }
 
 /// Turns attributes from C into values; fields that the mask does not name are not looked at.
-fn parse(attr: &ibv_qp_attr, mask: Mask) -> Result<QpAttributes, c_int> {
+fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttributes, c_int> {
     let state = |bit, value| match mask.contains(bit) {
         true => QpState::new(value).ok_or(libc::EINVAL).map(Some),
         false => Ok(None),
     };
     let destination = match mask.contains(Mask::AV) {
-        true => destination(&attr.ah_attr)?,
+        true => destination(&attr.ah_attr, addresses)?,
         false => Destination::default(),
     };
     Ok(QpAttributes {
@@ -77,9 +77,9 @@ fn parse(attr: &ibv_qp_attr, mask: Mask) -> Result<QpAttributes, c_int> {
 }
 
 /// Where an address vector points.
-fn destination(attr: &ibv_ah_attr) -> Result<Destination, c_int> {
-    let here = GIDS.contains(&ah::address(attr)?.gid);
-    Ok(if here { Destination::ThisDevice } else { Destination::Elsewhere })
+fn destination(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Destination, c_int> {
+    let address = ah::address(attr, addresses)?;
+    Ok(if attr.is_global == 0 { Destination::ThisDevice } else { Destination::Address(address) })
 }
 
 /// Tells all attributes that are set (rule ST-25).

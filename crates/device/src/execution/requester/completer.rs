@@ -9,6 +9,7 @@ use crate::protection::{Operation, Reason, Refusal};
 use crate::qp::QpState;
 use crate::queue::{Body, SendFlags, SendOp, Status};
 use crate::transport::retry::Verdict;
+use crate::transport::train::packets;
 
 impl Requester {
     /// Completes everything posted as flushed, in order.
@@ -18,6 +19,7 @@ impl Requester {
         }
         self.attempt = self.attempt.wrapping_add(1);
         self.reading = 0;
+        self.flight.stop_clock();
         self.not_before = None;
         self.giving_up = false;
         self.stuck = false;
@@ -60,15 +62,7 @@ impl Requester {
                 let verdict = self.retry.lost(origin.now());
                 self.again(verdict, Status::RetryExceeded, origin);
             }
-            Reply::Nak { code, reason } => {
-                let status = match code {
-                    NakCode::RemoteAccess => Status::RemoteAccess,
-                    NakCode::InvalidRequest => Status::RemoteInvalidRequest,
-                    NakCode::RemoteOperational => Status::RemoteOperation,
-                    NakCode::SequenceError => Status::BadResponse,
-                };
-                self.fail_head(origin, status, reason);
-            }
+            Reply::Nak { code, reason } => self.fail_head(origin, status_of(code), reason),
             Reply::OriginFailed => {
                 let reason = Reason::MemoryGone;
                 self.fail_head(origin, Status::LocalProtection, reason.code());
@@ -93,14 +87,24 @@ impl Requester {
         head.message == message && head.progress != Progress::Waiting
     }
 
-    fn finish_head<O: Origin>(&mut self, origin: &O) {
+    pub(super) fn finish_head<O: Origin>(&mut self, origin: &O) {
         self.retry.reload();
-        let head = *self.ring.at(self.ring.head());
-        self.reading -= u32::from(head.uses_read_resources());
-        self.complete_head(origin, Status::Success, head.length);
+        let head = self.ring.head();
+        self.reading -= self.reads_of(head, self.read_unit(origin));
+        self.complete_head(origin, Status::Success, self.ring.at(head).length);
     }
 
-    fn store_atomic<O: Origin>(&mut self, old: u64, origin: &O) {
+    /// So many bytes of the head, which has been started, have come or are acknowledged.
+    pub(super) fn set_answered<O: Origin>(&mut self, answered: u64, origin: &O) {
+        let (head, unit) = (self.ring.head(), self.read_unit(origin));
+        let Progress::Started { sent, .. } = self.ring.at(head).progress else { return };
+        let reads = self.reads_of(head, unit);
+        let sent = sent.max(answered);
+        self.ring.at_mut(head).progress = Progress::Started { sent, answered };
+        self.reading -= reads - self.reads_of(head, unit);
+    }
+
+    pub(super) fn store_atomic<O: Origin>(&mut self, old: u64, origin: &O) {
         let old = old.to_ne_bytes();
         if self.store(0, 8, &mut Bytes { bytes: &old, services: origin }, origin) {
             self.finish_head(origin);
@@ -109,14 +113,14 @@ impl Requester {
 
     fn store_data<O: Origin>(&mut self, length: u64, data: Option<&mut dyn Source>, origin: &O) {
         let position = self.ring.head();
-        let Progress::Started { sent, answered } = self.ring.at(position).progress else { return };
+        let Progress::Started { answered, .. } = self.ring.at(position).progress else { return };
         if let Some(data) = data
             && !self.store(answered, length, data, origin)
         {
             return;
         }
         let answered = answered + length;
-        self.ring.at_mut(position).progress = Progress::Started { sent, answered };
+        self.set_answered(answered, origin);
         if answered >= self.ring.at(position).length {
             self.finish_head(origin);
         }
@@ -124,7 +128,7 @@ impl Requester {
 
     /// Stores returned data in the head's buffers; false if they may not be written, which fails
     /// the work request (rules LA-04, LA-05).
-    fn store<O: Origin>(
+    pub(super) fn store<O: Origin>(
         &mut self,
         offset: u64,
         length: u64,
@@ -158,8 +162,9 @@ impl Requester {
         }
     }
 
-    /// Goes back to the oldest unanswered message and sends it again when `verdict` says.
-    fn again<O: Origin>(&mut self, verdict: Verdict, exceeded: Status, origin: &O) {
+    /// Goes back to the oldest unanswered message and sends it again when `verdict` says. Of one that
+    /// went as packets, what was acknowledged or came does not go again (rule PSN-25).
+    pub(super) fn again<O: Origin>(&mut self, verdict: Verdict, exceeded: Status, origin: &O) {
         match verdict {
             Verdict::Exceeded => return self.fail_head(origin, exceeded, 0),
             Verdict::At(time) => self.not_before = Some(time),
@@ -170,6 +175,7 @@ impl Requester {
             Verdict::Never => self.stuck = true,
         }
         let head = self.ring.head();
+        let progress = self.ring.at(head).progress;
         let partly =
             self.next < self.ring.tail() && self.ring.at(self.next).progress != Progress::Waiting;
         self.begun = self.begun.max(self.next + u64::from(partly));
@@ -180,6 +186,14 @@ impl Requester {
         self.next = head;
         self.attempt = self.attempt.wrapping_add(1);
         self.reading = 0;
+        self.flight.stop_clock();
+        if let Some(mtu) = origin.path_mtu()
+            && let Progress::Started { answered: answered @ 1.., .. } = progress
+        {
+            let head = self.ring.at_mut(head);
+            head.progress = Progress::Started { sent: answered, answered };
+            self.message = head.message.plus(packets(head.length, mtu));
+        }
     }
 
     /// The head is refused: notes why and fails. Always false, for the caller's `step` to end with.
@@ -243,5 +257,15 @@ impl Requester {
             self.drain_notice = false;
             origin.event(QpEvent::SendQueueDrained);
         }
+    }
+}
+
+/// What a work request ends with whose target answered so (rules E.3).
+pub(super) fn status_of(code: NakCode) -> Status {
+    match code {
+        NakCode::RemoteAccess => Status::RemoteAccess,
+        NakCode::InvalidRequest => Status::RemoteInvalidRequest,
+        NakCode::RemoteOperational => Status::RemoteOperation,
+        NakCode::SequenceError => Status::BadResponse,
     }
 }

@@ -10,6 +10,7 @@ use crate::protection::{
 };
 use crate::qp::{QpNumber, Service};
 use crate::queue::{Body, Datagram, LocalOp, Remote, SendFlags, SendOp, Status};
+use crate::transport::train::packets;
 
 impl Requester {
     /// Whether what is under way lets the work request begin.
@@ -110,9 +111,9 @@ impl Requester {
                 return false;
             }
             let message = self.message;
-            self.message = message.plus(1);
+            let numbers = origin.path_mtu().map_or(1, |mtu| packets(wqe.length, mtu));
+            self.message = message.plus(numbers);
             self.route = self.remote_at(self.next).process().unwrap_or(self.route);
-            self.reading += u32::from(body.uses_read_resources());
             let started = self.ring.at_mut(self.next);
             started.message = message;
             started.progress = Progress::Started { sent: 0, answered: 0 };
@@ -131,7 +132,7 @@ impl Requester {
             if datagram.pd != origin.summary().gate().pd {
                 return Some((Status::LocalQpOperation, Reason::OtherPd));
             }
-            if wqe.length > MAX_DATAGRAM {
+            if wqe.length > origin.path_mtu().map_or(MAX_DATAGRAM, |mtu| mtu.min(MAX_DATAGRAM)) {
                 return Some((Status::LocalLength, Reason::TooLong));
             }
         }
@@ -210,6 +211,7 @@ impl Requester {
         let Progress::Started { sent, answered } = wqe.progress else {
             unreachable!("only a started message is sent");
         };
+        let Some(length) = self.segment_length(origin, &wqe, body, sent) else { return false };
         let (to, remote) = match self.remote_at(self.next) {
             Remote::Datagram(datagram) => {
                 let qkey = if datagram.qkey >> 31 == 1 { self.qkey } else { datagram.qkey };
@@ -222,11 +224,11 @@ impl Requester {
             from: origin.number(),
             service: self.service,
             remote,
-            message: wqe.message,
+            message: wqe.message.plus(origin.path_mtu().map_or(0, |mtu| (sent / mtu) as u32)),
             attempt: self.attempt,
             body,
             offset: sent,
-            length: (wqe.length - sent).min(origin.segment_limit()),
+            length,
             total: wqe.length,
             solicited: wqe.flags.contains(SendFlags::SOLICITED),
         };
@@ -238,29 +240,34 @@ impl Requester {
                 if self.next == self.ring.head() {
                     self.refuse_head(origin, Status::LocalProtection, &refusal);
                 } else {
+                    self.reading -= self.reads_of(self.next, self.read_unit(origin));
+                    self.begun = self.begun.max(self.next + u64::from(sent > 0));
                     self.ring.at_mut(self.next).progress = Progress::Waiting;
                     self.message = wqe.message;
-                    self.reading -= u32::from(body.uses_read_resources());
                 }
                 return false;
             }
             Sent::Queued | Sent::Answered(_) | Sent::Unreachable => {}
         }
         let position = self.next;
-        let sent = sent + request.length;
+        let reads = self.reads_of(position, self.read_unit(origin));
+        let sent = sent + length;
         self.ring.at_mut(position).progress = Progress::Started { sent, answered };
         if request.is_last() {
             self.next += 1;
         }
+        self.reading += self.reads_of(position, self.read_unit(origin)) - reads;
         if !self.service.is_reliable() {
             if request.is_last() {
                 self.complete_unacknowledged(origin);
             }
             return true;
         }
+        self.note_sent(request.message, length, origin);
         let reply = match outcome {
             Sent::Answered(reply) => reply,
-            Sent::Unreachable => Reply::Dropped,
+            // Packets that go nowhere are missed when their time is over.
+            Sent::Unreachable if origin.path_mtu().is_none() => Reply::Dropped,
             _ => return true,
         };
         self.on_reply(request.message, request.attempt, reply, None, origin);

@@ -115,10 +115,14 @@ impl Responder {
         request: &Request,
         services: &S,
     ) -> Reply {
-        self.progress = 0;
+        // Packets of a reliable message that came before this one have been carried out, and do not
+        // come again (rule RA-12).
+        if !self.service.is_reliable() {
+            self.progress = 0;
+        }
         match why {
             NoReceive::UnknownQueue => {
-                let attempt = self.attempt(Operation::Send, request.total, services);
+                let attempt = self.attempt(Operation::Send, request.known(), services);
                 self.refuse(&Refusal::without_object(Reason::UnknownSrq, attempt), services)
             }
             NoReceive::NotReady if self.service == Service::XrcTarget => {
@@ -153,7 +157,7 @@ impl Responder {
         if let Err(why) = self.take(request, tag, least, services) {
             return self.without_receive(why, request, services);
         }
-        let Extent { skip, needed } = self.extent(request.total);
+        let Extent { skip, needed } = self.extent(request.known());
         if needed > self.taken.length {
             let attempt = self.attempt(Operation::Send, needed, services);
             let mut refusal = Refusal::without_object(Reason::ReceiveTooSmall, attempt);
@@ -209,7 +213,7 @@ impl Responder {
     ) -> Result<(), Misplaced> {
         let Some(datagram) = datagram else { return Ok(()) };
         let bytes = &Route {
-            source: services.gid_towards(&datagram.address.gid),
+            source: datagram.address.source,
             destination: datagram.address.gid,
             traffic_class: datagram.address.traffic_class,
             hop_limit: datagram.address.hop_limit,
@@ -257,7 +261,7 @@ impl Responder {
             Err(CopyError::Near(_)) if origin_failed => Err(Misplaced::Origin),
             Err(CopyError::Near(refusal)) => Err(Misplaced::Here(refusal)),
             Err(CopyError::Far) => {
-                let attempt = self.attempt(Operation::LocalWrite, request.total, services);
+                let attempt = self.attempt(Operation::LocalWrite, request.known(), services);
                 Err(Misplaced::Here(Refusal::without_object(Reason::MemoryGone, attempt)))
             }
         }
@@ -326,7 +330,7 @@ impl Responder {
     }
 
     /// The receive itself cannot take the message (rules RA-52, RA-53, LA-02).
-    fn fail_receive<S: Services>(
+    pub(super) fn fail_receive<S: Services>(
         &mut self,
         refusal: &Refusal,
         status: Status,

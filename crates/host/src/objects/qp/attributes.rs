@@ -2,13 +2,14 @@
 
 use transom_device::Access;
 use transom_device::qp::{
-    Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, check_transition,
+    Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
+use transom_device::queue::Address;
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
 use crate::adapter::Limits;
-use crate::link::Link;
+use crate::link::{Link, Path};
 
 /// The rights to flush, which queue pairs grant but windows do not.
 const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
@@ -16,11 +17,11 @@ const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
 /// Where the address vector points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Destination {
-    /// To the address of this device: this process or another of this user.
+    /// To this very port, by its LID: this process or another of this user.
     #[default]
     ThisDevice,
-    /// To somewhere that no link reaches yet.
-    Elsewhere,
+    /// To an address, be it this device's.
+    Address(Address),
 }
 
 /// Everything a modify can set, with the values programs use.
@@ -73,6 +74,10 @@ pub enum ModifyFailure {
     OutOfRange(Mask),
     /// The send queue is still draining (rule ST-17).
     Draining,
+    /// No memory for what is kept of READs and atomics.
+    NoMemory,
+    /// It goes over the wire, and the port cannot be had. The program has been told why.
+    NoPort(i32),
 }
 
 impl QpAttributes {
@@ -174,7 +179,7 @@ impl QueuePair {
 
     fn modify_locked(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
         let mut half = self.send.lock();
-        let mut responder = self.receive.lock();
+        let mut receive = self.receive.lock();
         let mask = mask.difference(self.config.service.unheeded());
         let from = self.summary().gate().state;
         let asked = Attributes {
@@ -194,7 +199,7 @@ impl QueuePair {
         if asked.state == QpState::Reset {
             *attributes = QpAttributes::reset();
             half.requester.reset();
-            responder.reset(&self.here());
+            receive.reset(&self.here());
             half.link = Link::None;
         } else {
             attributes.take(new, mask);
@@ -202,20 +207,28 @@ impl QueuePair {
         let attributes = *attributes;
         if mask.contains(Mask::AV) || mask.contains(Mask::DEST_QPN) {
             half.peer = QpNumber::from_bits(attributes.dest_qpn);
-            half.link = self.link_to(half.peer, attributes.destination);
+            half.link = self.link_to(half.peer, &attributes)?;
+            (receive.peer, receive.link) = (half.peer, half.link.clone());
         }
         half.requester.qkey = attributes.qkey;
-        responder.qkey = attributes.qkey;
+        receive.responder.qkey = attributes.qkey;
         half.requester.max_rd_atomic = attributes.max_rd_atomic;
         half.requester.retry.timeout = attributes.timeout;
         half.requester.retry.count = attributes.retry_count;
         half.requester.retry.rnr_count = attributes.rnr_retry;
         if let Some(timer) = RnrTimer::new(attributes.min_rnr_timer) {
-            responder.min_rnr_timer = timer;
+            receive.responder.min_rnr_timer = timer;
         }
         match (from, asked.state) {
             (QpState::Init, QpState::Rtr) => {
-                responder.start(Psn::new(attributes.rq_psn), self.summary());
+                if self.config.service == Service::Ud {
+                    self.adapter.expect_datagrams();
+                }
+                let first = Psn::new(attributes.rq_psn);
+                receive.responder.start(first, self.summary());
+                if receive.packets.start(first, Limits::DEVICE.read_resources).is_err() {
+                    return Err(ModifyFailure::NoMemory);
+                }
                 self.summary().set_peering(Peering {
                     from: half.peer,
                     first: Psn::new(attributes.rq_psn),
@@ -244,7 +257,7 @@ impl QueuePair {
             }
             QpState::Error => {
                 half.requester.flush(&self.here());
-                responder.flush(&self.here());
+                receive.responder.flush(&self.here());
             }
             QpState::Sqd if attributes.notify_drained && from == QpState::Rts => {
                 half.requester.notify_drained(&self.here());
@@ -254,14 +267,17 @@ impl QueuePair {
         Ok(())
     }
 
-    fn link_to(&self, peer: QpNumber, destination: Destination) -> Link {
-        match destination {
-            Destination::Elsewhere => Link::None,
-            Destination::ThisDevice if peer.slot() == self.number.slot() => Link::Loopback,
-            Destination::ThisDevice => {
-                self.adapter.peer(peer.slot()).map_or(Link::None, Link::Local)
-            }
+    /// The link to the queue pair at the other end.
+    fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
+        if let Some(address) = self.adapter.over_wire(attributes.destination) {
+            self.adapter.open_wire().map_err(ModifyFailure::NoPort)?;
+            let mtu = 128 << attributes.path_mtu;
+            return Ok(Link::Wire(Path::new(&address, self.number, mtu)));
         }
+        Ok(match peer.slot() {
+            slot if slot == self.number.slot() => Link::Loopback,
+            slot => self.adapter.peer(slot).map_or(Link::None, Link::Local),
+        })
     }
 
     /// Lets initiators see the state and what it allows.

@@ -1,6 +1,7 @@
 //! What a queue pair's device halves need of this process: memory, completions, events, its link.
 
 mod datagrams;
+mod packets;
 
 use std::sync::Arc;
 
@@ -13,10 +14,8 @@ use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waite
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
 use transom_device::queue::{Completion, Receive, Remote, Sge};
 use transom_wire::Psn;
-use transom_wire::grh::mapped_ipv4;
 
 use super::{QpReceives, QueuePair};
-use crate::GIDS;
 use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, Scatter, Where};
 use crate::objects::SharedReceiveQueue;
 use crate::progress::Deferred;
@@ -67,6 +66,10 @@ impl Services for At<'_> {
 
     fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
         self.qp.adapter.store(at, bytes)
+    }
+
+    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.qp.adapter.store_pieces(at, pieces)
     }
 
     fn atomic(
@@ -134,11 +137,6 @@ impl Services for At<'_> {
         }
     }
 
-    fn gid_towards(&self, destination: &[u8; 16]) -> [u8; 16] {
-        let [ipv4, ipv6] = GIDS;
-        if mapped_ipv4(destination).is_some() { ipv4 } else { ipv6 }
-    }
-
     fn event(&self, event: QpEvent) {
         self.qp.raise_for(event);
     }
@@ -174,10 +172,18 @@ impl Origin for At<'_> {
         outcome(target.read(address, key, 0, length, length, &mut scatter))
     }
 
+    fn path_mtu(&self) -> Option<u64> {
+        match self.link {
+            Link::Wire(path) => Some(path.mtu),
+            _ => None,
+        }
+    }
+
     fn segment_limit(&self) -> u64 {
         match self.link {
             Link::Local(_) => MAX_PAYLOAD,
             Link::None | Link::Loopback => CHUNK,
+            Link::Wire(path) => path.train_limit() * path.mtu,
         }
     }
 
@@ -187,6 +193,7 @@ impl Origin for At<'_> {
                 self.send_datagram(request, payload)
             }
             Link::None => Sent::Unreachable,
+            Link::Wire(path) => self.send_packets(path, request, payload),
             _ if request.remote.process().is_some() => self.send_xrc(request, payload),
             Link::Loopback => self.send_loopback(request, payload),
             Link::Local(peer) => self.send_to_peer(peer, request, payload),
@@ -213,7 +220,7 @@ impl At<'_> {
             Link::Local(peer) if peer.direct && !peer.is_gone() => {
                 (&peer.segment, Where::Peer(peer.pid))
             }
-            Link::Local(_) => return None,
+            Link::Local(_) | Link::Wire(_) => return None,
         };
         let target = Target {
             keys: segment.keys(),
@@ -280,7 +287,7 @@ impl At<'_> {
             (Some(peer), _) => self.send_to_peer(&peer, request, payload),
             (None, Link::Local(peer)) => self.send_to_peer(peer, request, payload),
             (None, Link::Loopback) => self.send_loopback(request, payload),
-            (None, Link::None) => Sent::Unreachable,
+            (None, Link::None | Link::Wire(_)) => Sent::Unreachable,
         }
     }
 

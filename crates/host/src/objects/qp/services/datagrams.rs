@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use transom_device::execution::{Payload, Request, Sent};
+use transom_device::execution::{MAX_DATAGRAM, Payload, Request, Sent};
 use transom_device::queue::Remote;
 
 use super::At;
-use crate::GIDS;
 use crate::adapter::Adapter;
-use crate::link::{Peer, RingBytes};
-use crate::objects::is_multicast;
+use crate::link::{Path, Peer, RingBytes};
+use crate::objects::{Destination, is_multicast};
 
 impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
@@ -20,10 +19,14 @@ impl At<'_> {
         if is_multicast(gid) {
             return self.send_to_group(gid, request, payload);
         }
-        if !GIDS.contains(gid) {
-            return Sent::Unreachable;
-        }
         let adapter = &self.qp.adapter;
+        if let Some(address) = adapter.over_wire(Destination::Address(datagram.address)) {
+            let path = Path::new(&address, self.qp.number, MAX_DATAGRAM);
+            return match adapter.open_wire() {
+                Ok(()) => self.send_packets(&path, request, payload),
+                Err(_) => Sent::Unreachable,
+            };
+        }
         let slot = request.to.slot();
         if slot == self.qp.number.slot() {
             return self.send_loopback_to(request.to, request, payload);

@@ -1,0 +1,492 @@
+//! A queue pair that receives packets, with memory, a key table and a link that the test plays: no
+//! process, no network, no clock of its own.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::AtomicU32;
+
+use transom_device::Access;
+use transom_device::execution::*;
+use transom_device::protection::*;
+use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, QpTable, Service};
+use transom_device::queue::{Completion, Receive, ReceiveQueue, ReceiveRequest, Sge};
+use transom_device::transport::responder::PacketResponder;
+use transom_device::transport::{Outlet, ResponseTrain};
+use transom_wire::Psn;
+use transom_wire::grh::{Route, map_ipv4};
+use transom_wire::packet::{Aeth, Ending, Operation as Op, Packet, Reth, Transport};
+
+/// Bytes of memory, in which everything lies.
+pub const MEMORY: usize = 1 << 16;
+/// The address of the first of them.
+pub const BASE: u64 = 0x10_0000;
+/// The part that the region with all rights covers; on both sides of it nobody may write.
+pub const REGION: std::ops::Range<u64> = BASE + 0x1000..BASE + 0xe000;
+/// The path MTU.
+pub const MTU: usize = 256;
+/// The number of the first packet, close to where numbers wrap.
+pub const FIRST: u32 = 0xff_fffc;
+/// The queue pair that receives, and the one that sends.
+pub const HERE: u32 = 0x1_0003;
+const THERE: u32 = 0x2_0007;
+const PD: u32 = 7;
+/// The Q_Key of datagrams.
+pub const QKEY: u32 = 0x1111_1111;
+/// The number of the shared receive queue of XRC.
+pub const SRQ: u32 = 0x1_0042;
+const ME: Announcer = Announcer { slot: 1, generation: 1 };
+
+/// An answer that went out: a packet, and the data it carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Operation, with its headers.
+    pub operation: Op,
+    /// Number.
+    pub psn: Psn,
+    /// Data of a READ.
+    pub payload: Vec<u8>,
+}
+
+/// Waits for nobody: there is one thread.
+struct Alone;
+
+impl Waiter for Alone {
+    fn pause(&self, round: u32, _on: Option<Announcer>) {
+        assert!(round < 1_000, "there is nobody to wait for");
+    }
+
+    fn resumed(&self) {}
+
+    fn is_gone(&self, _process: Announcer) -> bool {
+        true
+    }
+}
+
+/// The process around the queue pair, and the link's way back.
+pub struct Stage {
+    entries: Vec<KeyEntry>,
+    open: AtomicU32,
+    scramble: Box<Scramble>,
+    hazards: Hazards,
+    qps: Vec<QpSummary>,
+    memory: RefCell<Vec<u8>>,
+    owner: RefCell<KeyOwner>,
+    shared: RefCell<ReceiveQueue>,
+    sent: RefCell<Vec<Answered>>,
+    completed: RefCell<Vec<(Completion, bool)>>,
+    events: RefCell<Vec<QpEvent>>,
+    refusals: RefCell<Vec<Refusal>>,
+    /// How many packets the link takes.
+    pub room: Cell<usize>,
+    /// Most packets of a train.
+    pub train: Cell<u64>,
+    /// How many copies to memory there were.
+    pub copies: Cell<usize>,
+    /// How many packets had gone out when each completion was seen.
+    seen: RefCell<Vec<usize>>,
+    /// The region over [`REGION`], with all rights.
+    pub region: Key,
+}
+
+impl Stage {
+    fn new(service: Service) -> Self {
+        let mut stage = Self {
+            entries: (0..8).map(|_| KeyEntry::default()).collect(),
+            open: AtomicU32::new(8),
+            scramble: Scramble::for_simulation(5),
+            hazards: Hazards::default(),
+            qps: (0..8).map(|_| QpSummary::default()).collect(),
+            memory: RefCell::new((0..MEMORY).map(|at| (at % 251) as u8).collect()),
+            owner: RefCell::new(KeyOwner::new(8, 8)),
+            shared: RefCell::new(ReceiveQueue::new(16, 2).expect("there is memory")),
+            sent: RefCell::default(),
+            completed: RefCell::default(),
+            events: RefCell::default(),
+            refusals: RefCell::default(),
+            room: Cell::new(usize::MAX),
+            train: Cell::new(64),
+            copies: Cell::new(0),
+            seen: RefCell::default(),
+            region: Key(0),
+        };
+        stage.hazards.attach(ME);
+        stage.region = stage.register(Access::all() - Access::ZERO_BASED, REGION);
+        stage.summary().set_gate(Gate {
+            state: QpState::Rts,
+            service,
+            access: Access::REMOTE | Access::FLUSH_GLOBAL,
+            read_resources: 4,
+            pd: PD,
+        });
+        stage.summary().set_peering(Peering {
+            from: QpNumber::from_bits(THERE),
+            first: Psn::new(FIRST),
+            established: false,
+        });
+        stage
+    }
+
+    fn register(&self, access: Access, range: std::ops::Range<u64>) -> Key {
+        let table = self.keys();
+        let (slot, key) = self.owner.borrow_mut().take(&table, Kind::Region, 3).expect("a slot");
+        let (base, length) = (range.start, range.end - range.start);
+        Region { pd: PD, access, base, length, place: Place::Memory(base) }
+            .register(&table, slot, key, 0);
+        key
+    }
+
+    /// A window of type 2 over part of the region, bound through this queue pair.
+    pub fn window(&self, range: std::ops::Range<u64>, access: Access) -> Key {
+        let table = self.keys();
+        let (slot, key) = self.owner.borrow_mut().take(&table, Kind::Window2B, 3).expect("a slot");
+        WindowKind::Type2B.allocate(&table, slot, key, PD);
+        let window = key.next();
+        let (address, length) = (range.start, range.end - range.start);
+        let bind = Bind { window, region: self.region, address, length, access };
+        bind_type2(&table, self.summary(), &bind, &self.stamp(), &Alone).expect("it is bound");
+        window
+    }
+
+    /// LOCAL_INV of a window.
+    pub fn invalidate(&self, key: Key) -> Result<(), Refusal> {
+        let operation = Operation::Invalidate;
+        invalidate(&self.keys(), &self.qps(), operation, key, &self.stamp(), &Alone)
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp { qp: HERE, pd: PD, wr_id: 0, now: 0 }
+    }
+
+    /// Changes what the queue pair lets in.
+    pub fn gate(&self, change: impl FnOnce(&mut Gate)) {
+        let mut gate = self.summary().gate();
+        change(&mut gate);
+        self.summary().set_gate(gate);
+    }
+
+    /// The state of the queue pair.
+    pub fn state(&self) -> QpState {
+        self.summary().gate().state
+    }
+
+    /// Bytes of memory as they are.
+    pub fn bytes(&self, address: u64, length: usize) -> Vec<u8> {
+        let start = (address - BASE) as usize;
+        self.memory.borrow()[start..start + length].to_vec()
+    }
+
+    /// Puts bytes into memory, as a program does.
+    pub fn put(&self, address: u64, bytes: &[u8]) {
+        let start = (address - BASE) as usize;
+        self.memory.borrow_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The answers since this was last asked.
+    pub fn sent(&self) -> Vec<Answered> {
+        self.sent.take()
+    }
+
+    /// The completions since this was last asked.
+    pub fn completed(&self) -> Vec<Completion> {
+        self.completed.take().into_iter().map(|(done, _)| done).collect()
+    }
+
+    /// The completions that were solicited, of those since this was last asked.
+    pub fn solicited(&self) -> Vec<bool> {
+        self.completed.take().into_iter().map(|(_, solicited)| solicited).collect()
+    }
+
+    /// The events since this was last asked.
+    pub fn events(&self) -> Vec<QpEvent> {
+        self.events.take()
+    }
+
+    /// Why requests were refused, since this was last asked.
+    pub fn reasons(&self) -> Vec<Reason> {
+        self.refusals.take().iter().map(|refusal| refusal.reason).collect()
+    }
+
+    /// How many packets had gone out when each completion was seen.
+    pub fn seen(&self) -> Vec<usize> {
+        self.seen.take()
+    }
+
+    fn note(&self, completion: Completion, solicited: bool) {
+        self.seen.borrow_mut().push(self.sent.borrow().len());
+        self.completed.borrow_mut().push((completion, solicited));
+    }
+
+    fn took(&self, packets: usize) {
+        self.room.set(self.room.get().saturating_sub(packets));
+    }
+
+    fn range(&self, at: &Grant<'_>) -> std::ops::Range<usize> {
+        let start = (at.address() - BASE) as usize;
+        start..start + at.length() as usize
+    }
+}
+
+impl Services for Stage {
+    fn keys(&self) -> KeyTable<'_> {
+        KeyTable::new(&self.entries, &self.open, &self.scramble, &self.hazards)
+    }
+
+    fn qps(&self) -> QpTable<'_> {
+        QpTable::new(&self.qps)
+    }
+
+    fn announcer(&self) -> Announcer {
+        ME
+    }
+
+    fn waiter(&self) -> &dyn Waiter {
+        &Alone
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn number(&self) -> QpNumber {
+        QpNumber::from_bits(HERE)
+    }
+
+    fn summary(&self) -> &QpSummary {
+        &self.qps[QpNumber::from_bits(HERE).index() as usize]
+    }
+
+    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
+        self.store_pieces(at, &[bytes])
+    }
+
+    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.copies.set(self.copies.get() + 1);
+        let bytes = pieces.concat();
+        let mut memory = self.memory.borrow_mut();
+        memory.get_mut(self.range(at)).ok_or(MemoryGone)?.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn atomic(
+        &self,
+        at: &Grant<'_>,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, MemoryGone> {
+        let mut memory = self.memory.borrow_mut();
+        let word = memory.get_mut(self.range(at)).ok_or(MemoryGone)?;
+        let old = u64::from_ne_bytes((*word).try_into().expect("eight bytes"));
+        word.copy_from_slice(&update(old).to_ne_bytes());
+        Ok(old)
+    }
+
+    fn complete(&self, side: QueueSide, completion: Completion, solicited: bool) {
+        assert_eq!(side, QueueSide::Receive);
+        self.note(completion, solicited);
+    }
+
+    fn take_shared(
+        &self,
+        srq: Option<u32>,
+        _tag: Option<u64>,
+        least: u64,
+        receive: &mut Receive,
+    ) -> TakeShared {
+        if srq != Some(SRQ) {
+            return TakeShared::Unknown;
+        }
+        (receive.srq, receive.pd) = (srq, PD);
+        TakeShared::Found(self.shared.borrow_mut().take(least, receive))
+    }
+
+    fn forget_unexpected(&self) {}
+
+    fn rendezvous(&self) {}
+
+    fn shared_pd(&self, srq: u32) -> Option<u32> {
+        (srq == SRQ).then_some(PD)
+    }
+
+    fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
+        assert_eq!(srq, SRQ);
+        self.note(completion, solicited);
+    }
+
+    fn event(&self, event: QpEvent) {
+        self.events.borrow_mut().push(event);
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        self.refusals.borrow_mut().push(*refusal);
+    }
+
+    fn flush_other(&self, fallen: QueueSide) {
+        assert_eq!(fallen, QueueSide::Receive);
+    }
+}
+
+/// Where the data of a READ goes.
+struct Collected<'a> {
+    stage: &'a Stage,
+    bytes: Vec<u8>,
+}
+
+impl Sink for Collected<'_> {
+    fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        let memory = self.stage.memory.borrow();
+        let bytes = memory.get(self.stage.range(at)).ok_or(CopyError::Far)?;
+        let start = offset as usize;
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Outlet for Stage {
+    fn room(&self) -> usize {
+        self.room.get()
+    }
+
+    fn response_mtu(&self) -> u64 {
+        MTU as u64
+    }
+
+    fn train_limit(&self) -> u64 {
+        self.train.get()
+    }
+
+    fn respond(&self, packet: &Packet<'_>) {
+        assert_eq!(packet.to, THERE);
+        self.took(1);
+        let Packet { operation, psn, .. } = *packet;
+        self.sent.borrow_mut().push(Answered { operation, psn, payload: packet.payload.to_vec() });
+    }
+
+    fn respond_data(
+        &self,
+        train: &ResponseTrain,
+        fill: &mut dyn FnMut(&mut dyn Sink) -> Reply,
+    ) -> Reply {
+        let mut collected = Collected { stage: self, bytes: vec![0; train.length as usize] };
+        let reply = fill(&mut collected);
+        let Reply::Data { length } = reply else { return reply };
+        assert_eq!(length, train.length);
+        let count = collected.bytes.len().div_ceil(MTU).max(1);
+        assert!(count as u64 <= self.train.get(), "{count} packets in a train");
+        assert!(count <= self.room.get(), "{count} packets, more than there is room for");
+        self.took(count);
+        for index in 0..count {
+            let (first, last) = (train.begins && index == 0, train.ends && index + 1 == count);
+            let aeth = Aeth { byte: 0x1f, msn: train.msn };
+            let operation = match (first, last) {
+                (true, true) => Op::ReadResponseOnly(aeth),
+                (true, false) => Op::ReadResponseFirst(aeth),
+                (false, true) => Op::ReadResponseLast(aeth),
+                (false, false) => Op::ReadResponseMiddle,
+            };
+            let bytes = &collected.bytes[index * MTU..];
+            let payload = bytes[..bytes.len().min(MTU)].to_vec();
+            let psn = train.psn.plus(index as u32);
+            self.sent.borrow_mut().push(Answered { operation, psn, payload });
+        }
+        reply
+    }
+}
+
+/// A queue pair on its stage.
+pub struct Target {
+    /// What is around it.
+    pub stage: Stage,
+    /// What carries out segments.
+    pub responder: Responder,
+    /// What takes packets.
+    pub packets: PacketResponder,
+    service: Service,
+}
+
+impl Target {
+    /// A queue pair of this service that expects [`FIRST`].
+    pub fn new(service: Service) -> Self {
+        let stage = Stage::new(service);
+        let receives = match service {
+            Service::XrcTarget => Receives::Named,
+            _ => Receives::Own { size: 16, pieces: 2 },
+        };
+        let mut responder = Responder::new(service, receives, 2).expect("there is memory");
+        responder.qkey = QKEY;
+        responder.min_rnr_timer = transom_wire::RnrTimer::new(12).expect("a code");
+        responder.start(Psn::new(FIRST), stage.summary());
+        let mut packets = PacketResponder::new(service);
+        packets.start(Psn::new(FIRST), 4).expect("there is memory");
+        Self { stage, responder, packets, service }
+    }
+
+    /// Posts a receive of `length` bytes at `address`, by this key.
+    pub fn post_with(&mut self, wr_id: u64, address: u64, length: u32, key: Key) {
+        let sges = [Sge { address, length, key: key.0 }];
+        let request = ReceiveRequest { wr_id, sges: &sges };
+        match self.service {
+            Service::XrcTarget => self.stage.shared.borrow_mut().post(&request),
+            _ => self.responder.post(&request, &self.stage),
+        }
+        .expect("there is room");
+    }
+
+    /// Posts a receive of `length` bytes at `address`.
+    pub fn post(&mut self, wr_id: u64, address: u64, length: u32) {
+        self.post_with(wr_id, address, length, self.stage.region);
+    }
+
+    /// A train of packets comes.
+    pub fn receive(&mut self, packets: &[Packet<'_>]) {
+        self.packets.receive(&mut self.responder, packets, &ROUTE, &self.stage);
+    }
+
+    /// A packet comes by itself; what is answered to it.
+    pub fn take(&mut self, packet: Packet<'_>) -> Vec<Answered> {
+        self.receive(&[packet]);
+        self.stage.sent()
+    }
+
+    /// The link has room for so many packets again.
+    pub fn make_room(&mut self, room: usize) {
+        self.stage.room.set(room);
+        self.packets.advance(&mut self.responder, &self.stage);
+    }
+}
+
+/// The way that packets come.
+pub const ROUTE: Route = Route {
+    source: map_ipv4([10, 1, 2, 3]),
+    destination: map_ipv4([10, 1, 2, 4]),
+    traffic_class: 0x68,
+    hop_limit: 63,
+    flow_label: 0,
+};
+
+/// A packet of a reliable connection, the one `ahead` of the first; it asks for an acknowledgement.
+pub fn packet(ahead: u32, operation: Op, payload: &[u8]) -> Packet<'_> {
+    Packet {
+        transport: Transport::Rc,
+        operation,
+        solicited: false,
+        migrated: true,
+        pkey: 0xffff,
+        fecn: false,
+        becn: false,
+        to: HERE,
+        ack_request: true,
+        psn: Psn::new(FIRST).plus(ahead),
+        payload,
+    }
+}
+
+/// The same without asking for an acknowledgement.
+pub fn unasked(ahead: u32, operation: Op, payload: &[u8]) -> Packet<'_> {
+    Packet { ack_request: false, ..packet(ahead, operation, payload) }
+}
+
+/// A range for a WRITE, READ or FLUSH.
+pub fn reth(address: u64, key: Key, length: usize) -> Reth {
+    Reth { address, key: key.0, length: length as u32 }
+}
+
+/// A SEND of one packet.
+pub const SEND: Op = Op::SendOnly(Ending::Plain);

@@ -1,0 +1,455 @@
+//! The responder of a link that carries packets: order, duplicates, answers.
+
+use transom_conformance::packet_stage::*;
+use transom_device::execution::QpEvent;
+use transom_device::protection::{Key, Reason};
+use transom_device::qp::{QpState, Service};
+use transom_device::queue::{Completion, Flags, Opcode, Status};
+use transom_wire::Psn;
+use transom_wire::packet::{Ending, Operation as Op, Packet};
+
+/// Of each answer: how far behind [`FIRST`] its number is, its syndrome, its count of messages.
+fn acks(sent: &[Answered]) -> Vec<(u32, u8, u32)> {
+    let ahead = |psn: Psn| psn.value().wrapping_sub(FIRST) & 0xff_ffff;
+    let all = sent.iter().map(|answer| match answer.operation {
+        Op::Acknowledge(aeth) => (ahead(answer.psn), aeth.byte, aeth.msn),
+        ref other => panic!("{other:?} is no acknowledgement"),
+    });
+    all.collect()
+}
+
+/// The data of READ responses, with their numbers.
+fn data(sent: &[Answered]) -> (Vec<u32>, Vec<u8>) {
+    let psns = sent.iter().map(|answer| answer.psn.value().wrapping_sub(FIRST) & 0xff_ffff);
+    (psns.collect(), sent.iter().flat_map(|answer| answer.payload.clone()).collect())
+}
+
+fn statuses(done: &[Completion]) -> Vec<(u64, Status)> {
+    done.iter().map(|done| (done.wr_id, done.status)).collect()
+}
+
+const AT: u64 = BASE + 0x2000;
+
+/// Requests in order are carried out once each, across the end of the numbers.
+/// Rules: PSN-01, PSN-10, PSN-20, ACK-01, ACK-03
+#[test]
+fn requests_in_order_are_carried_out() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    for wr_id in 0..6 {
+        target.post(wr_id, AT + 16 * wr_id, 16);
+    }
+    for ahead in 0..6_u8 {
+        let sent = target.take(packet(ahead.into(), SEND, &[ahead; 5]));
+        assert_eq!(acks(&sent), [(ahead.into(), 0x1f, u32::from(ahead) + 1)]);
+        assert_eq!(target.stage.bytes(AT + 16 * u64::from(ahead), 5), [ahead; 5]);
+    }
+    let done = target.stage.completed();
+    assert_eq!(statuses(&done), (0..6).map(|id| (id, Status::Success)).collect::<Vec<_>>());
+    assert!(done.iter().all(|done| (done.byte_length, done.opcode) == (5, Opcode::Receive)));
+    let write = Op::WriteOnly { reth: reth(AT, key, 3), immediate: None };
+    assert_eq!(acks(&target.take(packet(6, write, b"abc"))), [(6, 0x1f, 7)]);
+    assert_eq!(target.stage.bytes(AT, 3), b"abc");
+    assert_eq!(acks(&target.take(unasked(7, write, b"xyz"))), []);
+    assert_eq!(target.stage.bytes(AT, 3), b"xyz");
+}
+
+/// The packets of a message that come together are copied in one step and acknowledged once.
+#[test]
+fn a_train_is_one_copy_and_one_acknowledgement() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    let bytes: Vec<u8> = (0..4 * MTU - 7).map(|at| at as u8).collect();
+    let parts: Vec<_> = bytes.chunks(MTU).collect();
+    let write = [
+        packet(0, Op::WriteFirst(reth(AT, key, bytes.len())), parts[0]),
+        packet(1, Op::WriteMiddle, parts[1]),
+        packet(2, Op::WriteMiddle, parts[2]),
+        packet(3, Op::WriteLast { immediate: None }, parts[3]),
+    ];
+    target.receive(&write);
+    assert_eq!(acks(&target.stage.sent()), [(3, 0x1f, 1)]);
+    assert_eq!(
+        (target.stage.bytes(AT, bytes.len()), target.stage.copies.get()),
+        (bytes.clone(), 1)
+    );
+    // A SEND into two pieces is two copies; here two messages come in one train.
+    target.post(1, AT + 0x1000, 4 * MTU as u32);
+    target.post(2, AT + 0x2000, 8);
+    let send = [
+        unasked(4, Op::SendFirst, parts[0]),
+        unasked(5, Op::SendMiddle, parts[1]),
+        unasked(6, Op::SendMiddle, parts[2]),
+        packet(7, Op::SendLast(Ending::Immediate(0x0102_0304)), parts[3]),
+        Packet { solicited: true, ..packet(8, SEND, b"more") },
+    ];
+    target.receive(&send);
+    assert_eq!(acks(&target.stage.sent()), [(7, 0x1f, 2), (8, 0x1f, 3)]);
+    assert_eq!(target.stage.seen(), [1, 2], "each acknowledgement is out before its completion");
+    assert_eq!(target.stage.copies.get(), 3);
+    assert_eq!(target.stage.bytes(AT + 0x1000, bytes.len()), bytes);
+    let done = target.stage.completed();
+    assert_eq!(statuses(&done), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(done[0].immediate.to_ne_bytes(), [1, 2, 3, 4]);
+    assert_eq!((done[0].byte_length as usize, done[0].flags), (bytes.len(), Flags::IMMEDIATE));
+}
+
+/// Packets that come one by one make the same message.
+#[test]
+fn a_message_may_come_packet_by_packet() {
+    let mut target = Target::new(Service::Rc);
+    target.post(1, AT, 3 * MTU as u32);
+    let full = [7; MTU];
+    assert_eq!(target.take(unasked(0, Op::SendFirst, &full)), []);
+    assert_eq!(acks(&target.take(packet(1, Op::SendMiddle, &full))), [(1, 0x1f, 0)]);
+    let last = Packet { solicited: true, ..packet(2, Op::SendLast(Ending::Plain), &[8]) };
+    assert_eq!(acks(&target.take(last)), [(2, 0x1f, 1)]);
+    assert_eq!(target.stage.bytes(AT + 2 * MTU as u64 - 1, 2), [7, 8]);
+    assert_eq!(target.stage.solicited(), [true]);
+}
+
+/// A packet that comes too early is dropped, which is said once; the right one resumes.
+/// Rules: PSN-11, ACK-02
+#[test]
+fn a_gap_is_answered_once() {
+    let mut target = Target::new(Service::Rc);
+    for wr_id in 0..4 {
+        target.post(wr_id, AT, 64);
+    }
+    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x1f, 1)]);
+    assert_eq!(acks(&target.take(packet(2, SEND, b"2"))), [(1, 0x60, 1)]);
+    assert_eq!(target.take(packet(3, SEND, b"3")), []);
+    assert_eq!(target.take(packet(2, SEND, b"2")), []);
+    target.receive(&[packet(1, SEND, b"1"), packet(2, SEND, b"2"), packet(3, SEND, b"3")]);
+    assert_eq!(acks(&target.stage.sent()).last(), Some(&(3, 0x1f, 4)));
+    assert_eq!(target.stage.completed().len(), 4);
+    assert_eq!(acks(&target.take(packet(6, SEND, b"6"))), [(4, 0x60, 4)], "the next gap");
+    // A gap within a train: what came before it counts.
+    let mut target = Target::new(Service::Rc);
+    target.post(0, AT, 64);
+    target.receive(&[packet(0, SEND, b"0"), packet(2, SEND, b"2"), packet(3, SEND, b"3")]);
+    assert_eq!(acks(&target.stage.sent()), [(0, 0x1f, 1), (1, 0x60, 1)]);
+}
+
+/// What comes again is acknowledged and not carried out.
+/// Rules: PSN-12
+#[test]
+fn a_repeated_write_or_send_is_only_acknowledged() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    target.post(1, AT + 64, 64);
+    let write = packet(0, Op::WriteOnly { reth: reth(AT, key, 2), immediate: None }, b"ab");
+    let send = packet(1, SEND, b"cd");
+    target.receive(&[write, send]);
+    target.stage.sent();
+    assert_eq!(target.stage.completed().len(), 1);
+    target.stage.put(AT, b"xy");
+    assert_eq!(acks(&target.take(write)), [(1, 0x1f, 2)], "as far as it has come");
+    target.receive(&[write, send]);
+    assert_eq!(acks(&target.stage.sent()), [(1, 0x1f, 2)]);
+    assert_eq!(target.stage.bytes(AT, 2), b"xy");
+    assert_eq!(target.stage.completed(), []);
+}
+
+/// Without a receive the origin is told to wait, and nothing else is taken until it comes back.
+/// Rules: RN-01, RA-11, RA-12
+#[test]
+fn not_ready_consumes_nothing() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x2c, 0)]);
+    let write = packet(1, Op::WriteOnly { reth: reth(AT, key, 1), immediate: None }, b"w");
+    let before = target.stage.bytes(AT, 1);
+    assert_eq!(target.take(write), []);
+    assert_eq!(target.stage.bytes(AT, 1), before);
+    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x2c, 0)]);
+    target.post(1, AT + 64, 64);
+    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x1f, 1)]);
+    assert_eq!(acks(&target.take(write)), [(1, 0x1f, 2)]);
+    // WRITE with immediate needs its receive at the end only, and goes on from there.
+    let full = [9; MTU];
+    let last = packet(3, Op::WriteLast { immediate: Some(5) }, b"end");
+    target.receive(&[unasked(2, Op::WriteFirst(reth(AT, key, MTU + 3)), &full), last]);
+    assert_eq!(acks(&target.stage.sent()), [(3, 0x2c, 2)]);
+    assert_eq!(target.stage.bytes(AT, MTU), full);
+    target.post(2, AT + 0x1000, 64);
+    target.stage.completed();
+    assert_eq!(acks(&target.take(last)), [(3, 0x1f, 3)]);
+    assert_eq!(target.stage.bytes(AT + MTU as u64, 3), b"end");
+    let done = target.stage.completed();
+    assert_eq!(
+        (done[0].byte_length as usize, done[0].opcode),
+        (MTU + 3, Opcode::ReceiveWriteImmediate)
+    );
+}
+
+/// The answer to a READ has the numbers of the READ, and one counts as acknowledgement of what was
+/// before it.
+/// Rules: PSN-03, PSN-04, ACK-05, ORD-09
+#[test]
+fn a_read_is_answered_in_its_numbers() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    let length = 2 * MTU + 5;
+    let before = target.stage.bytes(AT, length);
+    let write = packet(0, Op::WriteOnly { reth: reth(AT, key, 3), immediate: None }, b"new");
+    let read = packet(1, Op::ReadRequest(reth(AT, key, length)), &[]);
+    let later = packet(4, Op::WriteOnly { reth: reth(AT, key, 5), immediate: None }, b"later");
+    target.receive(&[write, read, later]);
+    let sent = target.stage.sent();
+    let (psns, bytes) = data(&sent[..3]);
+    assert_eq!(psns, [1, 2, 3]);
+    assert_eq!((&bytes[..3], &bytes[3..]), (&b"new"[..], &before[3..]), "in order");
+    assert!(matches!(sent[0].operation, Op::ReadResponseFirst(aeth) if aeth.msn == 2));
+    assert_eq!(sent[1].operation, Op::ReadResponseMiddle);
+    assert!(matches!(sent[2].operation, Op::ReadResponseLast(_)));
+    assert_eq!(acks(&sent[3..]), [(4, 0x1f, 3)]);
+    // A READ of nothing takes a number too, and looks at no key (rule RA-20).
+    let nothing = packet(5, Op::ReadRequest(reth(0, Key(0xdead_beef), 0)), &[]);
+    let sent = target.take(nothing);
+    assert_eq!(data(&sent), (vec![5], vec![]));
+    assert!(matches!(sent[0].operation, Op::ReadResponseOnly(_)));
+}
+
+/// Answers wait for room on the link, in order, and what may be carried out meanwhile is.
+/// Rules: ORD-08, ORD-25
+#[test]
+fn answers_wait_for_room_in_order() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    target.stage.room.set(2);
+    target.post(1, AT + 0x1000, 64);
+    target.stage.put(AT, &7_u64.to_ne_bytes());
+    let add = Op::FetchAdd { address: AT, key: key.0, add: 3 };
+    target.receive(&[
+        packet(0, Op::ReadRequest(reth(AT + 64, key, 3 * MTU)), &[]),
+        packet(3, add, &[]),
+        packet(4, Op::ReadRequest(reth(AT + 64, key, MTU)), &[]),
+        packet(5, SEND, b"behind"),
+    ]);
+    assert_eq!(data(&target.stage.sent()).0, [0, 1]);
+    assert_eq!(target.stage.completed().len(), 1, "the SEND does not wait");
+    assert!(!target.packets.is_idle());
+    target.make_room(0);
+    assert_eq!(target.stage.sent(), []);
+    target.make_room(2);
+    let sent = target.stage.sent();
+    assert_eq!(data(&sent).0, [2, 3]);
+    assert!(matches!(sent[1].operation, Op::AtomicAcknowledge { old: 7, .. }));
+    target.make_room(16);
+    let sent = target.stage.sent();
+    assert_eq!(data(&sent[..1]).0, [4]);
+    assert_eq!(acks(&sent[1..]), [(5, 0x1f, 4)]);
+    assert!(target.packets.is_idle());
+}
+
+/// A packet that comes too early while answers wait is asked for after them: an earlier NAK would
+/// call them lost.
+/// Rules: PSN-11, PSN-23
+#[test]
+fn a_gap_behind_a_waiting_read_is_answered_after_it() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    target.stage.room.set(1);
+    let read = packet(0, Op::ReadRequest(reth(AT, key, 2 * MTU)), &[]);
+    target.receive(&[read, packet(3, SEND, b"3")]);
+    assert_eq!(data(&target.stage.sent()).0, [0]);
+    target.make_room(5);
+    let sent = target.stage.sent();
+    assert_eq!(data(&sent[..1]).0, [1]);
+    assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)]);
+}
+
+/// A READ that comes again is carried out again, whole or from where the origin misses something.
+/// Rules: PSN-13, PSN-14, PSN-16, PSN-22, PSN-25
+#[test]
+fn a_repeated_read_is_carried_out_again() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    let length = 3 * MTU;
+    for read in 0..4 {
+        let ask = packet(3 * read, Op::ReadRequest(reth(AT, key, length)), &[]);
+        assert_eq!(target.take(ask).len(), 3);
+    }
+    for read in 0..4 {
+        let ask = packet(3 * read, Op::ReadRequest(reth(AT, key, length)), &[]);
+        target.stage.put(AT, &[read as u8]);
+        let (psns, bytes) = data(&target.take(ask));
+        assert_eq!(psns, [3 * read, 3 * read + 1, 3 * read + 2]);
+        assert_eq!(bytes[0], read as u8, "read anew");
+    }
+    // The middle third, and from there to the end.
+    let middle = reth(AT + MTU as u64, key, MTU);
+    let sent = target.take(packet(4, Op::ReadRequest(middle), &[]));
+    assert_eq!(data(&sent), (vec![4], target.stage.bytes(AT + MTU as u64, MTU)));
+    assert!(matches!(sent[0].operation, Op::ReadResponseOnly(aeth) if aeth.msn == 2));
+    let rest = reth(AT + MTU as u64, key, 2 * MTU);
+    let sent = target.take(packet(4, Op::ReadRequest(rest), &[]));
+    assert_eq!(data(&sent).0, [4, 5]);
+    assert!(matches!(sent[0].operation, Op::ReadResponseFirst(_)));
+    // What is no part of a kept READ is dropped.
+    for (ahead, forged) in [
+        (4, reth(AT, key, MTU)),
+        (4, reth(AT + MTU as u64, key, 3 * MTU)),
+        (4, reth(AT + MTU as u64, Key(key.0 ^ 1), MTU)),
+        (3, reth(AT, key, 4 * MTU)),
+        (0xff_fff0, reth(AT, key, MTU)),
+    ] {
+        assert_eq!(target.take(packet(ahead, Op::ReadRequest(forged), &[])), [], "{forged:?}");
+    }
+    let forged = Op::FetchAdd { address: AT, key: key.0, add: 1 };
+    assert_eq!(target.take(packet(3, forged, &[])), [], "an atomic with a READ's number");
+    assert_eq!(target.stage.state(), QpState::Rts);
+    // The fifth pushes the oldest out.
+    target.take(packet(12, Op::ReadRequest(reth(AT, key, 1)), &[]));
+    assert_eq!(target.take(packet(0, Op::ReadRequest(reth(AT, key, length)), &[])), []);
+    assert_eq!(target.take(packet(3, Op::ReadRequest(reth(AT, key, length)), &[])).len(), 3);
+}
+
+/// The key of a repeated READ is looked at anew.
+/// Rules: PSN-13, PSN-22, INV-24
+#[test]
+fn a_repeated_read_needs_its_key_still() {
+    let mut target = Target::new(Service::Rc);
+    let access = transom_device::Access::REMOTE_READ | transom_device::Access::ZERO_BASED;
+    let key = target.stage.window(AT..AT + 0x1000, access);
+    let read = packet(0, Op::ReadRequest(reth(16, key, MTU)), &[]);
+    assert_eq!(target.take(read).len(), 1);
+    assert_eq!(data(&target.take(read)).1, target.stage.bytes(AT + 16, MTU), "by its own address");
+    target.stage.invalidate(key).expect("it is bound");
+    assert_eq!(acks(&target.take(read)), [(0, 0x62, 1)]);
+    assert_eq!(
+        (target.stage.state(), target.stage.events()),
+        (QpState::Error, vec![QpEvent::AccessError])
+    );
+}
+
+/// A READ whose key is taken away while its answer goes out ends in a NAK with the number of the
+/// first response that is missing.
+/// Rules: INV-23, INV-24, ACK-02
+#[test]
+fn a_read_ends_with_its_key() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    target.stage.room.set(2);
+    let read = packet(0, Op::ReadRequest(reth(AT, key, 5 * MTU)), &[]);
+    assert_eq!(target.take(read).len(), 2);
+    target.stage.invalidate(key).expect("it is bound");
+    target.make_room(9);
+    assert_eq!(acks(&target.stage.sent()), [(2, 0x62, 1)]);
+    assert_eq!(target.stage.state(), QpState::Error);
+    assert!(target.packets.is_idle());
+}
+
+/// Atomics, ATOMIC WRITE and FLUSH are done once; when they come again their answer does.
+/// Rules: AT-10, PSN-05, PSN-15
+#[test]
+fn a_repeated_atomic_is_answered_from_memory() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region.0;
+    target.stage.put(AT, &5_u64.to_ne_bytes());
+    let add = packet(0, Op::FetchAdd { address: AT, key, add: 2 }, &[]);
+    let swap = packet(1, Op::CompareSwap { address: AT, key, swap: 9, compare: 7 }, &[]);
+    let bytes = 1_u64.to_ne_bytes();
+    let write = packet(2, Op::AtomicWrite(reth(AT, Key(key), 8)), &bytes);
+    let flush = Op::Flush { placement: 1, selectivity: 0, reth: reth(AT, Key(key), 8) };
+    let flush = packet(3, flush, &[]);
+    let word = |target: &Target| u64::from_ne_bytes(target.stage.bytes(AT, 8).try_into().unwrap());
+    let mut first = Vec::new();
+    for (ask, after) in [(add, 7), (swap, 9), (write, 1), (flush, 1)] {
+        first.push(target.take(ask));
+        assert_eq!((first.last().unwrap().len(), word(&target)), (1, after));
+    }
+    assert!(matches!(first[0][0].operation, Op::AtomicAcknowledge { old: 5, .. }));
+    assert!(matches!(first[1][0].operation, Op::AtomicAcknowledge { old: 7, .. }));
+    assert!(matches!(first[2][0].operation, Op::ReadResponseOnly(aeth) if aeth.msn == 3));
+    assert!(matches!(first[3][0].operation, Op::ReadResponseOnly(_)));
+    target.stage.put(AT, &100_u64.to_ne_bytes());
+    for _ in 0..2 {
+        for (ask, answer) in [add, swap, write, flush].iter().zip(&first) {
+            assert_eq!(target.take(*ask), *answer);
+        }
+    }
+    target.receive(&[add, swap, write, flush]);
+    assert_eq!(target.stage.sent(), first.concat());
+    assert_eq!(word(&target), 100);
+    // Forgotten, once four more have come.
+    for ahead in 4..8 {
+        assert_eq!(target.take(Packet { psn: Psn::new(FIRST).plus(ahead), ..add }).len(), 1);
+    }
+    assert_eq!((target.take(add), word(&target)), (vec![], 108));
+}
+
+/// A SEND that comes again is acknowledged only as far as no READ or atomic lies between, whose answer
+/// the origin still needs.
+/// Rules: PSN-12, PSN-23
+#[test]
+fn a_repeated_send_acknowledges_no_atomic() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region.0;
+    target.post(1, AT + 64, 8);
+    target.post(2, AT + 64, 8);
+    let add = packet(1, Op::FetchAdd { address: AT, key, add: 2 }, &[]);
+    target.receive(&[packet(0, SEND, b"0"), add, packet(2, SEND, b"2")]);
+    target.stage.sent();
+    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x1f, 3)]);
+    assert_eq!(acks(&target.take(packet(2, SEND, b"2"))), [(2, 0x1f, 3)]);
+    target.receive(&[packet(0, SEND, b"0"), add, packet(2, SEND, b"2")]);
+    let sent = target.stage.sent();
+    assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
+    assert_eq!(acks(&sent[1..]), [(2, 0x1f, 3)]);
+}
+
+/// An invalidation waits for the READs before it.
+/// Rules: ORD-18, ORD-19, ORD-20
+#[test]
+fn an_invalidation_waits_for_earlier_reads() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    target.post(1, AT + 0x1000, 8);
+    target.stage.room.set(1);
+    let read = packet(0, Op::ReadRequest(reth(AT, key, 2 * MTU)), &[]);
+    let send = packet(2, Op::SendOnly(Ending::Invalidate(key.0)), b"done");
+    target.receive(&[read, send]);
+    assert_eq!((data(&target.stage.sent()).0, target.stage.completed()), (vec![0], vec![]));
+    target.make_room(9);
+    let sent = target.stage.sent();
+    assert_eq!(data(&sent[..1]).0, [1]);
+    assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)]);
+    assert_eq!(acks(&target.take(send)), [(2, 0x1f, 2)]);
+    let done = target.stage.completed();
+    assert_eq!((done[0].flags, done[0].immediate), (Flags::INVALIDATED, key.0));
+    let again = packet(3, Op::ReadRequest(reth(AT, key, 1)), &[]);
+    assert_eq!(acks(&target.take(again)), [(3, 0x62, 2)]);
+}
+
+/// A violation is answered with the number of its packet, once; then the queue pair is silent.
+/// Rules: RA-40, RA-43, RA-44, RA-54, RA-56, ACK-02, RA-35
+#[test]
+fn a_refused_request_is_answered_once() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    let full = [0xee; MTU];
+    let at = REGION.end - MTU as u64;
+    let before = target.stage.bytes(BASE, MEMORY);
+    // Only the last byte of the third packet is outside.
+    let first = Op::WriteFirst(reth(at - MTU as u64, key, 2 * MTU + 1));
+    let write = [
+        packet(0, first, &full),
+        packet(1, Op::WriteMiddle, &full),
+        packet(2, Op::WriteLast { immediate: None }, &full[..1]),
+    ];
+    target.receive(&write);
+    assert_eq!(acks(&target.stage.sent()), [(0, 0x62, 0)]);
+    assert_eq!(target.stage.bytes(BASE, MEMORY), before);
+    assert_eq!(target.stage.events(), [QpEvent::AccessError]);
+    assert_eq!(
+        (target.stage.state(), target.stage.reasons()),
+        (QpState::Error, vec![Reason::PastEnd])
+    );
+    assert_eq!(target.take(write[0]), []);
+    let mut target = Target::new(Service::Rc);
+    let read = packet(0, Op::ReadRequest(reth(REGION.end - 7, key, 8)), &[]);
+    assert_eq!(acks(&target.take(read)), [(0, 0x62, 0)]);
+    assert_eq!(target.take(read), []);
+}

@@ -1,0 +1,201 @@
+//! What is on its way over a link that carries packets: numbered, within a window, and for how long.
+//!
+//! Numbers are not kept beside the work requests: the oldest one unacknowledged is that of the head
+//! plus what has been acknowledged of it, and the next to be sent that of the work request at `next`
+//! plus what has been sent of it.
+
+use transom_wire::Psn;
+
+use super::super::Origin;
+use super::wqe::{Progress, SendWqe};
+use super::{Requester, Retry};
+use crate::queue::{Body, Status};
+use crate::transport::train::packets;
+use crate::transport::window::Window;
+
+/// What a link that carries packets adds to a requester. Nothing in it changes on others.
+pub(super) struct Flight {
+    pub(super) window: Window,
+    /// One beyond the last number ever sent: what has gone out may be acknowledged even if it is to
+    /// go out again.
+    pub(super) end: Psn,
+    /// Since when nothing has been heard of what is on its way.
+    silent_since: Option<u64>,
+    /// When to look whether that has been too long: then or before. It is not moved with each
+    /// answer, so that a host need not set its timer each time.
+    alarm: Option<u64>,
+    /// The number from which things went out again because later answers came without its own.
+    missed: Option<Psn>,
+}
+
+impl Flight {
+    /// Nothing on its way; `first` is next.
+    pub(super) fn new(first: Psn, window_limit: u64) -> Self {
+        let window = Window::new(window_limit);
+        Self { window, end: first, silent_since: None, alarm: None, missed: None }
+    }
+
+    /// Nothing is waited for any more.
+    pub(super) fn stop_clock(&mut self) {
+        self.silent_since = None;
+        self.alarm = None;
+    }
+
+    /// When to look at the clock.
+    pub(super) fn alarm(&self) -> Option<u64> {
+        self.alarm
+    }
+
+    /// Everything before `end` has gone out.
+    fn sent(&mut self, end: Psn, retry: &Retry, now: impl FnOnce() -> u64) {
+        if end.compare(self.end).is_gt() {
+            self.end = end;
+        }
+        if self.silent_since.is_none() {
+            let now = now();
+            self.silent_since = Some(now);
+            self.alarm = self.alarm.or(retry.patience().map(|patience| now + patience));
+        }
+    }
+
+    /// Whether nothing has been heard for too long; if not, the alarm moves on.
+    fn is_overdue(&mut self, retry: &Retry, now: u64) -> bool {
+        if self.alarm.is_none_or(|alarm| now < alarm) {
+            return false;
+        }
+        let due = self.silent_since.zip(retry.patience()).map(|(since, patience)| since + patience);
+        self.alarm = due.filter(|due| now < *due);
+        due.is_some() && self.alarm.is_none()
+    }
+}
+
+impl Requester {
+    /// The oldest number that is not acknowledged; [`Requester::sending`] if all are.
+    pub(super) fn oldest(&self, mtu: u64) -> Psn {
+        if self.ring.is_empty() {
+            return self.message;
+        }
+        let head = self.ring.at(self.ring.head());
+        match head.progress {
+            Progress::Started { answered, .. } => head.message.plus((answered / mtu) as u32),
+            // Then it is at `next`.
+            Progress::Waiting => self.message,
+        }
+    }
+
+    /// The number that is sent next.
+    pub(super) fn sending(&self, mtu: u64) -> Psn {
+        if self.next == self.ring.tail() {
+            return self.message;
+        }
+        let wqe = self.ring.at(self.next);
+        match wqe.progress {
+            Progress::Started { sent, .. } => wqe.message.plus((sent / mtu) as u32),
+            Progress::Waiting => self.message,
+        }
+    }
+
+    /// Whether anything that has been sent, and is not to be sent again, is unacknowledged.
+    pub(super) fn is_in_flight(&self, mtu: u64) -> bool {
+        self.sending(mtu) != self.oldest(mtu)
+    }
+
+    /// Whether a packet of this number has been sent and is not acknowledged; any other answer is old
+    /// or forged (rule PSN-24).
+    pub(super) fn awaits(&self, psn: Psn, mtu: u64) -> bool {
+        let oldest = self.oldest(mtu);
+        !self.ring.is_empty() && psn.since(oldest) < self.flight.end.since(oldest)
+    }
+
+    /// How many bytes one request of a READ asks for: on a link that carries packets the whole is
+    /// asked for in parts, so that no more comes back than the window allows.
+    pub(super) fn read_unit<O: Origin>(&self, origin: &O) -> u64 {
+        if origin.path_mtu().is_some() { self.flight.window.read_limit() } else { u64::MAX }
+    }
+
+    /// How many of the target's READ resources the work request takes now.
+    pub(super) fn reads_of(&self, position: u64, unit: u64) -> u32 {
+        let wqe = self.ring.at(position);
+        let Progress::Started { sent, answered } = wqe.progress else { return 0 };
+        if !wqe.uses_read_resources() {
+            return 0;
+        }
+        let sent = if position < self.next { wqe.length.max(1) } else { sent };
+        if sent <= answered { 0 } else { (sent.div_ceil(unit) - answered / unit) as u32 }
+    }
+
+    /// How long the next segment of a message is of which `sent` bytes are on their way; `None` if it
+    /// must wait for answers.
+    pub(super) fn segment_length<O: Origin>(
+        &self,
+        origin: &O,
+        wqe: &SendWqe,
+        body: Body,
+        sent: u64,
+    ) -> Option<u64> {
+        let rest = wqe.length - sent;
+        let Some(mtu) = origin.path_mtu() else { return Some(rest.min(origin.segment_limit())) };
+        let unit = self.read_unit(origin);
+        let length = match body {
+            Body::Read { .. } => rest.min(unit - sent % unit),
+            _ => rest.min(origin.segment_limit()),
+        };
+        if !self.service.is_reliable() {
+            return Some(length);
+        }
+        if body.uses_read_resources() && self.reading >= u32::from(self.max_rd_atomic).max(1) {
+            return None;
+        }
+        let under_way = self.sending(mtu).since(self.oldest(mtu));
+        let fits = under_way + packets(length, mtu) <= self.flight.window.packets(mtu);
+        (fits || under_way == 0).then_some(length)
+    }
+
+    /// A segment has gone out.
+    pub(super) fn note_sent<O: Origin>(&mut self, first: Psn, length: u64, origin: &O) {
+        if let Some(mtu) = origin.path_mtu() {
+            self.flight.sent(first.plus(packets(length, mtu)), &self.retry, || origin.now());
+        }
+    }
+
+    /// Counts what has been acknowledged since `before` was the oldest number.
+    pub(super) fn note_progress<O: Origin>(&mut self, before: Psn, mtu: u64, origin: &O) {
+        let acknowledged = self.oldest(mtu).since(before);
+        if acknowledged == 0 {
+            return;
+        }
+        self.flight.window.acknowledged(u64::from(acknowledged) * mtu);
+        self.flight.silent_since = self.is_in_flight(mtu).then(|| origin.now());
+    }
+
+    /// The link tells of congestion (rule CNP-04).
+    pub(super) fn note_congestion(&mut self, mtu: u64) {
+        self.flight.window.shrink(self.oldest(mtu), self.flight.end);
+    }
+
+    /// A later answer has come than that of the oldest request (rule PSN-23). The answers behind it
+    /// say the same, so it counts once.
+    pub(super) fn note_missed<O: Origin>(&mut self, mtu: u64, origin: &O) {
+        let oldest = self.oldest(mtu);
+        if self.is_in_flight(mtu) && self.flight.missed != Some(oldest) {
+            self.flight.missed = Some(oldest);
+            self.go_back(mtu, origin);
+        }
+    }
+
+    /// Goes back at once to the oldest number that is not acknowledged.
+    pub(super) fn go_back<O: Origin>(&mut self, mtu: u64, origin: &O) {
+        self.flight.window.shrink(self.oldest(mtu), self.flight.end);
+        let verdict = self.retry.resend(origin.now());
+        self.again(verdict, Status::RetryExceeded, origin);
+    }
+
+    /// Sends again what has been unanswered for too long (rules RN-06, RN-07).
+    #[inline(never)]
+    pub(super) fn look_at_clock<O: Origin>(&mut self, origin: &O) {
+        let Some(mtu) = origin.path_mtu() else { return };
+        if self.flight.is_overdue(&self.retry, origin.now()) {
+            self.go_back(mtu, origin);
+        }
+    }
+}

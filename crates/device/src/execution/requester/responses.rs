@@ -1,0 +1,279 @@
+//! Answers that come as packets (rules PSN-20 to PSN-32): which of them count, and what for. What
+//! they do to a work request is the [`completer`](super::completer)'s.
+
+use transom_wire::packet::{Operation as Opcode, Packet, Transport};
+use transom_wire::{NakCode, Psn, Syndrome};
+
+use super::super::{CopyError, Origin, Services, Source};
+use super::Requester;
+use super::completer::status_of;
+use super::wqe::{Progress, SendWqe};
+use crate::protection::Grant;
+use crate::qp::Service;
+use crate::queue::{Body, SendOp, Status};
+use crate::transport::train::{MAX_TRAIN, packets};
+
+impl Requester {
+    /// Takes packets for this queue pair in the order in which they came, those that are no answers
+    /// included; [`Requester::advance`] then sends what they make room for.
+    pub fn on_packets<O: Origin>(&mut self, packets: &[Packet<'_>], origin: &O) {
+        let Some(mtu) = origin.path_mtu().filter(|_| self.service.is_reliable()) else { return };
+        let before = self.oldest(mtu);
+        if packets.iter().any(|packet| packet.becn || packet.operation == Opcode::Congestion) {
+            self.note_congestion(mtu);
+        }
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let taken = self.on_packet(rest, mtu, origin);
+            rest = &rest[taken..];
+        }
+        self.note_progress(before, mtu, origin);
+    }
+
+    /// Takes the first of the packets, and those that continue it; says how many.
+    fn on_packet<O: Origin>(&mut self, packets: &[Packet<'_>], mtu: u64, origin: &O) -> usize {
+        let packet = &packets[0];
+        let transport = match self.service {
+            Service::XrcInitiator => matches!(packet.transport, Transport::Xrc { .. }),
+            _ => packet.transport == Transport::Rc,
+        };
+        if !transport || !self.awaits(packet.psn, mtu) {
+            return 1;
+        }
+        match packet.operation {
+            Opcode::Acknowledge(aeth) => {
+                self.on_acknowledge(packet.psn, aeth.syndrome(), mtu, origin);
+            }
+            Opcode::AtomicAcknowledge { aeth, old } => {
+                self.on_atomic(packet.psn, aeth.syndrome(), old, mtu, origin);
+            }
+            Opcode::ReadResponseFirst(_)
+            | Opcode::ReadResponseMiddle
+            | Opcode::ReadResponseLast(_)
+            | Opcode::ReadResponseOnly(_) => return self.on_read_responses(packets, mtu, origin),
+            // Requests are the responder's.
+            _ => {}
+        }
+        1
+    }
+
+    fn on_acknowledge<O: Origin>(
+        &mut self,
+        psn: Psn,
+        syndrome: Option<Syndrome>,
+        mtu: u64,
+        origin: &O,
+    ) {
+        match syndrome {
+            Some(Syndrome::Ack { .. }) => {
+                if !self.acknowledge(psn.plus(1), mtu, origin) {
+                    self.note_missed(mtu, origin);
+                }
+            }
+            // Everything before it has arrived.
+            _ if !self.reaches(psn, mtu, origin) => {}
+            // What was sent before the last retry may have been refused as often as it was sent, and
+            // is on its way again or will be.
+            Some(Syndrome::RnrNak(_) | Syndrome::Nak(NakCode::SequenceError))
+                if !self.is_in_flight(mtu) => {}
+            Some(Syndrome::RnrNak(timer)) => {
+                let verdict = self.retry.not_ready(origin.now(), timer);
+                self.again(verdict, Status::RnrRetryExceeded, origin);
+            }
+            Some(Syndrome::Nak(NakCode::SequenceError)) => self.go_back(mtu, origin),
+            Some(Syndrome::Nak(code)) => self.fail_head(origin, status_of(code), 0),
+            None => self.fail_head(origin, Status::BadResponse, 0),
+        }
+    }
+
+    fn on_atomic<O: Origin>(
+        &mut self,
+        psn: Psn,
+        syndrome: Option<Syndrome>,
+        old: u64,
+        mtu: u64,
+        origin: &O,
+    ) {
+        if !self.reaches(psn, mtu, origin) {
+            return;
+        }
+        let atomic = Body::is_atomic;
+        let fits =
+            matches!(self.ring.at(self.ring.head()).op, SendOp::Message(body) if atomic(&body));
+        match syndrome {
+            Some(Syndrome::Ack { .. }) if fits => self.store_atomic(old, origin),
+            _ => self.fail_head(origin, Status::BadResponse, 0),
+        }
+    }
+
+    /// Takes READ responses as long as each continues the one before; says how many.
+    fn on_read_responses<O: Origin>(
+        &mut self,
+        packets: &[Packet<'_>],
+        mtu: u64,
+        origin: &O,
+    ) -> usize {
+        let first = packets[0];
+        if !self.reaches(first.psn, mtu, origin) {
+            return 1;
+        }
+        let wqe = *self.ring.at(self.ring.head());
+        let Progress::Started { answered, .. } = wqe.progress else { return 1 };
+        if is_flushed(&wqe, &first) {
+            self.finish_head(origin);
+            return 1;
+        }
+        let unit = self.read_unit(origin);
+        let asked = (self.flight.end.since(first.psn) as usize).min(MAX_TRAIN as usize);
+        let fits = |(number, packet): &(u32, &Packet<'_>)| {
+            packet.transport == first.transport
+                && packet.psn == first.psn.plus(*number)
+                && continues(packet, &wqe, answered + u64::from(*number) * mtu, mtu, unit)
+        };
+        let count = (0..).zip(packets).take(asked).take_while(fits).count();
+        if count == 0 {
+            self.fail_head(origin, Status::BadResponse, 0);
+            return 1;
+        }
+        let length = (count as u64 * mtu).min(wqe.length - answered);
+        let mut data = Payloads { packets: &packets[..count], mtu, services: origin };
+        if self.store(answered, length, &mut data, origin) {
+            self.retry.reload();
+            if answered + length == wqe.length {
+                self.finish_head(origin);
+            } else {
+                self.set_answered(answered + length, origin);
+            }
+        }
+        count
+    }
+
+    /// Takes everything before this number, which is awaited, as acknowledged. True if that makes it
+    /// the oldest one; else an earlier request still waits for its own answer.
+    fn reaches<O: Origin>(&mut self, psn: Psn, mtu: u64, origin: &O) -> bool {
+        if !self.acknowledge(psn, mtu, origin) {
+            self.note_missed(mtu, origin);
+            return false;
+        }
+        self.take_up_head(mtu);
+        !self.ring.is_empty() && self.oldest(mtu) == psn
+    }
+
+    /// Takes everything before `end` as acknowledged (rule PSN-21). False if something there waits
+    /// for data, which an acknowledgement does not bring: even if it names that very number, for to
+    /// a repeated request a target answers how far it has come.
+    fn acknowledge<O: Origin>(&mut self, end: Psn, mtu: u64, origin: &O) -> bool {
+        while !self.ring.is_empty() && end.compare(self.oldest(mtu)).is_gt() {
+            let head = *self.ring.at(self.ring.head());
+            if head.returns_data() {
+                return false;
+            }
+            self.take_up_head(mtu);
+            self.retry.reload();
+            let arrived = end.since(head.message);
+            if arrived < packets(head.length, mtu) {
+                self.set_answered(u64::from(arrived) * mtu, origin);
+                break;
+            }
+            self.finish_head(origin);
+        }
+        true
+    }
+
+    /// The head is answered although it waits to go out again: what arrived need not.
+    fn take_up_head(&mut self, mtu: u64) {
+        if self.ring.is_empty() {
+            return;
+        }
+        let head = self.ring.at_mut(self.ring.head());
+        if head.progress == Progress::Waiting {
+            head.progress = Progress::Started { sent: 0, answered: 0 };
+            self.message = head.message.plus(packets(head.length, mtu));
+        }
+    }
+}
+
+/// Whether the packet says that a FLUSH or ATOMIC WRITE is done: a READ response without data.
+fn is_flushed(wqe: &SendWqe, packet: &Packet<'_>) -> bool {
+    let Opcode::ReadResponseOnly(aeth) = packet.operation else { return false };
+    let acknowledged = matches!(aeth.syndrome(), Some(Syndrome::Ack { .. }));
+    let waits = wqe.uses_read_resources() && !wqe.returns_data();
+    waits && acknowledged && packet.payload.is_empty()
+}
+
+/// Whether the packet brings what is next of a READ, from `offset` on (rule PSN-30). Where it was
+/// asked for again, an answer may begin anew; where a request ends, its answer does.
+fn continues(packet: &Packet<'_>, wqe: &SendWqe, offset: u64, mtu: u64, unit: u64) -> bool {
+    let (begins, ends, aeth) = match packet.operation {
+        Opcode::ReadResponseFirst(aeth) => (true, false, Some(aeth)),
+        Opcode::ReadResponseMiddle => (false, false, None),
+        Opcode::ReadResponseLast(aeth) => (false, true, Some(aeth)),
+        Opcode::ReadResponseOnly(aeth) => (true, true, Some(aeth)),
+        _ => return false,
+    };
+    let read = matches!(wqe.op, SendOp::Message(Body::Read { .. }));
+    if !read || offset > wqe.length || (offset == wqe.length && offset > 0) {
+        return false;
+    }
+    let end = (offset + mtu).min(wqe.length);
+    packet.payload.len() as u64 == end - offset
+        && ends == (end == wqe.length || end.is_multiple_of(unit))
+        && (begins || !offset.is_multiple_of(unit))
+        && aeth.is_none_or(|aeth| matches!(aeth.syndrome(), Some(Syndrome::Ack { .. })))
+}
+
+/// The payloads of consecutive READ responses, each of the path MTU but the last.
+struct Payloads<'a, 'p, S> {
+    packets: &'a [Packet<'p>],
+    mtu: u64,
+    services: &'a S,
+}
+
+impl<S> Payloads<'_, '_, S> {
+    /// Hands out the pieces that make up `length` bytes from `offset` on.
+    fn each<'s>(
+        &'s self,
+        offset: u64,
+        length: usize,
+        mut piece: impl FnMut(&'s [u8]),
+    ) -> Result<(), CopyError> {
+        let (mut left, mut skip) = (length, (offset % self.mtu) as usize);
+        let mut packets = self.packets.iter().skip((offset / self.mtu) as usize);
+        while left > 0 {
+            let payload = packets.next().map_or(&[][..], |packet| packet.payload);
+            let bytes = payload.get(skip..).unwrap_or_default();
+            let bytes = &bytes[..bytes.len().min(left)];
+            if bytes.is_empty() {
+                return Err(CopyError::Far);
+            }
+            piece(bytes);
+            left -= bytes.len();
+            skip = 0;
+        }
+        Ok(())
+    }
+}
+
+impl<S: Services> Source for Payloads<'_, '_, S> {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
+        let mut rest = &mut *bytes;
+        self.each(offset, rest.len(), |piece| {
+            let (part, behind) = core::mem::take(&mut rest).split_at_mut(piece.len());
+            part.copy_from_slice(piece);
+            rest = behind;
+        })
+    }
+
+    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        if at.is_null() {
+            return Ok(());
+        }
+        let mut pieces = [&[][..]; MAX_TRAIN as usize];
+        let mut count = 0;
+        self.each(offset, at.length() as usize, |piece| {
+            pieces[count] = piece;
+            count += 1;
+        })?;
+        self.services.store_pieces(at, &pieces[..count]).map_err(|_| CopyError::Far)
+    }
+}

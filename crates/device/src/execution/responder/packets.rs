@@ -1,0 +1,79 @@
+//! What links that carry packets ask of a responder beside carrying out segments: READs whose data
+//! goes out bit by bit, while later requests are carried out, and packets that are wrong themselves.
+
+use super::super::one_sided::Stop;
+use super::super::{Reply, Request, Services, Sink};
+use super::Responder;
+use crate::protection::{Key, Operation, Reason, Refusal};
+use crate::queue::Status;
+
+impl Responder {
+    /// Takes a READ, all of which is checked; [`Responder::fetch`] gets its data later. The answer is
+    /// [`Reply::Ack`] if it may go on.
+    pub(crate) fn accept_read<S: Services>(
+        &mut self,
+        request: &Request,
+        address: u64,
+        key: Key,
+        services: &S,
+    ) -> Reply {
+        if !self.accepts(request, services) {
+            return Reply::Dropped;
+        }
+        self.establish(services);
+        let allowed = match self.target(request, services) {
+            Ok(target) => target.check_read(address, key, request.total),
+            Err(refusal) => Err(Stop::Refused(refusal)),
+        };
+        match allowed {
+            Ok(()) => self.done(services),
+            Err(Stop::Refused(refusal)) => self.refuse(&refusal, services),
+            Err(Stop::Closed | Stop::Near(_)) => Reply::Dropped,
+        }
+    }
+
+    /// Copies part of a READ's data to the sink, after the rest of it has been checked anew
+    /// (rules INV-24, PSN-13).
+    pub(crate) fn fetch<S: Services>(
+        &mut self,
+        request: &Request,
+        address: u64,
+        key: Key,
+        sink: &mut dyn Sink,
+        services: &S,
+    ) -> Reply {
+        let target = match self.target(request, services) {
+            Ok(target) => target,
+            Err(refusal) => return self.refuse(&refusal, services),
+        };
+        let (offset, length, total) = (request.offset, request.length, request.total);
+        match target.read(address, key, offset, length, total, sink) {
+            Ok(()) => Reply::Data { length },
+            Err(Stop::Closed) => Reply::Dropped,
+            Err(Stop::Near(_)) => Reply::OriginFailed,
+            Err(Stop::Refused(refusal)) => self.refuse(&refusal, services),
+        }
+    }
+
+    /// Refuses a request for what its packet is.
+    pub(crate) fn reject<S: Services>(
+        &mut self,
+        operation: Operation,
+        reason: Reason,
+        services: &S,
+    ) -> Reply {
+        let attempt = self.attempt(operation, 0, services);
+        self.refuse(&Refusal::without_object(reason, attempt), services)
+    }
+
+    /// Refuses a SEND for the length of its packet. Whether it has a receive counts before that (rule
+    /// RA-01); the receive then carries the news, so no event does (rule AE-08).
+    pub(crate) fn reject_send<S: Services>(&mut self, request: &Request, services: &S) -> Reply {
+        if let Err(why) = self.take(request, None, 0, services) {
+            return self.without_receive(why, request, services);
+        }
+        let attempt = self.attempt(Operation::Send, request.length, services);
+        let refusal = Refusal::without_object(Reason::PacketLength, attempt);
+        self.fail_receive(&refusal, Status::LocalLength, services)
+    }
+}

@@ -1,0 +1,174 @@
+//! The READs, atomics and others like them that a responder has carried out lately: which of them
+//! owe an answer, and what it takes to answer them again (rules PSN-13 to PSN-16, AT-10).
+
+use std::collections::VecDeque;
+
+use transom_wire::packet::{Operation, Reth};
+
+use crate::protection::Key;
+use crate::queue::SizeError;
+
+/// What a request is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The data of a READ, fetched when it is sent.
+    Data {
+        /// First address, as the request named it (rule PSN-22).
+        address: u64,
+        /// R_Key.
+        key: Key,
+        /// Bytes.
+        length: u64,
+    },
+    /// What an atomic found.
+    Old(u64),
+    /// Nothing but that it is done: ATOMIC WRITE and FLUSH.
+    Done,
+}
+
+/// Which packets of the answer to a READ are to go out: those from `next` on, which begin the answer
+/// at `first` and end it after `end` bytes of the READ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: u32,
+    pub(super) next: u32,
+    pub(super) end: u64,
+}
+
+/// A request that has been carried out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    /// Its place in the stream of requests.
+    pub(super) at: u64,
+    /// How many numbers it takes.
+    pub(super) packets: u32,
+    /// Messages completed with it, for its answer (rule PSN-20).
+    pub(super) msn: u32,
+    /// XRC: the shared receive queue that it named.
+    pub(super) srq: u32,
+    pub(super) answer: Answer,
+    /// What of a READ's answer is to go out.
+    pub(super) range: Range,
+    /// An answer is to go out.
+    pub(super) owed: bool,
+    /// It has been answered in full once.
+    pub(super) answered: bool,
+}
+
+impl Kept {
+    /// A new request, which owes an answer; `packets` is more than one for a READ only.
+    pub(super) fn new(at: u64, packets: u32, msn: u32, srq: u32, answer: Answer) -> Self {
+        let end = if let Answer::Data { length, .. } = answer { length } else { 0 };
+        let range = Range { first: 0, next: 0, end };
+        Self { at, packets, msn, srq, answer, range, owed: true, answered: false }
+    }
+
+    /// What of this READ another one that comes as packet number `at` asks for again: all of it, or
+    /// the part that its number says.
+    fn again(&self, at: u64, reth: &Reth, mtu: u64) -> Option<Range> {
+        let Answer::Data { address, key, length } = self.answer else { return None };
+        let first = u32::try_from(at.checked_sub(self.at)?).ok()?;
+        let skipped = u64::from(first).checked_mul(mtu)?;
+        let end = skipped.checked_add(u64::from(reth.length))?;
+        let same = first < self.packets
+            && reth.key == key.0
+            && reth.address == address.wrapping_add(skipped)
+            && end <= length;
+        same.then_some(Range { first, next: first, end })
+    }
+
+    /// Whether a request of this operation, other than a READ, is this one again.
+    fn is_again(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
+                matches!(self.answer, Answer::Old(_))
+            }
+            Operation::AtomicWrite(_) | Operation::Flush { .. } => self.answer == Answer::Done,
+            _ => false,
+        }
+    }
+}
+
+/// The kept requests, oldest first. The oldest make room for new ones.
+#[derive(Default)]
+pub(super) struct KeptRequests {
+    ring: VecDeque<Kept>,
+    capacity: usize,
+}
+
+impl KeptRequests {
+    /// Keeps as many as this from now on, none so far.
+    pub(super) fn start(&mut self, capacity: usize) -> Result<(), SizeError> {
+        self.ring.clear();
+        self.ring.try_reserve_exact(capacity).map_err(|_| SizeError::NoMemory)?;
+        self.capacity = capacity;
+        Ok(())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.ring.clear();
+    }
+
+    pub(super) fn push(&mut self, kept: Kept) {
+        if self.ring.len() >= self.capacity {
+            self.ring.pop_front();
+        }
+        if self.capacity > 0 {
+            self.ring.push_back(kept);
+        }
+    }
+
+    /// How many are kept at most.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many the origin has not been answered yet.
+    pub(super) fn outstanding(&self) -> usize {
+        self.ring.iter().rev().take_while(|kept| !kept.answered).count()
+    }
+
+    /// The oldest that owes an answer.
+    pub(super) fn oldest_owed(&mut self) -> Option<&mut Kept> {
+        self.ring.iter_mut().find(|kept| kept.owed)
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        self.ring.iter().any(|kept| kept.owed)
+    }
+
+    /// Whether one of them owes an answer that goes before the acknowledgement of `place`.
+    pub(super) fn owes_before(&self, place: u64) -> bool {
+        self.ring.iter().any(|kept| kept.owed && kept.at <= place)
+    }
+
+    /// Owes nothing any more: the queue pair is in error.
+    pub(super) fn forget_owed(&mut self) {
+        for kept in &mut self.ring {
+            kept.owed = false;
+        }
+    }
+
+    /// The place of the first of them after `place`.
+    pub(super) fn first_after(&self, place: u64) -> Option<u64> {
+        self.ring.iter().map(|kept| kept.at).find(|at| *at > place)
+    }
+
+    /// Owes the answer to a request that has come again, if it is one of these. What of it is still
+    /// to come anyway is not sent twice.
+    pub(super) fn answer_again(&mut self, at: u64, operation: &Operation, mtu: u64) {
+        let holds = |kept: &&mut Kept| at >= kept.at && at - kept.at < u64::from(kept.packets);
+        let Some(kept) = self.ring.iter_mut().find(holds) else { return };
+        if let Operation::ReadRequest(reth) = operation {
+            let Some(range) = kept.again(at, reth, mtu) else { return };
+            let to_come =
+                kept.owed && range.first >= kept.range.next && range.end == kept.range.end;
+            if !to_come {
+                kept.range = range;
+            }
+        } else if !kept.is_again(operation) {
+            return;
+        }
+        kept.owed = true;
+    }
+}

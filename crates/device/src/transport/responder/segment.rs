@@ -1,0 +1,242 @@
+//! Packets of one message that came together are one segment: they are checked and copied at once.
+
+use transom_wire::packet::{Ending, Operation, Packet, Reth, Transport};
+
+use crate::execution::{CopyError, MAX_MESSAGE, Services, Source};
+use crate::protection::{Grant, Key, Reason};
+use crate::queue::Body;
+
+/// Most packets of a segment; so many path MTUs are copied in one step.
+const MAX_PACKETS: usize = 64;
+
+/// The SEND or WRITE under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    /// The range, if it is a WRITE.
+    pub(super) write: Option<Reth>,
+    /// With which headers of its service it began; all its packets have them (XRC).
+    transport: Transport,
+    /// Bytes so far.
+    pub(super) length: u64,
+}
+
+impl Message {
+    /// Bytes of the whole, if it is known.
+    pub(super) fn total(&self) -> Option<u64> {
+        self.write.map(|reth| u64::from(reth.length))
+    }
+}
+
+/// What a packet is in its message.
+struct Part {
+    begins: bool,
+    ends: bool,
+    write: bool,
+    /// The range, in the first packet of a WRITE.
+    reth: Option<Reth>,
+}
+
+impl Part {
+    /// `None` for packets of other messages than SEND and WRITE.
+    fn of(operation: &Operation) -> Option<Self> {
+        let (begins, ends, write, reth) = match *operation {
+            Operation::SendFirst => (true, false, false, None),
+            Operation::SendMiddle => (false, false, false, None),
+            Operation::SendLast(_) => (false, true, false, None),
+            Operation::SendOnly(_) => (true, true, false, None),
+            Operation::WriteFirst(reth) => (true, false, true, Some(reth)),
+            Operation::WriteMiddle => (false, false, true, None),
+            Operation::WriteLast { .. } => (false, true, true, None),
+            Operation::WriteOnly { reth, .. } => (true, true, true, Some(reth)),
+            _ => return None,
+        };
+        Some(Self { begins, ends, write, reth })
+    }
+}
+
+/// Whether a packet begins a message.
+pub(super) fn begins(operation: &Operation) -> bool {
+    Part::of(operation).is_none_or(|part| part.begins)
+}
+
+/// Whether a packet is one of a SEND or WRITE.
+pub(super) fn carries_data(operation: &Operation) -> bool {
+    Part::of(operation).is_some()
+}
+
+/// The message with the packet, if it may follow (rules OP-30, PK-09, PK-10).
+fn follow(
+    under_way: Option<Message>,
+    packet: &Packet<'_>,
+    mtu: u64,
+) -> Result<(Message, bool), Reason> {
+    let part = Part::of(&packet.operation).ok_or(Reason::PacketOrder)?;
+    let before = match under_way {
+        None if part.begins => Message { write: part.reth, transport: packet.transport, length: 0 },
+        Some(message)
+            if !part.begins
+                && message.write.is_some() == part.write
+                && message.transport == packet.transport =>
+        {
+            message
+        }
+        _ => return Err(Reason::PacketOrder),
+    };
+    let bytes = packet.payload.len() as u64;
+    let fits = match (part.begins, part.ends) {
+        (true, true) => bytes <= mtu,
+        (false, true) => (1..=mtu).contains(&bytes),
+        (_, false) => bytes == mtu,
+    };
+    let length = before.length + bytes;
+    let right = match before.total() {
+        Some(total) if part.ends => length == total,
+        Some(total) => length < total,
+        None => length <= MAX_MESSAGE,
+    };
+    if fits && right {
+        Ok((Message { length, ..before }, part.ends))
+    } else {
+        Err(Reason::PacketLength)
+    }
+}
+
+/// Packets that follow each other in one message.
+pub(super) struct Segment {
+    /// The message up to its end.
+    pub(super) message: Message,
+    /// Where in the message it begins.
+    pub(super) offset: u64,
+    /// The message ends with it.
+    pub(super) ends: bool,
+    /// How many packets.
+    pub(super) packets: u32,
+    /// What the message does, as far as these packets say.
+    pub(super) body: Body,
+    /// Raise a solicited event.
+    pub(super) solicited: bool,
+    /// One of them asks for an acknowledgement.
+    pub(super) asked: bool,
+}
+
+impl Segment {
+    /// The segment that the first of these packets begins, which is the next in order. `admits` says
+    /// whether another packet is for this queue pair.
+    pub(super) fn gather(
+        under_way: Option<Message>,
+        packets: &[Packet<'_>],
+        mtu: u64,
+        admits: impl Fn(&Packet<'_>) -> bool,
+    ) -> Result<Self, Reason> {
+        let first = packets.first().ok_or(Reason::PacketOrder)?;
+        let (message, ends) = follow(under_way, first, mtu)?;
+        let mut segment = Self {
+            message,
+            offset: message.length - first.payload.len() as u64,
+            ends,
+            packets: 1,
+            body: body(&message, &first.operation),
+            solicited: first.solicited,
+            asked: first.ack_request,
+        };
+        for packet in packets.iter().take(MAX_PACKETS).skip(1) {
+            // What takes a receive at its end only is judged alone: if there is none, what came
+            // before it has been written (rule RA-12).
+            let alone = matches!(packet.operation, Operation::WriteLast { immediate: Some(_) });
+            let next = packet.psn == first.psn.plus(segment.packets);
+            if segment.ends || alone || !next || !admits(packet) {
+                break;
+            }
+            let Ok((message, ends)) = follow(Some(segment.message), packet, mtu) else { break };
+            segment = Self {
+                message,
+                ends,
+                packets: segment.packets + 1,
+                body: body(&message, &packet.operation),
+                solicited: packet.solicited,
+                asked: segment.asked || packet.ack_request,
+                ..segment
+            };
+        }
+        Ok(segment)
+    }
+
+    /// Bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.message.length - self.offset
+    }
+}
+
+/// What a message does, as its packet says.
+pub(super) fn body(message: &Message, operation: &Operation) -> Body {
+    if let Some(reth) = message.write {
+        let immediate = match *operation {
+            Operation::WriteLast { immediate } | Operation::WriteOnly { immediate, .. } => {
+                immediate
+            }
+            _ => None,
+        };
+        let immediate = immediate.map(u32::to_be);
+        return Body::Write { address: reth.address, key: Key(reth.key), immediate };
+    }
+    match *operation {
+        Operation::SendLast(ending) | Operation::SendOnly(ending) => match ending {
+            Ending::Plain => Body::Send,
+            Ending::Immediate(immediate) => Body::SendImmediate(immediate.to_be()),
+            Ending::Invalidate(key) => Body::SendInvalidate(Key(key)),
+        },
+        _ => Body::Send,
+    }
+}
+
+/// The bytes of a segment: the payloads of its packets, one after the other.
+pub(super) struct Payloads<'a, S> {
+    pub(super) packets: &'a [Packet<'a>],
+    pub(super) services: &'a S,
+}
+
+impl<S> Payloads<'_, S> {
+    /// Hands out the pieces that make up `length` bytes from `offset` on.
+    fn each<'p>(
+        &'p self,
+        offset: u64,
+        length: u64,
+        mut take: impl FnMut(&'p [u8]),
+    ) -> Result<(), CopyError> {
+        let mut skip = usize::try_from(offset).map_err(|_| CopyError::Far)?;
+        let mut left = usize::try_from(length).map_err(|_| CopyError::Far)?;
+        for packet in self.packets {
+            let piece = packet.payload.get(skip..).unwrap_or_default();
+            skip = skip.saturating_sub(packet.payload.len());
+            let piece = &piece[..left.min(piece.len())];
+            if !piece.is_empty() {
+                take(piece);
+                left -= piece.len();
+            }
+        }
+        if left == 0 { Ok(()) } else { Err(CopyError::Far) }
+    }
+}
+
+impl<S: Services> Source for Payloads<'_, S> {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
+        let (length, mut done) = (bytes.len() as u64, 0);
+        self.each(offset, length, |piece| {
+            bytes[done..done + piece.len()].copy_from_slice(piece);
+            done += piece.len();
+        })
+    }
+
+    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        if at.is_null() {
+            return Ok(());
+        }
+        let mut pieces: [&[u8]; MAX_PACKETS] = [&[]; MAX_PACKETS];
+        let mut count = 0;
+        self.each(offset, at.length(), |piece| {
+            pieces[count] = piece;
+            count += 1;
+        })?;
+        self.services.store_pieces(at, &pieces[..count]).map_err(|_| CopyError::Far)
+    }
+}

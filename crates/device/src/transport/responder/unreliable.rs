@@ -1,0 +1,97 @@
+//! Packets of services that answer nothing: UC and UD.
+
+use core::cell::Cell;
+
+use transom_wire::grh::Route;
+use transom_wire::packet::{Ending, Operation, Packet, Transport};
+
+use super::arrival::Arrival;
+use super::segment::{self, Payloads, Segment};
+use super::{Nowhere, PacketResponder};
+use crate::execution::{Request, Responder};
+use crate::qp::QpNumber;
+use crate::queue::{Address, Body, Datagram, Remote};
+use crate::transport::Outlet;
+
+impl PacketResponder {
+    /// Takes the first of these packets of an unreliable connection, and what of its message comes
+    /// behind it; answers how many. What is lost takes the rest of its message with it
+    /// (rules UC-01, OP-31); what comes late is lost.
+    pub(super) fn receive_unreliable<S: Outlet>(
+        &mut self,
+        responder: &mut Responder,
+        packets: &[Packet<'_>],
+        from: &Route,
+        outlet: &S,
+    ) -> usize {
+        let packet = &packets[0];
+        let place = self.place_of(packet.psn);
+        if place < self.expected {
+            return 1;
+        }
+        if place > self.expected || segment::begins(&packet.operation) {
+            self.message = None;
+        }
+        self.expected = place + 1;
+        let admits = |packet: &Packet<'_>| self.admits(packet, outlet);
+        let gathered = Segment::gather(self.message, packets, outlet.response_mtu(), admits);
+        let segment = match gathered {
+            Ok(segment) if !matches!(segment.body, Body::SendInvalidate(_)) => segment,
+            // UC invalidates nothing (rule INV-43).
+            Ok(_) | Err(_) => {
+                self.message = None;
+                return 1;
+            }
+        };
+        let count = segment.packets as usize;
+        self.expected = place + u64::from(segment.packets);
+        self.message = (!segment.ends).then_some(segment.message);
+        let arrival = Arrival { outlet, acknowledgement: Cell::new(None) };
+        let mut payloads = Payloads { packets: &packets[..count], services: outlet };
+        let request = self.segment_request(responder, packet, &segment, outlet);
+        let _ = responder.execute(&request, &mut payloads, &mut Nowhere, &arrival);
+        count
+    }
+
+    /// Takes a datagram (rules G.7); it is one packet, so that is how many.
+    pub(super) fn receive_datagram<S: Outlet>(
+        &mut self,
+        responder: &mut Responder,
+        packet: &Packet<'_>,
+        from: &Route,
+        outlet: &S,
+    ) -> usize {
+        let Transport::Ud { qkey, source } = packet.transport else { return 1 };
+        let body = match packet.operation {
+            Operation::SendOnly(Ending::Plain) => Body::Send,
+            Operation::SendOnly(Ending::Immediate(immediate)) => {
+                Body::SendImmediate(immediate.to_be())
+            }
+            _ => return 1,
+        };
+        let length = packet.payload.len() as u64;
+        if length > outlet.response_mtu() {
+            return 1;
+        }
+        let address = Address {
+            gid: from.destination,
+            source: from.source,
+            traffic_class: from.traffic_class,
+            hop_limit: from.hop_limit,
+            flow_label: from.flow_label,
+        };
+        let remote = Remote::Datagram(Datagram { pd: 0, address, qp: packet.to, qkey });
+        let request = Request {
+            from: QpNumber::from_bits(source),
+            length,
+            total: length,
+            solicited: packet.solicited,
+            ..self.request(responder, remote, body, outlet)
+        };
+        let arrival = Arrival { outlet, acknowledgement: Cell::new(None) };
+        let packets = core::slice::from_ref(packet);
+        let mut payloads = Payloads { packets, services: outlet };
+        let _ = responder.execute(&request, &mut payloads, &mut Nowhere, &arrival);
+        1
+    }
+}

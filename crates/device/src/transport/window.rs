@@ -1,0 +1,107 @@
+//! The send window: how much may be on its way unacknowledged (rules PSN-07, CNP-04).
+
+use transom_wire::Psn;
+
+/// Bytes that the window begins with.
+const INITIAL: u64 = 256 * 1024;
+/// What a window that was acknowledged in full grows by, and the least that is left of it: a train.
+const STEP: u64 = 64 * 1024;
+/// Most bytes that one request of a READ asks for.
+const MAX_READ: u64 = 256 * 1024;
+/// Most numbers under way (rule PSN-07).
+const MAX_NUMBERS: u64 = 1 << 23;
+
+/// How much may be on its way, counted in packets of full size: what has been sent, and what READs
+/// will bring. It grows by a train with each window that is acknowledged, and halves with each in
+/// which something is lost or congestion is told of.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    size: u64,
+    limit: u64,
+    /// Bytes acknowledged since it last grew.
+    gained: u64,
+    /// It does not shrink again for what was sent before this number.
+    shrunk: Option<Psn>,
+}
+
+impl Window {
+    /// A window that never is larger than `limit` bytes, but always lets a train pass.
+    pub fn new(limit: u64) -> Self {
+        let limit = limit.max(STEP);
+        Self { size: INITIAL.min(limit), limit, gained: 0, shrunk: None }
+    }
+
+    /// How many packets it lets be on their way.
+    pub fn packets(&self, mtu: u64) -> u32 {
+        (self.size / mtu).min(MAX_NUMBERS) as u32
+    }
+
+    /// How many bytes one request of a READ asks for, a power of two: fixed as long as the limit,
+    /// for requests that are repeated end where they ended before.
+    pub fn read_limit(&self) -> u64 {
+        let share = (self.limit / 4).min(MAX_READ);
+        1 << share.ilog2()
+    }
+
+    /// So many bytes have been acknowledged.
+    pub fn acknowledged(&mut self, bytes: u64) {
+        self.gained += bytes;
+        if self.gained >= self.size {
+            self.gained = 0;
+            self.shrunk = None;
+            self.size = (self.size + STEP).min(self.limit);
+        }
+    }
+
+    /// Something is lost, or congestion told of, while the numbers from `oldest` to before `end` are
+    /// on their way.
+    pub fn shrink(&mut self, oldest: Psn, end: Psn) {
+        if self.shrunk.is_some_and(|shrunk| oldest.compare(shrunk).is_lt()) {
+            return;
+        }
+        self.shrunk = Some(end);
+        self.gained = 0;
+        self.size = (self.size / 2).max(STEP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules: PSN-07
+    #[test]
+    fn it_stays_between_a_train_and_its_limit() {
+        for limit in [0, 1 << 10, 300_000, 1 << 20, u64::MAX] {
+            let mut window = Window::new(limit);
+            let most = limit.max(STEP);
+            for _ in 0..1000 {
+                window.acknowledged(1 << 20);
+                assert!((STEP..=most).contains(&window.size));
+                assert!(window.packets(256) <= 1 << 23);
+            }
+            for lost in 0..1000 {
+                window.shrink(Psn::new(lost), Psn::new(lost));
+            }
+            assert_eq!(window.size, STEP);
+            assert!(window.read_limit() <= most && window.read_limit().is_multiple_of(4096));
+        }
+    }
+
+    /// Rules: CNP-04
+    #[test]
+    fn what_one_window_loses_counts_once() {
+        let mut window = Window::new(1 << 20);
+        let psn = Psn::new;
+        window.shrink(psn(0xff_fff0), psn(16));
+        window.shrink(psn(0xff_fff8), psn(20));
+        window.shrink(psn(15), psn(30));
+        assert_eq!(window.size, INITIAL / 2);
+        window.shrink(psn(16), psn(40));
+        assert_eq!(window.size, STEP);
+        window.acknowledged(STEP - 1);
+        assert_eq!(window.size, STEP);
+        window.acknowledged(1);
+        assert_eq!(window.size, 2 * STEP);
+    }
+}

@@ -1,0 +1,70 @@
+//! The wire link of this process's device: what goes over it, and opening it.
+
+use std::sync::{Arc, Once};
+
+use transom_device::queue::Address;
+
+use super::Adapter;
+use crate::addresses::LOOPBACK_GID;
+use crate::link::Wire;
+use crate::objects::Destination;
+
+impl Adapter {
+    /// The wire link, if something has gone over it.
+    #[inline]
+    pub(crate) fn wire(&self) -> Option<&Arc<Wire>> {
+        self.wire.get()
+    }
+
+    /// The address of a destination that is reached over the wire.
+    pub(crate) fn over_wire(&self, destination: Destination) -> Option<Address> {
+        let wire_only = self.options().wire_only;
+        match destination {
+            Destination::Address(address) => {
+                (wire_only || !self.is_here(&address.gid)).then_some(address)
+            }
+            Destination::ThisDevice => wire_only.then_some(Address {
+                gid: LOOPBACK_GID,
+                source: LOOPBACK_GID,
+                traffic_class: 0,
+                hop_limit: 64,
+                flow_label: 0,
+            }),
+        }
+    }
+
+    /// Whether a GID is one of this host's.
+    pub(crate) fn is_here(&self, gid: &[u8; 16]) -> bool {
+        self.addresses().index_of(gid).is_some()
+    }
+
+    /// A queue pair receives datagrams from now on, and they may come from anywhere. If the port
+    /// cannot be had, it has those from this host.
+    pub(crate) fn expect_datagrams(&self) {
+        if self.options().wire_only || self.addresses().has_network() {
+            let _ = self.open_wire();
+        }
+    }
+
+    /// Opens the wire link if it is not open; the system's error number if that fails, and the
+    /// program is told why.
+    pub(crate) fn open_wire(&self) -> Result<(), i32> {
+        let _one = self.opening_wire.lock();
+        if self.wire.get().is_some() {
+            return Ok(());
+        }
+        match Wire::open(self.claim.registry(), self.announcer()) {
+            Ok(wire) => {
+                let _ = self.wire.set(Arc::new(wire));
+                // The background thread is to listen to it too.
+                self.progress.wake(self);
+                Ok(())
+            }
+            Err(error) => {
+                static TOLD: Once = Once::new();
+                TOLD.call_once(|| eprintln!("transom: {error}"));
+                Err(error.errno())
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The addresses of this network namespace: the device's GID table.
+//!
+//! IPv4 addresses come first, then global IPv6 addresses, then those of the loopback interface.
+//! Link-local IPv6 addresses are left out, for they mean nothing without an interface. An address
+//! that goes leaves its place empty and the others where they are, because queue pairs and address
+//! handles name them by index; one that comes takes the first empty place.
+
+mod netlink;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::BorrowedFd;
+
+use transom_wire::grh::{map_ipv4, mapped_ipv4};
+
+use self::netlink::{Interface, Watch};
+
+/// The GID of 127.0.0.1: by it a program reaches itself and others of its user on this host, whatever
+/// the network.
+pub const LOOPBACK_GID: [u8; 16] = map_ipv4([127, 0, 0, 1]);
+
+/// What the kernel gives the loopback interface.
+const LOOPBACK_INTERFACE: u32 = 1;
+const LOOPBACK_MTU: u32 = 65_536;
+
+/// Places in the GID table. Addresses beyond are left out.
+pub const GID_TABLE: usize = 128;
+
+/// What stands around the payload of the packet with the longest headers: IPv6, UDP, BTH, XRCETH,
+/// RETH, ImmDt and the ICRC.
+const HEADERS: u32 = 40 + 8 + 12 + 4 + 16 + 4 + 4;
+
+/// One address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The GID (rule NET-08).
+    pub gid: [u8; 16],
+    /// Index of its interface.
+    pub interface: u32,
+    /// MTU of its interface.
+    pub mtu: u32,
+    /// Its interface is the loopback interface.
+    pub loopback: bool,
+}
+
+impl Address {
+    /// The GID as an IP address.
+    pub fn ip(&self) -> IpAddr {
+        ip(&self.gid)
+    }
+
+    /// The largest InfiniBand MTU, in bytes, whose packets its interface carries whole.
+    pub fn path_mtu(&self) -> u32 {
+        path_mtu(self.mtu)
+    }
+}
+
+/// The IP address that a GID stands for (rule NET-08).
+pub fn ip(gid: &[u8; 16]) -> IpAddr {
+    mapped_ipv4(gid).map_or_else(|| IpAddr::from(*gid), IpAddr::from)
+}
+
+/// The GID of an IP address (rule NET-08).
+pub fn gid(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => map_ipv4(ip.octets()),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// The largest InfiniBand MTU that fits packets of `mtu` bytes; 256, the smallest, if none does.
+pub fn path_mtu(mtu: u32) -> u32 {
+    let fits = |path_mtu: &u32| path_mtu + HEADERS <= mtu;
+    [4096, 2048, 1024, 512].into_iter().find(fits).unwrap_or(256)
+}
+
+/// What [`Addresses::refresh`] found changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Places whose address has gone or become another. A place may be in `added` too.
+    pub removed: Vec<usize>,
+    /// Places that have a new address.
+    pub added: Vec<usize>,
+    /// An interface's MTU is another now.
+    pub mtu: bool,
+    /// `Some(true)` if there is an address that is not loopback, and was none before; `Some(false)`
+    /// if the last one has gone.
+    pub network: Option<bool>,
+}
+
+impl Changes {
+    /// Nothing changed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The GID table, and what tells when it changes.
+pub struct Addresses {
+    watch: Watch,
+    table: Vec<Option<Address>>,
+    /// The last address that others can reach has gone.
+    lost_network: bool,
+}
+
+impl Addresses {
+    /// The addresses of now.
+    pub fn read() -> io::Result<Self> {
+        // Watched first, so that no change falls between.
+        let watch = Watch::new()?;
+        let table = current()?.into_iter().map(Some).collect();
+        Ok(Self { watch, table, lost_network: false })
+    }
+
+    /// Readable when [`Addresses::refresh`] has something to do.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.watch.descriptor()
+    }
+
+    /// The table by index; empty places are `None`, and so is everything behind its end.
+    pub fn table(&self) -> &[Option<Address>] {
+        &self.table
+    }
+
+    /// The address at an index.
+    pub fn get(&self, index: usize) -> Option<&Address> {
+        self.table.get(index)?.as_ref()
+    }
+
+    /// All addresses with their indexes.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Address)> {
+        let places = self.table.iter().enumerate();
+        places.filter_map(|(index, place)| Some((index, place.as_ref()?)))
+    }
+
+    /// The index of a GID.
+    pub fn index_of(&self, gid: &[u8; 16]) -> Option<usize> {
+        self.iter().find(|(_, address)| address.gid == *gid).map(|(index, _)| index)
+    }
+
+    /// The GID that packets to `destination` come from: the one at `index` if it is of the same kind,
+    /// else the first that is; `None` if there is no such index, or none of its family.
+    ///
+    /// Programs that take index 0 for granted and name a destination of the other family, or a
+    /// loopback address, mean the address that gets there.
+    pub fn source(&self, index: usize, destination: &[u8; 16]) -> Option<[u8; 16]> {
+        let chosen = self.get(index)?;
+        let (ipv4, loopback) = (ip(destination).is_ipv4(), ip(destination).is_loopback());
+        let family = |address: &Address| address.ip().is_ipv4() == ipv4;
+        let fits = |address: &Address| family(address) && address.ip().is_loopback() == loopback;
+        let others = || self.iter().map(|(_, address)| address);
+        let multicast = destination[0] == 0xff || family(chosen) && ip(destination).is_multicast();
+        let source = if fits(chosen) || multicast && family(chosen) {
+            Some(chosen)
+        } else {
+            others().find(|address| fits(address)).or_else(|| others().find(|a| family(a)))
+        };
+        source.map(|address| address.gid)
+    }
+
+    /// Whether there is an address that others can reach: one that is not loopback.
+    pub fn has_network(&self) -> bool {
+        self.iter().any(|(_, address)| !address.loopback)
+    }
+
+    /// Whether there was such an address, and is none now: the port is down. A host that never had
+    /// one has an active port, for itself.
+    pub fn has_lost_network(&self) -> bool {
+        self.lost_network
+    }
+
+    /// The largest InfiniBand MTU that any interface carries, the network's before loopback's.
+    pub fn path_mtu(&self) -> u32 {
+        let network = self.has_network();
+        let considered = self.iter().filter(|(_, address)| address.loopback != network);
+        considered.map(|(_, address)| address.path_mtu()).max().unwrap_or(256)
+    }
+
+    /// Takes in what changed since the last call; nothing is asked of the kernel if nothing did.
+    pub fn refresh(&mut self) -> io::Result<Changes> {
+        if !self.watch.drain() {
+            return Ok(Changes::default());
+        }
+        let current = current()?;
+        let had_network = self.has_network();
+        let mut changes = self.take(&current);
+        let network = self.has_network();
+        changes.network = (network != had_network).then_some(network);
+        self.lost_network = (self.lost_network || had_network) && !network;
+        Ok(changes)
+    }
+
+    fn take(&mut self, current: &[Address]) -> Changes {
+        let mut changes = Changes::default();
+        for (index, place) in self.table.iter_mut().enumerate() {
+            let Some(old) = place else { continue };
+            match current.iter().find(|new| new.gid == old.gid) {
+                Some(new) => {
+                    changes.mtu |= new.mtu != old.mtu;
+                    *old = *new;
+                }
+                None => {
+                    *place = None;
+                    changes.removed.push(index);
+                }
+            }
+        }
+        for new in current {
+            if self.index_of(&new.gid).is_some() {
+                continue;
+            }
+            let empty = self.table.iter().position(Option::is_none).unwrap_or(self.table.len());
+            match self.table.get_mut(empty) {
+                Some(place) => *place = Some(*new),
+                None if empty < GID_TABLE => self.table.push(Some(*new)),
+                None => break,
+            }
+            changes.added.push(empty);
+        }
+        changes
+    }
+}
+
+/// The addresses that the device has now, in the order of a new table.
+fn current() -> io::Result<Vec<Address>> {
+    let (interfaces, assigned) = netlink::list()?;
+    let mut addresses: Vec<Address> = Vec::new();
+    for assigned in assigned {
+        let of = |interface: &&Interface| interface.index == assigned.interface;
+        let Some(interface) = interfaces.iter().find(of).filter(|interface| interface.running)
+        else {
+            continue;
+        };
+        let gid = gid(assigned.address);
+        let known = addresses.iter().any(|address| address.gid == gid);
+        if known || is_link_local(assigned.address) {
+            continue;
+        }
+        addresses.push(Address {
+            gid,
+            interface: interface.index,
+            mtu: interface.mtu,
+            loopback: interface.loopback || assigned.address.is_loopback(),
+        });
+    }
+    // Local links work while the loopback interface is down too.
+    for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        let gid = gid(ip);
+        if !addresses.iter().any(|address| address.gid == gid) {
+            addresses.push(Address {
+                gid,
+                interface: LOOPBACK_INTERFACE,
+                mtu: LOOPBACK_MTU,
+                loopback: true,
+            });
+        }
+    }
+    addresses.sort_by_key(|address| (address.loopback, address.ip().is_ipv6(), address.interface));
+    addresses.truncate(GID_TABLE);
+    Ok(addresses)
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}

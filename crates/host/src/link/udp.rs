@@ -1,0 +1,226 @@
+//! The wire link's sockets: UDP port 4791, shared by the processes of one user in one network
+//! namespace. Bytes in, bytes out; what they mean is the transport's business.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`arrivals`] | receiving trains of datagrams |
+//! | [`sending`] | sending them, from a few sockets that differ in their source port |
+//! | [`steering`] | which process gets a packet |
+//! | [`forward`] | handing on one that went astray |
+//! | [`control`] | what goes with a datagram beside its bytes |
+//! | [`socket`] | opening sockets, and what to say when that fails |
+//!
+//! `quinn-udp` does the sending and receiving of trains too, but neither the TTL and DSCP, which a
+//! datagram's Global Route Header shows, nor the choice of both by datagram.
+
+mod arrivals;
+mod control;
+mod forward;
+mod sending;
+mod socket;
+mod steering;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use transom_device::protection::Announcer;
+
+pub use self::arrivals::{Arrivals, Datagrams};
+use self::forward::Forward;
+use self::sending::Sending;
+pub use self::sending::{SendError, Way};
+pub use self::socket::{PortError, path_mtu};
+use self::steering::Steering;
+use crate::registry::Registry;
+
+/// This process's share of the port.
+pub struct Port {
+    // Closed before the others are told that it is.
+    socket: OwnedFd,
+    steering: Steering,
+    forward: Forward,
+    sending: Sending,
+    me: Announcer,
+    /// Packets handed on to this process that it has looked for.
+    handed: AtomicU32,
+    counters: Counters,
+}
+
+/// What was dropped or took a detour.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Datagrams that the socket had no room for.
+    pub lost: AtomicU32,
+    /// Datagrams or trains that were cut short, or came without an address.
+    pub cut: AtomicU64,
+    /// Datagrams for another process, handed on to it.
+    pub handed_on: AtomicU64,
+    /// Datagrams for a process that does not exist, or that has more waiting than it can hold.
+    pub unclaimed: AtomicU64,
+}
+
+/// For whom a datagram is, by its destination QP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recipient {
+    Me,
+    Process(u8),
+    /// Queue pair 0: nobody, or a probe.
+    Steering,
+}
+
+impl Port {
+    /// Opens the port for the process that has a place in the registry.
+    pub fn open(registry: &'static Registry, me: Announcer) -> Result<Self, PortError> {
+        let forward = Forward::open(registry.directory(), me.slot).map_err(PortError::new)?;
+        let steering = Steering::open(registry, me).map_err(PortError::new)?;
+        let handed = steering.handed().into();
+        steering.enter();
+        let socket = socket::open_receiving().map_err(PortError::new)?;
+        steering.attach(&socket).map_err(PortError::new)?;
+        steering.begin_round();
+        let (sending, counters) = (Sending::new(), Counters::default());
+        Ok(Self { socket, steering, forward, sending, me, handed, counters })
+    }
+
+    /// Readable when there is something to receive: the port, and what other processes hand on.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.socket.as_fd(), self.forward.descriptor()]
+    }
+
+    /// Bytes that may lie in the socket before it loses some, with the kernel's overhead left out.
+    pub fn receive_room(&self) -> usize {
+        // The kernel counts both, and says twice what was asked for.
+        rustix::net::sockopt::socket_recv_buffer_size(&self.socket).unwrap_or_default() / 2
+    }
+
+    /// What was dropped or took a detour.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Takes what has arrived for this process, about `limit` trains at most, and says how many that
+    /// were.
+    pub fn receive(
+        &self,
+        arrivals: &mut Arrivals,
+        limit: usize,
+        mut handler: impl FnMut(Datagrams<'_>),
+    ) -> io::Result<usize> {
+        let mut trains = self.receive_handed(arrivals, &mut handler);
+        while trains < limit {
+            let taken = arrivals.receive(&self.socket, limit - trains, |datagrams, lost| {
+                if let Some(lost) = lost {
+                    self.counters.lost.store(lost, Relaxed);
+                }
+                match datagrams {
+                    Some(datagrams) => self.sort(datagrams, &mut handler),
+                    None => _ = self.counters.cut.fetch_add(1, Relaxed),
+                }
+            })?;
+            trains += taken.trains;
+            if taken.all {
+                break;
+            }
+        }
+        Ok(trains)
+    }
+
+    /// Takes what other processes have handed on; costs nothing if they have not.
+    fn receive_handed(
+        &self,
+        arrivals: &mut Arrivals,
+        handler: &mut impl FnMut(Datagrams<'_>),
+    ) -> usize {
+        let handed = self.steering.handed();
+        if handed == self.handed.load(Relaxed) {
+            return 0;
+        }
+        self.handed.store(handed, Relaxed);
+        let mut trains = 0;
+        while let Some(datagrams) = self.forward.receive(arrivals.room()) {
+            trains += 1;
+            if self.recipient(datagrams.bytes) == Recipient::Me {
+                handler(datagrams);
+            }
+        }
+        trains
+    }
+
+    fn recipient(&self, datagram: &[u8]) -> Recipient {
+        match *datagram.get(5..8).unwrap_or_default() {
+            [0, 0, 0] => Recipient::Steering,
+            // QP 1, and groups.
+            [0 | 0xff, _, _] => Recipient::Me,
+            [slot, _, _] if slot != self.me.slot => Recipient::Process(slot),
+            // Too short to name anybody is nobody else's.
+            _ => Recipient::Me,
+        }
+    }
+
+    /// Gives the parts of a train to those they are for. A network card puts datagrams of one flow
+    /// together, and queue pairs of several processes may share a flow.
+    fn sort(&self, train: Datagrams<'_>, handler: &mut impl FnMut(Datagrams<'_>)) {
+        let mut rest = train;
+        while let Some(recipient) = rest.iter().next().map(|first| self.recipient(first)) {
+            let same = |datagram: &&[u8]| self.recipient(datagram) == recipient;
+            let count = rest.iter().take_while(same).count();
+            let middle = (count * rest.segment).min(rest.bytes.len());
+            let (bytes, behind) = rest.bytes.split_at(middle);
+            let part = Datagrams { bytes, ..rest };
+            match recipient {
+                Recipient::Me => handler(part),
+                Recipient::Process(slot) => self.hand_on(slot, part, count as u64),
+                Recipient::Steering => {
+                    part.iter().for_each(|probe| self.steering.take(probe, &self.socket));
+                }
+            }
+            rest = Datagrams { bytes: behind, first: rest.first + count, ..rest };
+        }
+    }
+
+    fn hand_on(&self, slot: u8, datagrams: Datagrams<'_>, count: u64) {
+        if !self.steering.has_port(slot) {
+            self.counters.unclaimed.fetch_add(count, Relaxed);
+            return;
+        }
+        match self.forward.send(slot, &datagrams) {
+            Ok(()) => {
+                self.steering.note_handed(slot);
+                self.counters.handed_on.fetch_add(count, Relaxed);
+            }
+            Err(_) => _ = self.counters.unclaimed.fetch_add(count, Relaxed),
+        }
+        self.steering.repair(&self.socket);
+    }
+
+    /// The UDP port that datagrams of this way come from.
+    pub fn source_port(&self, way: &Way) -> io::Result<u16> {
+        self.sending.source_port(way)
+    }
+
+    /// How many datagrams of `segment` bytes one [`Port::send`] takes.
+    pub fn most_segments(&self, segment: usize) -> usize {
+        self.sending.most(segment)
+    }
+
+    /// The IPv4 identification, which the ICRC covers, of the datagram with this number in a call of
+    /// [`Port::send`].
+    pub fn identification(&self, index: usize) -> u16 {
+        self.sending.identification(index)
+    }
+
+    /// Sends datagrams of `segment` bytes each, the last of which may be shorter, and says how many
+    /// went out: all, or the first few.
+    pub fn send(&self, way: &Way, bytes: &[u8], segment: usize) -> Result<usize, SendError> {
+        self.sending.send(way, bytes, segment)
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        if self.steering.is_ours() {
+            self.forward.unlink(self.me.slot);
+        }
+    }
+}

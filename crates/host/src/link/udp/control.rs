@@ -1,0 +1,175 @@
+//! Control messages: what goes with a datagram beside its bytes.
+
+use std::net::IpAddr;
+
+use libc::{c_int, cmsghdr};
+
+/// Bytes for the control messages of one call, aligned as they must be.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub(super) struct Control {
+    bytes: [u8; CONTROL],
+}
+
+/// Messages begin at multiples of this.
+const ALIGN: usize = size_of::<usize>();
+
+/// More than all messages of one datagram together: destination, TOS, TTL, segment size, losses.
+pub(super) const CONTROL: usize = 256;
+
+impl Control {
+    pub(super) const EMPTY: Self = Self { bytes: [0; CONTROL] };
+
+    pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
+        self.bytes.as_mut_ptr().cast()
+    }
+}
+
+/// Writes control messages one behind the other.
+pub(super) struct Writer<'a> {
+    control: &'a mut Control,
+    written: usize,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(control: &'a mut Control) -> Self {
+        Self { control, written: 0 }
+    }
+
+    /// Bytes written.
+    pub(super) fn len(&self) -> usize {
+        self.written
+    }
+
+    /// Adds a message.
+    pub(super) fn add(&mut self, level: c_int, kind: c_int, value: &[u8]) {
+        let head = size_of::<cmsghdr>();
+        let length = head + value.len();
+        let message = &mut self.control.bytes[self.written..][..length.next_multiple_of(ALIGN)];
+        // `struct cmsghdr`: length, level, type.
+        message[..size_of::<usize>()].copy_from_slice(&length.to_ne_bytes());
+        message[head - 8..head - 4].copy_from_slice(&level.to_ne_bytes());
+        message[head - 4..head].copy_from_slice(&kind.to_ne_bytes());
+        message[head..length].copy_from_slice(value);
+        self.written += message.len();
+    }
+
+    /// From where a datagram shall go, its traffic class and its hop limit.
+    pub(super) fn add_way(&mut self, source: IpAddr, tos: u8, ttl: u8) {
+        let (tos, ttl) = (c_int::from(tos).to_ne_bytes(), c_int::from(ttl).to_ne_bytes());
+        match source {
+            IpAddr::V4(source) => {
+                // `struct in_pktinfo`: interface (any), source, and what only receiving fills in.
+                let mut information = [0; 12];
+                information[4..8].copy_from_slice(&source.octets());
+                self.add(libc::IPPROTO_IP, libc::IP_PKTINFO, &information);
+                self.add(libc::IPPROTO_IP, libc::IP_TOS, &tos);
+                self.add(libc::IPPROTO_IP, libc::IP_TTL, &ttl);
+            }
+            IpAddr::V6(source) => {
+                // `struct in6_pktinfo`: source, interface (any).
+                let mut information = [0; 20];
+                information[..16].copy_from_slice(&source.octets());
+                self.add(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &information);
+                self.add(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tos);
+                self.add(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &ttl);
+            }
+        }
+    }
+
+    /// That the bytes are to be cut into datagrams of `segment` bytes.
+    pub(super) fn add_segment(&mut self, segment: u16) {
+        self.add(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+    }
+}
+
+/// What the control messages of a received datagram say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Received {
+    pub(super) to: Option<IpAddr>,
+    pub(super) tos: u8,
+    pub(super) ttl: u8,
+    /// Bytes of each datagram, if several came as one.
+    pub(super) segment: Option<usize>,
+    /// Datagrams that the socket has lost so far for want of room.
+    pub(super) lost: Option<u32>,
+}
+
+impl Received {
+    pub(super) fn read(control: &Control, length: usize) -> Self {
+        let mut received = Self::default();
+        let mut rest = &control.bytes[..length.min(CONTROL)];
+        while let Some((level, kind, value, after)) = message(rest) {
+            received.take(level, kind, value);
+            rest = after;
+        }
+        received
+    }
+
+    fn take(&mut self, level: c_int, kind: c_int, value: &[u8]) {
+        let number = value.first_chunk().map_or(0, |number| c_int::from_ne_bytes(*number));
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                let to = value.get(8..).and_then(|rest| rest.first_chunk::<4>());
+                self.to = to.map(|to| IpAddr::from(*to)).or(self.to);
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                let to = value.first_chunk::<16>().map(|to| IpAddr::from(*to).to_canonical());
+                self.to = to.or(self.to);
+            }
+            // A single byte, the others are numbers.
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                self.tos = value.first().copied().unwrap_or_default();
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => self.tos = number as u8,
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                self.ttl = number as u8;
+            }
+            (libc::SOL_UDP, libc::UDP_GRO) => self.segment = usize::try_from(number).ok(),
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.lost = Some(number as u32),
+            _ => {}
+        }
+    }
+}
+
+/// Level, type and value of the first message, and what follows it.
+fn message(bytes: &[u8]) -> Option<(c_int, c_int, &[u8], &[u8])> {
+    let head = size_of::<cmsghdr>();
+    let length = usize::from_ne_bytes(*bytes.first_chunk()?);
+    let number = |at: usize| Some(c_int::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let (level, kind) = (number(head - 8)?, number(head - 4)?);
+    let value = bytes.get(head..length)?;
+    Some((level, kind, value, bytes.get(length.next_multiple_of(ALIGN)..).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut control = Control::EMPTY;
+        let mut writer = Writer::new(&mut control);
+        let source = IpAddr::from([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        writer.add_way(source, 0x68, 7);
+        writer.add(libc::SOL_UDP, libc::UDP_GRO, &1048_i32.to_ne_bytes());
+        writer.add(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &3_u32.to_ne_bytes());
+        let length = writer.len();
+        let received = Received::read(&control, length);
+        assert_eq!((received.to, received.tos, received.ttl), (Some(source), 0x68, 7));
+        assert_eq!((received.segment, received.lost), (Some(1048), Some(3)));
+    }
+
+    #[test]
+    fn a_cut_message_ends_the_list() {
+        let mut control = Control::EMPTY;
+        let mut writer = Writer::new(&mut control);
+        writer.add_way([10, 0, 0, 1].into(), 4, 5);
+        let length = writer.len();
+        for length in 0..length {
+            Received::read(&control, length);
+        }
+        control.bytes[..8].fill(0xff);
+        assert_eq!(Received::read(&control, length).to, None);
+    }
+}

@@ -1,0 +1,131 @@
+//! Handing packets on to the process they are for, by a socket of its own in the registry's directory,
+//! which nobody else can enter.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix};
+use rustix::net::{SocketFlags, SocketType};
+
+use super::Datagrams;
+
+/// In front of what is handed on: where it is from (address, port), where it went, TOS, TTL, the
+/// number of its first datagram, the length of each.
+const HEAD: usize = 16 + 2 + 16 + 1 + 1 + 2 + 4;
+
+/// The socket at which this process gets what others hand on to it.
+pub(super) struct Forward {
+    socket: OwnedFd,
+    directory: PathBuf,
+}
+
+fn path(directory: &Path, slot: u8) -> PathBuf {
+    directory.join(format!("udp-{slot}"))
+}
+
+impl Forward {
+    pub(super) fn open(directory: &Path, slot: u8) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        let path = path(directory, slot);
+        // One that was killed leaves its name behind.
+        let _ = rustix::fs::unlink(&path);
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        Ok(Self { socket, directory: directory.to_owned() })
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Hands datagrams on to the process in a slot. They are lost if it is slower than they come, as
+    /// they would be at its socket.
+    pub(super) fn send(&self, slot: u8, datagrams: &Datagrams<'_>) -> io::Result<()> {
+        let head = head(datagrams);
+        let parts = [IoSlice::new(&head), IoSlice::new(datagrams.bytes)];
+        let to = SocketAddrUnix::new(path(&self.directory, slot))?;
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut nothing = SendAncillaryBuffer::default();
+        rustix::net::sendmsg_addr(&self.socket, &to, &parts, &mut nothing, flags)?;
+        Ok(())
+    }
+
+    /// The oldest that was handed on, put into `room`.
+    pub(super) fn receive<'a>(&self, room: &'a mut [u8]) -> Option<Datagrams<'a>> {
+        let length = loop {
+            match rustix::net::recv(&self.socket, &mut *room, RecvFlags::DONTWAIT) {
+                Ok((length, _)) => break length,
+                Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        };
+        parse(&room[..length])
+    }
+
+    /// Takes the name away; called by the process that made it.
+    pub(super) fn unlink(&self, slot: u8) {
+        let _ = rustix::fs::unlink(path(&self.directory, slot));
+    }
+}
+
+fn head(datagrams: &Datagrams<'_>) -> [u8; HEAD] {
+    let bytes = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    let mut head = [0; HEAD];
+    head[..16].copy_from_slice(&bytes(datagrams.from.ip()));
+    head[16..18].copy_from_slice(&datagrams.from.port().to_ne_bytes());
+    head[18..34].copy_from_slice(&bytes(datagrams.to));
+    head[34] = datagrams.tos;
+    head[35] = datagrams.ttl;
+    head[36..38].copy_from_slice(&(datagrams.first as u16).to_ne_bytes());
+    head[38..].copy_from_slice(&(datagrams.segment as u32).to_ne_bytes());
+    head
+}
+
+fn parse(message: &[u8]) -> Option<Datagrams<'_>> {
+    let (head, bytes) = message.split_first_chunk::<HEAD>()?;
+    let ip = |at: usize| {
+        let octets: [u8; 16] = *head[at..].first_chunk().expect("within the head");
+        IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+    };
+    let short = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+    let segment = u32::from_ne_bytes(*head.last_chunk().expect("within the head"));
+    Some(Datagrams {
+        from: SocketAddr::new(ip(0), short(16)),
+        to: ip(18),
+        tos: head[34],
+        ttl: head[35],
+        first: short(36).into(),
+        segment: (segment as usize).max(1),
+        bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_changes_on_the_way() {
+        let addresses = [("10.0.0.1:50000", "10.0.0.2"), ("[fd00::1]:50000", "fd00::2")];
+        for (from, to) in addresses {
+            let sent = Datagrams {
+                from: from.parse().expect("an address"),
+                to: to.parse().expect("an address"),
+                tos: 0x6a,
+                ttl: 63,
+                first: 9,
+                segment: 4,
+                bytes: b"abcdefghij",
+            };
+            let message = [&head(&sent)[..], sent.bytes].concat();
+            assert_eq!(parse(&message), Some(sent));
+            assert_eq!(parse(&message[..HEAD - 1]), None);
+        }
+    }
+}

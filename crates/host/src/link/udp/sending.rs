@@ -1,0 +1,217 @@
+//! Sending: datagrams of equal length, many in one call.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use libc::{iovec, mmsghdr, msghdr};
+use rustix::net::AddressFamily;
+use transom_wire::packet::PORT;
+
+use super::control::{Control, Writer};
+use super::socket;
+
+/// Sockets for each family. Queue pairs share them, so this bounds descriptors, not queue pairs.
+const FLOWS: usize = 16;
+
+/// Datagrams in one call, by the oldest kernel that has segmentation.
+const MOST_SEGMENTS: usize = 64;
+
+/// Bytes in one call: what fits an IPv4 packet, for a train is one until it is cut.
+const MOST_BYTES: usize = 65_507;
+
+/// Datagrams in one call where the kernel does not cut trains.
+const ONE_BY_ONE: usize = 16;
+
+/// The way of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The address it comes from, one of this machine's.
+    pub source: IpAddr,
+    /// The address it goes to, of the same family.
+    pub destination: IpAddr,
+    /// Tells flows apart that may take different ways; chooses the UDP source port (rule NET-01).
+    pub flow: u16,
+    /// TOS, or traffic class: DSCP and congestion bits (rule NET-07).
+    pub tos: u8,
+    /// TTL, or hop limit (rule NET-05).
+    pub ttl: u8,
+}
+
+/// Why datagrams were not sent.
+#[derive(Debug)]
+pub enum SendError {
+    /// The socket or the interface has no room: try again in a moment.
+    Busy,
+    /// A datagram is longer than the way carries; see [`path_mtu`](super::path_mtu).
+    TooLong,
+    /// The kernel turns out not to cut trains for this interface. From now on each datagram has
+    /// identification 0: these are to be made again, for their ICRCs cover it.
+    Identification,
+    /// There is no way: no route, no such source address any more, or a firewall.
+    Unreachable(io::Error),
+}
+
+/// A socket that sends, and its port.
+struct Flow {
+    socket: OwnedFd,
+    port: u16,
+}
+
+/// The sockets that send.
+pub(super) struct Sending {
+    ipv4: [OnceLock<Flow>; FLOWS],
+    ipv6: [OnceLock<Flow>; FLOWS],
+    /// The kernel cuts trains (`UDP_SEGMENT`).
+    cuts: AtomicBool,
+}
+
+impl Sending {
+    pub(super) fn new() -> Self {
+        Self {
+            ipv4: [const { OnceLock::new() }; FLOWS],
+            ipv6: [const { OnceLock::new() }; FLOWS],
+            cuts: AtomicBool::new(true),
+        }
+    }
+
+    /// How many datagrams of `segment` bytes go into one call.
+    pub(super) fn most(&self, segment: usize) -> usize {
+        match self.cuts.load(Relaxed) {
+            true => (MOST_BYTES / segment.max(1)).clamp(1, MOST_SEGMENTS),
+            false => ONE_BY_ONE,
+        }
+    }
+
+    /// The IPv4 identification that a datagram will have, by its number in the call.
+    ///
+    /// A train is one packet with identification 0 until it is cut; then they count up.
+    pub(super) fn identification(&self, index: usize) -> u16 {
+        if self.cuts.load(Relaxed) { index as u16 } else { 0 }
+    }
+
+    pub(super) fn send(&self, way: &Way, bytes: &[u8], segment: usize) -> Result<usize, SendError> {
+        let segment = segment.max(1);
+        let bytes = &bytes[..bytes.len().min(segment * self.most(segment))];
+        let count = bytes.len().div_ceil(segment);
+        let flow = self.flow(way).map_err(SendError::Unreachable)?;
+        let (mut address, length) = socket::encode(SocketAddr::new(way.destination, PORT));
+        let mut control = Control::EMPTY;
+        let mut writer = Writer::new(&mut control);
+        writer.add_way(way.source, way.tos, way.ttl);
+        let cut = count > 1 && self.cuts.load(Relaxed);
+        if cut {
+            writer.add_segment(segment as u16);
+        }
+        let controls = writer.len();
+        let mut message = |bytes: &mut iovec| {
+            // SAFETY: all zeros is a valid `msghdr`.
+            let mut message: msghdr = unsafe { std::mem::zeroed() };
+            message.msg_name = (&raw mut address).cast();
+            message.msg_namelen = length;
+            message.msg_iov = bytes;
+            message.msg_iovlen = 1;
+            message.msg_control = control.as_mut_ptr();
+            message.msg_controllen = controls as _;
+            message
+        };
+        if cut || count <= 1 {
+            let mut bytes = part(bytes);
+            let message = message(&mut bytes);
+            return match retry(|| {
+                // SAFETY: the message points to an address, a part and control messages that live
+                // until the call has returned; the kernel reads them only.
+                unsafe { libc::sendmsg(flow.socket.as_raw_fd(), &message, FLAGS) }
+            }) {
+                Ok(_) => Ok(count),
+                Err(error) => self.refused(way, error, cut, segment),
+            };
+        }
+        let mut parts = [part(&[]); ONE_BY_ONE];
+        let pieces = bytes.chunks(segment).take(ONE_BY_ONE);
+        let count = pieces.len();
+        parts.iter_mut().zip(pieces).for_each(|(place, piece)| *place = part(piece));
+        let mut messages =
+            parts.each_mut().map(|part| mmsghdr { msg_hdr: message(part), msg_len: 0 });
+        match retry(|| {
+            let messages = messages.as_mut_ptr();
+            // SAFETY: as above; the kernel writes the length of each that it sent.
+            unsafe {
+                libc::sendmmsg(flow.socket.as_raw_fd(), messages, count as u32, FLAGS) as isize
+            }
+        }) {
+            Ok(sent) => Ok(sent as usize),
+            Err(error) => self.refused(way, error, false, segment),
+        }
+    }
+
+    /// The UDP port that datagrams of this way come from.
+    pub(super) fn source_port(&self, way: &Way) -> io::Result<u16> {
+        Ok(self.flow(way)?.port)
+    }
+
+    /// The socket of a flow; made when it is first used.
+    fn flow(&self, way: &Way) -> io::Result<&Flow> {
+        let (flows, family) = match way.source {
+            IpAddr::V4(_) => (&self.ipv4, AddressFamily::INET),
+            IpAddr::V6(_) => (&self.ipv6, AddressFamily::INET6),
+        };
+        let flow = &flows[usize::from(way.flow) % FLOWS];
+        match flow.get() {
+            Some(flow) => Ok(flow),
+            None => {
+                let (socket, port) = socket::open_sending(family, way.flow)?;
+                // Another thread may have been faster; then its socket is used.
+                Ok(flow.get_or_init(|| Flow { socket, port }))
+            }
+        }
+    }
+
+    fn refused(
+        &self,
+        way: &Way,
+        error: io::Error,
+        cut: bool,
+        segment: usize,
+    ) -> Result<usize, SendError> {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Err(SendError::Busy),
+            Some(libc::EMSGSIZE) if !cut => return Err(SendError::TooLong),
+            // The kernel says these of datagrams that are too long, and of interfaces for which it
+            // does not cut.
+            Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE) if cut => {}
+            _ => return Err(SendError::Unreachable(error)),
+        }
+        let mtu = socket::path_mtu(way.source, way.destination).map_err(SendError::Unreachable)?;
+        let headers = if way.source.is_ipv4() { 28 } else { 48 };
+        if segment + headers > mtu as usize {
+            return Err(SendError::TooLong);
+        }
+        self.cuts.store(false, Relaxed);
+        Err(SendError::Identification)
+    }
+}
+
+const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// Bytes as the kernel is told of them; it only reads them.
+fn part(bytes: &[u8]) -> iovec {
+    iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+/// Makes a system call again if a signal was in the way, or an ICMP message about something earlier.
+pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
+    loop {
+        let answer = call();
+        if answer >= 0 {
+            return Ok(answer);
+        }
+        let error = io::Error::last_os_error();
+        let about_this = !matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNREFUSED));
+        if about_this {
+            return Err(error);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Which process a packet for the shared port goes to.
+//!
+//! The kernel keeps the sockets of one port in a list, and a classic BPF program picks one by its
+//! index. The program looks at the top byte of the destination QP, which is the slot of a process.
+//! What it does not know is the order of that list: a new socket goes to the end, and when one is
+//! closed, the last one takes its index. The kernel does not tell the order, so it is found out:
+//!
+//! A *round* sends one probe to each index, by way of the program itself: a packet for QP 0, which
+//! does not exist, goes to the index that its PSN names. Who receives a probe knows where it is,
+//! writes that into a table that all processes of the registry share, and replaces the program if
+//! the table has changed. Rounds begin when a process opens the port or leaves it, and when one
+//! receives a packet for another (which it hands on), as happens after a process was killed. An
+//! index past the end of the list makes the kernel choose any socket, so of the probes of one round
+//! the lowest index counts.
+//!
+//! Nobody waits for anybody: there is no lock, and a process that is stopped keeps its place.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::SendFlags;
+use transom_device::protection::{Announcer, PROCESSES};
+use transom_wire::packet::PORT;
+
+use super::socket;
+use crate::registry::Registry;
+
+/// Indexes that are probed beyond those of the known processes: one that was killed may still have
+/// its socket for a moment.
+const SLACK: u32 = 4;
+
+/// Rounds begin at most this often, in nanoseconds, when packets go astray.
+const PAUSE: u64 = 20_000_000;
+
+/// A slot in use in [`Member::stay`], beside the generation.
+const HERE: u32 = 1 << 31;
+
+/// One process's socket.
+#[repr(C, align(64))]
+struct Member {
+    /// The generation of the process and [`HERE`]; zero if it does not have the port.
+    stay: AtomicU32,
+    /// Packets that others have handed on to it.
+    handed: AtomicU32,
+    /// The round that found its index above, its index plus one below; zero while unknown.
+    place: AtomicU64,
+}
+
+/// The shared table.
+#[repr(C, align(4096))]
+struct Table {
+    /// What a probe carries to show that it is one of ours; never zero once it is set.
+    secret: AtomicU64,
+    /// When the last round began, on the steady clock.
+    begun: AtomicU64,
+    /// Number of the last round.
+    round: AtomicU32,
+    /// Counts changes of what programs are made from.
+    changes: AtomicU32,
+    members: [Member; PROCESSES],
+}
+
+/// The table, as this process sees it. Dropped after the socket, for that is when the order changes.
+pub(super) struct Steering {
+    table: NonNull<Table>,
+    registry: &'static Registry,
+    me: Announcer,
+    /// The process that opened it; a forked child is not to speak in its parent's name.
+    pid: u32,
+}
+
+// SAFETY: the mapping is this value's own until it is dropped, and all of it is atomics.
+unsafe impl Send for Steering {}
+// SAFETY: as above.
+unsafe impl Sync for Steering {}
+
+impl Steering {
+    /// Maps the table of the registry, and makes it if nobody has.
+    pub(super) fn open(registry: &'static Registry, me: Announcer) -> io::Result<Self> {
+        let table = map(&registry.directory().join("steering"))?;
+        let steering = Self { table, registry, me, pid: std::process::id() };
+        let mut secret = [0; 8];
+        getrandom::fill(&mut secret).map_err(io::Error::other)?;
+        let secret = u64::from_ne_bytes(secret) | 1;
+        let _ = steering.table().secret.compare_exchange(0, secret, SeqCst, SeqCst);
+        Ok(steering)
+    }
+
+    /// Whether this is the process that opened it, not one forked from it.
+    pub(super) fn is_ours(&self) -> bool {
+        std::process::id() == self.pid
+    }
+
+    fn table(&self) -> &Table {
+        // SAFETY: mapped until drop, aligned to a page, valid in any bit pattern (atomics).
+        unsafe { self.table.as_ref() }
+    }
+
+    fn member(&self, slot: u8) -> &Member {
+        &self.table().members[usize::from(slot)]
+    }
+
+    /// Enters this process, whose socket has no known place yet.
+    pub(super) fn enter(&self) {
+        let member = self.member(self.me.slot);
+        member.place.store(0, SeqCst);
+        member.stay.store(HERE | self.me.generation, SeqCst);
+        self.table().changes.fetch_add(1, SeqCst);
+    }
+
+    fn remove(&self, slot: u8, stay: u32) {
+        if self.member(slot).stay.compare_exchange(stay, 0, SeqCst, Relaxed).is_ok() {
+            self.table().changes.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Whether a packet for `slot` can be handed on: its process has the port. One that has died is
+    /// taken out here.
+    pub(super) fn has_port(&self, slot: u8) -> bool {
+        let stay = self.member(slot).stay.load(SeqCst);
+        if stay == 0 {
+            return false;
+        }
+        let alive = self.registry.is_alive(Announcer { slot, generation: stay & !HERE });
+        if !alive {
+            self.remove(slot, stay);
+        }
+        alive
+    }
+
+    /// Counts a packet handed on to a slot.
+    pub(super) fn note_handed(&self, slot: u8) {
+        self.member(slot).handed.fetch_add(1, Release);
+    }
+
+    /// How many packets were handed on to this process.
+    #[inline]
+    pub(super) fn handed(&self) -> u32 {
+        self.member(self.me.slot).handed.load(Acquire)
+    }
+
+    /// Begins a round because a packet went astray, unless one has begun just now.
+    pub(super) fn repair(&self, socket: &OwnedFd) {
+        let now = crate::clock::steady();
+        let begun = self.table().begun.load(Relaxed);
+        // A time that lies ahead is that of an earlier boot.
+        let recent = begun <= now && now - begun < PAUSE;
+        let free = || self.table().begun.compare_exchange(begun, now, SeqCst, Relaxed).is_ok();
+        if !recent && free() {
+            // The program may be out of date though the table is right: who made it was killed.
+            let _ = self.attach(socket);
+            self.begin_round();
+        }
+    }
+
+    /// Sends a probe to every index.
+    ///
+    /// Where the loopback interface is down none arrives; then packets go to any process, and are
+    /// handed on.
+    pub(super) fn begin_round(&self) {
+        let round = self.table().round.fetch_add(1, SeqCst).wrapping_add(1);
+        let members = (0..=u8::MAX).filter(|slot| self.has_port(*slot)).count() as u32;
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+        let Ok(from) = socket::open(to) else { return };
+        for index in 0..members + SLACK {
+            let probe = Probe { index, round, secret: self.table().secret.load(SeqCst) };
+            let _ = rustix::net::sendto(&from, &probe.to_bytes(), SendFlags::DONTWAIT, &to);
+        }
+    }
+
+    /// Takes a packet for QP 0 if it is a probe: then this process knows its index.
+    pub(super) fn take(&self, packet: &[u8], socket: &OwnedFd) {
+        let Some(probe) = Probe::parse(packet) else { return };
+        // One of an earlier round lay here while the order changed.
+        let current = self.table().round.load(SeqCst);
+        if probe.secret != self.table().secret.load(SeqCst) || probe.round != current {
+            return;
+        }
+        let member = self.member(self.me.slot);
+        let old = member.place.load(SeqCst);
+        let place = u64::from(probe.round) << 32 | u64::from(probe.index + 1);
+        if old >> 32 == place >> 32 && old <= place {
+            return;
+        }
+        member.place.store(place, SeqCst);
+        if old as u32 != place as u32 {
+            self.table().changes.fetch_add(1, SeqCst);
+            let _ = self.attach(socket);
+        }
+    }
+
+    /// Gives the port the program that the table asks for.
+    pub(super) fn attach(&self, socket: &OwnedFd) -> io::Result<()> {
+        loop {
+            let changes = self.table().changes.load(SeqCst);
+            let program = self.program();
+            socket::filter(socket, libc::SO_ATTACH_REUSEPORT_CBPF, &program)?;
+            // Another process may have attached a newer one before this.
+            if changes == self.table().changes.load(SeqCst) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The program: from the first bytes of a packet to the index of a socket.
+    fn program(&self) -> Vec<libc::sock_filter> {
+        use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+        let code = socket::instruction;
+        let answer = |index| code(BPF_RET | BPF_K, 0, 0, index);
+        let places = (0..=u8::MAX).filter_map(|slot| {
+            let member = self.member(slot);
+            let index = (member.place.load(SeqCst) as u32).checked_sub(1)?;
+            (member.stay.load(SeqCst) != 0).then_some((slot, index))
+        });
+        // BTH: destination QP in bytes 5 to 7, PSN in bytes 9 to 11.
+        let mut program = vec![
+            code(BPF_LD | BPF_W | BPF_ABS, 0, 0, 4),
+            code(BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xff_ffff),
+            code(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0),
+            code(BPF_LD | BPF_W | BPF_ABS, 0, 0, 8),
+            code(BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xff_ffff),
+            code(BPF_RET | libc::BPF_A, 0, 0, 0),
+            code(BPF_ALU | libc::BPF_RSH | BPF_K, 0, 0, 16),
+        ];
+        for (slot, index) in places {
+            program.push(code(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, slot.into()));
+            program.push(answer(index));
+        }
+        // No socket has this index: the kernel takes any.
+        program.push(answer(u32::MAX));
+        program
+    }
+}
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            self.remove(self.me.slot, HERE | self.me.generation);
+            self.begin_round();
+        }
+        // SAFETY: mapped by `map` with this length, and nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.table.as_ptr().cast(), size_of::<Table>()) };
+    }
+}
+
+fn map(path: &Path) -> io::Result<NonNull<Table>> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    let length = size_of::<Table>();
+    // Memory for all of it now, so that writing to it cannot fail later.
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64)?;
+    // SAFETY: a fresh shared mapping of the whole file; nobody shrinks it.
+    let address = unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, &file, 0)?
+    };
+    Ok(NonNull::new(address.cast()).expect("a mapping is never at zero"))
+}
+
+/// A packet that tells its receiver its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Probe {
+    index: u32,
+    round: u32,
+    secret: u64,
+}
+
+impl Probe {
+    /// As long as a BTH, the round, the secret.
+    const BYTES: usize = 12 + 4 + 8;
+
+    /// A BTH with an opcode that means nothing, destination QP 0 and the index as PSN; then the rest.
+    fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[0] = 0xff;
+        bytes[8..12].copy_from_slice(&self.index.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.round.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.secret.to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_be_bytes(*bytes[at..].first_chunk().expect("four bytes"));
+        let secret = u64::from_be_bytes(*bytes.last_chunk().expect("eight bytes"));
+        let probe = Self { index: word(8), round: word(12), secret };
+        (probe.to_bytes() == *bytes).then_some(probe)
+    }
+}

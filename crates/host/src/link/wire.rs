@@ -1,0 +1,147 @@
+//! The wire link: RoCEv2 packets over UDP, for whoever is not reached otherwise.
+//!
+//! Sockets are in [`udp`](super::udp): bytes in, bytes out. Here bytes become packets of queue pairs
+//! ([`receive`]) and back ([`train`]).
+
+mod counters;
+mod path;
+mod receive;
+mod train;
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use transom_device::protection::Announcer;
+
+pub use counters::Counters;
+pub use path::Path;
+pub(crate) use receive::Taken;
+pub(crate) use train::{Filling, TrainBuffer};
+
+use super::udp::{Arrivals, Port, PortError, SendError};
+use crate::registry::Registry;
+
+/// Trains taken in one go, so that whoever takes them gets back to his own work.
+const BATCH: usize = 16;
+
+/// The wire link of this process: its share of the port, and what it needs to use it.
+pub(crate) struct Wire {
+    port: Port,
+    /// Room for what arrives. Whoever has it carries packets out, so that they keep their order.
+    arrivals: Mutex<Arrivals>,
+    /// Room for what goes out, one for each thread that is at it.
+    buffers: Mutex<Vec<TrainBuffer>>,
+    /// Queue pairs that found the socket full.
+    stalled: Mutex<Vec<u16>>,
+    has_stalled: AtomicBool,
+    counters: Counters,
+}
+
+impl Wire {
+    pub(crate) fn open(registry: &'static Registry, me: Announcer) -> Result<Self, PortError> {
+        Ok(Self {
+            port: Port::open(registry, me)?,
+            arrivals: Mutex::default(),
+            buffers: Mutex::default(),
+            stalled: Mutex::default(),
+            has_stalled: AtomicBool::new(false),
+            counters: Counters::default(),
+        })
+    }
+
+    /// What to wait for.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        self.port.descriptors()
+    }
+
+    /// Whether something has arrived that nobody has taken.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        let descriptors = self.descriptors();
+        let mut fds = descriptors.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// What became of packets.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Bytes that a receiver like this one holds before it loses some.
+    pub(crate) fn receive_room(&self) -> usize {
+        self.port.receive_room()
+    }
+
+    /// An empty buffer for a train.
+    pub(crate) fn take_buffer(&self) -> TrainBuffer {
+        let mut buffer = self.buffers.lock().pop().unwrap_or_else(TrainBuffer::new);
+        buffer.clear();
+        buffer
+    }
+
+    /// Keeps a buffer for the next train.
+    pub(crate) fn give_back(&self, buffer: TrainBuffer) {
+        self.buffers.lock().push(buffer);
+    }
+
+    /// Sends a train. What finds no room or no way is lost, and sent again like anything a network
+    /// loses; false says that there was no room.
+    pub(crate) fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> bool {
+        let Ok(port) = self.port.source_port(&path.way()) else { return true };
+        let Some(icrc) = path.icrc(port) else { return true };
+        let mut room = true;
+        // A second try if the kernel turns out to number packets differently.
+        for _ in 0..2 {
+            let identification = |number| self.port.identification(number);
+            let limit = |size| self.port.most_segments(size);
+            let mut again = false;
+            buffer.seal(&icrc, identification, limit, |run| {
+                if again || !room {
+                    return;
+                }
+                match self.port.send(&path.way(), run.bytes, run.size) {
+                    Ok(count) => {
+                        Counters::add(&self.counters.sent, count);
+                        Counters::add(&self.counters.bytes_sent, run.bytes.len());
+                    }
+                    Err(SendError::Identification) => again = true,
+                    Err(SendError::Busy) => room = false,
+                    Err(SendError::TooLong | SendError::Unreachable(_)) => {
+                        Counters::add(&self.counters.unreachable, 1);
+                    }
+                }
+            });
+            if !again {
+                break;
+            }
+        }
+        if !room {
+            Counters::add(&self.counters.no_room, 1);
+        }
+        room
+    }
+
+    /// Has a queue pair advanced as soon as there may be room again.
+    pub(crate) fn stall(&self, index: u16) {
+        let mut stalled = self.stalled.lock();
+        if !stalled.contains(&index) {
+            stalled.push(index);
+        }
+        self.has_stalled.store(true, Release);
+    }
+
+    /// The queue pairs that wait for room.
+    pub(crate) fn take_stalled(&self) -> Vec<u16> {
+        if !self.has_stalled.swap(false, AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.stalled.lock())
+    }
+
+    /// Whether queue pairs wait for room.
+    pub(crate) fn has_stalled(&self) -> bool {
+        self.has_stalled.load(Acquire)
+    }
+}

@@ -1,0 +1,92 @@
+//! The way of packets from a queue pair to an address.
+
+use std::net::IpAddr;
+
+use transom_device::qp::QpNumber;
+use transom_device::queue::Address;
+use transom_wire::icrc;
+
+use super::train::{PACKETS, PAYLOAD};
+use crate::addresses::ip;
+use crate::link::udp::Way;
+
+/// Source ports of RoCEv2 begin here (rule NET-02).
+const FIRST_PORT: u16 = 0xc000;
+
+/// The way of packets from a queue pair to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Where they come from.
+    pub(crate) source: IpAddr,
+    /// Where they go.
+    pub(crate) destination: IpAddr,
+    /// Traffic class, the TOS byte of IPv4 (rule NET-07).
+    pub(crate) traffic_class: u8,
+    /// Hop limit (rule NET-05).
+    pub(crate) hop_limit: u8,
+    /// UDP source port that the flow would like: it tells switches what belongs together.
+    pub(crate) port: u16,
+    /// Bytes of payload of a packet.
+    pub(crate) mtu: u64,
+}
+
+impl Path {
+    /// The path of a queue pair's packets to an address.
+    pub(crate) fn new(address: &Address, from: QpNumber, mtu: u64) -> Self {
+        Self {
+            source: ip(&address.source),
+            destination: ip(&address.gid),
+            traffic_class: address.traffic_class,
+            hop_limit: address.hop_limit,
+            port: source_port(address.flow_label, from),
+            mtu,
+        }
+    }
+
+    /// The path as the sockets see it.
+    pub(crate) fn way(&self) -> Way {
+        Way {
+            source: self.source,
+            destination: self.destination,
+            flow: self.port,
+            tos: self.traffic_class,
+            ttl: self.hop_limit,
+        }
+    }
+
+    /// How many packets a train has at most.
+    pub(crate) fn train_limit(&self) -> u64 {
+        (PAYLOAD / self.mtu).min(PACKETS as u64)
+    }
+
+    /// The path as the ICRC sees it, if packets leave from `port`.
+    pub(crate) fn icrc(&self, port: u16) -> Option<icrc::Path> {
+        icrc::Path::new(self.source, port, self.destination)
+    }
+
+    /// Whether a packet from `source` to `destination` may be an answer to what went this way, or a
+    /// request of the same connection (rule NET-10).
+    pub(crate) fn is_back(&self, source: IpAddr, destination: IpAddr) -> bool {
+        source == self.destination && destination == self.source
+    }
+}
+
+/// The source port of a flow label, or of a queue pair that has none (rules NET-01, NET-02).
+fn source_port(flow_label: u32, from: QpNumber) -> u16 {
+    let label = if flow_label != 0 { flow_label } else { from.bits() };
+    FIRST_PORT | ((label ^ label >> 14) & 0x3fff) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules: NET-02
+    #[test]
+    fn the_flow_label_chooses_the_source_port() {
+        let from = QpNumber::from_bits(0x12_3456);
+        assert_eq!(source_port(0x0_0001, from), 0xc001);
+        assert_eq!(source_port(0xf_ffff, from), 0xc000 | (0x3fff ^ 0x3f));
+        assert_eq!(source_port(0, from), source_port(0x12_3456, from));
+    }
+}

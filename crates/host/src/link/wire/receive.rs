@@ -1,0 +1,129 @@
+//! Receiving: from datagrams to the packets of queue pairs.
+
+use transom_device::qp::QpNumber;
+use transom_wire::grh::Route;
+use transom_wire::icrc::{self, Verdict};
+use transom_wire::packet::{Operation, Packet, Transport};
+
+use super::{BATCH, Counters};
+use crate::adapter::Adapter;
+use crate::addresses::gid;
+use crate::link::udp::Datagrams;
+
+/// Packets handed to a queue pair at once: a whole train.
+const TOGETHER: usize = 64;
+/// The queue pair number that names a multicast group's members (rule NET-12).
+const MULTICAST: u32 = 0xff_ffff;
+/// Without the bit that says full member (rule PK-14).
+const PARTITION: u16 = 0x7fff;
+
+/// What stands in an empty place.
+const NOTHING: Packet<'static> = Packet {
+    transport: Transport::Rc,
+    operation: Operation::Congestion,
+    solicited: false,
+    migrated: false,
+    pkey: 0,
+    fecn: false,
+    becn: false,
+    to: 0,
+    ack_request: false,
+    psn: transom_wire::Psn::new(0),
+    payload: &[],
+};
+
+/// Packets for one queue pair, requests or responses, from one train.
+struct Group<'a> {
+    packets: [Packet<'a>; TOGETHER],
+    count: usize,
+}
+
+impl<'a> Group<'a> {
+    fn takes(&self, packet: &Packet<'a>) -> bool {
+        let kind = |packet: &Packet<'_>| (packet.to, packet.operation.is_response());
+        self.count == 0 || self.count < TOGETHER && kind(&self.packets[0]) == kind(packet)
+    }
+
+    fn add(&mut self, packet: Packet<'a>) {
+        self.packets[self.count] = packet;
+        self.count += 1;
+    }
+}
+
+impl Adapter {
+    /// Carries out what has arrived over the wire. If another thread is at it, it is left to that
+    /// one, for packets must keep their order. True if there may be more.
+    pub(crate) fn take_packets(&self) -> bool {
+        let Some(wire) = self.wire() else { return false };
+        let Some(mut arrivals) = wire.arrivals.try_lock() else { return false };
+        let taken = wire.port.receive(&mut arrivals, BATCH, |train| self.take_train(&train));
+        taken.is_ok_and(|taken| taken >= BATCH)
+    }
+
+    fn take_train(&self, train: &Datagrams<'_>) {
+        let Some(wire) = self.wire() else { return };
+        let counters = wire.counters();
+        Counters::add(&counters.bytes_received, train.bytes.len());
+        let Some(path) = icrc::Path::new(train.from.ip(), train.from.port(), train.to) else {
+            return Counters::add(&counters.malformed, 1);
+        };
+        let route = Route {
+            source: gid(train.from.ip()),
+            destination: gid(train.to),
+            traffic_class: train.tos,
+            hop_limit: train.ttl,
+            flow_label: 0,
+        };
+        let mut group = Group { packets: [NOTHING; TOGETHER], count: 0 };
+        for (number, datagram) in train.iter().enumerate() {
+            if path.check((train.first + number) as u16, datagram) == Verdict::Wrong {
+                Counters::add(&counters.bad_icrc, 1);
+                continue;
+            }
+            let Ok(packet) = Packet::parse(datagram) else {
+                Counters::add(&counters.malformed, 1);
+                continue;
+            };
+            if packet.pkey & PARTITION != PARTITION {
+                Counters::add(&counters.bad_pkey, 1);
+                continue;
+            }
+            if !group.takes(&packet) {
+                self.deliver(&group.packets[..group.count], &route);
+                group.count = 0;
+            }
+            group.add(packet);
+        }
+        if group.count > 0 {
+            self.deliver(&group.packets[..group.count], &route);
+        }
+    }
+
+    /// Gives packets to the queue pair they are for.
+    fn deliver(&self, packets: &[Packet<'_>], route: &Route) {
+        let (Some(first), Some(wire)) = (packets.first(), self.wire()) else { return };
+        let counters = wire.counters();
+        let to = QpNumber::from_bits(first.to);
+        let found = self.qp(to.index()).filter(|qp| qp.number() == to);
+        let Some(qp) = found.filter(|_| first.to != MULTICAST) else {
+            return Counters::add(&counters.no_queue_pair, packets.len());
+        };
+        let counter = match qp.take_packets(packets, route) {
+            Taken::Yes => &counters.received,
+            Taken::WrongService => &counters.no_queue_pair,
+            Taken::WrongAddress => &counters.wrong_address,
+        };
+        Counters::add(counter, packets.len());
+    }
+}
+
+/// Whether a queue pair takes packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It does, whatever it makes of them.
+    Yes,
+    /// It is of another service, or has no packets.
+    WrongService,
+    /// It is connected to another address (rule NET-10).
+    WrongAddress,
+}

@@ -1,0 +1,129 @@
+//! A queue pair's packets, on their way out: what the wire link needs of its memory.
+
+use transom_device::execution::{CopyError, MAX_DATAGRAM, Payload, Reply, Request, Sent, Sink};
+use transom_device::protection::Operation;
+use transom_device::qp::Service;
+use transom_device::transport::{Outlet, ResponseTrain, train};
+use transom_wire::packet::{Packet, Transport};
+
+use super::At;
+use crate::link::{Filling, Link, Path, TrainBuffer};
+
+impl At<'_> {
+    /// Sends a segment as packets.
+    pub(super) fn send_packets(
+        &self,
+        path: &Path,
+        request: &Request,
+        payload: Payload<'_>,
+    ) -> Sent {
+        let Some(wire) = self.qp.adapter.wire() else { return Sent::Unreachable };
+        let mut buffer = wire.take_buffer();
+        let sent = match self.load(&mut buffer, path, request, payload) {
+            Ok(()) => {
+                // What finds no room is lost, and the queue pair goes on when there is some.
+                if !wire.send(&mut buffer, path) {
+                    wire.stall(self.qp.number.index());
+                }
+                Sent::Queued
+            }
+            Err(CopyError::Near(refusal)) => Sent::Near(refusal),
+            Err(CopyError::Far) => Sent::Unreachable,
+        };
+        wire.give_back(buffer);
+        sent
+    }
+
+    /// Makes the packets of a segment.
+    fn load(
+        &self,
+        buffer: &mut TrainBuffer,
+        path: &Path,
+        request: &Request,
+        payload: Payload<'_>,
+    ) -> Result<(), CopyError> {
+        for part in train::Train::new(request, path.mtu) {
+            if !buffer.add(&part.packet, part.payload.len() as u64) {
+                return Err(CopyError::Far);
+            }
+        }
+        if !request.body.carries_data() {
+            return Ok(());
+        }
+        match payload {
+            Payload::Inline(bytes) => {
+                let range = request.offset as usize..(request.offset + request.length) as usize;
+                buffer.put(0, bytes.get(range).ok_or(CopyError::Far)?);
+                Ok(())
+            }
+            Payload::Buffers(sges) => {
+                let local = self.local(sges);
+                let copier = &self.qp.adapter.copier;
+                let (offset, length) = (request.offset, request.length);
+                local.each(Operation::LocalRead, offset, length, |at, piece| {
+                    match buffer.copy_in(copier, at, piece) {
+                        true => Ok(()),
+                        false => Err(CopyError::Near(local.gone(Operation::LocalRead))),
+                    }
+                })
+            }
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self.link {
+            Link::Wire(path) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl Outlet for At<'_> {
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    fn response_mtu(&self) -> u64 {
+        self.path().map_or(MAX_DATAGRAM, |path| path.mtu)
+    }
+
+    fn train_limit(&self) -> u64 {
+        self.path().map_or(0, Path::train_limit)
+    }
+
+    fn respond(&self, packet: &Packet<'_>) {
+        let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else { return };
+        let mut buffer = wire.take_buffer();
+        if buffer.add(packet, packet.payload.len() as u64) {
+            buffer.put(0, packet.payload);
+            wire.send(&mut buffer, path);
+        }
+        wire.give_back(buffer);
+    }
+
+    fn respond_data(
+        &self,
+        train: &ResponseTrain,
+        fill: &mut dyn FnMut(&mut dyn Sink) -> Reply,
+    ) -> Reply {
+        let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else {
+            return Reply::Dropped;
+        };
+        let mut buffer = wire.take_buffer();
+        let transport = match self.qp.config.service {
+            Service::XrcTarget => Transport::Xrc { srq: 0 },
+            _ => Transport::Rc,
+        };
+        for (packet, length) in train.packets(transport, self.peer.bits(), path.mtu) {
+            if !buffer.add(&packet, length) {
+                debug_assert!(false, "the train is longer than was said");
+            }
+        }
+        let reply = fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.copier });
+        if matches!(reply, Reply::Data { .. }) {
+            wire.send(&mut buffer, path);
+        }
+        wire.give_back(buffer);
+        reply
+    }
+}
