@@ -16,7 +16,7 @@ pub const GRH: usize = 40;
 
 /// The address of this host.
 pub fn here() -> ibv_ah_attr {
-    to_gid(GID)
+    to_gid(LOOPBACK_GID)
 }
 
 /// The address of a GID.

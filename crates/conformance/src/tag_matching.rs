@@ -222,7 +222,7 @@ impl Matching {
 
     /// None is there now.
     pub fn expect_nothing(&self) {
-        assert_eq!(take_batch(self.cq, |cq| read_wc(cq).wr_id), []);
+        assert_eq!(take_batch(self.cq, |cq| read_wc(cq).wr_id), [0_u64; 0]);
     }
 
     /// The next is the receive of a message that no tagged buffer waited for.

@@ -8,7 +8,7 @@ use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
-use transom_ibverbs::GID;
+use transom_ibverbs::LOOPBACK_GID;
 
 /// The largest datagram.
 const MTU: u32 = 4096;
@@ -85,7 +85,7 @@ on_each_link! {
             assert_eq!(header[2..4], total.to_be_bytes());
             assert_eq!(header[8], if hop_limit == 0 { 64 } else { hop_limit });
             assert_eq!(header[9], 17, "UDP");
-            assert_eq!((&header[12..16], &header[16..20]), (&GID[12..], &GID[12..]));
+            assert_eq!((&header[12..16], &header[16..20]), (&LOOPBACK_GID[12..], &LOOPBACK_GID[12..]));
             let words = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
             let sum = words.sum::<u32>();
             assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum");

@@ -213,7 +213,8 @@ fn the_gid_table_is_as_long_as_the_port_says() {
             assert_eq!((gid, entry.gid_index), (unsafe { entry.gid.raw }, index as u32));
         }
     }
-    assert_eq!(query_gid(1, 0), Ok(GID));
+    // Wherever it is in the table, the loopback address is there.
+    assert!((0..length).any(|index| query_gid(1, index) == Ok(LOOPBACK_GID)));
     for (port, index) in [(1, length), (1, -1), (0, 0), (2, 0)] {
         assert_eq!(query_gid(port, index), Err(libc::EINVAL));
     }

@@ -15,6 +15,7 @@ use transom_abi::*;
 use transom_conformance::harness::{End, device_attr};
 use transom_conformance::processes::{Scratch, is_root, open};
 use transom_conformance::programs::{Running, as_nobody, command, program};
+use transom_host::addresses::Addresses;
 use transom_ibverbs::*;
 
 const DEVICE: &str = "/sys/class/infiniband/transom0";
@@ -138,6 +139,7 @@ fn the_files_say_what_the_verbs_say() {
         );
         (text(ibv_get_device_name(listed)), text(device.fw_ver.as_ptr()), dev_name, gid.raw, pkey)
     };
+    let addresses = Addresses::read().unwrap();
     for (way, files) in files(&installed) {
         for (path, expected) in [
             ("node_type", "1: CA".to_owned()),
@@ -157,14 +159,14 @@ fn the_files_say_what_the_verbs_say() {
             ("ports/1/gids/0", groups(&gid)),
             ("ports/1/pkeys/0", format!("{:#06x}", u16::from_be(pkey))),
             ("ports/1/gid_attrs/types/0", "RoCE v2".to_owned()),
-            ("ports/1/gid_attrs/ndevs/0", "lo".to_owned()),
+            ("ports/1/gid_attrs/ndevs/0", addresses.get(0).unwrap().interface_name().unwrap()),
         ] {
             assert_eq!(files.get(&format!("{DEVICE}/{path}")), Some(&expected), "{way:?}: {path}");
         }
         assert_eq!((port.active_width, port.active_speed), (2, 32), "100 Gb/sec");
         assert_eq!(port.pkey_tbl_len, 1, "{way:?}: the table is there in full");
         for index in 0..port.gid_tbl_len.unsigned_abs() as usize {
-            let gid = GIDS.get(index).copied().unwrap_or_default();
+            let gid = addresses.get(index).map_or([0; 16], |address| address.gid);
             let found = files.get(&format!("{DEVICE}/ports/1/gids/{index}"));
             assert_eq!(found, Some(&groups(&gid)), "{way:?}: GID {index}");
         }

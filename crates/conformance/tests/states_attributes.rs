@@ -125,7 +125,7 @@ fn there_is_no_second_path() {
     }
 }
 
-/// An address vector needs a GRH from the port's own GID. The port's own LID is understood too:
+/// An address vector needs a GRH from the port's own LOOPBACK_GID. The port's own LID is understood too:
 /// programs that know no GIDs connect by it.
 /// Rules: ST-09
 #[test]
@@ -181,7 +181,7 @@ fn a_query_tells_what_was_set() {
     assert_eq!(format!("{found:?}"), format!("{expected:?}"));
     assert_eq!(format!("{made:?}"), format!("{init:?}"));
     // SAFETY: plain bytes either way.
-    assert_eq!(unsafe { found.ah_attr.grh.dgid.raw }, transom_ibverbs::GID);
+    assert_eq!(unsafe { found.ah_attr.grh.dgid.raw }, transom_ibverbs::LOOPBACK_GID);
 
     // What is changed later, singly.
     let changed = ibv_qp_attr { min_rnr_timer: 7, qp_access_flags: 0, ..attr };

@@ -49,6 +49,11 @@ impl Address {
         ip(&self.gid)
     }
 
+    /// The name of its interface, if that is still there.
+    pub fn interface_name(&self) -> Option<String> {
+        netlink::interface_name(self.interface)
+    }
+
     /// The largest InfiniBand MTU, in bytes, whose packets its interface carries whole.
     pub fn path_mtu(&self) -> u32 {
         path_mtu(self.mtu)

@@ -141,7 +141,7 @@ impl Rig {
         };
         attr.ah_attr.is_global = 1;
         attr.ah_attr.port_num = 1;
-        attr.ah_attr.grh.dgid = ibv_gid { raw: GID };
+        attr.ah_attr.grh.dgid = ibv_gid { raw: LOOPBACK_GID };
         let steps = [
             (IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
             (

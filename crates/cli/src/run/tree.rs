@@ -10,9 +10,10 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_abi::IBV_NODE_CA;
+use transom_host::addresses::{Addresses, GID_TABLE};
 use transom_ibverbs::{
-    DEV_NAME, DEV_PATH, FW_VER, GIDS, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID,
-    VENDOR_PART_ID, port_attributes,
+    DEV_NAME, DEV_PATH, FW_VER, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    port_attributes,
 };
 
 /// Directories, each with what in it is ours.
@@ -65,7 +66,9 @@ enum Content {
 /// The tree, made in a private directory if it is not there, and mended if something is missing.
 pub(super) fn directory() -> Result<PathBuf, String> {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let table = table(online.trim());
+    let addresses = Addresses::read()
+        .map_err(|error| format!("the kernel does not tell its addresses: {error}"))?;
+    let table = table(online.trim(), &addresses);
     let mut problem = String::from("there is no directory for temporary files");
     for parent in private::parents() {
         // The name that paths are told by, once links are followed.
@@ -118,7 +121,7 @@ fn make_parents(tree: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Every path with its content. `online` are the CPUs, as the kernel lists them.
-fn table(online: &str) -> Vec<(String, Content)> {
+fn table(online: &str, addresses: &Addresses) -> Vec<(String, Content)> {
     let (ibdev, dev) = (text(IBDEV_PATH), text(DEV_PATH));
     let mut table = Vec::new();
     let mut add = |directory: &str, files: Vec<(&str, String)>| {
@@ -128,7 +131,7 @@ fn table(online: &str) -> Vec<(String, Content)> {
     };
     add(&ibdev, device());
     add(&format!("{ibdev}/device"), adapter(online));
-    add(&format!("{ibdev}/ports/1"), port());
+    add(&format!("{ibdev}/ports/1"), port(addresses));
     let zeros = |names: &[&'static str]| names.iter().map(|name| (*name, "0".into())).collect();
     add(&format!("{ibdev}/ports/1/counters"), zeros(&COUNTERS));
     add(&format!("{ibdev}/ports/1/hw_counters"), zeros(&HW_COUNTERS));
@@ -138,12 +141,14 @@ fn table(online: &str) -> Vec<(String, Content)> {
     let uverbs =
         vec![("ibdev", text(NAME)), ("dev", "1:3".into()), ("abi_version", HW_VER.to_string())];
     add(&dev, uverbs);
-    for index in 0..port_attributes().gid_tbl_len.unsigned_abs() as usize {
+    for index in 0..GID_TABLE {
         let port = format!("{ibdev}/ports/1");
-        let gid = words(&GIDS.get(index).copied().unwrap_or_default());
+        let address = addresses.get(index);
+        let gid = words(&address.map_or([0; 16], |address| address.gid));
         table.push((format!("{port}/gids/{index}"), Content::Text(gid)));
-        if index < GIDS.len() {
-            let (kind, interface) = ("RoCE v2".into(), "lo".into());
+        if let Some(address) = address {
+            let kind = "RoCE v2".into();
+            let interface = address.interface_name().unwrap_or_default();
             table.push((format!("{port}/gid_attrs/types/{index}"), Content::Text(kind)));
             table.push((format!("{port}/gid_attrs/ndevs/{index}"), Content::Text(interface)));
         }
@@ -182,8 +187,8 @@ fn adapter(online: &str) -> Vec<(&'static str, String)> {
     files
 }
 
-fn port() -> Vec<(&'static str, String)> {
-    let port = port_attributes();
+fn port(addresses: &Addresses) -> Vec<(&'static str, String)> {
+    let port = port_attributes(addresses);
     vec![
         ("state", numbered(port.state, &["NOP", "DOWN", "INIT", "ARMED", "ACTIVE"])),
         (
@@ -270,12 +275,16 @@ mod tests {
     use super::*;
 
     fn content(path: &str) -> String {
-        let table = table("0-1");
+        let table = table("0-1", &addresses());
         let found: Vec<_> = table.iter().filter(|(known, _)| known == path).collect();
         match found[..] {
             [(_, Content::Text(text))] => text.clone(),
             _ => panic!("{path}: {found:?}"),
         }
+    }
+
+    fn addresses() -> Addresses {
+        Addresses::read().unwrap()
     }
 
     #[test]
@@ -293,7 +302,6 @@ mod tests {
             ("transom0/ports/1/rate", "100 Gb/sec (4X EDR)"),
             ("transom0/ports/1/lid", "0x1"),
             ("transom0/ports/1/pkeys/0", "0xffff"),
-            ("transom0/ports/1/gids/0", "0000:0000:0000:0000:0000:ffff:7f00:0001"),
             ("transom0/ports/1/gid_attrs/types/0", "RoCE v2"),
             ("transom0/ports/1/counters/port_xmit_data", "0"),
         ] {
@@ -303,7 +311,7 @@ mod tests {
 
     #[test]
     fn every_path_is_in_a_place_of_ours_and_there_once() {
-        let table = table("0");
+        let table = table("0", &addresses());
         let ours = |path: &str| {
             PLACES.iter().any(|(parent, names)| {
                 names.iter().any(|name| path.starts_with(&format!("{parent}/{name}/")))
@@ -329,7 +337,7 @@ mod tests {
     fn the_tree_is_made_once_and_mended() {
         let scratch = std::env::temp_dir().join(format!("transom-tree-{}", std::process::id()));
         fs::create_dir(&scratch).unwrap();
-        let table = table("0");
+        let table = table("0", &addresses());
         let tree = made_in(&scratch, &table).unwrap();
         let (guid, link) = (
             tree.join("sys/class/infiniband/transom0/node_guid"),
@@ -342,7 +350,7 @@ mod tests {
             fs::remove_file(&link).unwrap();
             assert_eq!(made_in(&scratch, &table).unwrap(), tree);
         }
-        let other = super::table("0-1");
+        let other = super::table("0-1", &addresses());
         assert_ne!(made_in(&scratch, &other).unwrap(), tree);
         fs::remove_dir_all(&scratch).unwrap();
     }

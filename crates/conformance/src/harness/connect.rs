@@ -28,7 +28,7 @@ pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
     };
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
-    attr.ah_attr.grh.dgid = ibv_gid { raw: GID };
+    attr.ah_attr.grh.dgid = ibv_gid { raw: LOOPBACK_GID };
     attr
 }
 

@@ -15,6 +15,8 @@ pub enum Link {
     Local,
     /// Two devices, copying through shared memory.
     Shared,
+    /// Two devices that send each other packets.
+    Wire,
 }
 
 /// Runs each test over each [`Link`]: a test is a function of the link.
@@ -40,6 +42,11 @@ macro_rules! on_each_link {
             #[test]
             fn shared() {
                 run(Link::Shared);
+            }
+
+            #[test]
+            fn wire() {
+                run(Link::Wire);
             }
         })+
     };
@@ -112,12 +119,12 @@ unsafe impl Sync for Pair {}
 /// Two ends over a link, on devices opened with `options` but for their copying.
 pub fn ends(link: Link, options: Options) -> (End, End) {
     let copying = if link == Link::Shared { Copying::SharedMemory } else { Copying::Best };
-    let options = Options { copying, ..options };
+    let options = Options { copying, wire_only: link == Link::Wire, ..options };
     let adapter = Adapter::open(options).expect("a device opens");
     let a = End::on(open_context(adapter.clone()));
     let b = match link {
         Link::Loopback => End::on(open_context(adapter)),
-        Link::Local | Link::Shared => End::new(options),
+        Link::Local | Link::Shared | Link::Wire => End::new(options),
     };
     (a, b)
 }

@@ -34,6 +34,13 @@ const ANSWER: usize = 64 << 10;
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;
 
+/// The name of an interface.
+pub(super) fn interface_name(index: u32) -> Option<String> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+    rustix::net::netdevice::index_to_name(socket.ok()?, index).ok()
+}
+
 /// Tells when interfaces or addresses change.
 pub(super) struct Watch(OwnedFd);
 
