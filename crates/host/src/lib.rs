@@ -18,6 +18,8 @@ pub mod adapter;
 pub mod addresses;
 mod clock;
 pub mod fork;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod link;
 mod lock;
 pub mod memory;

@@ -160,7 +160,7 @@ proptest! {
         }
     }
 
-    /// Rules: NET-13, NET-16, PK-15
+    /// Rules: NET-13, PK-15
     #[test]
     fn any_bytes_are_no_packet_or_one_that_is_written_as_it_was_read(
         bytes in vec(any::<u8>(), 0..120),
@@ -175,7 +175,7 @@ proptest! {
         }
     }
 
-    /// Rules: CRC-02, CRC-03, CRC-04, CRC-06, CRC-09
+    /// Rules: CRC-02, CRC-03, CRC-04, CRC-06
     #[test]
     fn an_icrc_holds_for_its_packet_and_path_alone(
         packet in packet(),

@@ -96,6 +96,9 @@ impl Sending {
         let segment = segment.max(1);
         let bytes = &bytes[..bytes.len().min(segment * self.most(segment))];
         let count = bytes.len().div_ceil(segment);
+        if count == 0 {
+            return Ok(0);
+        }
         let flow = self.flow(way).map_err(SendError::Unreachable)?;
         let (mut address, length) = socket::encode(SocketAddr::new(way.destination, PORT));
         let mut control = Control::EMPTY;
@@ -114,10 +117,10 @@ impl Sending {
             message.msg_iov = bytes;
             message.msg_iovlen = 1;
             message.msg_control = control.as_mut_ptr();
-            message.msg_controllen = controls as _;
+            message.msg_controllen = controls;
             message
         };
-        if cut || count <= 1 {
+        if cut || count == 1 {
             let mut bytes = part(bytes);
             let message = message(&mut bytes);
             return match retry(|| {
