@@ -1,5 +1,7 @@
 //! Our `libibverbs.so.1`, where programs find it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +18,8 @@ pub(crate) const DEVICE: &str = "transom0";
 pub(crate) struct Installation {
     scratch: Scratch,
     target: PathBuf,
+    /// The programs of ours that are up to date.
+    built: RefCell<BTreeSet<String>>,
 }
 
 impl Installation {
@@ -29,7 +33,7 @@ impl Installation {
         let copy = scratch.take(&target.join("release/libibverbs.so"));
         std::fs::rename(&copy, copy.with_file_name("libibverbs.so.1"))
             .map_err(|error| format!("{}: {error}", copy.display()))?;
-        Ok(Self { scratch, target: target.to_owned() })
+        Ok(Self { scratch, target: target.to_owned(), built: RefCell::default() })
     }
 
     /// A folder for what has to be written, gone at the end.
@@ -46,13 +50,24 @@ impl Installation {
 
     /// Our own command `transom`, built like the library.
     pub(crate) fn transom(&self) -> Result<Command, String> {
-        build(&self.target, "release", &["transom-cli"])?;
-        Ok(Command::new(self.target.join("release/transom")))
+        self.once("transom", || build(&self.target, "release", &["transom-cli"]))
     }
 
     /// A program of this package, with the device linked in, built like the library.
     pub(crate) fn own(&self, name: &str) -> Result<Command, String> {
-        build_program(&self.target, "release", name)?;
+        self.once(name, || build_program(&self.target, "release", name))
+    }
+
+    /// A program of ours, built if that has not been seen to.
+    fn once(
+        &self,
+        name: &str,
+        build: impl FnOnce() -> Result<(), String>,
+    ) -> Result<Command, String> {
+        if !self.built.borrow().contains(name) {
+            build()?;
+            self.built.borrow_mut().insert(name.to_owned());
+        }
         Ok(Command::new(self.target.join("release").join(name)))
     }
 }
