@@ -238,6 +238,7 @@ impl QueuePair {
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
+                half.requester.window_limit = self.adapter.window_limit();
                 half.requester.start(first);
             }
             _ => {}
