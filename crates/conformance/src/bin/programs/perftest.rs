@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use transom_conformance::spaces::{Family, Side};
+use transom_conformance::spaces::Side;
 
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
@@ -206,8 +206,7 @@ pub(crate) fn measure_once(
         Ok(command)
     };
     let (server, client) = (command(Side::Far)?, command(Side::Near)?);
-    // The tools meet over IPv4, whatever their queue pairs use.
-    let printed = meet(server, vec![client], &place.address(Family::V4), limit)?;
+    let printed = meet(server, vec![client], &place.address(), limit)?;
     let client = &printed[0].output;
     let figures = client.lines().filter_map(|line| figure(measure, line));
     let best = match measure {

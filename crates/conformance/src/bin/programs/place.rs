@@ -19,11 +19,11 @@ pub(crate) enum Place<'a> {
 }
 
 impl Place<'_> {
-    /// Where clients find the server. On this host there is only one way.
-    pub(crate) fn address(self, family: Family) -> String {
+    /// Where clients find the server: the tools meet over IPv4, whatever their queue pairs use.
+    pub(crate) fn address(self) -> String {
         match self {
             Self::Here => "127.0.0.1".to_owned(),
-            Self::Across(wire) => wire.pair.address(Side::Far, family).to_string(),
+            Self::Across(wire) => wire.pair.address(Side::Far, Family::V4).to_string(),
         }
     }
 

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use transom_conformance::processes::is_root;
 use transom_conformance::programs::{Running, as_nobody};
-use transom_conformance::spaces::Family;
 
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
@@ -172,7 +171,7 @@ impl Tools<'_> {
     /// A ping-pong on this host.
     fn ping_pong(&self, tool: &str, options: &str, way: Way) -> Result<(), String> {
         let command = |_, all: &str| self.command(tool, all, way);
-        let address = Place::Here.address(Family::V4);
+        let address = Place::Here.address();
         PingPong { tool, options, datagram: 4096, long: self.long }.run(&address, command)
     }
 
@@ -182,7 +181,7 @@ impl Tools<'_> {
             self.command("ibv_xsrq_pingpong", &format!("-d {DEVICE} {options}"), Way::Usual)
         };
         let clients = vec![command("-n 100")?, command("-n 100")?];
-        let address = Place::Here.address(Family::V4);
+        let address = Place::Here.address();
         meet(command("-n 100 -c 2")?, clients, &address, LIMIT).map(drop)
     }
 }

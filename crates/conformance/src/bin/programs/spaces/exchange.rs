@@ -13,8 +13,8 @@ use crate::place::Wire;
 const LIMIT: Duration = Duration::from_secs(300);
 /// Ports to meet on; nobody else is in the namespaces.
 const PORT: u16 = 18600;
-/// The usual time to wait for an acknowledgement, about 17 ms, as `ibv_modify_qp` takes it.
-const TIMEOUT: u8 = 12;
+/// The usual time to wait for an acknowledgement, about 67 ms, as `ibv_modify_qp` takes it.
+const TIMEOUT: u8 = 14;
 /// One that waits, with all its retries, for a process that is stopped: about 2 s each.
 const PATIENT: u8 = 19;
 

@@ -56,7 +56,7 @@ impl Rows<'_> {
         };
         let run =
             PingPong { tool, options, datagram: self.wire.pair.path_mtu().into(), long: self.long };
-        let came = run.run(&place.address(self.wire.family), command);
+        let came = run.run(&place.address(), command);
         self.row(tool, options, came.map(|()| String::new()));
     }
 

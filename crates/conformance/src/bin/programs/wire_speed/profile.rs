@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use transom_conformance::programs::{Running, installed};
-use transom_conformance::spaces::{Family, Side};
+use transom_conformance::spaces::Side;
 
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
@@ -31,7 +31,7 @@ pub(super) fn icrc_shares(installation: &Installation, wire: &Wire) -> Result<[f
         Ok(perf)
     };
     let (server, client) = (command(Side::Far)?, command(Side::Near)?);
-    meet(server, vec![client], &place.address(Family::V4), LIMIT)?;
+    meet(server, vec![client], &place.address(), LIMIT)?;
     Ok([icrc_share(&file(Side::Near))?, icrc_share(&file(Side::Far))?])
 }
 
