@@ -22,6 +22,8 @@ pub mod capture;
 mod clock;
 pub mod faults;
 pub mod fork;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod link;
 mod lock;
 pub mod memory;

@@ -7,9 +7,9 @@
 //! | wire | anything else | RoCEv2 packets over UDP |
 
 mod copy;
-mod message;
+pub(crate) mod message;
 mod peer;
-mod ring;
+pub(crate) mod ring;
 pub mod udp;
 pub(crate) mod wire;
 

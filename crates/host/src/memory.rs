@@ -307,7 +307,7 @@ pub fn mapping(address: u64, length: u64) -> io::Result<Mapping> {
 }
 
 /// `start-stop rw.. …`
-fn parse_maps_line(line: &[u8]) -> Option<(u64, u64, bool, bool)> {
+pub(crate) fn parse_maps_line(line: &[u8]) -> Option<(u64, u64, bool, bool)> {
     let text = std::str::from_utf8(line.get(..line.iter().position(|b| *b == b' ')? + 3)?).ok()?;
     let (range, rights) = text.split_once(' ')?;
     let (start, stop) = range.split_once('-')?;

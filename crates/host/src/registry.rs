@@ -5,7 +5,7 @@
 //! process ends, however it ends, so what a killed process leaves can be told and cleaned up.
 
 mod file;
-mod record;
+pub(crate) mod record;
 
 pub use file::{Claim, Process, Registry};
 pub use record::{RefusalRecord, Role};

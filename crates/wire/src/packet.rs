@@ -3,6 +3,44 @@
 //! [`Packet`] is the representation: it holds what a packet says and cannot hold what no packet may
 //! say. [`Packet::parse`] reads one, [`Packet::write`] writes one. The ICRC that ends each packet is
 //! in [`icrc`](crate::icrc), for it covers the IP and UDP headers too.
+//!
+//! A payload that is gathered into a buffer gets its headers into a gap before it:
+//!
+//! ```
+//! use transom_wire::Psn;
+//! use transom_wire::icrc::{Path, Verdict};
+//! use transom_wire::packet::{Ending, ICRC_BYTES, Operation, Packet, Transport};
+//!
+//! let packet = Packet {
+//!     transport: Transport::Rc,
+//!     operation: Operation::SendOnly(Ending::Immediate(7)),
+//!     solicited: false,
+//!     migrated: true,
+//!     pkey: 0xffff,
+//!     fecn: false,
+//!     becn: false,
+//!     to: 0x12,
+//!     ack_request: true,
+//!     psn: Psn::new(5),
+//!     payload: &[],
+//! };
+//! let gap = packet.header_length();
+//! let mut buffer = [0; 64];
+//! buffer[gap..][..5].copy_from_slice(b"hello");
+//!
+//! let (header, payload) = buffer.split_at_mut(gap);
+//! let packet = Packet { payload: &payload[..5], ..packet };
+//! packet.write_header(header);
+//! let end = packet.length() - ICRC_BYTES;
+//! let datagram = &mut buffer[..end + ICRC_BYTES];
+//! datagram[gap + 5..end].fill(0);
+//!
+//! let path = Path::new([10, 0, 0, 1].into(), 49_152, [10, 0, 0, 2].into()).unwrap();
+//! let icrc = path.icrc(0, &datagram[..end]);
+//! datagram[end..].copy_from_slice(&icrc);
+//! assert_eq!(Packet::parse(datagram).unwrap().payload, b"hello");
+//! assert_eq!(path.check(0, datagram), Verdict::Right);
+//! ```
 
 mod opcode;
 mod parse;

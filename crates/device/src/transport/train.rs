@@ -151,3 +151,140 @@ impl Iterator for Train<'_> {
 }
 
 impl ExactSizeIterator for Train<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qp::QpNumber;
+    use crate::queue::{Address, Datagram, Placement};
+    use transom_wire::Psn;
+
+    const MTU: u64 = 256;
+
+    fn request(body: Body, offset: u64, length: u64, total: u64) -> Request {
+        Request {
+            to: QpNumber::from_bits(0x22),
+            from: QpNumber::from_bits(0x11),
+            service: Service::Rc,
+            remote: Remote::Connected,
+            message: Psn::new(0xff_ffff),
+            attempt: 0,
+            body,
+            offset,
+            length,
+            total,
+            solicited: true,
+        }
+    }
+
+    fn train(request: &Request) -> Vec<TrainPacket> {
+        let train = Train::new(request, MTU);
+        let count = train.len();
+        let all: Vec<_> = train.collect();
+        assert_eq!(all.len(), count);
+        all
+    }
+
+    fn operations(request: &Request) -> Vec<Operation> {
+        train(request).iter().map(|one| one.packet.operation).collect()
+    }
+
+    /// Rules: PSN-01, PSN-03, PK-09, PK-17, PK-18
+    #[test]
+    fn a_message_begins_and_ends_once() {
+        let body = Body::SendImmediate(0x0102_0304_u32.to_be());
+        let end = Ending::Immediate(0x0102_0304);
+        let (first, middle, last) =
+            (Operation::SendFirst, Operation::SendMiddle, Operation::SendLast(end));
+        assert_eq!(operations(&request(body, 0, 513, 513)), [first, middle, last]);
+        assert_eq!(operations(&request(body, 0, 512, 513)), [first, middle]);
+        assert_eq!(operations(&request(body, 512, 1, 513)), [last]);
+        assert_eq!(operations(&request(body, 0, 256, 256)), [Operation::SendOnly(end)]);
+        assert_eq!(operations(&request(body, 0, 0, 0)), [Operation::SendOnly(end)]);
+        let all = train(&request(body, 0, 513, 513));
+        let ranges: Vec<_> = all.iter().map(|one| one.payload.clone()).collect();
+        assert_eq!(ranges, [0..256, 256..512, 512..513]);
+        let numbers: Vec<_> = all.iter().map(|one| one.packet.psn.value()).collect();
+        assert_eq!(numbers, [0xff_ffff, 0, 1]);
+        let flags: Vec<_> =
+            all.iter().map(|one| (one.packet.solicited, one.packet.ack_request)).collect();
+        assert_eq!(flags, [(false, false), (false, false), (true, true)]);
+        let part = train(&request(body, 0, 512, 513)).remove(1).packet;
+        assert_eq!((part.solicited, part.ack_request), (false, true));
+    }
+
+    /// Rules: PK-10, PK-17
+    #[test]
+    fn a_write_says_its_range_once() {
+        let write = |immediate| Body::Write { address: 0x1000, key: Key(7), immediate };
+        let reth = Reth { address: 0x1000, key: 7, length: 600 };
+        let whole = [
+            Operation::WriteFirst(reth),
+            Operation::WriteMiddle,
+            Operation::WriteLast { immediate: Some(9) },
+        ];
+        let immediate = Some(9_u32.to_be());
+        assert_eq!(operations(&request(write(immediate), 0, 600, 600)), whole);
+        assert_eq!(operations(&request(write(immediate), 256, 344, 600)), whole[1..]);
+        let small = Reth { length: 6, ..reth };
+        let only = Operation::WriteOnly { reth: small, immediate: None };
+        assert_eq!(operations(&request(write(None), 0, 6, 6)), [only]);
+        let solicited = |immediate| train(&request(write(immediate), 0, 6, 6))[0].packet.solicited;
+        assert!(solicited(immediate) && !solicited(None));
+    }
+
+    /// Rules: PSN-05, PSN-25, PK-03
+    #[test]
+    fn what_brings_data_back_is_one_packet() {
+        let (address, key) = (0x1000, Key(7));
+        let reth = |address, length| Reth { address, key: 7, length };
+        let placement = Placement::GLOBAL | Placement::PERSISTENT;
+        let flush = |whole| Body::Flush { address, key, length: 99, placement, whole };
+        let flushed =
+            |selectivity| Operation::Flush { placement: 3, selectivity, reth: reth(0x1000, 99) };
+        for (body, offset, length, operation) in [
+            (Body::Read { address, key }, 0, 5000, Operation::ReadRequest(reth(0x1000, 5000))),
+            (Body::Read { address, key }, 512, 700, Operation::ReadRequest(reth(0x1200, 700))),
+            (
+                Body::CompareSwap { address, key, swap: 1, compare: 2 },
+                0,
+                8,
+                Operation::CompareSwap { address, key: 7, swap: 1, compare: 2 },
+            ),
+            (
+                Body::FetchAdd { address, key, add: 3 },
+                0,
+                8,
+                Operation::FetchAdd { address, key: 7, add: 3 },
+            ),
+            (flush(false), 0, 0, flushed(0)),
+            (flush(true), 0, 0, flushed(1)),
+        ] {
+            let all = train(&request(body, offset, length, 5000.max(offset + length)));
+            assert_eq!((all.len(), all[0].packet.operation), (1, operation));
+            assert_eq!((all[0].payload.clone(), all[0].packet.ack_request), (0..0, true));
+        }
+        let write = train(&request(Body::AtomicWrite { address, key }, 0, 8, 8));
+        assert_eq!(write[0].packet.operation, Operation::AtomicWrite(reth(0x1000, 8)));
+        assert_eq!(write[0].payload, 0..8);
+    }
+
+    /// Rules: PK-06, OP-04
+    #[test]
+    fn each_service_has_its_header() {
+        let transport = |service, remote| {
+            let request = Request { service, remote, ..request(Body::Send, 0, 8, 8) };
+            let packet = train(&request)[0].packet;
+            (packet.transport, packet.ack_request)
+        };
+        let address = Address { gid: [0; 16], traffic_class: 0, hop_limit: 1, flow_label: 0 };
+        let datagram = Datagram { pd: 1, address, qp: 0x22, qkey: 5 };
+        let connected = Remote::Connected;
+        assert_eq!(transport(Service::Rc, connected), (Transport::Rc, true));
+        assert_eq!(transport(Service::Uc, connected), (Transport::Uc, false));
+        let ud = Transport::Ud { qkey: 5, source: 0x11 };
+        assert_eq!(transport(Service::Ud, Remote::Datagram(datagram)), (ud, false));
+        let xrc = Transport::Xrc { srq: 0x33 };
+        assert_eq!(transport(Service::XrcInitiator, Remote::Srq(0x33)), (xrc, true));
+    }
+}

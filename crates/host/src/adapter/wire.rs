@@ -73,6 +73,20 @@ impl Adapter {
         }
     }
 
+    /// How many bytes a queue pair may have on their way: the other end is taken to have as much room
+    /// as this one, and a few queue pairs may share it.
+    pub(crate) fn window_limit(&self) -> u64 {
+        const SHARE: u64 = 4;
+        self.wire().map_or(0, |wire| wire.receive_room() as u64 / SHARE)
+    }
+
+    /// Leaves the port to the process that this one was forked from.
+    pub(crate) fn leave_port(&self) {
+        if let Some(wire) = self.wire() {
+            wire.leave_port();
+        }
+    }
+
     /// Opens the wire link if it is not open; the system's error number if that fails, and the
     /// program is told why.
     pub(crate) fn open_wire(&self) -> Result<(), i32> {

@@ -114,7 +114,7 @@ fn encode_remote(remote: &Remote) -> RemoteWords {
     }
 }
 
-fn decode_remote(header: &Header, service: Service, to: u32) -> Remote {
+fn decode_remote(header: &Header, service: Service, to: QpNumber) -> Remote {
     match service {
         Service::Rc | Service::Uc => Remote::Connected,
         Service::XrcInitiator | Service::XrcTarget => Remote::Srq(header[10] as u32),
@@ -123,7 +123,7 @@ fn decode_remote(header: &Header, service: Service, to: u32) -> Remote {
             let (gid, source) = (gid_of(header[7], header[9]), gid_of(header[4], header[6]));
             let [_, _, traffic_class, hop_limit] = (header[11] as u32).to_be_bytes();
             let address = Address { gid, source, traffic_class, hop_limit, flow_label };
-            Remote::Datagram(Datagram { pd: 0, address, qp: to, qkey })
+            Remote::Datagram(Datagram { pd: 0, address, qp: to.bits(), qkey })
         }
     }
 }
@@ -132,6 +132,7 @@ fn decode_remote(header: &Header, service: Service, to: u32) -> Remote {
 pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
     let control = header[1];
     let (to, from) = halves(header[2]);
+    let to = QpNumber::from_bits(to);
     let (message, key) = halves(header[3]);
     let (address, key) = (header[7], Key(key));
     let immediate = (control & IMMEDIATE != 0).then_some(header[8] as u32);
@@ -162,7 +163,7 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
     }
     let datagram = service == Service::Ud;
     let request = Request {
-        to: QpNumber::from_bits(to),
+        to,
         from: QpNumber::from_bits(from),
         service,
         remote: decode_remote(header, service, to),
@@ -252,6 +253,10 @@ mod tests {
             solicited: false,
         };
         assert_eq!(decode_request(&encode_request(&request, 0)), Some((request, 0)));
+        // A number has 24 bits, whatever else another process puts there.
+        let mut forged = encode_request(&request, 0);
+        forged[2] |= 0xff << 56;
+        assert_eq!(decode_request(&forged), Some((request, 0)));
         let write = Body::Write { address: 0, key: Key(1), immediate: None };
         let forged = encode_request(&Request { body: write, ..request }, 0);
         assert_eq!(decode_request(&forged), None);

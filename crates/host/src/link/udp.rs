@@ -21,7 +21,8 @@ mod socket;
 mod steering;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use transom_device::protection::Announcer;
@@ -75,8 +76,12 @@ impl Port {
         let forward = Forward::open(registry.directory(), me.slot).map_err(PortError::new)?;
         let steering = Steering::open(registry, me).map_err(PortError::new)?;
         let handed = steering.handed().into();
-        steering.enter();
-        let socket = socket::open_receiving().map_err(PortError::new)?;
+        let enter = |inode| steering.enter(inode);
+        let socket = socket::open_receiving(enter).map_err(PortError::new)?;
+        // Those of another registry would be steered by other slots.
+        if socket::has_strangers(|inode| steering.is_known(inode)) {
+            return Err(PortError::stranger());
+        }
         steering.attach(&socket).map_err(PortError::new)?;
         steering.begin_round();
         let (sending, counters) = (Sending::new(), Counters::default());
@@ -86,6 +91,16 @@ impl Port {
     /// Readable when there is something to receive: the port, and what other processes hand on.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.socket.as_fd(), self.forward.descriptor()]
+    }
+
+    /// Leaves the sockets to the parent, in a forked child: its packets do not come here, and the
+    /// port is free when it ends.
+    pub fn make_private(&self) {
+        let Ok(nobody) = UnixDatagram::unbound() else { return };
+        for inherited in self.descriptors() {
+            // SAFETY: both are open, and `inherited` stays so, as another socket.
+            unsafe { libc::dup3(nobody.as_raw_fd(), inherited.as_raw_fd(), libc::O_CLOEXEC) };
+        }
     }
 
     /// Bytes that may lie in the socket before it loses some, with the kernel's overhead left out.

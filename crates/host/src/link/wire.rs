@@ -66,6 +66,11 @@ impl Wire {
         rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
+    /// Leaves the port to the process that this one was forked from.
+    pub(crate) fn leave_port(&self) {
+        self.port.make_private();
+    }
+
     /// What became of packets.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters

@@ -6,7 +6,7 @@ use transom_device::Access;
 use transom_device::protection::{Attempt, Key, Kind, Operation, Reason, Refusal, Snapshot, State};
 
 /// Words of a record in the registry.
-pub(super) const RECORD_WORDS: usize = 16;
+pub(crate) const RECORD_WORDS: usize = 16;
 
 /// Whose queue pair refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl RefusalRecord {
         }
     }
 
-    pub(super) fn to_words(self) -> [u64; RECORD_WORDS] {
+    pub(crate) fn to_words(self) -> [u64; RECORD_WORDS] {
         let Refusal { reason, attempt, object } = self.refusal;
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let small = [
@@ -77,7 +77,7 @@ impl RefusalRecord {
         ]
     }
 
-    pub(super) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
+    pub(crate) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
         let small = words[2].to_le_bytes();
         let high = |word: u64| (word >> 32) as u32;
         let kind = [Kind::Region, Kind::Window1, Kind::Window2A, Kind::Window2B, Kind::Null];
@@ -218,7 +218,7 @@ impl RefusalRecord {
                 Bytes((u128::from(attempt.address) - object_end) as u64)
             ),
             Reason::PastEnd => {
-                write!(f, "{thing} ends {} earlier", Bytes((end - object_end) as u64))
+                write!(f, "{thing} ends {} earlier", Bytes(end.saturating_sub(object_end) as u64))
             }
             Reason::Wraps => write!(f, "the range goes past the end of the address space"),
             Reason::Misaligned => write!(f, "an atomic needs an address that is a multiple of 8"),
@@ -346,5 +346,25 @@ impl fmt::Display for Thing<'_> {
             object.qp,
             object.wr_id
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other processes write records: what they say need not fit together.
+    #[test]
+    fn a_record_that_contradicts_itself_is_still_a_sentence() {
+        for reason in 1..=u8::MAX {
+            let mut words = [u64::MAX; RECORD_WORDS];
+            words[2] = u64::from_le_bytes([reason, Operation::Write as u8, 0, 2, 0, 0, 0, 0]);
+            for (address, length, base) in [(0, 0, u64::MAX), (u64::MAX, u64::MAX, 0), (8, 1, 8)] {
+                (words[4], words[5], words[7]) = (address, length, base);
+                if let Some(record) = RefusalRecord::from_words(&words) {
+                    assert!(record.to_string().starts_with("WRITE of "), "{record}");
+                }
+            }
+        }
     }
 }

@@ -103,7 +103,7 @@ fn vector_c_an_acknowledgement_over_ipv6() {
     assert_eq!(path.check(0, &datagram), Verdict::Right);
 }
 
-/// Rules: CRC-06, CRC-09
+/// Rules: CRC-06
 #[test]
 fn every_bit_counts_except_those_that_change_on_the_way() {
     let check = |path: &Path, datagram: &[u8; 32]| path.check(A_IDENTIFICATION, datagram);

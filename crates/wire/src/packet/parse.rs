@@ -15,12 +15,8 @@ impl<'a> Packet<'a> {
         }
         let (bytes, _) = bytes.split_last_chunk::<ICRC_BYTES>().ok_or(Malformed::Short)?;
         let mut rest = Rest(bytes);
-        let [opcode, flags] = rest.take()?;
-        let pkey = u16::from_be_bytes(rest.take()?);
-        let [congestion] = rest.take()?;
-        let to = rest.u24()?;
-        let [ack_request] = rest.take()?;
-        let psn = Psn::new(rest.u24()?);
+        let [opcode, flags, p0, p1, congestion, q0, q1, q2, ack_request, n0, n1, n2] =
+            rest.take()?;
         if flags & 0x0f != 0 {
             return Err(Malformed::Version);
         }
@@ -32,12 +28,12 @@ impl<'a> Packet<'a> {
             operation,
             solicited: flags & 0x80 != 0,
             migrated: flags & 0x40 != 0,
-            pkey,
+            pkey: u16::from_be_bytes([p0, p1]),
             fecn: congestion & 0x80 != 0,
             becn: congestion & 0x40 != 0,
-            to,
+            to: u32::from_be_bytes([0, q0, q1, q2]),
             ack_request: ack_request & 0x80 != 0,
-            psn,
+            psn: Psn::new(u32::from_be_bytes([0, n0, n1, n2])),
             payload: &rest.0[..length],
         })
     }

@@ -142,7 +142,7 @@ fn a_datagram_says_where_it_comes_from() {
     golden(0x65, UD, immediate, &std::format!("{deth} a1a2a3a4"));
 }
 
-/// Rules: OP-21, OP-26, OP-32, OP-33
+/// Rules: OP-26
 #[test]
 fn other_opcodes_are_reserved_or_of_no_service() {
     for opcode in 0..=u8::MAX {

@@ -70,9 +70,10 @@ impl Requester {
         }
     }
 
-    /// The other end is gone: whatever is under way is lost.
+    /// The other end is gone: whatever is under way is lost. Of packets nobody knows; they have their
+    /// time.
     pub fn on_silence<O: Origin>(&mut self, origin: &O) {
-        if self.is_under_way() {
+        if self.is_under_way() && origin.path_mtu().is_none() {
             let verdict = self.retry.lost(origin.now());
             self.again(verdict, Status::RetryExceeded, origin);
         }

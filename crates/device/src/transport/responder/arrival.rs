@@ -2,7 +2,6 @@
 
 use core::cell::Cell;
 
-use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
 
 use crate::execution::{
@@ -13,9 +12,8 @@ use crate::qp::{QpNumber, QpSummary, QpTable};
 use crate::queue::{Completion, Receive};
 use crate::transport::Outlet;
 
-/// [`Services`] while packets are carried out: datagrams come from where the packets came from, and
-/// the acknowledgement of a message is a packet, which is on its way before the program sees the
-/// completion.
+/// [`Services`] while packets are carried out: the acknowledgement of a message is a packet, which is
+/// on its way before the program sees the completion.
 pub(super) struct Arrival<'a, S> {
     pub(super) outlet: &'a S,
     /// What acknowledges the message, until it is sent.

@@ -92,7 +92,7 @@ impl Arrivals {
                 msg_iov: part,
                 msg_iovlen: 1,
                 msg_control: control.as_mut_ptr(),
-                msg_controllen: CONTROL as _,
+                msg_controllen: CONTROL,
                 // SAFETY: all zeros is a valid `msghdr`.
                 ..unsafe { std::mem::zeroed() }
             };
@@ -116,7 +116,7 @@ impl Arrivals {
         let rooms = self.bytes.chunks(ROOM).zip(&self.addresses).zip(&self.controls);
         for (message, ((room, address), control)) in messages.iter().zip(rooms).take(received) {
             let header = &message.msg_hdr;
-            let said = Received::read(control, header.msg_controllen as usize);
+            let said = Received::read(control, header.msg_controllen);
             let whole = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0;
             let from = socket::address(address).filter(|_| whole);
             let bytes = &room[..(message.msg_len as usize).min(ROOM)];

@@ -96,6 +96,9 @@ impl Sending {
         let segment = segment.max(1);
         let bytes = &bytes[..bytes.len().min(segment * self.most(segment))];
         let count = bytes.len().div_ceil(segment);
+        if count == 0 {
+            return Ok(0);
+        }
         let flow = self.flow(way).map_err(SendError::Unreachable)?;
         let (mut address, length) = socket::encode(SocketAddr::new(way.destination, PORT));
         let mut control = Control::EMPTY;
@@ -114,10 +117,10 @@ impl Sending {
             message.msg_iov = bytes;
             message.msg_iovlen = 1;
             message.msg_control = control.as_mut_ptr();
-            message.msg_controllen = controls as _;
+            message.msg_controllen = controls;
             message
         };
-        if cut || count <= 1 {
+        if cut || count == 1 {
             let mut bytes = part(bytes);
             let message = message(&mut bytes);
             return match retry(|| {
@@ -213,5 +216,49 @@ pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
         if about_this {
             return Err(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::process::Command;
+    use std::time::Duration;
+
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+    use super::*;
+
+    #[test]
+    fn where_trains_are_not_cut_each_datagram_goes_alone() {
+        let alone = || {
+            // The port is another process's, but for this thread's namespace.
+            // SAFETY: this thread has nothing that depends on its namespace.
+            if unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.is_err() {
+                return println!("skipped: only root makes a network namespace");
+            }
+            let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+            if !up.is_ok_and(|status| status.success()) {
+                return println!("skipped: there is no ip command");
+            }
+            let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, PORT)).expect("nobody has it");
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).expect("an option");
+            let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            let way = Way { source: here, destination: here, flow: 3, tos: 0, ttl: 64 };
+            let sending = Sending::new();
+            sending.cuts.store(false, Relaxed);
+            assert_eq!((sending.most(100), sending.identification(7)), (ONE_BY_ONE, 0));
+            let bytes: Vec<u8> = (0..100 * ONE_BY_ONE + 50).map(|at| (at / 7) as u8).collect();
+            // The last of all is left for the next call.
+            assert_eq!(sending.send(&way, &bytes, 100).expect("it is sent"), ONE_BY_ONE);
+            let last = &bytes[100 * ONE_BY_ONE..];
+            assert_eq!(sending.send(&way, last, 100).expect("it is sent"), 1);
+            for datagram in bytes.chunks(100) {
+                let mut room = [0; 200];
+                let length = receiver.recv(&mut room).expect("it has arrived");
+                assert_eq!(&room[..length], datagram);
+            }
+        };
+        std::thread::spawn(alone).join().expect("it went well");
     }
 }

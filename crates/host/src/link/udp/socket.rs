@@ -30,6 +30,8 @@ enum Owner {
     Kernel,
     /// A user's program.
     User(u32),
+    /// A program of this user that shares the port, but not the registry.
+    Stranger,
 }
 
 impl PortError {
@@ -37,6 +39,11 @@ impl PortError {
         let cause = cause.into();
         let taken = cause.kind() == io::ErrorKind::AddrInUse;
         Self { owner: taken.then(owner_of_port).flatten(), cause }
+    }
+
+    /// The port is shared with a program whose packets cannot be told from ours.
+    pub(super) fn stranger() -> Self {
+        Self { cause: Errno::ADDRINUSE.into(), owner: Some(Owner::Stranger) }
     }
 
     /// The system's error number.
@@ -58,6 +65,11 @@ impl fmt::Display for PortError {
             Some(Owner::User(uid)) => {
                 write!(f, "a program of user {uid} (`ss -ulpn sport = :{PORT}` names it): end it")?;
             }
+            Some(Owner::Stranger) => write!(
+                f,
+                "a program of this user that is in another PID namespace, has another version of \
+                 Transom, or is none of Transom's (`ss -ulpn sport = :{PORT}` lists all): end it"
+            )?,
             None => write!(f, "another program (`ss -ulpn sport = :{PORT}` names it): end it")?,
         }
         write!(f, ", or run this program in a network namespace of its own")
@@ -70,48 +82,73 @@ impl std::error::Error for PortError {
     }
 }
 
-/// Whose socket has the port, by the kernel's list of sockets.
-fn owner_of_port() -> Option<Owner> {
-    let lists = ["/proc/net/udp", "/proc/net/udp6"];
-    lists.iter().find_map(|list| owner_in(&std::fs::read_to_string(list).ok()?))
+/// A socket on the port, by the kernel's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Listed {
+    uid: u32,
+    /// Zero for a socket of the kernel's own.
+    inode: u64,
+}
+
+/// The sockets that have the port in this network namespace.
+fn on_port() -> Vec<Listed> {
+    // A thread may be in a namespace of its own.
+    let lists = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+    let texts = lists.iter().filter_map(|list| std::fs::read_to_string(list).ok());
+    texts.flat_map(|text| listed(&text)).collect()
 }
 
 /// One line for each socket: number, local address, remote address, state, queues, timer,
-/// retransmissions, UID, timeout, inode. A socket of the kernel's own has no inode.
-fn owner_in(list: &str) -> Option<Owner> {
+/// retransmissions, UID, timeout, inode.
+fn listed(text: &str) -> Vec<Listed> {
     let port = format!(":{PORT:04X}");
-    list.lines().skip(1).find_map(|line| {
+    let entry = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let (uid, inode) = (fields.get(7)?, fields.get(9)?);
-        if !fields.get(1)?.ends_with(&port) {
-            return None;
-        }
-        if *inode == "0" { Some(Owner::Kernel) } else { uid.parse().ok().map(Owner::User) }
-    })
+        let (uid, inode) = (fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?);
+        fields.get(1)?.ends_with(&port).then_some(Listed { uid, inode })
+    };
+    text.lines().skip(1).filter_map(entry).collect()
+}
+
+fn owner_of_port() -> Option<Owner> {
+    let first = on_port().first().copied()?;
+    Some(if first.inode == 0 { Owner::Kernel } else { Owner::User(first.uid) })
+}
+
+/// Whether the port is shared with a socket that `is_known` does not know.
+pub(super) fn has_strangers(is_known: impl Fn(u64) -> bool) -> bool {
+    on_port().iter().any(|listed| !is_known(listed.inode))
+}
+
+/// The number that a socket has in the kernel's list.
+pub(super) fn inode(socket: &OwnedFd) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(socket)?.st_ino)
 }
 
 /// The receiving socket: on the port at any address, IPv4 and IPv6, shared with the other processes
 /// of this user. One socket for both families, so that there is one order to steer by.
-pub(super) fn open_receiving() -> io::Result<OwnedFd> {
+///
+/// `enter` is told its inode before it joins them.
+pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
     let any_v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
     let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
-    match receiving(any_v6) {
+    let (socket, at) = match open(any_v6) {
         // A kernel without IPv6.
-        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => receiving(any_v4),
-        opened => opened,
-    }
-}
-
-fn receiving(at: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = open(at)?;
+        Err(Errno::AFNOSUPPORT) => (open(any_v4)?, any_v4),
+        opened => (opened?, any_v6),
+    };
     let on = |level, option| set(&socket, level, option, &1_i32);
     if at.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, false)?;
         on(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
         on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)?;
         on(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT)?;
+        // RoCEv2 packets have no UDP checksum over IPv6 either (rule NET-04).
+        on(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX)?;
+    } else {
+        // Where both families arrive, IPV6_PKTINFO tells of IPv4 as well.
+        on(libc::IPPROTO_IP, libc::IP_PKTINFO)?;
     }
-    on(libc::IPPROTO_IP, libc::IP_PKTINFO)?;
     on(libc::IPPROTO_IP, libc::IP_RECVTOS)?;
     on(libc::IPPROTO_IP, libc::IP_RECVTTL)?;
     on(libc::SOL_SOCKET, libc::SO_RXQ_OVFL)?;
@@ -121,6 +158,7 @@ fn receiving(at: SocketAddr) -> io::Result<OwnedFd> {
         sockopt::set_socket_recv_buffer_size(&socket, ROOM)?;
     }
     sockopt::set_socket_reuseport(&socket, true)?;
+    enter(inode(&socket)?);
     bind(&socket, at)?;
     Ok(socket)
 }
@@ -292,10 +330,11 @@ mod tests {
                  {uid} 0 {inode} 2 0000000000000000 0\n"
             )
         };
-        let list = |lines: &[String]| owner_in(&format!("{head}{}", lines.concat()));
-        assert_eq!(list(&[line("0044", 0, 5)]), None);
-        assert_eq!(list(&[line("0044", 0, 5), line("12B7", 1000, 6)]), Some(Owner::User(1000)));
-        assert_eq!(list(&[line("12B7", 0, 0)]), Some(Owner::Kernel));
-        assert_eq!(owner_in("nonsense\n1 2\n"), None);
+        let list = |lines: &[String]| listed(&format!("{head}{}", lines.concat()));
+        assert_eq!(list(&[line("0044", 0, 5)]), []);
+        let one = Listed { uid: 1000, inode: 6 };
+        assert_eq!(list(&[line("0044", 0, 5), line("12B7", 1000, 6)]), [one]);
+        assert_eq!(list(&[line("12B7", 0, 0)]), [Listed { uid: 0, inode: 0 }]);
+        assert_eq!(listed("nonsense\n1 2\n"), []);
     }
 }

@@ -48,6 +48,8 @@ struct Member {
     stay: AtomicU32,
     /// Packets that others have handed on to it.
     handed: AtomicU32,
+    /// The number of its socket in the kernel's list; stays when it is gone.
+    inode: AtomicU64,
     /// The round that found its index above, its index plus one below; zero while unknown.
     place: AtomicU64,
 }
@@ -107,11 +109,17 @@ impl Steering {
     }
 
     /// Enters this process, whose socket has no known place yet.
-    pub(super) fn enter(&self) {
+    pub(super) fn enter(&self, inode: u64) {
         let member = self.member(self.me.slot);
+        member.inode.store(inode, SeqCst);
         member.place.store(0, SeqCst);
         member.stay.store(HERE | self.me.generation, SeqCst);
         self.table().changes.fetch_add(1, SeqCst);
+    }
+
+    /// Whether a socket is that of a process that has entered.
+    pub(super) fn is_known(&self, inode: u64) -> bool {
+        self.table().members.iter().any(|member| member.inode.load(SeqCst) == inode)
     }
 
     fn remove(&self, slot: u8, stay: u32) {

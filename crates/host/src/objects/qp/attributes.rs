@@ -241,6 +241,7 @@ impl QueuePair {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
                 self.capture_connection(self.number, &attributes);
+                half.requester.window_limit = self.adapter.window_limit();
                 half.requester.start(first);
             }
             _ => {}

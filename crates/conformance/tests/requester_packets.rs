@@ -1,0 +1,414 @@
+//! The send queue over a link that carries packets, on a stage where the test plays the network, the
+//! target and the clock: what is sent, under which numbers, and what each answer does.
+
+use transom_device::Access;
+use transom_device::execution::QpEvent;
+use transom_device::protection::Key;
+use transom_device::qp::{QpState, Service};
+use transom_device::queue::{Body, Placement, SendFlags, SendOp, Status};
+use transom_wire::packet::{Operation, Packet, Reth, Transport};
+use transom_wire::{Psn, RnrTimer};
+
+#[path = "requester_packets/loss.rs"]
+mod loss;
+#[path = "requester_packets/random.rs"]
+mod random;
+#[path = "requester_packets/services.rs"]
+mod services;
+#[path = "requester_packets/stage.rs"]
+mod stage;
+
+use stage::*;
+
+const OK: Status = Status::Success;
+
+/// Every packet takes a number, a READ as many as its answer has packets, and after 2^24 they begin
+/// again.
+/// Rules: PSN-01, PSN-02, PSN-03, PSN-05
+#[test]
+fn numbers_count_packets_and_wrap() {
+    let mut queue = Queue::of(Service::Rc, 0xff_fffa);
+    queue.post(1, SEND, 0);
+    queue.post(2, READ, 2 * MTU + 1);
+    queue.post(3, ADD, 8);
+    queue.post(4, READ, 0);
+    queue.post(5, WRITE, 2 * MTU);
+    queue.post(6, SEND, 1);
+    let numbers = [0xff_fffa, 0xff_fffb, 0xff_fffe, 0xff_ffff, 0, 1, 2];
+    assert_eq!(queue.stage.sent_numbers(), numbers);
+    let data = pattern(2 * MTU + 1);
+    queue.take(&responses(0xff_fffb, &data));
+    assert_eq!(queue.stage.completed(), [(1, OK), (2, OK)]);
+    assert_eq!(queue.stage.memory.borrow()[..data.len()], data);
+    let old = 0x0102_0304_0506_0708;
+    let atomic = Operation::AtomicAcknowledge { aeth: aeth(0x1f), old };
+    queue.take(&[answer(0xff_fffe, atomic)]);
+    assert_eq!(queue.stage.completed(), [(3, OK)]);
+    assert_eq!(queue.stage.memory.borrow()[..8], old.to_ne_bytes());
+    queue.take(&responses(0xff_ffff, &[]));
+    queue.acknowledge(2);
+    assert_eq!(queue.stage.completed(), [(4, OK), (5, OK), (6, OK)]);
+}
+
+/// One answer acknowledges everything before it; of a message, it acknowledges a part.
+/// Rules: PSN-21, ACK-05, PK-18
+#[test]
+fn an_answer_acknowledges_all_before_it() {
+    let mut queue = Queue::new();
+    queue.post(1, SEND, 3 * MTU);
+    queue.post(2, WRITE, 20 * MTU);
+    queue.post(3, READ, MTU);
+    let asked: Vec<_> =
+        queue.stage.sent().iter().filter(|p| p.ack_request).map(|p| p.psn).collect();
+    assert_eq!(asked, [102, 118, 122, 123].map(Psn::new), "one for each train");
+    queue.acknowledge(101);
+    assert_eq!(queue.stage.completed(), []);
+    queue.acknowledge(110);
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    queue.take(&responses(123, &pattern(MTU)));
+    assert_eq!(queue.stage.completed(), [(2, OK), (3, OK)]);
+}
+
+/// Old, repeated and forged answers change nothing, nor do requests and packets of other services.
+/// Rules: PSN-24, CNP-02
+#[test]
+fn answers_that_are_not_awaited_are_ignored() {
+    let mut queue = Queue::new();
+    queue.post(1, SEND, 0);
+    queue.acknowledge(100);
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    queue.post(2, SEND, 0);
+    queue.post(3, READ, 2 * MTU);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102]);
+    for psn in [0, 99, 100, 104, 0x80_0000, 0xff_ffff] {
+        for byte in [0x1f, 0x2f, 0x60, 0x61, 0x62, 0x63, 0x40, 0xff] {
+            queue.refuse(psn, byte);
+        }
+        let old = 1;
+        queue.take(&[answer(psn, Operation::AtomicAcknowledge { aeth: aeth(0x1f), old })]);
+        queue.take(&responses(psn, &[]));
+    }
+    let acknowledge = answer(101, Operation::Acknowledge(aeth(0x1f)));
+    queue.take(&[
+        answer(101, Operation::SendOnly(transom_wire::packet::Ending::Plain)),
+        answer(101, Operation::Reserved(0x15)),
+        answer(0, Operation::Congestion),
+        Packet { transport: Transport::Uc, ..acknowledge },
+        Packet { transport: Transport::Xrc { srq: 0 }, ..acknowledge },
+    ]);
+    assert_eq!((queue.stage.sent(), queue.stage.completed()), (vec![], vec![]));
+    queue.acknowledge(101);
+    queue.take(&responses(102, &pattern(2 * MTU)));
+    assert_eq!(queue.stage.completed(), [(2, OK), (3, OK)]);
+}
+
+/// A refusal ends the request that it names; those before it are done, those behind it flushed.
+/// Rules: RA-41, RA-42, RA-50, RA-52, ACK-02
+#[test]
+fn a_refusal_ends_the_request_it_names() {
+    for (byte, status) in [
+        (0x61, Status::RemoteInvalidRequest),
+        (0x62, Status::RemoteAccess),
+        (0x63, Status::RemoteOperation),
+        (0x64, Status::BadResponse),
+        (0x40, Status::BadResponse),
+        (0xff, Status::BadResponse),
+    ] {
+        let mut queue = Queue::new();
+        for (wr_id, op) in (1..).zip([SEND, WRITE, READ, ADD, SEND]) {
+            queue.post(wr_id, op, if op == ADD { 8 } else { 2 * MTU });
+        }
+        // The second packet of the WRITE.
+        queue.refuse(103, byte);
+        let flushed = Status::Flushed;
+        let expected = [(1, OK), (2, status), (3, flushed), (4, flushed), (5, flushed)];
+        assert_eq!(queue.stage.completed(), expected, "{byte:#x}");
+        assert_eq!((queue.state(), queue.requester.deadline()), (QpState::Error, None));
+        queue.acknowledge(108);
+        assert_eq!(queue.stage.completed(), []);
+    }
+}
+
+/// An answer of another kind or length than the request waits for fails it.
+/// Rules: PSN-30, PSN-32, WC-07
+#[test]
+fn an_answer_that_does_not_fit_is_a_bad_response() {
+    let data = pattern(2 * MTU + 8);
+    let whole = responses(100, &data);
+    let short = |packet: Packet<'static>| Packet { payload: &[7; 5], ..packet };
+    let full = |packet: Packet<'static>| Packet { payload: &[7; MTU as usize], ..packet };
+    let old = 1;
+    let atomic = answer(100, Operation::AtomicAcknowledge { aeth: aeth(0x1f), old });
+    let refused = answer(100, Operation::AtomicAcknowledge { aeth: aeth(0x62), old });
+    let first = answer(100, Operation::ReadResponseFirst(aeth(0x1f)));
+    let only = answer(100, Operation::ReadResponseOnly(aeth(0x1f)));
+    let last = answer(102, Operation::ReadResponseLast(aeth(0x1f)));
+    let middle = |psn| answer(psn, Operation::ReadResponseMiddle);
+    let cases: [(SendOp, u64, &[Packet<'_>]); 15] = [
+        (SEND, 8, &[atomic]),
+        (SEND, 8, &[short(only)]),
+        (WRITE, 8, &[full(first)]),
+        (ADD, 8, &[only]),
+        (ADD, 8, &[refused]),
+        (READ, 2 * MTU + 8, &[atomic]),
+        (READ, 2 * MTU + 8, &[full(only)]),
+        (READ, 2 * MTU + 8, &[short(first)]),
+        (READ, 2 * MTU + 8, &[full(middle(100))]),
+        (READ, 2 * MTU + 8, &[full(answer(100, Operation::ReadResponseFirst(aeth(0x62))))]),
+        (READ, 2 * MTU + 8, &[whole[0], short(middle(101))]),
+        (READ, 2 * MTU + 8, &[whole[0], full(answer(101, last.operation))]),
+        (READ, 2 * MTU + 8, &[whole[0], whole[1], short(last)]),
+        (READ, 2 * MTU + 8, &[whole[0], whole[1], full(last)]),
+        (READ, 0, &[short(only)]),
+    ];
+    for (op, length, packets) in cases {
+        let mut queue = Queue::new();
+        queue.post(1, op, length);
+        queue.post(2, SEND, 0);
+        queue.take(packets);
+        let expected = [(1, Status::BadResponse), (2, Status::Flushed)];
+        assert_eq!(queue.stage.completed(), expected, "{op:?} answered by {packets:?}");
+        assert_eq!(queue.state(), QpState::Error);
+    }
+}
+
+/// FLUSH and ATOMIC WRITE are done with an acknowledgement, or with a READ response without data.
+#[test]
+fn a_flush_is_done_with_either_answer() {
+    let key = Key(5);
+    let placement = Placement::GLOBAL;
+    let flush = Body::Flush { address: 0x1000, key, length: 64, placement, whole: false };
+    let write = Body::AtomicWrite { address: 0x1000, key };
+    for (body, length) in [(flush, 0), (write, 8)] {
+        for operation in
+            [Operation::Acknowledge(aeth(0x1f)), Operation::ReadResponseOnly(aeth(0x1f))]
+        {
+            let mut queue = Queue::new();
+            queue.post(1, SendOp::Message(body), length);
+            queue.post_with(2, SEND, 0, SendFlags::FENCE);
+            assert_eq!(queue.stage.sent_numbers(), [100]);
+            queue.take(&[answer(100, operation)]);
+            assert_eq!(queue.stage.completed(), [(1, OK)]);
+            assert_eq!(queue.stage.sent_numbers(), [101]);
+        }
+    }
+}
+
+/// No more is on its way than the window allows; it opens with what is acknowledged, and a lost
+/// packet or word of congestion closes it by half.
+/// Rules: PSN-07, CNP-04
+#[test]
+fn a_window_bounds_what_is_on_its_way() {
+    let mut queue = Queue::new();
+    for wr_id in 0..8 {
+        queue.post(wr_id, WRITE, 512 * MTU);
+    }
+    let sent = queue.stage.sent_numbers();
+    assert_eq!(sent, (100..100 + 256).collect::<Vec<_>>());
+    let (mut oldest, mut next, mut most) = (100, 356, 256);
+    while oldest < 2000 {
+        oldest += 16;
+        queue.acknowledge(oldest - 1);
+        next += queue.stage.sent().len() as u32;
+        assert!(next - oldest >= most, "the window does not close");
+        most = next - oldest;
+    }
+    assert!(most > 256 && u64::from(most) * MTU <= 1 << 20);
+    queue.take(&[answer(0, Operation::Congestion)]);
+    queue.take(&[answer(0, Operation::Congestion)]);
+    while queue.stage.sent().is_empty() {
+        oldest += 16;
+        queue.acknowledge(oldest - 1);
+    }
+    assert!(next - oldest <= most / 2, "half the window is left");
+    assert!(next - oldest > most / 4, "what one window tells counts once");
+}
+
+/// What READs will bring counts as on its way, and each part of one that is asked for by itself takes
+/// one of the target's resources.
+/// Rules: PSN-07, RN-11, PSN-04
+#[test]
+fn a_long_read_is_asked_for_in_parts() {
+    let length = 600 * MTU;
+    let part = 256;
+    for limit in 1..=4 {
+        let mut queue = Queue::new();
+        queue.requester.max_rd_atomic = limit;
+        queue.post(1, READ, length);
+        queue.post(2, SEND, 0);
+        let data = pattern(length);
+        let mut next = 0;
+        for (index, bytes) in data.chunks(part * MTU as usize).enumerate() {
+            let expected = Reth {
+                address: 0x1000 + (index * part) as u64 * MTU,
+                key: 5,
+                length: bytes.len() as u32,
+            };
+            let sent = queue.stage.sent();
+            assert_eq!(sent.len(), if index == 2 { 2 } else { 1 }, "a part, then the SEND");
+            assert_eq!(sent[0].operation, Operation::ReadRequest(expected));
+            assert_eq!(sent[0].psn.value(), 100 + next);
+            next += bytes.len().div_ceil(MTU as usize) as u32;
+            let answer = responses(sent[0].psn.value(), bytes);
+            for train in answer.chunks(64) {
+                queue.take(train);
+            }
+        }
+        assert_eq!(queue.stage.completed(), [(1, OK)]);
+        assert_eq!(queue.stage.memory.borrow()[..length as usize], data);
+        queue.acknowledge(700);
+        assert_eq!(queue.stage.completed(), [(2, OK)]);
+    }
+}
+
+/// A READ that waits for the target's resources is not passed by what is behind it.
+/// Rules: RN-11, RN-14, PS-09
+#[test]
+fn reads_beyond_the_limit_are_held_back() {
+    let mut queue = Queue::new();
+    queue.requester.max_rd_atomic = 2;
+    for (wr_id, op) in (0..).zip([READ, ADD, READ, SEND]) {
+        queue.post(wr_id, op, 8);
+    }
+    queue.post_with(4, SEND, 8, SendFlags::FENCE);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101]);
+    queue.take(&responses(100, &[1; 8]));
+    assert_eq!(queue.stage.sent_numbers(), [102, 103]);
+    queue.take(&[answer(101, Operation::AtomicAcknowledge { aeth: aeth(0x1f), old: 0 })]);
+    assert_eq!(queue.stage.sent_numbers(), []);
+    queue.take(&responses(102, &[2; 8]));
+    assert_eq!(queue.stage.sent_numbers(), [104]);
+}
+
+/// The data of a train is stored in one step for each piece of memory, and only while the L_Key
+/// allows it.
+/// Rules: LA-05
+#[test]
+fn returned_data_is_stored_by_trains_under_a_fresh_check() {
+    let mut queue = Queue::new();
+    let data = pattern(64 * MTU);
+    queue.post(1, READ, 64 * MTU);
+    let answer = responses(100, &data);
+    queue.take(&answer[..16]);
+    queue.take(&answer[16..48]);
+    // The pieces meet at an odd place in the second train.
+    assert_eq!(queue.stage.stored.take(), [16 * MTU, 16 * MTU + 1, 16 * MTU - 1]);
+    queue.stage.grant(Access::empty());
+    queue.take(&answer[48..]);
+    assert_eq!(queue.stage.completed(), [(1, Status::LocalProtection)]);
+    assert_eq!(queue.stage.stored.take(), []);
+}
+
+/// In SQD what has begun is finished, sent again if need be, and nothing else begins.
+/// Rules: ST-16, ST-17
+#[test]
+fn sqd_finishes_what_has_begun() {
+    let mut queue = Queue::new();
+    queue.post(1, SEND, 2 * MTU);
+    queue.post(2, READ, 2 * MTU);
+    queue.stage.set_state(QpState::Sqd);
+    queue.requester.notify_drained(&queue.stage);
+    queue.post(3, SEND, 0);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102]);
+    queue.refuse(101, 0x60);
+    assert_eq!(queue.stage.sent_numbers(), [101, 102]);
+    let data = pattern(2 * MTU);
+    let both = responses(102, &data);
+    queue.take(&both[..1]);
+    queue.pass(PATIENCE);
+    assert_eq!(queue.stage.sent_numbers(), [103]);
+    assert!(queue.requester.is_draining());
+    assert_eq!(queue.stage.events.take(), []);
+    queue.take(&[Packet { operation: Operation::ReadResponseOnly(aeth(0x1f)), ..both[1] }]);
+    assert_eq!(queue.stage.completed(), [(1, OK), (2, OK)]);
+    assert_eq!(queue.stage.events.take(), [QpEvent::SendQueueDrained]);
+    assert_eq!((queue.stage.sent(), queue.requester.is_draining()), (vec![], false));
+    queue.stage.set_state(QpState::Rts);
+    queue.requester.advance(&queue.stage);
+    assert_eq!(queue.stage.sent_numbers(), [104]);
+}
+
+/// A target that is not ready has everything before, is given its time, and then the rest.
+/// Rules: RN-02, RN-03, RN-05, ORD-27
+#[test]
+fn a_target_that_is_not_ready_is_waited_for() {
+    let timer = RnrTimer::new(12).expect("a code");
+    let not_ready = 0x20 | timer.code();
+    let mut queue = Queue::new();
+    queue.requester.retry.rnr_count = 2;
+    for wr_id in 1..=3 {
+        queue.post(wr_id, SEND, MTU + 1);
+    }
+    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102, 103, 104, 105]);
+    queue.refuse(102, not_ready);
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    // What was behind it arrives out of order, or is refused as well.
+    queue.refuse(102, 0x60);
+    queue.refuse(102, not_ready);
+    queue.pass_in_silence(timer.nanoseconds());
+    assert_eq!(queue.stage.sent_numbers(), [102, 103, 104, 105]);
+    queue.refuse(102, not_ready);
+    queue.pass_in_silence(timer.nanoseconds());
+    assert_eq!(queue.stage.sent_numbers(), [102, 103, 104, 105]);
+    // The first half of a message is progress.
+    for _ in 0..2 {
+        queue.refuse(103, not_ready);
+        queue.pass_in_silence(timer.nanoseconds());
+        assert_eq!(queue.stage.sent_numbers(), [103, 104, 105]);
+    }
+    queue.refuse(103, not_ready);
+    let expected = [(2, Status::RnrRetryExceeded), (3, Status::Flushed)];
+    assert_eq!(queue.stage.completed(), expected);
+    assert_eq!(queue.state(), QpState::Error);
+}
+
+/// Memory that goes away in the middle of a message fails it, in order: what was sent of it, and what
+/// was before it, may still be acknowledged.
+/// Rules: MR-40, ORD-02
+#[test]
+fn memory_that_goes_away_fails_its_message() {
+    for (last, arrived) in [(99, 0), (100, 1), (110, 1), (116, 1)] {
+        let mut queue = Queue::new();
+        queue.post(1, SEND, MTU);
+        // One train of two, and then no room until the memory is gone.
+        queue.stage.room.set(1);
+        queue.post(2, SEND, 30 * MTU);
+        assert_eq!(queue.stage.sent_numbers(), (100..117).collect::<Vec<_>>());
+        queue.stage.room.set(usize::MAX);
+        queue.stage.gone.set(true);
+        queue.post(3, SEND, MTU);
+        assert_eq!((queue.stage.sent(), queue.stage.completed()), (vec![], vec![]));
+        if arrived > 0 {
+            queue.acknowledge(last);
+        } else {
+            queue.pass(PATIENCE);
+        }
+        let failed = arrived + 1;
+        let mut expected = vec![(1, OK); arrived as usize];
+        expected.push((failed, Status::LocalProtection));
+        expected.extend((failed + 1..=3).map(|wr_id| (wr_id, Status::Flushed)));
+        assert_eq!(queue.stage.completed(), expected, "{last}");
+        assert_eq!(queue.state(), QpState::Error);
+    }
+}
+
+/// A queue pair that was reset begins anew: what was on its way is forgotten.
+/// Rules: ST-10, PSN-02
+#[test]
+fn a_reset_forgets_what_was_on_its_way() {
+    let mut queue = Queue::new();
+    for wr_id in 0..3 {
+        queue.post(wr_id, READ, 8);
+    }
+    queue.requester.reset();
+    assert_eq!(queue.requester.deadline(), None);
+    queue.requester.start(Psn::new(500));
+    queue.stage.sent();
+    queue.take(&responses(100, &[1; 8]));
+    queue.acknowledge(500);
+    queue.post(7, SEND, 0);
+    assert_eq!(queue.stage.sent_numbers(), [500]);
+    queue.take(&responses(101, &[1; 8]));
+    queue.acknowledge(500);
+    assert_eq!(queue.stage.completed(), [(7, OK)]);
+}

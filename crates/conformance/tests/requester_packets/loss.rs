@@ -1,0 +1,228 @@
+//! Packets are lost: what is sent again, from where, how often and when.
+
+use transom_device::qp::QpState;
+use transom_device::queue::Status;
+use transom_wire::packet::{Operation, Packet, Reth};
+
+use super::OK;
+use super::stage::*;
+
+fn read(address: u64, length: u64) -> Operation {
+    Operation::ReadRequest(Reth { address, key: 5, length: length as u32 })
+}
+
+/// The requester goes back to the number that the target waits for, in the middle of a message too;
+/// what is before it has arrived. An answer to the first attempt still counts.
+/// Rules: PSN-31, RN-09
+#[test]
+fn a_nak_goes_back_to_the_missing_packet() {
+    let mut queue = Queue::new();
+    queue.post(1, SEND, MTU);
+    queue.post(2, WRITE, 3 * MTU);
+    queue.post(3, SEND, 0);
+    queue.post(4, SEND, 0);
+    let sent = queue.stage.sent();
+    queue.refuse(102, 0x60);
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    assert_eq!(queue.stage.sent(), sent[2..], "the same packets");
+    queue.acknowledge(104);
+    assert_eq!(queue.stage.completed(), [(2, OK), (3, OK)]);
+    queue.refuse(105, 0x60);
+    assert_eq!(queue.stage.sent(), sent[5..]);
+    queue.acknowledge(105);
+    queue.post(5, SEND, 0);
+    assert_eq!(queue.stage.sent_numbers(), [106]);
+}
+
+/// What arrived in the first attempt need not go out again, though it was about to: a whole message,
+/// a part of one, and a READ.
+/// Rules: PSN-21, RN-09
+#[test]
+fn a_late_answer_saves_sending_again() {
+    let mut queue = Queue::new();
+    queue.post(1, SEND, 2 * MTU);
+    queue.post(2, WRITE, 40 * MTU);
+    queue.post(3, READ, 2 * MTU);
+    queue.post(4, SEND, 0);
+    queue.stage.sent();
+    queue.stage.room.set(0);
+    queue.pass(PATIENCE);
+    queue.acknowledge(110);
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    queue.stage.room.set(usize::MAX);
+    queue.requester.advance(&queue.stage);
+    assert_eq!(queue.stage.sent_numbers(), (111..143).chain([144]).collect::<Vec<_>>());
+    queue.stage.room.set(0);
+    queue.pass(PATIENCE);
+    let data = pattern(2 * MTU);
+    queue.take(&responses(142, &data)[..1]);
+    assert_eq!(queue.stage.completed(), [(2, OK)]);
+    queue.stage.room.set(usize::MAX);
+    queue.requester.advance(&queue.stage);
+    let sent = queue.stage.sent();
+    assert_eq!(sent[0].operation, read(0x1000 + MTU, MTU));
+    assert_eq!((sent[0].psn.value(), sent[1].psn.value()), (143, 144));
+    queue.take(&responses(142, &data)[1..]);
+    queue.acknowledge(144);
+    assert_eq!(queue.stage.completed(), [(3, OK), (4, OK)]);
+    assert_eq!(queue.stage.memory.borrow()[..data.len()], data);
+}
+
+/// Of a READ that was answered in part, the rest is asked for: address, length and number move on.
+/// Rules: PSN-25, PSN-23
+#[test]
+fn the_rest_of_a_read_is_asked_for_again() {
+    let mut queue = Queue::new();
+    let data = pattern(5 * MTU + 1);
+    queue.post(1, READ, 5 * MTU + 1);
+    queue.post(2, SEND, 0);
+    assert_eq!(queue.stage.sent()[0].operation, read(0x1000, 5 * MTU + 1));
+    let answer = responses(100, &data);
+    queue.take(&answer[..2]);
+    // The third is lost; those behind it say so, once.
+    queue.take(&answer[3..4]);
+    let sent = queue.stage.sent();
+    assert_eq!(sent[0].operation, read(0x1000 + 2 * MTU, 3 * MTU + 1));
+    assert_eq!((sent[0].psn.value(), sent[1].psn.value()), (102, 106));
+    queue.take(&answer[4..]);
+    queue.acknowledge(106);
+    assert_eq!((queue.stage.sent(), queue.stage.completed()), (vec![], vec![]));
+    queue.take(&responses(102, &data[2 * MTU as usize..]));
+    queue.acknowledge(106);
+    assert_eq!(queue.stage.completed(), [(1, OK), (2, OK)]);
+    assert_eq!(queue.stage.memory.borrow()[..data.len()], data);
+    // Only the last packet is missing, and nothing comes behind it.
+    queue.post(3, READ, 2 * MTU + 1);
+    queue.stage.sent();
+    queue.take(&responses(107, &data[..2 * MTU as usize + 1])[..2]);
+    queue.pass_in_silence(PATIENCE);
+    assert_eq!(queue.stage.sent()[0].operation, read(0x1000 + 2 * MTU, 1));
+    queue.take(&responses(109, &data[2 * MTU as usize..2 * MTU as usize + 1]));
+    assert_eq!(queue.stage.completed(), [(3, OK)]);
+}
+
+/// An answer beyond a READ or atomic says that its own was lost; so does an acknowledgement of its
+/// number, which is what a target says to a repeated request before it.
+/// Rules: PSN-23
+#[test]
+fn a_later_answer_tells_of_a_lost_one() {
+    for psn in 101..=110 {
+        for op in [READ, ADD] {
+            let mut queue = Queue::new();
+            // One loss is allowed, and all answers behind it count as one.
+            queue.requester.retry.count = 1;
+            queue.post(0, SEND, 0);
+            queue.post(1, op, 8);
+            for wr_id in 2..=10 {
+                queue.post(wr_id, SEND, 0);
+            }
+            queue.stage.sent();
+            for psn in psn..=110 {
+                queue.acknowledge(psn);
+            }
+            assert_eq!(queue.stage.completed(), [(0, OK)]);
+            assert_eq!(queue.stage.sent_numbers(), (101..=110).collect::<Vec<_>>());
+            let mut both = responses(101, &[3; 8]);
+            if op == ADD {
+                let operation = Operation::AtomicAcknowledge { aeth: aeth(0x1f), old: 3 };
+                both[0] = answer(101, operation);
+            }
+            queue.take(&both);
+            queue.acknowledge(110);
+            assert_eq!(queue.stage.completed(), (1..=10).map(|id| (id, OK)).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// With `retry_cnt` n a request is sent n + 1 times, a timeout apart, and given up after another.
+/// With no timeout it is waited for without end.
+/// Rules: RN-06, RN-07
+#[test]
+fn timeouts_are_counted() {
+    for count in 0..=7 {
+        for op in [SEND, READ] {
+            let mut queue = Queue::new();
+            queue.requester.retry.count = count;
+            queue.post(1, op, 8);
+            queue.post(2, SEND, 0);
+            for _ in 0..count {
+                assert_eq!(queue.stage.sent_numbers(), [100, 101]);
+                queue.pass_in_silence(PATIENCE);
+            }
+            assert_eq!(queue.stage.sent_numbers(), [100, 101]);
+            queue.pass_in_silence(PATIENCE);
+            assert_eq!(queue.stage.sent_numbers(), []);
+            let expected = [(1, Status::RetryExceeded), (2, Status::Flushed)];
+            assert_eq!(queue.stage.completed(), expected);
+            assert_eq!((queue.state(), queue.requester.deadline()), (QpState::Error, None));
+        }
+    }
+    let mut queue = Queue::new();
+    queue.requester.retry.timeout = 0;
+    queue.post(1, SEND, 8);
+    assert_eq!((queue.stage.sent_numbers(), queue.requester.deadline()), (vec![100], None));
+    queue.pass(u64::MAX / 2);
+    assert_eq!((queue.stage.sent_numbers(), queue.state()), (vec![], QpState::Rts));
+    queue.refuse(100, 0x60);
+    assert_eq!(queue.stage.sent_numbers(), [100], "a loss that is told counts all the same");
+}
+
+/// A loss that the target tells of counts as a retry; progress makes the count begin anew.
+/// Rules: RN-07, RN-08, RN-10, PSN-31
+#[test]
+fn naks_are_counted_until_there_is_progress() {
+    let mut queue = Queue::new();
+    queue.requester.retry.count = 2;
+    queue.post(1, SEND, 4 * MTU);
+    for psn in 100..104 {
+        queue.refuse(psn, 0x60);
+        queue.refuse(psn, 0x60);
+        assert_eq!(queue.state(), QpState::Rts);
+    }
+    queue.refuse(103, 0x60);
+    assert_eq!(queue.stage.completed(), [(1, Status::RetryExceeded)]);
+}
+
+/// The time for an answer begins anew with each that brings something, not with those that do not.
+/// Rules: RN-06
+#[test]
+fn the_timer_begins_anew_with_progress() {
+    let mut queue = Queue::new();
+    for wr_id in 0..4 {
+        queue.post(wr_id, SEND, 0);
+        queue.pass(10);
+    }
+    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102, 103]);
+    queue.pass_in_silence(PATIENCE - 40);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102, 103]);
+    queue.pass(PATIENCE - 1);
+    queue.acknowledge(100);
+    assert_eq!(queue.stage.completed(), [(0, OK)]);
+    queue.pass(10);
+    queue.acknowledge(100);
+    queue.pass_in_silence(PATIENCE - 10);
+    assert_eq!(queue.stage.sent_numbers(), [101, 102, 103]);
+    queue.acknowledge(103);
+    queue.stage.completed();
+    queue.pass(PATIENCE);
+    assert_eq!((queue.stage.sent(), queue.requester.deadline()), (vec![], None));
+}
+
+/// An answer of the first attempt that comes after its request went out again is not a second loss.
+/// Rules: PSN-24
+#[test]
+fn repeated_answers_of_a_read_are_ignored() {
+    let mut queue = Queue::new();
+    queue.post(1, READ, 3 * MTU);
+    queue.post(2, READ, MTU);
+    queue.stage.sent();
+    let data = pattern(4 * MTU);
+    let (first, second) = data.split_at(3 * MTU as usize);
+    let twice: Vec<Packet<'_>> =
+        responses(100, first).into_iter().flat_map(|packet| [packet, packet]).collect();
+    queue.take(&twice);
+    queue.take(&responses(100, first));
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    queue.take(&responses(103, second));
+    assert_eq!((queue.stage.completed(), queue.stage.sent()), (vec![(2, OK)], vec![]));
+}

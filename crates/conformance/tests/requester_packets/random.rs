@@ -1,0 +1,317 @@
+//! Any packets in any order, and an honest target over a bad network.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use transom_device::qp::QpState;
+use transom_device::queue::{SendFlags, SendOp, Status};
+use transom_wire::Psn;
+use transom_wire::packet::{Operation, Packet, Transport};
+
+use super::stage::*;
+
+/// A work request of a kind, and how long it is.
+fn work() -> impl Strategy<Value = (SendOp, u64, SendFlags)> {
+    let flags = prop_oneof![9 => Just(SendFlags::empty()), 1 => Just(SendFlags::FENCE)];
+    let packets = prop_oneof![4 => 0..4 * MTU, 1 => 0..80 * MTU, 1 => Just(300 * MTU + 5)];
+    let op = prop_oneof![3 => Just(SEND), 3 => Just(WRITE), 3 => Just(READ), 1 => Just(ADD)];
+    (op, packets, flags).prop_map(|(op, length, flags)| {
+        let length = if op == ADD { 8 } else { length };
+        (op, length, flags)
+    })
+}
+
+/// How many numbers a work request takes.
+fn numbers(length: u64) -> u32 {
+    (length.div_ceil(MTU) as u32).max(1)
+}
+
+/// What happens next to the queue.
+#[derive(Clone, Debug)]
+enum Step {
+    Post(SendOp, u64, SendFlags),
+    /// A packet comes: how far its number is behind the first, its kind, a byte of its AETH, and how
+    /// long it is.
+    Packet(i32, u8, u8, usize),
+    /// The answer to a READ comes, or a part of it: the number it begins with, packets, and those of
+    /// it that are lost.
+    Answer(u32, usize, u64),
+    Pass(u64),
+    Busy(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let byte = prop_oneof![8 => Just(0x1f), 2 => Just(0x60), 2 => Just(0x21), 1 => any::<u8>()];
+    let length = prop_oneof![4 => Just(MTU as usize), 2 => Just(0), 1 => 0..=MTU as usize];
+    let near = prop_oneof![9 => -4..200, 1 => any::<i32>()];
+    prop_oneof![
+        3 => work().prop_map(|(op, length, flags)| Step::Post(op, length, flags)),
+        6 => (near, 0..8_u8, byte, length).prop_map(|(n, k, b, l)| Step::Packet(n, k, b, l)),
+        3 => (0..200_u32, 1..80_usize, any::<u64>()).prop_map(|(f, c, l)| Step::Answer(f, c, l)),
+        1 => (0..3 * PATIENCE).prop_map(Step::Pass),
+        1 => any::<bool>().prop_map(Step::Busy),
+    ]
+}
+
+const DATA: [u8; MTU as usize] = [7; MTU as usize];
+
+fn packet(first: u32, step: &Step) -> Option<Packet<'static>> {
+    let Step::Packet(behind, kind, byte, length) = step else { return None };
+    let aeth = aeth(*byte);
+    let operation = match kind {
+        0 => Operation::ReadResponseFirst(aeth),
+        1 => Operation::ReadResponseMiddle,
+        2 => Operation::ReadResponseLast(aeth),
+        3 => Operation::ReadResponseOnly(aeth),
+        4 => Operation::AtomicAcknowledge { aeth, old: 5 },
+        5 => Operation::Congestion,
+        _ => Operation::Acknowledge(aeth),
+    };
+    let psn = first.wrapping_add(*behind as u32);
+    let payload = if *kind < 4 { &DATA[..*length] } else { &[] };
+    Some(Packet { payload, ..answer(psn, operation) })
+}
+
+/// What the queue was given to do, and what of it came back.
+#[derive(Default)]
+struct Ledger {
+    /// Operation, first number and how many.
+    posted: Vec<(SendOp, u32, u32)>,
+    done: usize,
+    failed: bool,
+}
+
+impl Ledger {
+    fn post(&mut self, queue: &mut Queue, first: u32, work: (SendOp, u64, SendFlags)) {
+        if self.posted.len() - self.done == 64 {
+            return;
+        }
+        let (op, length, flags) = work;
+        let number = self.posted.last().map_or(first, |(_, number, count)| number + count);
+        queue.post_with(self.posted.len() as u64, op, length, flags);
+        self.posted.push((op, number, numbers(length)));
+    }
+
+    /// Takes what has completed: in order, each once, and with success only what `is_answered` to its
+    /// last number.
+    fn settle(&mut self, queue: &Queue, is_answered: impl Fn(&SendOp, u32, u32) -> bool) {
+        for (wr_id, status) in queue.stage.completed() {
+            assert_eq!(wr_id, self.done as u64, "out of order");
+            let (op, number, count) = self.posted[self.done];
+            match status {
+                Status::Success => {
+                    assert!(!self.failed, "success behind a failure");
+                    assert!(is_answered(&op, number, count), "{op:?} at {number} was not answered");
+                }
+                Status::Flushed => assert!(self.failed, "flushed by nothing"),
+                _ => assert!(!std::mem::replace(&mut self.failed, true), "a second failure"),
+            }
+            self.done += 1;
+        }
+        assert_eq!(self.failed, queue.state() == QpState::Error);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever comes, nothing panics, and no request is completed twice, out of order, or with
+    /// success before its last number is answered.
+    /// Rules: PSN-24, ORD-02, NET-16
+    #[test]
+    fn no_packets_confuse_the_queue(
+        first in prop_oneof![Just(100), Just(0xff_ffe0)],
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut queue = Queue::of(transom_device::qp::Service::Rc, first);
+        let mut ledger = Ledger::default();
+        // The furthest number acknowledged, and the numbers that data came for.
+        let mut furthest = 0;
+        let mut data = Vec::new();
+        for step in &steps {
+            let parts;
+            let arrived = match step {
+                Step::Post(op, length, flags) => {
+                    ledger.post(&mut queue, first, (*op, *length, *flags));
+                    vec![]
+                }
+                Step::Packet(..) => packet(first, step).into_iter().collect(),
+                Step::Answer(behind, count, lost) => {
+                    parts = vec![9; count * MTU as usize];
+                    let all = responses(first + behind, &parts).into_iter().zip(0..);
+                    all.filter(|(_, at)| lost >> (at % 64) & 7 != 0).map(|(p, _)| p).collect()
+                }
+                Step::Pass(time) => {
+                    queue.pass(*time);
+                    vec![]
+                }
+                Step::Busy(busy) => {
+                    queue.stage.room.set(if *busy { 0 } else { usize::MAX });
+                    vec![]
+                }
+            };
+            for packet in &arrived {
+                let behind = packet.psn.since(Psn::new(first));
+                if behind < 1 << 23 {
+                    // A refusal says that the one before it has arrived, data that its own has.
+                    furthest = furthest.max(behind + 1);
+                }
+                data.push(behind);
+            }
+            queue.take(&arrived);
+            ledger.settle(&queue, |op, number, count| match op {
+                _ if *op == READ => (0..count).all(|at| data.contains(&(number + at - first))),
+                _ if *op == ADD => data.contains(&(number - first)),
+                _ => number + count - first <= furthest,
+            });
+        }
+    }
+}
+
+/// A target that does what is asked in the order of the numbers, over a network that loses, repeats
+/// and swaps packets.
+struct Target {
+    expected: Psn,
+    /// It has told that `expected` is missing.
+    told: bool,
+    memory: Vec<u8>,
+}
+
+impl Target {
+    /// Carries out a request, or repeats its answer.
+    fn take(&mut self, request: &Packet<'_>, answers: &mut VecDeque<Answer>) {
+        let psn = request.psn;
+        let ahead = psn.compare(self.expected);
+        if ahead.is_gt() {
+            if !std::mem::replace(&mut self.told, true) {
+                answers.push_back(Answer::Plain(self.expected, 0x60));
+            }
+            return;
+        }
+        let count = match request.operation {
+            Operation::ReadRequest(reth) => numbers(reth.length.into()),
+            _ => 1,
+        };
+        if ahead.is_eq() {
+            self.told = false;
+            self.expected = psn.plus(count);
+        }
+        match request.operation {
+            Operation::ReadRequest(reth) => {
+                let start = (reth.address - 0x1000) as usize;
+                let data = &self.memory[start..start + reth.length as usize];
+                for at in 0..count {
+                    let bytes = data.chunks(MTU as usize).nth(at as usize).unwrap_or_default();
+                    answers.push_back(Answer::Read(psn, count, at, bytes.to_vec()));
+                }
+            }
+            Operation::FetchAdd { .. } => answers.push_back(Answer::Atomic(psn)),
+            _ if request.ack_request => {
+                answers.push_back(Answer::Plain(self.expected.plus(0xff_ffff), 0x1f));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[derive(Clone)]
+enum Answer {
+    Plain(Psn, u8),
+    Atomic(Psn),
+    /// First number, packets, which of them, and its bytes.
+    Read(Psn, u32, u32, Vec<u8>),
+}
+
+impl Answer {
+    fn packet(&self) -> Packet<'_> {
+        match self {
+            Self::Plain(psn, byte) => answer(psn.value(), Operation::Acknowledge(aeth(*byte))),
+            Self::Atomic(psn) => {
+                let operation = Operation::AtomicAcknowledge { aeth: aeth(0x1f), old: 5 };
+                answer(psn.value(), operation)
+            }
+            Self::Read(first, count, at, bytes) => {
+                let operation = match (*at == 0, at + 1 == *count) {
+                    (true, true) => Operation::ReadResponseOnly(aeth(0x1f)),
+                    (true, false) => Operation::ReadResponseFirst(aeth(0x1f)),
+                    (false, true) => Operation::ReadResponseLast(aeth(0x1f)),
+                    (false, false) => Operation::ReadResponseMiddle,
+                };
+                Packet { payload: bytes, ..answer(first.plus(*at).value(), operation) }
+            }
+        }
+    }
+}
+
+/// Loses some, repeats some, swaps some.
+fn disturb<T: Clone>(all: Vec<T>, random: &mut impl FnMut() -> u32) -> Vec<T> {
+    let mut left: Vec<T> = Vec::new();
+    for one in all {
+        match random() % 100 {
+            0..3 => {}
+            3..5 => left.extend([one.clone(), one]),
+            5..7 => left.insert(left.len().saturating_sub(1), one),
+            _ => left.push(one),
+        }
+    }
+    left
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// With an honest target everything is done in the end, in order and with the right data.
+    /// Rules: PSN-10, PSN-23, PSN-25, RN-08, RN-09, ORD-02
+    #[test]
+    fn an_honest_target_is_served_over_a_bad_network(
+        first in prop_oneof![Just(100), Just(0xff_ffe0)],
+        limit in 1_u8..8,
+        all in prop::collection::vec(work(), 1..40),
+        mut seed in 1_u32..,
+    ) {
+        let mut random = move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 17;
+            seed ^= seed << 5;
+            seed
+        };
+        let mut queue = Queue::of(transom_device::qp::Service::Rc, first);
+        queue.requester.max_rd_atomic = limit;
+        let memory = pattern(MEMORY);
+        let mut target = Target { expected: Psn::new(first), told: false, memory };
+        let mut ledger = Ledger::default();
+        let mut work = all.iter();
+        let mut rounds = 0;
+        while work.len() > 0 || ledger.done < ledger.posted.len() {
+            rounds += 1;
+            prop_assert!(rounds < 20_000, "it does not end");
+            if random() % 3 == 0 && let Some(work) = work.next() {
+                ledger.post(&mut queue, first, *work);
+            }
+            queue.stage.room.set(random() as usize % 8);
+            let requests = disturb(queue.stage.sent(), &mut random);
+            for request in &requests {
+                prop_assert_eq!(request.transport, Transport::Rc);
+            }
+            let mut answers = VecDeque::new();
+            for request in &requests {
+                target.take(request, &mut answers);
+            }
+            let answers = disturb(answers.into(), &mut random);
+            let packets: Vec<_> = answers.iter().map(Answer::packet).collect();
+            for train in packets.chunks(1 + random() as usize % 64) {
+                queue.take(train);
+            }
+            queue.pass(if packets.is_empty() { PATIENCE / 2 } else { 1000 });
+            ledger.settle(&queue, |_, _, _| true);
+            prop_assert_eq!(queue.state(), QpState::Rts);
+        }
+        prop_assert!(queue.stage.completed().is_empty());
+        let end = ledger.posted.last().map_or(first, |(_, number, count)| number + count);
+        prop_assert_eq!(target.expected, Psn::new(end));
+        // All READs bring the same bytes; an atomic may have put its result over the first eight.
+        let lengths = all.iter().filter(|(op, ..)| *op == READ).map(|(_, length, _)| *length as usize);
+        let longest = lengths.max().unwrap_or(0).max(8);
+        prop_assert_eq!(&queue.stage.memory.borrow()[8..longest], &target.memory[8..longest]);
+    }
+}

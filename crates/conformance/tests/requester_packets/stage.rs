@@ -1,0 +1,389 @@
+//! Everything around a send queue over packets: nothing happens in it but what the test does.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::AtomicU32;
+
+use transom_device::Access;
+use transom_device::execution::*;
+use transom_device::protection::{
+    self, Announcer, Attempt, Grant, Hazards, Key, KeyEntry, KeyTable, Place, Reason, Refusal,
+    Region, Scramble, Waiter,
+};
+use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
+use transom_device::queue::{
+    Body, Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
+};
+use transom_device::transport::train::Train;
+use transom_wire::Psn;
+use transom_wire::packet::{Aeth, Operation, Packet, Transport};
+
+/// The path MTU.
+pub(crate) const MTU: u64 = 1024;
+/// Longest segment.
+pub(crate) const TRAIN: u64 = 16 * MTU;
+/// Bytes of the local region.
+pub(crate) const MEMORY: u64 = 1 << 20;
+/// How long an answer may take, with the timeout that [`Queue::new`] sets.
+pub(crate) const PATIENCE: u64 = 4_096 << 10;
+
+/// A packet that was sent.
+pub(crate) type Packed = Packet<'static>;
+
+struct Patient;
+
+impl Waiter for Patient {
+    fn pause(&self, _: u32, _: Option<Announcer>) {
+        unreachable!("nobody is waited for");
+    }
+
+    fn resumed(&self) {}
+
+    fn is_gone(&self, _: Announcer) -> bool {
+        false
+    }
+}
+
+const ANNOUNCER: Announcer = Announcer { slot: 0, generation: 1 };
+
+pub(crate) struct Stage {
+    service: Service,
+    entries: [KeyEntry; 1],
+    open: AtomicU32,
+    scramble: Box<Scramble>,
+    hazards: Hazards,
+    summary: QpSummary,
+    pub(crate) mtu: Option<u64>,
+    pub(crate) time: Cell<u64>,
+    /// How many more segments the link takes.
+    pub(crate) room: Cell<usize>,
+    /// The memory that is sent is gone, though its key still grants it.
+    pub(crate) gone: Cell<bool>,
+    pub(crate) memory: RefCell<Vec<u8>>,
+    sent: RefCell<Vec<Packed>>,
+    /// How many bytes each call stored, for each piece of memory.
+    pub(crate) stored: RefCell<Vec<u64>>,
+    completed: RefCell<Vec<Completion>>,
+    pub(crate) events: RefCell<Vec<QpEvent>>,
+}
+
+impl Stage {
+    fn new(service: Service) -> Self {
+        let stage = Self {
+            service,
+            entries: Default::default(),
+            open: AtomicU32::new(1),
+            scramble: Scramble::for_simulation(1),
+            hazards: Hazards::default(),
+            summary: QpSummary::default(),
+            mtu: Some(MTU),
+            time: Cell::new(1_000_000),
+            room: Cell::new(usize::MAX),
+            gone: Cell::new(false),
+            memory: RefCell::new(vec![0; MEMORY as usize]),
+            sent: RefCell::default(),
+            stored: RefCell::default(),
+            completed: RefCell::default(),
+            events: RefCell::default(),
+        };
+        stage.hazards.attach(ANNOUNCER);
+        stage.grant(Access::LOCAL_WRITE);
+        stage.set_state(QpState::Rts);
+        stage
+    }
+
+    /// The local region is registered with these rights.
+    pub(crate) fn grant(&self, access: Access) {
+        let place = Place::Memory(0);
+        let region = Region { pd: 1, access, base: 0, length: MEMORY, place };
+        region.register(&self.keys(), 0, self.key(), 0);
+    }
+
+    fn key(&self) -> Key {
+        self.keys().key_of(0, 1)
+    }
+
+    pub(crate) fn set_state(&self, state: QpState) {
+        let access = Access::empty();
+        let gate = Gate { state, service: self.service, access, read_resources: 0, pd: 1 };
+        self.summary.set_gate(gate);
+    }
+
+    /// The packets sent since this was last asked.
+    pub(crate) fn sent(&self) -> Vec<Packed> {
+        self.sent.take()
+    }
+
+    /// The numbers of the packets sent since this was last asked.
+    pub(crate) fn sent_numbers(&self) -> Vec<u32> {
+        self.sent().iter().map(|packet| packet.psn.value()).collect()
+    }
+
+    /// The completions since this was last asked: id and status.
+    pub(crate) fn completed(&self) -> Vec<(u64, Status)> {
+        self.completed.take().iter().map(|done| (done.wr_id, done.status)).collect()
+    }
+
+    fn write(&self, at: &Grant<'_>, pieces: &[&[u8]]) {
+        let mut start = at.address() as usize;
+        for piece in pieces {
+            self.memory.borrow_mut()[start..start + piece.len()].copy_from_slice(piece);
+            start += piece.len();
+        }
+        assert_eq!(start as u64, at.address() + at.length());
+        self.stored.borrow_mut().push(at.length());
+    }
+}
+
+impl Services for Stage {
+    fn keys(&self) -> KeyTable<'_> {
+        KeyTable::new(&self.entries, &self.open, &self.scramble, &self.hazards)
+    }
+
+    fn qps(&self) -> QpTable<'_> {
+        QpTable::new(&[])
+    }
+
+    fn announcer(&self) -> Announcer {
+        ANNOUNCER
+    }
+
+    fn waiter(&self) -> &dyn Waiter {
+        &Patient
+    }
+
+    fn now(&self) -> u64 {
+        self.time.get()
+    }
+
+    fn number(&self) -> QpNumber {
+        QpNumber::from_bits(0x11)
+    }
+
+    fn summary(&self) -> &QpSummary {
+        &self.summary
+    }
+
+    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
+        self.write(at, &[bytes]);
+        Ok(())
+    }
+
+    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.write(at, pieces);
+        Ok(())
+    }
+
+    fn atomic(&self, _: &Grant<'_>, _: &mut dyn FnMut(u64) -> u64) -> Result<u64, MemoryGone> {
+        Err(MemoryGone)
+    }
+
+    fn complete(&self, side: QueueSide, completion: Completion, _solicited: bool) {
+        assert_eq!(side, QueueSide::Send);
+        self.completed.borrow_mut().push(completion);
+    }
+
+    fn take_shared(&self, _: Option<u32>, _: Option<u64>, _: u64, _: &mut Receive) -> TakeShared {
+        TakeShared::Unknown
+    }
+
+    fn rendezvous(&self) {}
+
+    fn forget_unexpected(&self) {}
+
+    fn shared_pd(&self, _: u32) -> Option<u32> {
+        None
+    }
+
+    fn complete_shared(&self, _: u32, _: Completion, _: bool) {}
+
+    fn event(&self, event: QpEvent) {
+        self.events.borrow_mut().push(event);
+    }
+
+    fn refused(&self, _refusal: &Refusal) {}
+
+    fn flush_other(&self, _fallen: QueueSide) {}
+}
+
+impl Origin for Stage {
+    fn peer(&self) -> QpNumber {
+        QpNumber::from_bits(0x22)
+    }
+
+    fn write_direct(&self, _: u64, _: Key, _: Payload<'_>, _: u64) -> Direct {
+        Direct::Declined
+    }
+
+    fn read_direct(&self, _: u64, _: Key, _: &[Sge], _: u64) -> Direct {
+        Direct::Declined
+    }
+
+    fn path_mtu(&self) -> Option<u64> {
+        self.mtu
+    }
+
+    fn segment_limit(&self) -> u64 {
+        TRAIN
+    }
+
+    fn send(&self, request: &Request, _payload: Payload<'_>) -> Sent {
+        let Some(room) = self.room.get().checked_sub(1) else { return Sent::Busy };
+        if self.gone.get() {
+            let (operation, address, length) = (protection::Operation::LocalRead, 0, 1);
+            let attempt = Attempt { operation, key: self.key(), address, length, qp: 0x11, pd: 1 };
+            return Sent::Near(Refusal::without_object(Reason::MemoryGone, attempt));
+        }
+        self.room.set(room);
+        let mtu = self.mtu.expect("the link carries packets");
+        self.sent.borrow_mut().extend(Train::new(request, mtu).map(|train| train.packet));
+        Sent::Queued
+    }
+}
+
+pub(crate) const SEND: SendOp = SendOp::Message(Body::Send);
+pub(crate) const WRITE: SendOp =
+    SendOp::Message(Body::Write { address: 0x1000, key: Key(5), immediate: None });
+pub(crate) const READ: SendOp = SendOp::Message(Body::Read { address: 0x1000, key: Key(5) });
+pub(crate) const ADD: SendOp =
+    SendOp::Message(Body::FetchAdd { address: 0x1000, key: Key(5), add: 1 });
+
+/// A send queue on its stage.
+pub(crate) struct Queue {
+    pub(crate) stage: Stage,
+    pub(crate) requester: Requester,
+}
+
+impl Queue {
+    /// A queue whose first packet has number 100.
+    pub(crate) fn new() -> Self {
+        Self::of(Service::Rc, 100)
+    }
+
+    pub(crate) fn of(service: Service, first: u32) -> Self {
+        let limits = RequesterLimits { size: 64, pieces: 2, inline_room: 0, signal_all: true };
+        let mut requester = Requester::new(service, &limits).expect("there is memory");
+        requester.max_rd_atomic = 16;
+        requester.window_limit = 1 << 20;
+        requester.retry.timeout = 10;
+        requester.retry.count = 7;
+        requester.retry.rnr_count = 7;
+        requester.start(Psn::new(first));
+        Self { stage: Stage::new(service), requester }
+    }
+
+    pub(crate) fn post(&mut self, wr_id: u64, op: SendOp, length: u64) {
+        self.post_with(wr_id, op, length, SendFlags::empty());
+    }
+
+    pub(crate) fn post_with(&mut self, wr_id: u64, op: SendOp, length: u64, flags: SendFlags) {
+        self.post_to(wr_id, op, length, flags, Remote::Connected);
+    }
+
+    pub(crate) fn post_to(
+        &mut self,
+        wr_id: u64,
+        op: SendOp,
+        length: u64,
+        flags: SendFlags,
+        remote: Remote,
+    ) {
+        // Of odd length where it can be, so that pieces and packets end in different places.
+        let first = (length / 2) | 1;
+        let key = self.stage.key().0;
+        let pieces = match length {
+            0 => vec![],
+            1..16 => vec![Sge { address: 0, length: length as u32, key }],
+            _ => vec![
+                Sge { address: 0, length: first as u32, key },
+                Sge { address: first, length: (length - first) as u32, key },
+            ],
+        };
+        let request = SendRequest { wr_id, op, flags, sges: &pieces, inline: None, remote };
+        self.requester.post(&request, &self.stage).expect("it fits");
+        self.requester.advance(&self.stage);
+    }
+
+    /// These packets arrive together.
+    pub(crate) fn take(&mut self, packets: &[Packet<'_>]) {
+        self.requester.on_packets(packets, &self.stage);
+        self.requester.advance(&self.stage);
+    }
+
+    /// The target acknowledges everything up to this number.
+    pub(crate) fn acknowledge(&mut self, psn: u32) {
+        self.take(&[answer(psn, Operation::Acknowledge(aeth(0x1f)))]);
+    }
+
+    /// The target answers this number with a syndrome.
+    pub(crate) fn refuse(&mut self, psn: u32, byte: u8) {
+        self.take(&[answer(psn, Operation::Acknowledge(aeth(byte)))]);
+    }
+
+    pub(crate) fn pass(&mut self, nanoseconds: u64) {
+        self.stage.time.set(self.stage.time.get() + nanoseconds);
+        self.requester.advance(&self.stage);
+    }
+
+    /// Lets the time pass and checks that nothing is sent until the last nanosecond of it, and that
+    /// the host has been asked to come then or before.
+    pub(crate) fn pass_in_silence(&mut self, nanoseconds: u64) {
+        let end = self.stage.time.get() + nanoseconds;
+        while let Some(deadline) = self.requester.deadline().filter(|at| *at < end) {
+            assert!(deadline > self.stage.time.get(), "the host is called without end");
+            self.pass(deadline - self.stage.time.get());
+            assert_eq!((self.stage.sent(), self.stage.completed()), (vec![], vec![]));
+        }
+        assert_eq!(self.requester.deadline(), Some(end));
+        self.pass(end - 1 - self.stage.time.get());
+        assert_eq!((self.stage.sent(), self.stage.completed()), (vec![], vec![]));
+        self.pass(1);
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        self.stage.summary.gate().state
+    }
+}
+
+/// An answer to the queue pair of a [`Stage`].
+pub(crate) fn answer(psn: u32, operation: Operation) -> Packet<'static> {
+    Packet {
+        transport: Transport::Rc,
+        operation,
+        solicited: false,
+        migrated: true,
+        pkey: 0xffff,
+        fecn: false,
+        becn: false,
+        to: 0x11,
+        ack_request: false,
+        psn: Psn::new(psn),
+        payload: &[],
+    }
+}
+
+pub(crate) fn aeth(byte: u8) -> Aeth {
+    Aeth { byte, msn: 0 }
+}
+
+/// The answer to a READ that begins with this number.
+pub(crate) fn responses(first: u32, data: &[u8]) -> Vec<Packet<'_>> {
+    let count = data.len().div_ceil(MTU as usize).max(1);
+    (0..count)
+        .map(|number| {
+            let acknowledged = aeth(0x1f);
+            let operation = match (number == 0, number + 1 == count) {
+                (true, true) => Operation::ReadResponseOnly(acknowledged),
+                (true, false) => Operation::ReadResponseFirst(acknowledged),
+                (false, true) => Operation::ReadResponseLast(acknowledged),
+                (false, false) => Operation::ReadResponseMiddle,
+            };
+            let payload = data.chunks(MTU as usize).nth(number).unwrap_or_default();
+            Packet { payload, ..answer(first.wrapping_add(number as u32), operation) }
+        })
+        .collect()
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn pattern(length: u64) -> Vec<u8> {
+    (0..length).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
+}

@@ -1,0 +1,15 @@
+//! The sockets of the wire link and the device's addresses, each test in a network namespace of its
+//! own, for there is one port 4791 in each.
+
+mod addresses;
+mod namespace;
+mod peer;
+mod port;
+mod sharing;
+mod speed;
+
+/// What the processes run that [`peer::Peer`] starts; nothing in a plain run of the tests.
+#[test]
+fn peer_process() {
+    peer::run_if_asked();
+}

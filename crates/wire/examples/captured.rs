@@ -1,0 +1,56 @@
+//! Writes the captured packets as first inputs of the fuzz targets, into a folder for each target:
+//! `cargo run -p transom-wire --example captured -- FOLDER`.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::{env, fs};
+
+use transom_wire::grh::Route;
+
+#[path = "../tests/captures/reader.rs"]
+mod reader;
+
+use reader::{Captured, captured};
+
+fn main() -> io::Result<()> {
+    let folder = env::args_os().nth(1).ok_or_else(|| io::Error::other("into which folder?"))?;
+    for target in ["packet", "icrc", "headers"] {
+        fs::create_dir_all(Path::new(&folder).join(target))?;
+    }
+    for captured in captured() {
+        let write = |target: &str, input: &[u8]| {
+            let name = captured.name.replace(' ', "-");
+            fs::write(Path::new(&folder).join(target).join(name), input)
+        };
+        write("packet", &captured.datagram)?;
+        write("icrc", &icrc_input(&captured))?;
+        write("headers", &route(&captured).write(captured.datagram.len() as u64))?;
+    }
+    Ok(())
+}
+
+fn gid(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The parts in the order in which the target takes them.
+fn icrc_input(captured: &Captured) -> Vec<u8> {
+    let (source, destination) = (gid(captured.source), gid(captured.destination));
+    let port = captured.source_port.to_be_bytes();
+    let identification = captured.identification.to_be_bytes();
+    [&source[..], &destination, &port, &identification, &captured.datagram].concat()
+}
+
+fn route(captured: &Captured) -> Route {
+    Route {
+        source: gid(captured.source),
+        destination: gid(captured.destination),
+        traffic_class: 0,
+        hop_limit: 64,
+        flow_label: 0,
+    }
+}
