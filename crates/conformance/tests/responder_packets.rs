@@ -414,6 +414,28 @@ fn a_repeated_send_acknowledges_no_atomic() {
     assert_eq!(acks(&sent[1..]), [(2, 0x1f, 3)]);
 }
 
+/// A repeated atomic holds nothing back for which the link has room: a message behind it without a
+/// receive is told so, and an invalidation is carried out.
+/// Rules: RN-01, PSN-15
+#[test]
+fn a_repeated_atomic_holds_nothing_back() {
+    let mut target = Target::new(Service::Rc);
+    let window = target.stage.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    let add = Op::FetchAdd { address: AT, key: target.stage.region.0, add: 2 };
+    let add = packet(0, add, &[]);
+    target.take(add);
+    let send = packet(1, Op::SendOnly(Ending::Invalidate(window.0)), b"done");
+    target.receive(&[add, send]);
+    let sent = target.stage.sent();
+    assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
+    assert_eq!(acks(&sent[1..]), [(1, 0x2c, 1)]);
+    target.post(1, AT + 0x1000, 8);
+    target.receive(&[add, send]);
+    let sent = target.stage.sent();
+    assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
+    assert_eq!(acks(&sent[1..]), [(1, 0x1f, 2)]);
+}
+
 /// An invalidation waits for the READs before it.
 /// Rules: ORD-18, ORD-19, ORD-20
 #[test]
