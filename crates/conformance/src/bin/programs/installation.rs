@@ -51,8 +51,7 @@ impl Installation {
 
     /// Our own command `transom`, built like the library.
     pub(crate) fn transom(&self) -> Result<Command, String> {
-<<<<<<< HEAD
-        self.program("transom-cli", "transom").map(Command::new)
+        self.once("transom", || build(&self.target, "release", &["transom-cli"]))
     }
 
     /// A program of a package of ours, built like the library.
@@ -91,8 +90,6 @@ impl Installation {
             .collect();
         targets.sort();
         Ok(targets)
-=======
-        self.once("transom", || build(&self.target, "release", &["transom-cli"]))
     }
 
     /// A program of this package, with the device linked in, built like the library.
@@ -111,6 +108,5 @@ impl Installation {
             self.built.borrow_mut().insert(name.to_owned());
         }
         Ok(Command::new(self.target.join("release").join(name)))
->>>>>>> spaces
     }
 }

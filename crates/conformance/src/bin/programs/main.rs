@@ -101,10 +101,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     if chosen(Script::Speed) {
         reports.push(speed::run(&installation, style)?);
     }
-<<<<<<< HEAD
     if arguments.script == Script::Rxe {
         reports.extend(rxe::run(&installation, style)?);
-=======
+    }
     if chosen(Script::Spaces) {
         reports.extend(spaces::run(&installation, style, long)?);
     }
@@ -113,7 +112,6 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if chosen(Script::Flood) {
         reports.extend(flood::run(&installation, style, long)?);
->>>>>>> spaces
     }
     let mut problems: Vec<String> = reports.iter().flat_map(Report::problems).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
