@@ -17,6 +17,7 @@ pub mod programs;
 pub mod queues;
 pub mod random;
 pub mod shared_receive;
+pub mod spaces;
 pub mod stage;
 pub mod tag_matching;
 pub mod xrc;
