@@ -3,7 +3,6 @@
 //! Sockets are in [`udp`](super::udp): bytes in, bytes out. Here bytes become packets of queue pairs
 //! ([`receive`]) and back ([`train`]).
 
-mod counters;
 mod instruments;
 mod path;
 mod receive;
@@ -15,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-pub use counters::Counters;
 pub(crate) use instruments::Instruments;
 pub use path::Path;
-pub(crate) use receive::{Taken, is_for_requester};
+pub(crate) use receive::{Taken, is_for_requester, is_of};
 pub(crate) use train::{Filling, Run, TrainBuffer};
 
 use super::udp::{Arrivals, Port, PortError, SendError};
+use crate::registry::{Counters, Dropped};
 
 /// Trains taken in one go, so that whoever takes them gets back to his own work.
 const BATCH: usize = 16;
@@ -36,7 +35,7 @@ pub(crate) struct Wire {
     /// Queue pairs that found the socket full.
     stalled: Mutex<Vec<u16>>,
     has_stalled: AtomicBool,
-    counters: Counters,
+    counters: &'static Counters,
     instruments: Instruments,
 }
 
@@ -53,6 +52,7 @@ pub(crate) enum Departed {
 
 impl Wire {
     pub(crate) fn open(instruments: Instruments) -> Result<Self, PortError> {
+        let counters = instruments.registry.counters(instruments.me.slot);
         Ok(Self {
             port: Port::open(instruments.registry, instruments.me)?,
             instruments,
@@ -60,7 +60,7 @@ impl Wire {
             buffers: Mutex::default(),
             stalled: Mutex::default(),
             has_stalled: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters,
         })
     }
 
@@ -84,7 +84,7 @@ impl Wire {
 
     /// What became of packets.
     pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
+        self.counters
     }
 
     /// Bytes that a receiver like this one holds before it loses some.
@@ -129,7 +129,8 @@ impl Wire {
                     Err(SendError::Identification) => again = true,
                     Err(SendError::Busy) => room = false,
                     Err(SendError::TooLong | SendError::Unreachable(_)) => {
-                        Counters::add(&self.counters.unreachable, 1);
+                        let count = run.bytes.len().div_ceil(run.size);
+                        self.counters.drop(Dropped::Unreachable, count);
                     }
                 }
             });

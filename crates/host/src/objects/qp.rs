@@ -30,8 +30,9 @@ use super::{
 };
 use crate::adapter::{Adapter, Limits};
 use crate::addresses::ip;
-use crate::link::{Link, Peer, RingBytes, Taken, is_for_requester};
+use crate::link::{Link, Peer, RingBytes, Taken, is_for_requester, is_of};
 use crate::progress::Deferred;
+use crate::registry::Counters;
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
 use services::{At, TURN};
@@ -136,7 +137,10 @@ impl ReceiveHalf {
         if marked && connected && qp.adapter.options().congestion {
             let at = At { link: &self.link, peer: self.peer, ..qp.here() };
             let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, qp.adapter.now());
-            notice.iter().for_each(|packet| at.respond(packet));
+            if let (Some(packet), Some(wire)) = (notice, qp.adapter.wire()) {
+                Counters::add(&wire.counters().notifications_sent, 1);
+                at.respond(&packet);
+            }
         }
     }
 
@@ -356,6 +360,9 @@ impl QueuePair {
     /// Takes packets for this queue pair, all requests or all responses, that came from one place.
     pub(crate) fn take_packets(&self, packets: &[Packet<'_>], route: &Route) -> Taken {
         let Some(first) = packets.first() else { return Taken::Yes };
+        if !is_of(self.config.service, first) {
+            return Taken::WrongService;
+        }
         let (source, destination) = (ip(&route.source), ip(&route.destination));
         let back = |link: &Link| match link {
             Link::Wire(path) if path.is_back(source, destination) => Taken::Yes,
