@@ -1,19 +1,26 @@
 //! A queue pair that receives packets, with memory, a key table and a link that the test plays: no
 //! process, no network, no clock of its own.
 
+mod pair;
+mod target;
+
 use std::cell::{Cell, RefCell};
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicU32;
 
 use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::*;
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, Receive, ReceiveQueue, ReceiveRequest, Sge};
-use transom_device::transport::responder::PacketResponder;
+use transom_device::queue::{Completion, Receive, ReceiveQueue};
+use transom_device::transport::train::packets;
 use transom_device::transport::{Outlet, ResponseTrain};
 use transom_wire::Psn;
-use transom_wire::grh::{Route, map_ipv4};
-use transom_wire::packet::{Aeth, Ending, Operation as Op, Packet, Reth, Transport};
+use transom_wire::packet::{Operation as Op, Packet, Transport};
+
+use pair::Carried;
+pub use pair::feed;
+pub use target::*;
 
 /// Bytes of memory, in which everything lies.
 pub const MEMORY: usize = 1 << 16;
@@ -34,6 +41,12 @@ pub const QKEY: u32 = 0x1111_1111;
 /// The number of the shared receive queue of XRC.
 pub const SRQ: u32 = 0x1_0042;
 const ME: Announcer = Announcer { slot: 1, generation: 1 };
+
+/// The same for all stages: it takes long to make.
+static SCRAMBLE: LazyLock<Box<Scramble>> = LazyLock::new(|| Scramble::for_simulation(5));
+/// What memory holds at first.
+static PATTERN: LazyLock<Vec<u8>> =
+    LazyLock::new(|| (0..MEMORY).map(|at| (at % 251) as u8).collect());
 
 /// An answer that went out: a packet, and the data it carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +78,6 @@ impl Waiter for Alone {
 pub struct Stage {
     entries: Vec<KeyEntry>,
     open: AtomicU32,
-    scramble: Box<Scramble>,
     hazards: Hazards,
     qps: Vec<QpSummary>,
     memory: RefCell<Vec<u8>>,
@@ -75,6 +87,11 @@ pub struct Stage {
     completed: RefCell<Vec<(Completion, bool)>>,
     events: RefCell<Vec<QpEvent>>,
     refusals: RefCell<Vec<Refusal>>,
+    /// Completions of the send queue.
+    done: RefCell<Vec<Completion>>,
+    /// Requests that the send queue has sent.
+    requests: RefCell<Vec<Carried>>,
+    time: Cell<u64>,
     /// How many packets the link takes.
     pub room: Cell<usize>,
     /// Most packets of a train.
@@ -92,16 +109,18 @@ impl Stage {
         let mut stage = Self {
             entries: (0..8).map(|_| KeyEntry::default()).collect(),
             open: AtomicU32::new(8),
-            scramble: Scramble::for_simulation(5),
             hazards: Hazards::default(),
             qps: (0..8).map(|_| QpSummary::default()).collect(),
-            memory: RefCell::new((0..MEMORY).map(|at| (at % 251) as u8).collect()),
+            memory: RefCell::new(PATTERN.clone()),
             owner: RefCell::new(KeyOwner::new(8, 8)),
             shared: RefCell::new(ReceiveQueue::new(16, 2).expect("there is memory")),
             sent: RefCell::default(),
             completed: RefCell::default(),
             events: RefCell::default(),
             refusals: RefCell::default(),
+            done: RefCell::default(),
+            requests: RefCell::default(),
+            time: Cell::new(0),
             room: Cell::new(usize::MAX),
             train: Cell::new(64),
             copies: Cell::new(0),
@@ -210,13 +229,16 @@ impl Stage {
         self.seen.take()
     }
 
+    /// Forgets what nobody has asked for.
+    fn forget(&self) {
+        self.events.take();
+        self.refusals.take();
+        self.seen.take();
+    }
+
     fn note(&self, completion: Completion, solicited: bool) {
         self.seen.borrow_mut().push(self.sent.borrow().len());
         self.completed.borrow_mut().push((completion, solicited));
-    }
-
-    fn took(&self, packets: usize) {
-        self.room.set(self.room.get().saturating_sub(packets));
     }
 
     fn range(&self, at: &Grant<'_>) -> std::ops::Range<usize> {
@@ -227,7 +249,7 @@ impl Stage {
 
 impl Services for Stage {
     fn keys(&self) -> KeyTable<'_> {
-        KeyTable::new(&self.entries, &self.open, &self.scramble, &self.hazards)
+        KeyTable::new(&self.entries, &self.open, &SCRAMBLE, &self.hazards)
     }
 
     fn qps(&self) -> QpTable<'_> {
@@ -243,7 +265,7 @@ impl Services for Stage {
     }
 
     fn now(&self) -> u64 {
-        0
+        self.time.get()
     }
 
     fn number(&self) -> QpNumber {
@@ -279,8 +301,10 @@ impl Services for Stage {
     }
 
     fn complete(&self, side: QueueSide, completion: Completion, solicited: bool) {
-        assert_eq!(side, QueueSide::Receive);
-        self.note(completion, solicited);
+        match side {
+            QueueSide::Receive => self.note(completion, solicited),
+            QueueSide::Send => self.done.borrow_mut().push(completion),
+        }
     }
 
     fn take_shared(
@@ -318,9 +342,7 @@ impl Services for Stage {
         self.refusals.borrow_mut().push(*refusal);
     }
 
-    fn flush_other(&self, fallen: QueueSide) {
-        assert_eq!(fallen, QueueSide::Receive);
-    }
+    fn flush_other(&self, _fallen: QueueSide) {}
 }
 
 /// Where the data of a READ goes.
@@ -354,7 +376,7 @@ impl Outlet for Stage {
 
     fn respond(&self, packet: &Packet<'_>) {
         assert_eq!(packet.to, THERE);
-        self.took(1);
+        self.room.set(self.room.get().saturating_sub(1));
         let Packet { operation, psn, .. } = *packet;
         self.sent.borrow_mut().push(Answered { operation, psn, payload: packet.payload.to_vec() });
     }
@@ -368,125 +390,15 @@ impl Outlet for Stage {
         let reply = fill(&mut collected);
         let Reply::Data { length } = reply else { return reply };
         assert_eq!(length, train.length);
-        let count = collected.bytes.len().div_ceil(MTU).max(1);
-        assert!(count as u64 <= self.train.get(), "{count} packets in a train");
-        assert!(count <= self.room.get(), "{count} packets, more than there is room for");
-        self.took(count);
-        for index in 0..count {
-            let (first, last) = (train.begins && index == 0, train.ends && index + 1 == count);
-            let aeth = Aeth { byte: 0x1f, msn: train.msn };
-            let operation = match (first, last) {
-                (true, true) => Op::ReadResponseOnly(aeth),
-                (true, false) => Op::ReadResponseFirst(aeth),
-                (false, true) => Op::ReadResponseLast(aeth),
-                (false, false) => Op::ReadResponseMiddle,
-            };
-            let bytes = &collected.bytes[index * MTU..];
-            let payload = bytes[..bytes.len().min(MTU)].to_vec();
-            let psn = train.psn.plus(index as u32);
-            self.sent.borrow_mut().push(Answered { operation, psn, payload });
+        let count = packets(length, MTU as u64) as usize;
+        assert!(count <= self.room.get() && count as u64 <= self.train.get(), "{count} packets");
+        let mut rest = &collected.bytes[..];
+        for (packet, length) in train.packets(Transport::Rc, THERE, MTU as u64) {
+            let (payload, later) = rest.split_at(length as usize);
+            rest = later;
+            self.respond(&Packet { payload, ..packet });
         }
+        assert!(rest.is_empty());
         reply
     }
 }
-
-/// A queue pair on its stage.
-pub struct Target {
-    /// What is around it.
-    pub stage: Stage,
-    /// What carries out segments.
-    pub responder: Responder,
-    /// What takes packets.
-    pub packets: PacketResponder,
-    service: Service,
-}
-
-impl Target {
-    /// A queue pair of this service that expects [`FIRST`].
-    pub fn new(service: Service) -> Self {
-        let stage = Stage::new(service);
-        let receives = match service {
-            Service::XrcTarget => Receives::Named,
-            _ => Receives::Own { size: 16, pieces: 2 },
-        };
-        let mut responder = Responder::new(service, receives, 2).expect("there is memory");
-        responder.qkey = QKEY;
-        responder.min_rnr_timer = transom_wire::RnrTimer::new(12).expect("a code");
-        responder.start(Psn::new(FIRST), stage.summary());
-        let mut packets = PacketResponder::new(service);
-        packets.start(Psn::new(FIRST), 4).expect("there is memory");
-        Self { stage, responder, packets, service }
-    }
-
-    /// Posts a receive of `length` bytes at `address`, by this key.
-    pub fn post_with(&mut self, wr_id: u64, address: u64, length: u32, key: Key) {
-        let sges = [Sge { address, length, key: key.0 }];
-        let request = ReceiveRequest { wr_id, sges: &sges };
-        match self.service {
-            Service::XrcTarget => self.stage.shared.borrow_mut().post(&request),
-            _ => self.responder.post(&request, &self.stage),
-        }
-        .expect("there is room");
-    }
-
-    /// Posts a receive of `length` bytes at `address`.
-    pub fn post(&mut self, wr_id: u64, address: u64, length: u32) {
-        self.post_with(wr_id, address, length, self.stage.region);
-    }
-
-    /// A train of packets comes.
-    pub fn receive(&mut self, packets: &[Packet<'_>]) {
-        self.packets.receive(&mut self.responder, packets, &ROUTE, &self.stage);
-    }
-
-    /// A packet comes by itself; what is answered to it.
-    pub fn take(&mut self, packet: Packet<'_>) -> Vec<Answered> {
-        self.receive(&[packet]);
-        self.stage.sent()
-    }
-
-    /// The link has room for so many packets again.
-    pub fn make_room(&mut self, room: usize) {
-        self.stage.room.set(room);
-        self.packets.advance(&mut self.responder, &self.stage);
-    }
-}
-
-/// The way that packets come.
-pub const ROUTE: Route = Route {
-    source: map_ipv4([10, 1, 2, 3]),
-    destination: map_ipv4([10, 1, 2, 4]),
-    traffic_class: 0x68,
-    hop_limit: 63,
-    flow_label: 0,
-};
-
-/// A packet of a reliable connection, the one `ahead` of the first; it asks for an acknowledgement.
-pub fn packet(ahead: u32, operation: Op, payload: &[u8]) -> Packet<'_> {
-    Packet {
-        transport: Transport::Rc,
-        operation,
-        solicited: false,
-        migrated: true,
-        pkey: 0xffff,
-        fecn: false,
-        becn: false,
-        to: HERE,
-        ack_request: true,
-        psn: Psn::new(FIRST).plus(ahead),
-        payload,
-    }
-}
-
-/// The same without asking for an acknowledgement.
-pub fn unasked(ahead: u32, operation: Op, payload: &[u8]) -> Packet<'_> {
-    Packet { ack_request: false, ..packet(ahead, operation, payload) }
-}
-
-/// A range for a WRITE, READ or FLUSH.
-pub fn reth(address: u64, key: Key, length: usize) -> Reth {
-    Reth { address, key: key.0, length: length as u32 }
-}
-
-/// A SEND of one packet.
-pub const SEND: Op = Op::SendOnly(Ending::Plain);

@@ -88,6 +88,7 @@ unsafe extern "C" fn in_child() {
     // SAFETY: locked by `before`, in the thread that this one is the copy of.
     for Held { device, peers, queue_pairs, .. } in unsafe { &*FORKING.data_ptr() } {
         device.segment().make_private();
+        device.leave_port();
         peers.iter().for_each(|peer| peer.segment.make_private());
         for qp in queue_pairs {
             qp.summary().fall(QpState::Error);

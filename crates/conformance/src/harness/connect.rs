@@ -21,7 +21,7 @@ pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
         max_dest_rd_atomic: 16,
         min_rnr_timer: 1,
         port_num: 1,
-        timeout: 8,
+        timeout: 15,
         retry_cnt: 1,
         rnr_retry: 7,
         ..ibv_qp_attr::default()

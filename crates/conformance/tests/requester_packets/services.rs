@@ -33,7 +33,8 @@ fn uc_is_done_when_it_has_left() {
 fn a_datagram_is_one_packet() {
     let mut queue = Queue::of(Service::Ud, 100);
     queue.requester.qkey = 0x1111;
-    let address = Address { gid: [0; 16], traffic_class: 0, hop_limit: 1, flow_label: 0 };
+    let address =
+        Address { gid: [0; 16], source: [0; 16], traffic_class: 0, hop_limit: 1, flow_label: 0 };
     for (wr_id, qkey) in (1..).zip([5, 0x8000_0001]) {
         let remote = Remote::Datagram(Datagram { pd: 1, address, qp: 0x33, qkey });
         queue.post_to(wr_id, SEND, MTU, SendFlags::empty(), remote);

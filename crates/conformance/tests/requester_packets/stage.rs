@@ -196,10 +196,6 @@ impl Services for Stage {
 
     fn complete_shared(&self, _: u32, _: Completion, _: bool) {}
 
-    fn gid_towards(&self, _: &[u8; 16]) -> [u8; 16] {
-        [0; 16]
-    }
-
     fn event(&self, event: QpEvent) {
         self.events.borrow_mut().push(event);
     }

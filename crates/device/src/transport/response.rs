@@ -32,7 +32,7 @@ impl ResponseTrain {
                 transport,
                 operation,
                 solicited: false,
-                migrated: false,
+                migrated: true,
                 pkey: DEFAULT_PKEY,
                 fecn: false,
                 becn: false,

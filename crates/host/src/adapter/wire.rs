@@ -2,12 +2,24 @@
 
 use std::sync::{Arc, Once};
 
+use parking_lot::Mutex;
 use transom_device::queue::Address;
 
 use super::Adapter;
 use crate::addresses::LOOPBACK_GID;
-use crate::link::Wire;
+use crate::faults::FaultyNetwork;
+use crate::link::udp::PortError;
+use crate::link::{Instruments, Wire};
 use crate::objects::Destination;
+
+/// The address that stands for this very port.
+pub(crate) const LOOPBACK: Address = Address {
+    gid: LOOPBACK_GID,
+    source: LOOPBACK_GID,
+    traffic_class: 0,
+    hop_limit: 64,
+    flow_label: 0,
+};
 
 impl Adapter {
     /// The wire link, if something has gone over it.
@@ -23,13 +35,7 @@ impl Adapter {
             Destination::Address(address) => {
                 (wire_only || !self.is_here(&address.gid)).then_some(address)
             }
-            Destination::ThisDevice => wire_only.then_some(Address {
-                gid: LOOPBACK_GID,
-                source: LOOPBACK_GID,
-                traffic_class: 0,
-                hop_limit: 64,
-                flow_label: 0,
-            }),
+            Destination::ThisDevice => wire_only.then_some(LOOPBACK),
         }
     }
 
@@ -46,6 +52,41 @@ impl Adapter {
         }
     }
 
+    /// How many bytes a queue pair may have on their way: the other end is taken to have as much room
+    /// as this one, and a few queue pairs may share it.
+    pub(crate) fn window_limit(&self) -> u64 {
+        const SHARE: u64 = 4;
+        self.wire().map_or(0, |wire| wire.receive_room() as u64 / SHARE)
+    }
+
+    /// Leaves the port to the process that this one was forked from.
+    pub(crate) fn leave_port(&self) {
+        if let Some(wire) = self.wire() {
+            wire.leave_port();
+        }
+    }
+
+    /// What a user wants of the wire link beside its work.
+    fn instruments(&self) -> Result<Instruments, PortError> {
+        let me = self.announcer();
+        let network = self.options().faults.and_then(|faults| faults.network);
+        Ok(Instruments {
+            me,
+            registry: self.claim.registry(),
+            capture: self.capture.clone(),
+            outages: self.outages.clone(),
+            network: network.map(|faults| Mutex::new(FaultyNetwork::new(&faults, me.slot))),
+            wake: self.claim.wake.try_clone().map_err(PortError::new)?,
+        })
+    }
+
+    /// Sends what a network with faults still holds back. In a forked child it is the parent's.
+    pub(crate) fn send_rest(&self) {
+        if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
+            wire.send_rest();
+        }
+    }
+
     /// Opens the wire link if it is not open; the system's error number if that fails, and the
     /// program is told why.
     pub(crate) fn open_wire(&self) -> Result<(), i32> {
@@ -53,7 +94,7 @@ impl Adapter {
         if self.wire.get().is_some() {
             return Ok(());
         }
-        match Wire::open(self.claim.registry(), self.announcer()) {
+        match self.instruments().and_then(Wire::open) {
             Ok(wire) => {
                 let _ = self.wire.set(Arc::new(wire));
                 // The background thread is to listen to it too.

@@ -4,6 +4,7 @@
 //! ([`receive`]) and back ([`train`]).
 
 mod counters;
+mod instruments;
 mod path;
 mod receive;
 mod train;
@@ -13,15 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use transom_device::protection::Announcer;
 
 pub use counters::Counters;
+pub(crate) use instruments::Instruments;
 pub use path::Path;
 pub(crate) use receive::Taken;
-pub(crate) use train::{Filling, TrainBuffer};
+pub(crate) use train::{Filling, Run, TrainBuffer};
 
 use super::udp::{Arrivals, Port, PortError, SendError};
-use crate::registry::Registry;
 
 /// Trains taken in one go, so that whoever takes them gets back to his own work.
 const BATCH: usize = 16;
@@ -37,12 +37,14 @@ pub(crate) struct Wire {
     stalled: Mutex<Vec<u16>>,
     has_stalled: AtomicBool,
     counters: Counters,
+    instruments: Instruments,
 }
 
 impl Wire {
-    pub(crate) fn open(registry: &'static Registry, me: Announcer) -> Result<Self, PortError> {
+    pub(crate) fn open(instruments: Instruments) -> Result<Self, PortError> {
         Ok(Self {
-            port: Port::open(registry, me)?,
+            port: Port::open(instruments.registry, instruments.me)?,
+            instruments,
             arrivals: Mutex::default(),
             buffers: Mutex::default(),
             stalled: Mutex::default(),
@@ -62,6 +64,11 @@ impl Wire {
         let mut fds = descriptors.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Leaves the port to the process that this one was forked from.
+    pub(crate) fn leave_port(&self) {
+        self.port.make_private();
     }
 
     /// What became of packets.
@@ -95,13 +102,14 @@ impl Wire {
         // A second try if the kernel turns out to number packets differently.
         for _ in 0..2 {
             let identification = |number| self.port.identification(number);
-            let limit = |size| self.port.most_segments(size);
+            let limit = |size| self.instruments.most_segments(self.port.most_segments(size));
             let mut again = false;
             buffer.seal(&icrc, identification, limit, |run| {
                 if again || !room {
                     return;
                 }
-                match self.port.send(&path.way(), run.bytes, run.size) {
+                self.instruments.write_down(&Path { port, ..*path }, identification, &run);
+                match self.instruments.send(&self.port, &path.way(), &run) {
                     Ok(count) => {
                         Counters::add(&self.counters.sent, count);
                         Counters::add(&self.counters.bytes_sent, run.bytes.len());
@@ -121,6 +129,21 @@ impl Wire {
             Counters::add(&self.counters.no_room, 1);
         }
         room
+    }
+
+    /// Sends what a network with faults has held back until now.
+    pub(crate) fn send_due(&self) {
+        self.instruments.send_due(&self.port);
+    }
+
+    /// Sends what such a network still holds back: there may be nobody to do it later.
+    pub(crate) fn send_rest(&self) {
+        self.instruments.send_all(&self.port);
+    }
+
+    /// When to call [`Wire::send_due`] next.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.instruments.deadline()
     }
 
     /// Has a queue pair advanced as soon as there may be room again.

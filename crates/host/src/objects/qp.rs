@@ -488,6 +488,8 @@ impl QueuePair {
             half.link = Link::None;
             receive.reset(&self.here());
         }
+        // A program that ends next still owes its peer the last answers.
+        self.adapter.send_rest();
         let keys = self.adapter.segment().keys();
         keys.drain_queue_pair(self.number.index(), &*self.adapter);
         self.adapter.leave_qp(self.number.index());

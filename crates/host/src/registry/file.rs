@@ -16,7 +16,7 @@ use super::record::{RECORD_WORDS, RefusalRecord};
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;

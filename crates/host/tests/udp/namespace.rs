@@ -9,7 +9,8 @@ const INSIDE: &str = "TRANSOM_TEST_NAMESPACE";
 /// the test that calls this. Says so and does nothing where no namespace can be made.
 pub(crate) fn in_namespace(test: &str, body: fn()) {
     if env::var_os(INSIDE).is_some_and(|name| name == test) {
-        return body();
+        body();
+        return remove_registry();
     }
     // An ordinary user gets one along with a user namespace, where the system allows that.
     // SAFETY: takes nothing and cannot fail.
@@ -29,6 +30,17 @@ pub(crate) fn in_namespace(test: &str, body: fn()) {
     command.arg(env::current_exe().expect("a test has a path"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1", "--include-ignored"]);
     assert!(enter(command.env(INSIDE, test)), "{test} failed in its network namespace");
+}
+
+/// Takes away the registry of this namespace, for another namespace may get its number.
+fn remove_registry() {
+    let namespace = std::fs::read_link("/proc/self/ns/net").expect("a namespace");
+    let number: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let of_this = |name: &str| name.starts_with("transom-") && name.contains(&number);
+    for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(of_this)) {
+        let _ = std::fs::remove_dir_all(entry.path());
+    }
 }
 
 /// Runs `ip` with these words.

@@ -1,6 +1,8 @@
 //! Several processes on one port.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use transom_host::link::udp::{Arrivals, Port, Way};
@@ -43,11 +45,12 @@ impl Sender {
         taken.expect("a socket that works");
     }
 
-    /// Sends to each peer until nothing takes a detour any more, at most a hundred times, and checks
+    /// Sends to each peer until nothing takes a detour any more, for ten seconds at most, and checks
     /// that all arrives. `sent` is what each has got so far.
     fn settle(&self, peers: &mut [Peer], sent: &mut u64) {
         let mut detours = u64::MAX;
-        for _ in 0..100 {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < patience {
             for peer in peers.iter() {
                 self.send(peer.slot, 10);
             }
@@ -63,7 +66,7 @@ impl Sender {
                 let seen = peer.until(*sent);
                 assert_eq!(seen.foreign, 0);
             }
-            detours += self.port.counters().handed_on.load(std::sync::atomic::Ordering::Relaxed);
+            detours += self.port.counters().handed_on.load(Relaxed);
             if detours == before {
                 return;
             }
@@ -159,5 +162,33 @@ fn a_stopped_process_keeps_its_packets_and_takes_no_others() {
         let mut own = before + 50;
         stopped[0].until(own);
         sender.settle(&mut stopped, &mut own);
+    });
+}
+
+#[test]
+fn many_processes_come_and_go() {
+    in_namespace("sharing::many_processes_come_and_go", || {
+        let sender = Sender::new();
+        let mut peers: Vec<(Peer, u64)> = (0..6).map(|_| (Peer::start(), 0)).collect();
+        // A fixed sequence without a pattern: what happens next, and to whom.
+        let mut number = 1_u64;
+        for _ in 0..30 {
+            number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let at = (number >> 40) as usize % peers.len();
+            match number >> 61 {
+                0..=1 if peers.len() > 2 => peers.remove(at).0.kill(),
+                2..=3 if peers.len() > 2 => peers.remove(at).0.leave(),
+                4 => {
+                    // Two at once, so that nobody can tell in which order they went.
+                    let (one, other) = (Peer::start(), Peer::start());
+                    one.kill();
+                    other.kill();
+                }
+                _ => peers.push((Peer::start(), 0)),
+            }
+            for (peer, sent) in &mut peers {
+                sender.settle(std::slice::from_mut(peer), sent);
+            }
+        }
     });
 }

@@ -1,6 +1,6 @@
 //! How fast bytes go through the port: run with `--release -- --ignored --nocapture speed`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
@@ -76,6 +76,54 @@ fn measure(name: &str, segment: usize, source: IpAddr, destination: IpAddr, arra
         done.store(true, Release);
         let datagrams = datagrams.load(Relaxed);
         println!("{name}, {segment} bytes: {speed:.2} GB/s ({datagrams} datagrams, {calls} sends)");
+    });
+}
+
+/// What one small datagram costs from call to call, beside a plain socket's.
+#[test]
+#[ignore = "a measurement"]
+fn one_by_one() {
+    const ROUNDS: u32 = 300_000;
+    in_namespace("speed::one_by_one", || {
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0).expect("a slot");
+        let port = Port::open(registry, claim.announcer()).expect("the port");
+        let mut arrivals = Arrivals::default();
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let way = Way { source: here, destination: here, flow: 1, tos: 0, ttl: 64 };
+        let mut datagram = [0; 40];
+        datagram[5] = claim.announcer().slot;
+        let plain = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let to = plain.local_addr().expect("it is bound");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        for _ in 0..3 {
+            let begun = Instant::now();
+            for _ in 0..ROUNDS {
+                sender.send_to(&datagram, to).expect("it is sent");
+                plain.recv_from(&mut [0; 64]).expect("it has arrived");
+            }
+            let bare = begun.elapsed() / ROUNDS;
+            let (begun, mut arrived) = (Instant::now(), 0);
+            while arrived < ROUNDS as usize {
+                port.send(&way, &datagram, 40).expect("it is sent");
+                port.receive(&mut arrivals, 16, |train| arrived += train.iter().len())
+                    .expect("it has arrived");
+            }
+            let ours = begun.elapsed() / ROUNDS;
+            let begun = Instant::now();
+            for _ in 0..ROUNDS {
+                port.receive(&mut arrivals, 16, |_| {}).expect("nothing");
+            }
+            let ours_empty = begun.elapsed() / ROUNDS;
+            plain.set_nonblocking(true).expect("an option");
+            let begun = Instant::now();
+            for _ in 0..ROUNDS {
+                plain.recv_from(&mut [0; 64]).expect_err("nothing");
+            }
+            let bare_empty = begun.elapsed() / ROUNDS;
+            plain.set_nonblocking(false).expect("an option");
+            println!("plain {bare:?}, ours {ours:?}; nothing there {bare_empty:?}, {ours_empty:?}");
+        }
     });
 }
 

@@ -1,12 +1,14 @@
 //! Our `libibverbs.so.1`, where programs find it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use transom_conformance::processes::Scratch;
-use transom_conformance::programs::{build, installed};
+use transom_conformance::programs::{build, build_program, installed};
 
 /// The device that the programs are to use.
 pub(crate) const DEVICE: &str = "transom0";
@@ -17,6 +19,8 @@ pub(crate) const DEVICE: &str = "transom0";
 pub(crate) struct Installation {
     scratch: Scratch,
     target: PathBuf,
+    /// The programs of ours that are up to date.
+    built: RefCell<BTreeSet<String>>,
 }
 
 impl Installation {
@@ -30,7 +34,7 @@ impl Installation {
         let copy = scratch.take(&target.join("release/libibverbs.so"));
         std::fs::rename(&copy, copy.with_file_name("libibverbs.so.1"))
             .map_err(|error| format!("{}: {error}", copy.display()))?;
-        Ok(Self { scratch, target: target.to_owned() })
+        Ok(Self { scratch, target: target.to_owned(), built: RefCell::default() })
     }
 
     /// A folder for what has to be written, gone at the end.
@@ -47,7 +51,7 @@ impl Installation {
 
     /// Our own command `transom`, built like the library.
     pub(crate) fn transom(&self) -> Result<Command, String> {
-        self.program("transom-cli", "transom").map(Command::new)
+        self.once("transom", || build(&self.target, "release", &["transom-cli"]))
     }
 
     /// A program of a package of ours, built like the library.
@@ -86,5 +90,23 @@ impl Installation {
             .collect();
         targets.sort();
         Ok(targets)
+    }
+
+    /// A program of this package, with the device linked in, built like the library.
+    pub(crate) fn own(&self, name: &str) -> Result<Command, String> {
+        self.once(name, || build_program(&self.target, "release", name))
+    }
+
+    /// A program of ours, built if that has not been seen to.
+    fn once(
+        &self,
+        name: &str,
+        build: impl FnOnce() -> Result<(), String>,
+    ) -> Result<Command, String> {
+        if !self.built.borrow().contains(name) {
+            build()?;
+            self.built.borrow_mut().insert(name.to_owned());
+        }
+        Ok(Command::new(self.target.join("release").join(name)))
     }
 }

@@ -5,7 +5,7 @@ use super::super::one_sided::Stop;
 use super::super::{Reply, Request, Services, Sink};
 use super::Responder;
 use crate::protection::{Key, Operation, Reason, Refusal};
-use crate::queue::Status;
+use crate::queue::{Body, Status};
 
 impl Responder {
     /// Takes a READ, all of which is checked; [`Responder::fetch`] gets its data later. The answer is
@@ -19,6 +19,9 @@ impl Responder {
     ) -> Reply {
         if !self.accepts(request, services) {
             return Reply::Dropped;
+        }
+        if let Some(injection) = services.injected(request) {
+            return self.inject(injection, request, services);
         }
         self.establish(services);
         let allowed = match self.target(request, services) {
@@ -55,25 +58,29 @@ impl Responder {
         }
     }
 
-    /// Refuses a request for what its packet is.
+    /// Refuses a request for what its packet is, an operation in the wrong place or of a wrong length.
+    /// That a receive is there counts before its length (rule RA-01); the receive then carries the
+    /// news, so no event does (rule AE-08).
     pub(crate) fn reject<S: Services>(
         &mut self,
+        request: &Request,
         operation: Operation,
         reason: Reason,
         services: &S,
     ) -> Reply {
-        let attempt = self.attempt(operation, 0, services);
-        self.refuse(&Refusal::without_object(reason, attempt), services)
-    }
-
-    /// Refuses a SEND for the length of its packet. Whether it has a receive counts before that (rule
-    /// RA-01); the receive then carries the news, so no event does (rule AE-08).
-    pub(crate) fn reject_send<S: Services>(&mut self, request: &Request, services: &S) -> Reply {
+        let attempt = self.attempt(operation, request.length, services);
+        let refusal = Refusal::without_object(reason, attempt);
+        let write = matches!(request.body, Body::Write { immediate: Some(_), .. });
+        let receives = write || operation == Operation::Send;
+        if reason != Reason::PacketLength || !receives {
+            return self.refuse(&refusal, services);
+        }
         if let Err(why) = self.take(request, None, 0, services) {
             return self.without_receive(why, request, services);
         }
-        let attempt = self.attempt(Operation::Send, request.length, services);
-        let refusal = Refusal::without_object(Reason::PacketLength, attempt);
+        if write {
+            return self.spoil_receive(&refusal, services);
+        }
         self.fail_receive(&refusal, Status::LocalLength, services)
     }
 }

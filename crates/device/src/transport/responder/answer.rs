@@ -3,11 +3,12 @@
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 use transom_wire::{NakCode, Psn, RnrTimer, Syndrome};
 
+use super::PacketResponder;
 use super::kept::{Answer, Kept};
-use super::{PKEY, PacketResponder};
 use crate::execution::{Reply, Request, Responder};
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
+use crate::transport::train::{DEFAULT_PKEY, packets};
 use crate::transport::{Outlet, ResponseTrain};
 
 /// An acknowledgement that says nothing of credits (rule ACK-03).
@@ -56,9 +57,7 @@ impl PacketResponder {
                 Answer::Done => Operation::ReadResponseOnly(aeth),
             };
             outlet.respond(&self.packet(operation, kept.at, outlet));
-            if let Some(kept) = self.kept.oldest_owed() {
-                (kept.owed, kept.answered) = (false, true);
-            }
+            self.kept.answered(1, true);
         }
     }
 
@@ -104,12 +103,7 @@ impl PacketResponder {
                 return false;
             }
         }
-        if let Some(kept) = self.kept.oldest_owed() {
-            kept.range.next += super::packets_of(length, mtu);
-            if ends {
-                (kept.owed, kept.answered) = (false, true);
-            }
-        }
+        self.kept.answered(packets(length, mtu), ends);
         true
     }
 
@@ -146,7 +140,7 @@ impl PacketResponder {
             operation,
             solicited: false,
             migrated: true,
-            pkey: PKEY,
+            pkey: DEFAULT_PKEY,
             fecn: false,
             becn: false,
             to: outlet.summary().peering().from.bits(),

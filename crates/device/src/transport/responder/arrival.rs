@@ -2,18 +2,18 @@
 
 use core::cell::Cell;
 
-use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
 
-use crate::execution::{MemoryGone, QpEvent, QueueSide, Reply, Services, TakeShared};
+use crate::execution::{
+    Injection, MemoryGone, QpEvent, QueueSide, Reply, Request, Services, TakeShared,
+};
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
 use crate::queue::{Completion, Receive};
 use crate::transport::Outlet;
 
-/// [`Services`] while packets are carried out: datagrams come from where the packets came from, and
-/// the acknowledgement of a message is a packet, which is on its way before the program sees the
-/// completion.
+/// [`Services`] while packets are carried out: the acknowledgement of a message is a packet, which is
+/// on its way before the program sees the completion.
 pub(super) struct Arrival<'a, S> {
     pub(super) outlet: &'a S,
     /// What acknowledges the message, until it is sent.
@@ -105,6 +105,10 @@ impl<S: Outlet> Services for Arrival<'_, S> {
 
     fn event(&self, event: QpEvent) {
         self.outlet.event(event);
+    }
+
+    fn injected(&self, request: &Request) -> Option<Injection> {
+        self.outlet.injected(request)
     }
 
     fn refused(&self, refusal: &Refusal) {

@@ -90,16 +90,21 @@ impl Kept {
 }
 
 /// The kept requests, oldest first. The oldest make room for new ones.
+///
+/// There may be many, and those that matter are the newest: everything but the search for one that
+/// came again goes from the back.
 #[derive(Default)]
 pub(super) struct KeptRequests {
     ring: VecDeque<Kept>,
     capacity: usize,
+    /// How many owe an answer.
+    owed: usize,
 }
 
 impl KeptRequests {
     /// Keeps as many as this from now on, none so far.
     pub(super) fn start(&mut self, capacity: usize) -> Result<(), SizeError> {
-        self.ring.clear();
+        self.clear();
         self.ring.try_reserve_exact(capacity).map_err(|_| SizeError::NoMemory)?;
         self.capacity = capacity;
         Ok(())
@@ -107,15 +112,7 @@ impl KeptRequests {
 
     pub(super) fn clear(&mut self) {
         self.ring.clear();
-    }
-
-    pub(super) fn push(&mut self, kept: Kept) {
-        if self.ring.len() >= self.capacity {
-            self.ring.pop_front();
-        }
-        if self.capacity > 0 {
-            self.ring.push_back(kept);
-        }
+        self.owed = 0;
     }
 
     /// How many are kept at most.
@@ -123,23 +120,46 @@ impl KeptRequests {
         self.capacity
     }
 
+    /// Keeps one more, which owes an answer.
+    pub(super) fn push(&mut self, kept: Kept) {
+        if self.ring.len() >= self.capacity
+            && let Some(oldest) = self.ring.pop_front()
+        {
+            self.owed -= usize::from(oldest.owed);
+        }
+        self.ring.push_back(kept);
+        self.owed += 1;
+    }
+
     /// How many the origin has not been answered yet.
     pub(super) fn outstanding(&self) -> usize {
         self.ring.iter().rev().take_while(|kept| !kept.answered).count()
     }
 
-    /// The oldest that owes an answer.
-    pub(super) fn oldest_owed(&mut self) -> Option<&mut Kept> {
-        self.ring.iter_mut().find(|kept| kept.owed)
+    pub(super) fn owes(&self) -> bool {
+        self.owed > 0
     }
 
-    pub(super) fn owes(&self) -> bool {
-        self.ring.iter().any(|kept| kept.owed)
+    /// The oldest that owes an answer.
+    pub(super) fn oldest_owed(&self) -> Option<&Kept> {
+        let owed = self.ring.iter().rev().filter(|kept| kept.owed);
+        owed.take(self.owed).last()
+    }
+
+    /// So many packets of the answer of the oldest that owes one have been sent, be they the last.
+    pub(super) fn answered(&mut self, packets: u32, ends: bool) {
+        let owed = self.ring.iter_mut().rev().filter(|kept| kept.owed);
+        let Some(kept) = owed.take(self.owed).last() else { return };
+        kept.range.next += packets;
+        if ends {
+            (kept.owed, kept.answered) = (false, true);
+            self.owed -= 1;
+        }
     }
 
     /// Whether one of them owes an answer that goes before the acknowledgement of `place`.
     pub(super) fn owes_before(&self, place: u64) -> bool {
-        self.ring.iter().any(|kept| kept.owed && kept.at <= place)
+        self.oldest_owed().is_some_and(|kept| kept.at <= place)
     }
 
     /// Owes nothing any more: the queue pair is in error.
@@ -147,11 +167,12 @@ impl KeptRequests {
         for kept in &mut self.ring {
             kept.owed = false;
         }
+        self.owed = 0;
     }
 
     /// The place of the first of them after `place`.
     pub(super) fn first_after(&self, place: u64) -> Option<u64> {
-        self.ring.iter().map(|kept| kept.at).find(|at| *at > place)
+        self.ring.iter().rev().map(|kept| kept.at).take_while(|at| *at > place).last()
     }
 
     /// Owes the answer to a request that has come again, if it is one of these. What of it is still
@@ -169,6 +190,7 @@ impl KeptRequests {
         } else if !kept.is_again(operation) {
             return;
         }
+        self.owed += usize::from(!kept.owed);
         kept.owed = true;
     }
 }

@@ -21,7 +21,6 @@ impl PacketResponder {
         &mut self,
         responder: &mut Responder,
         packets: &[Packet<'_>],
-        from: &Route,
         outlet: &S,
     ) -> usize {
         let packet = &packets[0];

@@ -218,3 +218,47 @@ pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::process::Command;
+    use std::time::Duration;
+
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+    use super::*;
+
+    #[test]
+    fn where_trains_are_not_cut_each_datagram_goes_alone() {
+        let alone = || {
+            // The port is another process's, but for this thread's namespace.
+            // SAFETY: this thread has nothing that depends on its namespace.
+            if unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.is_err() {
+                return println!("skipped: only root makes a network namespace");
+            }
+            let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+            if !up.is_ok_and(|status| status.success()) {
+                return println!("skipped: there is no ip command");
+            }
+            let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, PORT)).expect("nobody has it");
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).expect("an option");
+            let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            let way = Way { source: here, destination: here, flow: 3, tos: 0, ttl: 64 };
+            let sending = Sending::new();
+            sending.cuts.store(false, Relaxed);
+            assert_eq!((sending.most(100), sending.identification(7)), (ONE_BY_ONE, 0));
+            let bytes: Vec<u8> = (0..100 * ONE_BY_ONE + 50).map(|at| (at / 7) as u8).collect();
+            // The last of all is left for the next call.
+            assert_eq!(sending.send(&way, &bytes, 100).expect("it is sent"), ONE_BY_ONE);
+            let last = &bytes[100 * ONE_BY_ONE..];
+            assert_eq!(sending.send(&way, last, 100).expect("it is sent"), 1);
+            for datagram in bytes.chunks(100) {
+                let mut room = [0; 200];
+                let length = receiver.recv(&mut room).expect("it has arrived");
+                assert_eq!(&room[..length], datagram);
+            }
+        };
+        std::thread::spawn(alone).join().expect("it went well");
+    }
+}

@@ -35,7 +35,7 @@ enum Owner {
 }
 
 impl PortError {
-    pub(super) fn new(cause: impl Into<io::Error>) -> Self {
+    pub(crate) fn new(cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
         let taken = cause.kind() == io::ErrorKind::AddrInUse;
         Self { owner: taken.then(owner_of_port).flatten(), cause }
@@ -145,8 +145,10 @@ pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
         on(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT)?;
         // RoCEv2 packets have no UDP checksum over IPv6 either (rule NET-04).
         on(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX)?;
+    } else {
+        // Where both families arrive, IPV6_PKTINFO tells of IPv4 as well.
+        on(libc::IPPROTO_IP, libc::IP_PKTINFO)?;
     }
-    on(libc::IPPROTO_IP, libc::IP_PKTINFO)?;
     on(libc::IPPROTO_IP, libc::IP_RECVTOS)?;
     on(libc::IPPROTO_IP, libc::IP_RECVTTL)?;
     on(libc::SOL_SOCKET, libc::SO_RXQ_OVFL)?;

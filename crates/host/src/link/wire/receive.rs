@@ -5,7 +5,7 @@ use transom_wire::grh::Route;
 use transom_wire::icrc::{self, Verdict};
 use transom_wire::packet::{Operation, Packet, Transport};
 
-use super::{BATCH, Counters};
+use super::{BATCH, Counters, Path};
 use crate::adapter::Adapter;
 use crate::addresses::gid;
 use crate::link::udp::Datagrams;
@@ -74,16 +74,35 @@ impl Adapter {
             hop_limit: train.ttl,
             flow_label: 0,
         };
+        if self.has_outage() {
+            return;
+        }
+        let came = Path {
+            source: train.from.ip(),
+            destination: train.to,
+            traffic_class: train.tos,
+            hop_limit: train.ttl,
+            port: train.from.port(),
+            mtu: 0,
+        };
         let mut group = Group { packets: [NOTHING; TOGETHER], count: 0 };
         for (number, datagram) in train.iter().enumerate() {
-            if path.check((train.first + number) as u16, datagram) == Verdict::Wrong {
-                Counters::add(&counters.bad_icrc, 1);
-                continue;
-            }
+            let likely = (train.first + number) as u16;
+            let identification = match path.check(likely, datagram) {
+                Verdict::Right => likely,
+                Verdict::Identified(identification) => identification,
+                Verdict::Wrong => {
+                    Counters::add(&counters.bad_icrc, 1);
+                    self.capture_arrival(&came, likely, datagram, Some("dropped: wrong ICRC"));
+                    continue;
+                }
+            };
             let Ok(packet) = Packet::parse(datagram) else {
                 Counters::add(&counters.malformed, 1);
+                self.capture_arrival(&came, identification, datagram, Some("dropped: malformed"));
                 continue;
             };
+            self.capture_arrival(&came, identification, datagram, None);
             if packet.pkey & PARTITION != PARTITION {
                 Counters::add(&counters.bad_pkey, 1);
                 continue;

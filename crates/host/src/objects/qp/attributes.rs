@@ -1,6 +1,7 @@
 //! Attributes of a queue pair, and the way from state to state (rules G.3).
 
 use transom_device::Access;
+use transom_device::execution::MAX_DATAGRAM;
 use transom_device::qp::{
     Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
@@ -8,7 +9,7 @@ use transom_device::queue::Address;
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
-use crate::adapter::Limits;
+use crate::adapter::{LOOPBACK, Limits};
 use crate::link::{Link, Path};
 
 /// The rights to flush, which queue pairs grant but windows do not.
@@ -234,10 +235,13 @@ impl QueuePair {
                     first: Psn::new(attributes.rq_psn),
                     established: false,
                 });
+                self.capture_connection(half.peer, &attributes);
             }
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
+                half.requester.window_limit = self.adapter.window_limit();
+                self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }
             _ => {}
@@ -265,6 +269,22 @@ impl QueuePair {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Of which connection requests are written down from now on: those of this queue pair, or, before
+    /// it sends, of the one at the other end.
+    fn capture_connection(&self, from: QpNumber, attributes: &QpAttributes) {
+        let Some(capture) = self.adapter.capture() else { return };
+        let address = match attributes.destination {
+            Destination::Address(address) => address,
+            Destination::ThisDevice => LOOPBACK,
+        };
+        let mtu = match self.config.service {
+            Service::Ud => MAX_DATAGRAM,
+            _ => 128 << attributes.path_mtu,
+        };
+        let path = Path::new(&address, self.number, mtu);
+        capture.connect(from, if from == self.number { path } else { path.back(from) });
     }
 
     /// The link to the queue pair at the other end.

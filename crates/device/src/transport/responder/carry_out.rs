@@ -1,0 +1,251 @@
+//! Carrying out the next packets in order, and turning down what may not be.
+
+use core::cell::Cell;
+
+use transom_wire::NakCode;
+use transom_wire::packet::{Operation as Op, Packet, Reth, Transport};
+
+use super::arrival::Arrival;
+use super::kept::{Answer, Kept};
+use super::segment::{Payloads, Segment};
+use super::{Nowhere, PacketResponder};
+use crate::execution::{Bytes, Reply, Request, Responder};
+use crate::protection::{Key, Operation, Reason};
+use crate::qp::Service;
+use crate::queue::{Body, Placement, Remote};
+use crate::transport::Outlet;
+use crate::transport::train::packets;
+
+/// The bit of FLUSH's selectivity that asks for the whole region.
+const WHOLE_REGION: u8 = 1;
+
+impl PacketResponder {
+    /// Takes the next packets of a SEND or WRITE; answers how many.
+    pub(super) fn take_segment<S: Outlet>(
+        &mut self,
+        responder: &mut Responder,
+        packets: &[Packet<'_>],
+        outlet: &S,
+    ) -> usize {
+        let admits = |packet: &Packet<'_>| self.admits(packet, outlet);
+        let mtu = outlet.response_mtu();
+        let segment = match Segment::gather(self.message, packets, mtu, admits) {
+            Ok(segment) => segment,
+            Err(reason) => {
+                self.reject(responder, &packets[0], reason, outlet);
+                return 1;
+            }
+        };
+        let count = segment.packets as usize;
+        if matches!(segment.body, Body::SendInvalidate(_)) && self.kept.owes() {
+            self.hold_back();
+            return count;
+        }
+        let last = self.expected + u64::from(segment.packets) - 1;
+        let acknowledgement = segment.asked && !self.kept.owes();
+        let arrival = Arrival {
+            outlet,
+            acknowledgement: Cell::new(
+                acknowledgement.then(|| self.acknowledgement(last, self.msn + 1, outlet)),
+            ),
+        };
+        let mut payloads = Payloads { packets: &packets[..count], services: outlet };
+        let request = self.segment_request(responder, &packets[0], &segment, outlet);
+        match responder.execute(&request, &mut payloads, &mut Nowhere, &arrival) {
+            Reply::Ack => {
+                self.message = None;
+                self.msn = next_msn(self.msn);
+            }
+            Reply::Silence => self.message = Some(segment.message),
+            other => {
+                self.turn_down(other, outlet);
+                return count;
+            }
+        }
+        let sent = acknowledgement && arrival.acknowledgement.take().is_none();
+        self.expected = last + 1;
+        if segment.asked {
+            self.due = if sent { None } else { Some(last) };
+        }
+        count
+    }
+
+    /// A segment, as execution names it.
+    pub(super) fn segment_request<S: Outlet>(
+        &self,
+        responder: &Responder,
+        packet: &Packet<'_>,
+        segment: &Segment,
+        outlet: &S,
+    ) -> Request {
+        let open = if segment.ends { segment.message.length } else { Request::OPEN };
+        Request {
+            offset: segment.offset,
+            length: segment.length(),
+            total: segment.message.total().unwrap_or(open),
+            solicited: segment.solicited,
+            ..self.request(responder, remote(packet.transport), segment.body, outlet)
+        }
+    }
+
+    /// A request of no bytes.
+    pub(super) fn request<S: Outlet>(
+        &self,
+        responder: &Responder,
+        remote: Remote,
+        body: Body,
+        outlet: &S,
+    ) -> Request {
+        Request {
+            to: outlet.number(),
+            from: outlet.summary().peering().from,
+            service: match self.service {
+                Service::XrcTarget => Service::XrcInitiator,
+                other => other,
+            },
+            remote,
+            message: responder.expected(outlet),
+            attempt: 0,
+            body,
+            offset: 0,
+            length: 0,
+            total: 0,
+            solicited: false,
+        }
+    }
+
+    /// Takes the next packet if it is a request that is one packet always: READ, atomics, FLUSH.
+    pub(super) fn take_other<S: Outlet>(
+        &mut self,
+        responder: &mut Responder,
+        packet: &Packet<'_>,
+        outlet: &S,
+    ) {
+        let (body, total) = match packet.operation {
+            Op::ReadRequest(Reth { address, key, length }) => {
+                (Body::Read { address, key: Key(key) }, u64::from(length))
+            }
+            Op::CompareSwap { address, key, swap, compare } => {
+                (Body::CompareSwap { address, key: Key(key), swap, compare }, 8)
+            }
+            Op::FetchAdd { address, key, add } => {
+                (Body::FetchAdd { address, key: Key(key), add }, 8)
+            }
+            Op::AtomicWrite(Reth { address, key, length }) => {
+                (Body::AtomicWrite { address, key: Key(key) }, u64::from(length))
+            }
+            Op::Flush { placement, selectivity, reth: Reth { address, key, length } } => {
+                let placement = Placement::from_bits_truncate(placement);
+                let whole = selectivity & WHOLE_REGION != 0;
+                (Body::Flush { address, key: Key(key), length, placement, whole }, 0)
+            }
+            _ => return self.reject(responder, packet, Reason::PacketOrder, outlet),
+        };
+        if self.message.is_some() {
+            return self.reject(responder, packet, Reason::PacketOrder, outlet);
+        }
+        // More than the origin was told it may have under way; that it may have none is seen when
+        // the request is carried out (rules RA-09, RA-10).
+        let resources = usize::from(outlet.summary().gate().read_resources);
+        if resources > 0 && self.kept.outstanding() >= resources.min(self.kept.capacity()) {
+            return self.reject(responder, packet, Reason::NoReadResources, outlet);
+        }
+        let carried = if matches!(body, Body::AtomicWrite { .. }) { 8 } else { 0 };
+        if packet.payload.len() != carried || carried == 8 && total != 8 {
+            return self.reject(responder, packet, Reason::PacketLength, outlet);
+        }
+        let remote = remote(packet.transport);
+        let request = Request { total, ..self.request(responder, remote, body, outlet) };
+        let reply = match body {
+            Body::Read { address, key } => responder.accept_read(&request, address, key, outlet),
+            _ => {
+                let mut bytes = Bytes { bytes: packet.payload, services: outlet };
+                responder.execute(&request, &mut bytes, &mut Nowhere, outlet)
+            }
+        };
+        let answer = match (reply, body) {
+            (Reply::Ack, Body::Read { address, key }) => {
+                Answer::Data { address, key, length: total }
+            }
+            (Reply::Ack, _) => Answer::Done,
+            (Reply::Atomic(old), _) => Answer::Old(old),
+            (other, _) => return self.turn_down(other, outlet),
+        };
+        let count = match answer {
+            Answer::Data { length, .. } => packets(length, outlet.response_mtu()),
+            _ => 1,
+        };
+        let srq = if let Remote::Srq(number) = remote { number } else { 0 };
+        self.msn = next_msn(self.msn);
+        self.kept.push(Kept::new(self.expected, count, self.msn, srq, answer));
+        self.expected += u64::from(count);
+    }
+
+    /// Answers a packet that is wrong in itself or in its place.
+    fn reject<S: Outlet>(
+        &mut self,
+        responder: &mut Responder,
+        packet: &Packet<'_>,
+        reason: Reason,
+        outlet: &S,
+    ) {
+        let operation = match packet.operation {
+            Op::WriteFirst(_) | Op::WriteMiddle | Op::WriteLast { .. } | Op::WriteOnly { .. } => {
+                Operation::Write
+            }
+            Op::ReadRequest(_) => Operation::Read,
+            Op::CompareSwap { .. } | Op::FetchAdd { .. } => Operation::Atomic,
+            Op::AtomicWrite(_) => Operation::AtomicWrite,
+            Op::Flush { .. } => Operation::Flush,
+            _ => Operation::Send,
+        };
+        let body = match packet.operation {
+            Op::WriteLast { immediate: immediate @ Some(_) }
+            | Op::WriteOnly { immediate: immediate @ Some(_), .. } => {
+                Body::Write { address: 0, key: Key(0), immediate }
+            }
+            _ => Body::Send,
+        };
+        let length = packet.payload.len() as u64;
+        let request = self.request(responder, remote(packet.transport), body, outlet);
+        let request = Request { length, total: length, ..request };
+        let reply = responder.reject(&request, operation, reason, outlet);
+        self.turn_down(reply, outlet);
+    }
+
+    /// The next packet has not been carried out.
+    fn turn_down<S: Outlet>(&mut self, reply: Reply, outlet: &S) {
+        match reply {
+            // The origin would take it for the loss of what it still waits for.
+            Reply::NotReady(_) if self.kept.owes() => self.hold_back(),
+            Reply::NotReady(timer) => self.answer_not_ready(timer, outlet),
+            Reply::Nak { code, .. } => self.refuse(self.expected, code, outlet),
+            _ => {}
+        }
+    }
+
+    /// The next packet is to come again, when what is owed has gone out.
+    fn hold_back(&mut self) {
+        self.lost = self.lost.max(Some(self.expected));
+    }
+
+    /// The packet at this place is refused, and the queue pair in error.
+    pub(super) fn refuse<S: Outlet>(&mut self, place: u64, code: NakCode, outlet: &S) {
+        self.message = None;
+        (self.due, self.lost) = (None, None);
+        self.kept.forget_owed();
+        self.answer_refused(place, code, outlet);
+    }
+}
+
+fn next_msn(msn: u32) -> u32 {
+    (msn + 1) & 0xff_ffff
+}
+
+/// Whom a request of this transport service is for.
+fn remote(transport: Transport) -> Remote {
+    match transport {
+        Transport::Xrc { srq } => Remote::Srq(srq),
+        _ => Remote::Connected,
+    }
+}
