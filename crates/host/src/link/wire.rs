@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 pub use counters::Counters;
 pub(crate) use instruments::Instruments;
 pub use path::Path;
-pub(crate) use receive::Taken;
+pub(crate) use receive::{Taken, is_for_requester};
 pub(crate) use train::{Filling, Run, TrainBuffer};
 
 use super::udp::{Arrivals, Port, PortError, SendError};
@@ -38,6 +38,17 @@ pub(crate) struct Wire {
     has_stalled: AtomicBool,
     counters: Counters,
     instruments: Instruments,
+}
+
+/// What became of a train that was to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departed {
+    /// It has left, or found no way.
+    Yes,
+    /// There was room for a part of it.
+    InPart,
+    /// There was no room.
+    No,
 }
 
 impl Wire {
@@ -93,12 +104,12 @@ impl Wire {
         self.buffers.lock().push(buffer);
     }
 
-    /// Sends a train. What finds no room or no way is lost, and sent again like anything a network
-    /// loses; false says that there was no room.
-    pub(crate) fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> bool {
-        let Ok(port) = self.port.source_port(&path.way()) else { return true };
-        let Some(icrc) = path.icrc(port) else { return true };
-        let mut room = true;
+    /// Sends a train. What finds no way, or no room any more, is lost, and sent again like anything a
+    /// network loses.
+    pub(crate) fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> Departed {
+        let Ok(port) = self.port.source_port(&path.way()) else { return Departed::Yes };
+        let Some(icrc) = path.icrc(port) else { return Departed::Yes };
+        let (mut room, mut runs) = (true, 0);
         // A second try if the kernel turns out to number packets differently.
         for _ in 0..2 {
             let identification = |number| self.port.identification(number);
@@ -111,6 +122,7 @@ impl Wire {
                 self.instruments.write_down(&Path { port, ..*path }, identification, &run);
                 match self.instruments.send(&self.port, &path.way(), &run) {
                     Ok(count) => {
+                        runs += 1;
                         Counters::add(&self.counters.sent, count);
                         Counters::add(&self.counters.bytes_sent, run.bytes.len());
                     }
@@ -128,7 +140,11 @@ impl Wire {
         if !room {
             Counters::add(&self.counters.no_room, 1);
         }
-        room
+        match (room, runs) {
+            (true, _) => Departed::Yes,
+            (false, 0) => Departed::No,
+            (false, _) => Departed::InPart,
+        }
     }
 
     /// Sends what a network with faults has held back until now.

@@ -32,6 +32,11 @@ const NOTHING: Packet<'static> = Packet {
     payload: &[],
 };
 
+/// Whether the sending half of a queue pair takes a packet: answers, and word of congestion.
+pub(crate) fn is_for_requester(packet: &Packet<'_>) -> bool {
+    packet.operation.is_response() || packet.operation == Operation::Congestion
+}
+
 /// Packets for one queue pair, requests or responses, from one train.
 struct Group<'a> {
     packets: [Packet<'a>; TOGETHER],
@@ -40,7 +45,7 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     fn takes(&self, packet: &Packet<'a>) -> bool {
-        let kind = |packet: &Packet<'_>| (packet.to, packet.operation.is_response());
+        let kind = |packet: &Packet<'_>| (packet.to, is_for_requester(packet));
         self.count == 0 || self.count < TOGETHER && kind(&self.packets[0]) == kind(packet)
     }
 
