@@ -151,6 +151,20 @@ fn a_repeated_write_or_send_is_only_acknowledged() {
     assert_eq!(target.stage.completed(), []);
 }
 
+/// A sender that begins with an earlier number than was agreed is not taken for one that repeats
+/// itself.
+/// Rules: PSN-02
+#[test]
+fn what_comes_before_the_first_packet_is_dropped() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    let before = Psn::new(FIRST - 1);
+    let write = packet(0, Op::WriteOnly { reth: reth(AT, key, 2), immediate: None }, b"ab");
+    assert_eq!(target.take(Packet { psn: before, ..write }), []);
+    assert_eq!(acks(&target.take(write)), [(0, 0x1f, 1)]);
+    assert_eq!(target.take(Packet { psn: before, ..write }), []);
+}
+
 /// Without a receive the origin is told to wait, and nothing else is taken until it comes back.
 /// Rules: RN-01, RA-11, RA-12
 #[test]
@@ -398,6 +412,28 @@ fn a_repeated_send_acknowledges_no_atomic() {
     let sent = target.stage.sent();
     assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
     assert_eq!(acks(&sent[1..]), [(2, 0x1f, 3)]);
+}
+
+/// A repeated atomic holds nothing back for which the link has room: a message behind it without a
+/// receive is told so, and an invalidation is carried out.
+/// Rules: RN-01, PSN-15
+#[test]
+fn a_repeated_atomic_holds_nothing_back() {
+    let mut target = Target::new(Service::Rc);
+    let window = target.stage.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    let add = Op::FetchAdd { address: AT, key: target.stage.region.0, add: 2 };
+    let add = packet(0, add, &[]);
+    target.take(add);
+    let send = packet(1, Op::SendOnly(Ending::Invalidate(window.0)), b"done");
+    target.receive(&[add, send]);
+    let sent = target.stage.sent();
+    assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
+    assert_eq!(acks(&sent[1..]), [(1, 0x2c, 1)]);
+    target.post(1, AT + 0x1000, 8);
+    target.receive(&[add, send]);
+    let sent = target.stage.sent();
+    assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
+    assert_eq!(acks(&sent[1..]), [(1, 0x1f, 2)]);
 }
 
 /// An invalidation waits for the READs before it.

@@ -226,3 +226,22 @@ fn repeated_answers_of_a_read_are_ignored() {
     queue.take(&responses(103, second));
     assert_eq!((queue.stage.completed(), queue.stage.sent()), (vec![(2, OK)], vec![]));
 }
+
+/// What is to go out again may be answered before it does; then nothing is waited for any more.
+/// Rules: RN-06
+#[test]
+fn a_late_answer_leaves_no_deadline() {
+    let mut queue = Queue::new();
+    let data = pattern(2 * MTU);
+    queue.post(1, READ, 2 * MTU);
+    let [first, second] = responses(100, &data)[..] else { panic!("two packets") };
+    // They overtook each other, and came together.
+    queue.take(&[second, first, second]);
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    while let Some(deadline) = queue.requester.deadline() {
+        let now = queue.stage.time.get();
+        assert!(deadline > now, "the host is called without end");
+        queue.pass(deadline - now);
+    }
+    assert_eq!(queue.stage.sent_numbers(), [100]);
+}

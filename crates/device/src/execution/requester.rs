@@ -150,7 +150,9 @@ impl Requester {
 
     /// When to call [`Requester::advance`] again at the latest, in the host's nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
-        match (self.not_before, self.flight.alarm()) {
+        // What was to go out again may have been answered meanwhile.
+        let waits = self.next != self.ring.tail();
+        match (self.not_before.filter(|_| waits), self.flight.alarm()) {
             (Some(time), Some(alarm)) => Some(time.min(alarm)),
             (time, alarm) => time.or(alarm),
         }

@@ -52,6 +52,20 @@ impl Adapter {
         }
     }
 
+    /// How many bytes a queue pair may have on their way: the other end is taken to have as much room
+    /// as this one, and a few queue pairs may share it.
+    pub(crate) fn window_limit(&self) -> u64 {
+        const SHARE: u64 = 4;
+        self.wire().map_or(0, |wire| wire.receive_room() as u64 / SHARE)
+    }
+
+    /// Leaves the port to the process that this one was forked from.
+    pub(crate) fn leave_port(&self) {
+        if let Some(wire) = self.wire() {
+            wire.leave_port();
+        }
+    }
+
     /// What a user wants of the wire link beside its work.
     fn instruments(&self) -> Result<Instruments, PortError> {
         let me = self.announcer();
@@ -70,20 +84,6 @@ impl Adapter {
     pub(crate) fn send_rest(&self) {
         if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
             wire.send_rest();
-        }
-    }
-
-    /// How many bytes a queue pair may have on their way: the other end is taken to have as much room
-    /// as this one, and a few queue pairs may share it.
-    pub(crate) fn window_limit(&self) -> u64 {
-        const SHARE: u64 = 4;
-        self.wire().map_or(0, |wire| wire.receive_room() as u64 / SHARE)
-    }
-
-    /// Leaves the port to the process that this one was forked from.
-    pub(crate) fn leave_port(&self) {
-        if let Some(wire) = self.wire() {
-            wire.leave_port();
         }
     }
 

@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{build, build_program, installed};
 
@@ -51,6 +52,44 @@ impl Installation {
     /// Our own command `transom`, built like the library.
     pub(crate) fn transom(&self) -> Result<Command, String> {
         self.once("transom", || build(&self.target, "release", &["transom-cli"]))
+    }
+
+    /// A program of a package of ours, built like the library.
+    pub(crate) fn program(&self, package: &str, name: &str) -> Result<PathBuf, String> {
+        build(&self.target, "release", &[package])?;
+        Ok(self.target.join("release").join(name))
+    }
+
+    /// The tests or the examples of a package of ours: their names and files.
+    pub(crate) fn targets(
+        &self,
+        package: &str,
+        kind: &str,
+    ) -> Result<Vec<(String, PathBuf)>, String> {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--package", package, "--message-format", "json"])
+            .arg(format!("--{kind}s"))
+            .arg("--target-dir")
+            .arg(&self.target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stderr(Stdio::inherit())
+            .output();
+        let built = built.map_err(|error| format!("cargo: {error}"))?;
+        if !built.status.success() {
+            return Err(format!("cargo build --{kind}s fails for {package}"));
+        }
+        let output = String::from_utf8_lossy(&built.stdout);
+        let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut targets: Vec<(String, PathBuf)> = messages
+            .filter(|message| message["target"]["kind"][0] == kind)
+            .filter_map(|message| {
+                let name = message["target"]["name"].as_str()?.to_owned();
+                Some((name, message["executable"].as_str()?.into()))
+            })
+            .collect();
+        targets.sort();
+        Ok(targets)
     }
 
     /// A program of this package, with the device linked in, built like the library.

@@ -12,6 +12,7 @@ mod ping_pong;
 mod place;
 mod pyverbs;
 mod record;
+mod rxe;
 mod skips;
 mod spaces;
 mod speed;
@@ -63,6 +64,8 @@ enum Script {
     Flood,
     /// All of these
     All,
+    /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
+    Rxe,
 }
 
 fn main() -> ExitCode {
@@ -97,6 +100,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if chosen(Script::Speed) {
         reports.push(speed::run(&installation, style)?);
+    }
+    if arguments.script == Script::Rxe {
+        reports.extend(rxe::run(&installation, style)?);
     }
     if chosen(Script::Spaces) {
         reports.extend(spaces::run(&installation, style, long)?);

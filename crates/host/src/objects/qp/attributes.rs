@@ -240,8 +240,8 @@ impl QueuePair {
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
-                self.capture_connection(self.number, &attributes);
                 half.requester.window_limit = self.adapter.window_limit();
+                self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }
             _ => {}

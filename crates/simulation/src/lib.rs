@@ -1,0 +1,28 @@
+//! Two devices on a simulated network, in virtual time, checked against a model of what must happen.
+//!
+//! The devices are those of `transom-device`, packets pass between them as bytes. A [`Plan`] follows
+//! from a seed; [`run`] carries it out and says what was wrong first, if anything was.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`plan`] | what a seed stands for |
+//! | [`program`] | what the programs on the devices do |
+//! | [`device`], [`port`] | a device's memory, keys and queue pairs, and what it asks of them |
+//! | [`network`], [`clock`] | what becomes of packets and time |
+//! | [`world`] | the events, in order |
+//! | [`model`] | what must happen, kept without the device's code |
+
+mod arrival;
+pub mod clock;
+pub mod device;
+pub mod model;
+pub mod network;
+pub mod plan;
+pub mod port;
+pub mod program;
+pub mod random;
+mod run;
+pub mod world;
+
+pub use plan::Plan;
+pub use run::{Outcome, run, shrink};

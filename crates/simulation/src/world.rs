@@ -1,0 +1,253 @@
+//! A run: events in the order of the simulation's time, and what each device does about them.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use transom_wire::icrc::Path;
+use transom_wire::packet::{ICRC_BYTES, Packet};
+
+use crate::device::{Device, Egress};
+use crate::model::{At, Cause, Model, Verdict};
+use crate::network::{Arrival, Network};
+use crate::plan::Plan;
+use crate::port::Port;
+use crate::random::Random;
+
+/// Something that happens.
+pub enum Event {
+    /// A packet arrives at a device; if the network has changed it, with what it was.
+    Arrive(usize, Vec<u8>, Option<Vec<u8>>),
+    /// A packet has left a device's link.
+    Leave(usize),
+    /// A queue pair wanted to be looked at.
+    Alarm(At),
+    /// A program does this step.
+    Step(usize),
+    /// The programs see whether all is done.
+    Settle,
+}
+
+/// Everything that the queue pairs have around them.
+pub struct Shared {
+    /// The devices.
+    pub devices: [Device; 2],
+    /// Most packets of a train.
+    pub train: u64,
+    model: RefCell<Model>,
+    network: RefCell<Network>,
+    /// What is to happen, by time.
+    pub(crate) events: RefCell<BTreeMap<(u64, u64), Event>>,
+    /// Events so far, to keep those of one time in order.
+    scheduled: Cell<u64>,
+    /// Arrivals so far.
+    pub(crate) arrivals: Cell<u64>,
+    now: Cell<u64>,
+    addresses: [IpAddr; 2],
+    moment: u64,
+    /// Print what happens.
+    trace: bool,
+}
+
+/// UDP source port of each device's packets.
+const PORTS: [u16; 2] = [0xc001, 0xd002];
+/// Where memory begins.
+const BASES: [u64; 2] = [0x7a00_0000_0000, 0x10_0000_3000];
+
+impl Shared {
+    /// The world of a plan, without queue pairs yet.
+    pub fn new(plan: &Plan, trace: bool) -> Self {
+        let mut random = Random::new(plan.seed ^ 0x5eed);
+        let mut device = |index: usize| {
+            let (depth, pace) = plan.links[index];
+            let (pending, free_at) = (Cell::new(0), Cell::new(0));
+            let full = Cell::new(false);
+            let egress = Egress {
+                depth,
+                pace,
+                pending,
+                free_at,
+                was_full: full,
+                ever_full: Cell::new(false),
+            };
+            Device::new(BASES[index], plan.clocks[index], random.number(), egress)
+        };
+        let devices = [device(0), device(1)];
+        let addresses = if plan.ipv6 {
+            [1, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host).into())
+        } else {
+            [1, 2].map(|host| Ipv4Addr::new(10, 0, 0, host).into())
+        };
+        Self {
+            devices,
+            train: plan.train,
+            model: RefCell::default(),
+            network: RefCell::new(Network::new(plan.faults.clone(), random)),
+            events: RefCell::default(),
+            scheduled: Cell::new(0),
+            arrivals: Cell::new(0),
+            now: Cell::new(0),
+            addresses,
+            moment: plan.moment,
+            trace,
+        }
+    }
+
+    /// The simulation's time.
+    pub fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// The model.
+    pub fn model(&self) -> RefMut<'_, Model> {
+        self.model.borrow_mut()
+    }
+
+    /// The GID of a device.
+    pub fn gid(&self, device: usize) -> [u8; 16] {
+        match self.addresses[device] {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        }
+    }
+
+    /// Keeps what is wrong.
+    pub fn note(&self, at: At, verdict: Verdict) {
+        if let Err(wrong) = &verdict {
+            self.say(|| format!("{at} WRONG: {wrong}"));
+        }
+        self.model().note(at, verdict);
+    }
+
+    /// Prints what happens, if somebody wants to know.
+    pub fn say(&self, what: impl Fn() -> String) {
+        if self.trace {
+            println!("{:>12.3} µs  {}", self.now() as f64 / 1e3, what());
+        }
+    }
+
+    /// Arranges for an event.
+    pub fn schedule(&self, at: u64, event: Event) {
+        let number = self.scheduled.get();
+        self.scheduled.set(number + 1);
+        self.events.borrow_mut().insert((at.max(self.now()), number), event);
+    }
+
+    /// The next event, with its time, which is now.
+    pub fn next(&self) -> Option<Event> {
+        let ((at, _), event) = self.events.borrow_mut().pop_first()?;
+        self.now.set(at);
+        Some(event)
+    }
+
+    /// Whatever befalls the packets of this queue pair and its peer from now on, a missing answer is
+    /// no wonder.
+    pub fn disturb(&self, at: At) {
+        let mut model = self.model();
+        let peer = At { device: 1 - at.device, qp: model.end(at).peer };
+        model.end_mut(at).disturbed = true;
+        model.end_mut(peer).disturbed = true;
+    }
+
+    pub(crate) fn path(&self, from: usize) -> Path {
+        let (source, destination) = (self.addresses[from], self.addresses[1 - from]);
+        Path::new(source, PORTS[from], destination).expect("both addresses are of one family")
+    }
+
+    /// Sends a packet.
+    pub fn transmit(&self, at: At, packet: &Packet<'_>) {
+        let mut bytes = vec![0; packet.length()];
+        let length = packet.write(&mut bytes);
+        assert_eq!(length + ICRC_BYTES, bytes.len(), "a packet is as long as it says");
+        let icrc = self.path(at.device).icrc(0, &bytes[..length]);
+        bytes[length..].copy_from_slice(&icrc);
+        let egress = &self.devices[at.device].egress;
+        let leaves = egress.free_at.get().max(self.now()) + egress.pace;
+        egress.free_at.set(leaves);
+        egress.pending.set(egress.pending.get() + 1);
+        self.schedule(leaves, Event::Leave(at.device));
+        let (arrivals, disturbed) = self.network.borrow_mut().carry(at.device, leaves, &bytes);
+        self.say(|| {
+            let times: Vec<_> = arrivals.iter().map(|one| one.at - self.now()).collect();
+            format!("{at} sends {} (arrives after {times:?} ns)", describe(packet))
+        });
+        self.model().counts.packets += 1;
+        let slow = arrivals.iter().any(|one| one.at - self.now() > self.impatience(at));
+        if disturbed || slow {
+            self.disturb(at);
+        }
+        for Arrival { at: time, bytes: arrived, corrupted, replayed } in arrivals {
+            let device = 1 - at.device;
+            let old = Packet::parse(&arrived).ok().filter(|_| replayed);
+            if let Some(qp) = old.and_then(|packet| self.named(device, packet.to)) {
+                self.disturb(At { device, qp });
+            }
+            let was = corrupted.then(|| bytes.clone());
+            let time = time.next_multiple_of(self.moment);
+            self.schedule(time, Event::Arrive(device, arrived, was));
+        }
+    }
+
+    /// How long a packet may take without an answer to it coming too late: part of the timeout.
+    fn impatience(&self, at: At) -> u64 {
+        let timeout = self.model().end(at).timeout;
+        timeout.map_or(u64::MAX, |timeout| timeout / 8).saturating_sub(self.moment)
+    }
+
+    /// Has a queue pair do what it can, and arranges for the next look at it.
+    pub fn advance(&self, at: At) {
+        let qp = self.devices[at.device].qp(at.qp);
+        let port = Port { shared: self, at, qp: &qp, cause: &Cause::Itself };
+        loop {
+            qp.responder.borrow_mut().advance(&mut qp.execution.borrow_mut(), &port);
+            qp.requester.borrow_mut().advance(&port);
+            let [send, receive] = [0, 1].map(|side: usize| qp.flush[side].take());
+            if send {
+                qp.requester.borrow_mut().flush(&port);
+            }
+            if receive {
+                qp.execution.borrow_mut().flush(&port);
+            }
+            if !send && !receive {
+                break;
+            }
+        }
+        let deadline = qp.requester.borrow().deadline();
+        if let Some(deadline) = deadline
+            && qp.alarm.replace(Some(deadline)) != Some(deadline)
+        {
+            let time = self.devices[at.device].clock.time_of(deadline);
+            self.schedule(time.max(self.now() + 1), Event::Alarm(at));
+        }
+    }
+
+    /// A queue pair's alarm goes off.
+    pub fn alarm(&self, at: At) {
+        let qp = self.devices[at.device].qp(at.qp);
+        let now = self.devices[at.device].clock.at(self.now());
+        if qp.alarm.get().is_some_and(|alarm| alarm <= now) {
+            self.say(|| format!("{at} looks at its clock"));
+            qp.alarm.set(None);
+            self.advance(at);
+        }
+    }
+
+    /// A packet has left a device's link: whoever waited for room goes on.
+    pub fn leave(&self, device: usize) {
+        let Device { egress, qps, .. } = &self.devices[device];
+        egress.pending.set(egress.pending.get() - 1);
+        if egress.pending.get() <= egress.depth / 2 && egress.was_full.take() {
+            let count = qps.borrow().len();
+            for qp in 0..count {
+                self.advance(At { device, qp });
+            }
+        }
+    }
+}
+
+/// A packet in a line.
+pub fn describe(packet: &Packet<'_>) -> String {
+    let Packet { operation, psn, payload, ack_request, .. } = packet;
+    let ack = if *ack_request { ", AckReq" } else { "" };
+    format!("{operation:x?} PSN {:#x}, {} bytes{ack}", psn.value(), payload.len())
+}
