@@ -1,5 +1,7 @@
 //! The rounds: what an end posts, and what it checks.
 
+use std::collections::VecDeque;
+
 use transom_abi::*;
 use transom_conformance::harness::{atomic_wr, post, rdma_wr, recv, with_sges, wr};
 
@@ -23,8 +25,8 @@ pub(crate) struct Rounds {
     /// The other end's memory.
     remote: Remote,
     done: u32,
-    /// The message of the next round, if the other end is there already.
-    early: Option<ibv_wc>,
+    /// Messages that nobody has looked at yet.
+    messages: VecDeque<ibv_wc>,
     /// Bytes and words checked.
     checked: u64,
     /// What the words of the two ends must be now.
@@ -63,7 +65,7 @@ impl Rounds {
             theirs: Content::new(seed, !is_client, largest),
             remote,
             done: 0,
-            early: None,
+            messages: VecDeque::new(),
             checked: 0,
             their_word: 0,
             our_word: 0,
@@ -130,30 +132,40 @@ impl Rounds {
     /// Waits for the other end's message and the completions of [`Rounds::send`], and checks what the
     /// other end has sent and written. Whether it says that this is the last round.
     fn await_message(&mut self, round: u32) -> Result<bool, String> {
-        let mut last = false;
-        for _ in 0..3 {
-            let wc = match self.early.take() {
-                Some(wc) => wc,
-                None => self.connection.completion(&self.meeting)?,
-            };
-            if wc.opcode & IBV_WC_RECV == 0 {
-                continue;
-            }
-            // SAFETY: four bytes, whatever they stand for.
-            let immediate = u32::from_be(unsafe { wc.imm.imm_data });
-            last = immediate & LAST != 0;
-            let bytes = self.theirs.bytes(round, What::Message);
-            let expected = (round, IBV_WC_WITH_IMM, bytes.len() as u32);
-            let found = (immediate & !LAST, wc.wc_flags & IBV_WC_WITH_IMM, wc.byte_len);
-            if found != expected {
-                return Err(format!("a message with {found:?} and not {expected:?}"));
-            }
-            self.take(Place::Received(round), 0, &bytes)?;
-            let (offset, _) = self.theirs.range(round, What::Write);
-            self.take(Place::Inbox(round), offset, &self.theirs.bytes(round, What::Write))?;
+        self.await_completions(2)?;
+        while self.messages.is_empty() {
+            let wc = self.connection.completion(&self.meeting)?;
+            self.messages.push_back(wc);
         }
+        let wc = self.messages.pop_front().expect("there is one");
+        // SAFETY: four bytes, whatever they stand for.
+        let immediate = u32::from_be(unsafe { wc.imm.imm_data });
+        let bytes = self.theirs.bytes(round, What::Message);
+        let expected = (round, IBV_WC_WITH_IMM, bytes.len() as u32);
+        let found = (immediate & !LAST, wc.wc_flags & IBV_WC_WITH_IMM, wc.byte_len);
+        if found != expected {
+            return Err(format!("a message with {found:?} and not {expected:?}"));
+        }
+        self.take(Place::Received(round), 0, &bytes)?;
+        let (offset, _) = self.theirs.range(round, What::Write);
+        self.take(Place::Inbox(round), offset, &self.theirs.bytes(round, What::Write))?;
         receive(&self.connection, &self.memory, round + RECEIVES);
-        Ok(last)
+        Ok(immediate & LAST != 0)
+    }
+
+    /// Waits until so many posted requests are complete. Messages that come meanwhile are kept: the
+    /// other end may be a round ahead.
+    fn await_completions(&mut self, count: usize) -> Result<(), String> {
+        let mut left = count;
+        while left > 0 {
+            let wc = self.connection.completion(&self.meeting)?;
+            if wc.opcode & IBV_WC_RECV == 0 {
+                left -= 1;
+            } else {
+                self.messages.push_back(wc);
+            }
+        }
+        Ok(())
     }
 
     /// READs from the other end and changes its word twice, and checks what comes back.
@@ -182,15 +194,7 @@ impl Rounds {
             request.wr_id = round.into();
             post(self.connection.qp, request);
         }
-        let mut left = 3;
-        while left > 0 {
-            let wc = self.connection.completion(&self.meeting)?;
-            match (wc.opcode & IBV_WC_RECV != 0, self.early) {
-                (false, _) => left -= 1,
-                (true, None) => self.early = Some(wc),
-                (true, Some(_)) => return Err("two messages before their time".to_owned()),
-            }
-        }
+        self.await_completions(3)?;
         self.take(Place::Landing, offset, &self.theirs.bytes(round, What::Shelf))?;
         let expected: Vec<u8> =
             [self.their_word, sum].iter().flat_map(|w| w.to_ne_bytes()).collect();
