@@ -33,11 +33,14 @@ pub(crate) fn run(args: &DevicesArgs) -> Result {
     if args.json { print_json(devices, &processes) } else { print_text(&devices, &processes) }
 }
 
+/// Addresses of a port with their indexes.
+type Gids = Vec<(u8, Gid)>;
+
 /// What is there to know of a device.
 struct Seen {
     name: String,
     attributes: DeviceAttributes,
-    ports: Vec<(u8, PortAttributes, Vec<(u8, Gid)>)>,
+    ports: Vec<(u8, PortAttributes, Gids)>,
 }
 
 impl Seen {
@@ -62,7 +65,7 @@ impl Seen {
 }
 
 /// The addresses of a port, by index.
-fn gids(context: &Context, port: u8, length: u32) -> Result<Vec<(u8, Gid)>> {
+fn gids(context: &Context, port: u8, length: u32) -> Result<Gids> {
     let table = (0..length).map_while(|index| u8::try_from(index).ok());
     let all = table.map(|index| Ok((index, context.gid(port, index)?)));
     let is_used =
