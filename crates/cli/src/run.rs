@@ -1,5 +1,6 @@
 //! `transom run`: becomes a program that finds our libibverbs first.
 
+mod instruments;
 mod library;
 mod mounts;
 mod private;
@@ -30,6 +31,22 @@ It and its children, and nobody else, also find the device's files in /sys/class
 /sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
 root), or else by a library that leads the C library's calls there.
 
+Faults (--fault), to see how a program copes; several add up:
+  loss=P,reorder=P,duplicate=P,corrupt=P  Shares of the packets it sends, such as 1% or 0.5%
+  delay=T,rate=R,seed=N                   Such as delay=2ms,rate=100mbit; the same seed, the same fate
+  nak=KIND,op=OP,nth=N                    Requests that arrive at it are refused, not carried out
+  rnr,op=OP,nth=N                         The same, as if no receive were posted
+  drop,op=OP,nth=N                        The same, as if the network had lost them
+  port-down=T,at=T                        The port is down for a while, a time after it is opened
+KIND is remote-access, invalid-request or remote-operational. OP is send, write, read, atomic,
+atomic-write, flush or any, which it is if absent. N counts those that arrive at a process over all
+its queue pairs: 3 is the third, 3.. the third and all after it, which 1.. is if absent. A request
+that is sent again counts again. Processes that only talk to it need not be under `transom run`.
+
+Captures (--capture) hold what its processes send and get on any link, as packets with the reasons of
+refusals as comments. Read them with Wireshark, or: tshark --disable-protocol rpcordma -r FILE
+(without that, tshark 4 takes small payloads for another protocol's).
+
 Exit status:
   126  the program exists, but cannot be run
   127  there is no such program
@@ -44,17 +61,21 @@ Environment:
 Examples:
   transom run -- ibv_devinfo -v
   transom run -- ibv_rc_pingpong             (in one terminal)
-  transom run -- ibv_rc_pingpong localhost   (in another)";
+  transom run -- ibv_rc_pingpong localhost   (in another)
+  transom run --capture ping.pcapng -- ibv_rc_pingpong
+  transom run --fault loss=1%,delay=2ms,seed=7 -- ibv_rc_pingpong
+  transom run --fault nak=remote-access,op=read,nth=3 -- PROGRAM";
 
 /// Run a program that uses RDMA, unchanged, on the software device.
 #[derive(clap::Args)]
-#[command(after_help = HELP, override_usage = "transom run [--] PROGRAM [ARGUMENTS]...")]
+#[command(after_help = HELP, override_usage = "transom run [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    instruments: instruments::InstrumentArgs,
     /// The program and its arguments.
     #[arg(
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "PROGRAM",
         value_hint = clap::ValueHint::CommandWithArguments
     )]
@@ -74,6 +95,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     }
     let mut command = Command::new(program);
     command.args(arguments).env(SEARCH, path);
+    instruments::attach(&args.instruments, &mut command)?;
     if let Err(problem) = show_files(&mut command) {
         // Few programs need them.
         anstream::eprintln!(

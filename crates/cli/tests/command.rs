@@ -11,7 +11,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 fn transom(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
     command.args(arguments);
-    for variable in ["TRANSOM_LIB", "TRANSOM_WINDOWS", "TRANSOM_COPY", "LD_LIBRARY_PATH"] {
+    for variable in [
+        "TRANSOM_LIB",
+        "TRANSOM_WINDOWS",
+        "TRANSOM_COPY",
+        "TRANSOM_LINK",
+        "TRANSOM_FAULT",
+        "TRANSOM_CAPTURE",
+        "LD_LIBRARY_PATH",
+    ] {
         command.env_remove(variable);
     }
     command
@@ -254,4 +262,29 @@ fn a_reader_may_leave_early() {
     drop(reader);
     let output = output(transom(&["completions", "bash"]).stdout(writer));
     assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()));
+}
+
+/// What is wrong with a fault, where, and what is allowed; and the program does not run.
+#[test]
+fn faults_that_make_no_sense_are_refused() {
+    for (faults, words) in [
+        (&["loss=1"][..], "`loss=1`: `1` is not a share from 0% to 100%"),
+        (&["nak=remote-access,op=bind"], "`op=bind`: `bind` is not one of any, send, write"),
+        (&["loss=1%", "delay=1ms", "loss=2%"], "--fault: loss is given twice"),
+    ] {
+        let options = faults.iter().flat_map(|fault| ["--fault", fault]);
+        let refused = output(transom(&["run"]).args(options).args(["--", "echo", "ran"]));
+        assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(2), &b""[..]));
+        assert!(complaint(&refused).contains(words), "{refused:?}");
+    }
+}
+
+/// Faults reach the program, and with those of a network the link that has packets.
+#[test]
+fn faults_reach_the_program() {
+    let line = "echo $TRANSOM_FAULT $TRANSOM_LINK";
+    let run = |fault| said(&["run", "--fault", fault, "--", "sh", "-c", line]);
+    assert_eq!(run("op=read, drop"), "drop,op=read,nth=1..\n");
+    assert_eq!(run("delay=1ms,loss=0.5%"), "loss=0.5%,delay=1ms wire\n");
+    assert_eq!(run("port-down=2s"), "port-down=2s,at=0ns wire\n");
 }

@@ -3,8 +3,9 @@
     run_tests.py FOLDER DEVICE list                  prints the names of all tests
     run_tests.py FOLDER DEVICE RESULTS SECONDS NAME...
 
-FOLDER holds the package `tests`. A line is added to the file RESULTS when a test begins and when it
-has ended, so that one that takes its process along is known. A test may take SECONDS.
+FOLDER holds the package `tests`. DEVICE may be followed by a colon and the index of the GID to use. A
+line is added to the file RESULTS when a test begins and when it has ended, so that one that takes its
+process along is known. A test may take SECONDS.
 """
 
 import json
@@ -16,7 +17,8 @@ import unittest
 
 folder, device, results, *rest = sys.argv[1:]
 sys.path[:0] = [folder, os.path.join(folder, "tests")]
-sys.argv[1:] = ["--dev", device]
+device, _, gid = device.partition(":")
+sys.argv[1:] = ["--dev", device] + (["--gid", gid] if gid else [])
 
 from args_parser import parser  # noqa: E402
 

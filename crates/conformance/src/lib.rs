@@ -4,6 +4,7 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod access;
+pub mod captured;
 pub mod coverage;
 pub mod datagrams;
 pub mod extended;
@@ -16,6 +17,7 @@ pub mod programs;
 pub mod queues;
 pub mod random;
 pub mod shared_receive;
+pub mod spaces;
 pub mod stage;
 pub mod tag_matching;
 pub mod xrc;

@@ -229,6 +229,13 @@ impl Stage {
         self.seen.take()
     }
 
+    /// Forgets what nobody has asked for.
+    fn forget(&self) {
+        self.events.take();
+        self.refusals.take();
+        self.seen.take();
+    }
+
     fn note(&self, completion: Completion, solicited: bool) {
         self.seen.borrow_mut().push(self.sent.borrow().len());
         self.completed.borrow_mut().push((completion, solicited));

@@ -1,5 +1,6 @@
 //! Programs that nobody here wrote, over our `libibverbs.so.1`.
 
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -54,17 +55,27 @@ fn built(packages: &[&str]) -> PathBuf {
 
 /// Builds packages of ours into a target folder, if they are not up to date.
 pub fn build(target: &Path, profile: &str, packages: &[&str]) -> Result<(), String> {
+    let packages: Vec<&str> = packages.iter().flat_map(|package| ["--package", package]).collect();
+    build_these(target, profile, &packages)
+}
+
+/// Builds a program of this package, like [`build`].
+pub fn build_program(target: &Path, profile: &str, name: &str) -> Result<(), String> {
+    build_these(target, profile, &["--package", env!("CARGO_PKG_NAME"), "--bin", name])
+}
+
+fn build_these(target: &Path, profile: &str, which: &[&str]) -> Result<(), String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .args(["build", "--quiet", "--profile", profile])
-        .args(packages.iter().flat_map(|package| ["--package", package]))
+        .args(which)
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     match built {
         Ok(status) if status.success() => Ok(()),
-        _ => Err(format!("cargo build --profile {profile} fails for {packages:?}")),
+        _ => Err(format!("cargo build --profile {profile} fails for {}", which.join(" "))),
     }
 }
 
@@ -104,8 +115,17 @@ pub struct Running {
 impl Running {
     /// Starts a command. What it prints must fit into a pipe.
     pub fn start(command: &mut Command) -> Self {
+        Self::start_with_input(command, Stdio::null())
+    }
+
+    /// Starts a command whose input ends with [`Running::end_input`].
+    pub fn start_until_told(command: &mut Command) -> Self {
+        Self::start_with_input(command, Stdio::piped())
+    }
+
+    fn start_with_input(command: &mut Command, input: Stdio) -> Self {
         let what = format!("{command:?}");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: between fork and exec this makes one system call, and allocates nothing.
         unsafe {
             command.pre_exec(|| {
@@ -122,13 +142,15 @@ impl Running {
         matches!(self.process.try_wait(), Ok(Some(_)))
     }
 
-    /// Waits until it listens on a TCP port, or has ended. Nobody connects to find out, for it takes
-    /// the first who does for its client.
+    /// Waits until it listens on a TCP port of its network namespace, or has ended. Nobody connects to
+    /// find out, for it takes the first who does for its client.
     pub fn wait_until_it_listens(&mut self, port: u16) -> Result<(), String> {
         let wanted = format!(":{port:04X}");
+        let id = self.process.id();
         let listens = || {
-            ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-                let table = fs::read_to_string(table).unwrap_or_default();
+            ["tcp", "tcp6"].iter().any(|table| {
+                let table = fs::read_to_string(format!("/proc/{id}/net/{table}"));
+                let table = table.unwrap_or_default();
                 table.lines().any(|line| {
                     let fields: Vec<&str> = line.split_whitespace().take(4).collect();
                     matches!(fields[..], [_, local, _, "0A"] if local.ends_with(&wanted))
@@ -142,9 +164,41 @@ impl Running {
     pub fn wait_until_it_spoke_and_sleeps(&mut self) -> Result<(), String> {
         self.until("speaks and sleeps", Duration::from_secs(20), |process| {
             let stat = fs::read_to_string(format!("/proc/{}/stat", process.id()));
-            let output = process.stdout.as_ref().expect("a pipe");
-            readable(output.as_raw_fd()) && stat.is_ok_and(|stat| stat.contains(") S "))
+            has_output(process) && stat.is_ok_and(|stat| stat.contains(") S "))
         })
+    }
+
+    /// The next line that it prints; an error if it ends without one.
+    pub fn line(&mut self, limit: Duration) -> Result<String, String> {
+        self.until("prints a line", limit, has_output)?;
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        let output = self.process.stdout.as_mut().expect("a pipe");
+        loop {
+            match output.read(&mut byte) {
+                Ok(1) if byte == *b"\n" => return Ok(String::from_utf8_lossy(&line).into_owned()),
+                Ok(1) => line.extend(byte),
+                _ => break,
+            }
+        }
+        self.until("ends", limit, |_| false)?;
+        let what = &self.what;
+        let status = self.process.wait().map_err(|error| format!("{what}: {error}"))?;
+        let mut complaints = String::new();
+        let _ = self.process.stderr.as_mut().expect("a pipe").read_to_string(&mut complaints);
+        Err(format!("{what}: {status}\n{complaints}"))
+    }
+
+    /// Takes the lines that it has printed and nobody has read.
+    pub fn skip_lines(&mut self) -> Result<(), String> {
+        while has_output(&self.process) {
+            self.line(Duration::from_secs(1))?;
+        }
+        Ok(())
+    }
+
+    /// Ends its input.
+    pub fn end_input(&mut self) {
+        self.process.stdin = None;
     }
 
     /// Sends it a signal.
@@ -159,7 +213,7 @@ impl Running {
     pub fn end(mut self, limit: Duration) -> Result<(ExitStatus, Printed), String> {
         self.until("ends", limit, |_| false)?;
         let status = self.process.wait().map_err(|error| format!("{}: {error}", self.what))?;
-        let read = |from: Option<&mut dyn std::io::Read>| {
+        let read = |from: Option<&mut dyn Read>| {
             let mut bytes = Vec::new();
             from.expect("a pipe").read_to_end(&mut bytes).expect("a pipe can be read");
             String::from_utf8_lossy(&bytes).into_owned()
@@ -204,6 +258,11 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// Whether a process has printed something that nobody has read, or has closed its output.
+fn has_output(process: &std::process::Child) -> bool {
+    readable(process.stdout.as_ref().expect("a pipe").as_raw_fd())
 }
 
 impl Drop for Running {

@@ -41,7 +41,8 @@ on_each_link! {
         let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
         assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
 
-        // The source: the target listens to somebody else. Then the PSN.
+        // The source: the target listens to somebody else, where a request says from whom it is.
+        // Then the PSN.
         // SAFETY: the queue pair is live.
         let other = unsafe { (*stage.pair.qa).qp_num };
         for change in [
@@ -50,6 +51,11 @@ on_each_link! {
         ] {
             let (qa, qb) = stage.connected(|_| (), change);
             let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
+            if link == Link::Wire {
+                // A packet names no queue pair that it comes from, and a number that has been used
+                // is acknowledged once more.
+                continue;
+            }
             assert_eq!((wc.status, state(qb)), (IBV_WC_RETRY_EXC_ERR, IBV_QPS_RTS));
         }
 

@@ -186,6 +186,10 @@ on_each_link! {
                 } else {
                     keys(stage.part(0, length, ALL)).1
                 };
+                if link == Link::Wire && opcode == IBV_WR_RDMA_READ {
+                    // It asks for its bytes part by part, and each part is judged as a whole.
+                    continue;
+                }
                 let before = stage.bytes();
                 let wc = stage.op_on(qa, opcode, addr, key, LONG as u32);
                 assert_eq!((wc.status, state(qb)), (IBV_WC_REM_ACCESS_ERR, IBV_QPS_ERR));

@@ -151,6 +151,20 @@ fn a_repeated_write_or_send_is_only_acknowledged() {
     assert_eq!(target.stage.completed(), []);
 }
 
+/// A sender that begins with an earlier number than was agreed is not taken for one that repeats
+/// itself.
+/// Rules: PSN-02
+#[test]
+fn what_comes_before_the_first_packet_is_dropped() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    let before = Psn::new(FIRST - 1);
+    let write = packet(0, Op::WriteOnly { reth: reth(AT, key, 2), immediate: None }, b"ab");
+    assert_eq!(target.take(Packet { psn: before, ..write }), []);
+    assert_eq!(acks(&target.take(write)), [(0, 0x1f, 1)]);
+    assert_eq!(target.take(Packet { psn: before, ..write }), []);
+}
+
 /// Without a receive the origin is told to wait, and nothing else is taken until it comes back.
 /// Rules: RN-01, RA-11, RA-12
 #[test]

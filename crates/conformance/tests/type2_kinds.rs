@@ -12,8 +12,14 @@ use transom_device::protection::{
 use transom_host::Options;
 use transom_ibverbs::ibv_destroy_qp;
 
-const KIND_2A: Options =
-    Options { windows_2a: true, copying: transom_host::Copying::Best, wire_only: false };
+const KIND_2A: Options = Options {
+    windows_2a: true,
+    copying: transom_host::Copying::Best,
+    wire_only: false,
+    congestion: false,
+    faults: None,
+    capture: None,
+};
 
 /// A scene on devices with windows of kind 2A.
 fn scene_2a(link: Link) -> Scene {

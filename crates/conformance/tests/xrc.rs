@@ -269,6 +269,10 @@ on_each_link! {
     /// A receive that was taken for a message that never ended is not for a message that names
     /// another queue: it comes back flushed.
     fn a_receive_left_over_is_of_its_own_queue(link: Link) {
+        if link == Link::Wire {
+            // The target expects the number of the next packet there, and not of the message.
+            return;
+        }
         let xrc = Xrc::new(link, 2 * LONG);
         let (other, cq) = xrc.another_srq(xrc.pair.b.pd);
         receive(&xrc, other, 7, 0, LONG as u32);
@@ -286,6 +290,10 @@ on_each_link! {
     /// A queue that goes takes a receive along that was taken for a message: nothing is placed there
     /// any more.
     fn a_queue_that_goes_takes_its_receives_along(link: Link) {
+        if link == Link::Wire {
+            // The target expects the number of the next packet there, and not of the message.
+            return;
+        }
         let xrc = Xrc::new(link, 2 * LONG);
         let (other, cq) = xrc.another_srq(xrc.pair.b.pd);
         let was = srq_number(other);

@@ -9,6 +9,7 @@ mod wire;
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Once, OnceLock, Weak};
 
@@ -21,7 +22,10 @@ use transom_device::queue::Completion;
 use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
+pub(crate) use self::wire::LOOPBACK;
 use crate::addresses::Addresses;
+use crate::capture::Capture;
+use crate::faults::{Faults, Injector, Outages};
 use crate::link::{Peer, Wire};
 use crate::memory::Copier;
 use crate::objects::{
@@ -50,6 +54,13 @@ pub struct Options {
     pub copying: Copying,
     /// Everything goes over the wire, also within this host.
     pub wire_only: bool,
+    /// Packets say that they may be marked where the network is congested, and the sender of marked
+    /// ones is told (rules H.5).
+    pub congestion: bool,
+    /// What goes wrong on purpose.
+    pub faults: Option<&'static Faults>,
+    /// The file to write down what crosses the links to.
+    pub capture: Option<&'static Path>,
 }
 
 /// A device could not be opened.
@@ -60,6 +71,11 @@ pub struct OpenError {
 }
 
 impl OpenError {
+    /// What could not be done, and why.
+    pub fn new(doing: &'static str, cause: io::Error) -> Self {
+        Self { doing, cause }
+    }
+
     /// The system's error number, if it was the system that refused.
     pub fn errno(&self) -> Option<i32> {
         self.cause.raw_os_error().or(match self.cause.kind() {
@@ -67,6 +83,7 @@ impl OpenError {
             io::ErrorKind::QuotaExceeded => Some(libc::EAGAIN),
             io::ErrorKind::ReadOnlyFilesystem => Some(libc::EROFS),
             io::ErrorKind::PermissionDenied => Some(libc::EACCES),
+            io::ErrorKind::InvalidInput => Some(libc::EINVAL),
             _ => None,
         })
     }
@@ -93,6 +110,10 @@ pub struct Adapter {
     /// Who is told of events of the port.
     listeners: Mutex<Vec<Weak<EventPipe>>>,
     pub(crate) copier: Copier,
+    by_message: bool,
+    pub(crate) capture: Option<Arc<Capture>>,
+    /// Requests that are answered without being carried out.
+    pub(crate) injector: Injector,
     /// The wire link, from when something first goes over it.
     wire: OnceLock<Arc<Wire>>,
     opening_wire: Mutex<()>,
@@ -109,6 +130,7 @@ pub struct Adapter {
     pub(crate) foreign_targets: ForeignTargets,
     peers: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
     pub(crate) progress: Progress,
+    pub(crate) outages: Arc<Outages>,
     /// Makes atomics one step (rule AT-09).
     pub(crate) atomics: Mutex<()>,
 }
@@ -132,6 +154,13 @@ impl Adapter {
         let (seed, first_qp) = seed.split_at(Scramble::SEED_BYTES);
         let first_qp = u16::from_le_bytes([first_qp[0], first_qp[1]]);
         segment.scramble().seed(seed.try_into().expect("split at its length"));
+        let injector = Injector::new(options.faults.map_or(&[], |faults| &faults.rules));
+        let capture = options.capture.map(Capture::open).transpose();
+        let capture = capture.map_err(step("opening the capture file"))?.map(Arc::new);
+        let identity = capture.as_ref().map_or(0, |capture| capture.identity());
+        segment.header().capture.store(identity, Relaxed);
+        let by_message = !injector.is_empty() || capture.is_some();
+        segment.header().by_message.store(u32::from(by_message), Relaxed);
         let addresses = Addresses::read().map_err(step("asking the kernel for its addresses"))?;
         let copier = match options.copying {
             Copying::Best => Copier::best(),
@@ -157,6 +186,9 @@ impl Adapter {
             addresses: RwLock::new(addresses),
             listeners: Mutex::default(),
             copier,
+            by_message,
+            capture,
+            injector,
             wire: OnceLock::new(),
             opening_wire: Mutex::new(()),
             keys: Keys::default(),
@@ -171,10 +203,12 @@ impl Adapter {
             foreign_targets: ForeignTargets::default(),
             peers: RwLock::new(Box::new(std::array::from_fn(|_| None))),
             progress: Progress::default(),
+            outages: Arc::default(),
             atomics: Mutex::new(()),
         });
         crate::fork::watch(&adapter);
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
+        adapter.schedule_outages();
         Ok(adapter)
     }
 
@@ -214,7 +248,8 @@ impl Adapter {
         }
     }
 
-    fn raise_port_event(&self, event: AsyncEvent) {
+    /// Tells the program of an event of the port.
+    pub(crate) fn raise_port_event(&self, event: AsyncEvent) {
         const PORT: u64 = 1;
         for events in self.listeners.lock().iter().filter_map(Weak::upgrade) {
             events.raise(event as u64, PORT);
@@ -241,6 +276,13 @@ impl Adapter {
     #[inline]
     pub fn segment(&self) -> &Segment {
         &self.segment
+    }
+
+    /// Whether every request travels as a message, even where the direct way is open, because this
+    /// process looks at each.
+    #[inline]
+    pub(crate) fn by_message(&self) -> bool {
+        self.by_message
     }
 
     /// A new protection domain; `None` at the limit (rule PD-11).
@@ -363,6 +405,7 @@ impl Waiter for Adapter {
 impl Drop for Adapter {
     fn drop(&mut self) {
         self.segment.header().departed.store(1, SeqCst);
+        self.send_rest();
         for peer in self.peers.read().iter().flatten() {
             peer.notify();
         }

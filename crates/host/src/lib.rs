@@ -10,13 +10,17 @@
 //! | [`registry`] | the processes of this user that run a device, and their refusals |
 //! | [`segment`] | the memory one process shares with the others |
 //! | [`fork`] | what a forked child must not do to its parent |
+//! | [`capture`] | what crosses the links, written to a file for Wireshark |
+//! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //!
 //! Unsafe code lives here and at the C ABI only; each block says why it is sound.
 
 pub mod adapter;
 pub mod addresses;
+pub mod capture;
 mod clock;
+pub mod faults;
 pub mod fork;
 #[cfg(fuzzing)]
 pub mod fuzzing;

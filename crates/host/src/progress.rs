@@ -14,12 +14,14 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
-use transom_device::queue::{Body, Remote};
+use transom_device::queue::Body;
 
 use crate::adapter::Adapter;
-use crate::link::{Arrival, Arrived, Peer, Wire};
+use crate::capture::{Answered, Direction, Interface};
+use crate::faults::PortChange;
+use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
 use crate::lock::ShortMutex;
-use crate::objects::{Cq, QueuePair, is_multicast};
+use crate::objects::{Cq, QueuePair, is_to_group};
 
 /// How often the thread looks whether the program still polls.
 const TICK: u64 = 1_000_000;
@@ -51,6 +53,8 @@ enum Due {
     QueuePair(u16),
     /// A moderated completion queue raises the event it holds back.
     CompletionEvent(u64),
+    /// A user wants the port to change.
+    Port(PortChange),
 }
 
 /// The state of progress of one device.
@@ -101,6 +105,11 @@ impl Progress {
     pub(crate) fn schedule_event(&self, adapter: &Adapter, deadline: u64, cq: &Arc<Cq>) {
         self.moderated.lock().insert(cq.id(), Arc::downgrade(cq));
         self.add_deadline(adapter, deadline, Due::CompletionEvent(cq.id()));
+    }
+
+    /// Sees to it that a change of the port comes at `deadline`.
+    pub(crate) fn schedule_outage(&self, adapter: &Adapter, deadline: u64, change: PortChange) {
+        self.add_deadline(adapter, deadline, Due::Port(change));
     }
 
     fn add_deadline(&self, adapter: &Adapter, deadline: u64, due: Due) {
@@ -182,6 +191,9 @@ impl Adapter {
     /// Takes what came over the wire, and goes on with what waited for room.
     fn progress_wire(&self) {
         self.take_packets();
+        if let Some(wire) = self.wire() {
+            wire.send_due();
+        }
         let Some(wire) = self.wire().filter(|wire| wire.has_stalled()) else { return };
         for qp in wire.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
             qp.advance_packets();
@@ -200,6 +212,7 @@ impl Adapter {
                     cq.end_period(now);
                 }
             }
+            Due::Port(change) => self.change_port(change),
         }
     }
 
@@ -249,9 +262,12 @@ impl Adapter {
                         Body::Read { .. } => request.length,
                         _ => 0,
                     };
-                    if let Remote::Datagram(datagram) = &request.remote
-                        && is_multicast(&datagram.address.gid)
-                    {
+                    let capture = self.capture_for(peer);
+                    if let Some(capture) = capture {
+                        let (link, inbound) = (Interface::Local, Direction::Inbound);
+                        capture.request(link, inbound, &request, &mut payload);
+                    }
+                    if is_to_group(&request) {
                         return self.deliver_to_group(&request, &mut payload);
                     }
                     let honest = request.from.slot() == peer.announcer.slot;
@@ -259,11 +275,21 @@ impl Adapter {
                         if !honest {
                             return Reply::Dropped;
                         }
-                        self.execute(&request, &mut payload, sink, Some(answer))
+                        let Some(capture) = capture else {
+                            return self.execute(&request, &mut payload, sink, Some(answer));
+                        };
+                        self.execute_captured(capture, &request, &mut payload, sink, answer)
                     });
                 }
                 Arrival::Answer(answer) => {
                     if let Some(qp) = self.qp(answer.to.index()) {
+                        if let Some(capture) = self.capture() {
+                            let Answer { to: from, message, attempt, reply, .. } = answer;
+                            let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
+                            let answered = Answered { by, from, to, message, attempt, reply };
+                            let (link, inbound) = (Interface::Local, Direction::Inbound);
+                            self.capture_answer(capture, link, inbound, &answered, &mut payload);
+                        }
                         qp.on_reply(&answer, &mut payload);
                     }
                 }
@@ -414,6 +440,10 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
         let wire = device.wire().cloned();
         if wire.as_ref().is_some_and(|wire| wire.has_stalled()) {
             timeout = Some(timeout.map_or(STALL, |timeout| timeout.min(STALL)));
+        }
+        if let Some(deadline) = wire.as_ref().and_then(|wire| wire.deadline()) {
+            let left = deadline.saturating_sub(device.now());
+            timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
         }
         drop(working);
         drop(device);

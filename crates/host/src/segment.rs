@@ -42,6 +42,10 @@ pub struct Header {
     pub open_keys: AtomicU32,
     /// How many multicast groups have members in this process.
     pub groups: AtomicU32,
+    /// Set if the process wants requests as messages only, because it looks at each.
+    pub by_message: AtomicU32,
+    /// Names the file that the process writes what crosses its links to; zero for none.
+    pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.
     pub inbox: [AtomicU64; PROCESSES / 64],
 }

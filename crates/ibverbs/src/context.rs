@@ -12,17 +12,21 @@
 //! | `ibv_create_rwq_ind_table`, `ibv_destroy_rwq_ind_table` | the same |
 
 use std::ffi::c_int;
+use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use transom_abi::{
     __VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context,
 };
+use transom_host::capture;
+use transom_host::faults::{self, FaultError, Faults};
 use transom_host::objects::EventPipe;
-use transom_host::{Adapter, Copying, Options};
+use transom_host::{Adapter, Copying, OpenError, Options};
 
 use crate::{
     ah, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand, parent_domain, pd,
@@ -79,7 +83,7 @@ impl Context {
 /// The device of this process, if a context is open.
 static DEVICE: Mutex<Option<(u32, Weak<Adapter>)>> = Mutex::new(None);
 
-fn adapter() -> Result<Arc<Adapter>, transom_host::OpenError> {
+fn adapter() -> Result<Arc<Adapter>, OpenError> {
     let mut device = DEVICE.lock();
     let pid = std::process::id();
     match &*device {
@@ -91,20 +95,49 @@ fn adapter() -> Result<Arc<Adapter>, transom_host::OpenError> {
         }
         _ => {}
     }
-    let opened = Adapter::open(options())?;
+    let opened = Adapter::open(options()?)?;
     *device = Some((pid, Arc::downgrade(&opened)));
     Ok(opened)
 }
 
 /// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
-/// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared memory even where the kernel would.
-fn options() -> Options {
+/// `TRANSOM_CONGESTION=notify` to have packets marked where the network is congested,
+/// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared
+/// memory even where the kernel would, and what `transom run` asks for with `--fault` and `--capture`.
+fn options() -> Result<Options, OpenError> {
     let is = |name, value| std::env::var_os(name).is_some_and(|found| found == value);
-    Options {
+    Ok(Options {
         windows_2a: is("TRANSOM_WINDOWS", "2A"),
         wire_only: is("TRANSOM_LINK", "wire"),
+        congestion: is("TRANSOM_CONGESTION", "notify"),
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
+        faults: faults()?,
+        capture: capture(),
+    })
+}
+
+/// The file that `transom run --capture` names.
+fn capture() -> Option<&'static Path> {
+    static CAPTURE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let named = || std::env::var_os(capture::VARIABLE).filter(|path| !path.is_empty());
+    CAPTURE.get_or_init(|| named().map(PathBuf::from)).as_deref()
+}
+
+/// The faults of this process, read once.
+fn faults() -> Result<Option<&'static Faults>, OpenError> {
+    static FAULTS: OnceLock<Option<Faults>> = OnceLock::new();
+    if let Some(faults) = FAULTS.get() {
+        return Ok(faults.as_ref());
     }
+    let faults = match std::env::var_os(faults::VARIABLE) {
+        Some(text) if !text.is_empty() => {
+            let refuse = |error: FaultError| io::Error::new(io::ErrorKind::InvalidInput, error);
+            let parsed = text.to_string_lossy().parse().map_err(refuse);
+            Some(parsed.map_err(|cause| OpenError::new("reading TRANSOM_FAULT", cause))?)
+        }
+        _ => None,
+    };
+    Ok(FAULTS.get_or_init(|| faults).as_ref())
 }
 
 /// Opens the device.

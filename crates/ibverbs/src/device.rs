@@ -264,9 +264,13 @@ pub(crate) unsafe extern "C" fn query_port_ex(
         return libc::EINVAL;
     }
     // SAFETY: by the contract of this function.
-    let Some(full) = (unsafe { with_addresses(context, port_attributes) }) else {
+    let Some(mut full) = (unsafe { with_addresses(context, port_attributes) }) else {
         return libc::EINVAL;
     };
+    // SAFETY: by the contract of this function.
+    if unsafe { Context::of(context) }.is_some_and(|ours| ours.adapter.has_outage()) {
+        (full.state, full.phys_state) = (IBV_PORT_DOWN, DISABLED);
+    }
     let length = length.min(size_of::<ibv_port_attr>());
     // SAFETY: by the contract of this function; plain data.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), length) };

@@ -1,12 +1,15 @@
 //! Completions awaited, without any async runtime.
 //!
 //! ```sh
-//! cargo run -p transom --example await
+//! cargo run -p transom --example await             # on the software device
+//! cargo run -p transom --example await -- system   # on a device of the system's libibverbs
 //! ```
 //!
 //! Requests are futures that any executor can poll. Here the executor is the dozen lines at the
 //! end, and a `Driver` delivers the completions; a runtime with a reactor can instead watch the
 //! completion queue's descriptor and call `handle_events`.
+
+mod device;
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,12 +17,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use transom::{
-    Access, CompletionQueue, Connected, Driver, Grant, MemoryRegion, ProtectionDomain, Provider,
-    QueuePair, Result, Rights, Type2, Window,
+    Access, CompletionQueue, Connected, Driver, Grant, MemoryRegion, ProtectionDomain, QueuePair,
+    Result, Rights, Type2, Window,
 };
 
 fn main() -> Result<()> {
-    let context = transom::devices(&Provider::software())?[0].open()?;
+    let context = device::open()?;
     let pd = ProtectionDomain::new(&context)?;
     // A queue and a thread to drive it for each party.
     let (queue_a, queue_b) =

@@ -1,12 +1,16 @@
 //! Datagrams: two parties that know each other's endpoint, and a group.
 //!
 //! ```sh
-//! cargo run -p transom --example datagram
+//! cargo run -p transom --example datagram             # on the software device
+//! cargo run -p transom --example datagram -- system   # on a device of the system's libibverbs
 //! ```
 
+mod device;
+
+use std::net::{Ipv6Addr, UdpSocket};
 use transom::{
     Access, AddressHandle, CompletionQueue, Destination, Gid, MemoryRegion, ProtectionDomain,
-    Provider, QueuePair, Result,
+    QueuePair, Result,
 };
 
 /// The key that all who talk here share.
@@ -16,7 +20,7 @@ const QKEY: u32 = 0x1234_5678;
 const BUFFER: usize = 40 + 24;
 
 fn main() -> Result<()> {
-    let context = transom::devices(&Provider::software())?[0].open()?;
+    let context = device::open()?;
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 64)?;
     let builder = QueuePair::datagram(&pd, &cq).qkey(QKEY);
@@ -41,6 +45,9 @@ fn main() -> Result<()> {
     // What is sent to a group reaches every member but the sender.
     let mut group = Gid([0; 16]);
     (group.0[0], group.0[1], group.0[15]) = (0xff, 0x0e, 0x77);
+    // What a device of the kernel's takes from the network, the host must take first.
+    let host = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0));
+    let _joined = host.and_then(|host| host.join_multicast_v6(&group.0.into(), 0).map(|()| host));
     let _memberships = [b.join(group)?, c.join(group)?];
     let receiving =
         [b.receive(&memory.slice(0..BUFFER)?)?, c.receive(&memory.slice(BUFFER..2 * BUFFER)?)?];

@@ -1,16 +1,19 @@
 //! A server whose clients share their receives.
 //!
 //! ```sh
-//! cargo run -p transom --example shared_receives
+//! cargo run -p transom --example shared_receives             # on the software device
+//! cargo run -p transom --example shared_receives -- system   # on a device of the system's libibverbs
 //! ```
 //!
 //! Eight clients, four buffers: with a receive queue for each client, each would need buffers of its
 //! own, busy or not.
 
+mod device;
+
 use std::collections::{HashMap, VecDeque};
 use transom::{
     Access, CompletionQueue, Context, Initialized, MemoryRegion, Posted, ProtectionDomain,
-    Provider, QueuePair, Result, SharedReceiveQueue, Slice,
+    QueuePair, Result, SharedReceiveQueue, Slice,
 };
 
 const CLIENTS: usize = 8;
@@ -18,7 +21,7 @@ const BUFFERS: usize = 4;
 const LENGTH: usize = 32;
 
 fn main() -> Result<()> {
-    let context = transom::devices(&Provider::software())?[0].open()?;
+    let context = device::open()?;
     let pd = ProtectionDomain::new(&context)?;
     let cq = CompletionQueue::new(&context, 256)?;
     let shared = SharedReceiveQueue::new(&pd, &cq, BUFFERS as u32, 1)?;

@@ -1,21 +1,23 @@
 //! A memory window granted, used, revoked, and an access refused.
 //!
 //! ```sh
-//! cargo run -p transom --example window
+//! cargo run -p transom --example window             # on the software device
+//! cargo run -p transom --example window -- system   # on a device of the system's libibverbs
 //! ```
 //!
 //! Two queue pairs of one process stand for two parties, the owner of the memory and its peer. What
 //! one must tell the other (an endpoint, a grant) is a plain value, so it could as well travel
 //! between processes or hosts.
 
+mod device;
+
 use transom::{
-    Access, CompletionQueue, MemoryRegion, ProtectionDomain, Provider, QueuePair, Result, Rights,
-    Type2, Window,
+    Access, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Result, Rights, Type2,
+    Window,
 };
 
 fn main() -> Result<()> {
-    let devices = transom::devices(&Provider::software())?;
-    let context = devices[0].open()?;
+    let context = device::open()?;
     println!("opened {}", context.name());
 
     let pd = ProtectionDomain::new(&context)?;

@@ -51,6 +51,8 @@ pub struct DeviceAttributes {
     pub xrc: bool,
     /// Whether it has atomic operations.
     pub atomics: bool,
+    /// Whether it has [atomic writes](crate::Request::atomic_write).
+    pub atomic_writes: bool,
     /// Whether it has windows of type 1.
     pub windows_type_1: bool,
     /// Whether it has windows of type 2, and how it holds them to their queue pair.
@@ -66,8 +68,9 @@ pub enum Type2Check {
     QueuePairAndDomain,
 }
 
-impl From<&ibv_device_attr> for DeviceAttributes {
-    fn from(raw: &ibv_device_attr) -> Self {
+impl DeviceAttributes {
+    /// From what the plain query says, and from the flags that only the extended one has.
+    pub(crate) fn new(raw: &ibv_device_attr, extended_flags: u64) -> Self {
         let has = |bits| raw.device_cap_flags & bits != 0;
         // SAFETY: libibverbs ends the version with a NUL.
         let firmware = unsafe { CStr::from_ptr(raw.fw_ver.as_ptr()) };
@@ -94,6 +97,7 @@ impl From<&ibv_device_attr> for DeviceAttributes {
             max_group_members: count(raw.max_mcast_qp_attach),
             xrc: has(IBV_DEVICE_XRC),
             atomics: raw.atomic_cap != IBV_ATOMIC_NONE,
+            atomic_writes: extended_flags & IBV_DEVICE_ATOMIC_WRITE != 0,
             windows_type_1: has(IBV_DEVICE_MEM_WINDOW),
             windows_type_2: if has(IBV_DEVICE_MEM_WINDOW_TYPE_2B) {
                 Some(Type2Check::QueuePairAndDomain)

@@ -199,10 +199,15 @@ impl<'q> Begun<'q> {
     /// What the request and its destination name stays until its completion, if it is posted.
     unsafe fn add(&self, request: &Request<'_>, toward: &Toward, wr_id: u64) -> Result<()> {
         let connection = self.connection;
+        let mut flags = request.wr.send_flags | IBV_SEND_SIGNALED;
+        if matches!(request.payload, Payload::Inline(_)) {
+            // The setter says it already, but rxe looks here.
+            flags |= IBV_SEND_INLINE;
+        }
         // SAFETY: the queue pair exists, and is this batch's until that ends.
         unsafe {
             (*connection.extended).wr_id = wr_id;
-            (*connection.extended).wr_flags = request.wr.send_flags | IBV_SEND_SIGNALED;
+            (*connection.extended).wr_flags = flags;
         }
         self.begin(request)?;
         match toward {

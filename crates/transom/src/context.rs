@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use transom_abi::*;
@@ -49,7 +50,22 @@ impl Context {
             (self.inner.provider.verbs.ibv_query_device)(self.inner.context, &raw mut attributes)
         };
         check("ibv_query_device", format_args!("querying {}", self.name()), result)?;
-        Ok(DeviceAttributes::from(&attributes))
+        Ok(DeviceAttributes::new(&attributes, self.extended_flags()))
+    }
+
+    /// What a device has that did not exist when `ibv_query_device(3)` was made; see
+    /// `ibv_query_device_ex(3)`. A library without that verb knows of none.
+    fn extended_flags(&self) -> u64 {
+        let Some(query_device_ex) = extended!(self.inner, query_device_ex) else { return 0 };
+        // SAFETY: all zero is a value of this struct of integers and C strings.
+        let mut attributes: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+        let (context, size) = (self.inner.context, size_of::<ibv_device_attr_ex>());
+        // SAFETY: the context is open, and the operation is its own. It writes at most the size it
+        // is given.
+        match unsafe { query_device_ex(context, ptr::null(), &raw mut attributes, size) } {
+            0 => attributes.device_cap_flags_ex,
+            _ => 0,
+        }
     }
 
     /// The state of a port, the first being 1; see `ibv_query_port(3)`.

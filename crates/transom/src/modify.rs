@@ -10,8 +10,9 @@ use transom_abi::*;
 /// Packets wait 4.096 µs times 2 to this power for an acknowledgement: 67 ms.
 const TIMEOUT: u8 = 14;
 
-/// How often a packet without acknowledgement is sent again.
-const RETRIES: u8 = 7;
+/// How often a packet without acknowledgement is sent again. With 7, some devices never give up (rule
+/// RXE-20).
+const RETRIES: u8 = 6;
 
 /// A peer without a receive is asked again without end.
 const RECEIVER_NOT_READY_RETRIES: u8 = 7;
@@ -136,15 +137,23 @@ impl Connection {
     }
 
     pub(crate) fn query_state(&self) -> Result<ibv_qp_state> {
+        Ok(self.query(IBV_QP_STATE)?.qp_state)
+    }
+
+    pub(crate) fn query_capacity(&self) -> Result<ibv_qp_cap> {
+        Ok(self.query(IBV_QP_CAP)?.cap)
+    }
+
+    fn query(&self, mask: ibv_qp_attr_mask) -> Result<ibv_qp_attr> {
         let verbs = self.device().provider.verbs;
         let mut attributes = ibv_qp_attr::default();
         let mut creation = ibv_qp_init_attr::default();
-        let mask = IBV_QP_STATE as c_int;
+        let mask = mask as c_int;
         // SAFETY: the queue pair exists and the places to write are valid.
         let result =
             unsafe { (verbs.ibv_query_qp)(self.qp, &raw mut attributes, mask, &raw mut creation) };
         check("ibv_query_qp", format_args!("querying {self}"), result)?;
-        Ok(attributes.qp_state)
+        Ok(attributes)
     }
 
     /// Whether it is of one of these services.

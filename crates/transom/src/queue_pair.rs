@@ -79,6 +79,15 @@ impl<S: QueuePairState> QueuePair<S> {
     pub fn has_failed(&self) -> Result<bool> {
         Ok(self.inner.query_state()? == IBV_QPS_ERR)
     }
+
+    /// How many sends (reads, writes, binds and so on) can be outstanding; at least as many as were
+    /// asked for.
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb) if the device does not answer.
+    pub fn max_sends(&self) -> Result<u32> {
+        Ok(self.inner.query_capacity()?.max_send_wr)
+    }
 }
 
 impl<S: OnePeer> QueuePair<S> {

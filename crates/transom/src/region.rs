@@ -70,7 +70,12 @@ impl<B: Buffer> MemoryRegion<B> {
         // it keeps its right to the bytes.
         let mut buffer = Box::new(UnsafeCell::new(buffer));
         let length = buffer.get_mut().len();
-        let address = buffer.get_mut().as_mut_ptr();
+        let address = match length {
+            // An empty buffer may be nowhere, where a driver that pins its page finds none. The
+            // buffer's owner is somewhere, and nobody touches it by a region without bytes.
+            0 => buffer.get().cast(),
+            _ => buffer.get_mut().as_mut_ptr(),
+        };
         let domain = pd.inner.clone();
         let flags = access.bits() as c_int;
         // SAFETY: the domain is allocated. The buffer's memory stays as long as this region does,

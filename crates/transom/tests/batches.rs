@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Pair, Party, bytes_of, context, status};
+use common::{Departure, Pair, Party, bytes_of, context, departs, need, status};
 use std::thread;
 use transom::{
     Access, AddressHandle, CompletionQueue, Destination, Error, MemoryRegion, Operation,
@@ -85,7 +85,9 @@ fn a_batch_has_every_operation_and_keeps_their_order() {
     let received: Vec<_> = received.into_iter().map(|posted| posted.wait().unwrap()).collect();
     assert_eq!((received[0].operation, received[0].immediate), (ReceiveWrite, Some(1)));
     assert_eq!((received[1].length, received[2].immediate), (8, Some(2)));
-    window.revoked_by(&received[3]).unwrap();
+    if !departs(&b.context, Departure::InvalidatedKeyUnnamed) {
+        window.revoked_by(&received[3]).unwrap();
+    }
     assert_eq!(&bytes_of(&into)[8..20], b"eredgathtold");
     let bytes = bytes_of(&remote);
     assert_eq!(&bytes[..16], b"eredgathinline\0\0");
@@ -102,14 +104,18 @@ fn a_batch_that_cannot_be_posted_leaves_nothing_behind() {
     let remote = open(&b, &[0; 8]);
     let good = || Request::write(b"written!", remote.grant());
     let long = [1; 4096];
-    let refused = [
+    let room = a.qp.max_sends().unwrap();
+    let mut refused = vec![
         // Too many inline bytes, too many requests, or more than the grant.
         a.qp.batch().push(good()).push(Request::send(&long)),
-        (0..5).fold(a.qp.batch(), |batch, _| batch.push(good())),
+        (0..=room).fold(a.qp.batch(), |batch, _| batch.push(good())),
         a.qp.batch().push(good()).push(Request::write(b"nine byte", remote.grant())),
-        // Not asked for when the queue pair was built.
-        a.qp.batch().push(good()).push(Request::atomic_write(b"8 bytes!", remote.grant())),
     ];
+    if a.context.attributes().unwrap().atomic_writes {
+        // Not asked for when the queue pair was built.
+        let batch = a.qp.batch().push(good());
+        refused.push(batch.push(Request::atomic_write(b"8 bytes!", remote.grant())));
+    }
     for batch in refused {
         let count = batch.len();
         let error = batch.post().unwrap_err();
@@ -121,7 +127,7 @@ fn a_batch_that_cannot_be_posted_leaves_nothing_behind() {
     assert!(a.qp.batch().post().unwrap().is_empty());
     assert_eq!(bytes_of(&remote), [0; 8]);
     // There is all the room there was.
-    let full = (0..4).fold(a.qp.batch(), |batch, _| batch.push(good()));
+    let full = (0..room).fold(a.qp.batch(), |batch, _| batch.push(good()));
     for request in full.post().unwrap() {
         request.wait().unwrap();
     }
@@ -202,7 +208,7 @@ fn an_unreliable_connection_has_batches_of_its_operations() {
     let read = [local.all()];
     let batch = a.qp.batch().push(Request::read(&read, remote.grant()));
     let error = batch.post().unwrap_err();
-    assert!(matches!(error, Error::Verb { verb: "ibv_wr_complete", .. }), "{error}");
+    assert!(matches!(error, Error::Verb { .. }), "{error}");
     let received = b.qp.receive(&[]).unwrap();
     let batch = a.qp.batch().push(Request::write(b"written!", remote.grant()));
     for request in batch.push(Request::send(b"")).post().unwrap() {
@@ -240,6 +246,7 @@ fn datagrams_to_several_peers_go_in_one_batch() {
 #[test]
 fn an_atomic_write_is_posted_alone_or_in_a_batch() {
     let context = context();
+    need!(context.attributes().unwrap().atomic_writes, "the device has no atomic writes");
     let pd = ProtectionDomain::new(&context).unwrap();
     let cq = CompletionQueue::new(&context, 64).unwrap();
     let party = || {

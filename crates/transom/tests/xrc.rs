@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{context, failure};
+use common::{context, failure, need};
 use std::fs::File;
 use std::sync::Arc;
 use transom::{
@@ -60,6 +60,7 @@ fn connect(
 
 #[test]
 fn one_connection_reaches_many_shared_queues() {
+    need!(context().attributes().unwrap().xrc, "the device has no XRC");
     let server = Server::new();
     assert!(server.context.attributes().unwrap().xrc);
     let (client, _pd) = server.accept();
@@ -85,6 +86,7 @@ fn one_connection_reaches_many_shared_queues() {
 
 #[test]
 fn what_consumes_no_receive_uses_the_queues_domain() {
+    need!(context().attributes().unwrap().xrc, "the device has no XRC");
     let server = Server::new();
     let (client, pd) = server.accept();
     let number = server.shared();
@@ -111,6 +113,7 @@ fn what_consumes_no_receive_uses_the_queues_domain() {
 
 #[test]
 fn a_batch_reaches_several_shared_queues() {
+    need!(context().attributes().unwrap().xrc, "the device has no XRC");
     let server = Server::new();
     let (client, _pd) = server.accept();
     let queues = [server.shared(), server.shared()];
@@ -144,6 +147,7 @@ fn a_batch_reaches_several_shared_queues() {
 
 #[test]
 fn a_file_names_a_domain_for_several_contexts() {
+    need!(context().attributes().unwrap().xrc, "the device has no XRC");
     let path = std::env::temp_dir().join(format!("transom-xrc-{}", std::process::id()));
     let file = File::create(&path).unwrap();
     let (a, b) = (context(), context());
@@ -164,6 +168,7 @@ fn a_file_names_a_domain_for_several_contexts() {
 
 #[test]
 fn a_shared_queue_of_another_domain_is_not_reached() {
+    need!(context().attributes().unwrap().xrc, "the device has no XRC");
     let server = Server::new();
     let (client, _pd) = server.accept();
     let elsewhere = XrcDomain::private(&server.context).unwrap();
@@ -176,6 +181,7 @@ fn a_shared_queue_of_another_domain_is_not_reached() {
 
 #[test]
 fn what_does_not_belong_together_is_refused() {
+    need!(context().attributes().unwrap().xrc, "the device has no XRC");
     let (server, other) = (Server::new(), Server::new());
     let error = SharedReceiveQueue::xrc(&server.pd, &server.cq, &other.domain, 8, 2).unwrap_err();
     assert_eq!(error, Error::OtherContext { what: "XRC domain" });
@@ -187,6 +193,7 @@ fn what_does_not_belong_together_is_refused() {
 /// In whatever order the handles go, a posted buffer stays until its shared queue is gone.
 #[test]
 fn a_posted_buffer_goes_with_its_shared_queue() {
+    need!(context().attributes().unwrap().xrc, "the device has no XRC");
     let server = Server::new();
     let (client, _pd) = server.accept();
     let shared = server.shared();

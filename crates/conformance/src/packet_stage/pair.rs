@@ -213,7 +213,7 @@ impl Pair {
             11 => {
                 length = 0;
                 let placement = Placement::GLOBAL;
-                Body::Flush { address, key, length: 8, placement, whole: number % 2 == 0 }
+                Body::Flush { address, key, length: 8, placement, whole: number.is_multiple_of(2) }
             }
             _ => Body::Send,
         };
@@ -302,7 +302,7 @@ impl Pair {
         let answers = stage.sent();
         assert!(self.service == Service::Rc || answers.is_empty(), "{answers:?}");
         self.answers.extend(answers.into_iter().map(answer));
-        (stage.events(), stage.reasons(), stage.seen());
+        stage.forget();
         let done = [origin.done.take(), stage.completed()];
         for (ended, done) in self.ended.iter_mut().zip(done) {
             for done in done {

@@ -23,7 +23,7 @@ mod responder;
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use origin::{Direct, Origin, Payload, Sent};
 pub use rendezvous::Rendezvous;
-pub use request::{Reply, Request};
+pub use request::{Injection, Reply, Request};
 pub use requester::{Requester, RequesterLimits};
 pub use responder::{Receives, Responder};
 
@@ -127,6 +127,11 @@ pub trait Services {
     fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool);
     /// Raises an asynchronous event.
     fn event(&self, event: QpEvent);
+    /// The answer to a request that has just arrived, if somebody wants it not to be carried out.
+    fn injected(&self, request: &Request) -> Option<Injection> {
+        let _ = request;
+        None
+    }
     /// Notes a refusal for whoever asks why.
     fn refused(&self, refusal: &Refusal);
     /// The queue pair fell into error from one side: flush the other side's queue, now or soon.

@@ -79,3 +79,19 @@ pub enum Reply {
     /// The origin's own buffers failed while the target copied from or to them.
     OriginFailed,
 }
+
+/// An answer that a user wants to a request instead of its being carried out, to see how a program
+/// copes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injection {
+    /// Refused: the access is not allowed.
+    RemoteAccess,
+    /// Refused: the request is wrong.
+    InvalidRequest,
+    /// Refused: it could not be carried out.
+    RemoteOperational,
+    /// No receive is there; to be tried again after the timer.
+    NotReady,
+    /// None: a network lost the request.
+    Lost,
+}

@@ -10,9 +10,10 @@ use core::mem;
 
 use transom_wire::{NakCode, Psn, RnrTimer};
 
+use self::receive::NoReceive;
 use self::tag_matching::TagMatching;
 use super::one_sided::{Stop, Target, gate_allows};
-use super::{QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
+use super::{Injection, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
 use crate::qp::{Peering, QpState, QpSummary, Service};
 use crate::queue::{
@@ -118,6 +119,11 @@ impl Responder {
         if !self.accepts(request, services) {
             return Reply::Dropped;
         }
+        if request.offset == 0
+            && let Some(injection) = services.injected(request)
+        {
+            return self.inject(injection, request, services);
+        }
         self.establish(services);
         match request.body {
             Body::Send => self.send(request, None, None, source, services),
@@ -144,6 +150,40 @@ impl Responder {
                 self.flush_range(request, key, range, placement, services)
             }
         }
+    }
+
+    /// Answers a request as a user wants, without carrying it out.
+    fn inject<S: Services>(
+        &mut self,
+        injection: Injection,
+        request: &Request,
+        services: &S,
+    ) -> Reply {
+        let reason = match injection {
+            Injection::RemoteAccess => Reason::InjectedAccess,
+            Injection::InvalidRequest => Reason::InjectedRequest,
+            Injection::RemoteOperational => Reason::InjectedOperational,
+            Injection::NotReady => {
+                return self.without_receive(NoReceive::NotReady, request, services);
+            }
+            Injection::Lost => return Reply::Dropped,
+        };
+        self.establish(services);
+        let (operation, address, key) = match request.body {
+            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => {
+                (Operation::Send, 0, Key(0))
+            }
+            Body::Write { address, key, .. } => (Operation::Write, address, key),
+            Body::Read { address, key } => (Operation::Read, address, key),
+            Body::CompareSwap { address, key, .. } | Body::FetchAdd { address, key, .. } => {
+                (Operation::Atomic, address, key)
+            }
+            Body::AtomicWrite { address, key } => (Operation::AtomicWrite, address, key),
+            Body::Flush { address, key, .. } => (Operation::Flush, address, key),
+        };
+        let attempt =
+            Attempt { key, address, ..self.attempt(operation, request.known(), services) };
+        self.refuse(&Refusal::without_object(reason, attempt), services)
     }
 
     /// Whether the segment is for this queue pair, now, and the next in order (rules RA-01, RA-03,

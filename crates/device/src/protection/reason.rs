@@ -64,10 +64,16 @@ pub enum Reason {
     PacketOrder = 27,
     /// A packet whose length is not what its message asks for.
     PacketLength = 28,
+    /// A user wants it refused as an access that is not allowed (`transom run --fault`).
+    InjectedAccess = 29,
+    /// A user wants it refused as a request that is wrong.
+    InjectedRequest = 30,
+    /// A user wants it refused as one that could not be carried out.
+    InjectedOperational = 31,
 }
 
 impl Reason {
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 31] = [
         Self::UnknownIndex,
         Self::StaleKey,
         Self::FreeWindow,
@@ -96,6 +102,9 @@ impl Reason {
         Self::UnknownSrq,
         Self::PacketOrder,
         Self::PacketLength,
+        Self::InjectedAccess,
+        Self::InjectedRequest,
+        Self::InjectedOperational,
     ];
 
     /// The reason of a code, as [`Reason::code`] gives it.
@@ -119,8 +128,9 @@ impl Reason {
             | Self::UnknownSrq
             | Self::WrongService
             | Self::PacketOrder
-            | Self::PacketLength => NakCode::InvalidRequest,
-            Self::MemoryGone => NakCode::RemoteOperational,
+            | Self::PacketLength
+            | Self::InjectedRequest => NakCode::InvalidRequest,
+            Self::MemoryGone | Self::InjectedOperational => NakCode::RemoteOperational,
             _ => NakCode::RemoteAccess,
         }
     }
@@ -185,6 +195,9 @@ impl Reason {
             (Self::UnknownSrq, _) => "RA-51",
             (Self::PacketOrder, _) => "OP-30",
             (Self::PacketLength, _) => "PK-09",
+            (Self::InjectedAccess, _) => "RA-40",
+            (Self::InjectedRequest, _) => "RA-50",
+            (Self::InjectedOperational, _) => "RA-52",
         }
     }
 }

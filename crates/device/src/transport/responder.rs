@@ -39,6 +39,8 @@ pub struct PacketResponder {
     /// The place of the packet that comes next in the stream of all requests: a packet sequence
     /// number that does not wrap. Its low 24 bits are the PSN.
     expected: u64,
+    /// The place of the first packet: nothing has come before it.
+    first: u64,
     /// The SEND or WRITE under way.
     message: Option<Message>,
     /// Messages completed (rule PSN-20).
@@ -58,6 +60,7 @@ impl PacketResponder {
         Self {
             service,
             expected: 0,
+            first: 0,
             message: None,
             msn: 0,
             kept: KeptRequests::default(),
@@ -72,7 +75,8 @@ impl PacketResponder {
     pub fn start(&mut self, first: Psn, resources: u8) -> Result<(), SizeError> {
         self.reset();
         // High enough that packets from before the beginning have places too.
-        self.expected = 1 << 32 | u64::from(first.value());
+        self.first = 1 << 32 | u64::from(first.value());
+        self.expected = self.first;
         self.kept.start(usize::from(resources))
     }
 
@@ -153,6 +157,11 @@ impl PacketResponder {
     ) -> usize {
         let packet = &packets[0];
         let place = self.place_of(packet.psn);
+        // What would have come before the first has never come: its sender counts otherwise
+        // (rule PSN-02).
+        if place < self.first {
+            return 1;
+        }
         if place < self.expected {
             self.take_again(place, packet, outlet);
             self.answer(responder, outlet);
@@ -161,6 +170,10 @@ impl PacketResponder {
         if place > self.expected {
             if !self.silent {
                 self.lost = self.lost.max(Some(place));
+                // The NAK says as much, but to rxe only an acknowledgement is progress: without
+                // one it takes no second NAK and counts its retries on.
+                let before = (self.expected > self.first).then(|| self.expected - 1);
+                self.due = self.due.max(before);
             }
             return 1;
         }

@@ -277,7 +277,13 @@ mod tests {
             let packet = train(&request)[0].packet;
             (packet.transport, packet.ack_request)
         };
-        let address = Address { gid: [0; 16], traffic_class: 0, hop_limit: 1, flow_label: 0 };
+        let address = Address {
+            gid: [0; 16],
+            source: [0; 16],
+            traffic_class: 0,
+            hop_limit: 1,
+            flow_label: 0,
+        };
         let datagram = Datagram { pd: 1, address, qp: 0x22, qkey: 5 };
         let connected = Remote::Connected;
         assert_eq!(transport(Service::Rc, connected), (Transport::Rc, true));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::{Adapter, say_slow};
 use crate::link::Peer;
-use crate::memory::Copier;
 use crate::progress::Deferred;
 
 impl Adapter {
@@ -39,8 +38,7 @@ impl Adapter {
         let process = registry.process(slot).filter(|process| process.alive)?;
         let me = self.announcer();
         let peer = Peer::attach(registry, &process, me, &self.segment, &self.copier).ok()?;
-        let wanted = matches!(self.copier, Copier::Kernel);
-        if !peer.direct && wanted {
+        if peer.slow {
             say_slow(&format!("process {} may not be copied from (ptrace rules)", peer.pid));
         }
         let peer = Arc::new(peer);

@@ -2,12 +2,24 @@
 
 use std::sync::{Arc, Once};
 
+use parking_lot::Mutex;
 use transom_device::queue::Address;
 
 use super::Adapter;
 use crate::addresses::LOOPBACK_GID;
-use crate::link::Wire;
+use crate::faults::FaultyNetwork;
+use crate::link::udp::PortError;
+use crate::link::{Instruments, Wire};
 use crate::objects::Destination;
+
+/// The address that stands for this very port.
+pub(crate) const LOOPBACK: Address = Address {
+    gid: LOOPBACK_GID,
+    source: LOOPBACK_GID,
+    traffic_class: 0,
+    hop_limit: 64,
+    flow_label: 0,
+};
 
 impl Adapter {
     /// The wire link, if something has gone over it.
@@ -23,13 +35,7 @@ impl Adapter {
             Destination::Address(address) => {
                 (wire_only || !self.is_here(&address.gid)).then_some(address)
             }
-            Destination::ThisDevice => wire_only.then_some(Address {
-                gid: LOOPBACK_GID,
-                source: LOOPBACK_GID,
-                traffic_class: 0,
-                hop_limit: 64,
-                flow_label: 0,
-            }),
+            Destination::ThisDevice => wire_only.then_some(LOOPBACK),
         }
     }
 
@@ -60,6 +66,27 @@ impl Adapter {
         }
     }
 
+    /// What a user wants of the wire link beside its work.
+    fn instruments(&self) -> Result<Instruments, PortError> {
+        let me = self.announcer();
+        let network = self.options().faults.and_then(|faults| faults.network);
+        Ok(Instruments {
+            me,
+            registry: self.claim.registry(),
+            capture: self.capture.clone(),
+            outages: self.outages.clone(),
+            network: network.map(|faults| Mutex::new(FaultyNetwork::new(&faults, me.slot))),
+            wake: self.claim.wake.try_clone().map_err(PortError::new)?,
+        })
+    }
+
+    /// Sends what a network with faults still holds back. In a forked child it is the parent's.
+    pub(crate) fn send_rest(&self) {
+        if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
+            wire.send_rest();
+        }
+    }
+
     /// Opens the wire link if it is not open; the system's error number if that fails, and the
     /// program is told why.
     pub(crate) fn open_wire(&self) -> Result<(), i32> {
@@ -67,7 +94,7 @@ impl Adapter {
         if self.wire.get().is_some() {
             return Ok(());
         }
-        match Wire::open(self.claim.registry(), self.announcer()) {
+        match self.instruments().and_then(Wire::open) {
             Ok(wire) => {
                 let _ = self.wire.set(Arc::new(wire));
                 // The background thread is to listen to it too.

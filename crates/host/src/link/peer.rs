@@ -31,8 +31,10 @@ pub struct Peer {
     pub pid: u32,
     /// Its segment.
     pub segment: Segment,
-    /// The kernel lets us copy from and to its memory.
+    /// WRITE and READ go straight into its memory and out of it.
     pub direct: bool,
+    /// They would, but the kernel does not let us.
+    pub(crate) slow: bool,
     me: Announcer,
     wake: OwnedFd,
     /// Readable once the process has ended.
@@ -100,10 +102,13 @@ impl Peer {
             positions.consumer.store(generation, SeqCst);
         }
         let probe = segment.header().probe.load(Relaxed);
+        let direct = matches!(copier, Copier::Kernel) && may_copy_with(process.pid, probe);
+        let by_message = [own, &segment].iter().any(|it| it.header().by_message.load(Relaxed) == 1);
         Ok(Self {
             announcer: process.announcer,
             pid: process.pid,
-            direct: matches!(copier, Copier::Kernel) && may_copy_with(process.pid, probe),
+            slow: matches!(copier, Copier::Kernel) && !direct,
+            direct: direct && !by_message,
             segment,
             me,
             wake,
@@ -147,13 +152,15 @@ impl Peer {
         }
     }
 
-    /// Sends a segment of a request; its data is copied into the ring.
+    /// Sends a segment of a request; its data is copied into the ring, where `tap` sees it before the
+    /// peer does.
     pub(crate) fn send(
         &self,
         own: &Segment,
         request: &Request,
         mut data: Option<&mut Gather<'_>>,
         qp_index: u16,
+        tap: Option<&dyn Fn(*mut u8)>,
     ) -> Sent {
         if self.is_gone() {
             return Sent::Unreachable;
@@ -175,6 +182,9 @@ impl Peer {
                 Err(CopyError::Near(refusal)) => return Sent::Near(refusal),
                 Err(CopyError::Far) => return Sent::Unreachable,
             }
+        }
+        if let Some(tap) = tap {
+            tap(room.payload());
         }
         requests.reserved += reserved;
         let header = encode_request(request, reserved);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_device::execution::{
-    MemoryGone, QpEvent, QueueSide, Receives, Reply, Request, Responder, Services, Sink, Source,
-    TakeShared,
+    Injection, MemoryGone, QpEvent, QueueSide, Receives, Reply, Request, Responder, Services, Sink,
+    Source, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpState, QpSummary, QpTable, Service};
@@ -185,6 +185,10 @@ impl Services for AtForeign<'_> {
 
     /// Its program is the owner's, and learns of an error when it asks for the state.
     fn event(&self, _event: QpEvent) {}
+
+    fn injected(&self, request: &Request) -> Option<Injection> {
+        self.adapter.injector.answer(request)
+    }
 
     fn refused(&self, refusal: &Refusal) {
         self.adapter.note_refusal(self.summary(), refusal);

@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
+use transom_device::execution::Request;
+use transom_device::queue::Remote;
 
 use super::QueuePair;
 use crate::adapter::{Adapter, Limits};
@@ -16,6 +18,11 @@ pub type GroupGid = [u8; 16];
 /// Whether a GID names a group.
 pub fn is_multicast(gid: &GroupGid) -> bool {
     gid[0] == 0xff
+}
+
+/// Whether a request is a datagram to a group.
+pub(crate) fn is_to_group(request: &Request) -> bool {
+    matches!(&request.remote, Remote::Datagram(it) if is_multicast(&it.address.gid))
 }
 
 /// The members in this process.

@@ -278,10 +278,16 @@ impl RefusalRecord {
                 f,
                 "the packet is not as long as its message asks for; both ends need the same path_mtu"
             ),
+            Reason::InjectedAccess => write!(f, "{INJECTED} NAK remote access error"),
+            Reason::InjectedRequest => write!(f, "{INJECTED} NAK invalid request"),
+            Reason::InjectedOperational => write!(f, "{INJECTED} NAK remote operational error"),
             _ => write!(f, "{reason:?}"),
         }
     }
 }
+
+/// Of a refusal that nothing in the program is to blame for.
+const INJECTED: &str = "injected by `transom run --fault`, not carried out and answered with";
 
 struct Bytes(u64);
 

@@ -4,7 +4,11 @@
 //! `TRANSOM_TEST_PROVIDER=/path/to/libibverbs.so.1 cargo test -p transom`.
 
 // Each test file uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports, unused_macros)]
+
+mod device;
+
+pub(crate) use device::{Departure, departs, need};
 
 use std::future::Future;
 use std::pin::pin;

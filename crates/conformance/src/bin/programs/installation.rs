@@ -1,11 +1,14 @@
 //! Our `libibverbs.so.1`, where programs find it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use transom_conformance::processes::Scratch;
-use transom_conformance::programs::{build, installed};
+use transom_conformance::programs::{build, build_program, installed};
 
 /// The device that the programs are to use.
 pub(crate) const DEVICE: &str = "transom0";
@@ -16,6 +19,8 @@ pub(crate) const DEVICE: &str = "transom0";
 pub(crate) struct Installation {
     scratch: Scratch,
     target: PathBuf,
+    /// The programs of ours that are up to date.
+    built: RefCell<BTreeSet<String>>,
 }
 
 impl Installation {
@@ -29,7 +34,7 @@ impl Installation {
         let copy = scratch.take(&target.join("release/libibverbs.so"));
         std::fs::rename(&copy, copy.with_file_name("libibverbs.so.1"))
             .map_err(|error| format!("{}: {error}", copy.display()))?;
-        Ok(Self { scratch, target: target.to_owned() })
+        Ok(Self { scratch, target: target.to_owned(), built: RefCell::default() })
     }
 
     /// A folder for what has to be written, gone at the end.
@@ -46,7 +51,62 @@ impl Installation {
 
     /// Our own command `transom`, built like the library.
     pub(crate) fn transom(&self) -> Result<Command, String> {
-        build(&self.target, "release", &["transom-cli"])?;
-        Ok(Command::new(self.target.join("release/transom")))
+        self.once("transom", || build(&self.target, "release", &["transom-cli"]))
+    }
+
+    /// A program of a package of ours, built like the library.
+    pub(crate) fn program(&self, package: &str, name: &str) -> Result<PathBuf, String> {
+        build(&self.target, "release", &[package])?;
+        Ok(self.target.join("release").join(name))
+    }
+
+    /// The tests or the examples of a package of ours: their names and files.
+    pub(crate) fn targets(
+        &self,
+        package: &str,
+        kind: &str,
+    ) -> Result<Vec<(String, PathBuf)>, String> {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--package", package, "--message-format", "json"])
+            .arg(format!("--{kind}s"))
+            .arg("--target-dir")
+            .arg(&self.target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stderr(Stdio::inherit())
+            .output();
+        let built = built.map_err(|error| format!("cargo: {error}"))?;
+        if !built.status.success() {
+            return Err(format!("cargo build --{kind}s fails for {package}"));
+        }
+        let output = String::from_utf8_lossy(&built.stdout);
+        let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut targets: Vec<(String, PathBuf)> = messages
+            .filter(|message| message["target"]["kind"][0] == kind)
+            .filter_map(|message| {
+                let name = message["target"]["name"].as_str()?.to_owned();
+                Some((name, message["executable"].as_str()?.into()))
+            })
+            .collect();
+        targets.sort();
+        Ok(targets)
+    }
+
+    /// A program of this package, with the device linked in, built like the library.
+    pub(crate) fn own(&self, name: &str) -> Result<Command, String> {
+        self.once(name, || build_program(&self.target, "release", name))
+    }
+
+    /// A program of ours, built if that has not been seen to.
+    fn once(
+        &self,
+        name: &str,
+        build: impl FnOnce() -> Result<(), String>,
+    ) -> Result<Command, String> {
+        if !self.built.borrow().contains(name) {
+            build()?;
+            self.built.borrow_mut().insert(name.to_owned());
+        }
+        Ok(Command::new(self.target.join("release").join(name)))
     }
 }

@@ -4,15 +4,21 @@
 //! `spec/programs.md` records the tables of a whole run, and the table in `README.md` is made of it
 //! ([`record`]). A run that comes out otherwise than recorded fails as well.
 
+mod flood;
 mod installation;
 mod meeting;
 mod perftest;
+mod ping_pong;
+mod place;
 mod pyverbs;
 mod record;
+mod rxe;
 mod skips;
+mod spaces;
 mod speed;
 mod table;
 mod utilities;
+mod wire_speed;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -50,8 +56,16 @@ enum Script {
     Utils,
     /// What perftest measures, beside the kernel's copy between processes
     Speed,
+    /// Programs in two network namespaces, over the wire between them
+    Spaces,
+    /// What perftest measures across a wire, beside TCP and UDP
+    WireSpeed,
+    /// Honest programs while a stranger sends packets that must be dropped
+    Flood,
     /// All of these
     All,
+    /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
+    Rxe,
 }
 
 fn main() -> ExitCode {
@@ -86,6 +100,18 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if chosen(Script::Speed) {
         reports.push(speed::run(&installation, style)?);
+    }
+    if arguments.script == Script::Rxe {
+        reports.extend(rxe::run(&installation, style)?);
+    }
+    if chosen(Script::Spaces) {
+        reports.extend(spaces::run(&installation, style, long)?);
+    }
+    if chosen(Script::WireSpeed) {
+        reports.extend(wire_speed::run(&installation, style, long)?);
+    }
+    if chosen(Script::Flood) {
+        reports.extend(flood::run(&installation, style, long)?);
     }
     let mut problems: Vec<String> = reports.iter().flat_map(Report::problems).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

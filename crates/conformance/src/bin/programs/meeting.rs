@@ -1,4 +1,4 @@
-//! Programs that meet over TCP: one listens on `-p PORT`, the others are told where.
+//! Programs that meet over TCP: one listens on a port, the others are told where.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -9,11 +9,12 @@ use transom_conformance::programs::{Printed, Running};
 /// How long a program may go on after the one at the other end has failed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs a server and its clients on this host until all have ended, and well. What they printed, the
-/// clients first.
+/// Runs a server and its clients until all have ended, and well. Each is told `-p PORT`, and the
+/// clients `address` too. What they printed, the clients first.
 pub(crate) fn meet(
     mut server: Command,
     clients: Vec<Command>,
+    address: &str,
     limit: Duration,
 ) -> Result<Vec<Printed>, String> {
     let port = free_port()?.to_string();
@@ -29,7 +30,7 @@ pub(crate) fn meet(
     }
     let mut ends: Vec<Running> = Vec::new();
     for mut client in clients {
-        ends.push(Running::start(client.args(["-p", &port, "127.0.0.1"])));
+        ends.push(Running::start(client.args(["-p", &port, address])));
     }
     ends.push(server);
     let (mut printed, mut problems) = (Vec::new(), Vec::new());
@@ -44,7 +45,7 @@ pub(crate) fn meet(
 
 /// A port that was free a moment ago, on all addresses; the kernel gives out others before it comes
 /// to this one again.
-fn free_port() -> Result<u16, String> {
+pub(crate) fn free_port() -> Result<u16, String> {
     let probe = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
     let address = probe.and_then(|probe| probe.local_addr());
     address.map(|address| address.port()).map_err(|error| format!("no free port: {error}"))

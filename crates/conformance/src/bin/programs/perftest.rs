@@ -4,8 +4,11 @@
 use std::process::Command;
 use std::time::Duration;
 
+use transom_conformance::spaces::Side;
+
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
+use crate::place::Place;
 use crate::table::{Form, Report, Row, Style};
 
 static FORM: Form = Form {
@@ -46,23 +49,55 @@ const TOOLS: [(&str, Verb, Measure, &[&str]); 8] = [
 /// Runs the matrix, or the part of it that takes a minute.
 pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Result<Report, String> {
     let mut report = Report::begin(&FORM, style);
+    for run in matrix(long) {
+        let measured = run.measure(installation, Place::Here);
+        report.add(Row {
+            subject: vec![run.tool.into(), run.service.into(), run.options],
+            figures: vec![measured.as_ref().map(Figure::describe).unwrap_or_default()],
+            problem: measured.err(),
+        });
+    }
+    Ok(report)
+}
+
+/// A run of a tool.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) tool: &'static str,
+    pub(crate) service: &'static str,
+    pub(crate) options: String,
+    measure: Measure,
+    iterations: Vec<&'static str>,
+    limit: Duration,
+}
+
+impl Run {
+    /// Carries it out.
+    pub(crate) fn measure(
+        &self,
+        installation: &Installation,
+        place: Place,
+    ) -> Result<Figure, String> {
+        let mut arguments = vec!["-c", self.service];
+        arguments.extend(self.options.split_whitespace().chain(self.iterations.iter().copied()));
+        measure_once(installation, place, self.tool, self.measure, &arguments, self.limit)
+    }
+}
+
+/// Every tool over each service, with the options that change what is asked of the device, or the
+/// part of it that takes a minute.
+pub(crate) fn matrix(long: bool) -> Vec<Run> {
     let limit = Duration::from_secs(if long { 300 } else { 60 });
+    let mut runs = Vec::new();
     for (tool, verb, measure, services) in TOOLS {
         for service in services {
             for options in options(verb, measure, service, long) {
                 let iterations = iterations(measure, &options, long);
-                let mut arguments = vec!["-c", service];
-                arguments.extend(options.split_whitespace().chain(iterations));
-                let measured = measure_once(installation, tool, measure, &arguments, limit);
-                report.add(Row {
-                    subject: vec![tool.into(), (*service).into(), options],
-                    figures: vec![measured.as_ref().map(Figure::describe).unwrap_or_default()],
-                    problem: measured.err(),
-                });
+                runs.push(Run { tool, service, options, measure, iterations, limit });
             }
         }
     }
-    Ok(report)
+    runs
 }
 
 /// How often a tool does it: a multiple of the length of any list that is posted. On a machine with
@@ -148,7 +183,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self.measure {
             Measure::Bandwidth => format!("{:.1} MiB/s at {} bytes", self.value, self.bytes),
             Measure::Latency => format!("{:.2} us at {} bytes", self.value, self.bytes),
@@ -159,17 +194,19 @@ impl Figure {
 /// One run of a tool: the highest bandwidth of all sizes, or the latency of the smallest size.
 pub(crate) fn measure_once(
     installation: &Installation,
+    place: Place,
     tool: &str,
     measure: Measure,
     arguments: &[&str],
     limit: Duration,
 ) -> Result<Figure, String> {
-    let command = || -> Result<Command, String> {
-        let mut command = installation.command(tool, "perftest")?;
-        command.args(["-d", DEVICE, "-F"]).args(arguments);
+    let command = |side| -> Result<Command, String> {
+        let mut command = place.command(installation, side, tool, "perftest")?;
+        command.args(["-d", DEVICE, "-F"]).args(place.gid("-x", side)).args(arguments);
         Ok(command)
     };
-    let printed = meet(command()?, vec![command()?], limit)?;
+    let (server, client) = (command(Side::Far)?, command(Side::Near)?);
+    let printed = meet(server, vec![client], &place.address(), limit)?;
     let client = &printed[0].output;
     let figures = client.lines().filter_map(|line| figure(measure, line));
     let best = match measure {

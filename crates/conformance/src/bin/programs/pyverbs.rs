@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use transom_conformance::programs::{Printed, Running, installed};
+use transom_conformance::spaces::Side;
 
 use crate::installation::{DEVICE, Installation};
+use crate::place::{Place, Wire};
 use crate::skips;
 use crate::table::{Form, Report, Row, Style};
 
@@ -45,12 +47,8 @@ const SECONDS: u64 = 20;
 
 /// Runs them, a process for each module.
 pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, String> {
-    let suite = Suite::unpack(installation)?;
-    let mut modules = BTreeMap::<String, Vec<String>>::new();
-    for test in suite.list()? {
-        let module = test.split('.').nth(1).unwrap_or(&test).to_owned();
-        modules.entry(module).or_default().push(test);
-    }
+    let suite = Suite::unpack(installation, Place::Here)?;
+    let modules = suite.modules()?;
     let mut report = Report::begin(&FORM, style);
     let (mut passed, mut all) = (0, 0);
     for (module, tests) in &modules {
@@ -77,6 +75,22 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
         report.remarks.push(format!("{test} is in the list of skips, but there is no such test"));
     }
     Ok(report)
+}
+
+/// Runs them all at the near end of a wire, with its GID. How many passed.
+pub(crate) fn run_at(installation: &Installation, wire: &Wire) -> Result<String, String> {
+    let suite = Suite::unpack(installation, Place::Across(wire))?;
+    let mut outcomes = Vec::new();
+    for tests in suite.modules()?.values() {
+        outcomes.extend(suite.run(tests)?);
+    }
+    let count = |kind| outcomes.iter().filter(|outcome| outcome.kind == kind).count();
+    let problems: Vec<String> = outcomes.iter().filter_map(Outcome::problem).collect();
+    if problems.is_empty() {
+        Ok(format!("{} pass, {} skipped", count("pass"), count("skip")))
+    } else {
+        Err(problems.join("\n"))
+    }
 }
 
 /// How many tests of a module rxe passes.
@@ -121,16 +135,21 @@ impl Outcome {
 /// A copy of the tests, and the results of the run under way.
 struct Suite<'a> {
     installation: &'a Installation,
+    place: Place<'a>,
     folder: PathBuf,
 }
 
 impl<'a> Suite<'a> {
     /// Copies the tests, for some come packed.
-    fn unpack(installation: &'a Installation) -> Result<Self, String> {
+    fn unpack(installation: &'a Installation, place: Place<'a>) -> Result<Self, String> {
         let missing = |error| format!("{SOURCE}: {error}; apt-get install python3-pyverbs");
         let failed = |error| format!("copying the tests: {error}");
         let folder = installation.folder().join("pyverbs");
+        let suite = Self { installation, place, folder: folder.clone() };
         let tests = folder.join("tests");
+        if tests.is_dir() {
+            return Ok(suite);
+        }
         fs::create_dir_all(&tests).map_err(failed)?;
         let mut packed = Vec::new();
         for file in fs::read_dir(SOURCE).map_err(missing)? {
@@ -144,13 +163,20 @@ impl<'a> Suite<'a> {
         let mut unpack = Command::new(installed("gzip", "gzip")?);
         Running::start(unpack.arg("-d").args(packed)).success(Duration::from_secs(20))?;
         fs::write(folder.join("run_tests.py"), RUNNER).map_err(failed)?;
-        Ok(Self { installation, folder })
+        Ok(suite)
     }
 
     fn python(&self) -> Command {
         let mut command = Command::new(PYTHON);
         command.env("LD_LIBRARY_PATH", self.installation.folder());
-        command.arg(self.folder.join("run_tests.py")).arg(&self.folder).arg(DEVICE);
+        command.arg(self.folder.join("run_tests.py")).arg(&self.folder);
+        match self.place {
+            Place::Here => command.arg(DEVICE),
+            Place::Across(wire) => {
+                command.arg(format!("{DEVICE}:{}", wire.gid(Side::Near)));
+                wire.pair.space(Side::Near).enter(&mut command)
+            }
+        };
         command
     }
 
@@ -160,6 +186,16 @@ impl<'a> Suite<'a> {
         let any = |test: &&str| !VENDORS.iter().any(|vendor| test.starts_with(vendor));
         let tests = printed.output.lines().filter(|line| line.starts_with("tests."));
         Ok(tests.filter(any).map(str::to_owned).collect())
+    }
+
+    /// The same, by module.
+    fn modules(&self) -> Result<BTreeMap<String, Vec<String>>, String> {
+        let mut modules = BTreeMap::<String, Vec<String>>::new();
+        for test in self.list()? {
+            let module = test.split('.').nth(1).unwrap_or(&test).to_owned();
+            modules.entry(module).or_default().push(test);
+        }
+        Ok(modules)
     }
 
     /// Runs tests in one process; in another one after a test that ended the process or hung.

@@ -20,6 +20,7 @@ const HEAD: &str = "\
 What `./programs` runs, and what came of it when it was last recorded. Nobody writes this by hand:
 
     ./programs all --bless
+    ./programs rxe --bless
 
 `./programs` fails if a row comes out otherwise than here, whatever its figures.
 ";
@@ -160,7 +161,8 @@ impl Record {
         let mut rows: Vec<String> = report.rows.iter().filter_map(disagreement).collect();
         if !rows.is_empty() {
             rows.insert(0, format!("\n{script} differs from {FILE}:"));
-            rows.push("    If it is right now, record it: ./programs all --bless".to_owned());
+            let wanted = if script.starts_with("rxe") { "rxe" } else { "all" };
+            rows.push(format!("    If it is right now, record it: ./programs {wanted} --bless"));
         }
         rows
     }

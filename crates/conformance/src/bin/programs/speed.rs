@@ -8,6 +8,7 @@ use transom_conformance::programs::Running;
 
 use crate::installation::Installation;
 use crate::perftest::{Measure, measure_once};
+use crate::place::Place;
 use crate::table::{Form, Report, Row, Style};
 
 static FORM: Form = Form {
@@ -67,7 +68,7 @@ fn median_of(installation: &Installation, tool: &str) -> Result<f64, String> {
     let measure = if tool.contains("_bw") { Measure::Bandwidth } else { Measure::Latency };
     let (name, arguments) = tool.split_once(' ').expect("a tool and its arguments");
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
-    let once = |_| measure_once(installation, name, measure, &arguments, LIMIT);
+    let once = |_| measure_once(installation, Place::Here, name, measure, &arguments, LIMIT);
     let mut values: Vec<f64> =
         (0..RUNS).map(once).map(|figure| Ok(figure?.value)).collect::<Result<_, String>>()?;
     values.sort_by(f64::total_cmp);

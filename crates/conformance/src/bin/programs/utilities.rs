@@ -2,13 +2,14 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
-use std::time::Duration;
 
 use transom_conformance::processes::is_root;
 use transom_conformance::programs::{Running, as_nobody};
 
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
+use crate::ping_pong::{LIMIT, PACKAGE, PingPong};
+use crate::place::Place;
 use crate::table::{Form, Report, Row, Style};
 
 static FORM: Form = Form {
@@ -17,9 +18,6 @@ static FORM: Form = Form {
     subject: &[("tool", 17), ("options", 48)],
     figures: &[],
 };
-
-const PACKAGE: &str = "ibverbs-utils";
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// The ping-pongs, each with its options: those of the short form, and those of the long one.
 const PING_PONGS: [(&str, &[&str], &[&str]); 5] = [
@@ -170,26 +168,11 @@ impl Tools<'_> {
         Ok(())
     }
 
-    /// A ping-pong with messages of different sizes.
+    /// A ping-pong on this host.
     fn ping_pong(&self, tool: &str, options: &str, way: Way) -> Result<(), String> {
-        let iterations = if self.long { 1000 } else { 200 };
-        for size in sizes(tool, options, self.long) {
-            let total = format!("{} bytes in ", 2 * size * iterations);
-            // The last one has other options, and checks what it receives unasked.
-            let (more, expected) = match tool {
-                "ibv_xsrq_pingpong" => (String::new(), "success"),
-                "ibv_srq_pingpong" => (format!("-c -n {iterations}"), "iters in "),
-                _ => (format!("-c -n {iterations}"), total.as_str()),
-            };
-            let all = format!("-d {DEVICE} -s {size} {more} {options}");
-            let client = self.command(tool, &all, way)?;
-            for end in meet(self.command(tool, &all, way)?, vec![client], LIMIT)? {
-                if end.output.contains("invalid data") || !end.output.contains(expected) {
-                    return Err(format!("{tool} {all}:\n{}{}", end.output, end.complaints));
-                }
-            }
-        }
-        Ok(())
+        let command = |_, all: &str| self.command(tool, all, way);
+        let address = Place::Here.address();
+        PingPong { tool, options, datagram: 4096, long: self.long }.run(&address, command)
     }
 
     /// One server with clients in two processes.
@@ -198,19 +181,7 @@ impl Tools<'_> {
             self.command("ibv_xsrq_pingpong", &format!("-d {DEVICE} {options}"), Way::Usual)
         };
         let clients = vec![command("-n 100")?, command("-n 100")?];
-        meet(command("-n 100 -c 2")?, clients, LIMIT).map(drop)
+        let address = Place::Here.address();
+        meet(command("-n 100 -c 2")?, clients, &address, LIMIT).map(drop)
     }
-}
-
-/// The sizes of messages for a tool.
-fn sizes(tool: &str, options: &str, long: bool) -> Vec<u64> {
-    // A datagram is one packet; device memory is small, and copied in whole words.
-    let device_memory = options.contains("-j");
-    let largest: u32 = if tool == "ibv_ud_pingpong" || device_memory { 12 } else { 20 };
-    let all: Vec<u64> = if long {
-        (0..=largest).map(|power| 1 << power).chain([1000]).collect()
-    } else {
-        vec![1, 1000, 1 << largest]
-    };
-    all.into_iter().filter(|size| !device_memory || size % 4 == 0).collect()
 }

@@ -20,6 +20,9 @@ impl Responder {
         if !self.accepts(request, services) {
             return Reply::Dropped;
         }
+        if let Some(injection) = services.injected(request) {
+            return self.inject(injection, request, services);
+        }
         self.establish(services);
         let allowed = match self.target(request, services) {
             Ok(target) => target.check_read(address, key, request.total),

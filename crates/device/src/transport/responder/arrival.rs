@@ -4,7 +4,9 @@ use core::cell::Cell;
 
 use transom_wire::packet::Packet;
 
-use crate::execution::{MemoryGone, QpEvent, QueueSide, Reply, Services, TakeShared};
+use crate::execution::{
+    Injection, MemoryGone, QpEvent, QueueSide, Reply, Request, Services, TakeShared,
+};
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
 use crate::queue::{Completion, Receive};
@@ -103,6 +105,10 @@ impl<S: Outlet> Services for Arrival<'_, S> {
 
     fn event(&self, event: QpEvent) {
         self.outlet.event(event);
+    }
+
+    fn injected(&self, request: &Request) -> Option<Injection> {
+        self.outlet.injected(request)
     }
 
     fn refused(&self, refusal: &Refusal) {

@@ -35,7 +35,7 @@ enum Owner {
 }
 
 impl PortError {
-    pub(super) fn new(cause: impl Into<io::Error>) -> Self {
+    pub(crate) fn new(cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
         let taken = cause.kind() == io::ErrorKind::AddrInUse;
         Self { owner: taken.then(owner_of_port).flatten(), cause }

@@ -43,6 +43,12 @@ impl Path {
         }
     }
 
+    /// The path of what the queue pair at the other end sends.
+    pub(crate) fn back(&self, from: QpNumber) -> Self {
+        let (source, destination) = (self.destination, self.source);
+        Self { source, destination, port: source_port(0, from), ..*self }
+    }
+
     /// The path as the sockets see it.
     pub(crate) fn way(&self) -> Way {
         Way {

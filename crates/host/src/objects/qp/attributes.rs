@@ -1,6 +1,7 @@
 //! Attributes of a queue pair, and the way from state to state (rules G.3).
 
 use transom_device::Access;
+use transom_device::execution::MAX_DATAGRAM;
 use transom_device::qp::{
     Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
@@ -8,11 +9,14 @@ use transom_device::queue::Address;
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
-use crate::adapter::Limits;
+use crate::adapter::{LOOPBACK, Limits};
 use crate::link::{Link, Path};
 
 /// The rights to flush, which queue pairs grant but windows do not.
 const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
+
+/// The bit of a traffic class that asks a congested network to mark packets rather than drop them.
+const ECN_CAPABLE: u8 = 2;
 
 /// Where the address vector points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -234,11 +238,13 @@ impl QueuePair {
                     first: Psn::new(attributes.rq_psn),
                     established: false,
                 });
+                self.capture_connection(half.peer, &attributes);
             }
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
                 half.requester.window_limit = self.adapter.window_limit();
+                self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }
             _ => {}
@@ -268,10 +274,29 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Of which connection requests are written down from now on: those of this queue pair, or, before
+    /// it sends, of the one at the other end.
+    fn capture_connection(&self, from: QpNumber, attributes: &QpAttributes) {
+        let Some(capture) = self.adapter.capture() else { return };
+        let address = match attributes.destination {
+            Destination::Address(address) => address,
+            Destination::ThisDevice => LOOPBACK,
+        };
+        let mtu = match self.config.service {
+            Service::Ud => MAX_DATAGRAM,
+            _ => 128 << attributes.path_mtu,
+        };
+        let path = Path::new(&address, self.number, mtu);
+        capture.connect(from, if from == self.number { path } else { path.back(from) });
+    }
+
     /// The link to the queue pair at the other end.
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
-        if let Some(address) = self.adapter.over_wire(attributes.destination) {
+        if let Some(mut address) = self.adapter.over_wire(attributes.destination) {
             self.adapter.open_wire().map_err(ModifyFailure::NoPort)?;
+            if self.adapter.options().congestion {
+                address.traffic_class |= ECN_CAPABLE;
+            }
             let mtu = 128 << attributes.path_mtu;
             return Ok(Link::Wire(Path::new(&address, self.number, mtu)));
         }

@@ -3,12 +3,13 @@
 mod datagrams;
 mod packets;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
 use transom_device::execution::{
-    Direct, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply, Request, Sent,
-    Services, TakeShared,
+    Direct, Injection, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply,
+    Request, Sent, Services, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
@@ -16,8 +17,9 @@ use transom_device::queue::{Completion, Receive, Remote, Sge};
 use transom_wire::Psn;
 
 use super::{QpReceives, QueuePair};
-use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, Scatter, Where};
-use crate::objects::SharedReceiveQueue;
+use crate::capture::{Answered, Direction, Interface};
+use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, RingBytes, Scatter, Where};
+use crate::objects::{SharedReceiveQueue, is_to_group};
 use crate::progress::Deferred;
 
 /// A queue pair at work, with its link.
@@ -28,7 +30,13 @@ pub(super) struct At<'a> {
     pub(super) first: Psn,
     /// Sends an answer at once, while a segment from another process is carried out.
     pub(super) answer: Option<&'a dyn Fn(Reply)>,
+    /// How many more packets of READ responses it sends before others get their turn.
+    pub(super) budget: Cell<usize>,
 }
+
+/// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
+/// asked must be able to keep up.
+pub(super) const TURN: usize = 128;
 
 impl Services for At<'_> {
     #[inline]
@@ -141,6 +149,11 @@ impl Services for At<'_> {
         self.qp.raise_for(event);
     }
 
+    #[inline]
+    fn injected(&self, request: &Request) -> Option<Injection> {
+        self.qp.adapter.injector.answer(request)
+    }
+
     fn refused(&self, refusal: &Refusal) {
         self.qp.adapter.note_refusal(self.qp.summary(), refusal);
     }
@@ -216,11 +229,13 @@ impl At<'_> {
     fn direct_target(&self) -> Option<(Target<'_>, Where)> {
         let (segment, place) = match self.link {
             Link::None => return None,
-            Link::Loopback => (self.qp.adapter.segment(), Where::Here),
+            Link::Loopback if !self.qp.adapter.by_message() => {
+                (self.qp.adapter.segment(), Where::Here)
+            }
             Link::Local(peer) if peer.direct && !peer.is_gone() => {
                 (&peer.segment, Where::Peer(peer.pid))
             }
-            Link::Local(_) | Link::Wire(_) => return None,
+            Link::Loopback | Link::Local(_) | Link::Wire(_) => return None,
         };
         let target = Target {
             keys: segment.keys(),
@@ -294,7 +309,17 @@ impl At<'_> {
     fn send_to_peer(&self, peer: &Peer, request: &Request, payload: Payload<'_>) -> Sent {
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let data = request.body.carries_data().then_some(&mut gather);
-        peer.send(self.qp.adapter.segment(), request, data, self.qp.number.index())
+        let adapter = &self.qp.adapter;
+        let capture = adapter.capture().filter(|_| !is_to_group(request));
+        let tap = capture.map(|capture| {
+            move |bytes| {
+                let copier = &adapter.copier;
+                let mut data = RingBytes { bytes, length: request.length, copier };
+                capture.request(Interface::Local, Direction::Outbound, request, &mut data);
+            }
+        });
+        let tap = tap.as_ref().map(|tap| tap as _);
+        peer.send(adapter.segment(), request, data, self.qp.number.index(), tap)
     }
 
     /// Executes a segment at a queue pair of this process, on the caller's thread.
@@ -312,11 +337,22 @@ impl At<'_> {
         };
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let mut scatter = self.scatter(buffers, request.offset, Where::Here);
+        let capture = adapter.capture().filter(|_| !is_to_group(request));
+        if let Some(capture) = capture {
+            capture.request(Interface::Loopback, Direction::Outbound, request, &mut gather);
+        }
         let reply = match target {
             Some(target) => target.execute(request, &mut gather, &mut scatter, None),
             None if here => return Sent::Unreachable,
             None => adapter.execute_foreign(request, &mut gather, &mut scatter, None),
         };
+        if let Some(capture) = capture {
+            let answer = Answered::to(request, reply, self.qp.number.slot());
+            // What a READ returned has been placed already.
+            let mut placed = self.gather(payload, request.offset, Where::Here);
+            let link = Interface::Loopback;
+            adapter.capture_answer(capture, link, Direction::Inbound, &answer, &mut placed);
+        }
         match reply {
             Reply::OriginFailed => {
                 let failed = gather.failed.or(scatter.failed);

@@ -7,7 +7,8 @@ use transom_device::queue::Remote;
 
 use super::At;
 use crate::adapter::Adapter;
-use crate::link::{Path, Peer, RingBytes};
+use crate::capture::{Direction, Interface};
+use crate::link::{Path, Peer, RingBytes, Where};
 use crate::objects::{Destination, is_multicast};
 
 impl At<'_> {
@@ -50,6 +51,11 @@ impl At<'_> {
             |peer: &Arc<Peer>| peer.takes_datagram(adapter.segment(), request.length, index);
         if !peers.iter().all(ready) {
             return Sent::Busy;
+        }
+        if let Some(capture) = adapter.capture() {
+            // Once, however many receive it.
+            let mut data = self.gather(payload, request.offset, Where::Here);
+            capture.request(Interface::Local, Direction::Outbound, request, &mut data);
         }
         for member in adapter.members(gid).iter().filter(|qp| qp.number != self.qp.number) {
             let sent = self.send_loopback_to(member.number, request, payload);

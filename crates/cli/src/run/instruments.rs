@@ -1,0 +1,44 @@
+//! What `transom run` has the device do beside its work: go wrong on purpose, write down what it sends and gets.
+
+use crate::failure::{Failure, Result};
+use std::path::PathBuf;
+use std::process::Command;
+use transom_host::capture;
+use transom_host::faults::{self, Fault, Faults};
+
+/// Where a program finds that every link must be the one with packets.
+const LINK: &str = "TRANSOM_LINK";
+
+#[derive(clap::Args)]
+pub(super) struct InstrumentArgs {
+    /// Write what crosses any link of the program to a file, as RoCEv2 packets for Wireshark
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    capture: Option<PathBuf>,
+    /// Have something go wrong, such as loss=1% or nak=remote-access,op=read,nth=3; see --help
+    #[arg(long = "fault", value_name = "FAULT")]
+    faults: Vec<Fault>,
+}
+
+/// Hands what is asked for to the program.
+pub(super) fn attach(args: &InstrumentArgs, command: &mut Command) -> Result {
+    let refuse = |error| Failure::with_status(2, format_args!("--fault: {error}"));
+    let all = Faults::new(args.faults.iter().copied()).map_err(refuse)?;
+    if !all.is_empty() {
+        command.env(faults::VARIABLE, all.to_string());
+    }
+    if all.need_wire() {
+        command.env(LINK, "wire");
+    }
+    if let Some(file) = &args.capture {
+        // The program may go elsewhere before it opens it.
+        let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        capture::begin(&path).map_err(|error| {
+            let path = path.display();
+            Failure::new(format_args!(
+                "cannot write the capture to {path}: {error}; name a file that this user may write"
+            ))
+        })?;
+        command.env(capture::VARIABLE, path);
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! One registered buffer, and where in it everything lies.
+
+use transom_abi::*;
+use transom_conformance::harness::{ALL, Buffer, reg, sge};
+
+/// How many receives are posted.
+pub(crate) const RECEIVES: u32 = 4;
+
+/// The memory of an end. What two rounds in a row use lies apart, for an end may be in the next round
+/// when the other still looks at this one.
+pub(crate) struct Memory {
+    pub(crate) buffer: Buffer,
+    region: *mut ibv_mr,
+    /// Bytes of each place.
+    pub(crate) size: usize,
+}
+
+/// Places in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// The word that the other end changes.
+    Word,
+    /// What was in the other end's word before this one's two changes.
+    Before,
+    /// Where the other end writes.
+    Inbox(u32),
+    /// What the other end reads.
+    Shelf(u32),
+    /// What is written to the other end.
+    Outbox(u32),
+    /// The message sent.
+    Message(u32),
+    /// What was read.
+    Landing,
+    /// A message received.
+    Received(u32),
+}
+
+impl Memory {
+    /// For ranges of up to `size` bytes.
+    pub(crate) fn new(pd: *mut ibv_pd, size: usize) -> Self {
+        let size = size.next_multiple_of(4096) + 4096;
+        let buffer = Buffer::new(size * (11 + RECEIVES as usize));
+        let region = reg(pd, &buffer, ALL);
+        Self { buffer, region, size }
+    }
+
+    /// How far into the buffer a place is.
+    pub(crate) fn at(&self, place: Place) -> usize {
+        let index = match place {
+            Place::Word => 0,
+            Place::Before => 1,
+            Place::Inbox(round) => 2 + round % 2,
+            Place::Shelf(round) => 4 + round % 2,
+            Place::Outbox(round) => 6 + round % 2,
+            Place::Message(round) => 8 + round % 2,
+            Place::Landing => 10,
+            Place::Received(round) => 11 + round % RECEIVES,
+        };
+        index as usize * self.size
+    }
+
+    /// A piece of a place.
+    pub(crate) fn piece(&self, place: Place, offset: usize, length: usize) -> ibv_sge {
+        sge(self.buffer.addr() + (self.at(place) + offset) as u64, length as u32, self.region)
+    }
+
+    /// The key by which the other end reaches all of it.
+    pub(crate) fn rkey(&self) -> u32 {
+        // SAFETY: the region is live.
+        unsafe { (*self.region).rkey }
+    }
+
+    /// Puts bytes into a place.
+    pub(crate) fn put(&self, place: Place, offset: usize, bytes: &[u8]) {
+        self.buffer.write(self.at(place) + offset, bytes);
+    }
+
+    /// Takes what is in a place, all of it, and leaves zeros; it must be these bytes in zeros.
+    pub(crate) fn take(&self, place: Place, offset: usize, bytes: &[u8]) -> Result<(), String> {
+        let start = self.at(place);
+        let found = self.buffer.read(start, self.size);
+        self.buffer.fill_part(start, self.size, 0);
+        let expected = |at: usize| at.checked_sub(offset).and_then(|at| bytes.get(at)).copied();
+        match (0..self.size).find(|at| found[*at] != expected(*at).unwrap_or(0)) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "{place:?}: byte {at} is {:#04x} and not {:?}, of {} bytes from {offset} on",
+                found[at],
+                expected(at),
+                bytes.len()
+            )),
+        }
+    }
+}

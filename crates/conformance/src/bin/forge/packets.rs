@@ -1,0 +1,130 @@
+//! Packets that a device must drop, each for a reason of its own.
+
+use transom_conformance::random::Random;
+use transom_wire::Psn;
+use transom_wire::icrc::{Path, Verdict};
+use transom_wire::packet::{Ending, Operation, Packet, Reth, Transport};
+
+/// The partition that every port is in.
+const PKEY: u16 = 0xFFFF;
+/// Where things are in a BTH.
+const VERSION_AT: usize = 1;
+/// Bytes of the largest packet.
+const ROOM: usize = 1500;
+
+/// Why a packet must be dropped.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// It is no packet at all.
+    Noise,
+    /// It ends within its headers.
+    Truncated,
+    /// It comes from the peer, but its ICRC is wrong.
+    WrongIcrc,
+    /// All is right, but it comes from somebody who is not the peer (rule NET-10).
+    Stranger,
+    /// The queue pair does not exist.
+    NoQueuePair,
+    /// Queue pair 0 is nobody's (rule NET-12).
+    QueuePairZero,
+    /// A header version that does not exist (rule PK-13).
+    Version,
+    /// Another partition.
+    Partition,
+    /// A service that the queue pair is not of.
+    Service,
+}
+
+const FAULTS: [Fault; 9] = [
+    Fault::Noise,
+    Fault::Truncated,
+    Fault::WrongIcrc,
+    Fault::Stranger,
+    Fault::NoQueuePair,
+    Fault::QueuePairZero,
+    Fault::Version,
+    Fault::Partition,
+    Fault::Service,
+];
+
+/// Makes one after the other.
+pub(crate) struct Forger {
+    random: Random,
+    qp: u32,
+    peer: Path,
+    own: Path,
+    packet: [u8; ROOM],
+}
+
+impl Forger {
+    /// To this queue pair, which is connected with the peer.
+    pub(crate) fn new(seed: u64, qp: u32, peer: Path, own: Path) -> Self {
+        Self { random: Random::new(seed), qp, peer, own, packet: [0; ROOM] }
+    }
+
+    /// The next packet, and whether it is to come from the peer's address.
+    pub(crate) fn next(&mut self) -> (bool, &[u8]) {
+        let fault = self.random.one_of(&FAULTS);
+        if matches!(fault, Fault::Noise) {
+            let length = self.random.below(ROOM);
+            for chunk in self.packet[..length].chunks_mut(8) {
+                chunk.copy_from_slice(&self.random.number().to_le_bytes()[..chunk.len()]);
+            }
+            return (true, &self.packet[..length]);
+        }
+        let length = self.write(fault);
+        let as_peer = !matches!(fault, Fault::Stranger);
+        let path = if as_peer { &self.peer } else { &self.own };
+        let mut icrc = path.icrc(0, &self.packet[..length]);
+        let end = length + icrc.len();
+        self.packet[length..end].copy_from_slice(&icrc);
+        match fault {
+            Fault::Truncated => return (as_peer, &self.packet[..self.random.below(length)]),
+            Fault::WrongIcrc => {
+                // Not one that the identification of an IPv4 header would explain.
+                while path.check(0, &self.packet[..end]) != Verdict::Wrong {
+                    icrc = (self.random.number() as u32).to_le_bytes();
+                    self.packet[length..end].copy_from_slice(&icrc);
+                }
+            }
+            _ => {}
+        }
+        (as_peer, &self.packet[..end])
+    }
+
+    /// Writes a packet with this fault, but for its ICRC.
+    fn write(&mut self, fault: Fault) -> usize {
+        let payload = [0xEE; 256];
+        let number = self.random.number();
+        let reth = Reth { address: number, key: number as u32, length: payload.len() as u32 };
+        let packet = Packet {
+            transport: match fault {
+                Fault::Service => Transport::Ud { qkey: 0x1111_1111, source: 17 },
+                _ => Transport::Rc,
+            },
+            operation: match fault {
+                Fault::Service => Operation::SendOnly(Ending::Plain),
+                _ => Operation::WriteOnly { reth, immediate: None },
+            },
+            solicited: false,
+            migrated: true,
+            pkey: if matches!(fault, Fault::Partition) { 0x1234 } else { PKEY },
+            fecn: false,
+            becn: false,
+            to: match fault {
+                // The same process, but a queue pair that nobody has.
+                Fault::NoQueuePair => self.qp ^ 0x5A5A,
+                Fault::QueuePairZero => 0,
+                _ => self.qp,
+            },
+            ack_request: true,
+            psn: Psn::new(self.random.number() as u32),
+            payload: &payload,
+        };
+        let length = packet.write(&mut self.packet);
+        if matches!(fault, Fault::Version) {
+            self.packet[VERSION_AT] |= 1;
+        }
+        length
+    }
+}

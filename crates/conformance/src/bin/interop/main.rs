@@ -1,0 +1,95 @@
+//! One end of a talk between two hosts about RDMA, by the Rust API: `./programs rxe` runs it on
+//! both. One end serves; the other goes through every operation and prints what came of each.
+
+mod connected;
+mod datagrams;
+mod end;
+mod server;
+mod stage;
+mod talk;
+mod windows;
+
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use serde_json::json;
+
+use end::End;
+use stage::Stage;
+use talk::{Service, Talk};
+
+/// Talk RDMA with another host, in all its operations.
+#[derive(Parser)]
+#[command(name = "interop")]
+struct Arguments {
+    /// Use the system's libibverbs instead of the software device.
+    #[arg(long, global = true)]
+    system: bool,
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    /// Answer one peer
+    Serve {
+        /// The address of this host, and so of its device
+        address: IpAddr,
+    },
+    /// Go through the operations with a peer that serves, and print a line of JSON for each
+    Drive {
+        /// The address of this host, and so of its device
+        address: IpAddr,
+        /// The address of the peer
+        peer: IpAddr,
+        /// The network between may lose anything: leave out the services that do not make it good
+        #[arg(long)]
+        lossy: bool,
+    },
+}
+
+/// Where a peer that serves listens.
+const PORT: u16 = 18_515;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("interop: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    match arguments.role {
+        Role::Serve { address } => {
+            let end = End::new(arguments.system, address)?;
+            let listener = TcpListener::bind((address, PORT)).map_err(|e| e.to_string())?;
+            println!("ready");
+            let (stream, _) = listener.accept().map_err(|e| e.to_string())?;
+            server::serve(&end, Talk::new(stream)?)
+        }
+        Role::Drive { address, peer, lossy } => {
+            let end = End::new(arguments.system, address)?;
+            let stream = TcpStream::connect((peer, PORT)).map_err(|e| format!("{peer}: {e}"))?;
+            drive(&end, &mut Talk::new(stream)?, lossy);
+            Ok(())
+        }
+    }
+}
+
+/// Carries out all operations, each on queue pairs of its own.
+fn drive(end: &End, talk: &mut Talk, lossy: bool) {
+    let tables = [connected::ROWS, windows::ROWS, datagrams::ROWS];
+    let all = tables.into_iter().flatten();
+    for (service, operation, act) in all.filter(|row| !lossy || row.0 == Service::Reliable) {
+        let outcome = Stage::open(end, talk, *service, lossy).and_then(|mut stage| {
+            let outcome = act(&mut stage);
+            let closed = stage.close();
+            outcome.and(closed)
+        });
+        println!("{}", json!({ "operation": operation, "problem": outcome.err() }));
+    }
+}

@@ -1,0 +1,116 @@
+//! What the two ends tell each other, over TCP: a line of JSON for a request, one for its answer.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use transom::{Endpoint, Grant, Rights};
+
+/// Longer than anything here takes, retries included.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the queue pairs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Service {
+    Reliable,
+    Unreliable,
+    Datagram,
+}
+
+/// The type of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum WindowType {
+    One,
+    Two,
+}
+
+/// What the driving end asks the other to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// A queue pair, and memory that is all open to its peer: `Opened`.
+    Open(Service),
+    /// Connect the queue pair: `Done`.
+    Connect(Endpoint),
+    /// Fill the memory with the pattern of this seed: `Done`.
+    Fill(u8),
+    /// Post a receive into the memory: `Done`.
+    Receive(Range<usize>),
+    /// Wait for the oldest receive: `Received`.
+    Received,
+    /// The digest of a part of the memory: `Digest`.
+    Digest(Range<usize>),
+    /// Bind a window to a part of the memory: `Granted`.
+    Bind(WindowType, Range<usize>, Rights),
+    /// Invalidate the window: `Done`.
+    Invalidate,
+    /// Post a receive of a datagram: `Done`.
+    ReceiveDatagram,
+    /// Wait for the datagram and send it back to its sender: `Received`.
+    Echo,
+    /// Drop window, queue pair and memory: `Done`.
+    Close,
+}
+
+/// What it answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Done,
+    /// Where the queue pair is, what opens the memory, and the name of the device.
+    Opened(Endpoint, Grant, String),
+    Granted(Grant),
+    Received(Received),
+    Digest(u64),
+    /// It could not.
+    Failed(String),
+}
+
+/// What a receive brought.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Received {
+    pub(crate) length: usize,
+    pub(crate) immediate: Option<u32>,
+    /// The key that the message invalidated.
+    pub(crate) invalidated: Option<u32>,
+}
+
+/// The connection between the ends.
+pub(crate) struct Talk {
+    stream: BufReader<TcpStream>,
+}
+
+impl Talk {
+    pub(crate) fn new(stream: TcpStream) -> Result<Self, String> {
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        // The peer waits at most its patience, for each of the few things it waits for at a time.
+        stream.set_read_timeout(Some(PATIENCE * 4)).map_err(|error| error.to_string())?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    pub(crate) fn tell<T: Serialize>(&mut self, value: &T) -> Result<(), String> {
+        let mut line = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(|error| format!("the peer: {error}"))
+    }
+
+    /// What the peer says next; nothing if it has gone.
+    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>, String> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) => Ok(None),
+            Ok(_) => serde_json::from_str(&line).map(Some).map_err(|error| error.to_string()),
+            Err(error) => Err(format!("the peer does not answer: {error}")),
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) fn ask(&mut self, ask: &Ask) -> Result<Answer, String> {
+        self.tell(ask)?;
+        match self.hear()?.ok_or("the peer has gone")? {
+            Answer::Failed(problem) => Err(format!("the peer, asked for {ask:?}: {problem}")),
+            answer => Ok(answer),
+        }
+    }
+}

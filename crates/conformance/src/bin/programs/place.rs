@@ -1,0 +1,120 @@
+//! Where the two ends of a program run: on this host, or across a wire.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::process::Command;
+use std::time::Duration;
+
+use transom_conformance::programs::Running;
+use transom_conformance::spaces::{Family, Pair, Side};
+
+use crate::installation::{DEVICE, Installation};
+
+/// Where the ends of a program run, and how they are told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    /// Both in the network namespace of this process.
+    Here,
+    /// Each in its namespace.
+    Across(&'a Wire<'a>),
+}
+
+impl Place<'_> {
+    /// Where clients find the server: the tools meet over IPv4, whatever their queue pairs use.
+    pub(crate) fn address(self) -> String {
+        match self {
+            Self::Here => "127.0.0.1".to_owned(),
+            Self::Across(wire) => wire.pair.address(Side::Far, Family::V4).to_string(),
+        }
+    }
+
+    /// A program for one of the ends, with our library.
+    pub(crate) fn command(
+        self,
+        installation: &Installation,
+        side: Side,
+        name: &str,
+        package: &str,
+    ) -> Result<Command, String> {
+        let mut command = installation.command(name, package)?;
+        if let Self::Across(wire) = self {
+            wire.pair.space(side).enter(&mut command);
+        }
+        Ok(command)
+    }
+
+    /// The options by which a tool is told its GID, if it must be.
+    pub(crate) fn gid(self, option: &str, side: Side) -> Vec<String> {
+        match self {
+            Self::Here => vec![],
+            Self::Across(wire) => vec![option.to_owned(), wire.gid(side).to_string()],
+        }
+    }
+}
+
+/// A pair of namespaces whose programs use the addresses of one family.
+#[derive(Debug)]
+pub(crate) struct Wire<'a> {
+    pub(crate) pair: &'a Pair,
+    pub(crate) family: Family,
+    /// Their indices in the GID tables of the near and the far device.
+    gids: [usize; 2],
+}
+
+impl<'a> Wire<'a> {
+    /// Looks the addresses up in the devices' GID tables.
+    pub(crate) fn new(
+        installation: &Installation,
+        pair: &'a Pair,
+        family: Family,
+    ) -> Result<Self, String> {
+        let look_up = |side| gid_index(installation, pair, side, pair.address(side, family));
+        Ok(Self { pair, family, gids: [look_up(Side::Near)?, look_up(Side::Far)?] })
+    }
+
+    /// The index of an end's GID.
+    pub(crate) fn gid(&self, side: Side) -> usize {
+        self.gids[usize::from(side == Side::Far)]
+    }
+}
+
+/// Where the device of one end has an address in its GID table, as `ibv_devinfo` shows it.
+fn gid_index(
+    installation: &Installation,
+    pair: &Pair,
+    side: Side,
+    address: IpAddr,
+) -> Result<usize, String> {
+    let mut command = installation.command("ibv_devinfo", "ibverbs-utils")?;
+    pair.space(side).enter(command.args(["-v", "-d", DEVICE]));
+    let printed = Running::start(&mut command).success(Duration::from_secs(20))?.output;
+    let wanted = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let gids: Vec<_> = printed.lines().filter_map(gid_line).collect();
+    let found = gids.iter().find(|(_, gid)| *gid == wanted);
+    found
+        .map(|(index, _)| *index)
+        .ok_or_else(|| format!("the device has no GID for {address}, but {gids:?}"))
+}
+
+/// Reads a line of `ibv_devinfo`: `GID[  1]: ::ffff:10.0.0.1, RoCE v2`.
+fn gid_line(line: &str) -> Option<(usize, Ipv6Addr)> {
+    let (index, rest) = line.trim().strip_prefix("GID[")?.split_once("]:")?;
+    let gid = rest.trim().strip_suffix(", RoCE v2")?;
+    Some((index.trim().parse().ok()?, gid.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_gids_are_read() {
+        let line = "\t\t\tGID[ 12]:\t\t::ffff:10.77.0.1, RoCE v2";
+        let address: Ipv6Addr = "::ffff:10.77.0.1".parse().unwrap();
+        assert_eq!(gid_line(line), Some((12, address)));
+        assert_eq!(gid_line("\t\t\tGID[  0]:\t\tfe80::1, RoCE v1"), None);
+        assert_eq!(gid_line("\t\t\tlink_layer:\t\tEthernet"), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! The tests and examples of the crate `transom`, in the guest.
+
+use std::time::Duration;
+
+use transom_conformance::programs::{Printed, Running};
+
+use super::guest::{Guest, Side};
+use crate::installation::Installation;
+use crate::table::{Report, Row};
+
+/// One test, where there is no hardware virtualisation.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// An example that needs what rxe does not do says so at its end (rule RXE-26).
+const EXPECTED: [(&str, &str); 1] = [("await", "NotRevoked")];
+
+/// Runs them one by one.
+pub(super) fn run(
+    installation: &Installation,
+    guest: &Guest,
+    report: &mut Report,
+) -> Result<(), String> {
+    for (name, path) in installation.targets("transom", "test")? {
+        guest.give(&path, &name)?;
+        let listed = Running::start(std::process::Command::new(&path).arg("--list"));
+        for line in listed.success(LIMIT)?.output.lines() {
+            let Some(test) = line.strip_suffix(": test") else { continue };
+            let line = format!(
+                "env TRANSOM_TEST_PROVIDER=libibverbs.so.1 /share/{name} --exact {test} --nocapture"
+            );
+            let ended = in_guest(guest, &line);
+            let remark = ended.as_ref().map_or_else(|_| String::new(), |p| remarks(&p.output));
+            report.add(Row {
+                subject: vec![name.clone(), test.to_owned()],
+                figures: vec![remark],
+                problem: ended.err(),
+            });
+        }
+    }
+    for (name, path) in installation.targets("transom", "example")? {
+        guest.give(&path, &name)?;
+        let ended = in_guest(guest, &format!("/share/{name} system"));
+        let expected = EXPECTED.iter().find(|(example, _)| *example == name);
+        let (remark, problem) = match (ended, expected) {
+            (Ok(_), None) => (String::new(), None),
+            (Err(problem), Some((_, end))) if problem.contains(end) => {
+                (format!("ends with {end}"), None)
+            }
+            (Err(problem), _) => (String::new(), Some(problem)),
+            (Ok(_), Some((_, end))) => (String::new(), Some(format!("it does not end with {end}"))),
+        };
+        let subject = vec!["example".to_owned(), name];
+        report.add(Row { subject, figures: vec![remark], problem });
+    }
+    Ok(())
+}
+
+fn in_guest(guest: &Guest, line: &str) -> Result<Printed, String> {
+    Running::start(&mut guest.command(Side::Guest, line, LIMIT)).success(2 * LIMIT)
+}
+
+/// What a test said it did not do or found otherwise.
+fn remarks(output: &str) -> String {
+    let said = |line: &&str| line.starts_with("skipped: ") || line.starts_with("departs: ");
+    let mut remarks: Vec<&str> = output.lines().filter(said).collect();
+    remarks.sort_unstable();
+    remarks.dedup();
+    remarks.join("; ")
+}

@@ -1,0 +1,101 @@
+//! The ping-pongs of Debian's ibverbs-utils at both ends, unmodified: here on our
+//! `libibverbs.so.1`, in the guest on its own.
+
+use std::time::Duration;
+
+use transom_conformance::programs::{Running, installed};
+
+use super::guest::{Guest, Side};
+use super::{Outcome, Setting};
+use crate::installation::{DEVICE, Installation};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Where the serving end listens.
+const PORT: u16 = 18_516;
+
+/// Each with its largest message.
+const TOOLS: [(&str, u32); 4] = [
+    ("ibv_rc_pingpong", 1 << 16),
+    ("ibv_uc_pingpong", 1 << 14),
+    ("ibv_ud_pingpong", 1000),
+    ("ibv_srq_pingpong", 1 << 14),
+];
+
+/// Runs them with the client at one side.
+pub(super) fn run(
+    installation: &Installation,
+    guest: &Guest,
+    setting: Setting,
+    requester: Side,
+) -> Result<Vec<Outcome>, String> {
+    let rows = TOOLS.into_iter().map(|(tool, size)| {
+        let problem = meet(installation, guest, setting, requester, tool, size).err();
+        Outcome { operation: tool.to_owned(), requester, problem }
+    });
+    Ok(rows.collect())
+}
+
+fn meet(
+    installation: &Installation,
+    guest: &Guest,
+    setting: Setting,
+    client: Side,
+    tool: &str,
+    size: u32,
+) -> Result<(), String> {
+    let path = installed(tool, "ibverbs-utils")?;
+    let mtu = if setting.mtu < 4200 { 1024 } else { 4096 };
+    // Datagrams have no path MTU, and the shared receives' tool has no check of them.
+    let mtu = if tool == "ibv_ud_pingpong" { String::new() } else { format!("-m {mtu}") };
+    let command = |side: Side, to: &str| -> Result<_, String> {
+        let library = format!("env LD_LIBRARY_PATH={}", installation.folder().display());
+        let (program, device) = match side {
+            Side::Host => (format!("{library} {}", path.display()), DEVICE),
+            Side::Guest => (tool.to_owned(), "rxe0"),
+        };
+        let gid = gid_index(installation, guest, setting, side)?;
+        let line =
+            format!("{program} -d {device} -g {gid} -p {PORT} -n 100 -c -s {size} {mtu} {to}");
+        Ok(guest.command(side, &line, LIMIT))
+    };
+    let server = client.other();
+    let mut command_of_server = command(server, "")?;
+    // They meet over IPv4 whatever the queue pairs do.
+    let mut command_of_client = command(client, &server.address(false).to_string())?;
+    let serving = Running::start(&mut command_of_server);
+    guest.wait_until_listening(server, PORT)?;
+    let talking = Running::start(&mut command_of_client);
+    for end in [talking, serving] {
+        let printed = end.success(LIMIT)?;
+        let all = format!("{}{}", printed.output, printed.complaints);
+        if all.contains("invalid data") || !all.contains("100 iters in") {
+            return Err(all);
+        }
+    }
+    Ok(())
+}
+
+/// Which of the device's GIDs is the side's address.
+fn gid_index(
+    installation: &Installation,
+    guest: &Guest,
+    setting: Setting,
+    side: Side,
+) -> Result<String, String> {
+    let tool = "ibv_devinfo";
+    let path = installed(tool, "ibverbs-utils")?;
+    let line = match side {
+        Side::Host => {
+            let library = installation.folder().display();
+            format!("env LD_LIBRARY_PATH={library} {} -v", path.display())
+        }
+        Side::Guest => format!("{tool} -v"),
+    };
+    let printed = Running::start(&mut guest.command(side, &line, LIMIT)).success(LIMIT)?.output;
+    let address = setting.address(side);
+    let wanted = if setting.ipv6 { format!("\t{address},") } else { format!(":{address},") };
+    let entry = printed.lines().find(|line| line.contains("GID[") && line.contains(&wanted));
+    let index = entry.and_then(|line| line.split(['[', ']']).nth(1));
+    let index = index.ok_or_else(|| format!("no GID {address} in\n{printed}"))?;
+    Ok(index.trim().to_owned())
+}

@@ -1,0 +1,168 @@
+//! `programs wire-speed`: what perftest measures across a veth pair, beside what the kernel's own
+//! protocols do on the same pair in the same run.
+
+mod kernel;
+mod profile;
+
+use transom_conformance::spaces::{Family, Pair, may_make_spaces};
+
+use std::time::Duration;
+
+use crate::installation::Installation;
+use crate::perftest::{Measure, measure_once};
+use crate::place::{Place, Wire};
+use crate::table::{Form, Report, Row, Style};
+use kernel::{echo, iperf3};
+
+static FORM: Form = Form {
+    script: "wire-speed",
+    title: "what perftest measures over RC across a veth pair, beside the kernel's own protocols; \
+            medians, and in parentheses the least and the most",
+    subject: &[("wire", 12), ("tool", 22)],
+    figures: &[("measured", 32), ("beside it", 46), ("ratio", 6), ("target", 22)],
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// A WRITE of 8 bytes is a UDP datagram of so many: BTH, RETH, the bytes and the ICRC.
+const DATAGRAM: usize = 12 + 16 + 8 + 4;
+/// At least so much of TCP's bandwidth.
+const BANDWIDTH: f64 = 0.7;
+/// At most so much of UDP's latency.
+const LATENCY: f64 = 1.3;
+/// At most so much of the packet path's time for the ICRC.
+const ICRC: f64 = 0.1;
+
+/// Measures. A target missed is said, but is no failure: other programs may be to blame. Nothing, with
+/// a word why, where no namespaces can be made.
+pub(crate) fn run(
+    installation: &Installation,
+    style: Style,
+    long: bool,
+) -> Result<Option<Report>, String> {
+    if let Err(why) = may_make_spaces() {
+        eprintln!("wire-speed: skipped: {why}");
+        return Ok(None);
+    }
+    let mut report = Report::begin(&FORM, style);
+    let families = if long { &Family::ALL[..] } else { &[Family::V4] };
+    for mtu in [1500, 9000] {
+        let pair = Pair::new(mtu)?;
+        for family in families {
+            let wire = Wire::new(installation, &pair, *family)?;
+            let speed = Speed { installation, wire: &wire, runs: if long { 9 } else { 5 } };
+            let mut add = |tool: &str, came: Result<[String; 4], String>| {
+                report.add(Row {
+                    subject: vec![format!("{family}, {mtu}"), tool.to_owned()],
+                    figures: came.as_ref().map_or_else(|_| vec![String::new(); 4], |c| c.to_vec()),
+                    problem: came.err(),
+                });
+            };
+            add("ib_write_bw -s 65536", speed.bandwidth("65536", "20000"));
+            add("ib_write_bw -s 1048576", speed.bandwidth("1048576", "1000"));
+            add("ib_write_lat -s 8", speed.latency(false));
+            add("ib_write_lat -s 8", speed.latency(true));
+            add("ICRC", speed.icrc());
+        }
+    }
+    Ok(Some(report))
+}
+
+/// Measurements on one wire.
+struct Speed<'a> {
+    installation: &'a Installation,
+    wire: &'a Wire<'a>,
+    /// How often each is repeated.
+    runs: usize,
+}
+
+impl Speed<'_> {
+    /// WRITEs of this size, beside one TCP connection.
+    fn bandwidth(&self, size: &str, count: &str) -> Result<[String; 4], String> {
+        let options = ["-s", size, "-n", count];
+        let (ours, tcp) = self.in_turn(
+            || self.perftest("ib_write_bw", Measure::Bandwidth, &options),
+            || iperf3(self.wire),
+        )?;
+        let ratio = ours.median() / tcp.median();
+        Ok([
+            ours.describe(0, "MiB/s"),
+            format!("iperf3 {}", tcp.describe(0, "MiB/s")),
+            format!("{ratio:.2}"),
+            target(ratio >= BANDWIDTH, &format!("at least {BANDWIDTH}")),
+        ])
+    }
+
+    /// A WRITE of 8 bytes, beside a UDP echo whose ends sleep in the kernel, or ask it again and again.
+    fn latency(&self, spin: bool) -> Result<[String; 4], String> {
+        let options = ["-s", "8", "-n", "2000"];
+        let (ours, udp) = self.in_turn(
+            || self.perftest("ib_write_lat", Measure::Latency, &options),
+            || echo(self.installation, self.wire, DATAGRAM, spin),
+        )?;
+        let ratio = ours.median() / udp.median();
+        let way = if spin { "spinning" } else { "sleeping" };
+        Ok([
+            ours.describe(2, "us"),
+            format!("UDP echo, {way}, {}", udp.describe(2, "us")),
+            format!("{ratio:.2}"),
+            target(ratio <= LATENCY, &format!("at most {LATENCY}")),
+        ])
+    }
+
+    /// The ICRC's share of the CPU time of both ends while they WRITE.
+    fn icrc(&self) -> Result<[String; 4], String> {
+        let [near, far] = profile::icrc_shares(self.installation, self.wire)?;
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        Ok([
+            format!("sender {}, receiver {}", percent(near), percent(far)),
+            "the CPU time of the packet path".to_owned(),
+            format!("{:.2}", near.max(far)),
+            target(near.max(far) <= ICRC, &format!("at most {ICRC}")),
+        ])
+    }
+
+    fn perftest(&self, tool: &str, measure: Measure, options: &[&str]) -> Result<f64, String> {
+        let place = Place::Across(self.wire);
+        let mtu = self.wire.pair.path_mtu().to_string();
+        let arguments = [&["-m", &mtu], options].concat();
+        Ok(measure_once(self.installation, place, tool, measure, &arguments, LIMIT)?.value)
+    }
+
+    /// Measures two things in turn, so that what else the machine does meets both.
+    fn in_turn(
+        &self,
+        ours: impl Fn() -> Result<f64, String>,
+        other: impl Fn() -> Result<f64, String>,
+    ) -> Result<(Values, Values), String> {
+        let (mut our_values, mut other_values) = (Vec::new(), Vec::new());
+        for _ in 0..self.runs {
+            other_values.push(other()?);
+            our_values.push(ours()?);
+        }
+        Ok((Values::new(our_values), Values::new(other_values)))
+    }
+}
+
+/// What came of repeated measurements.
+struct Values(Vec<f64>);
+
+impl Values {
+    fn new(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self(values)
+    }
+
+    fn median(&self) -> f64 {
+        self.0[self.0.len() / 2]
+    }
+
+    fn describe(&self, digits: usize, unit: &str) -> String {
+        let (least, most) = (self.0[0], self.0[self.0.len() - 1]);
+        let median = self.median();
+        format!("{median:.digits$} {unit} ({least:.digits$} to {most:.digits$})")
+    }
+}
+
+fn target(is_met: bool, what: &str) -> String {
+    format!("{}: {what}", if is_met { "met" } else { "MISSED" })
+}

@@ -1,0 +1,306 @@
+//! Faults that a user asks for (`transom run --fault`): what a program sees of them.
+
+use std::process::Command;
+use std::time::Duration;
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::programs::{Running, command, program};
+use transom_conformance::stage::Stage;
+use transom_conformance::{on_each_link, processes};
+use transom_device::protection::Reason;
+use transom_host::Options;
+use transom_host::faults::Faults;
+use transom_ibverbs::ibv_query_port;
+
+/// How long a program may run.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Devices with these faults.
+fn options(faults: &str) -> Options {
+    let faults: Faults = faults.parse().expect("faults");
+    Options { faults: Some(Box::leak(Box::new(faults))), ..Options::default() }
+}
+
+/// A stage over a link between devices with these faults.
+fn stage(link: Link, faults: &str, length: usize) -> Stage {
+    let (a, b) = ends(link, options(faults));
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    for (qp, peer) in [(qa, qb), (qb, qa)] {
+        // Long enough that on a busy machine nothing else is sent again.
+        bring_up(qp, &ibv_qp_attr { timeout: 15, retry_cnt: 2, ..usual_attr(peer) });
+    }
+    Stage::of(Pair { a, b, qa, qb }, length)
+}
+
+/// A READ, WRITE or atomic of eight bytes between the starts of the buffers.
+fn op(stage: &Stage, opcode: ibv_wr_opcode) -> ibv_wc {
+    stage.op(opcode, stage.far.addr(), stage.key(), 8)
+}
+
+fn assert_refused(
+    link: Link,
+    stage: &Stage,
+    opcode: ibv_wr_opcode,
+    status: ibv_wc_status,
+    reason: Reason,
+) {
+    let before = stage.bytes();
+    let wc = op(stage, opcode);
+    // A packet has no room for the reason.
+    let reason = if link == Link::Wire { 0 } else { u32::from(reason.code()) };
+    assert_eq!((wc.status, wc.vendor_err), (status, reason), "{opcode}");
+    assert!(stage.bytes() == before, "not carried out");
+    let (qa, qb) = (stage.pair.qa, stage.pair.qb);
+    assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
+}
+
+on_each_link! {
+    /// The third READ is refused as a responder refuses, and nothing else is.
+    /// Rules: RA-40, RA-44, RA-45
+    fn the_third_read_is_refused(link: Link) {
+        let stage = stage(link, "nak=remote-access,op=read,nth=3", 4096);
+        for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
+            assert_eq!(op(&stage, opcode).status, IBV_WC_SUCCESS);
+        }
+        stage.far.fill(77);
+        let reason = Reason::InjectedAccess;
+        assert_refused(link, &stage, IBV_WR_RDMA_READ, IBV_WC_REM_ACCESS_ERR, reason);
+        assert_eq!(stage.pair.b.event().0, IBV_EVENT_QP_ACCESS_ERR);
+        // It was the third on any queue pair, and there is only one third.
+        for _ in 0..3 {
+            let (qa, _) = stage.connected(|attr| attr.timeout = 19, |_| ());
+            let wc = stage.op_on(qa, IBV_WR_RDMA_READ, stage.far.addr(), stage.key(), 8);
+            assert_eq!(wc.status, IBV_WC_SUCCESS);
+        }
+    }
+
+    /// Each kind of NAK ends in its own status.
+    fn each_nak_has_its_status(link: Link) {
+        for (kind, operation, opcode, status, reason) in [
+            (
+                "remote-access",
+                "any",
+                IBV_WR_RDMA_WRITE,
+                IBV_WC_REM_ACCESS_ERR,
+                Reason::InjectedAccess,
+            ),
+            (
+                "invalid-request",
+                "atomic",
+                IBV_WR_ATOMIC_FETCH_AND_ADD,
+                IBV_WC_REM_INV_REQ_ERR,
+                Reason::InjectedRequest,
+            ),
+            (
+                "remote-operational",
+                "write",
+                IBV_WR_RDMA_WRITE,
+                IBV_WC_REM_OP_ERR,
+                Reason::InjectedOperational,
+            ),
+            (
+                "remote-operational",
+                "send",
+                IBV_WR_SEND,
+                IBV_WC_REM_OP_ERR,
+                Reason::InjectedOperational,
+            ),
+        ] {
+            let stage = stage(link, &format!("nak={kind},op={operation}"), 4096);
+            stage.recv(stage.pair.qb, 9, 4096);
+            assert_refused(link, &stage, opcode, status, reason);
+            // The receive was not taken; it is flushed with its queue.
+            stage.pair.b.expect(IBV_WC_WR_FLUSH_ERR);
+        }
+    }
+
+    /// A message that finds no receive is sent again, until it does or the retries are used up.
+    /// Rules: RN-01, RN-04
+    fn receivers_are_not_ready(link: Link) {
+        let stage = stage(link, "rnr,op=send,nth=1..;rnr,op=write,nth=1", 4096);
+        assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_SUCCESS);
+        let (qa, qb) = stage.connected(|attr| (attr.rnr_retry, attr.timeout) = (1, 19), |_| ());
+        stage.recv(qb, 9, 4096);
+        let wc = stage.op_on(qa, IBV_WR_SEND, 0, 0, 8);
+        assert_eq!(wc.status, IBV_WC_RNR_RETRY_EXC_ERR);
+        assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_RTS));
+    }
+
+    /// A request that is lost is sent again, whole; if all are, the retries are used up.
+    fn requests_are_lost(link: Link) {
+        let stage = stage(link, "drop,op=write,nth=1;drop,op=write,nth=3..", 1 << 20);
+        let length = stage.near.len() as u32;
+        let wc = stage.op(IBV_WR_RDMA_WRITE, stage.far.addr(), stage.key(), length);
+        assert_eq!(wc.status, IBV_WC_SUCCESS);
+        let (near, far) = stage.bytes();
+        assert!(near == far, "the second attempt carried it");
+        stage.near.fill(5);
+        let wc = stage.op(IBV_WR_RDMA_WRITE, stage.far.addr(), stage.key(), length);
+        assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
+        assert!(stage.bytes().1 == far);
+    }
+
+    /// An unreliable message that is refused or lost is gone without a word.
+    /// Rules: RA-48, UC-03
+    fn unreliable_messages_are_gone(link: Link) {
+        for fault in ["drop,nth=2", "nak=remote-access,nth=2", "rnr,nth=2"] {
+            let (a, b) = ends(link, options(fault));
+            let (qa, qb) = (a.qp(IBV_QPT_UC), b.qp(IBV_QPT_UC));
+            connect(qa, qb);
+            let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
+            for wr_id in [1, 2] {
+                stage.recv(qb, wr_id, 4096);
+            }
+            for length in [10, 20, 30] {
+                assert_eq!(stage.op(IBV_WR_SEND, 0, 0, length).status, IBV_WC_SUCCESS);
+            }
+            for (wr_id, length) in [(1, 10), (2, 30)] {
+                let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+                assert_eq!((wc.wr_id, wc.byte_len), (wr_id, length), "{fault}");
+            }
+        }
+    }
+}
+
+/// Packets are lost, late, doubled and damaged, and all data arrives.
+#[test]
+fn data_survives_a_bad_network() {
+    const LENGTH: u32 = 10 * 4096;
+    let faults = "loss=2%,delay=50us,reorder=5%,duplicate=2%,corrupt=1%,rate=1gbit,seed=7";
+    let (a, b) = ends(Link::Wire, options(faults));
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    for (qp, peer) in [(qa, qb), (qb, qa)] {
+        bring_up(qp, &ibv_qp_attr { timeout: 14, retry_cnt: 7, ..usual_attr(peer) });
+    }
+    let stage = Stage::of(Pair { a, b, qa, qb }, LENGTH as usize);
+    let (at, key) = (stage.far.addr(), stage.key());
+    for round in 0..20 {
+        stage.near.fill(round);
+        assert_eq!(stage.op(IBV_WR_RDMA_WRITE, at, key, LENGTH).status, IBV_WC_SUCCESS);
+        assert!(stage.far.is_all(round));
+        stage.far.fill(round + 100);
+        assert_eq!(stage.op(IBV_WR_RDMA_READ, at, key, LENGTH).status, IBV_WC_SUCCESS);
+        assert!(stage.near.is_all(round + 100));
+        stage.far.set_word(0, 5);
+        assert_eq!(stage.op(IBV_WR_ATOMIC_FETCH_AND_ADD, at, key, 8).status, IBV_WC_SUCCESS);
+        assert_eq!((stage.near.word(0), stage.far.word(0)), (5, 6), "added once");
+    }
+}
+
+/// While the port is down nothing passes over the wire, and what waits long enough goes on after.
+#[test]
+fn nothing_passes_while_the_port_is_down() {
+    let (a, b) = ends(Link::Wire, options("port-down=86400s"));
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    connect(qa, qb);
+    let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
+    assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_RETRY_EXC_ERR);
+    let (a, b) = ends(Link::Wire, options("port-down=200ms"));
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    for (qp, peer) in [(qa, qb), (qb, qa)] {
+        // 67 ms each.
+        bring_up(qp, &ibv_qp_attr { timeout: 14, retry_cnt: 7, ..usual_attr(peer) });
+    }
+    let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
+    assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_SUCCESS);
+}
+
+fn port_state(end: &End) -> ibv_port_state {
+    let mut attr = ibv_port_attr::default();
+    // SAFETY: the context is open, and the attributes are longer than what is written.
+    assert_eq!(unsafe { ibv_query_port(end.context, 1, &mut attr) }, 0);
+    attr.state
+}
+
+/// The port goes down and comes back, with an event each time.
+#[test]
+fn the_port_is_down_for_a_while() {
+    let down = End::new(options("port-down=86400s"));
+    assert_eq!(port_state(&down), IBV_PORT_DOWN);
+    let end = End::new(options("port-down=1ms,at=500ms"));
+    assert_eq!(port_state(&end), IBV_PORT_ACTIVE);
+    assert_eq!(end.event().0, IBV_EVENT_PORT_ERR);
+    assert_eq!(end.event().0, IBV_EVENT_PORT_ACTIVE);
+    assert_eq!(port_state(&end), IBV_PORT_ACTIVE);
+}
+
+/// A program under `transom run` with a fault.
+fn faulty(fault: &str, line: &[&str]) -> Command {
+    let [transom, ..] = command();
+    let mut command = Command::new(transom);
+    command.args(["run", "--fault", fault, "--"]).args(line);
+    command
+}
+
+/// Programs under `transom run` with network faults use the wire, and what they send arrives.
+#[test]
+fn programs_survive_a_bad_network() {
+    let pingpong = program("ibv_rc_pingpong", "ibverbs-utils");
+    let run = format!("{} -c -n 50 -p {}", pingpong.display(), free_port());
+    // The client tries until the server listens.
+    let line = format!("{run} & until {run} localhost 2>/dev/null; do :; done; wait");
+    let mut command = faulty("loss=1%,reorder=5%,delay=20us,seed=3", &["sh", "-c", &line]);
+    let printed = Running::start(&mut command).success(PATIENCE);
+    let printed = printed.unwrap_or_else(|problem| panic!("{problem}"));
+    assert_eq!(printed.output.matches("50 iters").count(), 2, "{printed:?}");
+}
+
+/// Free a moment ago; the kernel gives out others before it comes back to it.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// A program that knows nothing of it has its third SEND refused, and `transom explain` says by whom.
+#[test]
+fn a_program_has_a_request_refused() {
+    let pingpong = program("ibv_rc_pingpong", "ibverbs-utils");
+    let pingpong = pingpong.to_str().expect("a plain path");
+    let number = free_port();
+    let on = format!("-p{number}");
+    let fault = "nak=remote-access,op=send,nth=3";
+    let mut server = Running::start(&mut faulty(fault, &[pingpong, &on]));
+    server.wait_until_it_listens(number).expect("a server");
+    let client = Running::start(&mut faulty(fault, &[pingpong, &on, "localhost"]));
+    let (status, printed) = client.end(PATIENCE).expect("it ends");
+    assert!(!status.success() && printed.complaints.contains("remote access error"), "{printed:?}");
+    drop(server);
+    let [transom, ..] = command();
+    // All of them: other tests have refusals too.
+    let explained = Command::new(transom).args(["explain", "--limit", "100000"]).output();
+    let explained = String::from_utf8(explained.expect("a program").stdout).expect("text");
+    let ours = |line: &&str| {
+        line.contains("SEND of 4096 bytes")
+            && line.contains("injected by `transom run --fault`")
+            && line.contains("NAK remote access error")
+    };
+    assert!(explained.lines().any(|line| ours(&line)), "{explained}");
+}
+
+/// Set for the program of the test below.
+const PROGRAM: &str = "TRANSOM_TEST_FAULTY";
+
+/// Lost requests only cost a program time: this test under `transom run`.
+#[test]
+fn a_program_survives_losses() {
+    if std::env::var_os(PROGRAM).is_none() {
+        let own = std::env::current_exe().expect("a test has a path");
+        let own = own.to_str().expect("a plain path");
+        let line = [own, "--exact", "a_program_survives_losses", "--nocapture"];
+        let mut command = faulty("drop,op=send,nth=5", &line);
+        let running = Running::start(command.env(PROGRAM, "1"));
+        running.success(PATIENCE).unwrap_or_else(|problem| panic!("{problem}"));
+        return;
+    }
+    let (a, b) = (processes::open(), processes::open());
+    let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+    connect(qa, qb);
+    let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
+    for _ in 0..10 {
+        stage.recv(qb, 1, 4096);
+        assert_eq!(stage.op(IBV_WR_SEND, 0, 0, 100).status, IBV_WC_SUCCESS);
+        stage.pair.b.expect(IBV_WC_SUCCESS);
+    }
+    stage.pair.b.expect_nothing();
+}

@@ -1,0 +1,167 @@
+//! What crosses the links, written to a file that Wireshark reads: `transom run --capture`.
+//!
+//! The wire link has packets; they are written as they are. The loopback and local links have none:
+//! for their segments `streams` makes the packets that a network would have carried, with PSNs and
+//! ICRCs, so that every link is read in the same way. A refusal carries its reason as a comment.
+//!
+//! `transom run` begins the file. The program's processes then append to it, each packet or segment
+//! with one write, which the kernel appends whole. A request and its answers are written by the
+//! process that sends it; if that process does not write to the same file, by the one it is for.
+
+mod ip;
+mod pcapng;
+mod streams;
+mod taps;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use transom_device::qp::QpNumber;
+use transom_wire::packet::Packet;
+
+use streams::Streams;
+pub(crate) use taps::{Answered, reason_of_nak};
+
+use crate::link;
+
+/// The environment variable that names the file to a program.
+pub const VARIABLE: &str = "TRANSOM_CAPTURE";
+
+/// Links, as interfaces of the file; the values are their numbers there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// Within a process.
+    Loopback = 0,
+    /// Between processes, through shared memory.
+    Local = 1,
+    /// RoCEv2 over UDP.
+    Wire = 2,
+}
+
+impl Interface {
+    const ALL: [Self; 3] = [Self::Loopback, Self::Local, Self::Wire];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Local => "local",
+            Self::Wire => "wire",
+        }
+    }
+}
+
+/// Which way a packet goes, seen from the process that writes it down; the values are those of
+/// `epb_flags`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// It arrives.
+    Inbound = 1,
+    /// It leaves.
+    Outbound = 2,
+}
+
+/// Begins a file: what was there before is gone.
+pub fn begin(path: &Path) -> io::Result<()> {
+    File::create(path)?.write_all(&pcapng::header())
+}
+
+/// A file that this process writes to.
+#[derive(Debug)]
+pub struct Capture {
+    file: File,
+    /// Names the file among those of this host.
+    identity: u64,
+    /// Nothing more is written once a write has failed.
+    broken: AtomicBool,
+    streams: Mutex<Streams>,
+}
+
+impl Capture {
+    /// Opens a file that [`begin`] has begun.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).open(path)?;
+        let about = file.metadata()?;
+        // Never zero, which is no file.
+        let identity = about.ino() ^ about.dev().rotate_left(32) | 1 << 63;
+        let (broken, streams) = Default::default();
+        Ok(Self { file, identity, broken, streams })
+    }
+
+    /// The same number for everybody who writes to this file, and no other; not zero.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Writes down what UDP carries of a packet of the wire link, from the BTH to the ICRC.
+    pub(crate) fn record(
+        &self,
+        direction: Direction,
+        path: &link::Path,
+        identification: u16,
+        datagram: &[u8],
+        comment: Option<&str>,
+    ) {
+        let mut packet = Vec::with_capacity(datagram.len() + 48);
+        if ip::write(path, identification, datagram, &mut packet).is_some() {
+            let mut blocks = Vec::with_capacity(packet.len() + 64);
+            let interface = Interface::Wire;
+            pcapng::packet(&mut blocks, interface, direction, now(), &packet, comment);
+            self.append(&blocks);
+        }
+    }
+
+    /// A queue pair is connected anew, by this path.
+    pub(crate) fn connect(&self, from: QpNumber, path: link::Path) {
+        self.streams.lock().connect(from, path);
+    }
+
+    /// Writes down the packets that `make` makes, in one piece, each with its path.
+    fn record_packets(
+        &self,
+        interface: Interface,
+        direction: Direction,
+        comment: Option<&str>,
+        make: impl FnOnce(&mut Streams, &mut dyn FnMut(&link::Path, &Packet<'_>)),
+    ) {
+        let (time, mut blocks, mut packet) = (now(), Vec::new(), Vec::new());
+        // Held until they are written, so that packets of one connection are in order.
+        let mut streams = self.streams.lock();
+        make(&mut streams, &mut |path, it| {
+            let Some(addresses) = path.icrc(path.port) else { return };
+            let mut datagram = vec![0; it.length()];
+            let length = it.write(&mut datagram);
+            let icrc = addresses.icrc(0, &datagram[..length]);
+            datagram[length..].copy_from_slice(&icrc);
+            packet.clear();
+            if ip::write(path, 0, &datagram, &mut packet).is_some() {
+                pcapng::packet(&mut blocks, interface, direction, time, &packet, comment);
+            }
+        });
+        self.append(&blocks);
+    }
+
+    /// Appends whole blocks: with one write, so that those of other processes do not come between.
+    fn append(&self, blocks: &[u8]) {
+        if blocks.is_empty() || self.broken.load(Relaxed) {
+            return;
+        }
+        let problem = match (&self.file).write(blocks) {
+            Ok(written) if written == blocks.len() => return,
+            Ok(_) => io::Error::from(io::ErrorKind::StorageFull),
+            Err(error) => error,
+        };
+        if !self.broken.swap(true, Relaxed) {
+            eprintln!("transom: the capture ends here, its file cannot be written to: {problem}");
+        }
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}

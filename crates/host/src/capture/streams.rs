@@ -1,0 +1,252 @@
+//! The packets that a network would have carried for the segments of a link without packets.
+//!
+//! A link hands over a message in a few large segments and numbers messages; a network has packets of
+//! the path MTU and numbers those. So each connection's packets are counted here from its first
+//! message on, which both sides number alike. Messages are remembered until they are answered: one
+//! that is sent again has the PSNs that it had.
+
+use std::collections::{HashMap, VecDeque};
+
+use transom_device::execution::{MAX_DATAGRAM, Reply, Request};
+use transom_device::qp::{QpNumber, Service};
+use transom_device::queue::{Body, Remote};
+use transom_device::transport::ResponseTrain;
+use transom_device::transport::train::{DEFAULT_PKEY, Train, packets};
+use transom_wire::packet::{Aeth, Operation, Packet, Transport};
+use transom_wire::{Psn, Syndrome};
+
+use super::Answered;
+use crate::adapter::LOOPBACK;
+use crate::link::Path;
+
+/// Messages of a queue pair that are remembered: more than a send queue holds.
+const MOST_BEGUN: usize = 1 << 16;
+
+/// The packets of every queue pair that sends, by its number.
+#[derive(Debug, Default)]
+pub(super) struct Streams(HashMap<u32, Stream>);
+
+/// The packets of one queue pair that sends, and the answers to them.
+#[derive(Debug)]
+struct Stream {
+    path: Path,
+    /// The number of the message that comes next, and its first PSN.
+    next: Option<(Psn, Psn)>,
+    /// Messages that have begun and are not answered, in order.
+    begun: VecDeque<Message>,
+    /// Messages that the responder has completed.
+    completed: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    number: Psn,
+    attempt: u16,
+    first: Psn,
+    body: Body,
+    /// It is one of XRC.
+    xrc: bool,
+    /// Bytes of all its segments but the last.
+    segment: u64,
+    total: u64,
+    /// Bytes whose segments are answered.
+    answered: u64,
+}
+
+impl Streams {
+    /// The queue pair of this number is connected anew, by this path.
+    pub(super) fn connect(&mut self, from: QpNumber, path: Path) {
+        self.0.insert(from.bits(), Stream::new(path));
+    }
+
+    /// The packets of a segment, whose bytes are `data`, in order.
+    pub(super) fn request(
+        &mut self,
+        request: &Request,
+        data: &[u8],
+        each: &mut dyn FnMut(&Path, &Packet<'_>),
+    ) {
+        let stream = self
+            .0
+            .entry(request.from.bits())
+            .or_insert_with(|| Stream::new(Path::new(&LOOPBACK, request.from, MAX_DATAGRAM)));
+        stream.request(request, data, each);
+    }
+
+    /// The packets of an answer; `data` is what a READ returns.
+    pub(super) fn answer(
+        &mut self,
+        answer: &Answered,
+        data: &[u8],
+        each: &mut dyn FnMut(&Path, &Packet<'_>),
+    ) {
+        if let Some(stream) = self.0.get_mut(&answer.from.bits()) {
+            stream.answer(answer, data, each);
+        }
+    }
+}
+
+impl Stream {
+    fn new(path: Path) -> Self {
+        Self { path, next: None, begun: VecDeque::new(), completed: 0 }
+    }
+
+    fn request(
+        &mut self,
+        request: &Request,
+        data: &[u8],
+        each: &mut dyn FnMut(&Path, &Packet<'_>),
+    ) {
+        let message = self.message(request);
+        let psn = self.psn(&message, request.offset);
+        let segment = match request.body {
+            // Asked for at once, whatever the link's segments.
+            Body::Read { .. } if request.offset > 0 => return,
+            Body::Read { .. } => Request { message: psn, length: request.total, ..*request },
+            _ => Request { message: psn, ..*request },
+        };
+        let path = match &request.remote {
+            Remote::Datagram(to) => Path::new(&to.address, request.from, MAX_DATAGRAM),
+            _ => self.path,
+        };
+        for part in Train::new(&segment, path.mtu) {
+            let packet = part.packet;
+            let ack_request = packet.ack_request && request.is_last();
+            each(&path, &Packet { payload: &data[part.payload], ack_request, ..packet });
+        }
+        if !request.service.is_reliable() && request.is_last() {
+            self.begun.clear();
+        }
+    }
+
+    /// The message of a segment: begun with it, or known.
+    fn message(&mut self, request: &Request) -> Message {
+        let known = self.begun.iter_mut().find(|message| message.number == request.message);
+        if let Some(message) = known {
+            if message.attempt != request.attempt {
+                message.attempt = request.attempt;
+                message.answered = 0;
+            }
+            return *message;
+        }
+        // The first PSN is the number of the first message. Messages that were not seen in between
+        // count as one packet each.
+        let first = self.next.map_or(request.message, |(number, psn)| {
+            psn.plus(request.message.value().wrapping_sub(number.value()))
+        });
+        let message = Message {
+            number: request.message,
+            attempt: request.attempt,
+            first,
+            body: request.body,
+            xrc: request.service == Service::XrcInitiator,
+            segment: request.length,
+            total: request.total,
+            answered: 0,
+        };
+        let data = request.body.carries_data() || matches!(request.body, Body::Read { .. });
+        let packets = if data { packets(request.total, self.path.mtu) } else { 1 };
+        self.next = Some((request.message.plus(1), first.plus(packets)));
+        if self.begun.len() == MOST_BEGUN {
+            self.begun.pop_front();
+        }
+        self.begun.push_back(message);
+        message
+    }
+
+    /// The PSN of the packet that has the byte at `at`.
+    fn psn(&self, message: &Message, at: u64) -> Psn {
+        message.first.plus((at / self.path.mtu) as u32)
+    }
+
+    fn answer(&mut self, answer: &Answered, data: &[u8], each: &mut dyn FnMut(&Path, &Packet<'_>)) {
+        let of = (answer.message, answer.attempt);
+        let known = |message: &Message| (message.number, message.attempt) == of;
+        let Some(place) = self.begun.iter().position(known) else { return };
+        let message = self.begun[place];
+        let reply = answer.reply;
+        let answered = match reply {
+            Reply::Silence => message.answered + message.segment,
+            Reply::Data { length } => message.answered + length,
+            _ => message.answered,
+        };
+        let done = match reply {
+            Reply::Ack | Reply::Atomic(_) => true,
+            Reply::Data { .. } => answered >= message.total,
+            _ => false,
+        };
+        // A READ counts when it is accepted (rule PSN-20).
+        let counts = done && !matches!(reply, Reply::Data { .. })
+            || matches!(reply, Reply::Data { .. }) && message.answered == 0;
+        self.completed = (self.completed + u32::from(counts)) & 0xff_ffff;
+        self.packets(answer, &message, data, each);
+        self.begun[place].answered = answered.min(message.total);
+        if done {
+            self.begun.drain(..=place);
+        }
+    }
+
+    /// The packets of an answer to a message.
+    fn packets(
+        &self,
+        answer: &Answered,
+        message: &Message,
+        data: &[u8],
+        each: &mut dyn FnMut(&Path, &Packet<'_>),
+    ) {
+        let aeth = |syndrome: Syndrome| Aeth { byte: syndrome.to_byte(), msn: self.completed };
+        let accepted = aeth(Syndrome::Ack { credits: 0x1f });
+        let transport = if message.xrc { Transport::Xrc { srq: 0 } } else { Transport::Rc };
+        let packet = |operation, psn| Packet {
+            transport,
+            operation,
+            solicited: false,
+            migrated: true,
+            pkey: DEFAULT_PKEY,
+            fecn: false,
+            becn: false,
+            to: answer.from.bits(),
+            ack_request: false,
+            psn,
+            payload: &[],
+        };
+        let path = self.path.back(answer.to);
+        let here = self.psn(message, message.answered);
+        let end = self.psn(message, message.total.saturating_sub(1));
+        match answer.reply {
+            Reply::Ack => each(&path, &packet(Operation::Acknowledge(accepted), end)),
+            Reply::Atomic(old) => {
+                let answer = Operation::AtomicAcknowledge { aeth: accepted, old };
+                each(&path, &packet(answer, message.first));
+            }
+            Reply::Data { length } => {
+                let train = ResponseTrain {
+                    psn: here,
+                    length,
+                    begins: message.answered == 0,
+                    ends: message.answered + length >= message.total,
+                    msn: self.completed,
+                };
+                let mut rest = data;
+                for (packet, length) in train.packets(transport, answer.from.bits(), self.path.mtu)
+                {
+                    let (payload, later) = rest.split_at(length as usize);
+                    each(&path, &Packet { payload, ..packet });
+                    rest = later;
+                }
+            }
+            Reply::NotReady(timer) => {
+                // A WRITE with immediate data wants its receive with its last packet.
+                let write = matches!(message.body, Body::Write { .. });
+                let psn = if write { end } else { here };
+                let syndrome = Syndrome::RnrNak(timer);
+                each(&path, &packet(Operation::Acknowledge(aeth(syndrome)), psn));
+            }
+            Reply::Nak { code, .. } => {
+                let syndrome = Syndrome::Nak(code);
+                each(&path, &packet(Operation::Acknowledge(aeth(syndrome)), here));
+            }
+            Reply::Silence | Reply::Dropped | Reply::OriginFailed => {}
+        }
+    }
+}

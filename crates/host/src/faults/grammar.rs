@@ -1,0 +1,302 @@
+//! Faults as text: `KEY=VALUE`, `KEY=VALUE`, … The first key says what kind of fault it is.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use transom_device::execution::Injection;
+
+use super::{
+    Fault, Faults, InjectionRule, NetworkFaults, Nth, OperationKind, PortOutage, Rate, Share, Time,
+};
+
+/// What is wrong with a fault, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultError(String);
+
+impl fmt::Display for FaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for FaultError {}
+
+fn error<T>(message: impl fmt::Display) -> Result<T, FaultError> {
+    Err(FaultError(message.to_string()))
+}
+
+/// Everything that a key may be, for messages.
+const NETWORK_KEYS: &str = "loss, delay, reorder, duplicate, corrupt, rate, seed";
+const RULE_KEYS: &str = "nak, rnr, drop, with op and nth";
+const OUTAGE_KEYS: &str = "port-down, with at";
+
+const OPERATIONS: [(&str, OperationKind); 7] = [
+    ("any", OperationKind::Any),
+    ("send", OperationKind::Send),
+    ("write", OperationKind::Write),
+    ("read", OperationKind::Read),
+    ("atomic", OperationKind::Atomic),
+    ("atomic-write", OperationKind::AtomicWrite),
+    ("flush", OperationKind::Flush),
+];
+
+const NAKS: [(&str, Injection); 3] = [
+    ("remote-access", Injection::RemoteAccess),
+    ("invalid-request", Injection::InvalidRequest),
+    ("remote-operational", Injection::RemoteOperational),
+];
+
+/// `KEY=VALUE`, or `KEY` alone.
+struct Setting<'a> {
+    whole: &'a str,
+    key: &'a str,
+    value: Option<&'a str>,
+}
+
+impl<'a> Setting<'a> {
+    fn new(whole: &'a str) -> Self {
+        match whole.split_once('=') {
+            Some((key, value)) => Self { whole, key: key.trim(), value: Some(value.trim()) },
+            None => Self { whole, key: whole, value: None },
+        }
+    }
+
+    /// The value, as `parse` reads it; `allowed` says what it may be.
+    fn value<T>(&self, allowed: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, FaultError> {
+        match self.value {
+            Some(value) => parse(value).map_or_else(
+                || error(format_args!("`{}`: `{value}` is not {allowed}", self.whole)),
+                Ok,
+            ),
+            None => error(format_args!("`{}` has no value; it needs {allowed}", self.whole)),
+        }
+    }
+
+    /// Puts the value where it belongs, unless something is there.
+    fn store<T>(
+        &self,
+        place: &mut Option<T>,
+        allowed: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<(), FaultError> {
+        let value = self.value(allowed, parse)?;
+        match place.replace(value) {
+            None => Ok(()),
+            Some(_) => error(format_args!("`{}`: {} is given twice", self.whole, self.key)),
+        }
+    }
+
+    fn unknown<T>(&self, kind: &str, keys: &str) -> Result<T, FaultError> {
+        error(format_args!("`{}`: {kind} has no `{}`; it has {keys}", self.whole, self.key))
+    }
+}
+
+const A_SHARE: &str = "a share from 0% to 100%, such as 1% or 0.5%";
+const A_TIME: &str = "a time of at most a day, such as 2ms, 1.5s, 500us or 10ns";
+const A_RATE: &str = "a rate up to 1000gbit, such as 100mbit, 1.5gbit or 64kbit";
+const A_NAK: &str = "one of remote-access, invalid-request, remote-operational";
+const AN_OPERATION: &str = "one of any, send, write, read, atomic, atomic-write, flush";
+const AN_NTH: &str = "a number from 1 on, or one and all after it, such as 3 or 3..";
+const A_SEED: &str = "a whole number";
+
+impl FromStr for Fault {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let settings: Vec<_> = text.split(',').map(|part| Setting::new(part.trim())).collect();
+        if settings.iter().any(|setting| setting.key.is_empty()) {
+            return error(format_args!(
+                "`{text}`: there is nothing before, after or between commas; a fault is \
+                 KEY=VALUE,..."
+            ));
+        }
+        let has = |keys: &[&str]| settings.iter().any(|setting| keys.contains(&setting.key));
+        if has(&["nak", "rnr", "drop"]) {
+            rule(&settings).map(Self::Rule)
+        } else if has(&["port-down"]) {
+            outage(&settings).map(Self::Outage)
+        } else if has(&["op", "nth"]) {
+            error(format_args!(
+                "`{text}` does not say what happens to the requests; add nak=..., rnr or drop"
+            ))
+        } else if has(&["at"]) {
+            error(format_args!("`{text}` does not say for how long; add port-down=TIME"))
+        } else {
+            network(&settings).map(Self::Network)
+        }
+    }
+}
+
+fn network(settings: &[Setting<'_>]) -> Result<NetworkFaults, FaultError> {
+    let mut faults = NetworkFaults::default();
+    for setting in settings {
+        match setting.key {
+            "loss" => setting.store(&mut faults.loss, A_SHARE, Share::parse)?,
+            "delay" => setting.store(&mut faults.delay, A_TIME, Time::parse)?,
+            "reorder" => setting.store(&mut faults.reorder, A_SHARE, Share::parse)?,
+            "duplicate" => setting.store(&mut faults.duplicate, A_SHARE, Share::parse)?,
+            "corrupt" => setting.store(&mut faults.corrupt, A_SHARE, Share::parse)?,
+            "rate" => setting.store(&mut faults.rate, A_RATE, Rate::parse)?,
+            "seed" => setting.store(&mut faults.seed, A_SEED, |text| text.parse().ok())?,
+            _ => {
+                return error(format_args!(
+                    "`{}`: there is no fault `{}`; there are {NETWORK_KEYS}; {RULE_KEYS}; and \
+                     {OUTAGE_KEYS}",
+                    setting.whole, setting.key
+                ));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+fn rule(settings: &[Setting<'_>]) -> Result<InjectionRule, FaultError> {
+    let (mut answer, mut operation, mut nth) = (None, None, None);
+    for setting in settings {
+        match setting.key {
+            "nak" | "rnr" | "drop" if answer.is_some() => {
+                return error(format_args!(
+                    "`{}`: the answer is given already; a rule has one of nak, rnr, drop",
+                    setting.whole
+                ));
+            }
+            "nak" => setting.store(&mut answer, A_NAK, |text| named(&NAKS, text))?,
+            "rnr" | "drop" if setting.value.is_some() => {
+                return error(format_args!("`{}`: {} takes no value", setting.whole, setting.key));
+            }
+            "rnr" => answer = Some(Injection::NotReady),
+            "drop" => answer = Some(Injection::Lost),
+            "op" => setting.store(&mut operation, AN_OPERATION, |text| named(&OPERATIONS, text))?,
+            "nth" => setting.store(&mut nth, AN_NTH, parse_nth)?,
+            _ => return setting.unknown("a rule for requests", RULE_KEYS),
+        }
+    }
+    let answer = answer.expect("whoever calls this has seen one");
+    let (operation, nth) = (operation.unwrap_or_default(), nth.unwrap_or(Nth::ALL));
+    Ok(InjectionRule { answer, operation, nth })
+}
+
+fn outage(settings: &[Setting<'_>]) -> Result<PortOutage, FaultError> {
+    let (mut lasts, mut at) = (None, None);
+    for setting in settings {
+        match setting.key {
+            "port-down" => setting.store(&mut lasts, A_TIME, Time::parse)?,
+            "at" => setting.store(&mut at, A_TIME, Time::parse)?,
+            _ => return setting.unknown("port-down", OUTAGE_KEYS),
+        }
+    }
+    let lasts = lasts.expect("whoever calls this has seen it");
+    Ok(PortOutage { lasts, at: at.unwrap_or_default() })
+}
+
+fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    table.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+}
+
+fn name_of<T: PartialEq>(table: &'static [(&str, T)], value: &T) -> &'static str {
+    table.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
+}
+
+fn parse_nth(text: &str) -> Option<Nth> {
+    let number = |digits: &str| digits.parse::<NonZeroU64>().ok();
+    match text.strip_suffix("..") {
+        Some(first) => number(first).map(Nth::From),
+        None => number(text).map(Nth::Only),
+    }
+}
+
+impl NetworkFaults {
+    /// Adds what another says, unless both say the same thing.
+    pub(super) fn add(&mut self, more: &Self) -> Result<(), FaultError> {
+        fn add<T: Copy>(
+            key: &str,
+            place: &mut Option<T>,
+            more: Option<T>,
+        ) -> Result<(), FaultError> {
+            match (&place, more) {
+                (Some(_), Some(_)) => error(format_args!("{key} is given twice")),
+                (None, Some(_)) => {
+                    *place = more;
+                    Ok(())
+                }
+                (_, None) => Ok(()),
+            }
+        }
+        add("loss", &mut self.loss, more.loss)?;
+        add("delay", &mut self.delay, more.delay)?;
+        add("reorder", &mut self.reorder, more.reorder)?;
+        add("duplicate", &mut self.duplicate, more.duplicate)?;
+        add("corrupt", &mut self.corrupt, more.corrupt)?;
+        add("rate", &mut self.rate, more.rate)?;
+        add("seed", &mut self.seed, more.seed)
+    }
+}
+
+impl fmt::Display for NetworkFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = [
+            self.loss.map(|share| format!("loss={share}")),
+            self.delay.map(|time| format!("delay={time}")),
+            self.reorder.map(|share| format!("reorder={share}")),
+            self.duplicate.map(|share| format!("duplicate={share}")),
+            self.corrupt.map(|share| format!("corrupt={share}")),
+            self.rate.map(|rate| format!("rate={rate}")),
+            self.seed.map(|seed| format!("seed={seed}")),
+        ];
+        f.write_str(&settings.into_iter().flatten().collect::<Vec<_>>().join(","))
+    }
+}
+
+impl fmt::Display for Nth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Only(nth) => write!(f, "{nth}"),
+            Self::From(first) => write!(f, "{first}.."),
+        }
+    }
+}
+
+impl fmt::Display for InjectionRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.answer {
+            Injection::NotReady => f.write_str("rnr")?,
+            Injection::Lost => f.write_str("drop")?,
+            nak => write!(f, "nak={}", name_of(&NAKS, &nak))?,
+        }
+        write!(f, ",op={},nth={}", name_of(&OPERATIONS, &self.operation), self.nth)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(network) => network.fmt(f),
+            Self::Rule(rule) => rule.fmt(f),
+            Self::Outage(PortOutage { lasts, at }) => write!(f, "port-down={lasts},at={at}"),
+        }
+    }
+}
+
+impl FromStr for Faults {
+    type Err = FaultError;
+
+    /// Faults with `;` between them, as [`VARIABLE`](super::VARIABLE) has them.
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let faults: Result<Vec<Fault>, _> = text.split(';').map(str::parse).collect();
+        Self::new(faults?)
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let network = self.network.map(Fault::Network);
+        let rules = self.rules.iter().copied().map(Fault::Rule);
+        let outages = self.outages.iter().copied().map(Fault::Outage);
+        let faults = network.into_iter().chain(rules).chain(outages);
+        f.write_str(&faults.map(|fault| fault.to_string()).collect::<Vec<_>>().join(";"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

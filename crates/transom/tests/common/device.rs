@@ -1,0 +1,57 @@
+//! What the device under test lacks, and where it departs from the rules.
+//!
+//! Both are printed, so that who runs the tests on a device sees what they did not show.
+
+use transom::Context;
+
+/// Ends a test that needs what the device does not have.
+macro_rules! need {
+    ($has:expr, $what:literal) => {
+        if !$has {
+            println!("skipped: {}", $what);
+            return;
+        }
+    };
+}
+
+pub(crate) use need;
+
+/// Where the kernel's rxe departs from the rules, as far as these tests see it; section I.1 of
+/// `spec/rules.md` has them all, with their reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// RXE-01: a window's bounds are those of its region.
+    WindowBounds,
+    /// RXE-10: a write of several packets goes on after its window was invalidated.
+    WritesGoOn,
+    /// RXE-13, RXE-26: the completion of a receive does not name the key that was invalidated.
+    InvalidatedKeyUnnamed,
+    /// RXE-17, RXE-18, RXE-29: another status than the rules have.
+    OtherStatus,
+    /// RXE-19: no event tells of a refused access.
+    NoRefusalEvent,
+    /// RXE-23: a datagram that is too long succeeds, and is lost.
+    LongDatagramSucceeds,
+    /// RXE-25: what is posted to a queue pair in error is not flushed.
+    PostedInErrorStays,
+    /// RXE-27: a datagram that is too long for the receive takes it.
+    LongDatagramTakesReceive,
+    /// RXE-28: an unreliable connection may have a shared receive queue.
+    SharedByUnreliable,
+    /// RXE-30: a shared receive queue whose resizing is refused is gone, and the next message stops
+    /// the kernel.
+    RefusedResizeKills,
+    /// RXE-31: a datagram's key with the highest bit set is not replaced by the sender's own.
+    OwnKeyNotUsed,
+    /// RXE-32: a receive of a shared queue that is in use is gone with its queue pair.
+    ReceiveGoesWithQueuePair,
+}
+
+/// Whether the device departs there; says so if it does.
+pub(crate) fn departs(context: &Context, departure: Departure) -> bool {
+    let departs = context.name().starts_with("rxe");
+    if departs {
+        println!("departs: {departure:?}");
+    }
+    departs
+}
