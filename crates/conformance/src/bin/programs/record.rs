@@ -14,6 +14,9 @@ const README: &str = "README.md";
 const BEGIN: &str = "<!-- programs: written by `./programs all --bless` -->";
 const END: &str = "<!-- programs end -->";
 
+/// The scripts whose tables stand in `README.md` as they are.
+const MEASURED: [&str; 3] = ["speed", "wire-speed", "flood"];
+
 const HEAD: &str = "\
 # Programs that run unchanged
 
@@ -175,12 +178,14 @@ impl Record {
                 "pyverbs" => text += &pyverbs(section),
                 "perftest" => text += &tools(section, |rows| by_service(section, rows)),
                 "utils" => text += &tools(section, |rows| how_many(section, rows)),
+                "spaces" => text += &wires(section),
                 _ => {}
             }
         }
-        if let Some(speed) = self.sections.iter().find(|section| section.script == "speed") {
-            let what = speed.about.split(" Recorded ").next().unwrap_or_default();
-            let _ = write!(text, "\n{what}\n\n{}", speed.table());
+        let measured = |section: &&Section| MEASURED.contains(&section.script.as_str());
+        for section in self.sections.iter().filter(measured) {
+            let what = section.about.split(" Recorded ").next().unwrap_or_default();
+            let _ = write!(text, "\n{what}\n\n{}", section.table());
         }
         let first = self.sections.first().and_then(|s| s.about.rsplit_once("Recorded "));
         if let Some((_, when)) = first {
@@ -204,6 +209,14 @@ fn pyverbs(section: &Section) -> String {
 fn tools(section: &Section, describe: impl Fn(&[&[String]]) -> String) -> String {
     let groups = section.by_first().into_iter();
     groups.map(|(tool, rows)| format!("| `{tool}` | {} |\n", describe(&rows))).collect()
+}
+
+fn wires(section: &Section) -> String {
+    let groups = section.by_first().into_iter();
+    let line = |(wire, rows): (&str, Vec<&[String]>)| {
+        format!("| across a veth pair, {wire} | {} |\n", how_many(section, &rows))
+    };
+    groups.map(line).collect()
 }
 
 /// For each service whether all runs went well.

@@ -13,7 +13,7 @@ use rows::Rows;
 static FORM: Form = Form {
     script: "spaces",
     title: "programs in two network namespaces, over the wire between them",
-    subject: &[("wire", 14), ("program", 17), ("options", 50)],
+    subject: &[("wire", 15), ("program", 17), ("options", 50)],
     figures: &[("came of it", 40)],
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn run(
     for mtu in MTUS {
         let pair = Pair::new(mtu)?;
         for family in Family::ALL {
-            let name = format!("{family}, {mtu}");
+            let name = format!("{family}, MTU {mtu}");
             match Wire::new(installation, &pair, family) {
                 Ok(wire) => {
                     Rows { installation, wire: &wire, name, long, report: &mut report }.add();
