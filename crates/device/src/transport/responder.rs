@@ -1,5 +1,5 @@
 //! The responder of a link that carries packets: stands between the packets and the
-//! [`Responder`](crate::execution::Responder), which carries out segments.
+//! [`Responder`], which carries out segments.
 //!
 //! It puts packets in order and in messages, merges what came together into segments, and answers:
 //! acknowledgements, READ responses, NAKs. What has been carried out is carried out once: of an
