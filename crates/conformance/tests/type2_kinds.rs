@@ -16,6 +16,7 @@ const KIND_2A: Options = Options {
     windows_2a: true,
     copying: transom_host::Copying::Best,
     wire_only: false,
+    congestion: false,
     faults: None,
     capture: None,
 };

@@ -54,6 +54,9 @@ pub struct Options {
     pub copying: Copying,
     /// Everything goes over the wire, also within this host.
     pub wire_only: bool,
+    /// Packets say that they may be marked where the network is congested, and the sender of marked
+    /// ones is told (rules H.5).
+    pub congestion: bool,
     /// What goes wrong on purpose.
     pub faults: Option<&'static Faults>,
     /// The file to write down what crosses the links to.

@@ -1,7 +1,7 @@
 //! What crosses the links, written to a file that Wireshark reads: `transom run --capture`.
 //!
 //! The wire link has packets; they are written as they are. The loopback and local links have none:
-//! for their segments [`streams`] makes the packets that a network would have carried, with PSNs and
+//! for their segments `streams` makes the packets that a network would have carried, with PSNs and
 //! ICRCs, so that every link is read in the same way. A refusal carries its reason as a comment.
 //!
 //! `transom run` begins the file. The program's processes then append to it, each packet or segment

@@ -20,8 +20,10 @@ pub(crate) use message::Answer;
 pub use peer::Peer;
 pub(crate) use peer::{Arrival, Arrived};
 pub(crate) use ring::MAX_PAYLOAD;
-pub use wire::{Counters, Path};
-pub(crate) use wire::{Filling, Instruments, Taken, TrainBuffer, Wire};
+pub use wire::Path;
+pub(crate) use wire::{
+    Departed, Filling, Instruments, Taken, TrainBuffer, Wire, is_for_requester, is_of,
+};
 
 /// Where a queue pair's requests go.
 #[derive(Clone, Default)]

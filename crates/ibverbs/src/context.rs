@@ -101,6 +101,7 @@ fn adapter() -> Result<Arc<Adapter>, OpenError> {
 }
 
 /// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
+/// `TRANSOM_CONGESTION=notify` to have packets marked where the network is congested,
 /// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared
 /// memory even where the kernel would, and what `transom run` asks for with `--fault` and `--capture`.
 fn options() -> Result<Options, OpenError> {
@@ -108,6 +109,7 @@ fn options() -> Result<Options, OpenError> {
     Ok(Options {
         windows_2a: is("TRANSOM_WINDOWS", "2A"),
         wire_only: is("TRANSOM_LINK", "wire"),
+        congestion: is("TRANSOM_CONGESTION", "notify"),
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
         faults: faults()?,
         capture: capture(),

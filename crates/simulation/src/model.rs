@@ -122,6 +122,10 @@ pub struct End {
     pub fallen: Option<&'static str>,
     /// The network or a slow peer may be why an answer is missing.
     pub disturbed: bool,
+    /// So little is lost that all of its retries together do not fail.
+    pub hardy: bool,
+    /// Answers may come later than it waits for them, or found no room.
+    pub slow: bool,
 }
 
 impl End {
@@ -234,6 +238,17 @@ impl Model {
             }
         }
         next.ok_or_else(|| format!("none of the requests {arrived:?} does this now"))
+    }
+
+    /// A queue pair in error carries nothing out. The send queue of UC and UD fails by itself.
+    pub fn check_receives(&self, at: At) -> Verdict {
+        let end = self.end(at);
+        match end.fallen {
+            Some(why) if end.service == Service::Rc => {
+                Err(format!("a request is carried out in error: {why}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The queue pair, and that of the other device which sends to it.

@@ -64,6 +64,12 @@ impl Faults {
         faults
     }
 
+    /// Whether so little is lost that eight losses one after the other do not happen.
+    pub fn are_few(&self) -> bool {
+        let most = [self.loss, self.corruption, self.reordering, self.delay];
+        most.iter().all(|faults| *faults <= 10) && self.partitions.is_empty()
+    }
+
     /// Whether what `from` sends now is cut off.
     fn is_cut(&self, from: usize, now: u64) -> bool {
         self.partitions.iter().any(|part| part.cut[from] && (part.from..part.until).contains(&now))

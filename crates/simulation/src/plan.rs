@@ -62,7 +62,7 @@ pub struct Plan {
     pub faults: Faults,
     /// Packets go over IPv6.
     pub ipv6: bool,
-    /// Most packets of a train.
+    /// Most packets of a train; a link takes at least that many.
     pub train: u64,
     /// Arrivals come at multiples of this many nanoseconds, all that are due together.
     pub moment: u64,
@@ -134,15 +134,18 @@ impl Plan {
         for (number, step) in steps.iter_mut().enumerate() {
             step.number = number;
         }
-        let mut link =
-            || (random.one_of(&[64, 100, 256, 4096]), random.one_of(&[0, 100, 700, 3_000]));
+        let train = random.one_of(&[1, 2, 5, 64]);
+        let mut link = || {
+            let depth = train + random.one_of(&[0, 3, 60, 4_000]);
+            (depth as usize, random.one_of(&[0, 100, 700, 3_000]))
+        };
         let links = [link(), link()];
         Self {
             seed,
             clocks: [(); 2].map(|()| Clock::draw(&mut random)),
             faults: Faults::draw(&mut random, duration),
             ipv6: random.chance(500),
-            train: random.one_of(&[1, 2, 5, 64]),
+            train,
             moment: random.one_of(&[1, 1, 5_000, 50_000]),
             links,
             wildness,

@@ -233,9 +233,9 @@ impl Outlet for Port<'_> {
     fn room(&self) -> usize {
         let egress = &self.device().egress;
         let room = egress.depth.saturating_sub(egress.pending.get());
-        if room < MAX_TRAIN as usize {
+        if (room as u64) < self.shared.train {
             egress.was_full.set(true);
-            egress.ever_full.set(true);
+            egress.ever_full.set(egress.ever_full.get() || room == 0);
         }
         room
     }
@@ -253,7 +253,7 @@ impl Outlet for Port<'_> {
         self.note(verdict);
         if self.room() == 0 {
             self.shared.say(|| format!("{} has no room for an answer", self.at));
-            self.shared.disturb(self.at);
+            self.shared.slow_down(self.at);
             return;
         }
         self.transmit(packet);

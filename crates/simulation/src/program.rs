@@ -102,7 +102,7 @@ impl<'a> Programs<'a> {
                 pd: if other { 2 } else { 1 },
                 handle: None,
                 grants: None,
-                old_keys: Vec::new(),
+                past: Vec::new(),
             };
             self.shared.model().rights[device].objects.push(object);
             self.make(device, index, random);
@@ -135,6 +135,8 @@ impl<'a> Programs<'a> {
                 inbound: Default::default(),
                 fallen: None,
                 disturbed: false,
+                hardy: plan.retries == 7 && self.plan.faults.are_few(),
+                slow: false,
             };
             self.shared.model().ends[device].push(end);
         }
@@ -195,7 +197,7 @@ impl<'a> Programs<'a> {
         let at = At { device, qp: self.current.borrow()[step.connection] };
         let broken =
             [0, 1].iter().any(|device| self.model_end_fallen(At { device: *device, ..at }));
-        if broken && random.chance(300) {
+        if broken && random.chance(600) {
             let mut connection = Connection::draw(&mut random, self.plan.wildness);
             connection.service = self.plan.connections[step.connection].service;
             if let Some(qp) = self.connect(&connection) {

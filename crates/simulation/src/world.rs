@@ -149,6 +149,15 @@ impl Shared {
         model.end_mut(peer).disturbed = true;
     }
 
+    /// Answers of this queue pair and its peer may come too late for the other.
+    pub fn slow_down(&self, at: At) {
+        self.disturb(at);
+        let mut model = self.model();
+        let peer = At { device: 1 - at.device, qp: model.end(at).peer };
+        model.end_mut(at).slow = true;
+        model.end_mut(peer).slow = true;
+    }
+
     pub(crate) fn path(&self, from: usize) -> Path {
         let (source, destination) = (self.addresses[from], self.addresses[1 - from]);
         Path::new(source, PORTS[from], destination).expect("both addresses are of one family")
@@ -173,7 +182,9 @@ impl Shared {
         });
         self.model().counts.packets += 1;
         let slow = arrivals.iter().any(|one| one.at - self.now() > self.impatience(at));
-        if disturbed || slow {
+        if slow {
+            self.slow_down(at);
+        } else if disturbed {
             self.disturb(at);
         }
         for Arrival { at: time, bytes: arrived, corrupted, replayed } in arrivals {

@@ -15,7 +15,7 @@ use reader::{Captured, captured};
 
 fn main() -> io::Result<()> {
     let folder = env::args_os().nth(1).ok_or_else(|| io::Error::other("into which folder?"))?;
-    for target in ["packet", "icrc", "headers"] {
+    for target in ["packet", "icrc", "headers", "device"] {
         fs::create_dir_all(Path::new(&folder).join(target))?;
     }
     for captured in captured() {
@@ -26,6 +26,9 @@ fn main() -> io::Result<()> {
         write("packet", &captured.datagram)?;
         write("icrc", &icrc_input(&captured))?;
         write("headers", &route(&captured).write(captured.datagram.len() as u64))?;
+        if let Some(script) = script(&captured.datagram) {
+            write("device", &script)?;
+        }
     }
     Ok(())
 }
@@ -43,6 +46,20 @@ fn icrc_input(captured: &Captured) -> Vec<u8> {
     let port = captured.source_port.to_be_bytes();
     let identification = captured.identification.to_be_bytes();
     [&source[..], &destination, &port, &identification, &captured.datagram].concat()
+}
+
+/// What `packet_stage::feed` of `transom-conformance` takes: a queue pair of the packet's service posts
+/// a receive, and the packet comes twice. Its length is one byte there.
+fn script(datagram: &[u8]) -> Option<Vec<u8>> {
+    const RECEIVE: [u8; 3] = [0, 1, 0];
+    const BYTES: u8 = 11;
+    let service = match datagram.first()? >> 5 {
+        1 => 0,
+        3 => 1,
+        _ => 2,
+    };
+    let packet = [&[BYTES, u8::try_from(datagram.len()).ok()?], datagram].concat();
+    Some([&[service][..], &RECEIVE, &packet, &packet].concat())
 }
 
 fn route(captured: &Captured) -> Route {

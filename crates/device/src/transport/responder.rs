@@ -170,6 +170,10 @@ impl PacketResponder {
         if place > self.expected {
             if !self.silent {
                 self.lost = self.lost.max(Some(place));
+                // The NAK says as much, but to rxe only an acknowledgement is progress: without
+                // one it takes no second NAK and counts its retries on.
+                let before = (self.expected > self.first).then(|| self.expected - 1);
+                self.due = self.due.max(before);
             }
             return 1;
         }

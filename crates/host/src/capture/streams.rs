@@ -19,6 +19,9 @@ use super::Answered;
 use crate::adapter::LOOPBACK;
 use crate::link::Path;
 
+/// Messages of a queue pair that are remembered: more than a send queue holds.
+const MOST_BEGUN: usize = 1 << 16;
+
 /// The packets of every queue pair that sends, by its number.
 #[derive(Debug, Default)]
 pub(super) struct Streams(HashMap<u32, Stream>);
@@ -126,14 +129,11 @@ impl Stream {
             }
             return *message;
         }
-        let (_, first) = self.next.filter(|(number, _)| *number == request.message).unwrap_or((
-            request.message,
-            // The first PSN is the number of the first message. Messages that were not seen in
-            // between count as one packet each.
-            self.next.map_or(request.message, |(number, psn)| {
-                psn.plus(request.message.value().wrapping_sub(number.value()))
-            }),
-        ));
+        // The first PSN is the number of the first message. Messages that were not seen in between
+        // count as one packet each.
+        let first = self.next.map_or(request.message, |(number, psn)| {
+            psn.plus(request.message.value().wrapping_sub(number.value()))
+        });
         let message = Message {
             number: request.message,
             attempt: request.attempt,
@@ -147,6 +147,9 @@ impl Stream {
         let data = request.body.carries_data() || matches!(request.body, Body::Read { .. });
         let packets = if data { packets(request.total, self.path.mtu) } else { 1 };
         self.next = Some((request.message.plus(1), first.plus(packets)));
+        if self.begun.len() == MOST_BEGUN {
+            self.begun.pop_front();
+        }
         self.begun.push_back(message);
         message
     }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
+use transom_device::execution::one_sided::CHUNK;
 use transom_device::execution::{Reply, Request, Source};
 use transom_device::protection::Reason;
 use transom_device::qp::QpNumber;
@@ -123,6 +124,9 @@ impl Adapter {
     ) {
         let mut bytes = Vec::new();
         if let Reply::Data { length } = answer.reply {
+            if length > CHUNK {
+                return;
+            }
             bytes.resize(length as usize, 0);
             if data.read(0, &mut bytes).is_err() {
                 return;
@@ -150,6 +154,10 @@ impl Capture {
         request: &Request,
         source: &mut dyn Source,
     ) {
+        // Another process may say anything; no segment is longer.
+        if request.length > CHUNK {
+            return;
+        }
         let mut bytes = Vec::new();
         if request.body.carries_data() {
             bytes.resize(request.length as usize, 0);

@@ -23,7 +23,7 @@ mod steering;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_device::protection::Announcer;
 
@@ -33,7 +33,7 @@ use self::sending::Sending;
 pub use self::sending::{SendError, Way};
 pub use self::socket::{PortError, path_mtu};
 use self::steering::Steering;
-use crate::registry::Registry;
+use crate::registry::{Counters, Dropped, Registry};
 
 /// This process's share of the port.
 pub struct Port {
@@ -45,20 +45,7 @@ pub struct Port {
     me: Announcer,
     /// Packets handed on to this process that it has looked for.
     handed: AtomicU32,
-    counters: Counters,
-}
-
-/// What was dropped or took a detour.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Datagrams that the socket had no room for.
-    pub lost: AtomicU32,
-    /// Datagrams or trains that were cut short, or came without an address.
-    pub cut: AtomicU64,
-    /// Datagrams for another process, handed on to it.
-    pub handed_on: AtomicU64,
-    /// Datagrams for a process that does not exist, or that has more waiting than it can hold.
-    pub unclaimed: AtomicU64,
+    counters: &'static Counters,
 }
 
 /// For whom a datagram is, by its destination QP.
@@ -84,7 +71,7 @@ impl Port {
         }
         steering.attach(&socket).map_err(PortError::new)?;
         steering.begin_round();
-        let (sending, counters) = (Sending::new(), Counters::default());
+        let (sending, counters) = (Sending::new(), registry.counters(me.slot));
         Ok(Self { socket, steering, forward, sending, me, handed, counters })
     }
 
@@ -111,7 +98,7 @@ impl Port {
 
     /// What was dropped or took a detour.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        self.counters
     }
 
     /// Takes what has arrived for this process, about `limit` trains at most, and says how many that
@@ -126,11 +113,11 @@ impl Port {
         while trains < limit {
             let taken = arrivals.receive(&self.socket, limit - trains, |datagrams, lost| {
                 if let Some(lost) = lost {
-                    self.counters.lost.store(lost, Relaxed);
+                    self.counters.set_overflow(lost);
                 }
                 match datagrams {
                     Some(datagrams) => self.sort(datagrams, &mut handler),
-                    None => _ = self.counters.cut.fetch_add(1, Relaxed),
+                    None => self.counters.drop(Dropped::Cut, 1),
                 }
             })?;
             trains += taken.trains;
@@ -185,7 +172,7 @@ impl Port {
             let part = Datagrams { bytes, ..rest };
             match recipient {
                 Recipient::Me => handler(part),
-                Recipient::Process(slot) => self.hand_on(slot, part, count as u64),
+                Recipient::Process(slot) => self.hand_on(slot, part, count),
                 Recipient::Steering => {
                     part.iter().for_each(|probe| self.steering.take(probe, &self.socket));
                 }
@@ -194,17 +181,17 @@ impl Port {
         }
     }
 
-    fn hand_on(&self, slot: u8, datagrams: Datagrams<'_>, count: u64) {
+    fn hand_on(&self, slot: u8, datagrams: Datagrams<'_>, count: usize) {
         if !self.steering.has_port(slot) {
-            self.counters.unclaimed.fetch_add(count, Relaxed);
+            self.counters.drop(Dropped::NobodyThere, count);
             return;
         }
         match self.forward.send(slot, &datagrams) {
             Ok(()) => {
                 self.steering.note_handed(slot);
-                self.counters.handed_on.fetch_add(count, Relaxed);
+                Counters::add(&self.counters.handed_on, count);
             }
-            Err(_) => _ = self.counters.unclaimed.fetch_add(count, Relaxed),
+            Err(_) => self.counters.drop(Dropped::NobodyThere, count),
         }
         self.steering.repair(&self.socket);
     }

@@ -3,7 +3,6 @@
 //! Sockets are in [`udp`](super::udp): bytes in, bytes out. Here bytes become packets of queue pairs
 //! ([`receive`]) and back ([`train`]).
 
-mod counters;
 mod instruments;
 mod path;
 mod receive;
@@ -15,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-pub use counters::Counters;
 pub(crate) use instruments::Instruments;
 pub use path::Path;
-pub(crate) use receive::Taken;
+pub(crate) use receive::{Taken, is_for_requester, is_of};
 pub(crate) use train::{Filling, Run, TrainBuffer};
 
 use super::udp::{Arrivals, Port, PortError, SendError};
+use crate::registry::{Counters, Dropped};
 
 /// Trains taken in one go, so that whoever takes them gets back to his own work.
 const BATCH: usize = 16;
@@ -36,12 +35,24 @@ pub(crate) struct Wire {
     /// Queue pairs that found the socket full.
     stalled: Mutex<Vec<u16>>,
     has_stalled: AtomicBool,
-    counters: Counters,
+    counters: &'static Counters,
     instruments: Instruments,
+}
+
+/// What became of a train that was to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departed {
+    /// It has left, or found no way.
+    Yes,
+    /// There was room for a part of it.
+    InPart,
+    /// There was no room.
+    No,
 }
 
 impl Wire {
     pub(crate) fn open(instruments: Instruments) -> Result<Self, PortError> {
+        let counters = instruments.registry.counters(instruments.me.slot);
         Ok(Self {
             port: Port::open(instruments.registry, instruments.me)?,
             instruments,
@@ -49,7 +60,7 @@ impl Wire {
             buffers: Mutex::default(),
             stalled: Mutex::default(),
             has_stalled: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters,
         })
     }
 
@@ -73,7 +84,7 @@ impl Wire {
 
     /// What became of packets.
     pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
+        self.counters
     }
 
     /// Bytes that a receiver like this one holds before it loses some.
@@ -93,12 +104,12 @@ impl Wire {
         self.buffers.lock().push(buffer);
     }
 
-    /// Sends a train. What finds no room or no way is lost, and sent again like anything a network
-    /// loses; false says that there was no room.
-    pub(crate) fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> bool {
-        let Ok(port) = self.port.source_port(&path.way()) else { return true };
-        let Some(icrc) = path.icrc(port) else { return true };
-        let mut room = true;
+    /// Sends a train. What finds no way, or no room any more, is lost, and sent again like anything a
+    /// network loses.
+    pub(crate) fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> Departed {
+        let Ok(port) = self.port.source_port(&path.way()) else { return Departed::Yes };
+        let Some(icrc) = path.icrc(port) else { return Departed::Yes };
+        let (mut room, mut runs) = (true, 0);
         // A second try if the kernel turns out to number packets differently.
         for _ in 0..2 {
             let identification = |number| self.port.identification(number);
@@ -111,13 +122,15 @@ impl Wire {
                 self.instruments.write_down(&Path { port, ..*path }, identification, &run);
                 match self.instruments.send(&self.port, &path.way(), &run) {
                     Ok(count) => {
+                        runs += 1;
                         Counters::add(&self.counters.sent, count);
                         Counters::add(&self.counters.bytes_sent, run.bytes.len());
                     }
                     Err(SendError::Identification) => again = true,
                     Err(SendError::Busy) => room = false,
                     Err(SendError::TooLong | SendError::Unreachable(_)) => {
-                        Counters::add(&self.counters.unreachable, 1);
+                        let count = run.bytes.len().div_ceil(run.size);
+                        self.counters.drop(Dropped::Unreachable, count);
                     }
                 }
             });
@@ -128,7 +141,11 @@ impl Wire {
         if !room {
             Counters::add(&self.counters.no_room, 1);
         }
-        room
+        match (room, runs) {
+            (true, _) => Departed::Yes,
+            (false, 0) => Departed::No,
+            (false, _) => Departed::InPart,
+        }
     }
 
     /// Sends what a network with faults has held back until now.

@@ -6,6 +6,7 @@
 mod attributes;
 mod services;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -16,7 +17,10 @@ use transom_device::execution::{
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
+use transom_device::transport::Outlet;
+use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
+use transom_device::transport::train::DEFAULT_PKEY;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
@@ -26,11 +30,15 @@ use super::{
 };
 use crate::adapter::{Adapter, Limits};
 use crate::addresses::ip;
-use crate::link::{Link, Peer, RingBytes, Taken};
+use crate::link::{Link, Peer, RingBytes, Taken, is_for_requester, is_of};
 use crate::progress::Deferred;
+use crate::registry::Counters;
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
-use services::At;
+use services::{At, TURN};
+
+/// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
+const CONGESTED: u8 = 3;
 
 /// What a queue pair is created with.
 #[derive(Clone)]
@@ -115,18 +123,41 @@ struct ReceiveHalf {
     packets: PacketResponder,
     link: Link,
     peer: QpNumber,
+    /// Tells the other end when its packets come marked.
+    notifier: Notifier,
 }
 
 impl ReceiveHalf {
     fn take(&mut self, packets: &[Packet<'_>], route: &Route, qp: &QueuePair) {
         let at = At { link: &self.link, peer: self.peer, ..qp.here() };
         self.packets.receive(&mut self.responder, packets, route, &at);
+        self.go_on_later(qp);
+        let marked = route.traffic_class & CONGESTED == CONGESTED;
+        let connected = matches!(self.link, Link::Wire(_));
+        if marked && connected && qp.adapter.options().congestion {
+            let at = At { link: &self.link, peer: self.peer, ..qp.here() };
+            let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, qp.adapter.now());
+            if let (Some(packet), Some(wire)) = (notice, qp.adapter.wire()) {
+                Counters::add(&wire.counters().notifications_sent, 1);
+                at.respond(&packet);
+            }
+        }
     }
 
     /// Goes on with answers that waited for room.
     fn advance(&mut self, qp: &QueuePair) {
         let at = At { link: &self.link, peer: self.peer, ..qp.here() };
         self.packets.advance(&mut self.responder, &at);
+        self.go_on_later(qp);
+    }
+
+    /// Sees to it that answers which still wait get another turn.
+    fn go_on_later(&self, qp: &QueuePair) {
+        if !self.packets.is_idle()
+            && let Some(wire) = qp.adapter.wire()
+        {
+            wire.stall(qp.number.index());
+        }
     }
 
     /// Forgets everything, without completions.
@@ -210,6 +241,7 @@ impl QueuePair {
                 packets: PacketResponder::new(config.service),
                 link: Link::None,
                 peer: QpNumber::from_bits(0),
+                notifier: Notifier::default(),
             }),
             attributes: Mutex::new(QpAttributes::reset()),
             handles: AtomicU32::new(1),
@@ -249,7 +281,14 @@ impl QueuePair {
 
     /// The queue pair at work where nothing is sent.
     fn here(&self) -> At<'_> {
-        At { qp: self, link: &Link::None, peer: self.number, first: Psn::default(), answer: None }
+        At {
+            qp: self,
+            link: &Link::None,
+            peer: self.number,
+            first: Psn::default(),
+            answer: None,
+            budget: Cell::new(TURN),
+        }
     }
 
     /// Runs `step` on the send queue, then carries out what can be.
@@ -257,8 +296,7 @@ impl QueuePair {
     fn drive<T>(&self, step: impl FnOnce(&mut Requester, &At<'_>) -> T) -> T {
         let mut guard = self.send.lock();
         let half = &mut *guard;
-        let at =
-            At { qp: self, link: &half.link, peer: half.peer, first: half.first, answer: None };
+        let at = At { link: &half.link, peer: half.peer, first: half.first, ..self.here() };
         let result = step(&mut half.requester, &at);
         half.requester.advance(&at);
         // A deadline that moves away is looked at when the earlier one comes.
@@ -322,13 +360,16 @@ impl QueuePair {
     /// Takes packets for this queue pair, all requests or all responses, that came from one place.
     pub(crate) fn take_packets(&self, packets: &[Packet<'_>], route: &Route) -> Taken {
         let Some(first) = packets.first() else { return Taken::Yes };
+        if !is_of(self.config.service, first) {
+            return Taken::WrongService;
+        }
         let (source, destination) = (ip(&route.source), ip(&route.destination));
         let back = |link: &Link| match link {
             Link::Wire(path) if path.is_back(source, destination) => Taken::Yes,
             Link::Wire(_) => Taken::WrongAddress,
             _ => Taken::WrongService,
         };
-        let taken = if first.operation.is_response() {
+        let taken = if is_for_requester(first) {
             let mut taken = Taken::Yes;
             self.drive(|requester, at| {
                 taken = back(at.link);

@@ -12,6 +12,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use transom_device::protection::{Announcer, PROCESSES};
 
+use super::counters::Counters;
 use super::record::{RECORD_WORDS, RefusalRecord};
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
@@ -39,6 +40,8 @@ struct Slot {
     name: [AtomicU64; 4],
     /// Whom a revocation waits for: PID (zero: nobody).
     waits_for: AtomicU64,
+    /// What became of its packets.
+    counters: Counters,
     /// How many refusals have been noted.
     noted: AtomicU64,
     /// Each begins with its number plus one, zero while it is written.
@@ -240,6 +243,7 @@ impl Registry {
         }
         slot.last_pid.store(std::process::id(), Relaxed);
         slot.waits_for.store(0, Relaxed);
+        slot.counters.clear();
         let name = program_name();
         for (word, bytes) in slot.name.iter().zip(name.chunks_exact(8)) {
             word.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), Relaxed);
@@ -352,6 +356,11 @@ impl Registry {
                 whole.then(|| RefusalRecord::from_words(&words)).flatten()
             })
             .collect()
+    }
+
+    /// What became of the packets of the process that is or was in a slot.
+    pub fn counters(&self, slot: u8) -> &Counters {
+        &self.slot(slot).counters
     }
 
     fn lock(&self, slot: u8, kind: i32) -> io::Result<bool> {

@@ -2,12 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
 use transom_host::link::udp::{Arrivals, Datagrams, Port, SendError, Way, path_mtu};
-use transom_host::registry::{Claim, Registry};
+use transom_host::registry::{Claim, Dropped, Registry};
 use transom_wire::packet::PORT;
 
 use crate::namespace::{in_namespace, ip};
@@ -165,7 +164,7 @@ fn datagrams_of_any_length_arrive() {
             let told: usize = arrived.iter().map(Vec::len).sum();
             assert_eq!(told, length);
         }
-        assert_eq!(here.port.counters().cut.load(Relaxed), 0);
+        assert_eq!(here.port.counters().dropped(Dropped::Cut), 0);
     });
 }
 
@@ -268,7 +267,7 @@ fn what_the_socket_has_no_room_for_is_counted() {
         assert!(arrived * 1052 >= here.port.receive_room() / 2, "{arrived} arrived");
         // The kernel tells with the next one.
         here.there_and_back(&way, &bytes, 1052);
-        let lost = here.port.counters().lost.load(Relaxed) as usize;
+        let lost = here.port.counters().dropped(Dropped::Overflow);
         assert!(lost > 0);
     });
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_device::qp::{Mask, QpState};
 use transom_host::addresses::Addresses;
-use transom_host::objects::{Destination, QpAttributes};
+use transom_host::objects::{Destination, ModifyFailure, QpAttributes};
 
 use super::{QPS, Qp};
 use crate::{ah, errno_of};
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
             QPS.with(qp.cast(), |object| {
                 let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
                 let attributes = parse(attr, mask, &ours.pair.adapter().addresses())?;
-                ours.pair.modify(&attributes, mask).map_err(|_| libc::EINVAL)?;
+                ours.pair.modify(&attributes, mask).map_err(errno)?;
                 if mask.contains(Mask::AV) {
                     ours.address = attr.ah_attr;
                 }
@@ -42,6 +42,15 @@ pub unsafe extern "C" fn ibv_modify_qp(
             })
         }?
     })())
+}
+
+/// The errno of a modify that fails.
+fn errno(failure: ModifyFailure) -> c_int {
+    match failure {
+        ModifyFailure::NoPort(errno) => errno,
+        ModifyFailure::NoMemory => libc::ENOMEM,
+        _ => libc::EINVAL,
+    }
 }
 
 /// Turns attributes from C into values; fields that the mask does not name are not looked at.

@@ -108,6 +108,8 @@ impl Model {
                     end.disturbed || peer.fallen.is_some(),
                     "nothing was lost and the peer is well"
                 );
+                let lost = !end.hardy || end.slow || peer.fallen.is_some();
+                ensure!(lost, "hardly anything is lost");
                 let most = send.sent.iter().max().copied().unwrap_or(0);
                 // A READ is asked for again from where it stopped, which is another packet.
                 let read = matches!(send.body(), Some(Body::Read { .. }));
@@ -205,6 +207,7 @@ impl Model {
             other => return Err(format!("a receive completes with {other:?}")),
         }
         self.counts.received += 1;
+        self.check_receives(at)?;
         let front = if datagram { GRH_BYTES as u64 } else { 0 };
         let (flags, immediate) = match send.body() {
             Some(Body::SendImmediate(word) | Body::Write { immediate: Some(word), .. }) => {
@@ -212,6 +215,7 @@ impl Model {
             }
             Some(Body::SendInvalidate(key)) => {
                 ensure!(self.may_invalidate(at, key.0), "{key} is not to be invalidated");
+                self.check_reads_before(at, send)?;
                 self.revoke_key(at, key.0);
                 (Flags::INVALIDATED, key.0)
             }
@@ -227,6 +231,21 @@ impl Model {
         let (inbound, sender) = self.inbound_from(at, from);
         inbound.begin(sender, arrival, send.first + index)?;
         inbound.receive(sender, send)
+    }
+
+    /// The READs before a message have been answered, all of them (rule ORD-19).
+    fn check_reads_before(&self, at: At, send: &PostedSend) -> Verdict {
+        let end = self.end(at);
+        let sender = &self.ends[1 - at.device][end.peer];
+        let reads = sender.sends.iter().filter(|other| {
+            other.first < send.first && matches!(other.body(), Some(Body::Read { .. }))
+        });
+        for read in reads {
+            let mut places = read.first..read.first + read.packets;
+            let unanswered = places.find(|place| !end.inbound.answers.contains_key(place));
+            ensure!(unanswered.is_none(), "an invalidation passes READ {:#x}", read.wr_id);
+        }
+        Ok(())
     }
 
     /// The message is in the receive's memory, all of it.

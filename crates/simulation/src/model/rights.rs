@@ -41,8 +41,8 @@ pub struct Object {
     pub handle: Option<(u32, u32)>,
     /// What it grants, unless it is not there or a window that is not bound.
     pub grants: Option<Grants>,
-    /// Keys that were taken away.
-    pub old_keys: Vec<u32>,
+    /// What it granted before.
+    pub past: Vec<Grants>,
 }
 
 /// All of a device.
@@ -111,7 +111,7 @@ impl Rights {
     /// Takes away what the object grants.
     pub fn revoke(&mut self, index: usize) {
         let object = &mut self.objects[index];
-        object.old_keys.extend(object.grants.take().map(|grants| grants.key));
+        object.past.extend(object.grants.take());
     }
 
     /// The object that a key of the program's belongs to, whatever its byte.

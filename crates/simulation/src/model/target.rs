@@ -54,6 +54,7 @@ impl Model {
         address: u64,
         bytes: &[u8],
     ) -> Verdict {
+        self.check_receives(at)?;
         let front = if self.end(at).service == Service::Ud { GRH_BYTES as u64 } else { 0 };
         let mut done = 0;
         while done < bytes.len() as u64 {
@@ -129,6 +130,7 @@ impl Model {
 
     /// A word changes for a request.
     pub fn changed(&mut self, at: At, cause: &Cause, address: u64, old: u64, new: u64) -> Verdict {
+        self.check_receives(at)?;
         let changes = |found: &Found| {
             let done = self.end(at).inbound.found.contains_key(&found.place());
             !done
@@ -153,7 +155,8 @@ impl Model {
             .place(key, range, access, end.who(), false)
             .map_err(|why| format!("{:#x} changes a word: {why}", send.wr_id))?;
         ensure!(address == right, "a word changes at {address:#x}, not at {right:#x}");
-        ensure!(address.is_multiple_of(8), "a word changes at {address:#x}");
+        let aligned = address.is_multiple_of(8) && range.0.is_multiple_of(8);
+        ensure!(aligned, "a word changes at {address:#x}, named {range:x?}");
         ensure!(end.access.contains(access), "the queue pair does not let anybody do this");
         let (inbound, sender) = self.inbound_from(at, found.from);
         inbound.begin(sender, found.arrival, found.place())?;

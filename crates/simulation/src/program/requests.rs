@@ -9,7 +9,7 @@ use transom_device::queue::{
 
 use super::{EXPOSED_REGIONS, INLINE, Programs, QKEY, WINDOWS};
 use crate::model::posted::{PostedSend, pattern};
-use crate::model::rights::{Grants, Kind};
+use crate::model::rights::{Grants, Kind, Object};
 use crate::model::{At, Cause};
 use crate::port::Port;
 use crate::random::Random;
@@ -108,56 +108,62 @@ impl Programs<'_> {
         (aligned >= grants.base && place.is_multiple_of(8)).then_some(aligned)
     }
 
-    /// A range of the peer's memory that the queue pair may use like this, mostly.
+    /// A range of the peer's memory that the queue pair may use like this, mostly; else one that is
+    /// wrong in one way.
     fn target(&self, at: At, needs: Access, length: u64, random: &mut Random) -> Option<Target> {
         let model = self.shared.model();
         let (rights, peer) = (&model.rights[1 - at.device], &model.ends[1 - at.device][at.qp]);
         let who = peer.who();
-        let wild = random.chance(self.plan.wildness);
-        if wild && random.chance(300) {
-            let old: Vec<u32> =
-                rights.objects.iter().flat_map(|object| object.old_keys.clone()).collect();
-            let key = random.any_of(&old).unwrap_or(random.number() as u32);
-            return Some(Target { address: random.number(), key: Key(key), length });
-        }
-        let usable: Vec<Grants> = rights
-            .objects
-            .iter()
-            .filter_map(|object| object.grants)
-            .filter(|grants| {
-                let range = (grants.base, grants.length.min(1));
-                wild || rights.place(grants.key, range, needs, who, false).is_ok()
-            })
-            .collect();
-        let grants = random.any_of(&usable)?;
+        let wild = if random.chance(self.plan.wildness * 4) { random.within(1..=6) } else { 0 };
+        let (all, windows) = (rights.objects.iter(), rights.objects[WINDOWS].iter());
+        let candidates: Vec<Grants> = match wild {
+            // What was taken away, and whatever there is.
+            1 => all.flat_map(|object| object.past.clone()).collect(),
+            2 => windows.flat_map(|object| object.past.clone()).collect(),
+            3 => all.filter_map(|object| object.grants).collect(),
+            4 => windows.filter_map(|object| object.grants).collect(),
+            _ => all
+                .filter_map(|object| object.grants)
+                .filter(|grants| {
+                    let range = (grants.base, grants.length.min(1));
+                    rights.place(grants.key, range, needs, who, false).is_ok()
+                })
+                .collect(),
+        };
+        let grants = random.any_of(&candidates)?;
         self.aimed_at[1 - at.device].set(rights.object_of(grants.key));
-        let length = if wild { length } else { length.min(grants.length) };
-        let most = if wild { grants.length + 8 } else { grants.length - length };
-        let skip = random.within(0..=most);
-        let slip = if wild { random.within(0..=2) } else { 0 };
-        let address = grants.base.wrapping_add(skip).wrapping_sub(slip);
-        let word = needs == Access::REMOTE_ATOMIC && length < 8;
-        (!word).then_some(Target { address, key: Key(grants.key), length })
+        let length = length.min(grants.length);
+        if needs == Access::REMOTE_ATOMIC && length < 8 {
+            return None;
+        }
+        let skip = match wild {
+            5 => grants.length - length + random.within(1..=8),
+            6 => random.within(1..=8).wrapping_neg(),
+            _ => random.within(0..=grants.length - length),
+        };
+        let address = grants.base.wrapping_add(skip);
+        Some(Target { address, key: Key(grants.key), length })
     }
 
-    /// The key of a window that this queue pair may invalidate, mostly.
+    /// The key of a window that this queue pair may invalidate, mostly; one in use, if there is one.
     fn window_key(&self, at: At, random: &mut Random) -> Option<Key> {
         let model = self.shared.model();
         let (rights, who) = (&model.rights[at.device], model.end(at).who());
         let wild = random.chance(self.plan.wildness);
-        let keys: Vec<u32> = rights.objects[WINDOWS]
-            .iter()
-            .filter(|object| wild || object.kind != Kind::Window(WindowKind::Type1))
-            .filter_map(|object| {
-                let own = |grants: &Grants| {
-                    grants.bound.is_some_and(|(qp, _)| qp == who.qp) && object.pd == who.pd
-                };
-                let bound = object.grants.filter(|grants| wild || own(grants));
-                let old = object.old_keys.last().copied().filter(|_| wild);
-                bound.map(|grants| grants.key).or(old)
-            })
-            .collect();
-        random.any_of(&keys).map(Key)
+        let own = |object: &Object, grants: &Grants| {
+            let type2 = object.kind != Kind::Window(WindowKind::Type1);
+            let owned = grants.bound.is_some_and(|(qp, _)| qp == who.qp);
+            wild || type2 && owned && object.pd == who.pd
+        };
+        let key = |object: &Object| {
+            let bound = object.grants.filter(|grants| own(object, grants));
+            let past = object.past.last().filter(|_| wild);
+            bound.or(past.copied()).map(|grants| grants.key)
+        };
+        let used = self.aimed_at[at.device].get().filter(|_| random.chance(500));
+        let used = used.and_then(|index| key(&rights.objects[index]));
+        let keys: Vec<u32> = rights.objects[WINDOWS].iter().filter_map(key).collect();
+        used.or_else(|| random.any_of(&keys)).map(Key)
     }
 
     /// A bind that is allowed, mostly.
@@ -173,7 +179,13 @@ impl Programs<'_> {
             })
             .filter_map(|object| object.handle.map(|(_, key)| (object.kind, key)))
             .collect();
-        let (kind, key) = random.any_of(&windows)?;
+        let used = self.aimed_at[at.device].get().filter(|_| random.chance(500));
+        let used = used.and_then(|index| {
+            let object = &rights.objects[index];
+            let (type1, key) = (object.kind == Kind::Window(WindowKind::Type1), object.handle?.1);
+            (type1 && object.pd == who.pd).then_some((object.kind, key))
+        });
+        let (kind, key) = used.or_else(|| random.any_of(&windows))?;
         let regions: Vec<_> = rights.objects[EXPOSED_REGIONS]
             .iter()
             .filter(|object| wild || object.pd == who.pd)

@@ -22,6 +22,8 @@ pub(crate) use need;
 pub(crate) enum Departure {
     /// RXE-01: a window's bounds are those of its region.
     WindowBounds,
+    /// RXE-10: a write of several packets goes on after its window was invalidated.
+    WritesGoOn,
     /// RXE-13, RXE-26: the completion of a receive does not name the key that was invalidated.
     InvalidatedKeyUnnamed,
     /// RXE-17, RXE-18, RXE-29: another status than the rules have.
@@ -41,6 +43,8 @@ pub(crate) enum Departure {
     RefusedResizeKills,
     /// RXE-31: a datagram's key with the highest bit set is not replaced by the sender's own.
     OwnKeyNotUsed,
+    /// RXE-32: a receive of a shared queue that is in use is gone with its queue pair.
+    ReceiveGoesWithQueuePair,
 }
 
 /// Whether the device departs there; says so if it does.

@@ -43,9 +43,9 @@ enum Role {
         address: IpAddr,
         /// The address of the peer
         peer: IpAddr,
-        /// Leave out the services that do not make good what is lost
+        /// The network between may lose anything: leave out the services that do not make it good
         #[arg(long)]
-        reliable: bool,
+        lossy: bool,
     },
 }
 
@@ -71,21 +71,21 @@ fn run(arguments: &Arguments) -> Result<(), String> {
             let (stream, _) = listener.accept().map_err(|e| e.to_string())?;
             server::serve(&end, Talk::new(stream)?)
         }
-        Role::Drive { address, peer, reliable } => {
+        Role::Drive { address, peer, lossy } => {
             let end = End::new(arguments.system, address)?;
             let stream = TcpStream::connect((peer, PORT)).map_err(|e| format!("{peer}: {e}"))?;
-            drive(&end, &mut Talk::new(stream)?, reliable);
+            drive(&end, &mut Talk::new(stream)?, lossy);
             Ok(())
         }
     }
 }
 
 /// Carries out all operations, each on queue pairs of its own.
-fn drive(end: &End, talk: &mut Talk, reliable: bool) {
+fn drive(end: &End, talk: &mut Talk, lossy: bool) {
     let tables = [connected::ROWS, windows::ROWS, datagrams::ROWS];
     let all = tables.into_iter().flatten();
-    for (service, operation, act) in all.filter(|row| !reliable || row.0 == Service::Reliable) {
-        let outcome = Stage::open(end, talk, *service).and_then(|mut stage| {
+    for (service, operation, act) in all.filter(|row| !lossy || row.0 == Service::Reliable) {
+        let outcome = Stage::open(end, talk, *service, lossy).and_then(|mut stage| {
             let outcome = act(&mut stage);
             let closed = stage.close();
             outcome.and(closed)

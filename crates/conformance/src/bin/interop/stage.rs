@@ -23,6 +23,7 @@ pub(crate) struct Stage<'a> {
     talk: &'a mut Talk,
     end: &'a End,
     service: Service,
+    lossy: bool,
     queue: Queue,
     pub(crate) memory: MemoryRegion<Pages>,
     /// All of the peer's memory, by the region's own key.
@@ -36,7 +37,12 @@ pub(crate) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// Connected queue pairs at both ends, and the peer's memory filled with the pattern 0.
-    pub(crate) fn open(end: &'a End, talk: &'a mut Talk, service: Service) -> Result<Self, String> {
+    pub(crate) fn open(
+        end: &'a End,
+        talk: &'a mut Talk,
+        service: Service,
+        lossy: bool,
+    ) -> Result<Self, String> {
         let queue = end.queue_pair(service)?;
         let memory = end.memory()?;
         let Answer::Opened(peer, grant, device) = talk.ask(&Ask::Open(service))? else {
@@ -48,7 +54,7 @@ impl<'a> Stage<'a> {
         let queue = queue.connect(&peer)?;
         let mtu = here.mtu.min(peer.mtu).into();
         let peer_is_rxe = device.starts_with("rxe");
-        Ok(Self { talk, end, service, queue, memory, grant, mtu, peer_is_rxe, peer })
+        Ok(Self { talk, end, service, lossy, queue, memory, grant, mtu, peer_is_rxe, peer })
     }
 
     /// Lets the peer go before this side, whatever has come of the operation.
@@ -147,14 +153,18 @@ impl<'a> Stage<'a> {
         if same { Ok(()) } else { Err(format!("wrong bytes in the {} that came", bytes.len())) }
     }
 
-    /// Checks that a request is refused, and that the queue pair is in error then.
+    /// Checks that a request is refused, and that the queue pair is in error then. If the refusal is
+    /// lost, nothing is left to say so (rule RA-55).
     pub(crate) fn refused(
         &self,
         posted: transom::Result<Posted>,
         expected: Status,
     ) -> Result<(), String> {
         match wait_for(posted) {
-            Err(Failure::Error(Error::Work(error))) if error.status == expected => {
+            Err(Failure::Error(Error::Work(error)))
+                if error.status == expected
+                    || self.lossy && error.status == Status::RetryExceeded =>
+            {
                 let failed = self.qp().has_failed().map_err(text)?;
                 if failed { Ok(()) } else { Err("the queue pair is not in error".into()) }
             }

@@ -1,14 +1,17 @@
 //! Receiving: from datagrams to the packets of queue pairs.
 
-use transom_device::qp::QpNumber;
+use std::mem::discriminant;
+
+use transom_device::qp::{QpNumber, Service};
 use transom_wire::grh::Route;
 use transom_wire::icrc::{self, Verdict};
 use transom_wire::packet::{Operation, Packet, Transport};
 
-use super::{BATCH, Counters, Path};
+use super::{BATCH, Path};
 use crate::adapter::Adapter;
 use crate::addresses::gid;
 use crate::link::udp::Datagrams;
+use crate::registry::{Counters, Dropped};
 
 /// Packets handed to a queue pair at once: a whole train.
 const TOGETHER: usize = 64;
@@ -32,7 +35,12 @@ const NOTHING: Packet<'static> = Packet {
     payload: &[],
 };
 
-/// Packets for one queue pair, requests or responses, from one train.
+/// Whether the sending half of a queue pair takes a packet: answers, and word of congestion.
+pub(crate) fn is_for_requester(packet: &Packet<'_>) -> bool {
+    packet.operation.is_response() || packet.operation == Operation::Congestion
+}
+
+/// Packets of one service for one queue pair, requests or responses, from one train.
 struct Group<'a> {
     packets: [Packet<'a>; TOGETHER],
     count: usize,
@@ -40,7 +48,9 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     fn takes(&self, packet: &Packet<'a>) -> bool {
-        let kind = |packet: &Packet<'_>| (packet.to, packet.operation.is_response());
+        let kind = |packet: &Packet<'_>| {
+            (packet.to, discriminant(&packet.transport), is_for_requester(packet))
+        };
         self.count == 0 || self.count < TOGETHER && kind(&self.packets[0]) == kind(packet)
     }
 
@@ -65,7 +75,7 @@ impl Adapter {
         let counters = wire.counters();
         Counters::add(&counters.bytes_received, train.bytes.len());
         let Some(path) = icrc::Path::new(train.from.ip(), train.from.port(), train.to) else {
-            return Counters::add(&counters.malformed, 1);
+            return counters.drop(Dropped::Malformed, train.iter().len());
         };
         let route = Route {
             source: gid(train.from.ip()),
@@ -92,19 +102,19 @@ impl Adapter {
                 Verdict::Right => likely,
                 Verdict::Identified(identification) => identification,
                 Verdict::Wrong => {
-                    Counters::add(&counters.bad_icrc, 1);
+                    counters.drop(Dropped::WrongIcrc, 1);
                     self.capture_arrival(&came, likely, datagram, Some("dropped: wrong ICRC"));
                     continue;
                 }
             };
             let Ok(packet) = Packet::parse(datagram) else {
-                Counters::add(&counters.malformed, 1);
+                counters.drop(Dropped::Malformed, 1);
                 self.capture_arrival(&came, identification, datagram, Some("dropped: malformed"));
                 continue;
             };
             self.capture_arrival(&came, identification, datagram, None);
             if packet.pkey & PARTITION != PARTITION {
-                Counters::add(&counters.bad_pkey, 1);
+                counters.drop(Dropped::OtherPartition, 1);
                 continue;
             }
             if !group.takes(&packet) {
@@ -125,15 +135,34 @@ impl Adapter {
         let to = QpNumber::from_bits(first.to);
         let found = self.qp(to.index()).filter(|qp| qp.number() == to);
         let Some(qp) = found.filter(|_| first.to != MULTICAST) else {
-            return Counters::add(&counters.no_queue_pair, packets.len());
+            return counters.drop(Dropped::NoQueuePair, packets.len());
         };
-        let counter = match qp.take_packets(packets, route) {
-            Taken::Yes => &counters.received,
-            Taken::WrongService => &counters.no_queue_pair,
-            Taken::WrongAddress => &counters.wrong_address,
+        let why = match qp.take_packets(packets, route) {
+            Taken::Yes => {
+                let is_notice = |packet: &&Packet<'_>| packet.operation == Operation::Congestion;
+                let notices = packets.iter().filter(is_notice).count();
+                Counters::add(&counters.received, packets.len());
+                return Counters::add(&counters.notifications_received, notices);
+            }
+            Taken::WrongService => Dropped::OtherService,
+            Taken::WrongAddress => Dropped::OtherAddress,
         };
-        Counters::add(counter, packets.len());
+        counters.drop(why, packets.len());
     }
+}
+
+/// Whether queue pairs of a service take a packet at all (rule OP-32). Word of congestion is of no
+/// service.
+pub(crate) fn is_of(service: Service, packet: &Packet<'_>) -> bool {
+    packet.operation == Operation::Congestion
+        || match packet.transport {
+            Transport::Rc => service == Service::Rc,
+            Transport::Uc => service == Service::Uc,
+            Transport::Ud { .. } => service == Service::Ud,
+            Transport::Xrc { .. } => {
+                matches!(service, Service::XrcInitiator | Service::XrcTarget)
+            }
+        }
 }
 
 /// Whether a queue pair takes packets.

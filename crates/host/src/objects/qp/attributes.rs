@@ -15,6 +15,9 @@ use crate::link::{Link, Path};
 /// The rights to flush, which queue pairs grant but windows do not.
 const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
 
+/// The bit of a traffic class that asks a congested network to mark packets rather than drop them.
+const ECN_CAPABLE: u8 = 2;
+
 /// Where the address vector points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Destination {
@@ -289,8 +292,11 @@ impl QueuePair {
 
     /// The link to the queue pair at the other end.
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
-        if let Some(address) = self.adapter.over_wire(attributes.destination) {
+        if let Some(mut address) = self.adapter.over_wire(attributes.destination) {
             self.adapter.open_wire().map_err(ModifyFailure::NoPort)?;
+            if self.adapter.options().congestion {
+                address.traffic_class |= ECN_CAPABLE;
+            }
             let mtu = 128 << attributes.path_mtu;
             return Ok(Link::Wire(Path::new(&address, self.number, mtu)));
         }

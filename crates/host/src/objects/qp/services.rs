@@ -3,6 +3,7 @@
 mod datagrams;
 mod packets;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
@@ -29,7 +30,13 @@ pub(super) struct At<'a> {
     pub(super) first: Psn,
     /// Sends an answer at once, while a segment from another process is carried out.
     pub(super) answer: Option<&'a dyn Fn(Reply)>,
+    /// How many more packets of READ responses it sends before others get their turn.
+    pub(super) budget: Cell<usize>,
 }
+
+/// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
+/// asked must be able to keep up.
+pub(super) const TURN: usize = 128;
 
 impl Services for At<'_> {
     #[inline]

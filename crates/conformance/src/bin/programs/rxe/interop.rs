@@ -30,8 +30,8 @@ pub(super) fn run(
     let server = requester.other();
     let (here, there) = (setting.address(requester), setting.address(server));
     let serve = line(server, &format!("serve {there}"));
-    let reliable = if setting.lossy { "--reliable" } else { "" };
-    let drive = line(requester, &format!("drive {reliable} {here} {there}"));
+    let lossy = if setting.lossy { "--lossy" } else { "" };
+    let drive = line(requester, &format!("drive {lossy} {here} {there}"));
     let serving = Running::start(&mut guest.command(server, &serve, LIMIT));
     guest.wait_until_listening(server, PORT)?;
     let driving = Running::start(&mut guest.command(requester, &drive, LIMIT));

@@ -7,7 +7,7 @@ use transom_device::transport::{Outlet, ResponseTrain, train};
 use transom_wire::packet::{Packet, Transport};
 
 use super::At;
-use crate::link::{Filling, Link, Path, TrainBuffer};
+use crate::link::{Departed, Filling, Link, Path, TrainBuffer};
 
 impl At<'_> {
     /// Sends a segment as packets.
@@ -20,13 +20,13 @@ impl At<'_> {
         let Some(wire) = self.qp.adapter.wire() else { return Sent::Unreachable };
         let mut buffer = wire.take_buffer();
         let sent = match self.load(&mut buffer, path, request, payload) {
-            Ok(()) => {
-                // What finds no room is lost, and the queue pair goes on when there is some.
-                if !wire.send(&mut buffer, path) {
+            Ok(()) => match wire.send(&mut buffer, path) {
+                Departed::Yes | Departed::InPart => Sent::Queued,
+                Departed::No => {
                     wire.stall(self.qp.number.index());
+                    Sent::Busy
                 }
-                Sent::Queued
-            }
+            },
             Err(CopyError::Near(refusal)) => Sent::Near(refusal),
             Err(CopyError::Far) => Sent::Unreachable,
         };
@@ -80,7 +80,7 @@ impl At<'_> {
 
 impl Outlet for At<'_> {
     fn room(&self) -> usize {
-        usize::MAX
+        self.budget.get()
     }
 
     fn response_mtu(&self) -> u64 {
@@ -121,7 +121,10 @@ impl Outlet for At<'_> {
         }
         let reply = fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.copier });
         if matches!(reply, Reply::Data { .. }) {
-            wire.send(&mut buffer, path);
+            let packets = usize::try_from(train.length.div_ceil(path.mtu)).unwrap_or(usize::MAX);
+            let left = self.budget.get().saturating_sub(packets.max(1));
+            let departed = wire.send(&mut buffer, path);
+            self.budget.set(if departed == Departed::Yes { left } else { 0 });
         }
         wire.give_back(buffer);
         reply

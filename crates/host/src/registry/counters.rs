@@ -1,0 +1,147 @@
+//! What became of packets, counted where `transom devices` reads it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Why packets were dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// The ICRC is wrong (rule CRC-09).
+    WrongIcrc,
+    /// No packet at all (rule NET-13).
+    Malformed,
+    /// Of another partition (rule PK-14).
+    OtherPartition,
+    /// No queue pair of that number (rule NET-12).
+    NoQueuePair,
+    /// The queue pair is of another service (rule OP-32), or not connected over the wire.
+    OtherService,
+    /// Not from the address that the queue pair is connected to (rule NET-10).
+    OtherAddress,
+    /// The socket had no room for them.
+    Overflow,
+    /// Longer than any packet, or come without an address.
+    Cut,
+    /// For a process that has ended, or that has more waiting than it can hold.
+    NobodyThere,
+    /// Not sent, for there is no way, or a packet is too long for it.
+    Unreachable,
+}
+
+impl Dropped {
+    /// All reasons.
+    pub const ALL: [Self; 10] = [
+        Self::WrongIcrc,
+        Self::Malformed,
+        Self::OtherPartition,
+        Self::NoQueuePair,
+        Self::OtherService,
+        Self::OtherAddress,
+        Self::Overflow,
+        Self::Cut,
+        Self::NobodyThere,
+        Self::Unreachable,
+    ];
+
+    /// The reason for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WrongIcrc => "wrong_icrc",
+            Self::Malformed => "malformed",
+            Self::OtherPartition => "other_partition",
+            Self::NoQueuePair => "no_queue_pair",
+            Self::OtherService => "other_service",
+            Self::OtherAddress => "other_address",
+            Self::Overflow => "overflow",
+            Self::Cut => "cut",
+            Self::NobodyThere => "nobody_there",
+            Self::Unreachable => "unreachable",
+        }
+    }
+}
+
+/// The reason for a person, to be read after "12 packets dropped: ".
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WrongIcrc => "wrong ICRC (damaged, or the addresses were translated)",
+            Self::Malformed => "malformed, no RoCEv2 packets",
+            Self::OtherPartition => "of another partition (P_Key)",
+            Self::NoQueuePair => "for a queue pair that does not exist",
+            Self::OtherService => {
+                "for a queue pair of another service, or not connected over the wire"
+            }
+            Self::OtherAddress => "from an address that their queue pair is not connected to",
+            Self::Overflow => "the socket was full (net.core.rmem_max bounds its room)",
+            Self::Cut => "too long, or come without an address",
+            Self::NobodyThere => "for a process that has ended, or does not take its packets",
+            Self::Unreachable => "not sent, no way to their address or too long for it",
+        })
+    }
+}
+
+/// Counters of one device, from when it was opened.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Counters {
+    /// Packets sent.
+    pub sent: AtomicU64,
+    /// Bytes of UDP payload sent.
+    pub bytes_sent: AtomicU64,
+    /// Runs of packets that had to wait for room to be sent.
+    pub no_room: AtomicU64,
+    /// Packets received that some queue pair took.
+    pub received: AtomicU64,
+    /// Bytes of UDP payload received, whatever became of them.
+    pub bytes_received: AtomicU64,
+    /// Datagrams for another process, handed on to it.
+    pub handed_on: AtomicU64,
+    /// Congestion notifications sent (rule CNP-03).
+    pub notifications_sent: AtomicU64,
+    /// Congestion notifications received (rule CNP-02).
+    pub notifications_received: AtomicU64,
+    /// By reason.
+    dropped: [AtomicU64; Dropped::ALL.len()],
+}
+
+impl Counters {
+    /// Counts `count` more.
+    pub(crate) fn add(counter: &AtomicU64, count: usize) {
+        counter.fetch_add(count as u64, Relaxed);
+    }
+
+    /// Counts packets that are dropped.
+    pub(crate) fn drop(&self, why: Dropped, count: usize) {
+        Self::add(&self.dropped[why as usize], count);
+    }
+
+    /// The socket has lost so many in all.
+    pub(crate) fn set_overflow(&self, count: u32) {
+        self.dropped[Dropped::Overflow as usize].store(count.into(), Relaxed);
+    }
+
+    /// Packets dropped for a reason.
+    pub fn dropped(&self, why: Dropped) -> u64 {
+        self.dropped[why as usize].load(Relaxed)
+    }
+
+    /// Begins anew, for another device.
+    pub(super) fn clear(&self) {
+        let Self {
+            sent,
+            bytes_sent,
+            no_room,
+            received,
+            bytes_received,
+            handed_on,
+            notifications_sent,
+            notifications_received,
+            dropped,
+        } = self;
+        let all = [sent, bytes_sent, no_room, received, bytes_received, handed_on];
+        let notifications = [notifications_sent, notifications_received];
+        for counter in all.into_iter().chain(notifications).chain(dropped) {
+            counter.store(0, Relaxed);
+        }
+    }
+}
