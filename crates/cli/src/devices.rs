@@ -33,18 +33,25 @@ pub(crate) fn run(args: &DevicesArgs) -> Result {
     if args.json { print_json(devices, &processes) } else { print_text(&devices, &processes) }
 }
 
+/// Addresses of a port with their indexes.
+type Gids = Vec<(u8, Gid)>;
+
 /// What is there to know of a device.
 struct Seen {
     name: String,
     attributes: DeviceAttributes,
-    ports: Vec<(u8, PortAttributes, Gid)>,
+    ports: Vec<(u8, PortAttributes, Gids)>,
 }
 
 impl Seen {
     fn new(context: &Context) -> Result<Self> {
         let attributes = context.attributes()?;
         let ports = (1..=attributes.ports)
-            .map(|port| Ok((port, context.port(port)?, context.gid(port, 0)?)))
+            .map(|port| {
+                let attributes = context.port(port)?;
+                let gids = gids(context, port, attributes.gids)?;
+                Ok((port, attributes, gids))
+            })
             .collect::<Result<_>>()?;
         Ok(Self { name: context.name().to_owned(), attributes, ports })
     }
@@ -55,6 +62,15 @@ impl Seen {
             Type2Check::QueuePairAndDomain => "2B",
         })
     }
+}
+
+/// The addresses of a port, by index.
+fn gids(context: &Context, port: u8, length: u32) -> Result<Gids> {
+    let table = (0..length).map_while(|index| u8::try_from(index).ok());
+    let all = table.map(|index| Ok((index, context.gid(port, index)?)));
+    let is_used =
+        |entry: &Result<(u8, Gid)>| !matches!(entry, Ok((_, Gid(raw))) if *raw == [0; 16]);
+    all.filter(is_used).collect()
 }
 
 /// The registry of processes, for those who only read it.
@@ -84,12 +100,16 @@ fn print_json(devices: Vec<Seen>, processes: &[Process]) -> Result {
 
 fn device_json(device: &Seen) -> Value {
     let attributes = &device.attributes;
-    let ports = device.ports.iter().map(|(number, port, gid)| {
+    let ports = device.ports.iter().map(|(number, port, gids)| {
+        let gids: Vec<Value> = gids
+            .iter()
+            .map(|(index, gid)| json!({ "index": index, "gid": gid.to_string() }))
+            .collect();
         json!({
             "port": number,
             "active": port.active,
             "link_layer": if port.ethernet { "ethernet" } else { "infiniband" },
-            "gid": gid.to_string(),
+            "gids": gids,
             "lid": port.lid,
             "active_mtu": port.active_mtu,
             "max_mtu": port.max_mtu,
@@ -137,12 +157,14 @@ fn print_text(devices: &[Seen], processes: &[Process]) -> Result {
         let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
         let atomics = if it.atomics { "compare-and-swap, fetch-and-add" } else { "none" };
         writeln!(out, "{NAME}{}{NAME:#}: software RDMA device {}", device.name, it.firmware)?;
-        for (number, port, gid) in &device.ports {
+        for (number, port, gids) in &device.ports {
             let active = if port.active { "active" } else { "down" };
             let link = if port.ethernet { "RoCE v2" } else { "InfiniBand" };
             let mtu = port.active_mtu;
             writeln!(out, "  port {number}                {active}, {link}, MTU {mtu}")?;
-            writeln!(out, "  GID                   {gid}")?;
+            for (index, gid) in gids {
+                writeln!(out, "  GID {index:<17} {gid}")?;
+            }
         }
         writeln!(out, "  memory windows        type {}", kinds.join(" and "))?;
         writeln!(out, "  atomics               {atomics}")?;

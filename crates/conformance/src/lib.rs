@@ -9,6 +9,7 @@ pub mod coverage;
 pub mod datagrams;
 pub mod extended;
 pub mod extended_qp;
+pub mod forger;
 pub mod harness;
 pub mod memory;
 pub mod packet_stage;

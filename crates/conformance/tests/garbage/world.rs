@@ -20,7 +20,7 @@ use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 
 /// What a refused call may say.
-const ERRNOS: [i32; 12] = [
+const ERRNOS: [i32; 13] = [
     libc::EINVAL,
     libc::EOPNOTSUPP,
     libc::ENOMEM,
@@ -33,6 +33,8 @@ const ERRNOS: [i32; 12] = [
     libc::ENODATA,
     libc::EHOSTUNREACH,
     libc::EIO,
+    // A queue pair that leads over the wire needs the port, which another user may have.
+    libc::EADDRINUSE,
 ];
 
 /// The verb was refused for a reason that is documented.

@@ -60,8 +60,11 @@ impl Retry {
         Verdict::At(now)
     }
 
-    /// The receiver was not ready (rules RN-02, RN-03).
+    /// The receiver was not ready (rules RN-02, RN-03). It is there, and the request came to it, so
+    /// what was lost before does not count any more: else some losses would end a wait that may
+    /// last for ever (rule RN-04).
     pub fn not_ready(&mut self, now: u64, timer: RnrTimer) -> Verdict {
+        self.timeouts = 0;
         if self.rnr_count < 7 {
             if self.rnrs == self.rnr_count {
                 return Verdict::Exceeded;
@@ -115,5 +118,18 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(forever.not_ready(0, timer), Verdict::At(10_000));
         }
+    }
+
+    /// Rules: RN-04, RN-08
+    #[test]
+    fn losses_do_not_end_a_wait_for_a_receiver() {
+        let timer = RnrTimer::new(1).unwrap();
+        let mut retry = Retry { timeout: 1, count: 1, rnr_count: 7, ..Retry::default() };
+        for _ in 0..100 {
+            assert_eq!(retry.resend(0), Verdict::At(0));
+            assert_eq!(retry.not_ready(0, timer), Verdict::At(10_000));
+        }
+        assert_eq!(retry.resend(0), Verdict::At(0));
+        assert_eq!(retry.resend(0), Verdict::Exceeded);
     }
 }

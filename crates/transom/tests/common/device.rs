@@ -45,6 +45,9 @@ pub(crate) enum Departure {
     OwnKeyNotUsed,
     /// RXE-32: a receive of a shared queue that is in use is gone with its queue pair.
     ReceiveGoesWithQueuePair,
+    /// RXE-33: an invalidation that has been carried out may end as flushed, if a refusal due to it
+    /// comes before its completion.
+    DoneYetFlushed,
 }
 
 /// Whether the device departs there; says so if it does.

@@ -1,0 +1,204 @@
+//! Packets that no device has sent, on the port that all devices share: two connected ends, and
+//! somebody who sends datagrams to them.
+
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use transom_abi::*;
+use transom_host::Options;
+use transom_host::registry::{Counters, Dropped, Registry};
+use transom_wire::Psn;
+use transom_wire::icrc::{Path, Verdict};
+use transom_wire::packet::{Operation, PORT, Packet, Reth, Transport};
+
+use crate::harness::*;
+
+/// The address that the two ends have, and so the peer of each.
+pub const PEER: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// One that neither is connected to.
+pub const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// Bytes that forged packets carry, and honest ones.
+pub const LENGTH: usize = 64;
+/// A byte of forged packets.
+pub const FORGED: u8 = 0xEE;
+/// What the memory holds that they aim at.
+pub const UNTOUCHED: u8 = 0xA5;
+/// Datagrams sent before one looks what became of them: as many as any socket holds.
+const BURST: usize = 64;
+/// A burst is sent again if it has not arrived by then.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Somebody who can send from an address of this host.
+pub struct Forger {
+    socket: UdpSocket,
+    path: Path,
+}
+
+impl Forger {
+    /// Sends from this address.
+    pub fn at(address: Ipv4Addr) -> Self {
+        let socket = UdpSocket::bind((address, 0)).expect("an address of this host");
+        // Without fragments, and with no peer, each datagram has identification 0.
+        set(&socket, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
+        let port = socket.local_addr().expect("it is bound").port();
+        let path = Path::new(address.into(), port, IpAddr::from(PEER)).expect("one family");
+        Self { socket, path }
+    }
+
+    /// Its packets have this TOS byte.
+    pub fn marked(self, tos: u8) -> Self {
+        set(&self.socket, libc::IP_TOS, tos.into());
+        self
+    }
+
+    /// A datagram of a packet.
+    pub fn seal(&self, packet: &Packet<'_>) -> Vec<u8> {
+        let mut bytes = vec![0; packet.length()];
+        let end = packet.write(&mut bytes);
+        self.seal_bytes(&bytes[..end])
+    }
+
+    /// A datagram of bytes that begin as a packet does.
+    pub fn seal_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        [bytes, &self.path.icrc(0, bytes)].concat()
+    }
+
+    /// Whether no header explains the ICRC of a datagram.
+    pub fn is_wrong(&self, datagram: &[u8]) -> bool {
+        self.path.check(0, datagram) == Verdict::Wrong
+    }
+
+    /// Sends a datagram. One that finds no room is lost.
+    pub fn send(&self, datagram: &[u8]) {
+        let _ = self.socket.send_to(datagram, SocketAddr::from((PEER, PORT)));
+    }
+}
+
+fn set(socket: &UdpSocket, option: i32, value: i32) {
+    let (fd, length) = (socket.as_raw_fd(), size_of::<i32>() as u32);
+    let value = (&raw const value).cast();
+    // SAFETY: the kernel reads four bytes, which live until the call has returned.
+    let done = unsafe { libc::setsockopt(fd, libc::IPPROTO_IP, option, value, length) };
+    assert_eq!(done, 0, "setsockopt: {}", std::io::Error::last_os_error());
+}
+
+/// What became of the packets of the device that has a queue pair.
+pub fn counters(qp: *mut ibv_qp) -> &'static Counters {
+    // SAFETY: the queue pair is live.
+    let slot = unsafe { (*qp).qp_num } >> 16;
+    Registry::open().expect("devices are open").counters(slot as u8)
+}
+
+/// Two ends that send each other packets, with memory of `b` that `a` may reach.
+pub struct Scene {
+    /// The ends.
+    pub pair: Pair,
+    /// Memory of `b`, with all rights, and its region.
+    pub to: (Buffer, *mut ibv_mr),
+    /// Memory of `a`, and its region.
+    pub from: (Buffer, *mut ibv_mr),
+    /// How many honest WRITEs there were, each of one packet.
+    writes: Cell<u32>,
+}
+
+impl Scene {
+    /// Connected, with traffic between them.
+    pub fn new(kind: ibv_qp_type, options: Options) -> Self {
+        let (a, b) = ends(Link::Wire, options);
+        let (qa, qb) = (a.qp(kind), b.qp(kind));
+        for (qp, peer) in [(qa, qb), (qb, qa)] {
+            bring_up(qp, &ibv_qp_attr { retry_cnt: 7, timeout: 16, ..usual_attr(peer) });
+        }
+        let memory = |end: &End, byte| {
+            let buffer = Buffer::new(4096);
+            buffer.fill(byte);
+            let region = end.reg(&buffer, ALL);
+            (buffer, region)
+        };
+        let (from, to) = (memory(&a, 0), memory(&b, UNTOUCHED));
+        let writes = Cell::new(0);
+        let scene = Self { pair: Pair { a, b, qa, qb }, to, from, writes };
+        scene.write(1);
+        scene
+    }
+
+    /// An honest WRITE arrives; what it wrote is then put back as it was.
+    pub fn write(&self, seed: u8) {
+        let Self { pair, to, from, writes } = self;
+        let data: Vec<u8> = (0..LENGTH).map(|at| pattern(at, seed)).collect();
+        from.0.write(0, &data);
+        let mut sges = [sge(from.0.addr(), LENGTH as u32, from.1)];
+        post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, to.0.addr(), keys(to.1).1));
+        pair.a.expect(IBV_WC_SUCCESS);
+        // Without acknowledgements it may arrive later.
+        until("the data", || (to.0.read(0, LENGTH) == data).then_some(()));
+        to.0.fill_part(0, LENGTH, UNTOUCHED);
+        writes.set(writes.get() + 1);
+        // SAFETY: the queue pair is live.
+        if unsafe { (*pair.qb).qp_type } == IBV_QPT_RC {
+            // Its acknowledgement may be here before it is counted as sent.
+            let sent = &counters(pair.qb).sent;
+            let counted = || (sent.load(Relaxed) >= writes.get().into()).then_some(());
+            until("the acknowledgement is counted", counted);
+        }
+    }
+
+    /// The number that `b` expects.
+    pub fn psn(&self) -> Psn {
+        Psn::new(usual_attr(self.pair.qb).rq_psn + self.writes.get())
+    }
+
+    /// The next packet that `a` would send, but that it is forged: with the right number and key.
+    pub fn packet(&self, transport: Transport) -> Packet<'static> {
+        let (address, key) = (self.to.0.addr(), keys(self.to.1).1);
+        let reth = Reth { address, key, length: LENGTH as u32 };
+        Packet {
+            transport,
+            operation: Operation::WriteOnly { reth, immediate: None },
+            solicited: true,
+            migrated: true,
+            pkey: 0xffff,
+            fecn: false,
+            becn: false,
+            // SAFETY: the queue pair is live.
+            to: unsafe { (*self.pair.qb).qp_num },
+            ack_request: true,
+            psn: self.psn(),
+            payload: &[FORGED; LENGTH],
+        }
+    }
+
+    /// Sends datagrams to `b` that it drops for this reason: nothing else comes of them.
+    pub fn is_dropped(&self, forger: &Forger, datagrams: &[Vec<u8>], why: Dropped) {
+        let counters = counters(self.pair.qb);
+        let sent = counters.sent.load(Relaxed);
+        for burst in datagrams.chunks(BURST) {
+            let enough = counters.dropped(why) + burst.len() as u64;
+            let mut since: Option<Instant> = None;
+            until("forged packets are counted", || {
+                if since.is_none_or(|since| since.elapsed() > AGAIN) {
+                    burst.iter().for_each(|datagram| forger.send(datagram));
+                    since = Some(Instant::now());
+                }
+                self.pair.b.expect_nothing();
+                (counters.dropped(why) >= enough).then_some(())
+            });
+        }
+        self.is_unchanged();
+        assert_eq!(counters.sent.load(Relaxed), sent, "an answer to a forged packet");
+    }
+
+    /// Nothing has been written, completed or told, and both ends go on.
+    pub fn is_unchanged(&self) {
+        let Self { pair, to, .. } = self;
+        assert!(to.0.is_all(UNTOUCHED), "a forged packet was written");
+        for (end, qp) in [(&pair.a, pair.qa), (&pair.b, pair.qb)] {
+            end.expect_nothing();
+            assert_eq!(state(qp), IBV_QPS_RTS);
+            assert!(!end.has_event());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Congestion notifications over the real socket, as the option asks for them.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use transom_abi::*;
+use transom_conformance::forger::*;
+use transom_conformance::harness::*;
+use transom_conformance::processes::Scratch;
+use transom_host::{Options, capture};
+use transom_wire::Psn;
+use transom_wire::packet::{Operation, Packet, Transport};
+
+/// The congestion bits of a TOS byte: capable of being marked, and marked.
+const CAPABLE: u8 = 2;
+const MARKED: u8 = 3;
+/// At least so many nanoseconds are between two notifications.
+const INTERVAL: u128 = 50_000;
+
+fn congestion(congestion: bool) -> Options {
+    Options { congestion, ..Options::default() }
+}
+
+/// The last packet that `b` has had, once more: it is acknowledged again and has no other effect.
+fn replay(scene: &Scene, forger: &Forger) {
+    let psn = Psn::new(scene.psn().value() - 1);
+    let datagram = forger.seal(&Packet { psn, ..scene.packet(Transport::Rc) });
+    let received = || counters(scene.pair.qb).received.load(Relaxed);
+    let before = received();
+    forger.send(&datagram);
+    until("it has arrived", || (received() > before).then_some(()));
+}
+
+fn notified(scene: &Scene) -> (u64, u64) {
+    let sent = counters(scene.pair.qb).notifications_sent.load(Relaxed);
+    (sent, counters(scene.pair.qa).notifications_received.load(Relaxed))
+}
+
+/// Rules: CNP-03
+#[test]
+fn marked_packets_bring_notifications_one_in_an_interval() {
+    let scene = Scene::new(IBV_QPT_RC, congestion(true));
+    replay(&scene, &Forger::at(PEER).marked(CAPABLE));
+    assert_eq!(notified(&scene), (0, 0));
+    let (start, marked) = (Instant::now(), Forger::at(PEER).marked(MARKED));
+    replay(&scene, &marked);
+    until("the sender is told", || (notified(&scene).1 > 0).then_some(()));
+    (0..100).for_each(|_| replay(&scene, &marked));
+    let most = 1 + (start.elapsed().as_nanos() / INTERVAL) as u64;
+    assert!((1..=most).contains(&notified(&scene).0), "{:?}, most {most}", notified(&scene));
+    scene.is_unchanged();
+    scene.write(2);
+}
+
+/// Rules: CNP-03
+#[test]
+fn without_the_option_marks_are_ignored() {
+    let scene = Scene::new(IBV_QPT_RC, congestion(false));
+    replay(&scene, &Forger::at(PEER).marked(MARKED));
+    scene.write(2);
+    assert_eq!(notified(&scene), (0, 0));
+}
+
+/// Rules: CNP-01
+#[test]
+fn a_notification_looks_as_hardware_sends_it() {
+    let scratch = Scratch::new("congestion");
+    let path = scratch.path().join("test.pcapng");
+    capture::begin(&path).expect("our own folder");
+    let options = Options { capture: Some(Box::leak(path.clone().into())), ..congestion(true) };
+    let scene = Scene::new(IBV_QPT_RC, options);
+    replay(&scene, &Forger::at(PEER).marked(MARKED));
+    until("the sender is told", || (notified(&scene).1 > 0).then_some(()));
+    // SAFETY: the queue pair is live.
+    let [_, to @ ..] = unsafe { (*scene.pair.qa).qp_num }.to_be_bytes();
+    // Nothing set but BECN, PSN 0, 16 bytes of zeros.
+    let notification = [&[0x81, 0, 0xff, 0xff, 0x40][..], &to, &[0; 4], &[0; 16]].concat();
+    until("it is written down", || {
+        let written = std::fs::read(&path).expect("our own file");
+        written.windows(notification.len()).any(|part| part == notification).then_some(())
+    });
+}
+
+/// Rules: CNP-02, NET-16
+#[test]
+fn a_notification_is_never_answered_and_changes_nothing() {
+    for kind in [IBV_QPT_RC, IBV_QPT_UC] {
+        let scene = Scene::new(kind, congestion(true));
+        let transport = if kind == IBV_QPT_RC { Transport::Rc } else { Transport::Uc };
+        // Marked itself, which is not told either.
+        let forger = Forger::at(PEER).marked(MARKED);
+        let counters = counters(scene.pair.qb);
+        let before = counters.sent.load(Relaxed);
+        let notification = Packet {
+            operation: Operation::Congestion,
+            transport: Transport::Rc,
+            becn: true,
+            ack_request: false,
+            psn: Psn::new(0),
+            payload: &[],
+            ..scene.packet(transport)
+        };
+        let arrived = || counters.notifications_received.load(Relaxed);
+        until("notifications arrive", || {
+            forger.send(&forger.seal(&notification));
+            (arrived() > 10).then_some(())
+        });
+        scene.is_unchanged();
+        assert_eq!(counters.sent.load(Relaxed), before);
+        assert_eq!(counters.notifications_sent.load(Relaxed), 0);
+        scene.write(2);
+        // It goes on sending, too.
+        recv(scene.pair.qa, 9, &mut []);
+        post(scene.pair.qb, &mut wr(IBV_WR_SEND));
+        scene.pair.b.expect(IBV_WC_SUCCESS);
+        scene.pair.a.expect(IBV_WC_SUCCESS);
+    }
+}
