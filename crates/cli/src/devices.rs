@@ -1,6 +1,7 @@
 //! `transom devices`: the built-in device, and who uses one.
 
 use crate::failure::{Failure, Result};
+use crate::packets;
 use anstyle::Style;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -12,9 +13,13 @@ The device is opened to look at it, so this also tells whether it can work here.
 
 Examples:
   transom devices
-  transom devices --json | jq '.processes[].pid'";
+  transom devices --json | jq '.processes[].pid'
+  transom devices --json | jq '.processes[] | {pid, dropped: .packets.dropped}'";
 
 /// Show the built-in device with its limits, and the processes that run one now.
+///
+/// Of each process it tells the packets that it sent and received over the wire, and those that were
+/// dropped, by reason: look here if nothing arrives.
 ///
 /// Only processes of the same user, network namespace and PID namespace are seen: those that could
 /// be connected to directly.
@@ -29,8 +34,13 @@ pub(crate) struct DevicesArgs {
 pub(crate) fn run(args: &DevicesArgs) -> Result {
     let devices = transom::devices(&Provider::software())?;
     let devices = devices.iter().map(|device| Seen::new(&device.open()?)).collect::<Result<_>>()?;
-    let processes = running()?;
-    if args.json { print_json(devices, &processes) } else { print_text(&devices, &processes) }
+    let registry = registry()?;
+    let processes = running(registry);
+    if args.json {
+        print_json(devices, registry, &processes)
+    } else {
+        print_text(&devices, registry, &processes)
+    }
 }
 
 /// Addresses of a port with their indexes.
@@ -84,15 +94,16 @@ pub(crate) fn registry() -> Result<&'static Registry> {
 }
 
 /// The other processes of this user that have a device open.
-fn running() -> Result<Vec<Process>> {
-    let mut processes = registry()?.processes();
+fn running(registry: &Registry) -> Vec<Process> {
+    let mut processes = registry.processes();
     processes.retain(|process| process.alive && process.pid != std::process::id());
-    Ok(processes)
+    processes
 }
 
-fn print_json(devices: Vec<Seen>, processes: &[Process]) -> Result {
+fn print_json(devices: Vec<Seen>, registry: &Registry, processes: &[Process]) -> Result {
     let devices: Vec<Value> = devices.iter().map(device_json).collect();
-    let processes: Vec<Value> = processes.iter().map(process_json).collect();
+    let processes: Vec<Value> =
+        processes.iter().map(|process| process_json(registry, process)).collect();
     let all = json!({ "devices": devices, "processes": processes });
     writeln!(std::io::stdout(), "{all:#}")?;
     Ok(())
@@ -139,16 +150,17 @@ fn device_json(device: &Seen) -> Value {
     })
 }
 
-fn process_json(process: &Process) -> Value {
+fn process_json(registry: &Registry, process: &Process) -> Value {
     json!({
         "pid": process.pid,
         "process": process.name,
         "slot": process.announcer.slot,
         "waits_for": process.waits_for,
+        "packets": packets::json(registry.counters(process.announcer.slot)),
     })
 }
 
-fn print_text(devices: &[Seen], processes: &[Process]) -> Result {
+fn print_text(devices: &[Seen], registry: &Registry, processes: &[Process]) -> Result {
     const NAME: Style = Style::new().bold();
     let mut out = anstream::stdout().lock();
     for device in devices {
@@ -196,6 +208,9 @@ fn print_text(devices: &[Seen], processes: &[Process]) -> Result {
             write!(out, ", revoking, waits for PID {pid}")?;
         }
         writeln!(out)?;
+        for line in packets::lines(registry.counters(process.announcer.slot)) {
+            writeln!(out, "    {line}")?;
+        }
     }
     Ok(())
 }

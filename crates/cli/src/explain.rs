@@ -5,6 +5,7 @@ mod json;
 use crate::clock::{self, Ago};
 use crate::devices::registry;
 use crate::failure::{Failure, Result};
+use crate::packets;
 use anstyle::{AnsiColor, Style};
 use std::io::Write;
 use transom_host::registry::{Process, RefusalRecord, Registry};
@@ -52,9 +53,10 @@ Examples:
   transom explain --limit 1
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
-/// Say why accesses were refused, newest first.
+/// Say why accesses were refused, newest first, and why packets were dropped.
 ///
-/// Each process keeps its last 64 refusals, also for a while after it has ended. Only processes of
+/// Each process keeps its last 64 refusals, also for a while after it has ended, and counts the packets
+/// that it dropped; those of processes that have ended are told of with --pid. Only processes of
 /// the same user, network namespace and PID namespace are seen. The rules that the sentences name
 /// are those of spec/rules.md in Transom's source.
 #[derive(clap::Args)]
@@ -90,6 +92,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
         return Ok(());
     }
     print(&refusals, args)?;
+    print_dropped(registry, args.pid)?;
     print_waiting(registry, args.pid)
 }
 
@@ -150,6 +153,20 @@ fn who(process: Option<&Process>) -> String {
         Some(Process { name, pid, .. }) => format!("{name}, PID {pid} (ended)"),
         None => "a process that has closed its device".to_owned(),
     }
+}
+
+/// Says why packets were dropped: by processes that run, or by a certain one.
+fn print_dropped(registry: &Registry, only: Option<u32>) -> Result {
+    let mut out = anstream::stdout().lock();
+    for process in registry.processes() {
+        if only.map_or(!process.alive, |pid| process.pid != pid) {
+            continue;
+        }
+        for line in packets::dropped(registry.counters(process.announcer.slot)) {
+            writeln!(out, "{}: {line}.", who(Some(&process)))?;
+        }
+    }
+    Ok(())
 }
 
 /// Says whom a revocation waits for.

@@ -8,6 +8,7 @@ mod demo;
 mod devices;
 mod explain;
 mod failure;
+mod packets;
 mod run;
 
 use clap::{Parser, Subcommand};

@@ -31,6 +31,9 @@ const BURST: usize = 64;
 /// A burst is sent again if it has not arrived by then.
 const AGAIN: Duration = Duration::from_millis(250);
 
+/// An honest datagram has been lost if it has not arrived by then.
+const LOST: Duration = Duration::from_secs(5);
+
 /// Somebody who can send from an address of this host.
 pub struct Forger {
     socket: UdpSocket,
@@ -74,6 +77,20 @@ impl Forger {
     /// Sends a datagram. One that finds no room is lost.
     pub fn send(&self, datagram: &[u8]) {
         let _ = self.socket.send_to(datagram, SocketAddr::from((PEER, PORT)));
+    }
+
+    /// Sends datagrams until as many have been counted: some are lost if they come by way of a process
+    /// that ends just then.
+    pub fn send_until_counted(&self, datagrams: &[Vec<u8>], count: impl Fn() -> u64) {
+        let enough = count() + datagrams.len() as u64;
+        let mut since: Option<Instant> = None;
+        until("forged packets are counted", || {
+            if since.is_none_or(|since| since.elapsed() > AGAIN) {
+                datagrams.iter().for_each(|datagram| self.send(datagram));
+                since = Some(Instant::now());
+            }
+            (count() >= enough).then_some(())
+        });
     }
 }
 
@@ -131,10 +148,19 @@ impl Scene {
         let data: Vec<u8> = (0..LENGTH).map(|at| pattern(at, seed)).collect();
         from.0.write(0, &data);
         let mut sges = [sge(from.0.addr(), LENGTH as u32, from.1)];
-        post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, to.0.addr(), keys(to.1).1));
-        pair.a.expect(IBV_WC_SUCCESS);
-        // Without acknowledgements it may arrive later.
-        until("the data", || (to.0.read(0, LENGTH) == data).then_some(()));
+        let mut since: Option<Instant> = None;
+        until("the data", || {
+            // Without acknowledgements it may arrive later, or be lost where a process ends.
+            if since.is_none_or(|since| since.elapsed() > LOST) {
+                let (address, key) = (to.0.addr(), keys(to.1).1);
+                post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, address, key));
+                let status = pair.a.wait().status;
+                let came = [pair.qa, pair.qb].map(counters);
+                assert_eq!(status, IBV_WC_SUCCESS, "{came:#?}");
+                since = Some(Instant::now());
+            }
+            (to.0.read(0, LENGTH) == data).then_some(())
+        });
         to.0.fill_part(0, LENGTH, UNTOUCHED);
         writes.set(writes.get() + 1);
         // SAFETY: the queue pair is live.
@@ -176,16 +202,8 @@ impl Scene {
         let counters = counters(self.pair.qb);
         let sent = counters.sent.load(Relaxed);
         for burst in datagrams.chunks(BURST) {
-            let enough = counters.dropped(why) + burst.len() as u64;
-            let mut since: Option<Instant> = None;
-            until("forged packets are counted", || {
-                if since.is_none_or(|since| since.elapsed() > AGAIN) {
-                    burst.iter().for_each(|datagram| forger.send(datagram));
-                    since = Some(Instant::now());
-                }
-                self.pair.b.expect_nothing();
-                (counters.dropped(why) >= enough).then_some(())
-            });
+            forger.send_until_counted(burst, || counters.dropped(why));
+            self.pair.b.expect_nothing();
         }
         self.is_unchanged();
         assert_eq!(counters.sent.load(Relaxed), sent, "an answer to a forged packet");

@@ -25,10 +25,8 @@ fn congestion(congestion: bool) -> Options {
 fn replay(scene: &Scene, forger: &Forger) {
     let psn = Psn::new(scene.psn().value() - 1);
     let datagram = forger.seal(&Packet { psn, ..scene.packet(Transport::Rc) });
-    let received = || counters(scene.pair.qb).received.load(Relaxed);
-    let before = received();
-    forger.send(&datagram);
-    until("it has arrived", || (received() > before).then_some(()));
+    let received = &counters(scene.pair.qb).received;
+    forger.send_until_counted(&[datagram], || received.load(Relaxed));
 }
 
 fn notified(scene: &Scene) -> (u64, u64) {

@@ -222,10 +222,8 @@ fn an_opcode_that_means_nothing_ends_a_reliable_connection_only() {
         let packet = scene.packet(transport);
         let reserved =
             forger.seal(&Packet { operation: Operation::Reserved(0x18), payload: &[], ..packet });
-        let received = || counters(scene.pair.qb).received.load(Relaxed);
-        let before = received();
-        forger.send(&reserved);
-        until("it has arrived", || (received() > before).then_some(()));
+        let received = &counters(scene.pair.qb).received;
+        forger.send_until_counted(&[reserved], || received.load(Relaxed));
         if kind == IBV_QPT_UC {
             scene.is_unchanged();
         } else {
@@ -245,19 +243,12 @@ fn what_is_replayed_has_no_effect() {
     let scene = scene(IBV_QPT_RC);
     let forger = Forger::at(PEER);
     let last = Psn::new(scene.psn().value() - 1);
-    let received = || counters(scene.pair.qb).received.load(Relaxed);
     recv(scene.pair.qb, 9, &mut []);
     let old =
         requests(&scene).into_iter().filter(|packet| packet.operation != Operation::SendFirst);
     let old = old.map(|packet| forger.seal(&Packet { psn: last, ..packet })).collect::<Vec<_>>();
-    let before = received();
-    until("they have arrived", || {
-        if received() < before + 10 * old.len() as u64 {
-            old.iter().for_each(|datagram| forger.send(datagram));
-            return None;
-        }
-        Some(())
-    });
+    let received = &counters(scene.pair.qb).received;
+    (0..10).for_each(|_| forger.send_until_counted(&old, || received.load(Relaxed)));
     scene.is_unchanged();
     scene.write(2);
 }

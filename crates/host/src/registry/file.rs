@@ -99,6 +99,10 @@ impl Registry {
     /// process's locks on it.
     pub fn open() -> io::Result<&'static Self> {
         static REGISTRY: OnceLock<Registry> = OnceLock::new();
+        // Of two threads that open it at once, one would close the file again, and with it drop the
+        // lock of a slot that the other has taken meanwhile.
+        static OPENING: Mutex<()> = Mutex::new(());
+        let _one = OPENING.lock();
         if let Some(registry) = REGISTRY.get() {
             return Ok(registry);
         }
