@@ -436,6 +436,25 @@ fn a_repeated_atomic_holds_nothing_back() {
     assert_eq!(acks(&sent[1..]), [(1, 0x1f, 2)]);
 }
 
+/// A message without a receive behind a READ whose answer waits for room is told so after it, as one
+/// that waits for no room is: nothing was lost.
+/// Rules: RN-01, RN-10
+#[test]
+fn not_ready_is_told_after_a_waiting_read() {
+    let mut target = Target::new(Service::Rc);
+    let key = target.stage.region;
+    target.stage.room.set(1);
+    let read = packet(0, Op::ReadRequest(reth(AT, key, 2 * MTU)), &[]);
+    target.receive(&[read, packet(2, SEND, b"2"), packet(3, SEND, b"3")]);
+    assert_eq!(data(&target.stage.sent()).0, [0]);
+    target.make_room(9);
+    let sent = target.stage.sent();
+    assert_eq!(data(&sent[..1]).0, [1]);
+    assert_eq!(acks(&sent[1..]).last(), Some(&(2, 0x2c, 1)));
+    target.post(1, AT, 8);
+    assert_eq!(acks(&target.take(packet(2, SEND, b"2"))), [(2, 0x1f, 2)]);
+}
+
 /// An invalidation waits for the READs before it.
 /// Rules: ORD-18, ORD-19, ORD-20
 #[test]

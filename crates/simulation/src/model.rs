@@ -124,6 +124,8 @@ pub struct End {
     pub disturbed: bool,
     /// So little is lost that all of its retries together do not fail.
     pub hardy: bool,
+    /// Its link has been full, so it may have asked for something again.
+    pub held: bool,
     /// Answers may come later than it waits for them, or found no room.
     pub slow: bool,
 }

@@ -131,8 +131,13 @@ impl Plan {
             })
             .collect();
         steps.sort_by_key(|step| step.at);
-        for (number, step) in steps.iter_mut().enumerate() {
-            step.number = number;
+        for number in 0..steps.len() {
+            // Some are posted one right after the other.
+            if number > 0 && random.chance(300) {
+                let Step { at, connection, device, .. } = steps[number - 1];
+                steps[number] = Step { at, connection, device, ..steps[number] };
+            }
+            steps[number].number = number;
         }
         let train = random.one_of(&[1, 2, 5, 64]);
         let mut link = || {

@@ -249,6 +249,9 @@ impl Outlet for Port<'_> {
     }
 
     fn respond(&self, packet: &Packet<'_>) {
+        if self.device().egress.ever_full.get() {
+            self.shared.model().end_mut(self.at).held = true;
+        }
         let verdict = self.shared.model().responded(self.at, packet);
         self.note(verdict);
         if self.room() == 0 {

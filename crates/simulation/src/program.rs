@@ -136,6 +136,7 @@ impl<'a> Programs<'a> {
                 fallen: None,
                 disturbed: false,
                 hardy: plan.retries == 7 && self.plan.faults.are_few(),
+                held: false,
                 slow: false,
             };
             self.shared.model().ends[device].push(end);

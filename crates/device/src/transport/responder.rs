@@ -17,9 +17,9 @@ mod kept;
 mod segment;
 mod unreliable;
 
-use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::{Operation as Op, Packet, Transport};
+use transom_wire::{Psn, RnrTimer};
 
 use self::kept::KeptRequests;
 use self::segment::Message;
@@ -50,6 +50,9 @@ pub struct PacketResponder {
     due: Option<u64>,
     /// The last packet that was dropped though it was in the future: it is to be sent again.
     lost: Option<u64>,
+    /// The packet that comes next was turned down for want of a receive, and its origin is told when
+    /// what is owed has gone out.
+    not_ready: Option<RnrTimer>,
     /// The origin has been told to go back: nothing more is said until it does (rule PSN-11).
     silent: bool,
 }
@@ -66,6 +69,7 @@ impl PacketResponder {
             kept: KeptRequests::default(),
             due: None,
             lost: None,
+            not_ready: None,
             silent: false,
         }
     }
@@ -85,7 +89,7 @@ impl PacketResponder {
         self.message = None;
         self.msn = 0;
         self.kept.clear();
-        (self.due, self.lost, self.silent) = (None, None, false);
+        (self.due, self.lost, self.not_ready, self.silent) = (None, None, None, false);
     }
 
     /// Whether it owes no answer that waits for the link.
@@ -177,7 +181,7 @@ impl PacketResponder {
             }
             return 1;
         }
-        self.silent = false;
+        (self.not_ready, self.silent) = (None, false);
         if segment::carries_data(&packet.operation) {
             return self.take_segment(responder, packets, outlet);
         }

@@ -32,7 +32,7 @@ impl Programs<'_> {
         let length = draw_length(random, mtu);
         let immediate = random.number() as u32;
         let choice = match service {
-            Service::Rc => random.below(21),
+            Service::Rc => random.below(23),
             Service::Uc => random.one_of(&[0, 2, 3, 5, 5, 7, 16, 17, 18, 19]),
             _ => random.below(4),
         };
@@ -40,7 +40,7 @@ impl Programs<'_> {
         let drawn = match choice {
             0..2 => Some((SendOp::Message(Body::Send), length)),
             2..4 => Some((SendOp::Message(Body::SendImmediate(immediate)), length)),
-            4 => window_key(At { device: 1 - at.device, ..at }, random)
+            4 | 21..23 => window_key(At { device: 1 - at.device, ..at }, random)
                 .map(|key| (SendOp::Message(Body::SendInvalidate(key)), length)),
             16..19 => self.draw_bind(at, random).map(|bind| (SendOp::Local(bind), 0)),
             19..21 => {

@@ -30,9 +30,15 @@ impl PacketResponder {
             && !self.kept.owes()
         {
             self.lost = None;
+            let not_ready = self.not_ready.take();
             if lost >= self.expected && outlet.summary().gate().receives() {
-                self.silent = true;
-                self.answer_refused(self.expected, NakCode::SequenceError, outlet);
+                match not_ready {
+                    Some(timer) => self.answer_not_ready(timer, outlet),
+                    None => {
+                        self.silent = true;
+                        self.answer_refused(self.expected, NakCode::SequenceError, outlet);
+                    }
+                }
             }
         }
     }

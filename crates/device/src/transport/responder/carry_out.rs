@@ -217,7 +217,10 @@ impl PacketResponder {
     fn turn_down<S: Outlet>(&mut self, reply: Reply, outlet: &S) {
         match reply {
             // The origin would take it for the loss of what it still waits for.
-            Reply::NotReady(_) if self.kept.owes() => self.hold_back(),
+            Reply::NotReady(timer) if self.kept.owes() => {
+                self.not_ready = Some(timer);
+                self.hold_back();
+            }
             Reply::NotReady(timer) => self.answer_not_ready(timer, outlet),
             Reply::Nak { code, .. } => self.refuse(self.expected, code, outlet),
             _ => {}
