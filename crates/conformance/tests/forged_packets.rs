@@ -276,7 +276,7 @@ fn a_flood_of_forged_packets_does_not_stop_honest_traffic() {
         (&peer, peer.seal(&of_uc), Dropped::OtherService),
         (&stranger, stranger.seal(&packet), Dropped::OtherAddress),
     ];
-    let over = AtomicBool::new(false);
+    let (over, counters) = (AtomicBool::new(false), counters(scene.pair.qb));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let all = forged.iter().cycle().take(MOST);
@@ -285,12 +285,9 @@ fn a_flood_of_forged_packets_does_not_stop_honest_traffic() {
             }
         });
         (0..ROUNDS).for_each(|round| scene.write(round));
+        let counted = || forged.iter().all(|(_, _, why)| counters.dropped(*why) > 0);
+        until("all are counted", || counted().then_some(()));
         over.store(true, Relaxed);
     });
-    let dropped = |why| counters(scene.pair.qb).dropped(why);
-    // The last of them may not have arrived yet.
-    for (_, _, why) in &forged {
-        until("all are counted", || (dropped(*why) > 0).then_some(()));
-    }
     scene.is_unchanged();
 }
