@@ -3,12 +3,12 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`arrivals`] | receiving trains of datagrams |
-//! | [`sending`] | sending them, from a few sockets that differ in their source port |
-//! | [`steering`] | which process gets a packet |
-//! | [`forward`] | handing on one that went astray |
-//! | [`control`] | what goes with a datagram beside its bytes |
-//! | [`socket`] | opening sockets, and what to say when that fails |
+//! | `arrivals` | receiving trains of datagrams |
+//! | `sending` | sending them, from a few sockets that differ in their source port |
+//! | `steering` | which process gets a packet |
+//! | `forward` | handing on one that went astray |
+//! | `control` | what goes with a datagram beside its bytes |
+//! | `socket` | opening sockets, and what to say when that fails |
 //!
 //! `quinn-udp` does the sending and receiving of trains too, but neither the TTL and DSCP, which a
 //! datagram's Global Route Header shows, nor the choice of both by datagram.

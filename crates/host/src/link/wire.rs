@@ -1,7 +1,7 @@
 //! The wire link: RoCEv2 packets over UDP, for whoever is not reached otherwise.
 //!
 //! Sockets are in [`udp`](super::udp): bytes in, bytes out. Here bytes become packets of queue pairs
-//! ([`receive`]) and back ([`train`]).
+//! (`receive`) and back (`train`).
 
 mod instruments;
 mod path;
