@@ -11,7 +11,7 @@ use transom_wire::packet::{Operation, Packet};
 use crate::programs::installed;
 
 /// What tshark is asked for, in this order.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 14] = [
     "frame.interface_name",
     "ip.src",
     "ipv6.src",
@@ -19,6 +19,7 @@ const FIELDS: [&str; 13] = [
     "ipv6.dst",
     "ip.id",
     "udp.srcport",
+    "udp.length",
     "udp.payload",
     "infiniband.bth.opcode",
     "infiniband.bth.psn",
@@ -97,7 +98,8 @@ fn parse(line: &str) -> Captured {
     else {
         panic!("{line}");
     };
-    let [identification, port, payload, opcode, psn, comment, malformed, expert, info] = rest
+    let [identification, port, length, payload, opcode, psn, comment, malformed, expert, info] =
+        rest
     else {
         panic!("{line}")
     };
@@ -118,6 +120,8 @@ fn parse(line: &str) -> Captured {
         bytes: payload.as_bytes().chunks(2).map(digits).collect(),
         comment: (*comment).to_owned(),
     };
+    // From the header of UDP to the ICRC (rule NET-03).
+    assert_eq!(length.parse(), Ok(8 + captured.bytes.len()), "{line}");
     let port = port.parse().expect("a port is a number");
     let path = icrc::Path::new(captured.source, port, captured.destination).expect("one family");
     // IPv6 has none.

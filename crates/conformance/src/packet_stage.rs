@@ -159,10 +159,16 @@ impl Stage {
         let (slot, key) = self.owner.borrow_mut().take(&table, Kind::Window2B, 3).expect("a slot");
         WindowKind::Type2B.allocate(&table, slot, key, PD);
         let window = key.next();
+        self.bind(window, range, access);
+        window
+    }
+
+    /// Binds a window, which is free, so that it has this key.
+    pub fn bind(&self, window: Key, range: std::ops::Range<u64>, access: Access) {
         let (address, length) = (range.start, range.end - range.start);
         let bind = Bind { window, region: self.region, address, length, access };
-        bind_type2(&table, self.summary(), &bind, &self.stamp(), &Alone).expect("it is bound");
-        window
+        bind_type2(&self.keys(), self.summary(), &bind, &self.stamp(), &Alone)
+            .expect("it is bound");
     }
 
     /// LOCAL_INV of a window.

@@ -126,8 +126,9 @@ fn a_handle_goes_once() {
     assert_ne!(destroy_ah(null_mut()), 0);
 }
 
-/// Addresses that make no sense are refused: the port, the source GID, no route at all.
-/// Rules: ST-09
+/// Addresses that make no sense are refused: the port, the source GID, the service level, no route at
+/// all.
+/// Rules: ST-09, NET-15
 #[test]
 fn senseless_addresses_are_refused() {
     let end = End::new(Default::default());
@@ -145,9 +146,14 @@ fn senseless_addresses_are_refused() {
         |attr| attr.grh.sgid_index = 255,
         |attr| attr.is_global = 0,
         |attr| (attr.is_global, attr.dlid) = (0, LID + 1),
+        |attr| attr.sl = 8,
+        |attr| attr.sl = 15,
+        |attr| attr.sl = 255,
+        |attr| (attr.is_global, attr.dlid, attr.sl) = (0, LID, 8),
     ] {
         assert_eq!(refused(change), Err(libc::EINVAL));
     }
+    assert_eq!(refused(|attr| attr.sl = 7), Ok(0));
     assert_eq!(refused(|attr| (attr.is_global, attr.dlid) = (0, LID)), Ok(0));
     // SAFETY: nulls, which are refused.
     unsafe {

@@ -148,6 +148,7 @@ fn check_each_operation(packets: &[Captured], stage: &Stage) {
     for captured in packets {
         let packet = captured.packet();
         assert_eq!(packet.transport, Transport::Rc);
+        assert!(packet.migrated, "as hardware says, in requests and answers");
         assert_eq!(packet.to, if packet.operation.is_response() { a } else { b });
         assert_eq!(
             (captured.source, captured.destination),
@@ -161,6 +162,9 @@ fn check_each_operation(packets: &[Captured], stage: &Stage) {
     assert_eq!(packets[15].packet().payload[9..], packets[8].packet().payload[9..]);
     let Operation::WriteFirst(reth) = packets[8].operation() else { panic!("{:?}", packets[8]) };
     assert_eq!((reth.address, reth.key, reth.length), (stage.far.addr(), stage.key(), 3000));
+    // The same number as in the verbs, its highest byte first.
+    assert_eq!(packets[8].bytes[20..24], stage.key().to_be_bytes());
+    assert_eq!(packets[18].bytes[20..24], stage.key().to_be_bytes());
     let Operation::FetchAdd { address, add, .. } = packets[18].operation() else {
         panic!("{:?}", packets[18])
     };
@@ -176,7 +180,8 @@ fn check_each_operation(packets: &[Captured], stage: &Stage) {
 
 on_each_link! {
     /// Each operation of RC becomes the packets of the rules, and a refusal says why.
-    /// Rules: PK-07, PK-08, PK-09, PSN-02, PSN-03, PSN-04, PSN-05, PSN-06, PSN-20, ACK-02, ACK-03
+    /// Rules: PK-07, PK-08, PK-09, PK-16, PSN-02, PSN-03, PSN-04, PSN-05, PSN-06, PSN-20, ACK-02,
+    /// ACK-03, KEY-16, NET-03
     fn reliable_connections_are_captured(link: Link) {
         let file = File::new("rc", link);
         let stage = Stage::of(file.pair(link, IBV_QPT_RC), 4096);

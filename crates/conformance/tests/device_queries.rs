@@ -181,7 +181,9 @@ fn the_raw_clock_rises() {
     assert_eq!((nothing.comp_mask, nothing.raw_clock.tv_nsec), (0, 0));
 }
 
-/// Every GID below the length of the table can be asked for, one by one or all at once.
+/// Every GID below the length of the table can be asked for, one by one or all at once; each is one of
+/// RoCE version 2.
+/// Rules: NET-09
 #[test]
 fn the_gid_table_is_as_long_as_the_port_says() {
     let end = end();
@@ -211,6 +213,7 @@ fn the_gid_table_is_as_long_as_the_port_says() {
         if answer == 0 {
             // SAFETY: sixteen plain bytes.
             assert_eq!((gid, entry.gid_index), (unsafe { entry.gid.raw }, index as u32));
+            assert_eq!(entry.gid_type, IBV_GID_TYPE_ROCE_V2);
         }
     }
     // Wherever it is in the table, the loopback address is there.
@@ -221,6 +224,7 @@ fn the_gid_table_is_as_long_as_the_port_says() {
 }
 
 /// All GIDs at once: as many as there is room for, which must be some.
+/// Rules: NET-09
 #[test]
 fn the_gid_table_is_told_at_once() {
     let end = end();

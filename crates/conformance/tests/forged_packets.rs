@@ -235,6 +235,27 @@ fn an_opcode_that_means_nothing_ends_a_reliable_connection_only() {
     }
 }
 
+/// A packet may come from any source port of the peer: a network may change it, and a sender choose
+/// another for each flow.
+/// Rules: NET-11
+#[test]
+fn the_source_port_does_not_matter() {
+    let scene = scene(IBV_QPT_RC);
+    let next = scene.packet(Transport::Rc);
+    for ahead in 0..4 {
+        // Each forger has a port of its own.
+        let forger = Forger::at(PEER);
+        let psn = next.psn.plus(ahead);
+        let datagram = forger.seal(&Packet { psn, ..next });
+        until("it is written", || {
+            // One that comes again has no effect.
+            forger.send(&datagram);
+            scene.to.0.read(0, LENGTH).iter().all(|byte| *byte == FORGED).then_some(())
+        });
+        scene.to.0.fill_part(0, LENGTH, UNTOUCHED);
+    }
+}
+
 /// The peer's own packets come once more, much later.
 ///
 /// Rules: PSN-12, PSN-14, NET-16

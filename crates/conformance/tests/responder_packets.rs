@@ -484,6 +484,28 @@ fn an_invalidation_waits_for_earlier_reads() {
     assert_eq!(acks(&target.take(again)), [(3, 0x62, 2)]);
 }
 
+/// A SEND that invalidates and comes again, its acknowledgement being lost, invalidates nothing again:
+/// neither a free window nor one that has been bound with the same key since.
+/// Rules: INV-46, PSN-12
+#[test]
+fn a_repeated_invalidation_is_only_acknowledged() {
+    let mut target = Target::new(Service::Rc);
+    let (range, access) = (AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    let key = target.stage.window(range.clone(), access);
+    target.post(1, AT + 0x2000, 8);
+    target.post(2, AT + 0x2000, 8);
+    let send = packet(0, Op::SendOnly(Ending::Invalidate(key.0)), b"done");
+    assert_eq!(acks(&target.take(send)), [(0, 0x1f, 1)]);
+    assert_eq!(statuses(&target.stage.completed()), [(1, Status::Success)]);
+    assert_eq!(acks(&target.take(send)), [(0, 0x1f, 1)]);
+    target.stage.bind(key, range, access);
+    assert_eq!(acks(&target.take(send)), [(0, 0x1f, 1)]);
+    assert_eq!((target.stage.completed(), target.stage.state()), (vec![], QpState::Rts));
+    assert_eq!((target.stage.events(), target.stage.reasons()), (vec![], vec![]));
+    let read = packet(1, Op::ReadRequest(reth(AT, key, 5)), &[]);
+    assert_eq!(data(&target.take(read)).1, target.stage.bytes(AT, 5), "the window is bound still");
+}
+
 /// A violation is answered with the number of its packet, once; then the queue pair is silent.
 /// Rules: RA-40, RA-43, RA-44, RA-54, RA-56, ACK-02, RA-35
 #[test]

@@ -269,7 +269,7 @@ fn atomics_are_checked() {
 }
 
 /// What is not for this queue pair leaves no trace, whatever else is wrong with it.
-/// Rules: RA-01, RA-02, RA-03, OP-32, PK-14, NET-16, CNP-02, UD-08
+/// Rules: RA-01, RA-02, RA-03, OP-32, PK-14, NET-16, CNP-02, UD-08, NET-14, PK-16
 #[test]
 fn what_is_not_for_the_queue_pair_leaves_no_trace() {
     let mut target = Target::new(Service::Rc);
@@ -304,7 +304,7 @@ fn what_is_not_for_the_queue_pair_leaves_no_trace() {
         target.stage.gate(|gate| gate.state = state);
     }
     let marked = Packet { pkey: 0x7fff, fecn: true, becn: true, migrated: false, ..write };
-    assert_eq!(syndrome(&target.take(marked)), (0, 0x1f), "rules NET-14, PK-16");
+    assert_eq!(syndrome(&target.take(marked)), (0, 0x1f));
 }
 
 /// Of several things that are wrong, the one that is looked at first decides.

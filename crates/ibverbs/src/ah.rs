@@ -37,10 +37,13 @@ pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qp: u32, qkey: u32) -> Result<Dat
     Ok(Datagram { pd: ours.pd.domain.number(), address: ours.address, qp, qkey })
 }
 
+/// The highest service level that has an Ethernet priority (rule NET-15).
+const MAX_SERVICE_LEVEL: u8 = 7;
+
 /// The address of an address vector (rule ST-09). RoCE addresses by GID; the LID of this very port
 /// is understood too, for programs that know no GIDs.
 pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Address, c_int> {
-    if attr.port_num > 1 {
+    if attr.port_num > 1 || attr.sl > MAX_SERVICE_LEVEL {
         return Err(libc::EINVAL);
     }
     if attr.is_global == 0 {

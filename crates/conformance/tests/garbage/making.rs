@@ -303,7 +303,7 @@ pub(crate) fn address_vector(world: &mut World) -> ibv_ah_attr {
     attr.grh.hop_limit = world.random.garbage() as u8;
     attr.grh.traffic_class = world.random.garbage() as u8;
     attr.dlid = world.random.mostly(1) as u16;
-    attr.sl = world.random.garbage() as u8;
+    attr.sl = world.random.mostly(7) as u8;
     attr.src_path_bits = world.random.garbage() as u8;
     attr.static_rate = world.random.garbage() as u8;
     attr.is_global = world.random.mostly(1) as u8;

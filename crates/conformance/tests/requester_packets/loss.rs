@@ -1,6 +1,7 @@
 //! Packets are lost: what is sent again, from where, how often and when.
 
-use transom_device::qp::QpState;
+use transom_conformance::packet_stage::{FIRST, Target};
+use transom_device::qp::{QpState, Service};
 use transom_device::queue::Status;
 use transom_wire::packet::{Operation, Packet, Reth};
 
@@ -244,4 +245,32 @@ fn a_late_answer_leaves_no_deadline() {
         queue.pass(deadline - now);
     }
     assert_eq!(queue.stage.sent_numbers(), [100]);
+}
+
+/// The refusal is lost: the target, in error, says nothing any more, and the requester gives up.
+/// Rules: RA-55, RA-54
+#[test]
+fn a_lost_refusal_is_not_repeated() {
+    let mut queue = Queue::of(Service::Rc, FIRST);
+    let mut target = Target::new(Service::Rc);
+    // The target has no such key.
+    queue.post(1, READ, 8);
+    let asked = queue.stage.sent();
+    target.receive(&asked);
+    let refusal = target.stage.sent();
+    let [lost] = &refusal[..] else { panic!("{refusal:?}") };
+    assert!(matches!(lost.operation, Operation::Acknowledge(aeth) if aeth.byte == 0x62));
+    assert_eq!(target.stage.state(), QpState::Error);
+    let mut attempts = 0;
+    while let Some(deadline) = queue.requester.deadline() {
+        queue.pass(deadline.saturating_sub(queue.stage.time.get()));
+        for packet in queue.stage.sent() {
+            attempts += 1;
+            assert_eq!(packet, asked[0]);
+            assert_eq!(target.take(packet), []);
+        }
+    }
+    assert_eq!(attempts, queue.requester.retry.count);
+    assert_eq!(queue.stage.completed(), [(1, Status::RetryExceeded)]);
+    assert_eq!(queue.state(), QpState::Error);
 }

@@ -1,8 +1,9 @@
 //! Services other than RC.
 
+use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
-use transom_device::queue::{Address, Datagram, Remote, SendFlags, Status};
-use transom_wire::packet::{Operation, Packet, Transport};
+use transom_device::queue::{Address, Body, Datagram, Remote, SendFlags, SendOp, Status};
+use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::OK;
 use super::stage::*;
@@ -70,4 +71,63 @@ fn xrc_is_answered_by_xrc() {
     both[0].transport = transport;
     queue.take(&both);
     assert_eq!(queue.stage.completed(), [(1, OK), (2, OK)]);
+}
+
+/// The key to invalidate is in the last packet of a SEND or its only one.
+/// Rules: INV-41, KEY-16
+#[test]
+fn the_key_to_invalidate_is_in_the_last_packet() {
+    const KEY: u32 = 0x0102_0304;
+    let last = Ending::Invalidate(KEY);
+    for (service, class) in [(Service::Rc, 0), (Service::XrcInitiator, 0xa0)] {
+        let mut queue = Queue::of(service, 100);
+        let remote = if service == Service::Rc { Remote::Connected } else { Remote::Srq(0x33) };
+        let send = SendOp::Message(Body::SendInvalidate(Key(KEY)));
+        for (wr_id, length) in (1..).zip([0, 3 * MTU]) {
+            queue.post_to(wr_id, send, length, SendFlags::empty(), remote);
+        }
+        let sent = queue.stage.sent();
+        let operations: Vec<_> = sent.iter().map(|packet| packet.operation).collect();
+        let [only, first, middle, end] = operations[..] else { panic!("{operations:?}") };
+        assert_eq!((only, end), (Operation::SendOnly(last), Operation::SendLast(last)));
+        assert_eq!((first, middle), (Operation::SendFirst, Operation::SendMiddle));
+        let opcodes: Vec<_> = sent.iter().map(Packet::opcode).collect();
+        assert_eq!(opcodes, [0x17, 0, 1, 0x16].map(|code| class + code));
+        for (packet, has_key) in sent.iter().zip([true, false, false, true]) {
+            let mut bytes = [0; 64];
+            let end = packet.write(&mut bytes);
+            assert_eq!(bytes[..end].ends_with(&[1, 2, 3, 4]), has_key, "big-endian");
+        }
+    }
+}
+
+/// Every request says that its queue pair has not migrated, as hardware does; what an answer says of
+/// that, of congestion on its way or of credits changes nothing.
+/// Rules: PK-16, NET-14, ACK-04
+#[test]
+fn credits_and_bits_of_an_answer_are_not_looked_at() {
+    let mut queue = Queue::new();
+    for credits in 0..32 {
+        queue.post(1, SEND, 2 * MTU);
+        queue.post(2, READ, 1);
+        queue.post(3, WRITE, 1);
+        let sent = queue.stage.sent();
+        assert_eq!(sent.len(), 4, "with {credits} credits");
+        assert!(sent.iter().all(|packet| packet.migrated && !packet.fecn && !packet.becn));
+        let [_, send, read, write] = [0, 1, 2, 3].map(|at: usize| sent[at].psn.value());
+        let data = responses(read, &[7]);
+        let said = aeth(credits);
+        for (number, plain) in [
+            answer(send, Operation::Acknowledge(said)),
+            Packet { operation: Operation::ReadResponseOnly(said), ..data[0] },
+            answer(write, Operation::Acknowledge(said)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let bit = |mask: u8| credits & mask != 0;
+            queue.take(&[Packet { migrated: bit(1), fecn: bit(2), becn: bit(4), ..plain }]);
+            assert_eq!(queue.stage.completed(), [(number as u64 + 1, OK)]);
+        }
+    }
 }

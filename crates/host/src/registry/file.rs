@@ -169,7 +169,7 @@ impl Registry {
     }
 
     /// The directory it lies in, which no other user can enter.
-    pub(crate) fn directory(&self) -> &Path {
+    pub fn directory(&self) -> &Path {
         &self.directory
     }
 

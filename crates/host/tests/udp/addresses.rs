@@ -105,6 +105,7 @@ fn changes_are_told_and_leave_the_others_where_they_are() {
     });
 }
 
+/// Rules: PK-11
 #[test]
 fn the_path_mtu_leaves_room_for_all_headers() {
     let expected = [(1500, 1024), (4200, 4096), (65_536, 4096), (2136, 2048), (2135, 1024)];

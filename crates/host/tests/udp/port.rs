@@ -338,7 +338,7 @@ fn a_forked_child_does_not_hold_the_port() {
     });
 }
 
-/// Rules: NET-05
+/// Rules: NET-03, NET-05
 #[test]
 fn identifications_are_as_told_and_nothing_is_fragmented() {
     in_namespace("port::identifications_are_as_told_and_nothing_is_fragmented", || {
@@ -404,6 +404,8 @@ fn identifications(all: &OwnedFd, count: usize, segment: usize) -> Option<Vec<u1
             seen.push(u16::from_be_bytes([packet[4], packet[5]]));
             assert_eq!(packet[6..8], [0x40, 0], "DF is set, and it is no fragment");
             assert_eq!((packet[1], packet[8], packet[9]), (0x68, 9, 17));
+            let covered = u16::from_be_bytes([packet[24], packet[25]]);
+            assert_eq!(usize::from(covered), 8 + segment, "UDP covers the datagram");
         }
     }
     Some(seen)

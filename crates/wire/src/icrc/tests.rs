@@ -167,3 +167,42 @@ fn a_packet_in_pieces_has_the_icrc_of_the_whole() {
     rest.chunks(3).for_each(|piece| icrc.update(piece));
     assert_eq!(icrc.finish(), A[28..]);
 }
+
+/// A UDP socket does not show the extension headers of IPv6. But the ICRC covers the next header and
+/// the length of IPv6: as whoever sends a packet with such headers computes it, with or without them,
+/// it is wrong here and the packet is dropped.
+///
+/// Rules: NET-06
+#[test]
+fn a_packet_with_an_extension_header_is_wrong() {
+    const DESTINATION_OPTIONS: u8 = 60;
+    const OPTIONS: [u8; 8] = [UDP, 0, 1, 4, 0, 0, 0, 0];
+    let path = path("fd00::1", 0xc123, "fd00::2");
+    let packet = &A[..28];
+    let (source, destination) = match path.addresses {
+        Addresses::V6 { source, destination } => (source.octets(), destination.octets()),
+        Addresses::V4 { .. } => unreachable!(),
+    };
+    let udp_length = (UDP_BYTES + packet.len() + ICRC_BYTES) as u16;
+    let icrc_with = |next: u8, extension: &[u8], covered: &[u8]| {
+        let length = udp_length + extension.len() as u16;
+        let mut all = vec![MASKED; 8];
+        all.extend([0x6f, MASKED, MASKED, MASKED]);
+        all.extend(length.to_be_bytes());
+        all.extend([next, MASKED]);
+        all.extend(source.iter().chain(&destination).chain(covered));
+        all.extend(path.port.to_be_bytes().iter().chain(&PORT.to_be_bytes()));
+        all.extend(udp_length.to_be_bytes().iter().chain(&[MASKED; 2]));
+        let bth = all.len();
+        all.extend(packet);
+        all[bth + CONGESTION_AT] = MASKED;
+        let mut hasher = Hasher::new();
+        hasher.update(&all);
+        [packet, &hasher.finalize().to_le_bytes()].concat()
+    };
+    assert_eq!(path.check(0, &icrc_with(UDP, &[], &[])), Verdict::Right);
+    for covered in [&OPTIONS[..], &[]] {
+        let datagram = icrc_with(DESTINATION_OPTIONS, &OPTIONS, covered);
+        assert_eq!(path.check(0, &datagram), Verdict::Wrong);
+    }
+}
