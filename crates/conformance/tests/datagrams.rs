@@ -8,10 +8,13 @@ use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
+use transom_host::addresses::Addresses;
 use transom_ibverbs::LOOPBACK_GID;
 
-/// The largest datagram.
-const MTU: u32 = 4096;
+/// The MTU of the port, in bytes: how long a datagram may be.
+fn mtu() -> u32 {
+    Addresses::read().unwrap().path_mtu()
+}
 
 on_each_link! {
     /// The first 40 bytes of the receive are not the message's; the completion counts them and says
@@ -19,7 +22,7 @@ on_each_link! {
     /// Rules: UD-01, UD-07
     fn a_datagram_comes_behind_its_header(link: Link) {
         let mail = Mail::new(link);
-        for (wr_id, length) in [(1, 100), (2, 0), (3, 1), (4, MTU)] {
+        for (wr_id, length) in [(1, 100), (2, 0), (3, 1), (4, mtu())] {
             mail.far.fill(0);
             mail.recv(wr_id, GRH as u32 + length);
             mail.send(length);
@@ -92,19 +95,19 @@ on_each_link! {
         }
     }
 
-    /// What is larger than the MTU fails at the sender, and nothing of it is sent.
+    /// What is larger than the mtu() fails at the sender, and nothing of it is sent.
     /// Rules: UD-03
     fn a_datagram_is_no_larger_than_the_mtu(link: Link) {
         let mail = Mail::new(link);
-        for length in [MTU + 1, 2 * MTU, 3 * MTU] {
-            mail.recv(1, 3 * MTU);
+        for length in [mtu() + 1, 2 * mtu(), 3 * mtu()] {
+            mail.recv(1, 3 * mtu());
             mail.post(wr(IBV_WR_SEND), length);
             assert_eq!(mail.pair.a.expect(IBV_WC_LOC_LEN_ERR).wr_id, 1);
             mail.nothing_came();
             assert_eq!((state(mail.pair.qa), state(mail.pair.qb)), (IBV_QPS_SQE, IBV_QPS_RTS));
             assert_eq!(set_state(mail.pair.qa, IBV_QPS_RTS), 0);
-            mail.send(MTU);
-            mail.came(1, MTU);
+            mail.send(mtu());
+            mail.came(1, mtu());
         }
     }
 
@@ -117,7 +120,7 @@ on_each_link! {
         mail.nothing_came();
         mail.recv(1, 40 + 99);
         mail.far.fill(0xee);
-        for length in [100, 101, MTU] {
+        for length in [100, 101, mtu()] {
             mail.send(length);
             mail.nothing_came();
         }

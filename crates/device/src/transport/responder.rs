@@ -107,6 +107,8 @@ impl PacketResponder {
         outlet: &S,
     ) {
         self.answer(responder, outlet);
+        // What is owed goes first: a refusal of what comes now would end it.
+        self.answer(responder, outlet);
         let mut rest = packets;
         while let Some(packet) = rest.first() {
             let taken = match self.service {

@@ -1,8 +1,6 @@
 //! Starting: what a work request needs before it may begin, and its way to the link.
 
-use super::super::{
-    Direct, MAX_DATAGRAM, MAX_MESSAGE, Origin, Payload, Reply, Request, Sent, one_sided,
-};
+use super::super::{Direct, MAX_MESSAGE, Origin, Payload, Reply, Request, Sent, one_sided};
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, buffers};
 use crate::protection::{
@@ -132,7 +130,9 @@ impl Requester {
             if datagram.pd != origin.summary().gate().pd {
                 return Some((Status::LocalQpOperation, Reason::OtherPd));
             }
-            if wqe.length > origin.path_mtu().map_or(MAX_DATAGRAM, |mtu| mtu.min(MAX_DATAGRAM)) {
+            if wqe.length
+                > origin.path_mtu().map_or(self.datagram_limit, |mtu| mtu.min(self.datagram_limit))
+            {
                 return Some((Status::LocalLength, Reason::TooLong));
             }
         }

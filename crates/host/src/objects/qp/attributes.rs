@@ -244,6 +244,7 @@ impl QueuePair {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
                 half.requester.window_limit = self.adapter.window_limit();
+                half.requester.datagram_limit = self.adapter.addresses().path_mtu().into();
                 self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }

@@ -36,7 +36,7 @@ pub(super) struct At<'a> {
 
 /// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
 /// asked must be able to keep up.
-pub(super) const TURN: usize = 128;
+pub(super) const TURN: usize = 1024;
 
 impl Services for At<'_> {
     #[inline]
