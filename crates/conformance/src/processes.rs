@@ -8,13 +8,14 @@
 //!
 //! Nobody outlives the one who started it, every wait has a limit, and only own children are killed.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::ptr::null_mut;
 use std::time::Duration;
 use std::{env, fs};
@@ -44,6 +45,8 @@ pub enum Way {
     Shared,
     /// As [`Way::Direct`], by a user without privileges.
     Unprivileged,
+    /// As [`Way::Direct`], by root of a new network namespace whose loopback interface is down.
+    Namespace,
 }
 
 /// Runs each test alone in a process, in each [`Way`].
@@ -103,6 +106,10 @@ pub fn alone(test: &str, way: Way, body: fn()) {
             command.uid(NOBODY).gid(NOBODY).current_dir("/");
             copied = Some(scratch);
         }
+        Way::Namespace => match in_namespace(&command) {
+            Some(inside) => command = inside,
+            None => return println!("skipped: no network namespace can be made here (unshare)"),
+        },
     }
     command.env(ALONE, test);
     let limit = if is_long() { 7200 } else { 180 };
@@ -126,6 +133,22 @@ fn again(program: &Path, test: &str) -> Command {
     let mut command = Command::new(program);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
     command
+}
+
+/// The same command in a new network namespace; `None` if this user can make none.
+fn in_namespace(command: &Command) -> Option<Command> {
+    let enter = |program: &OsStr| {
+        // An ordinary user gets one along with a user namespace, where the system allows that.
+        let user: &[&str] = if is_root() { &[] } else { &["--map-root-user"] };
+        let mut unshare = Command::new("unshare");
+        unshare.args(user).arg("--net").arg(program);
+        unshare
+    };
+    let tried = enter("true".as_ref()).stderr(Stdio::null()).status();
+    tried.ok().filter(ExitStatus::success)?;
+    let mut inside = enter(command.get_program());
+    inside.args(command.get_args()).stdout(Stdio::null());
+    Some(inside)
 }
 
 /// The kernel ends this process with the thread that started it.

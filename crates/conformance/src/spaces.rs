@@ -47,15 +47,6 @@ impl Space {
         }
     }
 
-    /// Moves this thread there, and with it those that it starts from now on.
-    pub fn move_here(&self) -> Result<(), String> {
-        // SAFETY: takes plain numbers.
-        match unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) } {
-            0 => Ok(()),
-            _ => Err(format!("a network namespace: {}", io::Error::last_os_error())),
-        }
-    }
-
     /// Runs `ip` in it.
     pub fn ip(&self, arguments: &str) -> Result<(), String> {
         let mut ip = Command::new(installed("ip", "iproute2")?);

@@ -1,48 +1,33 @@
 //! Addresses come and go while a device is open: what programs are told, and what the port then says.
 
+use std::process::Command;
+
 use transom_abi::*;
 use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
 use transom_conformance::processes::{Way, alone};
-use transom_conformance::spaces::{Space, may_make_spaces};
 use transom_host::registry::Registry;
 use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 
-/// A namespace that this process has moved to, with a network interface up and without an address.
-struct Scene {
-    space: Space,
-    /// Two contexts of one device.
-    ends: [End; 2],
-}
+/// Two contexts of one device, in a namespace with a network interface that is up and has no address.
+struct Scene([End; 2]);
 
 impl Scene {
-    /// `None`, with a line that says so, where no namespace can be made.
-    fn new() -> Option<Self> {
-        if let Err(why) = may_make_spaces() {
-            eprintln!("skipped: {why}");
-            return None;
-        }
-        let space = Space::new().expect("one more");
-        space.move_here().expect("it is ours");
-        space.ip("link add near type veth peer name far").expect("two interfaces");
+    fn new() -> Self {
+        ip("link add near type veth peer name far");
         // Without link-local addresses.
         for name in ["near", "far"] {
-            space.ip(&format!("link set {name} addrgenmode none up")).expect("it is ours");
+            ip(&format!("link set {name} addrgenmode none up"));
         }
         let adapter = Adapter::open(Options::default()).expect("a device opens");
-        let ends = [adapter.clone(), adapter].map(|adapter| End::on(open_context(adapter)));
-        Some(Self { space, ends })
-    }
-
-    fn ip(&self, words: &str) {
-        self.space.ip(words).expect("the kernel lets us");
+        Self([adapter.clone(), adapter].map(|adapter| End::on(open_context(adapter))))
     }
 
     /// Both contexts are told these events of the port, in this order, and no others.
     #[track_caller]
     fn tells(&self, events: &[ibv_event_type]) {
-        for end in &self.ends {
+        for end in &self.0 {
             for event in events {
                 assert_eq!(next_event(end), (*event, 1));
             }
@@ -51,7 +36,7 @@ impl Scene {
     }
 
     fn port(&self) -> ibv_port_attr {
-        let (context, mut port) = (self.ends[0].context, ibv_port_attr::default());
+        let (context, mut port) = (self.0[0].context, ibv_port_attr::default());
         let query_port = verbs(context).query_port.expect("there");
         // SAFETY: an open context and a struct of this size.
         assert_eq!(unsafe { query_port(context, 1, &mut port, size_of::<ibv_port_attr>()) }, 0);
@@ -65,6 +50,12 @@ impl Drop for Scene {
         let registry = Registry::open().expect("it is open");
         let _ = std::fs::remove_dir_all(registry.directory());
     }
+}
+
+/// Runs `ip` with these words.
+fn ip(words: &str) {
+    let status = Command::new("ip").args(words.split_whitespace()).status();
+    assert!(status.expect("there is an ip command").success(), "ip {words}");
 }
 
 /// Waits for the next event: its kind, and the port it names.
@@ -84,28 +75,28 @@ fn next_event(end: &End) -> (ibv_event_type, i32) {
 /// Rules: AE-05
 #[test]
 fn contexts_are_told_of_addresses() {
-    alone("contexts_are_told_of_addresses", Way::Direct, || {
-        let Some(scene) = Scene::new() else { return };
+    alone("contexts_are_told_of_addresses", Way::Namespace, || {
+        let scene = Scene::new();
         scene.tells(&[]);
         assert_eq!(scene.port().state, IBV_PORT_ACTIVE, "for this host itself");
         for _ in 0..2 {
-            scene.ip("address add 10.9.0.1/24 dev near");
+            ip("address add 10.9.0.1/24 dev near");
             scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
             assert_eq!(scene.port().state, IBV_PORT_ACTIVE);
-            scene.ip("address add 10.8.0.1/24 dev near");
+            ip("address add 10.8.0.1/24 dev near");
             scene.tells(&[IBV_EVENT_GID_CHANGE]);
-            scene.ip("address del 10.9.0.1/24 dev near");
+            ip("address del 10.9.0.1/24 dev near");
             scene.tells(&[IBV_EVENT_GID_CHANGE]);
-            scene.ip("address del 10.8.0.1/24 dev near");
+            ip("address del 10.8.0.1/24 dev near");
             scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR]);
             assert_eq!(scene.port().state, IBV_PORT_DOWN);
         }
         // An interface that goes down takes its addresses along.
-        scene.ip("address add 10.9.0.1/24 dev near");
+        ip("address add 10.9.0.1/24 dev near");
         scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
-        scene.ip("link set near down");
+        ip("link set near down");
         scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR]);
-        scene.ip("link set near up");
+        ip("link set near up");
         scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
     });
 }
@@ -114,10 +105,10 @@ fn contexts_are_told_of_addresses() {
 /// Rules: PK-11
 #[test]
 fn the_active_mtu_follows_the_interface() {
-    alone("the_active_mtu_follows_the_interface", Way::Direct, || {
-        let Some(scene) = Scene::new() else { return };
+    alone("the_active_mtu_follows_the_interface", Way::Namespace, || {
+        let scene = Scene::new();
         assert_eq!(scene.port().active_mtu, IBV_MTU_4096, "of the loopback interface");
-        scene.ip("address add 10.9.0.1/24 dev near");
+        ip("address add 10.9.0.1/24 dev near");
         for (mtu, active) in [
             (1500, IBV_MTU_1024),
             (4200, IBV_MTU_4096),
@@ -127,7 +118,7 @@ fn the_active_mtu_follows_the_interface() {
             (512, IBV_MTU_256),
             (1500, IBV_MTU_1024),
         ] {
-            scene.ip(&format!("link set near mtu {mtu}"));
+            ip(&format!("link set near mtu {mtu}"));
             until("the MTU", || (scene.port().active_mtu == active).then_some(()));
         }
         scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);

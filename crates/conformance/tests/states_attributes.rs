@@ -127,7 +127,7 @@ fn there_is_no_second_path() {
 
 /// An address vector needs a GRH from the port's own GID. The port's own LID is understood too:
 /// programs that know no GIDs connect by it.
-/// Rules: ST-09
+/// Rules: ST-09, NET-15
 #[test]
 fn an_address_vector_needs_a_global_route() {
     let end = End::new(Default::default());
@@ -139,6 +139,9 @@ fn an_address_vector_needs_a_global_route() {
     assert_eq!(with(|ah| ah.grh.sgid_index = 127), libc::EINVAL);
     assert_eq!(with(|ah| ah.grh.sgid_index = 255), libc::EINVAL);
     assert_eq!(with(|ah| ah.port_num = 2), libc::EINVAL);
+    assert_eq!(with(|ah| ah.sl = 7), 0);
+    assert_eq!(with(|ah| ah.sl = 8), libc::EINVAL);
+    assert_eq!(with(|ah| ah.sl = 15), libc::EINVAL);
     assert_eq!(with(|ah| (ah.is_global, ah.dlid) = (0, transom_ibverbs::LID)), 0);
 }
 
