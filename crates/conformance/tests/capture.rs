@@ -242,7 +242,7 @@ on_each_link! {
         let near = Buffer::filled(4096, 3);
         let ma = a.reg(&near, ALL);
         for (gid, opcode, length, to) in [
-            (LOOPBACK_GID, IBV_WR_SEND, 4096, number(qb)),
+            (LOOPBACK_GID, IBV_WR_SEND, 256, number(qb)),
             (IPV6_LOOPBACK, IBV_WR_SEND_WITH_IMM, 3, number(qb)),
             (GROUP, IBV_WR_SEND, 8, 0xff_ffff),
         ] {
@@ -267,7 +267,7 @@ on_each_link! {
         assert_eq!(seen, expected);
         let transport = Transport::Ud { qkey: QKEY, source: number(qa) };
         assert!(packets.iter().all(|packet| packet.packet().transport == transport));
-        assert_eq!(packets[0].packet().payload, near.read(0, 4096));
+        assert_eq!(packets[0].packet().payload, near.read(0, 256));
     }
 
     /// Requests of XRC name their shared receive queue, answers do not.
