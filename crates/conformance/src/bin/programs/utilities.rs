@@ -5,6 +5,7 @@ use std::process::Command;
 
 use transom_conformance::processes::is_root;
 use transom_conformance::programs::{Running, as_nobody};
+use transom_host::addresses::Addresses;
 
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
@@ -87,6 +88,12 @@ pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Resu
     Ok(report)
 }
 
+/// The MTU of the port in bytes, which the host's interfaces decide.
+fn mtu() -> Result<u64, String> {
+    let addresses = Addresses::read().map_err(|error| format!("the host's addresses: {error}"))?;
+    Ok(addresses.path_mtu().into())
+}
+
 /// The text of the column `options`.
 fn described(options: &str, way: Way) -> String {
     let remark = way.remark();
@@ -131,10 +138,11 @@ impl Tools<'_> {
             let line = printed.lines().find(|line| line.trim_start().starts_with(name));
             line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())
         };
+        let mtu = mtu()?;
         let expected = [
             ("hca_id:", DEVICE),
             ("state:", "PORT_ACTIVE (4)"),
-            ("active_mtu:", "4096 (5)"),
+            ("active_mtu:", &format!("{mtu} ({})", mtu.ilog2() - 7)),
             ("link_layer:", "Ethernet"),
             ("atomic_cap:", "ATOMIC_HCA (1)"),
         ];
@@ -172,7 +180,7 @@ impl Tools<'_> {
     fn ping_pong(&self, tool: &str, options: &str, way: Way) -> Result<(), String> {
         let command = |_, all: &str| self.command(tool, all, way);
         let address = Place::Here.address();
-        PingPong { tool, options, datagram: 4096, long: self.long }.run(&address, command)
+        PingPong { tool, options, datagram: mtu()?, long: self.long }.run(&address, command)
     }
 
     /// One server with clients in two processes.
