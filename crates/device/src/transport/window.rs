@@ -53,6 +53,13 @@ impl Window {
         }
     }
 
+    /// Nothing has come back for as long as the timeout: whatever others send at the same time, a
+    /// train finds its way.
+    pub fn collapse(&mut self, oldest: Psn, end: Psn) {
+        self.shrink(oldest, end);
+        self.size = STEP;
+    }
+
     /// Something is lost, or congestion told of, while the numbers from `oldest` to before `end` are
     /// on their way.
     pub fn shrink(&mut self, oldest: Psn, end: Psn) {

@@ -195,6 +195,7 @@ impl Requester {
     pub(super) fn look_at_clock<O: Origin>(&mut self, origin: &O) {
         let Some(mtu) = origin.path_mtu() else { return };
         if self.flight.is_overdue(&self.retry, origin.now()) {
+            self.flight.window.collapse(self.oldest(mtu), self.flight.end);
             self.go_back(mtu, origin);
         }
     }
