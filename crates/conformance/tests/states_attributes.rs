@@ -1,8 +1,12 @@
 //! The values of a queue pair's attributes: their ranges, and that a query tells them again.
 
+use std::net::UdpSocket;
+
 use transom_abi::*;
 use transom_conformance::harness::*;
+use transom_conformance::processes::{Way, alone};
 use transom_conformance::queues::*;
+use transom_host::Options;
 
 /// A queue pair connected to itself, in a state, and what took it there.
 fn in_state(end: &End, kind: ibv_qp_type, state: ibv_qp_state) -> (*mut ibv_qp, ibv_qp_attr) {
@@ -257,4 +261,17 @@ fn the_struct_has_the_state_of_the_last_modify() {
     end.expect(IBV_WC_LOC_PROT_ERR);
     assert_eq!(seen(qp), IBV_QPS_RTS, "nobody has asked yet");
     assert_eq!(state(qp), IBV_QPS_ERR);
+}
+
+/// A connection over the wire without the port is refused, and the queue pair is as it was.
+#[test]
+fn a_taken_port_refuses_the_connection_and_changes_nothing() {
+    alone("a_taken_port_refuses_the_connection_and_changes_nothing", Way::Namespace, || {
+        let taken = UdpSocket::bind(("0.0.0.0", 4791)).expect("nobody has it");
+        let end = End::new(Options { wire_only: true, ..Options::default() });
+        let change = |attr: &mut ibv_qp_attr| attr.rq_psn = 7;
+        assert_eq!(step(&end, TO_RTR, change), libc::EADDRINUSE);
+        drop(taken);
+        assert_eq!(step(&end, TO_RTR, change), 0);
+    });
 }

@@ -199,19 +199,31 @@ impl QueuePair {
         if from == QpState::Sqd && asked.state == QpState::Rts && half.requester.is_draining() {
             return Err(ModifyFailure::Draining);
         }
-        let mut attributes = self.attributes.lock();
+        let mut attributes = match asked.state {
+            QpState::Reset => QpAttributes::reset(),
+            _ => *self.attributes.lock(),
+        };
+        attributes.take(new, mask);
+        // What may still fail comes before the first change that shows.
+        let peer = QpNumber::from_bits(attributes.dest_qpn);
+        let link = match mask.intersects(Mask::AV | Mask::DEST_QPN) {
+            true => Some(self.link_to(peer, &attributes)?),
+            false => None,
+        };
+        let first = Psn::new(attributes.rq_psn);
+        if (from, asked.state) == (QpState::Init, QpState::Rtr)
+            && receive.packets.start(first, Limits::DEVICE.read_resources).is_err()
+        {
+            return Err(ModifyFailure::NoMemory);
+        }
+        *self.attributes.lock() = attributes;
         if asked.state == QpState::Reset {
-            *attributes = QpAttributes::reset();
             half.requester.reset();
             receive.reset(&self.here());
             half.link = Link::None;
-        } else {
-            attributes.take(new, mask);
         }
-        let attributes = *attributes;
-        if mask.contains(Mask::AV) || mask.contains(Mask::DEST_QPN) {
-            half.peer = QpNumber::from_bits(attributes.dest_qpn);
-            half.link = self.link_to(half.peer, &attributes)?;
+        if let Some(link) = link {
+            (half.peer, half.link) = (peer, link);
             (receive.peer, receive.link) = (half.peer, half.link.clone());
         }
         half.requester.qkey = attributes.qkey;
@@ -228,16 +240,8 @@ impl QueuePair {
                 if self.config.service == Service::Ud {
                     self.adapter.expect_datagrams();
                 }
-                let first = Psn::new(attributes.rq_psn);
                 receive.responder.start(first, self.summary());
-                if receive.packets.start(first, Limits::DEVICE.read_resources).is_err() {
-                    return Err(ModifyFailure::NoMemory);
-                }
-                self.summary().set_peering(Peering {
-                    from: half.peer,
-                    first: Psn::new(attributes.rq_psn),
-                    established: false,
-                });
+                self.summary().set_peering(Peering { from: half.peer, first, established: false });
                 self.capture_connection(half.peer, &attributes);
             }
             (QpState::Rtr, QpState::Rts) => {
