@@ -1,5 +1,8 @@
 //! The links a test runs over, and two ends connected by one.
 
+use std::cell::RefCell;
+use std::fs::File;
+
 use transom_abi::*;
 use transom_host::{Adapter, Copying, Options};
 use transom_ibverbs::open_context;
@@ -118,6 +121,7 @@ unsafe impl Sync for Pair {}
 
 /// Two ends over a link, on devices opened with `options` but for their copying.
 pub fn ends(link: Link, options: Options) -> (End, End) {
+    take_turn(link);
     let copying = if link == Link::Shared { Copying::SharedMemory } else { Copying::Best };
     let options = Options { copying, wire_only: link == Link::Wire, ..options };
     let adapter = Adapter::open(options).expect("a device opens");
@@ -127,4 +131,29 @@ pub fn ends(link: Link, options: Options) -> (End, End) {
         Link::Local | Link::Shared | Link::Wire => End::new(options),
     };
     (a, b)
+}
+
+/// Waits for the turn of the test in this thread, which lasts until the thread ends: over the wire it
+/// has one alone, else together with others.
+///
+/// For devices share one UDP port, and when one opens or closes, datagrams of others may be late or
+/// lost, as in any network. What a test says of datagrams holds while no other test does that, in
+/// this process or another.
+fn take_turn(link: Link) {
+    thread_local! {
+        static HELD: RefCell<Option<(Link, File)>> = const { RefCell::new(None) };
+    }
+    HELD.with_borrow_mut(|held| match held {
+        Some((Link::Wire, _)) => {}
+        Some(_) if link != Link::Wire => {}
+        _ => {
+            drop(held.take());
+            // SAFETY: asks for a number.
+            let user = unsafe { libc::getuid() };
+            let path = std::env::temp_dir().join(format!("transom-tests-{user}.lock"));
+            let file = File::create(path).expect("a file to lock");
+            if link == Link::Wire { file.lock() } else { file.lock_shared() }.expect("a turn");
+            *held = Some((link, file));
+        }
+    });
 }

@@ -24,7 +24,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::protection::Announcer;
 
 pub use self::arrivals::{Arrivals, Datagrams};
@@ -34,6 +36,13 @@ pub use self::sending::{SendError, Way};
 pub use self::socket::{PortError, path_mtu};
 use self::steering::Steering;
 use crate::registry::{Counters, Dropped, Registry};
+
+/// How long opening the port waits for its place in the kernel's list; the loopback interface takes
+/// microseconds, and a busy machine a few milliseconds.
+const FIND_PLACE: Duration = Duration::from_millis(50);
+
+/// Trains that are looked through for those of others before the port is of use, and after.
+const LEFT_BEHIND: usize = 64;
 
 /// This process's share of the port.
 pub struct Port {
@@ -72,7 +81,27 @@ impl Port {
         steering.attach(&socket).map_err(PortError::new)?;
         steering.begin_round();
         let (sending, counters) = (Sending::new(), registry.counters(me.slot));
-        Ok(Self { socket, steering, forward, sending, me, handed, counters })
+        let port = Self { socket, steering, forward, sending, me, handed, counters };
+        port.find_place();
+        Ok(port)
+    }
+
+    /// Waits until packets for this process come here and do not go astray first: datagrams would be
+    /// late, behind what was sent after them. Where the loopback interface is down it gives up, for
+    /// then they always go astray.
+    fn find_place(&self) {
+        let mut arrivals = Arrivals::default();
+        let deadline = Instant::now() + FIND_PLACE;
+        while !self.steering.has_place() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(left) = Timespec::try_from(left) else { return };
+            let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
+            if rustix::event::poll(&mut wait, Some(&left)).is_ok_and(|ready| ready == 0) {
+                return;
+            }
+            // Nothing here can be for this process yet.
+            let _ = self.receive(&mut arrivals, LEFT_BEHIND, |_| ());
+        }
     }
 
     /// Readable when there is something to receive: the port, and what other processes hand on.
@@ -222,6 +251,8 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         if self.steering.is_ours() {
+            // Others' packets that went astray would be lost with the socket.
+            let _ = self.receive(&mut Arrivals::default(), LEFT_BEHIND, |_| ());
             self.forward.unlink(self.me.slot);
         }
     }

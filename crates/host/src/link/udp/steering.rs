@@ -153,6 +153,11 @@ impl Steering {
         self.member(self.me.slot).handed.load(Acquire)
     }
 
+    /// Whether packets for this process are steered to it.
+    pub(super) fn has_place(&self) -> bool {
+        self.member(self.me.slot).place.load(SeqCst) as u32 != 0
+    }
+
     /// Begins a round because a packet went astray, unless one has begun just now.
     pub(super) fn repair(&self, socket: &OwnedFd) {
         let now = crate::clock::steady();
