@@ -347,10 +347,14 @@ impl Scratch {
     }
 
     /// Puts a copy of a file into it, for everybody to read and run.
+    ///
+    /// A process of its own copies: a child forked here meanwhile would inherit the open copy, which
+    /// cannot be run while anybody has it open to write.
     pub fn take(&self, file: &Path) -> PathBuf {
         let copy = self.0.join(file.file_name().expect("a file has a name"));
-        fs::copy(file, &copy).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our own file");
+        let mut install = Command::new("install");
+        let done = install.args(["-m", "755"]).arg(file).arg(&copy).status();
+        assert!(done.is_ok_and(|status| status.success()), "cannot copy {}", file.display());
         copy
     }
 }
