@@ -194,6 +194,12 @@ impl Peer {
         Sent::Queued
     }
 
+    /// Whether the peer has carried out every request that was sent to it.
+    pub(crate) fn has_carried_out_all(&self, own: &Segment) -> bool {
+        let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
+        self.requests.lock().producer.is_drained(positions)
+    }
+
     /// Whether a datagram of `length` bytes would be taken now; if not, the queue pair is advanced
     /// when there is room.
     pub(crate) fn takes_datagram(&self, own: &Segment, length: u64, qp_index: u16) -> bool {

@@ -70,6 +70,11 @@ impl Producer {
         Some(Room { place: place(bytes, start), start })
     }
 
+    /// Whether the other end has done with every record.
+    pub(crate) fn is_drained(&self, positions: &RingPositions) -> bool {
+        positions.head.load(Acquire) == self.tail
+    }
+
     /// Makes the record visible, with a payload of `payload` bytes (no more than asked for).
     pub(crate) fn publish(
         &mut self,

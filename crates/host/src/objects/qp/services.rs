@@ -232,7 +232,7 @@ impl At<'_> {
             Link::Loopback if !self.qp.adapter.by_message() => {
                 (self.qp.adapter.segment(), Where::Here)
             }
-            Link::Local(peer) if peer.direct && !peer.is_gone() => {
+            Link::Local(peer) if peer.direct && !peer.is_gone() && !self.would_pass(peer) => {
                 (&peer.segment, Where::Peer(peer.pid))
             }
             Link::Loopback | Link::Local(_) | Link::Wire(_) => return None,
@@ -251,6 +251,13 @@ impl At<'_> {
             pd: None,
         };
         Some((target, place))
+    }
+
+    /// Whether something that has completed here is still to be carried out there.
+    #[inline]
+    fn would_pass(&self, peer: &Peer) -> bool {
+        self.qp.config.service == Service::Uc
+            && !peer.has_carried_out_all(self.qp.adapter.segment())
     }
 
     fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
