@@ -111,4 +111,16 @@ mod tests {
         window.acknowledged(1);
         assert_eq!(window.size, 2 * STEP);
     }
+
+    #[test]
+    fn it_is_a_train_after_a_timeout_and_grows_again() {
+        let mut window = Window::new(1 << 20);
+        window.shrink(Psn::new(0), Psn::new(9));
+        assert_eq!(window.size, INITIAL / 2);
+        // Also if it has shrunk for these numbers already.
+        window.collapse(Psn::new(1), Psn::new(9));
+        assert_eq!(window.size, STEP);
+        window.acknowledged(STEP);
+        assert_eq!(window.size, 2 * STEP);
+    }
 }
