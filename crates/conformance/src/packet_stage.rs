@@ -83,6 +83,8 @@ pub struct Stage {
     memory: RefCell<Vec<u8>>,
     owner: RefCell<KeyOwner>,
     shared: RefCell<ReceiveQueue>,
+    /// The packet that acknowledges the message being carried out.
+    prepared: Cell<Option<Packet<'static>>>,
     sent: RefCell<Vec<Answered>>,
     completed: RefCell<Vec<(Completion, bool)>>,
     events: RefCell<Vec<QpEvent>>,
@@ -114,6 +116,7 @@ impl Stage {
             memory: RefCell::new(PATTERN.clone()),
             owner: RefCell::new(KeyOwner::new(8, 8)),
             shared: RefCell::new(ReceiveQueue::new(16, 2).expect("there is memory")),
+            prepared: Cell::new(None),
             sent: RefCell::default(),
             completed: RefCell::default(),
             events: RefCell::default(),
@@ -306,6 +309,14 @@ impl Services for Stage {
         Ok(old)
     }
 
+    fn acknowledge(&self, reply: Reply) {
+        if reply == Reply::Ack
+            && let Some(packet) = self.prepared.take()
+        {
+            self.respond(&packet);
+        }
+    }
+
     fn complete(&self, side: QueueSide, completion: Completion, solicited: bool) {
         match side {
             QueueSide::Receive => self.note(completion, solicited),
@@ -385,6 +396,10 @@ impl Outlet for Stage {
         self.room.set(self.room.get().saturating_sub(1));
         let Packet { operation, psn, .. } = *packet;
         self.sent.borrow_mut().push(Answered { operation, psn, payload: packet.payload.to_vec() });
+    }
+
+    fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>> {
+        self.prepared.replace(acknowledgement)
     }
 
     fn respond_data(

@@ -175,8 +175,8 @@ impl Adapter {
                 self.take_inbox(word, bits.swap(0, SeqCst));
             }
         }
-        if self.wire().is_some() {
-            self.progress_wire();
+        if let Some(wire) = self.wire() {
+            self.progress_wire(wire);
         }
         let deadline = self.progress.next_deadline.load(Acquire);
         if deadline != 0 {
@@ -189,12 +189,9 @@ impl Adapter {
     }
 
     /// Takes what came over the wire, and goes on with what waited for room.
-    fn progress_wire(&self) {
-        self.take_packets();
-        if let Some(wire) = self.wire() {
-            wire.send_due();
-        }
-        let Some(wire) = self.wire().filter(|wire| wire.has_stalled()) else { return };
+    fn progress_wire(&self, wire: &Wire) {
+        self.take_packets(wire);
+        wire.send_due();
         for qp in wire.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
             qp.advance_packets();
         }

@@ -133,6 +133,14 @@ impl Services for Port<'_> {
         Ok(old)
     }
 
+    fn acknowledge(&self, reply: Reply) {
+        if reply == Reply::Ack
+            && let Some(packet) = self.qp.prepared.take()
+        {
+            self.respond(&packet);
+        }
+    }
+
     fn complete(&self, side: QueueSide, completion: Completion, _solicited: bool) {
         self.shared.say(|| {
             let Completion { wr_id, status, opcode, byte_length, .. } = completion;
@@ -260,6 +268,10 @@ impl Outlet for Port<'_> {
             return;
         }
         self.transmit(packet);
+    }
+
+    fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>> {
+        self.qp.prepared.replace(acknowledgement)
     }
 
     fn respond_data(

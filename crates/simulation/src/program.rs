@@ -187,6 +187,7 @@ impl<'a> Programs<'a> {
             execution: RefCell::new(execution),
             responder: RefCell::new(responder),
             flush: Default::default(),
+            prepared: Cell::new(None),
             alarm: Cell::new(None),
         }
     }

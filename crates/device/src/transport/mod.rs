@@ -15,3 +15,17 @@ pub mod train;
 pub mod window;
 
 pub use outlet::{Outlet, ResponseTrain};
+
+use transom_wire::packet::Transport;
+
+use crate::qp::Service;
+
+/// Whether packets of this kind are for queue pairs of this service (rule OP-32).
+pub fn serves(service: Service, transport: &Transport) -> bool {
+    match transport {
+        Transport::Rc => service == Service::Rc,
+        Transport::Uc => service == Service::Uc,
+        Transport::Ud { .. } => service == Service::Ud,
+        Transport::Xrc { .. } => matches!(service, Service::XrcInitiator | Service::XrcTarget),
+    }
+}

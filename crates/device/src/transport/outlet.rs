@@ -36,6 +36,11 @@ pub trait Outlet: Services {
     /// nothing: if there is no room, it is lost, as on a network.
     fn respond(&self, packet: &Packet<'_>);
 
+    /// Keeps the packet that acknowledges the message about to be carried out, for
+    /// [`Services::acknowledge`] to send on [`Reply::Ack`], before the program can see the completion.
+    /// Answers what was kept and not sent.
+    fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>>;
+
     /// Sends the train with the data that `fill` copies to the sink it is handed, unless `fill`
     /// answers anything but [`Reply::Data`]: then nothing is sent. Answers what `fill` did.
     fn respond_data(

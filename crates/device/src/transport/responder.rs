@@ -11,19 +11,19 @@
 //! itself (rule ORD-19).
 
 mod answer;
-mod arrival;
 mod carry_out;
 mod kept;
 mod segment;
 mod unreliable;
 
 use transom_wire::grh::Route;
-use transom_wire::packet::{Operation as Op, Packet, Transport};
+use transom_wire::packet::Packet;
 use transom_wire::{Psn, RnrTimer};
 
 use self::kept::KeptRequests;
 use self::segment::Message;
 use super::Outlet;
+use super::serves;
 use super::train::DEFAULT_PKEY;
 use crate::execution::{CopyError, Responder, Sink};
 use crate::protection::Grant;
@@ -125,24 +125,9 @@ impl PacketResponder {
     /// Whether a packet is a request for this queue pair, now (rules RA-03, OP-32, PK-14). Others
     /// are dropped without a trace.
     fn admits<S: Outlet>(&self, packet: &Packet<'_>, outlet: &S) -> bool {
-        let service = match packet.transport {
-            Transport::Rc => Service::Rc,
-            Transport::Uc => Service::Uc,
-            Transport::Ud { .. } => Service::Ud,
-            Transport::Xrc { .. } => Service::XrcTarget,
-        };
-        let request = !matches!(
-            packet.operation,
-            Op::ReadResponseFirst(_)
-                | Op::ReadResponseMiddle
-                | Op::ReadResponseLast(_)
-                | Op::ReadResponseOnly(_)
-                | Op::Acknowledge(_)
-                | Op::AtomicAcknowledge { .. }
-                | Op::Congestion
-        );
-        service == self.service
-            && request
+        serves(self.service, &packet.transport)
+            && self.service != Service::XrcInitiator
+            && !packet.operation.is_for_requester()
             && packet.pkey & MEMBERS == DEFAULT_PKEY & MEMBERS
             && outlet.summary().gate().receives()
     }

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use instruments::Instruments;
 pub use path::Path;
-pub(crate) use receive::{Taken, is_for_requester, is_of};
+pub(crate) use receive::{Taken, is_of};
 pub(crate) use train::{Filling, Run, TrainBuffer};
 
 use super::udp::{Arrivals, Port, PortError, SendError};

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::adapter::{Adapter, Limits};
 use crate::addresses::ip;
-use crate::link::{Link, Peer, RingBytes, Taken, is_for_requester, is_of};
+use crate::link::{Link, Peer, RingBytes, Taken, is_of};
 use crate::progress::Deferred;
 use crate::registry::Counters;
 
@@ -288,6 +288,7 @@ impl QueuePair {
             first: Psn::default(),
             answer: None,
             budget: Cell::new(TURN),
+            prepared: Cell::new(None),
         }
     }
 
@@ -369,7 +370,7 @@ impl QueuePair {
             Link::Wire(_) => Taken::WrongAddress,
             _ => Taken::WrongService,
         };
-        let taken = if is_for_requester(first) {
+        let taken = if first.operation.is_for_requester() {
             let mut taken = Taken::Yes;
             self.drive(|requester, at| {
                 taken = back(at.link);

@@ -79,6 +79,11 @@ impl Operation {
         is_response(self.code()) && !matches!(self, Self::Reserved(_))
     }
 
+    /// Whether the sending half of a queue pair takes it: answers, and word of congestion.
+    pub const fn is_for_requester(&self) -> bool {
+        self.is_response() || matches!(self, Self::Congestion)
+    }
+
     /// Bytes of the headers that come with it, after those of the service.
     const fn header_length(&self) -> usize {
         match self {

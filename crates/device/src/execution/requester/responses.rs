@@ -1,7 +1,7 @@
 //! Answers that come as packets (rules PSN-20 to PSN-32): which of them count, and what for. What
 //! they do to a work request is the [`completer`](super::completer)'s.
 
-use transom_wire::packet::{Operation as Opcode, Packet, Transport};
+use transom_wire::packet::{Operation as Opcode, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
 
 use super::super::{CopyError, Origin, Services, Source};
@@ -9,8 +9,8 @@ use super::Requester;
 use super::completer::status_of;
 use super::wqe::{Progress, SendWqe};
 use crate::protection::Grant;
-use crate::qp::Service;
 use crate::queue::{Body, SendOp, Status};
+use crate::transport::serves;
 use crate::transport::train::{MAX_TRAIN, packets};
 
 impl Requester {
@@ -33,11 +33,7 @@ impl Requester {
     /// Takes the first of the packets, and those that continue it; says how many.
     fn on_packet<O: Origin>(&mut self, packets: &[Packet<'_>], mtu: u64, origin: &O) -> usize {
         let packet = &packets[0];
-        let transport = match self.service {
-            Service::XrcInitiator => matches!(packet.transport, Transport::Xrc { .. }),
-            _ => packet.transport == Transport::Rc,
-        };
-        if !transport || !self.awaits(packet.psn, mtu) {
+        if !serves(self.service, &packet.transport) || !self.awaits(packet.psn, mtu) {
             return 1;
         }
         match packet.operation {

@@ -1,11 +1,8 @@
 //! Carrying out the next packets in order, and turning down what may not be.
 
-use core::cell::Cell;
-
 use transom_wire::NakCode;
 use transom_wire::packet::{Operation as Op, Packet, Reth, Transport};
 
-use super::arrival::Arrival;
 use super::kept::{Answer, Kept};
 use super::segment::{Payloads, Segment};
 use super::{Nowhere, PacketResponder};
@@ -43,15 +40,12 @@ impl PacketResponder {
         }
         let last = self.expected + u64::from(segment.packets) - 1;
         let acknowledgement = segment.asked && !self.kept.owes();
-        let arrival = Arrival {
-            outlet,
-            acknowledgement: Cell::new(
-                acknowledgement.then(|| self.acknowledgement(last, self.msn + 1, outlet)),
-            ),
-        };
+        outlet.prepare(acknowledgement.then(|| self.acknowledgement(last, self.msn + 1, outlet)));
         let mut payloads = Payloads { packets: &packets[..count], services: outlet };
         let request = self.segment_request(responder, &packets[0], &segment, outlet);
-        match responder.execute(&request, &mut payloads, &mut Nowhere, &arrival) {
+        let reply = responder.execute(&request, &mut payloads, &mut Nowhere, outlet);
+        let unsent = outlet.prepare(None);
+        match reply {
             Reply::Ack => {
                 self.message = None;
                 self.msn = next_msn(self.msn);
@@ -62,7 +56,7 @@ impl PacketResponder {
                 return count;
             }
         }
-        let sent = acknowledgement && arrival.acknowledgement.take().is_none();
+        let sent = acknowledgement && unsent.is_none();
         self.expected = last + 1;
         if segment.asked {
             self.due = if sent { None } else { Some(last) };

@@ -1,11 +1,8 @@
 //! Packets of services that answer nothing: UC and UD.
 
-use core::cell::Cell;
-
 use transom_wire::grh::Route;
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
-use super::arrival::Arrival;
 use super::segment::{self, Payloads, Segment};
 use super::{Nowhere, PacketResponder};
 use crate::execution::{Request, Responder};
@@ -45,10 +42,9 @@ impl PacketResponder {
         let count = segment.packets as usize;
         self.expected = place + u64::from(segment.packets);
         self.message = (!segment.ends).then_some(segment.message);
-        let arrival = Arrival { outlet, acknowledgement: Cell::new(None) };
         let mut payloads = Payloads { packets: &packets[..count], services: outlet };
         let request = self.segment_request(responder, packet, &segment, outlet);
-        let _ = responder.execute(&request, &mut payloads, &mut Nowhere, &arrival);
+        let _ = responder.execute(&request, &mut payloads, &mut Nowhere, outlet);
         count
     }
 
@@ -87,10 +83,9 @@ impl PacketResponder {
             solicited: packet.solicited,
             ..self.request(responder, remote, body, outlet)
         };
-        let arrival = Arrival { outlet, acknowledgement: Cell::new(None) };
         let packets = core::slice::from_ref(packet);
         let mut payloads = Payloads { packets, services: outlet };
-        let _ = responder.execute(&request, &mut payloads, &mut Nowhere, &arrival);
+        let _ = responder.execute(&request, &mut payloads, &mut Nowhere, outlet);
         1
     }
 }

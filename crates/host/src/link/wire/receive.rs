@@ -2,12 +2,14 @@
 
 use std::mem::discriminant;
 
+use arrayvec::ArrayVec;
 use transom_device::qp::{QpNumber, Service};
+use transom_device::transport::serves;
 use transom_wire::grh::Route;
 use transom_wire::icrc::{self, Verdict};
-use transom_wire::packet::{Operation, Packet, Transport};
+use transom_wire::packet::{Operation, Packet};
 
-use super::{BATCH, Path};
+use super::{BATCH, Path, Wire};
 use crate::adapter::Adapter;
 use crate::addresses::gid;
 use crate::link::udp::Datagrams;
@@ -20,58 +22,28 @@ const MULTICAST: u32 = 0xff_ffff;
 /// Without the bit that says full member (rule PK-14).
 const PARTITION: u16 = 0x7fff;
 
-/// What stands in an empty place.
-const NOTHING: Packet<'static> = Packet {
-    transport: Transport::Rc,
-    operation: Operation::Congestion,
-    solicited: false,
-    migrated: false,
-    pkey: 0,
-    fecn: false,
-    becn: false,
-    to: 0,
-    ack_request: false,
-    psn: transom_wire::Psn::new(0),
-    payload: &[],
-};
-
-/// Whether the sending half of a queue pair takes a packet: answers, and word of congestion.
-pub(crate) fn is_for_requester(packet: &Packet<'_>) -> bool {
-    packet.operation.is_response() || packet.operation == Operation::Congestion
-}
-
 /// Packets of one service for one queue pair, requests or responses, from one train.
-struct Group<'a> {
-    packets: [Packet<'a>; TOGETHER],
-    count: usize,
-}
+type Group<'a> = ArrayVec<Packet<'a>, TOGETHER>;
 
-impl<'a> Group<'a> {
-    fn takes(&self, packet: &Packet<'a>) -> bool {
-        let kind = |packet: &Packet<'_>| {
-            (packet.to, discriminant(&packet.transport), is_for_requester(packet))
-        };
-        self.count == 0 || self.count < TOGETHER && kind(&self.packets[0]) == kind(packet)
-    }
-
-    fn add(&mut self, packet: Packet<'a>) {
-        self.packets[self.count] = packet;
-        self.count += 1;
-    }
+/// Whether a packet goes to the queue pair together with these.
+fn belongs(packet: &Packet<'_>, group: &[Packet<'_>]) -> bool {
+    let kind = |packet: &Packet<'_>| {
+        (packet.to, discriminant(&packet.transport), packet.operation.is_for_requester())
+    };
+    group.len() < TOGETHER && group.first().is_none_or(|first| kind(first) == kind(packet))
 }
 
 impl Adapter {
     /// Carries out what has arrived over the wire. If another thread is at it, it is left to that
-    /// one, for packets must keep their order. True if there may be more.
-    pub(crate) fn take_packets(&self) -> bool {
-        let Some(wire) = self.wire() else { return false };
-        let Some(mut arrivals) = wire.arrivals.try_lock() else { return false };
-        let taken = wire.port.receive(&mut arrivals, BATCH, |train| self.take_train(&train));
-        taken.is_ok_and(|taken| taken >= BATCH)
+    /// one, for packets must keep their order.
+    pub(crate) fn take_packets(&self, wire: &Wire) {
+        let Some(mut arrivals) = wire.arrivals.try_lock() else { return };
+        // An error of the socket itself leaves nothing to take; the next call asks again.
+        let take = |train: Datagrams<'_>| self.take_train(wire, &train);
+        let _ = wire.port.receive(&mut arrivals, BATCH, take);
     }
 
-    fn take_train(&self, train: &Datagrams<'_>) {
-        let Some(wire) = self.wire() else { return };
+    fn take_train(&self, wire: &Wire, train: &Datagrams<'_>) {
         let counters = wire.counters();
         Counters::add(&counters.bytes_received, train.bytes.len());
         let Some(path) = icrc::Path::new(train.from.ip(), train.from.port(), train.to) else {
@@ -95,7 +67,7 @@ impl Adapter {
             port: train.from.port(),
             mtu: 0,
         };
-        let mut group = Group { packets: [NOTHING; TOGETHER], count: 0 };
+        let mut group = Group::new();
         for (number, datagram) in train.iter().enumerate() {
             let likely = (train.first + number) as u16;
             let identification = match path.check(likely, datagram) {
@@ -117,21 +89,18 @@ impl Adapter {
                 counters.drop(Dropped::OtherPartition, 1);
                 continue;
             }
-            if !group.takes(&packet) {
-                self.deliver(&group.packets[..group.count], &route);
-                group.count = 0;
+            if !belongs(&packet, &group) {
+                self.deliver(counters, &group, &route);
+                group.clear();
             }
-            group.add(packet);
+            group.push(packet);
         }
-        if group.count > 0 {
-            self.deliver(&group.packets[..group.count], &route);
-        }
+        self.deliver(counters, &group, &route);
     }
 
     /// Gives packets to the queue pair they are for.
-    fn deliver(&self, packets: &[Packet<'_>], route: &Route) {
-        let (Some(first), Some(wire)) = (packets.first(), self.wire()) else { return };
-        let counters = wire.counters();
+    fn deliver(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
+        let Some(first) = packets.first() else { return };
         let to = QpNumber::from_bits(first.to);
         let found = self.qp(to.index()).filter(|qp| qp.number() == to);
         let Some(qp) = found.filter(|_| first.to != MULTICAST) else {
@@ -154,15 +123,7 @@ impl Adapter {
 /// Whether queue pairs of a service take a packet at all (rule OP-32). Word of congestion is of no
 /// service.
 pub(crate) fn is_of(service: Service, packet: &Packet<'_>) -> bool {
-    packet.operation == Operation::Congestion
-        || match packet.transport {
-            Transport::Rc => service == Service::Rc,
-            Transport::Uc => service == Service::Uc,
-            Transport::Ud { .. } => service == Service::Ud,
-            Transport::Xrc { .. } => {
-                matches!(service, Service::XrcInitiator | Service::XrcTarget)
-            }
-        }
+    packet.operation == Operation::Congestion || serves(service, &packet.transport)
 }
 
 /// Whether a queue pair takes packets.

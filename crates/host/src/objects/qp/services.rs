@@ -12,9 +12,11 @@ use transom_device::execution::{
     Request, Sent, Services, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
-use transom_device::qp::{QpNumber, QpSummary, QpTable};
+use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive, Remote, Sge};
+use transom_device::transport::Outlet;
 use transom_wire::Psn;
+use transom_wire::packet::Packet;
 
 use super::{QpReceives, QueuePair};
 use crate::capture::{Answered, Direction, Interface};
@@ -32,6 +34,8 @@ pub(super) struct At<'a> {
     pub(super) answer: Option<&'a dyn Fn(Reply)>,
     /// How many more packets of READ responses it sends before others get their turn.
     pub(super) budget: Cell<usize>,
+    /// The packet that acknowledges the message being carried out.
+    pub(super) prepared: Cell<Option<Packet<'static>>>,
 }
 
 /// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
@@ -91,6 +95,11 @@ impl Services for At<'_> {
     fn acknowledge(&self, reply: Reply) {
         if let Some(answer) = self.answer {
             answer(reply);
+        }
+        if reply == Reply::Ack
+            && let Some(packet) = self.prepared.take()
+        {
+            self.respond(&packet);
         }
     }
 
@@ -225,6 +234,9 @@ fn outcome(done: Result<(), Stop>) -> Direct {
 
 impl At<'_> {
     /// The target of one-sided operations, if its memory can be reached from here.
+    ///
+    /// On UC a request has completed when it is in the ring, so a later one must not pass it on the
+    /// direct way before the peer has taken it (rule ORD-01).
     #[inline]
     fn direct_target(&self) -> Option<(Target<'_>, Where)> {
         let (segment, place) = match self.link {

@@ -101,6 +101,10 @@ impl Outlet for At<'_> {
         wire.give_back(buffer);
     }
 
+    fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>> {
+        self.prepared.replace(acknowledgement)
+    }
+
     fn respond_data(
         &self,
         train: &ResponseTrain,
@@ -116,7 +120,9 @@ impl Outlet for At<'_> {
         };
         for (packet, length) in train.packets(transport, self.peer.bits(), path.mtu) {
             if !buffer.add(&packet, length) {
-                debug_assert!(false, "the train is longer than was said");
+                // Longer than `train_limit` allows: nothing of it is sent.
+                wire.give_back(buffer);
+                return Reply::Dropped;
             }
         }
         let reply = fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.copier });
