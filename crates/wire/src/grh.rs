@@ -75,7 +75,8 @@ impl Route {
         area
     }
 
-    /// Reads the area; `None` if it holds neither header.
+    /// Reads the area; `None` if it holds neither header. Between two IPv4 addresses there is no IPv6
+    /// header.
     pub fn read(area: &[u8; GRH_BYTES]) -> Option<Self> {
         let (version6, version4) = (area[0] >> 4 == 6, area[20] == 0x45);
         if version4 && ones_sum(&area[20..]) == u16::MAX {
@@ -89,13 +90,15 @@ impl Route {
             });
         }
         let first = u32::from_be_bytes(*area.first_chunk()?);
-        version6.then_some(Self {
+        let route = Self {
             source: *area[8..].first_chunk()?,
             destination: *area[24..].first_chunk()?,
             traffic_class: (first >> 20) as u8,
             hop_limit: area[7],
             flow_label: first & 0xf_ffff,
-        })
+        };
+        let ipv4 = mapped_ipv4(&route.source).and(mapped_ipv4(&route.destination)).is_some();
+        (version6 && !ipv4).then_some(route)
     }
 }
 
@@ -148,5 +151,14 @@ mod tests {
         let mut area = ROUTE.write(0);
         area[30] ^= 1;
         assert_eq!(Route::read(&area), None);
+    }
+
+    /// Rules: UD-02
+    #[test]
+    fn no_ipv6_header_lies_between_ipv4_addresses() {
+        let area = ROUTE.write_ipv6(32);
+        assert_eq!(Route::read(&area), None);
+        let route = Route { source: [0xfe; 16], ..ROUTE };
+        assert_eq!(Route::read(&route.write(0)), Some(route));
     }
 }

@@ -80,6 +80,26 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
+impl Packet<'_> {
+    /// The same without its payload.
+    #[must_use]
+    pub const fn headers(&self) -> Packet<'static> {
+        Packet {
+            transport: self.transport,
+            operation: self.operation,
+            solicited: self.solicited,
+            migrated: self.migrated,
+            pkey: self.pkey,
+            fecn: self.fecn,
+            becn: self.becn,
+            to: self.to,
+            ack_request: self.ack_request,
+            psn: self.psn,
+            payload: &[],
+        }
+    }
+}
+
 /// Transport services on the wire (bits 7 to 5 of the opcode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
