@@ -1,4 +1,6 @@
-//! Forked children: they inherit this process's objects, and its mappings of shared memory.
+//! What happens to devices when a process forks or exits.
+//!
+//! Forked children inherit this process's objects, and its mappings of shared memory.
 //!
 //! A child is not to use them, but its destructors run when it exits, and a destructor that ends a
 //! region would end its parent's: the key table is shared memory. So a child gets a copy of its own
@@ -50,10 +52,18 @@ pub(crate) fn watch(device: &Arc<Adapter>) {
         // the library is unloaded.
         let done = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
         assert_eq!(done, 0, "the C library has no memory for three pointers");
+        // SAFETY: as above. Without it a peer would ask once more for what it was told too late.
+        unsafe { libc::atexit(at_exit) };
     });
     let mut devices = DEVICES.lock();
     devices.retain(|known| known.strong_count() > 0);
     devices.push(Arc::downgrade(device));
+}
+
+/// A program may exit with its devices open, and owes its peers the last answers.
+extern "C" fn at_exit() {
+    let Some(devices) = DEVICES.try_lock() else { return };
+    devices.iter().filter_map(Weak::upgrade).for_each(|device| device.send_rest());
 }
 
 unsafe extern "C" fn before() {

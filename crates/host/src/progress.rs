@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use transom_device::queue::Body;
 use crate::adapter::Adapter;
 use crate::capture::{Answered, Direction, Interface};
 use crate::faults::PortChange;
-use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
+use crate::link::{Answer, Arrival, Arrived, COMPANY, Peer, Wire};
 use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_to_group};
 
@@ -46,6 +46,15 @@ pub(crate) enum Deferred {
     PeerLost(Arc<Peer>),
 }
 
+/// When messages that arrive over the wire are acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Acknowledge {
+    /// When they have been carried out.
+    AtOnce,
+    /// With the next packet, or when this is asked for again.
+    Together,
+}
+
 /// Who waits for a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -62,6 +71,10 @@ enum Due {
 pub(crate) struct Progress {
     /// Counts polls that found nothing.
     polls: AtomicU64,
+    /// The program is about to sleep: the thread is to listen for it.
+    sleeps: AtomicBool,
+    /// The thread sleeps listening to the sockets of the wire link.
+    listens: AtomicBool,
     deferred: Mutex<VecDeque<Deferred>>,
     deferred_count: AtomicUsize,
     deadlines: Mutex<BTreeSet<(u64, Due)>>,
@@ -81,6 +94,7 @@ impl Progress {
         let weak = Arc::downgrade(adapter);
         std::thread::Builder::new().name("transom".into()).spawn(move || {
             block_signals();
+            wake_in_time();
             run(&weak, &wake, &addresses);
         })?;
         Ok(())
@@ -163,20 +177,19 @@ impl Adapter {
         // One of several pollers may be lost count of; any change tells the thread enough.
         let polls = &self.progress.polls;
         polls.store(polls.load(Relaxed).wrapping_add(1), Relaxed);
-        self.progress_now();
+        self.progress_for(Acknowledge::Together);
     }
 
     /// Does everything that can be done now.
-    #[inline]
     pub(crate) fn progress_now(&self) {
-        let inbox = &self.segment().header().inbox;
-        for (word, bits) in inbox.iter().enumerate() {
-            if bits.load(Acquire) != 0 {
-                self.take_inbox(word, bits.swap(0, SeqCst));
-            }
-        }
+        self.progress_for(Acknowledge::AtOnce);
+    }
+
+    #[inline]
+    fn progress_for(&self, acknowledge: Acknowledge) {
+        self.take_inboxes();
         if let Some(wire) = self.wire() {
-            self.progress_wire(wire);
+            self.progress_wire(wire, acknowledge);
         }
         let deadline = self.progress.next_deadline.load(Acquire);
         if deadline != 0 {
@@ -188,9 +201,23 @@ impl Adapter {
         self.run_deferred();
     }
 
+    /// Takes what peers on this host have sent.
+    #[inline]
+    fn take_inboxes(&self) {
+        let inbox = &self.segment().header().inbox;
+        for (word, bits) in inbox.iter().enumerate() {
+            if bits.load(Acquire) != 0 {
+                self.take_inbox(word, bits.swap(0, SeqCst));
+            }
+        }
+    }
+
     /// Takes what came over the wire, and goes on with what waited for room.
-    fn progress_wire(&self, wire: &Wire) {
-        self.take_packets(wire);
+    fn progress_wire(&self, wire: &Wire, acknowledge: Acknowledge) {
+        if let Some(qp) = wire.owed.take().and_then(|index| self.qp(index)) {
+            qp.acknowledge();
+        }
+        self.take_packets(wire, acknowledge == Acknowledge::Together);
         wire.send_due();
         for qp in wire.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
             qp.advance_packets();
@@ -369,6 +396,10 @@ impl Adapter {
     /// The program is about to sleep until it is told: have new messages wake the thread.
     pub fn expect_sleep(&self) {
         self.segment().header().armed.store(1, SeqCst);
+        self.progress.sleeps.store(true, SeqCst);
+        if self.wire().is_some() && !self.progress.listens.load(SeqCst) {
+            self.progress.wake(self);
+        }
         self.progress_now();
     }
 
@@ -401,6 +432,12 @@ fn block_signals() {
     }
 }
 
+/// The kernel may not round this thread's timeouts up to 50 microseconds.
+fn wake_in_time() {
+    // SAFETY: this prctl takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+}
+
 fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
     let (mut polls, mut vigilant, mut arms) = (0, 0_u32, true);
     let mut woken = Woken::default();
@@ -412,9 +449,16 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
         }
         // A round that armed was woken for what there is.
         let neglected = !arms && device.is_neglected();
-        vigilant = if neglected { VIGILANT } else { vigilant.saturating_sub(1) };
+        let sleeps = device.progress.sleeps.swap(false, SeqCst);
+        vigilant = if neglected || sleeps { VIGILANT } else { vigilant.saturating_sub(1) };
         let working = device.progress.working.lock();
-        device.progress_now();
+        if let Some(wire) = device.wire() {
+            wire.owed.look(device.now());
+        }
+        device.progress_for(match device.progress.polls.load(Relaxed) == polls {
+            true => Acknowledge::AtOnce,
+            false => Acknowledge::Together,
+        });
         let peers = device.peers();
         for peer in peers.iter().filter(|peer| has_ended(&device, peer)) {
             device.lose_peer(peer);
@@ -423,11 +467,14 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
         let program_polls = polled != polls;
         polls = polled;
         let armed = &device.segment().header().armed;
-        arms = !program_polls || vigilant > 0;
+        device.progress.listens.store(!program_polls || vigilant > 0, SeqCst);
+        // A program that has found the thread listening does not wake it.
+        arms = !program_polls || vigilant > 0 || device.progress.sleeps.load(SeqCst);
         if arms {
             armed.store(1, SeqCst);
             // What came before the flag was seen brought no wake-up.
-            device.progress_now();
+            device.take_inboxes();
+            device.run_deferred();
         }
         let deadline = device.progress.next_deadline.load(Acquire);
         let mut timeout = (deadline != 0).then(|| deadline.saturating_sub(device.now()));
@@ -435,6 +482,9 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
             timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
         }
         let wire = device.wire().cloned();
+        if wire.as_ref().is_some_and(|wire| wire.owed.waits()) {
+            timeout = Some(timeout.map_or(COMPANY, |timeout| timeout.min(COMPANY)));
+        }
         if wire.as_ref().is_some_and(|wire| wire.has_stalled()) {
             timeout = Some(timeout.map_or(STALL, |timeout| timeout.min(STALL)));
         }
@@ -444,7 +494,9 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
         }
         drop(working);
         drop(device);
-        woken = sleep(wake, addresses, wire.as_deref(), &peers, timeout);
+        // While the program takes packets, the thread is not to be woken for each.
+        let heard = wire.as_deref().filter(|_| arms);
+        woken = sleep(wake, addresses, heard, &peers, timeout);
     }
 }
 

@@ -81,6 +81,14 @@ pub struct Packet<'a> {
 }
 
 impl Packet<'_> {
+    /// Whether it does nothing but acknowledge.
+    pub fn is_acknowledgement(&self) -> bool {
+        match self.operation {
+            Operation::Acknowledge(aeth) => matches!(aeth.syndrome(), Some(Syndrome::Ack { .. })),
+            _ => false,
+        }
+    }
+
     /// The same without its payload.
     #[must_use]
     pub const fn headers(&self) -> Packet<'static> {

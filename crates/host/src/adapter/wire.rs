@@ -80,9 +80,13 @@ impl Adapter {
         })
     }
 
-    /// Sends what a network with faults still holds back. In a forked child it is the parent's.
+    /// Sends what waits for company or is held back by a network with faults, for there may be nobody
+    /// to do it later. In a forked child it is the parent's.
     pub(crate) fn send_rest(&self) {
         if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
+            if let Some(qp) = wire.owed.take().and_then(|index| self.qp(index)) {
+                qp.try_acknowledge();
+            }
             wire.send_rest();
         }
     }

@@ -4,6 +4,7 @@
 //! (`receive`) and back (`train`).
 
 mod instruments;
+mod owed;
 mod path;
 mod receive;
 mod train;
@@ -15,6 +16,8 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use instruments::Instruments;
+pub(crate) use owed::COMPANY;
+use owed::Owed;
 pub use path::Path;
 pub(crate) use receive::{Taken, is_of};
 pub(crate) use train::{Filling, Run, TrainBuffer};
@@ -35,6 +38,8 @@ pub(crate) struct Wire {
     /// Queue pairs that found the socket full.
     stalled: Mutex<Vec<u16>>,
     has_stalled: AtomicBool,
+    /// An acknowledgement that waits.
+    pub(crate) owed: Owed,
     counters: &'static Counters,
     instruments: Instruments,
 }
@@ -60,6 +65,7 @@ impl Wire {
             buffers: Mutex::default(),
             stalled: Mutex::default(),
             has_stalled: AtomicBool::new(false),
+            owed: Owed::default(),
             counters,
         })
     }

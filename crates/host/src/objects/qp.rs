@@ -8,7 +8,7 @@ mod services;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::execution::{
@@ -102,6 +102,9 @@ pub struct QueuePair {
     handles: AtomicU32,
     /// Multicast groups it is in (rule CR-10).
     pub(super) memberships: AtomicU32,
+    /// Whether an acknowledgement is kept back; until it has left, nothing is sent without it. Written
+    /// with the receiving half locked.
+    owes: AtomicBool,
 }
 
 /// The send queue, and where it sends to.
@@ -125,12 +128,20 @@ struct ReceiveHalf {
     peer: QpNumber,
     /// Tells the other end when its packets come marked.
     notifier: Notifier,
+    /// An acknowledgement that waits for something to go out with.
+    owed: Option<Packet<'static>>,
 }
 
 impl ReceiveHalf {
     fn take(&mut self, packets: &[Packet<'_>], route: &Route, qp: &QueuePair) {
-        let at = At { link: &self.link, peer: self.peer, ..qp.here() };
+        let reliable = qp.config.service == Service::Rc;
+        let may_owe = reliable && qp.adapter.wire().is_some_and(|wire| wire.owed.may_wait());
+        let at = At { link: &self.link, peer: self.peer, may_owe, ..qp.here() };
         self.packets.receive(&mut self.responder, packets, route, &at);
+        let owed = at.owed.take();
+        if owed.is_some() {
+            self.owe(owed, qp);
+        }
         self.go_on_later(qp);
         let marked = route.traffic_class & CONGESTED == CONGESTED;
         let connected = matches!(self.link, Link::Wire(_));
@@ -144,8 +155,27 @@ impl ReceiveHalf {
         }
     }
 
-    /// Goes on with answers that waited for room.
+    /// Keeps an acknowledgement back; it stands for those before it.
+    fn owe(&mut self, packet: Option<Packet<'static>>, qp: &QueuePair) {
+        let Some(wire) = qp.adapter.wire() else { return };
+        self.owed = packet;
+        qp.owes.store(true, Release);
+        if let Some(other) = wire.owed.owe(qp.number.index(), qp.adapter.now()) {
+            wire.stall(other);
+        }
+    }
+
+    /// Sends the acknowledgement that was kept back.
+    fn acknowledge(&mut self, qp: &QueuePair) {
+        if let Some(packet) = self.owed.take() {
+            At { link: &self.link, peer: self.peer, ..qp.here() }.respond(&packet);
+            qp.owes.store(false, Release);
+        }
+    }
+
+    /// Goes on with answers that waited for room, or for company.
     fn advance(&mut self, qp: &QueuePair) {
+        self.acknowledge(qp);
         let at = At { link: &self.link, peer: self.peer, ..qp.here() };
         self.packets.advance(&mut self.responder, &at);
         self.go_on_later(qp);
@@ -164,6 +194,8 @@ impl ReceiveHalf {
     fn reset(&mut self, at: &At<'_>) {
         self.responder.reset(at);
         self.packets.reset();
+        self.owed = None;
+        at.qp.owes.store(false, Release);
         self.link = Link::None;
     }
 }
@@ -241,11 +273,13 @@ impl QueuePair {
                 packets: PacketResponder::new(config.service),
                 link: Link::None,
                 peer: QpNumber::from_bits(0),
+                owed: None,
                 notifier: Notifier::default(),
             }),
             attributes: Mutex::new(QpAttributes::reset()),
             handles: AtomicU32::new(1),
             memberships: AtomicU32::new(0),
+            owes: AtomicBool::new(false),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
@@ -289,6 +323,8 @@ impl QueuePair {
             answer: None,
             budget: Cell::new(TURN),
             prepared: Cell::new(None),
+            may_owe: false,
+            owed: Cell::new(None),
         }
     }
 
@@ -356,6 +392,18 @@ impl QueuePair {
         self.advance();
         self.receive.lock().advance(self);
         self.adapter.run_deferred();
+    }
+
+    /// Sends the acknowledgement that was kept back.
+    pub(crate) fn acknowledge(&self) {
+        self.receive.lock().acknowledge(self);
+    }
+
+    /// The same at exit, when whoever has the lock may not go on.
+    pub(crate) fn try_acknowledge(&self) {
+        if let Some(mut half) = self.receive.try_lock() {
+            half.acknowledge(self);
+        }
     }
 
     /// Takes packets for this queue pair, all requests or all responses, that came from one place.
@@ -525,6 +573,7 @@ impl QueuePair {
         {
             let mut half = self.send.lock();
             let mut receive = self.receive.lock();
+            receive.acknowledge(self);
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
             half.link = Link::None;

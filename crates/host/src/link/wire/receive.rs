@@ -35,9 +35,11 @@ fn belongs(packet: &Packet<'_>, group: &[Packet<'_>]) -> bool {
 
 impl Adapter {
     /// Carries out what has arrived over the wire. If another thread is at it, it is left to that
-    /// one, for packets must keep their order.
-    pub(crate) fn take_packets(&self, wire: &Wire) {
+    /// one, for packets must keep their order. Acknowledgements may wait for something to go out
+    /// with if `may_wait` says so.
+    pub(crate) fn take_packets(&self, wire: &Wire, may_wait: bool) {
         let Some(mut arrivals) = wire.arrivals.try_lock() else { return };
+        wire.owed.begin(may_wait);
         // An error of the socket itself leaves nothing to take; the next call asks again.
         let take = |train: Datagrams<'_>| self.take_train(wire, &train);
         let _ = wire.port.receive(&mut arrivals, BATCH, take);
@@ -87,6 +89,13 @@ impl Adapter {
             self.capture_arrival(&came, identification, datagram, None);
             if packet.pkey & PARTITION != PARTITION {
                 counters.drop(Dropped::OtherPartition, 1);
+                continue;
+            }
+            // One that came with requests was given before them: they may fail the queue pair.
+            let behind_requests =
+                group.first().is_some_and(|first| !first.operation.is_for_requester());
+            if behind_requests && packet.is_acknowledgement() {
+                self.deliver(counters, &[packet], &route);
                 continue;
             }
             if !belongs(&packet, &group) {

@@ -217,6 +217,8 @@ impl QueuePair {
             return Err(ModifyFailure::NoMemory);
         }
         *self.attributes.lock() = attributes;
+        // What has been carried out until now stays so, whatever the change.
+        receive.acknowledge(self);
         if asked.state == QpState::Reset {
             half.requester.reset();
             receive.reset(&self.here());

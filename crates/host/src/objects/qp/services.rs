@@ -36,6 +36,10 @@ pub(super) struct At<'a> {
     pub(super) budget: Cell<usize>,
     /// The packet that acknowledges the message being carried out.
     pub(super) prepared: Cell<Option<Packet<'static>>>,
+    /// Whether an acknowledgement may wait for something to go out with.
+    pub(super) may_owe: bool,
+    /// The one that waits.
+    pub(super) owed: Cell<Option<Packet<'static>>>,
 }
 
 /// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever

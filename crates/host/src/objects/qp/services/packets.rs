@@ -1,5 +1,7 @@
 //! A queue pair's packets, on their way out: what the wire link needs of its memory.
 
+use std::sync::atomic::Ordering::*;
+
 use transom_device::execution::{CopyError, MAX_DATAGRAM, Payload, Reply, Request, Sent, Sink};
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
@@ -7,7 +9,7 @@ use transom_device::transport::{Outlet, ResponseTrain, train};
 use transom_wire::packet::{Packet, Transport};
 
 use super::At;
-use crate::link::{Departed, Filling, Link, Path, TrainBuffer};
+use crate::link::{Departed, Filling, Link, Path, TrainBuffer, Wire};
 
 impl At<'_> {
     /// Sends a segment as packets.
@@ -20,18 +22,48 @@ impl At<'_> {
         let Some(wire) = self.qp.adapter.wire() else { return Sent::Unreachable };
         let mut buffer = wire.take_buffer();
         let sent = match self.load(&mut buffer, path, request, payload) {
-            Ok(()) => match wire.send(&mut buffer, path) {
-                Departed::Yes | Departed::InPart => Sent::Queued,
-                Departed::No => {
-                    wire.stall(self.qp.number.index());
-                    Sent::Busy
+            Ok(()) => {
+                let owed = self.take_owed(wire);
+                let added = owed.is_none_or(|packet| buffer.add(&packet, 0));
+                let departed = wire.send(&mut buffer, path);
+                if !added || departed != Departed::Yes {
+                    self.give_back_owed(wire, owed);
                 }
-            },
+                match departed {
+                    Departed::Yes | Departed::InPart => Sent::Queued,
+                    Departed::No => {
+                        wire.stall(self.qp.number.index());
+                        Sent::Busy
+                    }
+                }
+            }
             Err(CopyError::Near(refusal)) => Sent::Near(refusal),
             Err(CopyError::Far) => Sent::Unreachable,
         };
         wire.give_back(buffer);
         sent
+    }
+
+    /// The acknowledgement that was kept back to go with what is sent now.
+    fn take_owed(&self, wire: &Wire) -> Option<Packet<'static>> {
+        if !self.qp.owes.load(Acquire) {
+            return None;
+        }
+        // Somebody else may be sending it just now: what is sent here comes after it.
+        let mut half = self.qp.receive.lock();
+        wire.owed.take_of(self.qp.number.index());
+        self.qp.owes.store(false, Release);
+        half.owed.take()
+    }
+
+    /// It did not go.
+    fn give_back_owed(&self, wire: &Wire, owed: Option<Packet<'static>>) {
+        if owed.is_some() {
+            let mut half = self.qp.receive.lock();
+            half.owed = half.owed.or(owed);
+            self.qp.owes.store(true, Release);
+            wire.stall(self.qp.number.index());
+        }
     }
 
     /// Makes the packets of a segment.
@@ -93,6 +125,9 @@ impl Outlet for At<'_> {
 
     fn respond(&self, packet: &Packet<'_>) {
         let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else { return };
+        if self.may_owe && packet.is_acknowledgement() {
+            return self.owed.set(Some(packet.headers()));
+        }
         let mut buffer = wire.take_buffer();
         if buffer.add(packet, packet.payload.len() as u64) {
             buffer.put(0, packet.payload);
