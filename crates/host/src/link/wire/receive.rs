@@ -12,9 +12,11 @@ use transom_wire::packet::{Operation, Packet};
 use super::{BATCH, Path, Wire};
 use crate::adapter::Adapter;
 use crate::addresses::gid;
-use crate::link::udp::Datagrams;
+use crate::link::udp::{Arrivals, Datagrams};
 use crate::registry::{Counters, Dropped};
 
+/// More trains than a socket holds, unless more keep coming.
+const ALL: usize = 16_384;
 /// Packets handed to a queue pair at once: a whole train.
 const TOGETHER: usize = 64;
 /// The queue pair number that names a multicast group's members (rule NET-12).
@@ -40,9 +42,22 @@ impl Adapter {
     pub(crate) fn take_packets(&self, wire: &Wire, may_wait: bool) {
         let Some(mut arrivals) = wire.arrivals.try_lock() else { return };
         wire.owed.begin(may_wait);
+        self.take_trains(wire, &mut arrivals, BATCH);
+    }
+
+    /// Carries out all that has arrived over the wire until now, or is being carried out by another
+    /// thread.
+    pub(crate) fn take_all_packets(&self) {
+        let Some(wire) = self.wire() else { return };
+        let mut arrivals = wire.arrivals.lock();
+        wire.owed.begin(false);
+        self.take_trains(wire, &mut arrivals, ALL);
+    }
+
+    fn take_trains(&self, wire: &Wire, arrivals: &mut Arrivals, limit: usize) {
         // An error of the socket itself leaves nothing to take; the next call asks again.
         let take = |train: Datagrams<'_>| self.take_train(wire, &train);
-        let _ = wire.port.receive(&mut arrivals, BATCH, take);
+        let _ = wire.port.receive(arrivals, limit, take);
     }
 
     fn take_train(&self, wire: &Wire, train: &Datagrams<'_>) {

@@ -177,6 +177,10 @@ impl QueuePair {
     /// Changes attributes and state. On an error nothing has changed (rules ST-01 to ST-08).
     pub fn modify(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
         let result = self.modify_locked(new, mask);
+        if result.is_ok() && mask.contains(Mask::STATE) && new.state == QpState::Reset {
+            // Programs connect anew with the same numbers, and could not tell an old packet.
+            self.adapter.take_all_packets();
+        }
         self.advance();
         result
     }
