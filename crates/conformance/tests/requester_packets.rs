@@ -224,6 +224,38 @@ fn a_window_bounds_what_is_on_its_way() {
     assert!(next - oldest > most / 4, "what one window tells counts once");
 }
 
+/// A queue pair keeps to what the others leave it of what they may send together, and never to less
+/// than a few packets. It says whether it is one of those that send.
+/// Rules: PSN-07
+#[test]
+fn queue_pairs_share_what_may_be_on_its_way() {
+    let mut queue = Queue::new();
+    queue.stage.share.set(32 * MTU + 1);
+    assert!(!queue.requester.awaits_packets());
+    queue.post(1, WRITE, 512 * MTU);
+    assert!(queue.requester.awaits_packets());
+    assert_eq!(queue.stage.sent_numbers(), (100..132).collect::<Vec<_>>());
+    queue.stage.share.set(100 * MTU);
+    queue.acknowledge(115);
+    let (mut next, mut oldest) = (132 + queue.stage.sent().len() as u32, 116);
+    assert!((180..=oldest + 100).contains(&next), "others have ended");
+    queue.stage.share.set(0);
+    while next - oldest > 8 {
+        oldest += 1;
+        queue.acknowledge(oldest - 1);
+        assert_eq!(queue.stage.sent_numbers(), [0; 0], "others have begun");
+    }
+    while next < 612 {
+        oldest += 8;
+        queue.acknowledge(oldest - 1);
+        next += queue.stage.sent().len() as u32;
+        assert!((1..=8).contains(&(next - oldest)));
+    }
+    queue.acknowledge(611);
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    assert!(!queue.requester.awaits_packets());
+}
+
 /// What READs will bring counts as on its way, and each part of one that is asked for by itself takes
 /// one of the target's resources.
 /// Rules: PSN-07, RN-11, PSN-04

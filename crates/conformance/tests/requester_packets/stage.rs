@@ -58,6 +58,8 @@ pub(crate) struct Stage {
     pub(crate) room: Cell<usize>,
     /// The memory that is sent is gone, though its key still grants it.
     pub(crate) gone: Cell<bool>,
+    /// What other queue pairs leave of the window.
+    pub(crate) share: Cell<u64>,
     pub(crate) memory: RefCell<Vec<u8>>,
     sent: RefCell<Vec<Packed>>,
     /// How many bytes each call stored, for each piece of memory.
@@ -79,6 +81,7 @@ impl Stage {
             time: Cell::new(1_000_000),
             room: Cell::new(usize::MAX),
             gone: Cell::new(false),
+            share: Cell::new(u64::MAX),
             memory: RefCell::new(vec![0; MEMORY as usize]),
             sent: RefCell::default(),
             stored: RefCell::default(),
@@ -224,6 +227,10 @@ impl Origin for Stage {
 
     fn segment_limit(&self) -> u64 {
         TRAIN
+    }
+
+    fn window_share(&self) -> u64 {
+        self.share.get()
     }
 
     fn send(&self, request: &Request, _payload: Payload<'_>) -> Sent {

@@ -53,6 +53,11 @@ pub trait Origin: Services {
     /// Longest segment that [`Origin::send`] takes, in bytes; a multiple of the path MTU, if there is
     /// one.
     fn segment_limit(&self) -> u64;
+    /// How many bytes may be on their way in packets now, as far as other queue pairs go: what those of
+    /// one device send together must find room at the other end.
+    fn window_share(&self) -> u64 {
+        u64::MAX
+    }
     /// Hands a segment to the link. Of a READ or atomic, `payload` is where the data goes if the
     /// link carries it out at once. A link that carries packets sends the segment as a
     /// [`Train`](crate::transport::train::Train), and answers nothing at once.

@@ -173,6 +173,12 @@ impl Requester {
             || (!self.ring.is_empty() && self.ring.at(self.next).progress != Progress::Waiting)
     }
 
+    /// Whether packets are on their way for which an answer is awaited.
+    #[inline]
+    pub fn awaits_packets(&self) -> bool {
+        self.flight.is_under_way()
+    }
+
     /// Whether something is under way to the shared receive queues of the process in this slot.
     pub fn sends_to(&self, slot: u8) -> bool {
         self.service == Service::XrcInitiator && self.route == slot && self.is_under_way()

@@ -52,13 +52,6 @@ impl Adapter {
         }
     }
 
-    /// How many bytes a queue pair may have on their way: the other end is taken to have as much room
-    /// as this one, and a few queue pairs may share it.
-    pub(crate) fn window_limit(&self) -> u64 {
-        const SHARE: u64 = 4;
-        self.wire().map_or(0, |wire| wire.receive_room() as u64 / SHARE)
-    }
-
     /// Leaves the port to the process that this one was forked from.
     pub(crate) fn leave_port(&self) {
         if let Some(wire) = self.wire() {
@@ -84,9 +77,8 @@ impl Adapter {
     /// to do it later. In a forked child it is the parent's.
     pub(crate) fn send_rest(&self) {
         if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
-            if let Some(qp) = wire.owed.take().and_then(|index| self.qp(index)) {
-                qp.try_acknowledge();
-            }
+            let owing = wire.owed.take().into_iter().chain(wire.take_stalled());
+            owing.filter_map(|index| self.qp(index)).for_each(|qp| qp.try_acknowledge());
             wire.send_rest();
         }
     }

@@ -10,7 +10,7 @@ mod receive;
 mod train;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -28,6 +28,9 @@ use crate::registry::{Counters, Dropped};
 /// Trains taken in one go, so that whoever takes them gets back to his own work.
 const BATCH: usize = 16;
 
+/// The part of a receiver's room that what one process sends may fill.
+const RECEIVERS_SHARE: usize = 4;
+
 /// The wire link of this process: its share of the port, and what it needs to use it.
 pub(crate) struct Wire {
     port: Port,
@@ -38,6 +41,9 @@ pub(crate) struct Wire {
     /// Queue pairs that found the socket full.
     stalled: Mutex<Vec<u16>>,
     has_stalled: AtomicBool,
+    window_limit: u64,
+    /// Queue pairs that have packets on their way.
+    senders: AtomicU32,
     /// An acknowledgement that waits.
     pub(crate) owed: Owed,
     counters: &'static Counters,
@@ -58,8 +64,11 @@ pub(crate) enum Departed {
 impl Wire {
     pub(crate) fn open(instruments: Instruments) -> Result<Self, PortError> {
         let counters = instruments.registry.counters(instruments.me.slot);
+        let port = Port::open(instruments.registry, instruments.me)?;
         Ok(Self {
-            port: Port::open(instruments.registry, instruments.me)?,
+            window_limit: (port.receive_room() / RECEIVERS_SHARE) as u64,
+            senders: AtomicU32::new(0),
+            port,
             instruments,
             arrivals: Mutex::default(),
             buffers: Mutex::default(),
@@ -93,9 +102,23 @@ impl Wire {
         self.counters
     }
 
-    /// Bytes that a receiver like this one holds before it loses some.
-    pub(crate) fn receive_room(&self) -> usize {
-        self.port.receive_room()
+    /// How many bytes all queue pairs together may have on their way: the other end is taken to have as
+    /// much room as this one, and others send to it too.
+    pub(crate) fn window_limit(&self) -> u64 {
+        self.window_limit
+    }
+
+    /// How many of them one of those that send now may have.
+    pub(crate) fn window_share(&self) -> u64 {
+        self.window_limit / u64::from(self.senders.load(Relaxed).max(1))
+    }
+
+    /// A queue pair has packets on their way from now on, or none any more.
+    pub(crate) fn count_sender(&self, sends: bool) {
+        match sends {
+            true => self.senders.fetch_add(1, Relaxed),
+            false => self.senders.fetch_sub(1, Relaxed),
+        };
     }
 
     /// An empty buffer for a train.

@@ -117,6 +117,22 @@ struct SendHalf {
     first: Psn,
     /// When the queue pair is to be advanced, as the adapter knows.
     scheduled: Option<u64>,
+    /// Whether the wire link counts it among those that send.
+    counted: bool,
+}
+
+impl SendHalf {
+    /// Tells the wire link whether packets are on their way.
+    #[inline]
+    fn count(&mut self, adapter: &Adapter) {
+        let sends = self.requester.awaits_packets();
+        if sends != self.counted
+            && let Some(wire) = adapter.wire()
+        {
+            self.counted = sends;
+            wire.count_sender(sends);
+        }
+    }
 }
 
 /// The receiving half, and what it answers by.
@@ -267,6 +283,7 @@ impl QueuePair {
                 peer: QpNumber::from_bits(0),
                 first: Psn::default(),
                 scheduled: None,
+                counted: false,
             }),
             receive: Mutex::new(ReceiveHalf {
                 responder,
@@ -336,6 +353,7 @@ impl QueuePair {
         let at = At { link: &half.link, peer: half.peer, first: half.first, ..self.here() };
         let result = step(&mut half.requester, &at);
         half.requester.advance(&at);
+        half.count(&self.adapter);
         // A deadline that moves away is looked at when the earlier one comes.
         let later = |deadline: &u64| half.scheduled.is_none_or(|known| *deadline < known);
         let deadline = half.requester.deadline().filter(later);
@@ -576,6 +594,7 @@ impl QueuePair {
             receive.acknowledge(self);
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
+            half.count(&self.adapter);
             half.link = Link::None;
             receive.reset(&self.here());
         }

@@ -13,6 +13,9 @@ use crate::queue::{Body, Status};
 use crate::transport::train::packets;
 use crate::transport::window::Window;
 
+/// Packets that a queue pair may have on their way however many others there are.
+const LEAST_SHARE: u64 = 8;
+
 /// What a link that carries packets adds to a requester. Nothing in it changes on others.
 pub(super) struct Flight {
     pub(super) window: Window,
@@ -33,6 +36,11 @@ impl Flight {
     pub(super) fn new(first: Psn, window_limit: u64) -> Self {
         let window = Window::new(window_limit);
         Self { window, end: first, silent_since: None, alarm: None, missed: None }
+    }
+
+    /// Whether something is on its way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.silent_since.is_some()
     }
 
     /// Nothing is waited for any more.
@@ -143,11 +151,14 @@ impl Requester {
         if !self.service.is_reliable() {
             return Some(length);
         }
+        let share = (origin.window_share() / mtu).max(LEAST_SHARE);
+        let length = if body.carries_data() { length.min(share * mtu) } else { length };
         if body.uses_read_resources() && self.reading >= u32::from(self.max_rd_atomic).max(1) {
             return None;
         }
         let under_way = self.sending(mtu).since(self.oldest(mtu));
-        let fits = under_way + packets(length, mtu) <= self.flight.window.packets(mtu);
+        let window = u64::from(self.flight.window.packets(mtu)).min(share);
+        let fits = u64::from(under_way) + u64::from(packets(length, mtu)) <= window;
         (fits || under_way == 0).then_some(length)
     }
 

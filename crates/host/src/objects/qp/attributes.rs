@@ -253,7 +253,8 @@ impl QueuePair {
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
-                half.requester.window_limit = self.adapter.window_limit();
+                half.requester.window_limit =
+                    self.adapter.wire().map_or(0, |wire| wire.window_limit());
                 half.requester.datagram_limit = self.adapter.addresses().path_mtu().into();
                 self.capture_connection(self.number, &attributes);
                 half.requester.start(first);

@@ -213,6 +213,10 @@ impl Origin for At<'_> {
         }
     }
 
+    fn window_share(&self) -> u64 {
+        self.qp.adapter.wire().map_or(u64::MAX, |wire| wire.window_share())
+    }
+
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
         match self.link {
             _ if matches!(request.remote, Remote::Datagram(_)) => {
