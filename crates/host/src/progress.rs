@@ -19,6 +19,7 @@ use transom_device::queue::Body;
 use crate::adapter::Adapter;
 use crate::capture::{Answered, Direction, Interface};
 use crate::faults::PortChange;
+use crate::link::udp::Others;
 use crate::link::{Answer, Arrival, Arrived, COMPANY, Peer, Wire};
 use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_to_group};
@@ -441,6 +442,7 @@ fn wake_in_time() {
 fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
     let (mut polls, mut vigilant, mut arms) = (0, 0_u32, true);
     let mut woken = Woken::default();
+    let mut others = Others::default();
     loop {
         drain(wake);
         let Some(device) = adapter.upgrade() else { return };
@@ -453,6 +455,7 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
         vigilant = if neglected || sleeps { VIGILANT } else { vigilant.saturating_sub(1) };
         let working = device.progress.working.lock();
         if let Some(wire) = device.wire() {
+            wire.look_after(&mut others, woken.others);
             wire.owed.look(device.now());
         }
         device.progress_for(match device.progress.polls.load(Relaxed) == polls {
@@ -496,7 +499,7 @@ fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
         drop(device);
         // While the program takes packets, the thread is not to be woken for each.
         let heard = wire.as_deref().filter(|_| arms);
-        woken = sleep(wake, addresses, heard, &peers, timeout);
+        woken = sleep(wake, addresses, heard, &others, &peers, timeout);
     }
 }
 
@@ -516,14 +519,17 @@ fn has_ended(device: &Adapter, peer: &Peer) -> bool {
 struct Woken {
     /// The host's addresses have changed.
     addresses: bool,
+    /// One of the other processes of the port may have ended.
+    others: bool,
 }
 
-/// Sleeps until the pipe, a change of addresses, a packet, the end of a peer, or the timeout in
-/// nanoseconds.
+/// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port, a
+/// packet, or the timeout in nanoseconds.
 fn sleep(
     wake: &impl AsFd,
     addresses: &impl AsFd,
     wire: Option<&Wire>,
+    others: &Others,
     peers: &[Arc<Peer>],
     timeout: Option<u64>,
 ) -> Woken {
@@ -538,11 +544,14 @@ fn sleep(
     });
     let own = [addresses.as_fd(), wake.as_fd()];
     let sockets = wire.map(|wire| wire.descriptors());
-    let others = pidfds.iter().map(|pidfd| pidfd.as_fd());
-    let all = own.into_iter().chain(sockets.into_iter().flatten()).chain(others);
+    let of_peers = pidfds.iter().map(|pidfd| pidfd.as_fd());
+    let all = own.into_iter().chain(others.descriptors());
+    let all = all.chain(sockets.into_iter().flatten()).chain(of_peers);
     let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-    Woken { addresses: !fds[0].revents().is_empty() }
+    let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    let of_others = &fds[own.len()..][..others.descriptors().count()];
+    Woken { addresses: told(&fds[0]), others: of_others.iter().any(told) }
 }
 
 fn drain(wake: &impl AsFd) {

@@ -6,6 +6,7 @@
 //! | `arrivals` | receiving trains of datagrams |
 //! | `sending` | sending them, from a few sockets that differ in their source port |
 //! | `steering` | which process gets a packet |
+//! | `others` | noticing the end of one of them |
 //! | `forward` | handing on one that went astray |
 //! | `control` | what goes with a datagram beside its bytes |
 //! | `socket` | opening sockets, and what to say when that fails |
@@ -16,6 +17,7 @@
 mod arrivals;
 mod control;
 mod forward;
+mod others;
 mod sending;
 mod socket;
 mod steering;
@@ -31,6 +33,7 @@ use transom_device::protection::Announcer;
 
 pub use self::arrivals::{Arrivals, Datagrams};
 use self::forward::Forward;
+pub use self::others::Others;
 use self::sending::Sending;
 pub use self::sending::{SendError, Way};
 pub use self::socket::{PortError, path_mtu};
@@ -176,6 +179,11 @@ impl Port {
             }
         }
         trains
+    }
+
+    /// Another process that had the port has ended without a word.
+    fn bury(&self, who: Announcer) {
+        self.steering.bury(who, &self.socket);
     }
 
     fn recipient(&self, datagram: &[u8]) -> Recipient {

@@ -22,7 +22,7 @@ pub use path::Path;
 pub(crate) use receive::{Taken, is_of};
 pub(crate) use train::{Filling, Run, TrainBuffer};
 
-use super::udp::{Arrivals, Port, PortError, SendError};
+use super::udp::{Arrivals, Others, Port, PortError, SendError};
 use crate::registry::{Counters, Dropped};
 
 /// Trains taken in one go, so that whoever takes them gets back to his own work.
@@ -90,6 +90,14 @@ impl Wire {
         let mut fds = descriptors.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Watches the other processes of the port; some may have ended if `ended` says so.
+    pub(crate) fn look_after(&self, others: &mut Others, ended: bool) {
+        if ended {
+            others.bury(&self.port);
+        }
+        others.watch(&self.port);
     }
 
     /// Leaves the port to the process that this one was forked from.

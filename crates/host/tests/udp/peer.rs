@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use transom_host::link::udp::{Arrivals, Port};
+use transom_host::link::udp::{Arrivals, Others, Port};
 use transom_host::registry::Registry;
 
 const ROLE: &str = "TRANSOM_TEST_PEER";
@@ -127,14 +127,18 @@ pub(crate) fn run_if_asked() {
     take(&mut seen);
     println!(">{}", me.slot);
     let (stdin, mut word) = (std::io::stdin(), String::new());
+    let mut others = Others::default();
     loop {
-        let [socket, forward] = port.descriptors();
-        let input = stdin.as_fd();
-        let mut events =
-            [input, socket, forward].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        others.watch(&port);
+        let all = std::iter::once(stdin.as_fd()).chain(port.descriptors());
+        let all = all.chain(others.descriptors());
+        let mut events: Vec<_> =
+            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         poll(&mut events, None).expect("poll");
+        let told = !events[0].revents().is_empty();
+        others.bury(&port);
         take(&mut seen);
-        if events[0].revents().is_empty() {
+        if !told {
             continue;
         }
         word.clear();

@@ -8,10 +8,9 @@
 //! A *round* sends one probe to each index, by way of the program itself: a packet for QP 0, which
 //! does not exist, goes to the index that its PSN names. Who receives a probe knows where it is,
 //! writes that into a table that all processes of the registry share, and replaces the program if
-//! the table has changed. Rounds begin when a process opens the port or leaves it, and when one
-//! receives a packet for another (which it hands on), as happens after a process was killed. An
-//! index past the end of the list makes the kernel choose any socket, so of the probes of one round
-//! the lowest index counts.
+//! the table has changed. Rounds begin when a process opens the port or leaves it, when the end of one
+//! is noticed, and when one receives a packet for another (which it hands on). An index past the end of
+//! the list makes the kernel choose any socket, so of the probes of one round the lowest index counts.
 //!
 //! Nobody waits for anybody: there is no lock, and a process that is stopped keeps its place.
 
@@ -48,6 +47,8 @@ struct Member {
     stay: AtomicU32,
     /// Packets that others have handed on to it.
     handed: AtomicU32,
+    /// The last stay whose end somebody has begun a round for, as in `stay`.
+    buried: AtomicU32,
     /// The number of its socket in the kernel's list; stays when it is gone.
     inode: AtomicU64,
     /// The round that found its index above, its index plus one below; zero while unknown.
@@ -140,6 +141,36 @@ impl Steering {
             self.remove(slot, stay);
         }
         alive
+    }
+
+    /// The last change of what programs are made from.
+    #[inline]
+    pub(super) fn change(&self) -> u32 {
+        self.table().changes.load(SeqCst)
+    }
+
+    /// The other processes that have the port, as the table says.
+    pub(super) fn others(&self) -> impl Iterator<Item = Announcer> {
+        let stay = |slot| self.member(slot).stay.load(SeqCst);
+        (0..=u8::MAX)
+            .filter(|slot| *slot != self.me.slot)
+            .map(move |slot| (slot, stay(slot)))
+            .filter(|(_, stay)| *stay != 0)
+            .map(|(slot, stay)| Announcer { slot, generation: stay & !HERE })
+    }
+
+    pub(super) fn registry(&self) -> &'static Registry {
+        self.registry
+    }
+
+    /// A process has ended without a word: the first who notices begins a round.
+    pub(super) fn bury(&self, who: Announcer, socket: &OwnedFd) {
+        let stay = HERE | who.generation;
+        self.remove(who.slot, stay);
+        if self.member(who.slot).buried.swap(stay, SeqCst) != stay {
+            let _ = self.attach(socket);
+            self.begin_round();
+        }
     }
 
     /// Counts a packet handed on to a slot.

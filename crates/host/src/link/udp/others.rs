@@ -1,0 +1,70 @@
+//! The other processes that have the port, and noticing when one ends without a word.
+//!
+//! Then the kernel's list changes, and packets for the process whose socket moved in it go to any.
+//! Usually that one hands them on and begins a round; but it may be stopped, so somebody must notice
+//! without a packet.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags};
+use transom_device::protection::Announcer;
+
+use super::Port;
+
+/// The others, as one process watches them. One that lives in another PID namespace cannot be watched;
+/// of its end the packets tell that go astray.
+#[derive(Debug, Default)]
+pub struct Others {
+    /// The change of the table that was looked at last.
+    change: Option<u32>,
+    watched: Vec<(Announcer, OwnedFd)>,
+}
+
+impl Others {
+    /// Watches those that have the port now.
+    pub fn watch(&mut self, port: &Port) {
+        let change = port.steering.change();
+        if self.change.replace(change) == Some(change) {
+            return;
+        }
+        let members: Vec<Announcer> = port.steering.others().collect();
+        self.watched.retain(|(who, _)| members.contains(who));
+        for who in members {
+            if !self.watched.iter().any(|(watched, _)| *watched == who) {
+                self.add(who, port);
+            }
+        }
+    }
+
+    fn add(&mut self, who: Announcer, port: &Port) {
+        let registry = port.steering.registry();
+        let process = registry.process(who.slot).filter(|process| process.announcer == who);
+        let pid = process.and_then(|process| Pid::from_raw(process.pid as i32));
+        let pidfd = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        // Opened by PID: if it lives now, the PID was its own.
+        match (registry.is_alive(who), pidfd) {
+            (true, Some(pidfd)) => self.watched.push((who, pidfd)),
+            (true, None) => {}
+            (false, _) => port.bury(who),
+        }
+    }
+
+    /// Readable when one of them has ended.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.watched.iter().map(|(_, pidfd)| pidfd.as_fd())
+    }
+
+    /// Sees to it that packets find their way again if one of them has ended.
+    pub fn bury(&mut self, port: &Port) {
+        self.watched.retain(|(who, pidfd)| {
+            let mut ended = [PollFd::new(pidfd, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let lives = rustix::event::poll(&mut ended, Some(&now)).is_ok_and(|ended| ended == 0);
+            if !lives {
+                port.bury(*who);
+            }
+            lives
+        });
+    }
+}
