@@ -6,11 +6,11 @@ mod stranger;
 use std::time::{Duration, Instant};
 
 use transom_conformance::programs::Running;
-use transom_conformance::spaces::{Family, Pair, Side, may_make_spaces};
+use transom_conformance::spaces::{Family, Side};
 
 use crate::installation::Installation;
 use crate::perftest::{Measure, measure_once};
-use crate::place::{Place, Wire};
+use crate::place::{Place, Wire, across_pairs};
 use crate::table::{Form, Report, Row, Style};
 use stranger::{Aim, Stranger};
 
@@ -32,34 +32,29 @@ const RUNS: usize = 3;
 /// Where the servers of `exchange` listen.
 const PORT: u16 = 18800;
 
-/// Measures. Nothing, with a word why, where no namespaces can be made.
+/// Measures.
 pub(crate) fn run(
     installation: &Installation,
     style: Style,
     long: bool,
 ) -> Result<Option<Report>, String> {
-    if let Err(why) = may_make_spaces() {
-        eprintln!("flood: skipped: {why}");
-        return Ok(None);
-    }
-    let mut report = Report::begin(&FORM, style);
-    for mtu in if long { &[1500, 9000][..] } else { &[1500] } {
-        let pair = Pair::new(*mtu)?;
-        let stranger = Stranger::new(&pair)?;
+    let mtus = if long { &[1500, 9000][..] } else { &[1500] };
+    across_pairs(&FORM, style, mtus, |pair, report| {
+        let stranger = Stranger::new(pair)?;
         for family in Family::ALL {
-            let wire = Wire::new(installation, &pair, family)?;
+            let wire = Wire::new(installation, pair, family)?;
             let flood = Flood { installation, wire: &wire, stranger: &stranger };
             for (program, unit, honest) in HONEST {
                 let came = flood.compare(unit, honest);
                 report.add(Row {
-                    subject: vec![format!("{family}, {mtu}"), program.to_owned()],
+                    subject: vec![format!("{family}, {}", pair.mtu()), program.to_owned()],
                     figures: came.as_ref().map_or_else(|_| vec![String::new(); 4], |c| c.to_vec()),
                     problem: came.err(),
                 });
             }
         }
-    }
-    Ok(Some(report))
+        Ok(())
+    })
 }
 
 /// Runs an honest program while packets are aimed at the device of the far end; what it measured, and

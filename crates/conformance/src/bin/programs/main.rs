@@ -56,14 +56,14 @@ enum Script {
     Utils,
     /// What perftest measures, beside the kernel's copy between processes
     Speed,
-    /// All of these
-    All,
     /// Programs in two network namespaces, over the wire between them
     Spaces,
     /// What perftest measures across a wire, beside TCP and UDP
     WireSpeed,
     /// Honest programs while a stranger sends packets that must be dropped
     Flood,
+    /// All of these
+    All,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
     Rxe,
 }
@@ -101,18 +101,17 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     if chosen(Script::Speed) {
         reports.push(speed::run(&installation, style)?);
     }
-    if arguments.script == Script::Rxe {
-        reports.extend(rxe::run(&installation, style)?);
-    }
-    // What becomes of these depends on what else the machine does, so they are asked for by name.
-    if arguments.script == Script::Spaces {
+    if chosen(Script::Spaces) {
         reports.extend(spaces::run(&installation, style, long)?);
     }
-    if arguments.script == Script::WireSpeed {
+    if chosen(Script::WireSpeed) {
         reports.extend(wire_speed::run(&installation, style, long)?);
     }
-    if arguments.script == Script::Flood {
+    if chosen(Script::Flood) {
         reports.extend(flood::run(&installation, style, long)?);
+    }
+    if arguments.script == Script::Rxe {
+        reports.extend(rxe::run(&installation, style)?);
     }
     let mut problems: Vec<String> = reports.iter().flat_map(Report::problems).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -5,9 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use transom_conformance::programs::Running;
-use transom_conformance::spaces::{Family, Pair, Side};
+use transom_conformance::spaces::{Family, Pair, Side, may_make_spaces};
 
 use crate::installation::{DEVICE, Installation};
+use crate::table::{Form, Report, Style};
 
 /// Where the ends of a program run, and how they are told.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +104,25 @@ fn gid_line(line: &str) -> Option<(usize, Ipv6Addr)> {
     let (index, rest) = line.trim().strip_prefix("GID[")?.split_once("]:")?;
     let gid = rest.trim().strip_suffix(", RoCE v2")?;
     Some((index.trim().parse().ok()?, gid.parse().ok()?))
+}
+
+/// Fills a report across veth pairs that carry so many bytes in a frame. Nothing, with a word why, where
+/// no namespaces can be made.
+pub(crate) fn across_pairs(
+    form: &'static Form,
+    style: Style,
+    mtus: &[u32],
+    mut fill: impl FnMut(&Pair, &mut Report) -> Result<(), String>,
+) -> Result<Option<Report>, String> {
+    if let Err(why) = may_make_spaces() {
+        eprintln!("{}: skipped: {why}", form.script);
+        return Ok(None);
+    }
+    let mut report = Report::begin(form, style);
+    for mtu in mtus {
+        fill(&Pair::new(*mtu)?, &mut report)?;
+    }
+    Ok(Some(report))
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 mod exchange;
 mod rows;
 
-use transom_conformance::spaces::{Family, Pair, may_make_spaces};
+use transom_conformance::spaces::Family;
 
 use crate::installation::Installation;
-use crate::place::Wire;
-use crate::table::{Form, Report, Row, Style};
+use crate::place::{Wire, across_pairs};
+use crate::table::{Form, Report, Style};
 use rows::Rows;
 
 static FORM: Form = Form {
@@ -20,32 +20,18 @@ static FORM: Form = Form {
 /// Bytes that an Ethernet frame carries: usual and jumbo.
 const MTUS: [u32; 2] = [1500, 9000];
 
-/// Runs everything over each wire. Nothing, with a word why, where no namespaces can be made.
+/// Runs everything over each wire.
 pub(crate) fn run(
     installation: &Installation,
     style: Style,
     long: bool,
 ) -> Result<Option<Report>, String> {
-    if let Err(why) = may_make_spaces() {
-        eprintln!("spaces: skipped: {why}");
-        return Ok(None);
-    }
-    let mut report = Report::begin(&FORM, style);
-    for mtu in MTUS {
-        let pair = Pair::new(mtu)?;
+    across_pairs(&FORM, style, &MTUS, |pair, report| {
         for family in Family::ALL {
-            let name = format!("{family}, MTU {mtu}");
-            match Wire::new(installation, &pair, family) {
-                Ok(wire) => {
-                    Rows { installation, wire: &wire, name, long, report: &mut report }.add();
-                }
-                Err(problem) => report.add(Row {
-                    subject: vec![name, "ibv_devinfo".into(), "-v".into()],
-                    figures: vec![String::new()],
-                    problem: Some(problem),
-                }),
-            }
+            let wire = Wire::new(installation, pair, family)?;
+            let name = format!("{family}, MTU {}", pair.mtu());
+            Rows { installation, wire: &wire, name, long, report }.add();
         }
-    }
-    Ok(Some(report))
+        Ok(())
+    })
 }

@@ -4,13 +4,13 @@
 mod kernel;
 mod profile;
 
-use transom_conformance::spaces::{Family, Pair, may_make_spaces};
+use transom_conformance::spaces::Family;
 
 use std::time::Duration;
 
 use crate::installation::Installation;
 use crate::perftest::{Measure, measure_once};
-use crate::place::{Place, Wire};
+use crate::place::{Place, Wire, across_pairs};
 use crate::table::{Form, Report, Row, Style};
 use kernel::{echo, iperf3};
 
@@ -18,7 +18,7 @@ static FORM: Form = Form {
     script: "wire-speed",
     title: "what perftest measures over RC across a veth pair, beside the kernel's own protocols; \
             medians, and in parentheses the least and the most",
-    subject: &[("wire", 12), ("tool", 22)],
+    subject: &[("wire", 12), ("tool", 26)],
     figures: &[("measured", 32), ("beside it", 46), ("ratio", 6), ("target", 22)],
 };
 
@@ -32,39 +32,32 @@ const LATENCY: f64 = 1.3;
 /// At most so much of the packet path's time for the ICRC.
 const ICRC: f64 = 0.1;
 
-/// Measures. A target missed is said, but is no failure: other programs may be to blame. Nothing, with
-/// a word why, where no namespaces can be made.
+/// Measures. A target missed is said, but is no failure: other programs may be to blame.
 pub(crate) fn run(
     installation: &Installation,
     style: Style,
     long: bool,
 ) -> Result<Option<Report>, String> {
-    if let Err(why) = may_make_spaces() {
-        eprintln!("wire-speed: skipped: {why}");
-        return Ok(None);
-    }
-    let mut report = Report::begin(&FORM, style);
     let families = if long { &Family::ALL[..] } else { &[Family::V4] };
-    for mtu in [1500, 9000] {
-        let pair = Pair::new(mtu)?;
+    across_pairs(&FORM, style, &[1500, 9000], |pair, report| {
         for family in families {
-            let wire = Wire::new(installation, &pair, *family)?;
+            let wire = Wire::new(installation, pair, *family)?;
             let speed = Speed { installation, wire: &wire, runs: if long { 9 } else { 5 } };
             let mut add = |tool: &str, came: Result<[String; 4], String>| {
                 report.add(Row {
-                    subject: vec![format!("{family}, {mtu}"), tool.to_owned()],
+                    subject: vec![format!("{family}, {}", pair.mtu()), tool.to_owned()],
                     figures: came.as_ref().map_or_else(|_| vec![String::new(); 4], |c| c.to_vec()),
                     problem: came.err(),
                 });
             };
             add("ib_write_bw -s 65536", speed.bandwidth("65536", "20000"));
             add("ib_write_bw -s 1048576", speed.bandwidth("1048576", "1000"));
-            add("ib_write_lat -s 8", speed.latency(false));
-            add("ib_write_lat -s 8", speed.latency(true));
+            add("ib_write_lat -s 8, asleep", speed.latency(false));
+            add("ib_write_lat -s 8, awake", speed.latency(true));
             add("ICRC", speed.icrc());
         }
-    }
-    Ok(Some(report))
+        Ok(())
+    })
 }
 
 /// Measurements on one wire.
@@ -111,6 +104,9 @@ impl Speed<'_> {
 
     /// The ICRC's share of the CPU time of both ends while they WRITE.
     fn icrc(&self) -> Result<[String; 4], String> {
+        if let Some(why) = profile::forbidden()? {
+            return Ok(["not measured".to_owned(), why, String::new(), String::new()]);
+        }
         let [near, far] = profile::icrc_shares(self.installation, self.wire)?;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         Ok([

@@ -14,6 +14,15 @@ use crate::place::{Place, Wire};
 const LIMIT: Duration = Duration::from_secs(60);
 const LIBRARY: &str = "libibverbs.so.1";
 
+/// Why `perf` cannot look here, if it cannot: containers often forbid it.
+pub(super) fn forbidden() -> Result<Option<String>, String> {
+    let mut perf = Command::new(installed("perf", "linux-perf")?);
+    perf.args(["stat", "-e", "cpu-clock", "true"]);
+    let (status, printed) = Running::start(&mut perf).end(LIMIT)?;
+    let why = printed.complaints.lines().find(|line| !line.trim().is_empty());
+    Ok((!status.success()).then(|| why.unwrap_or("perf fails").trim().to_owned()))
+}
+
 /// The ICRC's share of the time that the two ends of `ib_write_bw` spend on packets: in our library
 /// and in the kernel. What the program itself does is left out.
 pub(super) fn icrc_shares(installation: &Installation, wire: &Wire) -> Result<[f64; 2], String> {
