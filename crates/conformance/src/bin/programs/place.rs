@@ -39,6 +39,7 @@ impl Place<'_> {
         let mut command = installation.command(name, package)?;
         if let Self::Across(wire) = self {
             wire.pair.space(side).enter(&mut command);
+            command.envs(wire.faults.map(|faults| ("TRANSOM_FAULT", faults)));
         }
         Ok(command)
     }
@@ -57,6 +58,8 @@ impl Place<'_> {
 pub(crate) struct Wire<'a> {
     pub(crate) pair: &'a Pair,
     pub(crate) family: Family,
+    /// What becomes of packets on the way, as `transom run --fault` is told it.
+    pub(crate) faults: Option<&'static str>,
     /// Their indices in the GID tables of the near and the far device.
     gids: [usize; 2],
 }
@@ -69,7 +72,13 @@ impl<'a> Wire<'a> {
         family: Family,
     ) -> Result<Self, String> {
         let look_up = |side| gid_index(installation, pair, side, pair.address(side, family));
-        Ok(Self { pair, family, gids: [look_up(Side::Near)?, look_up(Side::Far)?] })
+        let gids = [look_up(Side::Near)?, look_up(Side::Far)?];
+        Ok(Self { pair, family, faults: None, gids })
+    }
+
+    /// The same wire with faults.
+    pub(crate) fn disturbed(&self, faults: &'static str) -> Self {
+        Self { faults: Some(faults), ..*self }
     }
 
     /// The index of an end's GID.

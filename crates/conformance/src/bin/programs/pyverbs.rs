@@ -174,6 +174,8 @@ impl<'a> Suite<'a> {
             Place::Here => command.arg(DEVICE),
             Place::Across(wire) => {
                 command.arg(format!("{DEVICE}:{}", wire.gid(Side::Near)));
+                // Both ends are here, where no packets were needed otherwise.
+                command.env("TRANSOM_LINK", "wire");
                 wire.pair.space(Side::Near).enter(&mut command)
             }
         };

@@ -13,7 +13,7 @@ use rows::Rows;
 static FORM: Form = Form {
     script: "spaces",
     title: "programs in two network namespaces, over the wire between them",
-    subject: &[("wire", 15), ("program", 17), ("options", 50)],
+    subject: &[("wire", 38), ("program", 17), ("options", 50)],
     figures: &[("came of it", 40)],
 };
 

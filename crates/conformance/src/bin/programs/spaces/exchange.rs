@@ -24,8 +24,6 @@ pub(super) struct Exchange<'a> {
     pub(super) installation: &'a Installation,
     pub(super) wire: &'a Wire<'a>,
     pub(super) rounds: u32,
-    /// What `transom run --fault` is told.
-    pub(super) faults: Option<&'a str>,
 }
 
 /// Two processes that exchange data.
@@ -97,7 +95,7 @@ impl Exchange<'_> {
         options: &str,
     ) -> Result<Command, String> {
         let program = self.installation.own("exchange")?;
-        let mut command = match self.faults {
+        let mut command = match self.wire.faults {
             None => program,
             Some(faults) => {
                 let mut transom = self.installation.transom()?;
