@@ -81,6 +81,14 @@ pub enum Family {
 impl Family {
     /// Both.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// A multicast group that leaves its host.
+    pub fn group(self) -> IpAddr {
+        match self {
+            Self::V4 => [239, 77, 0, 1].into(),
+            Self::V6 => [0xff0e, 0, 0, 0, 0, 0, 0, 0x77].into(),
+        }
+    }
 }
 
 impl std::fmt::Display for Family {

@@ -238,6 +238,9 @@ impl Adapter {
     pub(crate) fn refresh_addresses(&self) {
         // What cannot be read now is read at the next change.
         let Ok(changes) = self.addresses.write().refresh() else { return };
+        if !changes.added.is_empty() {
+            self.join_networks();
+        }
         if !changes.added.is_empty() || !changes.removed.is_empty() {
             self.raise_port_event(AsyncEvent::GidChange);
         }

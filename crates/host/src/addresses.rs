@@ -168,6 +168,19 @@ impl Addresses {
         self.iter().any(|(_, address)| !address.loopback)
     }
 
+    /// The interface of an address that others can reach.
+    pub fn network_of(&self, gid: &[u8; 16]) -> Option<u32> {
+        let (_, address) = self.iter().find(|(_, address)| address.gid == *gid)?;
+        (!address.loopback).then_some(address.interface)
+    }
+
+    /// The interfaces that have such addresses of a family; one may come more than once.
+    pub fn networks(&self, ipv4: bool) -> impl Iterator<Item = u32> {
+        let reachable =
+            move |address: &&Address| !address.loopback && address.ip().is_ipv4() == ipv4;
+        self.iter().map(|(_, address)| address).filter(reachable).map(|address| address.interface)
+    }
+
     /// Whether there was such an address, and is none now: the port is down. A host that never had
     /// one has an active port, for itself.
     pub fn has_lost_network(&self) -> bool {

@@ -95,6 +95,7 @@ impl Adapter {
                 let _ = self.wire.set(Arc::new(wire));
                 // The background thread is to listen to it too.
                 self.progress.wake(self);
+                self.join_networks();
                 Ok(())
             }
             Err(error) => {

@@ -23,6 +23,7 @@ mod socket;
 mod steering;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -236,6 +237,17 @@ impl Port {
     /// The UDP port that datagrams of this way come from.
     pub fn source_port(&self, way: &Way) -> io::Result<u16> {
         self.sending.source_port(way)
+    }
+
+    /// Has what is sent to a group on an interface come here too, as far as the kernel lets a socket
+    /// join one more.
+    pub fn join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        socket::join(&self.socket, group, interface)
+    }
+
+    /// Ends [`Port::join`].
+    pub fn leave(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        socket::leave(&self.socket, group, interface)
     }
 
     /// How many datagrams of `segment` bytes one [`Port::send`] takes.

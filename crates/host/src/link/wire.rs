@@ -9,6 +9,7 @@ mod path;
 mod receive;
 mod train;
 
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
@@ -98,6 +99,17 @@ impl Wire {
             others.bury(&self.port);
         }
         others.watch(&self.port);
+    }
+
+    /// Has what is sent to a group on an interface come here. Where that cannot be, the group ends at
+    /// this host.
+    pub(crate) fn join(&self, group: IpAddr, interface: u32) {
+        let _ = self.port.join(group, interface);
+    }
+
+    /// Ends [`Wire::join`].
+    pub(crate) fn leave(&self, group: IpAddr, interface: u32) {
+        let _ = self.port.leave(group, interface);
     }
 
     /// Leaves the port to the process that this one was forked from.

@@ -1,5 +1,6 @@
 //! Multicast groups: which queue pairs of this process receive what is sent to a multicast GID
-//! (`ibv_attach_mcast(3)`). Groups end at this host until there is a wire.
+//! (`ibv_attach_mcast(3)`). A group is that of IP with the same address, on every network that this
+//! host has an address of its family on.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
@@ -11,13 +12,14 @@ use transom_device::queue::Remote;
 
 use super::QueuePair;
 use crate::adapter::{Adapter, Limits};
+use crate::addresses::ip;
 
 /// A multicast GID.
 pub type GroupGid = [u8; 16];
 
 /// Whether a GID names a group.
 pub fn is_multicast(gid: &GroupGid) -> bool {
-    gid[0] == 0xff
+    ip(gid).is_multicast()
 }
 
 /// Whether a request is a datagram to a group.
@@ -59,6 +61,8 @@ impl Adapter {
         members.push(Arc::downgrade(qp));
         qp.memberships.fetch_add(1, AcqRel);
         self.segment().header().groups.store(groups.len() as u32, Release);
+        drop(groups);
+        self.join_networks();
         Ok(())
     }
 
@@ -71,6 +75,7 @@ impl Adapter {
         members.swap_remove(at);
         if members.is_empty() {
             groups.remove(&group);
+            self.leave_networks(&group);
         }
         qp.memberships.fetch_sub(1, AcqRel);
         self.segment().header().groups.store(groups.len() as u32, Release);
@@ -83,9 +88,30 @@ impl Adapter {
         for members in groups.values_mut() {
             members.retain(|member| !std::ptr::eq(member.as_ptr(), qp));
         }
-        groups.retain(|_, members| !members.is_empty());
+        groups.retain(|group, members| {
+            if members.is_empty() {
+                self.leave_networks(group);
+            }
+            !members.is_empty()
+        });
         qp.memberships.store(0, Release);
         self.segment().header().groups.store(groups.len() as u32, Release);
+    }
+
+    /// Has the networks bring what is sent to the groups of this process: when there is a new group, a
+    /// new address, or the wire link at last.
+    pub(crate) fn join_networks(&self) {
+        let Some(wire) = self.wire() else { return };
+        let addresses = self.addresses();
+        for group in self.groups.0.read().keys().map(ip) {
+            addresses.networks(group.is_ipv4()).for_each(|network| wire.join(group, network));
+        }
+    }
+
+    fn leave_networks(&self, group: &GroupGid) {
+        let Some(wire) = self.wire() else { return };
+        let group = ip(group);
+        self.addresses().networks(group.is_ipv4()).for_each(|it| wire.leave(group, it));
     }
 
     /// The members of a group in this process.

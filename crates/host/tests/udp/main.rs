@@ -2,6 +2,7 @@
 //! own, for there is one port 4791 in each.
 
 mod addresses;
+mod groups;
 mod namespace;
 mod peer;
 mod port;

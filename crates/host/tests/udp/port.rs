@@ -85,7 +85,7 @@ impl Opened {
 
 fn local(way: &str) -> Way {
     let address: IpAddr = way.parse().expect("an address");
-    Way { source: address, destination: address, flow: 0x1234, tos: 0x6a, ttl: 33 }
+    Way { source: address, destination: address, flow: 0x1234, tos: 0x6a, ttl: 33, interface: 0 }
 }
 
 /// Rules: NET-01, NET-05, NET-07
@@ -366,6 +366,7 @@ fn identifications_are_as_told_and_nothing_is_fragmented() {
             flow: 7,
             tos: 0x68,
             ttl: 9,
+            interface: 0,
         };
         // A link that has just come up may still drop packets without a word.
         let bytes = here.datagrams(1, 60);

@@ -28,7 +28,14 @@ impl Sender {
     /// Sends `count` datagrams to the process in a slot, in trains of ten.
     fn send(&self, slot: u8, count: usize) {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let way = Way { source: here, destination: here, flow: slot.into(), tos: 0, ttl: 64 };
+        let way = Way {
+            source: here,
+            destination: here,
+            flow: slot.into(),
+            tos: 0,
+            ttl: 64,
+            interface: 0,
+        };
         let mut datagram = [0; 64];
         datagram[5] = slot;
         let train = datagram.repeat(10);
@@ -98,7 +105,7 @@ fn datagrams_that_came_together_go_to_the_process_of_each() {
         sender.settle(&mut peers, &mut sent);
         // One train for all: the process of the first gets it, as from a network card.
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let way = Way { source: here, destination: here, flow: 1, tos: 0, ttl: 64 };
+        let way = Way { source: here, destination: here, flow: 1, tos: 0, ttl: 64, interface: 0 };
         let mut train = [0; 60 * 64];
         for (number, datagram) in train.chunks_mut(64).enumerate() {
             datagram[5] = peers[number / 5 % 3].slot;
@@ -181,7 +188,8 @@ fn the_end_of_a_process_is_noticed_without_a_packet() {
         let mut before = last.seen().own;
         loop {
             for flow in 0..16 {
-                let way = Way { source: here, destination: here, flow, tos: 0, ttl: 64 };
+                let way =
+                    Way { source: here, destination: here, flow, tos: 0, ttl: 64, interface: 0 };
                 assert_eq!(sender.port.send(&way, &datagram, 64).expect("room"), 1);
             }
             let after = last.seen().own;

@@ -47,7 +47,7 @@ fn measure(name: &str, segment: usize, source: IpAddr, destination: IpAddr, arra
         let port = Port::open(registry, near).expect("the port");
         let mut arrivals = Arrivals::default();
         port.receive(&mut arrivals, 64, |_| {}).expect("a socket that works");
-        let way = Way { source, destination, flow: 1, tos: 0, ttl: 64 };
+        let way = Way { source, destination, flow: 1, tos: 0, ttl: 64, interface: 0 };
         let count = port.most_segments(segment);
         let mut train = vec![0; count * segment];
         train.chunks_mut(segment).for_each(|datagram| datagram[5] = far.slot);
@@ -90,7 +90,7 @@ fn one_by_one() {
         let port = Port::open(registry, claim.announcer()).expect("the port");
         let mut arrivals = Arrivals::default();
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let way = Way { source: here, destination: here, flow: 1, tos: 0, ttl: 64 };
+        let way = Way { source: here, destination: here, flow: 1, tos: 0, ttl: 64, interface: 0 };
         let mut datagram = [0; 40];
         datagram[5] = claim.announcer().slot;
         let plain = UdpSocket::bind("127.0.0.1:0").expect("a port");

@@ -1,6 +1,7 @@
 //! `programs perftest`: every tool of Debian's perftest over every service it knows, with the options
 //! that change what is asked of the device.
 
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -97,6 +98,22 @@ pub(crate) fn matrix(long: bool) -> Vec<Run> {
             }
         }
     }
+    runs
+}
+
+/// The tools that send to a multicast group, with this one.
+pub(crate) fn to_group(group: IpAddr) -> Vec<Run> {
+    let group = match group {
+        IpAddr::V4(group) => group.to_ipv6_mapped(),
+        IpAddr::V6(group) => group,
+    };
+    let bytes = group.octets().map(|byte| byte.to_string()).join(":");
+    let mut runs = matrix(false);
+    runs.retain_mut(|run| {
+        let takes = run.service == "UD" && run.options.is_empty();
+        run.options = format!("-g -M {bytes}");
+        takes
+    });
     runs
 }
 

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use libc::{c_int, cmsghdr};
 
+use super::Way;
+
 /// Bytes for the control messages of one call, aligned as they must be.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
@@ -54,22 +56,24 @@ impl<'a> Writer<'a> {
         self.written += message.len();
     }
 
-    /// From where a datagram shall go, its traffic class and its hop limit.
-    pub(super) fn add_way(&mut self, source: IpAddr, tos: u8, ttl: u8) {
-        let (tos, ttl) = (c_int::from(tos).to_ne_bytes(), c_int::from(ttl).to_ne_bytes());
-        match source {
+    /// From where a datagram shall go, by which interface, its traffic class and its hop limit.
+    pub(super) fn add_way(&mut self, way: &Way) {
+        let [tos, ttl] = [way.tos, way.ttl].map(|byte| c_int::from(byte).to_ne_bytes());
+        match way.source {
             IpAddr::V4(source) => {
-                // `struct in_pktinfo`: interface (any), source, and what only receiving fills in.
+                // `struct in_pktinfo`: interface, source, and what only receiving fills in.
                 let mut information = [0; 12];
+                information[..4].copy_from_slice(&way.interface.to_ne_bytes());
                 information[4..8].copy_from_slice(&source.octets());
                 self.add(libc::IPPROTO_IP, libc::IP_PKTINFO, &information);
                 self.add(libc::IPPROTO_IP, libc::IP_TOS, &tos);
                 self.add(libc::IPPROTO_IP, libc::IP_TTL, &ttl);
             }
             IpAddr::V6(source) => {
-                // `struct in6_pktinfo`: source, interface (any).
+                // `struct in6_pktinfo`: source, interface.
                 let mut information = [0; 20];
                 information[..16].copy_from_slice(&source.octets());
+                information[16..].copy_from_slice(&way.interface.to_ne_bytes());
                 self.add(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &information);
                 self.add(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tos);
                 self.add(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &ttl);
@@ -146,12 +150,16 @@ fn message(bytes: &[u8]) -> Option<(c_int, c_int, &[u8], &[u8])> {
 mod tests {
     use super::*;
 
+    fn way(source: IpAddr, tos: u8, ttl: u8) -> Way {
+        Way { source, destination: source, flow: 0, tos, ttl, interface: 0 }
+    }
+
     #[test]
     fn what_is_written_is_read() {
         let mut control = Control::EMPTY;
         let mut writer = Writer::new(&mut control);
         let source = IpAddr::from([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
-        writer.add_way(source, 0x68, 7);
+        writer.add_way(&way(source, 0x68, 7));
         writer.add(libc::SOL_UDP, libc::UDP_GRO, &1048_i32.to_ne_bytes());
         writer.add(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &3_u32.to_ne_bytes());
         let length = writer.len();
@@ -164,7 +172,7 @@ mod tests {
     fn a_cut_message_ends_the_list() {
         let mut control = Control::EMPTY;
         let mut writer = Writer::new(&mut control);
-        writer.add_way([10, 0, 0, 1].into(), 4, 5);
+        writer.add_way(&way([10, 0, 0, 1].into(), 4, 5));
         let length = writer.len();
         for length in 0..length {
             Received::read(&control, length);

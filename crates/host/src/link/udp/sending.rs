@@ -38,6 +38,9 @@ pub struct Way {
     pub tos: u8,
     /// TTL, or hop limit (rule NET-05).
     pub ttl: u8,
+    /// Index of the interface that it leaves by; zero for what the routes say, which say nothing of
+    /// groups.
+    pub interface: u32,
 }
 
 /// Why datagrams were not sent.
@@ -103,7 +106,7 @@ impl Sending {
         let (mut address, length) = socket::encode(SocketAddr::new(way.destination, PORT));
         let mut control = Control::EMPTY;
         let mut writer = Writer::new(&mut control);
-        writer.add_way(way.source, way.tos, way.ttl);
+        writer.add_way(way);
         let cut = count > 1 && self.cuts.load(Relaxed);
         if cut {
             writer.add_segment(segment as u16);
@@ -244,7 +247,8 @@ mod tests {
             let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, PORT)).expect("nobody has it");
             receiver.set_read_timeout(Some(Duration::from_secs(10))).expect("an option");
             let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-            let way = Way { source: here, destination: here, flow: 3, tos: 0, ttl: 64 };
+            let way =
+                Way { source: here, destination: here, flow: 3, tos: 0, ttl: 64, interface: 0 };
             let sending = Sending::new();
             sending.cuts.store(false, Relaxed);
             assert_eq!((sending.most(100), sending.identification(7)), (ONE_BY_ONE, 0));

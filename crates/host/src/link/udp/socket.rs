@@ -163,6 +163,32 @@ pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Joins a group on an interface; one that is joined stays so.
+pub(super) fn join(socket: &OwnedFd, group: IpAddr, interface: u32) -> io::Result<()> {
+    let any = Ipv4Addr::UNSPECIFIED;
+    let joined = match group {
+        IpAddr::V4(group) => {
+            sockopt::set_ip_add_membership_with_ifindex(socket, &group, &any, interface)
+        }
+        IpAddr::V6(group) => sockopt::set_ipv6_add_membership(socket, &group, interface),
+    };
+    match joined {
+        Err(Errno::ADDRINUSE) => Ok(()),
+        joined => Ok(joined?),
+    }
+}
+
+/// Leaves it.
+pub(super) fn leave(socket: &OwnedFd, group: IpAddr, interface: u32) -> io::Result<()> {
+    let any = Ipv4Addr::UNSPECIFIED;
+    Ok(match group {
+        IpAddr::V4(group) => {
+            sockopt::set_ip_drop_membership_with_ifindex(socket, &group, &any, interface)
+        }
+        IpAddr::V6(group) => sockopt::set_ipv6_drop_membership(socket, &group, interface),
+    }?)
+}
+
 /// A socket that only sends, from `port` or, if that is taken, from one of the next.
 ///
 /// Its datagrams are never fragmented, and with no peer of its own the kernel gives each
@@ -177,8 +203,11 @@ pub(super) fn open_sending(family: AddressFamily, port: u16) -> io::Result<(Owne
     if family == AddressFamily::INET6 {
         sockopt::set_ipv6_v6only(&socket, true)?;
         sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
+        // Members on this host are reached without packets.
+        sockopt::set_ipv6_multicast_loop(&socket, false)?;
     } else {
         sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
+        sockopt::set_ip_multicast_loop(&socket, false)?;
     }
     // Nothing is received on it: what comes is dropped before it takes room.
     filter(&socket, libc::SO_ATTACH_FILTER, &[instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])?;

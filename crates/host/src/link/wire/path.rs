@@ -28,6 +28,8 @@ pub struct Path {
     pub(crate) port: u16,
     /// Bytes of payload of a packet.
     pub(crate) mtu: u64,
+    /// Index of the interface that packets to a group leave by; else zero.
+    pub(crate) interface: u32,
 }
 
 impl Path {
@@ -40,6 +42,7 @@ impl Path {
             hop_limit: address.hop_limit,
             port: source_port(address.flow_label, from),
             mtu,
+            interface: 0,
         }
     }
 
@@ -57,6 +60,7 @@ impl Path {
             flow: self.port,
             tos: self.traffic_class,
             ttl: self.hop_limit,
+            interface: self.interface,
         }
     }
 

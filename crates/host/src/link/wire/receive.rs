@@ -83,6 +83,7 @@ impl Adapter {
             hop_limit: train.ttl,
             port: train.from.port(),
             mtu: 0,
+            interface: 0,
         };
         let mut group = Group::new();
         for (number, datagram) in train.iter().enumerate() {
@@ -125,9 +126,11 @@ impl Adapter {
     /// Gives packets to the queue pair they are for.
     fn deliver(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
         let Some(first) = packets.first() else { return };
+        if first.to == MULTICAST {
+            return self.deliver_to_members(counters, packets, route);
+        }
         let to = QpNumber::from_bits(first.to);
-        let found = self.qp(to.index()).filter(|qp| qp.number() == to);
-        let Some(qp) = found.filter(|_| first.to != MULTICAST) else {
+        let Some(qp) = self.qp(to.index()).filter(|qp| qp.number() == to) else {
             return counters.drop(Dropped::NoQueuePair, packets.len());
         };
         let why = match qp.take_packets(packets, route) {
@@ -141,6 +144,16 @@ impl Adapter {
             Taken::WrongAddress => Dropped::OtherAddress,
         };
         counters.drop(why, packets.len());
+    }
+
+    /// Gives datagrams to all members of the group that they have come for.
+    fn deliver_to_members(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
+        let members = self.members(&route.destination);
+        let taken = members.iter().filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
+        match taken.count() {
+            0 => counters.drop(Dropped::NoQueuePair, packets.len()),
+            _ => Counters::add(&counters.received, packets.len()),
+        }
     }
 }
 

@@ -30,12 +30,13 @@ impl Rows<'_> {
         self.ping_pong("ibv_ud_pingpong", "");
         self.ping_pong("ibv_ud_pingpong", "-e");
         // UC has no flow control: what finds the receiver's socket full is lost, and this tool waits
-        // for it without end. IPv6 multicast of the scope that perftest uses stays on its host.
+        // for it without end. The group that perftest takes by itself does not leave its host.
         let crosses = |run: &perftest::Run| {
             (run.tool, run.service) != ("ib_send_bw", "UC") && !run.options.contains("-g")
         };
         let plain = |run: &perftest::Run| ["", "-A FETCH_AND_ADD"].contains(&run.options.as_str());
-        self.perftest(|run| crosses(run) && (long || plain(run)));
+        self.perftest(&perftest::matrix(false), |run| crosses(run) && (long || plain(run)));
+        self.perftest(&perftest::to_group(wire.family.group()), |_| true);
         let undisturbed = Exchange { installation, wire, rounds };
         self.row("exchange", "", undisturbed.pairs(1));
         self.row("exchange", "4 + 4 processes", undisturbed.pairs(4));
@@ -48,7 +49,9 @@ impl Rows<'_> {
         self.name = format!("{}, {FAULTS}", self.name);
         let mut rows = Rows { wire: &disturbed, ..self };
         rows.connected(&["ibv_rc_pingpong", "ibv_srq_pingpong"]);
-        rows.perftest(|run| ["RC", "XRC"].contains(&run.service) && plain(run));
+        rows.perftest(&perftest::matrix(false), |run| {
+            ["RC", "XRC"].contains(&run.service) && plain(run)
+        });
         let exchange = Exchange { installation, wire: &disturbed, rounds };
         rows.row("exchange", "", exchange.pairs(1));
         rows.row("exchange", "4 + 4 processes", exchange.pairs(4));
@@ -85,8 +88,8 @@ impl Rows<'_> {
     }
 
     /// These runs of perftest.
-    fn perftest(&mut self, chosen: impl Fn(&perftest::Run) -> bool) {
-        for run in perftest::matrix(false).iter().filter(|run| chosen(run)) {
+    fn perftest(&mut self, runs: &[perftest::Run], chosen: impl Fn(&perftest::Run) -> bool) {
+        for run in runs.iter().filter(|run| chosen(run)) {
             let measured = run.measure(self.installation, Place::Across(self.wire));
             let options = format!("-c {} {}", run.service, run.options);
             self.row(run.tool, options.trim_end(), measured.map(|figure| figure.describe()));

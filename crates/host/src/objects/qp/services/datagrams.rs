@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use transom_device::execution::{MAX_DATAGRAM, Payload, Request, Sent};
-use transom_device::queue::Remote;
+use transom_device::queue::{Address, Remote};
 
 use super::At;
 use crate::adapter::Adapter;
@@ -18,7 +18,10 @@ impl At<'_> {
         let Remote::Datagram(datagram) = &request.remote else { return Sent::Unreachable };
         let gid = &datagram.address.gid;
         if is_multicast(gid) {
-            return self.send_to_group(gid, request, payload);
+            return match self.send_to_group(gid, request, payload) {
+                Sent::Queued => self.send_to_network(&datagram.address, request, payload),
+                sent => sent,
+            };
         }
         let adapter = &self.qp.adapter;
         if let Some(address) = adapter.over_wire(Destination::Address(datagram.address)) {
@@ -38,7 +41,7 @@ impl At<'_> {
         }
     }
 
-    /// Sends to all members but this queue pair itself, in this process and in the others; waits
+    /// Sends to all members on this host but this queue pair itself, in all processes; waits
     /// before it begins until each process has room, so that none gets a datagram twice.
     fn send_to_group(&self, gid: &[u8; 16], request: &Request, payload: Payload<'_>) -> Sent {
         let adapter = &self.qp.adapter;
@@ -70,6 +73,21 @@ impl At<'_> {
             }
         }
         Sent::Queued
+    }
+
+    /// Sends a datagram for a group to the network of the address that it comes from.
+    fn send_to_network(&self, to: &Address, request: &Request, payload: Payload<'_>) -> Sent {
+        let adapter = &self.qp.adapter;
+        let network = adapter.addresses().network_of(&to.source);
+        let Some(interface) = network.filter(|_| adapter.open_wire().is_ok()) else {
+            return Sent::Queued;
+        };
+        let path = Path { interface, ..Path::new(to, self.qp.number, MAX_DATAGRAM) };
+        match self.send_packets(&path, request, payload) {
+            near @ Sent::Near(_) => near,
+            // Members on this host have theirs: it is not sent again.
+            _ => Sent::Queued,
+        }
     }
 }
 
