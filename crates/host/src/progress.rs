@@ -5,35 +5,22 @@
 //! to it and just looks every millisecond whether it still polls; once it does not, the thread arms
 //! and sleeps until there is something to do. An idle process is not woken at all.
 
+mod background;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
 use transom_device::queue::Body;
 
 use crate::adapter::Adapter;
 use crate::capture::{Answered, Direction, Interface};
 use crate::faults::PortChange;
-use crate::link::udp::Others;
-use crate::link::{Answer, Arrival, Arrived, COMPANY, Peer, Wire};
+use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
 use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_to_group};
-
-/// How often the thread looks whether the program still polls.
-const TICK: u64 = 1_000_000;
-/// How long what has arrived may wait for a program that polls, before the thread takes it.
-const PATIENCE: std::time::Duration = std::time::Duration::from_micros(20);
-/// How long queue pairs wait that found the sockets full, in nanoseconds.
-const STALL: u64 = 100_000;
-/// For how many rounds the thread has itself woken after it had to. A program may poll for its own
-/// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
-/// wait for the next look.
-const VIGILANT: u32 = 64;
 
 /// Work that has to wait until locks are free.
 pub(crate) enum Deferred {
@@ -88,19 +75,6 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts the background thread.
-    pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
-        let wake = adapter.claim.wake.try_clone()?;
-        let addresses = adapter.addresses().descriptor().try_clone_to_owned()?;
-        let weak = Arc::downgrade(adapter);
-        std::thread::Builder::new().name("transom".into()).spawn(move || {
-            block_signals();
-            wake_in_time();
-            run(&weak, &wake, &addresses);
-        })?;
-        Ok(())
-    }
-
     /// Makes the background thread look around.
     pub(crate) fn wake(&self, adapter: &Adapter) {
         let _ = rustix::io::write(&adapter.claim.wake, &[0]);
@@ -156,22 +130,6 @@ impl Progress {
 }
 
 impl Adapter {
-    /// Whether something waits that a program which polls would take by now, asked by the thread when
-    /// it has left the work to the program.
-    fn is_neglected(&self) -> bool {
-        let inbox = &self.segment().header().inbox;
-        let waits = || {
-            inbox.iter().any(|bits| bits.load(Acquire) != 0)
-                || self.wire().is_some_and(|wire| wire.has_arrivals())
-        };
-        let polls = self.progress.polls.load(Relaxed);
-        if !waits() {
-            return false;
-        }
-        std::thread::sleep(PATIENCE);
-        waits() && self.progress.polls.load(Relaxed) == polls
-    }
-
     /// What a poll does when it finds its queue empty.
     #[inline]
     pub fn progress_from_poll(&self) {
@@ -421,140 +379,4 @@ impl Adapter {
             other => other,
         }
     }
-}
-
-/// Signals are for the program's own threads.
-fn block_signals() {
-    // SAFETY: a signal set of this call's own, filled and then given to this thread only.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-    }
-}
-
-/// The kernel may not round this thread's timeouts up to 50 microseconds.
-fn wake_in_time() {
-    // SAFETY: this prctl takes plain numbers.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
-}
-
-fn run(adapter: &Weak<Adapter>, wake: &impl AsFd, addresses: &impl AsFd) {
-    let (mut polls, mut vigilant, mut arms) = (0, 0_u32, true);
-    let mut woken = Woken::default();
-    let mut others = Others::default();
-    loop {
-        drain(wake);
-        let Some(device) = adapter.upgrade() else { return };
-        if woken.addresses {
-            device.refresh_addresses();
-        }
-        // A round that armed was woken for what there is.
-        let neglected = !arms && device.is_neglected();
-        let sleeps = device.progress.sleeps.swap(false, SeqCst);
-        vigilant = if neglected || sleeps { VIGILANT } else { vigilant.saturating_sub(1) };
-        let working = device.progress.working.lock();
-        if let Some(wire) = device.wire() {
-            wire.look_after(&mut others, woken.others);
-            wire.owed.look(device.now());
-        }
-        device.progress_for(match device.progress.polls.load(Relaxed) == polls {
-            true => Acknowledge::AtOnce,
-            false => Acknowledge::Together,
-        });
-        let peers = device.peers();
-        for peer in peers.iter().filter(|peer| has_ended(&device, peer)) {
-            device.lose_peer(peer);
-        }
-        let polled = device.progress.polls.load(Relaxed);
-        let program_polls = polled != polls;
-        polls = polled;
-        let armed = &device.segment().header().armed;
-        device.progress.listens.store(!program_polls || vigilant > 0, SeqCst);
-        // A program that has found the thread listening does not wake it.
-        arms = !program_polls || vigilant > 0 || device.progress.sleeps.load(SeqCst);
-        if arms {
-            armed.store(1, SeqCst);
-            // What came before the flag was seen brought no wake-up.
-            device.take_inboxes();
-            device.run_deferred();
-        }
-        let deadline = device.progress.next_deadline.load(Acquire);
-        let mut timeout = (deadline != 0).then(|| deadline.saturating_sub(device.now()));
-        if program_polls {
-            timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
-        }
-        let wire = device.wire().cloned();
-        if wire.as_ref().is_some_and(|wire| wire.owed.waits()) {
-            timeout = Some(timeout.map_or(COMPANY, |timeout| timeout.min(COMPANY)));
-        }
-        if wire.as_ref().is_some_and(|wire| wire.has_stalled()) {
-            timeout = Some(timeout.map_or(STALL, |timeout| timeout.min(STALL)));
-        }
-        if let Some(deadline) = wire.as_ref().and_then(|wire| wire.deadline()) {
-            let left = deadline.saturating_sub(device.now());
-            timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
-        }
-        drop(working);
-        drop(device);
-        // While the program takes packets, the thread is not to be woken for each.
-        let heard = wire.as_deref().filter(|_| arms);
-        woken = sleep(wake, addresses, heard, &others, &peers, timeout);
-    }
-}
-
-fn has_ended(device: &Adapter, peer: &Peer) -> bool {
-    match peer.pidfd() {
-        Some(pidfd) => {
-            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
-        }
-        None => !device.claim.registry().is_alive(peer.announcer),
-    }
-}
-
-/// What ended a sleep, as far as somebody has to know.
-#[derive(Default)]
-struct Woken {
-    /// The host's addresses have changed.
-    addresses: bool,
-    /// One of the other processes of the port may have ended.
-    others: bool,
-}
-
-/// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port, a
-/// packet, or the timeout in nanoseconds.
-fn sleep(
-    wake: &impl AsFd,
-    addresses: &impl AsFd,
-    wire: Option<&Wire>,
-    others: &Others,
-    peers: &[Arc<Peer>],
-    timeout: Option<u64>,
-) -> Woken {
-    let pidfds: Vec<_> = peers.iter().filter_map(|peer| peer.pidfd()).collect();
-    // Without pidfds a peer's end is noticed by looking once a second.
-    let blind = pidfds.len() < peers.len();
-    let timeout =
-        if blind { Some(timeout.unwrap_or(u64::MAX).min(1_000_000_000)) } else { timeout };
-    let timeout = timeout.map(|timeout| Timespec {
-        tv_sec: (timeout / 1_000_000_000) as i64,
-        tv_nsec: (timeout % 1_000_000_000) as i64,
-    });
-    let own = [addresses.as_fd(), wake.as_fd()];
-    let sockets = wire.map(|wire| wire.descriptors());
-    let of_peers = pidfds.iter().map(|pidfd| pidfd.as_fd());
-    let all = own.into_iter().chain(others.descriptors());
-    let all = all.chain(sockets.into_iter().flatten()).chain(of_peers);
-    let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-    let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
-    let of_others = &fds[own.len()..][..others.descriptors().count()];
-    Woken { addresses: told(&fds[0]), others: of_others.iter().any(told) }
-}
-
-fn drain(wake: &impl AsFd) {
-    let mut bytes = [0; 256];
-    while rustix::io::read(wake, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
 }

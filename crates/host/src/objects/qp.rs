@@ -4,6 +4,7 @@
 //! other way (a receive queue failing its send queue) is deferred until no lock is held.
 
 mod attributes;
+mod receive;
 mod services;
 
 use std::cell::Cell;
@@ -17,10 +18,8 @@ use transom_device::execution::{
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
-use transom_device::transport::Outlet;
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
-use transom_device::transport::train::DEFAULT_PKEY;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
@@ -32,13 +31,10 @@ use crate::adapter::{Adapter, Limits};
 use crate::addresses::ip;
 use crate::link::{Link, Peer, RingBytes, Taken, is_of};
 use crate::progress::Deferred;
-use crate::registry::Counters;
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
+use receive::ReceiveHalf;
 use services::{At, TURN};
-
-/// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
-const CONGESTED: u8 = 3;
 
 /// What a queue pair is created with.
 #[derive(Clone)]
@@ -132,87 +128,6 @@ impl SendHalf {
             self.counted = sends;
             wire.count_sender(sends);
         }
-    }
-}
-
-/// The receiving half, and what it answers by.
-struct ReceiveHalf {
-    responder: Responder,
-    /// For packets, if they come by the wire.
-    packets: PacketResponder,
-    link: Link,
-    peer: QpNumber,
-    /// Tells the other end when its packets come marked.
-    notifier: Notifier,
-    /// An acknowledgement that waits for something to go out with.
-    owed: Option<Packet<'static>>,
-}
-
-impl ReceiveHalf {
-    fn take(&mut self, packets: &[Packet<'_>], route: &Route, qp: &QueuePair) {
-        let reliable = qp.config.service == Service::Rc;
-        let may_owe = reliable && qp.adapter.wire().is_some_and(|wire| wire.owed.may_wait());
-        let at = At { link: &self.link, peer: self.peer, may_owe, ..qp.here() };
-        self.packets.receive(&mut self.responder, packets, route, &at);
-        let owed = at.owed.take();
-        if owed.is_some() {
-            self.owe(owed, qp);
-        }
-        self.go_on_later(qp);
-        let marked = route.traffic_class & CONGESTED == CONGESTED;
-        let connected = matches!(self.link, Link::Wire(_));
-        if marked && connected && qp.adapter.options().congestion {
-            let at = At { link: &self.link, peer: self.peer, ..qp.here() };
-            let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, qp.adapter.now());
-            if let (Some(packet), Some(wire)) = (notice, qp.adapter.wire()) {
-                Counters::add(&wire.counters().notifications_sent, 1);
-                at.respond(&packet);
-            }
-        }
-    }
-
-    /// Keeps an acknowledgement back; it stands for those before it.
-    fn owe(&mut self, packet: Option<Packet<'static>>, qp: &QueuePair) {
-        let Some(wire) = qp.adapter.wire() else { return };
-        self.owed = packet;
-        qp.owes.store(true, Release);
-        if let Some(other) = wire.owed.owe(qp.number.index(), qp.adapter.now()) {
-            wire.stall(other);
-        }
-    }
-
-    /// Sends the acknowledgement that was kept back.
-    fn acknowledge(&mut self, qp: &QueuePair) {
-        if let Some(packet) = self.owed.take() {
-            At { link: &self.link, peer: self.peer, ..qp.here() }.respond(&packet);
-            qp.owes.store(false, Release);
-        }
-    }
-
-    /// Goes on with answers that waited for room, or for company.
-    fn advance(&mut self, qp: &QueuePair) {
-        self.acknowledge(qp);
-        let at = At { link: &self.link, peer: self.peer, ..qp.here() };
-        self.packets.advance(&mut self.responder, &at);
-        self.go_on_later(qp);
-    }
-
-    /// Sees to it that answers which still wait get another turn.
-    fn go_on_later(&self, qp: &QueuePair) {
-        if !self.packets.is_idle()
-            && let Some(wire) = qp.adapter.wire()
-        {
-            wire.stall(qp.number.index());
-        }
-    }
-
-    /// Forgets everything, without completions.
-    fn reset(&mut self, at: &At<'_>) {
-        self.responder.reset(at);
-        self.packets.reset();
-        self.owed = None;
-        at.qp.owes.store(false, Release);
-        self.link = Link::None;
     }
 }
 

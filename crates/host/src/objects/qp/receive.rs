@@ -1,0 +1,102 @@
+//! The receiving half of a queue pair: what packets do to it, and what it answers.
+
+use std::sync::atomic::Ordering::*;
+
+use transom_device::execution::Responder;
+use transom_device::qp::{QpNumber, Service};
+use transom_device::transport::Outlet;
+use transom_device::transport::congestion::Notifier;
+use transom_device::transport::responder::PacketResponder;
+use transom_device::transport::train::DEFAULT_PKEY;
+use transom_wire::grh::Route;
+use transom_wire::packet::Packet;
+
+use super::QueuePair;
+use super::services::At;
+use crate::link::Link;
+use crate::registry::Counters;
+
+/// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
+const CONGESTED: u8 = 3;
+
+/// The receiving half, and what it answers by.
+pub(super) struct ReceiveHalf {
+    pub(super) responder: Responder,
+    /// For packets, if they come by the wire.
+    pub(super) packets: PacketResponder,
+    pub(super) link: Link,
+    pub(super) peer: QpNumber,
+    /// Tells the other end when its packets come marked.
+    pub(super) notifier: Notifier,
+    /// An acknowledgement that waits for something to go out with.
+    pub(super) owed: Option<Packet<'static>>,
+}
+
+impl ReceiveHalf {
+    /// Takes packets that came together, all requests.
+    pub(super) fn take(&mut self, packets: &[Packet<'_>], route: &Route, qp: &QueuePair) {
+        let reliable = qp.config.service == Service::Rc;
+        let may_owe = reliable && qp.adapter.wire().is_some_and(|wire| wire.owed.may_wait());
+        let at = At { link: &self.link, peer: self.peer, may_owe, ..qp.here() };
+        self.packets.receive(&mut self.responder, packets, route, &at);
+        let owed = at.owed.take();
+        if owed.is_some() {
+            self.owe(owed, qp);
+        }
+        self.go_on_later(qp);
+        let marked = route.traffic_class & CONGESTED == CONGESTED;
+        let connected = matches!(self.link, Link::Wire(_));
+        if marked && connected && qp.adapter.options().congestion {
+            let at = At { link: &self.link, peer: self.peer, ..qp.here() };
+            let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, qp.adapter.now());
+            if let (Some(packet), Some(wire)) = (notice, qp.adapter.wire()) {
+                Counters::add(&wire.counters().notifications_sent, 1);
+                at.respond(&packet);
+            }
+        }
+    }
+
+    /// Keeps an acknowledgement back; it stands for those before it.
+    fn owe(&mut self, packet: Option<Packet<'static>>, qp: &QueuePair) {
+        let Some(wire) = qp.adapter.wire() else { return };
+        self.owed = packet;
+        qp.owes.store(true, Release);
+        if let Some(other) = wire.owed.owe(qp.number.index(), qp.adapter.now()) {
+            wire.stall(other);
+        }
+    }
+
+    /// Sends the acknowledgement that was kept back.
+    pub(super) fn acknowledge(&mut self, qp: &QueuePair) {
+        if let Some(packet) = self.owed.take() {
+            At { link: &self.link, peer: self.peer, ..qp.here() }.respond(&packet);
+            qp.owes.store(false, Release);
+        }
+    }
+
+    /// Goes on with answers that waited for room, or for company.
+    pub(super) fn advance(&mut self, qp: &QueuePair) {
+        self.acknowledge(qp);
+        let at = At { link: &self.link, peer: self.peer, ..qp.here() };
+        self.packets.advance(&mut self.responder, &at);
+        self.go_on_later(qp);
+    }
+
+    /// Sees to it that answers which still wait get another turn.
+    fn go_on_later(&self, qp: &QueuePair) {
+        if !self.packets.is_idle()
+            && let Some(wire) = qp.adapter.wire()
+        {
+            wire.stall(qp.number.index());
+        }
+    }
+
+    /// Forgets everything, without completions.
+    pub(super) fn reset(&mut self, at: &At<'_>) {
+        self.responder.reset(at);
+        self.packets.reset();
+        self.owed = None;
+        at.qp.owes.store(false, Release);
+        self.link = Link::None;
+    }
+}

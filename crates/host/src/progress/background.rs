@@ -1,0 +1,227 @@
+//! The background thread of a device.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Weak};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::{Acknowledge, Progress};
+use crate::adapter::Adapter;
+use crate::link::udp::Others;
+use crate::link::{COMPANY, Peer, Wire};
+
+/// How often the thread looks whether the program still polls, in nanoseconds.
+const TICK: u64 = 1_000_000;
+/// How long what has arrived may wait for a program that polls, before the thread takes it.
+const PATIENCE: std::time::Duration = std::time::Duration::from_micros(20);
+/// How long queue pairs wait that found the sockets full, in nanoseconds.
+const STALL: u64 = 100_000;
+/// How often it looks whether a peer lives whose end it is not told of, in nanoseconds.
+const BLIND: u64 = 1_000_000_000;
+/// For how many rounds the thread has itself woken after it had to. A program may poll for its own
+/// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
+/// wait for the next look.
+const VIGILANT: u32 = 64;
+
+impl Progress {
+    /// Starts the background thread.
+    pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
+        let background = Background {
+            wake: adapter.claim.wake.try_clone()?,
+            addresses: adapter.addresses().descriptor().try_clone_to_owned()?,
+            polls: 0,
+            program_polls: false,
+            vigilant: 0,
+            arms: true,
+            others: Others::default(),
+            woken: Woken::default(),
+        };
+        let weak = Arc::downgrade(adapter);
+        std::thread::Builder::new().name("transom".into()).spawn(move || {
+            block_signals();
+            wake_in_time();
+            background.run(&weak);
+        })?;
+        Ok(())
+    }
+}
+
+/// What the thread knows from one round to the next.
+struct Background {
+    /// Others write to it to wake the thread.
+    wake: OwnedFd,
+    /// Readable when the host's addresses change.
+    addresses: OwnedFd,
+    /// What [`Progress`] had counted.
+    polls: u64,
+    /// The program has polled since the round before.
+    program_polls: bool,
+    /// For how many more rounds the thread has itself woken by what arrives, whoever polls.
+    vigilant: u32,
+    /// Whether it had itself woken by what arrived.
+    arms: bool,
+    /// The other processes that have the port of the wire link.
+    others: Others,
+    woken: Woken,
+}
+
+/// What ended a sleep, as far as somebody has to know.
+#[derive(Default)]
+struct Woken {
+    /// The host's addresses have changed.
+    addresses: bool,
+    /// One of the other processes of the port may have ended.
+    others: bool,
+}
+
+impl Background {
+    fn run(mut self, adapter: &Weak<Adapter>) {
+        loop {
+            drain(&self.wake);
+            let Some(device) = adapter.upgrade() else { return };
+            if self.woken.addresses {
+                device.refresh_addresses();
+            }
+            self.look_around(&device);
+            let working = device.progress.working.lock();
+            let peers = self.work(&device);
+            let timeout = self.timeout(&device);
+            let wire = device.wire().cloned();
+            drop(working);
+            drop(device);
+            self.woken = self.sleep(wire.as_deref(), &peers, timeout);
+        }
+    }
+
+    /// Does what there is to do; the peers whose ends are to be watched.
+    fn work(&mut self, device: &Adapter) -> Vec<Arc<Peer>> {
+        if let Some(wire) = device.wire() {
+            wire.look_after(&mut self.others, self.woken.others);
+            wire.owed.look(device.now());
+        }
+        device.progress_for(match device.progress.polls.load(Relaxed) == self.polls {
+            true => Acknowledge::AtOnce,
+            false => Acknowledge::Together,
+        });
+        let peers = device.peers();
+        for peer in peers.iter().filter(|peer| has_ended(device, peer)) {
+            device.lose_peer(peer);
+        }
+        self.arm(device);
+        peers
+    }
+
+    /// Finds out whether the program needs the thread though it polls.
+    fn look_around(&mut self, device: &Adapter) {
+        // A round that armed was woken for what there is.
+        let neglected = !self.arms && device.is_neglected();
+        let sleeps = device.progress.sleeps.swap(false, SeqCst);
+        self.vigilant =
+            if neglected || sleeps { VIGILANT } else { self.vigilant.saturating_sub(1) };
+    }
+
+    /// Leaves the work to a program that polls, else has what arrives wake the thread.
+    fn arm(&mut self, device: &Adapter) {
+        let progress = &device.progress;
+        let polls = progress.polls.load(Relaxed);
+        self.program_polls = polls != self.polls;
+        self.polls = polls;
+        let listens = !self.program_polls || self.vigilant > 0;
+        progress.listens.store(listens, SeqCst);
+        // A program that has found the thread listening does not wake it.
+        self.arms = listens || progress.sleeps.load(SeqCst);
+        if self.arms {
+            device.segment().header().armed.store(1, SeqCst);
+            // What came before the flag was seen brought no wake-up.
+            device.take_inboxes();
+            device.run_deferred();
+        }
+    }
+
+    /// How long the thread may sleep, in nanoseconds.
+    fn timeout(&self, device: &Adapter) -> Option<u64> {
+        let left = |deadline: u64| deadline.saturating_sub(device.now());
+        let deadline = device.progress.next_deadline.load(Acquire);
+        let of_progress = (deadline != 0).then(|| left(deadline));
+        let of_polling = self.program_polls.then_some(TICK);
+        let wire = device.wire();
+        let of_owed = wire.and_then(|wire| wire.owed.waits().then_some(COMPANY));
+        let of_stalled = wire.and_then(|wire| wire.has_stalled().then_some(STALL));
+        let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
+        [of_progress, of_polling, of_owed, of_stalled, of_faults].into_iter().flatten().min()
+    }
+
+    /// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port,
+    /// a packet, or the timeout in nanoseconds.
+    fn sleep(&self, wire: Option<&Wire>, peers: &[Arc<Peer>], timeout: Option<u64>) -> Woken {
+        let pidfds: Vec<_> = peers.iter().filter_map(|peer| peer.pidfd()).collect();
+        let blind = (pidfds.len() < peers.len()).then_some(BLIND);
+        let timeout = timeout.into_iter().chain(blind).min().map(|timeout| Timespec {
+            tv_sec: (timeout / 1_000_000_000) as i64,
+            tv_nsec: (timeout % 1_000_000_000) as i64,
+        });
+        // While the program takes packets, the thread is not to be woken for each.
+        let sockets = wire.filter(|_| self.arms).map(|wire| wire.descriptors());
+        let own = [self.addresses.as_fd(), self.wake.as_fd()];
+        let of_peers = pidfds.iter().map(|pidfd| pidfd.as_fd());
+        let all = own.into_iter().chain(self.others.descriptors());
+        let all = all.chain(sockets.into_iter().flatten()).chain(of_peers);
+        let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let of_others = &fds[own.len()..][..self.others.descriptors().count()];
+        Woken { addresses: told(&fds[0]), others: of_others.iter().any(told) }
+    }
+}
+
+impl Adapter {
+    /// Whether something waits that a program which polls would take by now, asked by the thread when
+    /// it has left the work to the program.
+    fn is_neglected(&self) -> bool {
+        let inbox = &self.segment().header().inbox;
+        let waits = || {
+            inbox.iter().any(|bits| bits.load(Acquire) != 0)
+                || self.wire().is_some_and(|wire| wire.has_arrivals())
+        };
+        let polls = self.progress.polls.load(Relaxed);
+        if !waits() {
+            return false;
+        }
+        std::thread::sleep(PATIENCE);
+        waits() && self.progress.polls.load(Relaxed) == polls
+    }
+}
+
+fn has_ended(device: &Adapter, peer: &Peer) -> bool {
+    match peer.pidfd() {
+        Some(pidfd) => {
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+        }
+        None => !device.claim.registry().is_alive(peer.announcer),
+    }
+}
+
+fn drain(wake: &impl AsFd) {
+    let mut bytes = [0; 256];
+    while rustix::io::read(wake, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
+}
+
+/// Signals are for the program's own threads.
+fn block_signals() {
+    // SAFETY: a signal set of this call's own, filled and then given to this thread only.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+}
+
+/// The kernel may not round this thread's timeouts up to 50 microseconds.
+fn wake_in_time() {
+    // SAFETY: this prctl takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+}
