@@ -24,7 +24,7 @@ use transom_wire::packet::{Operation, Transport};
 const FIRST: u32 = 17;
 const IPV6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 /// A multicast GID.
-const GROUP: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+const GROUP: [u8; 16] = [0xff, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
 
 /// A capture file, and options for devices that write to it.
 struct File {
@@ -262,7 +262,7 @@ on_each_link! {
         let expected = [
             (0x64, 0, number(qb), "127.0.0.1".to_owned()),
             (0x65, 1, number(qb), "::1".to_owned()),
-            (0x64, 2, 0xff_ffff, "ff0e::9".to_owned()),
+            (0x64, 2, 0xff_ffff, "ff01::9".to_owned()),
         ];
         assert_eq!(seen, expected);
         let transport = Transport::Ud { qkey: QKEY, source: number(qa) };

@@ -83,7 +83,7 @@ fn there_are_max_qp_queue_pairs() {
 /// Joins a group, or leaves one; zero or an errno.
 fn member(join: bool, qp: *mut ibv_qp, number: u16) -> i32 {
     let mut raw = [0; 16];
-    (raw[0], raw[1], [raw[14], raw[15]]) = (0xff, 0x0e, number.to_be_bytes());
+    (raw[0], raw[1], [raw[14], raw[15]]) = (0xff, 0x01, number.to_be_bytes());
     let call = if join { ibv_attach_mcast } else { ibv_detach_mcast };
     // SAFETY: a live queue pair and a GID of this call's own.
     unsafe { call(qp, &ibv_gid { raw }, 0) }

@@ -22,6 +22,7 @@ pub use device_memory::{AllocateError, DeviceMemory};
 pub use dma_buf::{DmaBuf, DmaBufError};
 pub use events::{AsyncEvent, EventPipe};
 pub(crate) use foreign_target::ForeignTargets;
+pub(crate) use multicast::leaves_host;
 pub use multicast::{GroupGid, JoinError, NotAMember, is_multicast};
 pub(crate) use multicast::{Groups, is_to_group};
 pub use pd::ProtectionDomain;

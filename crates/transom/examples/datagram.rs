@@ -42,9 +42,10 @@ fn main() -> Result<()> {
     b.send(&ping.sender(&b, QKEY)?, b"pong")?.wait()?;
     println!("{:#x} got {:?}", a.number(), String::from_utf8_lossy(&at_a.wait()?.to_vec()));
 
-    // What is sent to a group reaches every member but the sender.
+    // What is sent to a group reaches every member but the sender. This one, by its second byte, does
+    // not leave the host.
     let mut group = Gid([0; 16]);
-    (group.0[0], group.0[1], group.0[15]) = (0xff, 0x0e, 0x77);
+    (group.0[0], group.0[1], group.0[15]) = (0xff, 0x01, 0x77);
     // What a device of the kernel's takes from the network, the host must take first.
     let host = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0));
     let _joined = host.and_then(|host| host.join_multicast_v6(&group.0.into(), 0).map(|()| host));

@@ -223,8 +223,8 @@ fn a_posted_buffer_outlives_its_queue_pair() {
 
 fn group(last: u8) -> Gid {
     let mut gid = [0; 16];
-    (gid[0], gid[1], gid[15]) = (0xff, 0x0e, last);
-    // A group of this process alone, since tests run side by side.
+    (gid[0], gid[1], gid[15]) = (0xff, 0x01, last);
+    // A group of this host and this process alone, since tests run side by side.
     gid[8..12].copy_from_slice(&std::process::id().to_be_bytes());
     Gid(gid)
 }

@@ -1,6 +1,6 @@
 //! Multicast groups: which queue pairs of this process receive what is sent to a multicast GID
 //! (`ibv_attach_mcast(3)`). A group is that of IP with the same address, on every network that this
-//! host has an address of its family on.
+//! host has an address of its family on, unless IPv6 says that it does not leave its host.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
@@ -20,6 +20,12 @@ pub type GroupGid = [u8; 16];
 /// Whether a GID names a group.
 pub fn is_multicast(gid: &GroupGid) -> bool {
     ip(gid).is_multicast()
+}
+
+/// Whether a group may have members on other hosts: all but those of IPv6 whose scope is the interface
+/// (RFC 4291, section 2.7).
+pub(crate) fn leaves_host(group: &GroupGid) -> bool {
+    group[0] != 0xff || group[1] & 0xf > 1
 }
 
 /// Whether a request is a datagram to a group.
@@ -103,13 +109,13 @@ impl Adapter {
     pub(crate) fn join_networks(&self) {
         let Some(wire) = self.wire() else { return };
         let addresses = self.addresses();
-        for group in self.groups.0.read().keys().map(ip) {
+        for group in self.groups.0.read().keys().filter(|group| leaves_host(group)).map(ip) {
             addresses.networks(group.is_ipv4()).for_each(|network| wire.join(group, network));
         }
     }
 
     fn leave_networks(&self, group: &GroupGid) {
-        let Some(wire) = self.wire() else { return };
+        let Some(wire) = self.wire().filter(|_| leaves_host(group)) else { return };
         let group = ip(group);
         self.addresses().networks(group.is_ipv4()).for_each(|it| wire.leave(group, it));
     }
@@ -118,5 +124,25 @@ impl Adapter {
     pub(crate) fn members(&self, group: &GroupGid) -> Vec<Arc<QueuePair>> {
         let groups = self.groups.0.read();
         groups.get(group).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addresses::gid;
+
+    #[test]
+    fn the_address_says_what_is_a_group_and_how_far_it_goes() {
+        let of = |address: &str| gid(address.parse().expect("an address"));
+        for (address, goes) in [("ff01::1", false), ("ff11::9", false), ("ff02::1", true)] {
+            assert_eq!((is_multicast(&of(address)), leaves_host(&of(address))), (true, goes));
+        }
+        for address in ["ff0e::1", "239.1.2.3", "224.0.0.1"] {
+            assert!(is_multicast(&of(address)) && leaves_host(&of(address)), "{address}");
+        }
+        for address in ["fd00::1", "10.0.0.1", "fe80::ff01", "::1"] {
+            assert!(!is_multicast(&of(address)), "{address}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::At;
 use crate::adapter::Adapter;
 use crate::capture::{Direction, Interface};
 use crate::link::{Path, Peer, RingBytes, Where};
-use crate::objects::{Destination, is_multicast};
+use crate::objects::{Destination, is_multicast, leaves_host};
 
 impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
@@ -78,7 +78,7 @@ impl At<'_> {
     /// Sends a datagram for a group to the network of the address that it comes from.
     fn send_to_network(&self, to: &Address, request: &Request, payload: Payload<'_>) -> Sent {
         let adapter = &self.qp.adapter;
-        let network = adapter.addresses().network_of(&to.source);
+        let network = adapter.addresses().network_of(&to.source).filter(|_| leaves_host(&to.gid));
         let Some(interface) = network.filter(|_| adapter.open_wire().is_ok()) else {
             return Sent::Queued;
         };
