@@ -27,8 +27,6 @@ static FORM: Form = Form {
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Each is measured so often.
-const RUNS: usize = 3;
 /// Where the servers of `exchange` listen.
 const PORT: u16 = 18800;
 
@@ -39,11 +37,12 @@ pub(crate) fn run(
     long: bool,
 ) -> Result<Option<Report>, String> {
     let mtus = if long { &[1500, 9000][..] } else { &[1500] };
+    let runs = if long { 5 } else { 1 };
     across_pairs(&FORM, style, mtus, |pair, report| {
         let stranger = Stranger::new(pair)?;
         for family in Family::ALL {
             let wire = Wire::new(installation, pair, family)?;
-            let flood = Flood { installation, wire: &wire, stranger: &stranger };
+            let flood = Flood { installation, wire: &wire, stranger: &stranger, runs };
             for (program, unit, honest) in HONEST {
                 let came = flood.compare(unit, honest);
                 report.add(Row {
@@ -75,6 +74,8 @@ struct Flood<'a> {
     installation: &'a Installation,
     wire: &'a Wire<'a>,
     stranger: &'a Stranger,
+    /// How often each is measured.
+    runs: usize,
 }
 
 impl Flood<'_> {
@@ -83,7 +84,7 @@ impl Flood<'_> {
     fn compare(&self, unit: &str, honest: Honest) -> Result<[String; 4], String> {
         let mut values = [const { Vec::new() }; 3];
         let mut rates = Vec::new();
-        for _ in 0..RUNS {
+        for _ in 0..self.runs {
             for (values, aim) in
                 values.iter_mut().zip([None, Some(Aim::Elsewhere), Some(Aim::Device)])
             {

@@ -1,6 +1,6 @@
 //! Where the CPU time goes while packets cross, as `perf` sees it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -23,16 +23,20 @@ pub(super) fn forbidden() -> Result<Option<String>, String> {
     Ok((!status.success()).then(|| why.unwrap_or("perf fails").trim().to_owned()))
 }
 
-/// The ICRC's share of the time that the two ends of `ib_write_bw` spend on packets: in our library
-/// and in the kernel. What the program itself does is left out.
-pub(super) fn icrc_shares(installation: &Installation, wire: &Wire) -> Result<[f64; 2], String> {
+/// Where `perf` writes down what an end does.
+fn file(installation: &Installation, side: Side) -> PathBuf {
+    installation.folder().join(format!("perf-{side:?}.data"))
+}
+
+/// Runs `ib_write_bw` with `perf` looking at both ends.
+pub(super) fn record(installation: &Installation, wire: &Wire) -> Result<(), String> {
     let place = Place::Across(wire);
-    let file = |side| installation.folder().join(format!("perf-{side:?}.data"));
     let command = |side| -> Result<Command, String> {
         let tool = place.command(installation, side, "ib_write_bw", "perftest")?;
         let mut perf = Command::new(installed("perf", "linux-perf")?);
         perf.env("LD_LIBRARY_PATH", installation.folder());
-        perf.args(["record", "--quiet", "-e", "cpu-clock", "-F", "1999", "-o"]).arg(file(side));
+        perf.args(["record", "--quiet", "-e", "cpu-clock", "-F", "1999", "-o"]);
+        perf.arg(file(installation, side));
         perf.arg("--").arg(tool.get_program());
         perf.args(["-d", DEVICE, "-F", "-s", "1048576", "-n", "3000"]);
         perf.args(place.gid("-x", side));
@@ -40,8 +44,14 @@ pub(super) fn icrc_shares(installation: &Installation, wire: &Wire) -> Result<[f
         Ok(perf)
     };
     let (server, client) = (command(Side::Far)?, command(Side::Near)?);
-    meet(server, vec![client], &place.address(), LIMIT)?;
-    Ok([icrc_share(&file(Side::Near))?, icrc_share(&file(Side::Far))?])
+    meet(server, vec![client], &place.address(), LIMIT).map(drop)
+}
+
+/// The ICRC's share of the time that the two ends have spent on packets: in our library and in the
+/// kernel. What the program itself does is left out.
+pub(super) fn icrc_shares(installation: &Installation) -> Result<[f64; 2], String> {
+    let share = |side| icrc_share(&file(installation, side));
+    Ok([share(Side::Near)?, share(Side::Far)?])
 }
 
 fn icrc_share(file: &Path) -> Result<f64, String> {
