@@ -77,8 +77,13 @@ impl Adapter {
     /// to do it later. In a forked child it is the parent's.
     pub(crate) fn send_rest(&self) {
         if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
-            let owing = wire.owed.take().into_iter().chain(wire.take_stalled());
-            owing.filter_map(|index| self.qp(index)).for_each(|qp| qp.try_acknowledge());
+            for index in wire.owed.take().into_iter().chain(wire.take_stalled()) {
+                if let Some(qp) = self.qp(index) {
+                    qp.try_acknowledge();
+                }
+                // The process may go on, and what else waits there is not done.
+                wire.stall(index);
+            }
             wire.send_rest();
         }
     }
