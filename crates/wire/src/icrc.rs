@@ -3,23 +3,29 @@
 //!
 //! It also covers the identification of IPv4, which a UDP socket neither sets nor shows. What a
 //! socket sends is known: 0 for a packet alone, and the place in the train for each that
-//! segmentation makes of one send. What a packet was sent with, [`Path::check`] solves for: CRC-32 is
+//! segmentation makes of one send. What a packet was sent with, [`Series::check`] solves for: CRC-32 is
 //! linear, so if all else arrived as it was sent, the difference between the value that came and
 //! the value for identification 0 is that of 16 bits at a known place. 16 bits of the check are left
 //! for a packet whose identification is not known by other means, and all 32 for one whose is.
 
 mod field;
+mod usual;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crc32fast::Hasher;
 
 use crate::packet::{ICRC_BYTES, PORT};
+use usual::Changes;
 
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 const BTH_BYTES: usize = 12;
+/// Stands for InfiniBand's local route header (rule CRC-02).
+const LOCAL_ROUTE_BYTES: usize = 8;
+/// From the identification of the IPv4 header up to the BTH.
+const FROM_IDENTIFICATION: usize = IPV4_BYTES - 4 + UDP_BYTES;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 /// Where FECN, BECN and six reserved bits are in the BTH (rule CRC-06).
@@ -79,11 +85,76 @@ impl Path {
         icrc.finish()
     }
 
+    /// As [`Series::check`], for one alone.
+    pub fn check(&self, identification: u16, datagram: &[u8]) -> Verdict {
+        Series::new(*self).check(identification, datagram)
+    }
+}
+
+/// The change of the identification that makes this difference in the ICRC of a packet with
+/// `length` bytes, if one does.
+fn solve(difference: u32, length: usize) -> Option<u16> {
+    if !length.is_multiple_of(4) {
+        return None;
+    }
+    // The register goes back over all that comes after the identification, and over itself: then it
+    // holds those two bytes, first one lowest, and nothing else.
+    let change = field::back(difference, (FROM_IDENTIFICATION + length) / 4);
+    u16::try_from(change).ok().map(u16::swap_bytes)
+}
+
+/// The ICRCs of packets that go one way.
+///
+/// Most packets of long messages have one of five lengths. What those have in common before their BTH
+/// is computed once for packets of one length in a row, and the rest of each in one go: where the CRC
+/// covers something else than what is there, its difference is known.
+#[derive(Debug)]
+pub struct Series {
+    path: Path,
+    /// The length of the last packet.
+    length: usize,
+    /// If it is a usual one: the CRC of the headers before the BTH, with identification 0.
+    usual: Option<(u32, &'static Changes)>,
+}
+
+impl Series {
+    /// The packets of a path, none yet.
+    pub fn new(path: Path) -> Self {
+        Self { path, length: 0, usual: None }
+    }
+
+    /// As [`Path::icrc`].
+    ///
+    /// # Panics
+    ///
+    /// If the packet is shorter than a BTH.
+    pub fn icrc(&mut self, identification: u16, packet: &[u8]) -> [u8; ICRC_BYTES] {
+        if packet.len() != self.length {
+            self.length = packet.len();
+            self.usual = Changes::of(packet.len()).map(|changes| {
+                let headers = Headers::new(&self.path, 0, packet.len() + ICRC_BYTES);
+                (crc32fast::hash(headers.bytes()), changes)
+            });
+        }
+        let Some((headers, changes)) = self.usual else {
+            return self.path.icrc(identification, packet);
+        };
+        let mut hasher = Hasher::new_with_initial(headers);
+        hasher.update(packet);
+        let identification = match self.path.addresses {
+            Addresses::V4 { .. } => identification,
+            Addresses::V6 { .. } => 0,
+        };
+        let changed = changes.identification(identification)
+            ^ changes.congestion(packet[CONGESTION_AT] ^ MASKED);
+        (hasher.finalize() ^ changed).to_le_bytes()
+    }
+
     /// Checks the ICRC of what a UDP datagram carried, which ends with it.
     ///
     /// `identification` is the likeliest of the IPv4 header: if it is that, the check is over at
     /// once.
-    pub fn check(&self, identification: u16, datagram: &[u8]) -> Verdict {
+    pub fn check(&mut self, identification: u16, datagram: &[u8]) -> Verdict {
         let Some((packet, icrc)) = datagram.split_last_chunk::<ICRC_BYTES>() else {
             return Verdict::Wrong;
         };
@@ -92,27 +163,13 @@ impl Path {
         }
         let expected = self.icrc(identification, packet);
         let difference = u32::from_le_bytes(expected) ^ u32::from_le_bytes(*icrc);
-        match self.addresses {
+        match self.path.addresses {
             _ if difference == 0 => Verdict::Right,
             Addresses::V6 { .. } => Verdict::Wrong,
             Addresses::V4 { .. } => solve(difference, packet.len())
                 .map_or(Verdict::Wrong, |change| Verdict::Identified(identification ^ change)),
         }
     }
-}
-
-/// The change of the identification that makes this difference in the ICRC of a packet with
-/// `length` bytes, if one does.
-fn solve(difference: u32, length: usize) -> Option<u16> {
-    const IDENTIFICATION_AT: usize = 4;
-    if !length.is_multiple_of(4) {
-        return None;
-    }
-    // The register goes back over all that comes after the identification, and over itself: then it
-    // holds those two bytes, first one lowest, and nothing else.
-    let bytes = IPV4_BYTES - IDENTIFICATION_AT + UDP_BYTES + length;
-    let change = field::back(difference, bytes / 4);
-    u16::try_from(change).ok().map(u16::swap_bytes)
 }
 
 /// An ICRC over a packet that is not in one piece.
@@ -122,36 +179,12 @@ impl Icrc {
     /// Begins with the headers up to the BTH. `length` is what UDP carries, the ICRC included (rule
     /// CRC-07).
     pub fn new(path: &Path, identification: u16, length: usize, bth: &[u8; BTH_BYTES]) -> Self {
-        let udp_length = (length + UDP_BYTES) as u16;
         let mut bth = *bth;
         bth[CONGESTION_AT] = MASKED;
+        let mut headers = Headers::new(path, identification, length);
+        headers.put(bth);
         let mut hasher = Hasher::new();
-        match path.addresses {
-            Addresses::V4 { source, destination } => {
-                let mut headers = Headers::<{ 8 + IPV4_BYTES + UDP_BYTES + BTH_BYTES }>::new();
-                headers.put([0x45, MASKED]);
-                headers.put((udp_length.wrapping_add(IPV4_BYTES as u16)).to_be_bytes());
-                headers.put(identification.to_be_bytes());
-                headers.put(DONT_FRAGMENT.to_be_bytes());
-                headers.put([MASKED, UDP, MASKED, MASKED]);
-                headers.put(source.octets());
-                headers.put(destination.octets());
-                headers.udp(path.port, udp_length);
-                headers.put(bth);
-                hasher.update(&headers.bytes);
-            }
-            Addresses::V6 { source, destination } => {
-                let mut headers = Headers::<{ 8 + IPV6_BYTES + UDP_BYTES + BTH_BYTES }>::new();
-                headers.put([0x6f, MASKED, MASKED, MASKED]);
-                headers.put(udp_length.to_be_bytes());
-                headers.put([UDP, MASKED]);
-                headers.put(source.octets());
-                headers.put(destination.octets());
-                headers.udp(path.port, udp_length);
-                headers.put(bth);
-                hasher.update(&headers.bytes);
-            }
-        }
+        hasher.update(headers.bytes());
         Self(hasher)
     }
 
@@ -168,26 +201,48 @@ impl Icrc {
 
 /// Headers in a row, behind the eight bytes that stand for InfiniBand's local route header (rule
 /// CRC-02).
-struct Headers<const N: usize> {
-    bytes: [u8; N],
-    at: usize,
+struct Headers {
+    bytes: [u8; LOCAL_ROUTE_BYTES + IPV6_BYTES + UDP_BYTES + BTH_BYTES],
+    length: usize,
 }
 
-impl<const N: usize> Headers<N> {
-    fn new() -> Self {
-        Self { bytes: [MASKED; N], at: 8 }
+impl Headers {
+    /// Those of IP and UDP; `length` is what UDP carries.
+    fn new(path: &Path, identification: u16, length: usize) -> Self {
+        let mut headers = Self { bytes: [MASKED; _], length: LOCAL_ROUTE_BYTES };
+        let udp_length = (length + UDP_BYTES) as u16;
+        match path.addresses {
+            Addresses::V4 { source, destination } => {
+                headers.put([0x45, MASKED]);
+                headers.put((udp_length.wrapping_add(IPV4_BYTES as u16)).to_be_bytes());
+                headers.put(identification.to_be_bytes());
+                headers.put(DONT_FRAGMENT.to_be_bytes());
+                headers.put([MASKED, UDP, MASKED, MASKED]);
+                headers.put(source.octets());
+                headers.put(destination.octets());
+            }
+            Addresses::V6 { source, destination } => {
+                headers.put([0x6f, MASKED, MASKED, MASKED]);
+                headers.put(udp_length.to_be_bytes());
+                headers.put([UDP, MASKED]);
+                headers.put(source.octets());
+                headers.put(destination.octets());
+            }
+        }
+        headers.put(path.port.to_be_bytes());
+        headers.put(PORT.to_be_bytes());
+        headers.put(udp_length.to_be_bytes());
+        headers.put([MASKED; 2]);
+        headers
     }
 
-    fn put<const M: usize>(&mut self, bytes: [u8; M]) {
-        self.bytes[self.at..][..M].copy_from_slice(&bytes);
-        self.at += M;
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.bytes[self.length..][..N].copy_from_slice(&bytes);
+        self.length += N;
     }
 
-    fn udp(&mut self, port: u16, length: u16) {
-        self.put(port.to_be_bytes());
-        self.put(PORT.to_be_bytes());
-        self.put(length.to_be_bytes());
-        self.put([MASKED; 2]);
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 

@@ -1,8 +1,9 @@
-//! The CRC register as a polynomial: what it was before words of zeros went through it.
+//! The CRC register as a polynomial: what it becomes when zeros go through it, and what it was before.
 
 /// The polynomial, its bits reflected: bit 31 is x^0 (rule CRC-01).
 const POLYNOMIAL: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;
+pub(super) const X: u32 = ONE >> 1;
 const WORD_BITS: usize = 32;
 
 /// Of a count of words, which one of the tables takes.
@@ -21,7 +22,7 @@ pub(super) fn back(register: u32, words: usize) -> u32 {
 }
 
 /// The product of two polynomials, modulo [`POLYNOMIAL`].
-const fn multiply(a: u32, mut b: u32) -> u32 {
+pub(super) const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = WORD_BITS;
     while bit > 0 {
@@ -37,12 +38,14 @@ const fn inverse_of_x() -> u32 {
     (ONE ^ POLYNOMIAL) << 1 | 1
 }
 
-const fn power(base: u32, exponent: usize) -> u32 {
-    let mut power = ONE;
-    let mut done = 0;
-    while done < exponent {
-        power = multiply(power, base);
-        done += 1;
+pub(super) const fn power(base: u32, exponent: usize) -> u32 {
+    let (mut power, mut square, mut left) = (ONE, base, exponent);
+    while left > 0 {
+        if left % 2 == 1 {
+            power = multiply(power, square);
+        }
+        square = multiply(square, square);
+        left /= 2;
     }
     power
 }

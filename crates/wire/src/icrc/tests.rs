@@ -1,4 +1,5 @@
 use std::vec;
+use std::vec::Vec;
 
 use super::*;
 use crate::Psn;
@@ -128,7 +129,7 @@ fn every_bit_counts_except_those_that_change_on_the_way() {
 #[test]
 fn any_identification_is_found_again_at_any_length() {
     let path = path("192.0.2.1", 0xc000, "198.51.100.2");
-    for length in [12, 16, 1040, 4140, 65_480] {
+    for length in [12, 16, 268, 1036, 1040, 4108, 4140, 65_480] {
         let mut datagram = vec![0x5a; length + ICRC_BYTES];
         for identification in [0, 1, 0x00ff, 0x0100, 0x8000, 0xfffe, 0xffff] {
             let icrc = path.icrc(identification, &datagram[..length]);
@@ -139,6 +140,30 @@ fn any_identification_is_found_again_at_any_length() {
             datagram[12 - 1] ^= 1;
             assert_eq!(path.check(other, &datagram), Verdict::Wrong, "{length}");
             datagram[12 - 1] ^= 1;
+        }
+    }
+}
+
+/// Rules: CRC-02, CRC-03, CRC-06
+#[test]
+fn packets_of_a_series_have_the_icrc_that_they_have_alone() {
+    let paths = [path("192.0.2.1", 0xc000, "198.51.100.2"), path("fd00::1", 0xc001, "fd00::2")];
+    let bytes: Vec<u8> = (0..5000_u32).map(|at| ((at * at) >> 3) as u8).collect();
+    for path in paths {
+        let mut series = Series::new(path);
+        for payload in [256, 1024, 512, 1024, 1040, 4096, 2048, 0, 4092, 4096] {
+            let mut packet = bytes[..BTH_BYTES + payload].to_vec();
+            // Each bit of either, and all.
+            for bit in 0..=16 {
+                let identification = (1_u32 << bit) as u16;
+                packet[CONGESTION_AT] = identification as u8 ^ MASKED;
+                for identification in [identification, !identification] {
+                    let icrc = path.icrc(identification, &packet);
+                    assert_eq!(series.icrc(identification, &packet), icrc, "{payload} {bit}");
+                    let datagram = [&packet[..], &icrc].concat();
+                    assert_eq!(series.check(identification, &datagram), Verdict::Right);
+                }
+            }
         }
     }
 }
