@@ -238,8 +238,8 @@ impl Peer {
         stalled
     }
 
-    /// Takes everything that has arrived, in order, and hands it to `take`; requests may return a
-    /// reply. One thread at a time.
+    /// Takes everything that has arrived, in the order in which the peer sent it as far as that can
+    /// matter, and hands it to `take`; requests may return a reply. One thread at a time.
     pub(crate) fn receive(
         &self,
         own: &Segment,
@@ -247,36 +247,42 @@ impl Peer {
         mut take: impl FnMut(Arrived<'_>, &mut Replying<'_>),
     ) -> Result<(), Garbled> {
         let mut arrivals = self.arrivals.lock();
+        let Arrivals { requests, replies } = &mut *arrivals;
         let mut replying = Replying { peer: self, own, copier, told: false };
         let mut made_room = false;
-        for kind in [RingKind::Replies, RingKind::Requests] {
+        let next = |kind, consumer: &mut Consumer| {
             let (positions, bytes) = self.segment.ring(kind, self.me.slot);
             // The ring may still be the one of our predecessor in the slot.
-            if positions.consumer.load(SeqCst) != self.me.generation {
-                continue;
+            let ours = positions.consumer.load(SeqCst) == self.me.generation;
+            if ours { consumer.next(positions, bytes) } else { Ok(None) }
+        };
+        let mut hand_out = |kind, consumer: &mut Consumer, record: &Record| {
+            let what = self.parse(kind, record)?;
+            let length = match &what {
+                Arrival::Request { request, .. } => request.length,
+                Arrival::Answer(Answer { reply: Reply::Data { length }, .. }) => *length,
+                Arrival::Answer(_) => 0,
+            };
+            let payload = RingBytes {
+                bytes: record.payload.cast_mut(),
+                length: length.min(record.room),
+                copier,
+            };
+            take(Arrived { what, payload }, &mut replying);
+            let (positions, _) = self.segment.ring(kind, self.me.slot);
+            consumer.release(positions, record);
+            made_room |= positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1;
+            Ok(())
+        };
+        loop {
+            let request = next(RingKind::Requests, requests)?;
+            // What the peer answered before it sent this comes before it: a program that has the
+            // answer to its message takes it for granted that the message has completed.
+            while let Some(reply) = next(RingKind::Replies, replies)? {
+                hand_out(RingKind::Replies, replies, &reply)?;
             }
-            loop {
-                let consumer = match kind {
-                    RingKind::Requests => &mut arrivals.requests,
-                    RingKind::Replies => &mut arrivals.replies,
-                };
-                let Some(record) = consumer.next(positions, bytes)? else { break };
-                let what = self.parse(kind, &record)?;
-                let length = match &what {
-                    Arrival::Request { request, .. } => request.length,
-                    Arrival::Answer(Answer { reply: Reply::Data { length }, .. }) => *length,
-                    Arrival::Answer(_) => 0,
-                };
-                let payload = RingBytes {
-                    bytes: record.payload.cast_mut(),
-                    length: length.min(record.room),
-                    copier,
-                };
-                take(Arrived { what, payload }, &mut replying);
-                consumer.release(positions, &record);
-                made_room |=
-                    positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1;
-            }
+            let Some(request) = request else { break };
+            hand_out(RingKind::Requests, requests, &request)?;
         }
         if made_room || replying.told {
             self.notify();

@@ -164,7 +164,7 @@ impl Wire {
             let identification = |number| self.port.identification(number);
             let limit = |size| self.instruments.most_segments(self.port.most_segments(size));
             let mut again = false;
-            buffer.seal(&icrc, identification, limit, |run| {
+            buffer.seal(icrc, identification, limit, |run| {
                 if again || !room {
                     return;
                 }

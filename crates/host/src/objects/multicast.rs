@@ -33,9 +33,14 @@ pub(crate) fn is_to_group(request: &Request) -> bool {
     matches!(&request.remote, Remote::Datagram(it) if is_multicast(&it.address.gid))
 }
 
-/// The members in this process.
+/// The members in this process. A list is replaced as a whole, so that who delivers to it neither copies
+/// it nor holds the lock.
+///
+/// It is locked before the addresses are.
 #[derive(Default)]
-pub(crate) struct Groups(RwLock<HashMap<GroupGid, Vec<Weak<QueuePair>>>>);
+pub(crate) struct Groups(RwLock<HashMap<GroupGid, Members>>);
+
+type Members = Arc<[Weak<QueuePair>]>;
 
 /// Why a queue pair does not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +61,15 @@ impl Adapter {
         {
             return Err(JoinError::Full);
         }
-        let members = groups.entry(group).or_default();
-        let same = |member: &Weak<QueuePair>| std::ptr::eq(member.as_ptr(), Arc::as_ptr(qp));
-        if members.iter().any(same) {
+        let before = groups.get(&group).cloned().unwrap_or_default();
+        if before.iter().any(|member| is(member, qp)) {
             return Ok(());
         }
-        if members.len() >= Limits::DEVICE.multicast_members as usize {
+        if before.len() >= Limits::DEVICE.multicast_members as usize {
             return Err(JoinError::Full);
         }
-        members.push(Arc::downgrade(qp));
+        let new = Arc::downgrade(qp);
+        groups.insert(group, before.iter().cloned().chain([new]).collect());
         qp.memberships.fetch_add(1, AcqRel);
         self.segment().header().groups.store(groups.len() as u32, Release);
         drop(groups);
@@ -76,9 +81,9 @@ impl Adapter {
     pub fn leave_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), NotAMember> {
         let mut groups = self.groups.0.write();
         let members = groups.get_mut(&group).ok_or(NotAMember)?;
-        let same = |member: &Weak<QueuePair>| std::ptr::eq(member.as_ptr(), Arc::as_ptr(qp));
-        let at = members.iter().position(same).ok_or(NotAMember)?;
-        members.swap_remove(at);
+        if !remove(members, qp) {
+            return Err(NotAMember);
+        }
         if members.is_empty() {
             groups.remove(&group);
             self.leave_networks(&group);
@@ -91,11 +96,8 @@ impl Adapter {
     /// Ends all memberships of a queue pair that goes with its context.
     pub(crate) fn leave_all_groups(&self, qp: &QueuePair) {
         let mut groups = self.groups.0.write();
-        for members in groups.values_mut() {
-            members.retain(|member| !std::ptr::eq(member.as_ptr(), qp));
-        }
         groups.retain(|group, members| {
-            if members.is_empty() {
+            if remove(members, qp) && members.is_empty() {
                 self.leave_networks(group);
             }
             !members.is_empty()
@@ -108,8 +110,9 @@ impl Adapter {
     /// new address, or the wire link at last.
     pub(crate) fn join_networks(&self) {
         let Some(wire) = self.wire() else { return };
+        let groups = self.groups.0.read();
         let addresses = self.addresses();
-        for group in self.groups.0.read().keys().filter(|group| leaves_host(group)).map(ip) {
+        for group in groups.keys().filter(|group| leaves_host(group)).map(ip) {
             addresses.networks(group.is_ipv4()).for_each(|network| wire.join(group, network));
         }
     }
@@ -121,10 +124,23 @@ impl Adapter {
     }
 
     /// The members of a group in this process.
-    pub(crate) fn members(&self, group: &GroupGid) -> Vec<Arc<QueuePair>> {
-        let groups = self.groups.0.read();
-        groups.get(group).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    #[inline]
+    pub(crate) fn members(&self, group: &GroupGid) -> impl Iterator<Item = Arc<QueuePair>> {
+        let members = self.groups.0.read().get(group).cloned();
+        let member = move |at| members.as_deref()?.get(at).map(Weak::upgrade);
+        (0..).map_while(member).flatten()
     }
+}
+
+fn is(member: &Weak<QueuePair>, qp: &QueuePair) -> bool {
+    std::ptr::eq(member.as_ptr(), qp)
+}
+
+/// Takes a queue pair off a list, if it is on it.
+fn remove(members: &mut Members, qp: &QueuePair) -> bool {
+    let before = members.len();
+    *members = members.iter().filter(|member| !is(member, qp)).cloned().collect();
+    members.len() < before
 }
 
 #[cfg(test)]

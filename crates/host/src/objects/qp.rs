@@ -99,7 +99,7 @@ pub struct QueuePair {
     /// Multicast groups it is in (rule CR-10).
     pub(super) memberships: AtomicU32,
     /// Whether an acknowledgement is kept back; until it has left, nothing is sent without it. Written
-    /// with the receiving half locked.
+    /// with the receiving half locked, and set before the message's completion is seen.
     owes: AtomicBool,
 }
 

@@ -85,10 +85,11 @@ impl Adapter {
             mtu: 0,
             interface: 0,
         };
+        let mut icrcs = icrc::Series::new(path);
         let mut group = Group::new();
         for (number, datagram) in train.iter().enumerate() {
             let likely = (train.first + number) as u16;
-            let identification = match path.check(likely, datagram) {
+            let identification = match icrcs.check(likely, datagram) {
                 Verdict::Right => likely,
                 Verdict::Identified(identification) => identification,
                 Verdict::Wrong => {
@@ -149,7 +150,7 @@ impl Adapter {
     /// Gives datagrams to all members of the group that they have come for.
     fn deliver_to_members(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
         let members = self.members(&route.destination);
-        let taken = members.iter().filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
+        let taken = members.filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
         match taken.count() {
             0 => counters.drop(Dropped::NoQueuePair, packets.len()),
             _ => Counters::add(&counters.received, packets.len()),

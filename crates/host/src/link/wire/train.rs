@@ -85,6 +85,13 @@ impl TrainBuffer {
         true
     }
 
+    /// Adds a packet without payload behind the only one, so that both arrive together; false if they
+    /// would not, or it is not the only one.
+    pub(crate) fn add_behind(&mut self, packet: &Packet<'_>) -> bool {
+        let [only] = self.places() else { return false };
+        packet.length() <= only.end - only.begin && self.add(packet, 0)
+    }
+
     fn end(&self) -> usize {
         self.places().last().map_or(0, |place| place.end)
     }
@@ -133,15 +140,17 @@ impl TrainBuffer {
         copier.copy_apart(&mut self.bytes, ranges.as_slice(), at.address()).is_ok()
     }
 
-    /// The runs that the train is sent in, none longer than `limit` says for its size. Each packet gets its ICRC, which depends on its place in
-    /// its run: segmentation counts up the identification of IPv4.
+    /// The runs that the train is sent in, none longer than `limit` says for its size. Each packet gets
+    /// its ICRC, which depends on its place in its run: segmentation counts up the identification of
+    /// IPv4.
     pub(crate) fn seal(
         &mut self,
-        path: &icrc::Path,
+        path: icrc::Path,
         identification: impl Fn(usize) -> u16,
         limit: impl Fn(usize) -> usize,
         mut each: impl FnMut(Run<'_>),
     ) {
+        let mut icrcs = icrc::Series::new(path);
         let mut first = 0;
         while first < self.count {
             let size = |place: &Place| place.end - place.begin;
@@ -154,7 +163,7 @@ impl TrainBuffer {
             let run = &places[..same + usize::from(shorter)];
             for (number, place) in run.iter().enumerate() {
                 let icrc_at = place.end - ICRC_BYTES;
-                let icrc = path.icrc(identification(number), &self.bytes[place.begin..icrc_at]);
+                let icrc = icrcs.icrc(identification(number), &self.bytes[place.begin..icrc_at]);
                 self.bytes[icrc_at..place.end].copy_from_slice(&icrc);
             }
             let range = run[0].begin..run[run.len() - 1].end;

@@ -60,7 +60,6 @@ impl ReceiveHalf {
     fn owe(&mut self, packet: Option<Packet<'static>>, qp: &QueuePair) {
         let Some(wire) = qp.adapter.wire() else { return };
         self.owed = packet;
-        qp.owes.store(true, Release);
         if let Some(other) = wire.owed.owe(qp.number.index(), qp.adapter.now()) {
             wire.stall(other);
         }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use transom_device::execution::{MAX_DATAGRAM, Payload, Request, Sent};
+use transom_device::protection::PROCESSES;
 use transom_device::queue::{Address, Remote};
 
 use super::At;
@@ -47,8 +49,8 @@ impl At<'_> {
         let adapter = &self.qp.adapter;
         let me = adapter.announcer().slot;
         let others = adapter.claim.registry().taken().filter(|slot| *slot != me);
-        let peers: Vec<_> =
-            others.filter_map(|slot| adapter.peer(slot)).filter(|peer| peer.has_groups()).collect();
+        let others = others.filter_map(|slot| adapter.peer(slot)).filter(|peer| peer.has_groups());
+        let peers: ArrayVec<_, PROCESSES> = others.collect();
         let index = self.qp.number.index();
         let ready =
             |peer: &Arc<Peer>| peer.takes_datagram(adapter.segment(), request.length, index);
@@ -60,7 +62,7 @@ impl At<'_> {
             let mut data = self.gather(payload, request.offset, Where::Here);
             capture.request(Interface::Local, Direction::Outbound, request, &mut data);
         }
-        for member in adapter.members(gid).iter().filter(|qp| qp.number != self.qp.number) {
+        for member in adapter.members(gid).filter(|qp| qp.number != self.qp.number) {
             let sent = self.send_loopback_to(member.number, request, payload);
             if matches!(sent, Sent::Near(_)) {
                 return sent;

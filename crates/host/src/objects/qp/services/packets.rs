@@ -23,10 +23,14 @@ impl At<'_> {
         let mut buffer = wire.take_buffer();
         let sent = match self.load(&mut buffer, path, request, payload) {
             Ok(()) => {
+                // The other end sees it first, wherever it is in a train.
                 let owed = self.take_owed(wire);
-                let added = owed.is_none_or(|packet| buffer.add(&packet, 0));
+                let alone = owed.filter(|packet| !buffer.add_behind(packet));
+                if let Some(packet) = alone {
+                    self.respond(&packet);
+                }
                 let departed = wire.send(&mut buffer, path);
-                if !added || departed != Departed::Yes {
+                if departed != Departed::Yes && alone.is_none() {
                     self.give_back_owed(wire, owed);
                 }
                 match departed {
@@ -126,6 +130,8 @@ impl Outlet for At<'_> {
     fn respond(&self, packet: &Packet<'_>) {
         let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else { return };
         if self.may_owe && packet.is_acknowledgement() {
+            // Whoever sends something because of a completion that is yet to come takes it along.
+            self.qp.owes.store(true, Release);
             return self.owed.set(Some(packet.headers()));
         }
         let mut buffer = wire.take_buffer();
