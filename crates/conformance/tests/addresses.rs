@@ -1,8 +1,10 @@
 //! Addresses come and go while a device is open: what programs are told, and what the port then says.
 
+use std::net::Ipv6Addr;
 use std::process::Command;
 
 use transom_abi::*;
+use transom_conformance::datagrams::ud_qp;
 use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
 use transom_conformance::processes::{Way, alone};
@@ -99,6 +101,45 @@ fn contexts_are_told_of_addresses() {
         ip("link set near up");
         scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
     });
+}
+
+/// A host that gets its network late: a queue pair that waits for datagrams, and is in groups, hears
+/// them all the same.
+/// Rules: AE-05, UD-07
+#[test]
+fn groups_and_datagrams_come_by_addresses_that_come_later() {
+    alone("groups_and_datagrams_come_by_addresses_that_come_later", Way::Namespace, || {
+        let scene = Scene::new();
+        let qp = ud_qp(&scene.0[0]);
+        let groups = ["::ffff:239.9.0.1", "ff0e::9"].map(|group| {
+            let group: Ipv6Addr = group.parse().expect("an address");
+            ibv_gid { raw: group.octets() }
+        });
+        for group in &groups {
+            // SAFETY: a queue pair of this test.
+            assert_eq!(unsafe { ibv_attach_mcast(qp, group, 0) }, 0);
+        }
+        let joined = || [joined("igmp", "010009EF"), joined("igmp6", &format!("ff0e{:028x}", 9))];
+        assert_eq!(joined(), [false, false]);
+        ip("address add 10.9.0.1/24 dev near");
+        scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+        assert_eq!(joined(), [true, false]);
+        ip("address add fd99::1/64 dev near nodad");
+        scene.tells(&[IBV_EVENT_GID_CHANGE]);
+        assert_eq!(joined(), [true, true]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { ibv_detach_mcast(qp, &groups[0], 0) }, 0);
+        assert_eq!(joined(), [false, true]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { ibv_detach_mcast(qp, &groups[1], 0) }, 0);
+        assert_eq!(joined(), [false, false]);
+    });
+}
+
+/// Whether the kernel has joined a group, as it writes it in one of its lists.
+fn joined(list: &str, group: &str) -> bool {
+    let list = std::fs::read_to_string(format!("/proc/self/net/{list}")).expect("a list");
+    list.contains(group)
 }
 
 /// The port's MTU is the largest of InfiniBand whose packets the interface carries with all headers.

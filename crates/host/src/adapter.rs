@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Once, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -117,6 +117,8 @@ pub struct Adapter {
     /// The wire link, from when something first goes over it.
     wire: OnceLock<Arc<Wire>>,
     opening_wire: Mutex<()>,
+    /// A queue pair has been made ready to receive datagrams from other hosts.
+    expects_datagrams: AtomicBool,
     keys: Keys,
     domains: AtomicU32,
     pub(crate) completion_queues: AtomicU32,
@@ -191,6 +193,7 @@ impl Adapter {
             injector,
             wire: OnceLock::new(),
             opening_wire: Mutex::new(()),
+            expects_datagrams: AtomicBool::new(false),
             keys: Keys::default(),
             domains: AtomicU32::new(0),
             completion_queues: AtomicU32::new(0),
@@ -239,7 +242,7 @@ impl Adapter {
         // What cannot be read now is read at the next change.
         let Ok(changes) = self.addresses.write().refresh() else { return };
         if !changes.added.is_empty() {
-            self.join_networks();
+            self.expect_at_new_address();
         }
         if !changes.added.is_empty() || !changes.removed.is_empty() {
             self.raise_port_event(AsyncEvent::GidChange);

@@ -7,6 +7,7 @@ use crate::link::message::{
     HEADER_WORDS, decode_answer, decode_request, encode_answer, encode_request,
 };
 use crate::link::ring::Consumer;
+use crate::link::udp;
 use crate::memory::parse_maps_line;
 use crate::registry::RefusalRecord;
 use crate::registry::record::RECORD_WORDS;
@@ -56,4 +57,20 @@ pub fn registry_record(words: &[u64; RECORD_WORDS]) {
 /// A line of `/proc/self/maps`.
 pub fn maps_line(line: &[u8]) {
     parse_maps_line(line);
+}
+
+/// A packet that asks for nobody, and may tell its receiver its place among the processes of the port.
+pub fn probe(packet: &[u8]) {
+    if let Some(probe) = udp::Probe::parse(packet) {
+        assert_eq!(probe.to_bytes(), packet);
+    }
+}
+
+/// What another process hands on: no datagram is longer than it says.
+pub fn handed_on(message: &[u8]) {
+    if let Some(datagrams) = udp::parse(message) {
+        assert!(datagrams.iter().all(|datagram| datagram.len() <= datagrams.segment));
+        let again = [&udp::head(&datagrams)[..], datagrams.bytes].concat();
+        assert_eq!(udp::parse(&again), Some(datagrams));
+    }
 }

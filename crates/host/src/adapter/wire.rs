@@ -1,5 +1,6 @@
 //! The wire link of this process's device: what goes over it, and opening it.
 
+use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
@@ -47,9 +48,18 @@ impl Adapter {
     /// A queue pair receives datagrams from now on, and they may come from anywhere. If the port
     /// cannot be had, it has those from this host.
     pub(crate) fn expect_datagrams(&self) {
+        self.expects_datagrams.store(true, Release);
         if self.options().wire_only || self.addresses().has_network() {
             let _ = self.open_wire();
         }
+    }
+
+    /// There is a new address: what is to come by all of them comes by this one too.
+    pub(crate) fn expect_at_new_address(&self) {
+        if self.expects_datagrams.load(Acquire) {
+            self.expect_datagrams();
+        }
+        self.join_networks();
     }
 
     /// Leaves the port to the process that this one was forked from.
@@ -109,5 +119,29 @@ impl Adapter {
                 Err(error.errno())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    /// A program may go on after it was about to end: what waited then still waits.
+    #[test]
+    fn queue_pairs_that_wait_for_room_still_do_after_the_rest_was_sent() {
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        adapter.open_wire().expect("the port is free");
+        let wire = adapter.wire().expect("it is open");
+        // The background thread would give them a turn.
+        let _working = adapter.progress.working.lock();
+        for index in [3, 5] {
+            wire.stall(index);
+        }
+        adapter.send_rest();
+        let mut waiting = wire.take_stalled();
+        waiting.sort_unstable();
+        assert_eq!(waiting, [3, 5]);
     }
 }

@@ -34,10 +34,14 @@ use transom_device::protection::Announcer;
 
 pub use self::arrivals::{Arrivals, Datagrams};
 use self::forward::Forward;
+#[cfg(fuzzing)]
+pub(crate) use self::forward::{head, parse};
 pub use self::others::Others;
 use self::sending::Sending;
 pub use self::sending::{SendError, Way};
 pub use self::socket::{PortError, path_mtu};
+#[cfg(fuzzing)]
+pub(crate) use self::steering::Probe;
 use self::steering::Steering;
 use crate::registry::{Counters, Dropped, Registry};
 
@@ -239,13 +243,22 @@ impl Port {
         self.sending.source_port(way)
     }
 
-    /// Has what is sent to a group on an interface come here too, as far as the kernel lets a socket
-    /// join one more.
+    /// Has what is sent to a group on an interface come here too; again is no error.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if there is no such interface, `ENOBUFS` if the kernel lets the socket join no more
+    /// groups of IPv4 (`net.ipv4.igmp_max_memberships`, usually 20), `ENOMEM` for those of IPv6
+    /// (`net.core.optmem_max`).
     pub fn join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
         socket::join(&self.socket, group, interface)
     }
 
     /// Ends [`Port::join`].
+    ///
+    /// # Errors
+    ///
+    /// `EADDRNOTAVAIL` if it has not joined, `ENODEV` if the interface is gone.
     pub fn leave(&self, group: IpAddr, interface: u32) -> io::Result<()> {
         socket::leave(&self.socket, group, interface)
     }

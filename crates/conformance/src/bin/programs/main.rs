@@ -69,6 +69,9 @@ enum Script {
 }
 
 fn main() -> ExitCode {
+    // A shell has what it starts in the background ignore this one; the programs here must not.
+    // SAFETY: no handler that could run.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     match run(&Arguments::parse()) {
         Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
         Ok(problems) => {

@@ -71,7 +71,7 @@ impl Forward {
     }
 }
 
-fn head(datagrams: &Datagrams<'_>) -> [u8; HEAD] {
+pub(crate) fn head(datagrams: &Datagrams<'_>) -> [u8; HEAD] {
     let bytes = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
@@ -87,7 +87,8 @@ fn head(datagrams: &Datagrams<'_>) -> [u8; HEAD] {
     head
 }
 
-fn parse(message: &[u8]) -> Option<Datagrams<'_>> {
+/// What [`head`] was put in front of.
+pub(crate) fn parse(message: &[u8]) -> Option<Datagrams<'_>> {
     let (head, bytes) = message.split_first_chunk::<HEAD>()?;
     let ip = |at: usize| {
         let octets: [u8; 16] = *head[at..].first_chunk().expect("within the head");

@@ -309,7 +309,7 @@ fn map(path: &Path) -> io::Result<NonNull<Table>> {
 
 /// A packet that tells its receiver its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Probe {
+pub(crate) struct Probe {
     index: u32,
     round: u32,
     secret: u64,
@@ -318,9 +318,11 @@ struct Probe {
 impl Probe {
     /// As long as a BTH, the round, the secret.
     const BYTES: usize = 12 + 4 + 8;
+    /// As many as a PSN has.
+    const INDEX_BITS: u32 = 24;
 
     /// A BTH with an opcode that means nothing, destination QP 0 and the index as PSN; then the rest.
-    fn to_bytes(self) -> [u8; Self::BYTES] {
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[0] = 0xff;
         bytes[8..12].copy_from_slice(&self.index.to_be_bytes());
@@ -329,11 +331,11 @@ impl Probe {
         bytes
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| u32::from_be_bytes(*bytes[at..].first_chunk().expect("four bytes"));
         let secret = u64::from_be_bytes(*bytes.last_chunk().expect("eight bytes"));
         let probe = Self { index: word(8), round: word(12), secret };
-        (probe.to_bytes() == *bytes).then_some(probe)
+        (probe.to_bytes() == *bytes && probe.index >> Self::INDEX_BITS == 0).then_some(probe)
     }
 }
