@@ -3,13 +3,15 @@
 //!
 //! `TRANSOM_LONG=1` runs 50,000 sequences, otherwise 250.
 
+use std::collections::HashSet;
+
 use proptest::prelude::*;
 use transom_conformance::packet_stage::*;
 use transom_device::Access;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_wire::Psn;
-use transom_wire::packet::{Ending, Operation as Op, Packet, Reth, Transport};
+use transom_wire::packet::{Aeth, Ending, Operation as Op, Packet, Reth, Transport};
 
 /// A packet before it knows the keys.
 #[derive(Clone, Debug)]
@@ -167,7 +169,7 @@ fn check(answer: &Answered) {
 proptest! {
     #![proptest_config(cases())]
 
-    /// Rules: NET-16, RA-44, RA-54, UC-02, INV-23
+    /// Rules: NET-16, RA-44, RA-54, UC-02, INV-23, PSN-23
     #[test]
     fn any_packets_stay_within_their_rights(
         service in prop::sample::select(vec![
@@ -186,7 +188,7 @@ proptest! {
             (low, target.stage.bytes(REGION.end, (end - REGION.end) as usize))
         };
         let (before, mut posted, mut wr_id) = (outside(&target), 0, 0);
-        let mut next = FIRST;
+        let (mut next, mut with_data) = (FIRST, HashSet::new());
         for step in &steps {
             let state = target.stage.state();
             match step {
@@ -212,6 +214,17 @@ proptest! {
             posted -= target.stage.completed().len();
             let sent = target.stage.sent();
             sent.iter().for_each(check);
+            for answer in &sent {
+                // The origin of a READ or an atomic might take an acknowledgement for its answer.
+                let number = answer.psn.value();
+                match answer.operation {
+                    Op::Acknowledge(Aeth { byte: 0x1f, .. }) => {
+                        prop_assert!(!with_data.contains(&number), "{answer:?}");
+                    }
+                    Op::Acknowledge(_) => {}
+                    _ => drop(with_data.insert(number)),
+                }
+            }
             prop_assert!(service != Service::Uc && service != Service::Ud || sent.is_empty());
             prop_assert!(state == QpState::Rts || sent.is_empty(), "{state:?}, yet {sent:?}");
             prop_assert!(outside(&target) == before, "written outside");

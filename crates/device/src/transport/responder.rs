@@ -162,9 +162,12 @@ impl PacketResponder {
             if !self.silent {
                 self.lost = self.lost.max(Some(place));
                 // The NAK says as much, but to rxe only an acknowledgement is progress: without
-                // one it takes no second NAK and counts its retries on.
-                let before = (self.expected > self.first).then(|| self.expected - 1);
-                self.due = self.due.max(before);
+                // one it takes no second NAK and counts its retries on. Of a READ or an atomic it
+                // would take one for the answer, and for the data whatever lies there.
+                let before = self.expected - 1;
+                if before >= self.first && !self.kept.holds(before) {
+                    self.due = self.due.max(Some(before));
+                }
             }
             return 1;
         }
@@ -181,7 +184,10 @@ impl PacketResponder {
     /// A packet that has come before (rules PSN-12 to PSN-15).
     fn take_again<S: Outlet>(&mut self, place: u64, packet: &Packet<'_>, outlet: &S) {
         if segment::carries_data(&packet.operation) {
-            self.due = self.due.max(Some(place));
+            // Under the number of a READ or an atomic it cannot have come before.
+            if !self.kept.holds(place) {
+                self.due = self.due.max(Some(place));
+            }
         } else {
             self.kept.answer_again(place, &packet.operation, outlet.response_mtu());
         }

@@ -63,6 +63,11 @@ impl Kept {
         Self { at, packets, msn, srq, answer, range, owed: true, answered: false }
     }
 
+    /// The place behind it.
+    fn end(&self) -> u64 {
+        self.at + u64::from(self.packets)
+    }
+
     /// What of this READ another one that comes as packet number `at` asks for again: all of it, or
     /// the part that its number says.
     fn again(&self, at: u64, reth: &Reth, mtu: u64) -> Option<Range> {
@@ -175,10 +180,15 @@ impl KeptRequests {
         self.ring.iter().rev().map(|kept| kept.at).take_while(|at| *at > place).last()
     }
 
+    /// Whether a place is of one of them.
+    pub(super) fn holds(&self, place: u64) -> bool {
+        self.ring.iter().rev().take_while(|kept| kept.end() > place).any(|kept| kept.at <= place)
+    }
+
     /// Owes the answer to a request that has come again, if it is one of these. What of it is still
     /// to come anyway is not sent twice.
     pub(super) fn answer_again(&mut self, at: u64, operation: &Operation, mtu: u64) {
-        let holds = |kept: &&mut Kept| at >= kept.at && at - kept.at < u64::from(kept.packets);
+        let holds = |kept: &&mut Kept| (kept.at..kept.end()).contains(&at);
         let Some(kept) = self.ring.iter_mut().find(holds) else { return };
         if let Operation::ReadRequest(reth) = operation {
             let Some(range) = kept.again(at, reth, mtu) else { return };
