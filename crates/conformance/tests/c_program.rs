@@ -1,4 +1,4 @@
-//! C programs that use windows and extended verbs through `<infiniband/verbs.h>` alone.
+//! C programs that use windows, extended verbs and threads through `<infiniband/verbs.h>` alone.
 //!
 //! The header and the library to link with come from Debian: `apt-get install gcc libibverbs-dev`.
 
@@ -56,6 +56,17 @@ fn a_c_program_uses_extended_verbs() {
     let scratch = Scratch::new("extended");
     let program = compile(&scratch, "extended.c");
     run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), 6);
+}
+
+/// Over the wire too, where the library itself makes calls at which a thread could be cancelled.
+#[test]
+fn a_c_program_cancels_its_threads() {
+    let scratch = Scratch::new("cancel");
+    let program = compile(&scratch, "cancel.c");
+    for link in ["", "wire"] {
+        let mut command = Command::new(&program);
+        run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 3);
+    }
 }
 
 #[test]

@@ -255,7 +255,7 @@ impl Pipe {
     fn push(&self, from: u64, length: u64) -> Option<u64> {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&self.write.as_fd());
         // SAFETY: the kernel checks the source range and answers EFAULT; it only reads it.
-        let done = unsafe { libc::write(fd, from as *const _, length as usize) };
+        let done = unsafe { libc::syscall(libc::SYS_write, fd, from, length as usize) };
         u64::try_from(done).ok().filter(|done| *done > 0)
     }
 
@@ -263,7 +263,7 @@ impl Pipe {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&self.read.as_fd());
         // SAFETY: the kernel checks the destination range and answers EFAULT; it is memory given up
         // for such writes, as in `transfer`.
-        let done = unsafe { libc::read(fd, to as *mut _, length as usize) };
+        let done = unsafe { libc::syscall(libc::SYS_read, fd, to, length as usize) };
         u64::try_from(done).ok().filter(|done| *done > 0)
     }
 }

@@ -1,7 +1,7 @@
 //! Events that a program waits for on a real file descriptor.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
@@ -59,11 +59,18 @@ impl EventPipe {
     }
 
     /// Takes the next event; blocks if the descriptor does.
+    ///
+    /// C programs end threads that wait here with `pthread_cancel(3)`, as they may with rdma-core's
+    /// library: the read is the C library's, and nothing between it and the program is to be dropped.
     pub fn take(&self) -> io::Result<(u64, u64)> {
-        let mut bytes = [0; 16];
-        let count = rustix::io::read(&self.read, &mut bytes)?;
-        if count != bytes.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let mut bytes = [0_u8; 16];
+        // SAFETY: the kernel writes as many bytes as there is room for.
+        let count =
+            unsafe { libc::read(self.read.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
+        match usize::try_from(count) {
+            Err(_) => return Err(io::Error::last_os_error()),
+            Ok(count) if count != bytes.len() => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
         }
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         Ok((word(0), word(8)))

@@ -100,11 +100,12 @@ impl Arrivals {
         let asked = limit.min(BATCH);
         let received = sending::retry(|| {
             let (messages, flags) = (messages.as_mut_ptr(), libc::MSG_DONTWAIT);
-            let no_timeout = std::ptr::null_mut();
+            let no_timeout = std::ptr::null_mut::<libc::timespec>();
             // SAFETY: each message points to room of its own in this value, which nobody else uses
             // until the call has returned.
             let received = unsafe {
-                libc::recvmmsg(socket.as_raw_fd(), messages, asked as u32, flags, no_timeout)
+                let fd = socket.as_raw_fd();
+                libc::syscall(libc::SYS_recvmmsg, fd, messages, asked as u32, flags, no_timeout)
             };
             received as isize
         });

@@ -129,7 +129,10 @@ impl Sending {
             return match retry(|| {
                 // SAFETY: the message points to an address, a part and control messages that live
                 // until the call has returned; the kernel reads them only.
-                unsafe { libc::sendmsg(flow.socket.as_raw_fd(), &message, FLAGS) }
+                unsafe {
+                    let fd = flow.socket.as_raw_fd();
+                    libc::syscall(libc::SYS_sendmsg, fd, &raw const message, FLAGS) as isize
+                }
             }) {
                 Ok(_) => Ok(count),
                 Err(error) => self.refused(way, error, cut, segment),
@@ -145,7 +148,8 @@ impl Sending {
             let messages = messages.as_mut_ptr();
             // SAFETY: as above; the kernel writes the length of each that it sent.
             unsafe {
-                libc::sendmmsg(flow.socket.as_raw_fd(), messages, count as u32, FLAGS) as isize
+                let fd = flow.socket.as_raw_fd();
+                libc::syscall(libc::SYS_sendmmsg, fd, messages, count as u32, FLAGS) as isize
             }
         }) {
             Ok(sent) => Ok(sent as usize),
@@ -208,6 +212,9 @@ fn part(bytes: &[u8]) -> iovec {
 }
 
 /// Makes a system call again if a signal was in the way, or an ICMP message about something earlier.
+///
+/// It is for calls by their number: as functions of the C library they would be points at which a
+/// thread of the program is cancelled, with locks of ours held.
 pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
     loop {
         let answer = call();
