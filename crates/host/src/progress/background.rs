@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -15,11 +16,14 @@ use crate::link::{COMPANY, Peer, Wire};
 /// How often the thread looks whether the program still polls, in nanoseconds.
 const TICK: u64 = 1_000_000;
 /// How long what has arrived may wait for a program that polls, before the thread takes it.
-const PATIENCE: std::time::Duration = std::time::Duration::from_micros(20);
+const PATIENCE: Duration = Duration::from_micros(20);
 /// How long queue pairs wait that found the sockets full, in nanoseconds.
 const STALL: u64 = 100_000;
 /// How often it looks whether a peer lives whose end it is not told of, in nanoseconds.
 const BLIND: u64 = 1_000_000_000;
+/// For how long the thread looks for more packets before it sleeps again, after it was woken by one. To
+/// wake it takes longer than most peers need to send the next.
+const LINGER: Duration = Duration::from_micros(50);
 /// For how many rounds the thread has itself woken after it had to. A program may poll for its own
 /// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
 /// wait for the next look.
@@ -74,6 +78,8 @@ struct Woken {
     addresses: bool,
     /// One of the other processes of the port may have ended.
     others: bool,
+    /// Packets have come.
+    packets: bool,
 }
 
 impl Background {
@@ -163,7 +169,13 @@ impl Background {
             tv_nsec: (timeout % 1_000_000_000) as i64,
         });
         // While the program takes packets, the thread is not to be woken for each.
-        let sockets = wire.filter(|_| self.arms).map(|wire| wire.descriptors());
+        let wire = wire.filter(|_| self.arms);
+        // A program that polls itself has more use for the processor.
+        let alone = self.woken.packets && !self.program_polls;
+        if alone && wire.is_some_and(linger) {
+            return Woken { packets: true, ..Woken::default() };
+        }
+        let sockets = wire.map(|wire| wire.descriptors());
         let own = [self.addresses.as_fd(), self.wake.as_fd()];
         let of_peers = pidfds.iter().map(|pidfd| pidfd.as_fd());
         let all = own.into_iter().chain(self.others.descriptors());
@@ -171,8 +183,29 @@ impl Background {
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let of_others = &fds[own.len()..][..self.others.descriptors().count()];
-        Woken { addresses: told(&fds[0]), others: of_others.iter().any(told) }
+        let (_, rest) = fds.split_at(own.len());
+        let (of_others, rest) = rest.split_at(self.others.descriptors().count());
+        let of_wire = &rest[..sockets.map_or(0, |sockets| sockets.len())];
+        Woken {
+            addresses: told(&fds[0]),
+            others: of_others.iter().any(told),
+            packets: of_wire.iter().any(told),
+        }
+    }
+}
+
+/// Waits a moment for packets; whether some have come.
+fn linger(wire: &Wire) -> bool {
+    let end = Instant::now() + LINGER;
+    loop {
+        if wire.has_arrivals() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        // Others may need the processor for what is to come.
+        std::thread::yield_now();
     }
 }
 
