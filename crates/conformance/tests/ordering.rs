@@ -101,6 +101,26 @@ on_each_link! {
         }
     }
 
+    /// A request that is refused takes no earlier READ along, however long that one's answer is.
+    /// Rules: ORD-02, RA-40
+    fn a_refusal_leaves_earlier_reads_alone(link: Link) {
+        let stage = Stage::new(link, 8 * LONG as usize);
+        let (a, qa) = (&stage.pair.a, stage.pair.qa);
+        for byte in [1, 2] {
+            stage.far.fill(byte);
+            let (qa, _) = if byte == 1 { (qa, stage.pair.qb) } else { stage.pair.another(IBV_QPT_RC) };
+            let mut all = [sge(stage.near.addr(), 8 * LONG, stage.ma)];
+            let mut little = [sge(stage.near.addr(), 8, stage.ma)];
+            let mut read = rdma_wr(IBV_WR_RDMA_READ, &mut all, stage.far.addr(), stage.key());
+            post(qa, &mut read);
+            let wrong = stage.key() ^ 0x5500;
+            post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut little, stage.far.addr(), wrong));
+            assert_eq!(a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_READ);
+            assert!(stage.near.is_all(byte));
+            a.expect(IBV_WC_REM_ACCESS_ERR);
+        }
+    }
+
     /// On a shared completion queue, a stalled send queue holds up neither another queue pair nor
     /// its own receive queue; each queue's own completions stay in order.
     /// Rules: ORD-04

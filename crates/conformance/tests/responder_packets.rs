@@ -278,6 +278,35 @@ fn a_gap_behind_a_waiting_read_is_answered_after_it() {
     assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)]);
 }
 
+/// A request that will be refused waits for the answers to READs before it: its refusal would have the
+/// origin take them for lost, from a target that says nothing any more.
+/// Rules: RA-40, RA-50, PSN-23
+#[test]
+fn a_refusal_comes_after_the_answers_before_it() {
+    let bad = Key(0x1234_5678);
+    let key = Target::new(Service::Rc).stage.region.0;
+    for (refused, syndrome) in [
+        (packet(2, Op::WriteOnly { reth: reth(AT, bad, 1), immediate: None }, b"1"), 0x62),
+        (packet(2, Op::ReadRequest(reth(AT, bad, 1)), &[]), 0x62),
+        (packet(2, Op::FetchAdd { address: AT, key: bad.0, add: 1 }, &[]), 0x62),
+        (packet(2, Op::FetchAdd { address: AT + 1, key, add: 1 }, &[]), 0x61),
+        (packet(2, Op::SendMiddle, &[0; MTU]), 0x61),
+    ] {
+        let mut target = Target::new(Service::Rc);
+        target.stage.room.set(1);
+        let read = packet(0, Op::ReadRequest(reth(AT, target.stage.region, 2 * MTU)), &[]);
+        target.receive(&[read, refused]);
+        assert_eq!(data(&target.stage.sent()).0, [0]);
+        assert_eq!(target.stage.state(), QpState::Rts, "{refused:?}");
+        target.make_room(9);
+        let sent = target.stage.sent();
+        assert_eq!(data(&sent[..1]).0, [1]);
+        assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)], "{refused:?}");
+        assert_eq!(acks(&target.take(refused)), [(2, syndrome, 1)], "{refused:?}");
+        assert_eq!(target.stage.state(), QpState::Error);
+    }
+}
+
 /// A READ that comes again is carried out again, whole or from where the origin misses something.
 /// Rules: PSN-13, PSN-14, PSN-16, PSN-22, PSN-25
 #[test]

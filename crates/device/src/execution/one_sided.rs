@@ -101,11 +101,17 @@ impl<'m> Target<'m> {
         })
     }
 
-    /// Whether a READ of `total` bytes is allowed now; touches nothing.
-    pub fn check_read(&self, address: u64, key: Key, total: u64) -> Result<(), Stop> {
+    /// Whether an operation on `total` bytes is allowed now; touches nothing.
+    pub fn check(
+        &self,
+        operation: Operation,
+        address: u64,
+        key: Key,
+        total: u64,
+    ) -> Result<(), Stop> {
         let gate = self.summary.gate();
         let attempt = Attempt {
-            operation: Operation::Read,
+            operation,
             key,
             address,
             length: total,

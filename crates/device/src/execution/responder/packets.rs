@@ -25,7 +25,7 @@ impl Responder {
         }
         self.establish(services);
         let allowed = match self.target(request, services) {
-            Ok(target) => target.check_read(address, key, request.total),
+            Ok(target) => target.check(Operation::Read, address, key, request.total),
             Err(refusal) => Err(Stop::Refused(refusal)),
         };
         match allowed {
@@ -33,6 +33,30 @@ impl Responder {
             Err(Stop::Refused(refusal)) => self.refuse(&refusal, services),
             Err(Stop::Closed | Stop::Near(_)) => Reply::Dropped,
         }
+    }
+
+    /// Whether a request to this side's memory would be refused if it were carried out now; touches
+    /// nothing.
+    pub(crate) fn would_refuse<S: Services>(&self, request: &Request, services: &S) -> bool {
+        let (operation, address, key) = match request.body {
+            Body::Write { address, key, .. } => (Operation::Write, address, key),
+            Body::Read { address, key } => (Operation::Read, address, key),
+            Body::FetchAdd { address, key, .. } | Body::CompareSwap { address, key, .. } => {
+                (Operation::Atomic, address, key)
+            }
+            Body::AtomicWrite { address, key } => (Operation::AtomicWrite, address, key),
+            Body::Flush { address, key, .. } => (Operation::Flush, address, key),
+            _ => return false,
+        };
+        let words = matches!(operation, Operation::Atomic | Operation::AtomicWrite);
+        if words && !address.is_multiple_of(8) {
+            return true;
+        }
+        let allowed = match self.target(request, services) {
+            Ok(target) => target.check(operation, address, key, request.total),
+            Err(refusal) => Err(Stop::Refused(refusal)),
+        };
+        matches!(allowed, Err(Stop::Refused(_)))
     }
 
     /// Copies part of a READ's data to the sink, after the rest of it has been checked anew

@@ -34,7 +34,8 @@ impl PacketResponder {
             }
         };
         let count = segment.packets as usize;
-        if matches!(segment.body, Body::SendInvalidate(_)) && self.kept.owes() {
+        let request = self.segment_request(responder, &packets[0], &segment, outlet);
+        if self.waits(responder, &request, outlet) {
             self.hold_back();
             return count;
         }
@@ -42,7 +43,6 @@ impl PacketResponder {
         let acknowledgement = segment.asked && !self.kept.owes();
         outlet.prepare(acknowledgement.then(|| self.acknowledgement(last, self.msn + 1, outlet)));
         let mut payloads = Payloads { packets: &packets[..count], services: outlet };
-        let request = self.segment_request(responder, &packets[0], &segment, outlet);
         let reply = responder.execute(&request, &mut payloads, &mut Nowhere, outlet);
         let unsent = outlet.prepare(None);
         match reply {
@@ -150,6 +150,9 @@ impl PacketResponder {
         }
         let remote = remote(packet.transport);
         let request = Request { total, ..self.request(responder, remote, body, outlet) };
+        if self.waits(responder, &request, outlet) {
+            return self.hold_back();
+        }
         let reply = match body {
             Body::Read { address, key } => responder.accept_read(&request, address, key, outlet),
             _ => {
@@ -183,6 +186,9 @@ impl PacketResponder {
         reason: Reason,
         outlet: &S,
     ) {
+        if self.kept.owes() && reason != Reason::NoReadResources {
+            return self.hold_back();
+        }
         let operation = match packet.operation {
             Op::WriteFirst(_) | Op::WriteMiddle | Op::WriteLast { .. } | Op::WriteOnly { .. } => {
                 Operation::Write
@@ -219,6 +225,14 @@ impl PacketResponder {
             Reply::Nak { code, .. } => self.refuse(self.expected, code, outlet),
             _ => {}
         }
+    }
+
+    /// Whether a request is to wait until what is owed has gone out: it takes a key away that READs
+    /// before it still use (rule ORD-19), or its refusal would take their answers along.
+    fn waits<S: Outlet>(&self, responder: &Responder, request: &Request, outlet: &S) -> bool {
+        self.kept.owes()
+            && (matches!(request.body, Body::SendInvalidate(_))
+                || responder.would_refuse(request, outlet))
     }
 
     /// The next packet is to come again, when what is owed has gone out.
