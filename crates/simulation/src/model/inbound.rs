@@ -31,6 +31,9 @@ pub struct Inbound {
     pub refusing: Option<NakCode>,
     /// How often each place was answered "not ready".
     pub not_ready: HashMap<u64, u32>,
+    /// Places whose packets came last when there may have been no receive for them. What is said of it
+    /// may wait for other answers, while receives are posted.
+    pub lacked: HashSet<u64>,
     /// Places for which a sequence error was reported, since something took effect.
     pub gaps: HashSet<u64>,
 }

@@ -37,10 +37,17 @@ impl Model {
     /// Requests arrive: one that was asked for again may be asked for once more.
     pub fn arrived(&mut self, at: At, cause: &Cause) {
         let Cause::Requests(arrived) = cause else { return };
+        let end = self.end(at);
+        let lacking = end.receives.len() - end.received < arrived.len();
         for packet in arrived {
             let Ok(from) = self.sender(at, packet.source) else { continue };
             if let Ok(place) = self.end(from).place_of(packet.psn) {
-                self.end_mut(at).inbound.gaps.remove(&place);
+                let inbound = &mut self.end_mut(at).inbound;
+                inbound.gaps.remove(&place);
+                match lacking {
+                    true => inbound.lacked.insert(place),
+                    false => inbound.lacked.remove(&place),
+                };
             }
         }
         self.end_mut(at).inbound.refusing = None;
@@ -271,6 +278,7 @@ impl Model {
         let sender = &self.ends[1 - at.device][end.peer];
         let peer = sender.number;
         ensure!(packet.to == peer.bits(), "an answer goes to {:#x}, not {peer}", packet.to);
+        let plain = matches!(packet.operation, Operation::Acknowledge(_));
         let (aeth, old) = match packet.operation {
             Operation::Acknowledge(aeth)
             | Operation::ReadResponseFirst(aeth)
@@ -280,10 +288,11 @@ impl Model {
             Operation::ReadResponseMiddle => return Ok(()),
             other => return Err(format!("an answer is {other:?}")),
         };
-        self.answered(at, packet.psn, aeth, old)
+        self.answered(at, packet.psn, aeth, old, plain)
     }
 
-    fn answered(&mut self, at: At, psn: Psn, aeth: Aeth, old: Option<u64>) -> Verdict {
+    /// `plain` if it answers with nothing but the acknowledgement.
+    fn answered(&mut self, at: At, psn: Psn, aeth: Aeth, old: Option<u64>, plain: bool) -> Verdict {
         let syndrome = aeth.syndrome().ok_or("a reserved syndrome is sent")?;
         let end = self.end(at);
         let sender = &self.ends[1 - at.device][end.peer];
@@ -311,6 +320,9 @@ impl Model {
                     |send: &&PostedSend| send.packets > 0 && send.first + send.packets <= place + 1;
                 let done = sender.sends.iter().filter(before).count();
                 ensure!(aeth.msn as usize >= done, "MSN {} after {done} messages", aeth.msn);
+                let data = send.body().is_some_and(|body| !matches!(body, Body::Write { .. }));
+                let data = data && !send.takes_receive();
+                ensure!(!plain || !data, "an acknowledgement has the number of {:#x}", send.wr_id);
                 if let Some(old) = old {
                     let found = end.inbound.found.get(&place);
                     ensure!(found == Some(&old), "an atomic answers {old:#x}, found {found:x?}");
@@ -320,7 +332,8 @@ impl Model {
                 let needed = send.takes_receive();
                 ensure!(needed, "not ready for {:#x}, which needs no receive", send.wr_id);
                 let posted = end.receives.len() - end.received;
-                ensure!(posted == 0, "not ready with {posted} receives posted");
+                let ready = posted > 0 && !end.inbound.lacked.contains(&place);
+                ensure!(!ready, "not ready with {posted} receives posted");
                 end.inbound.check_through(sender, place)?;
                 *self.end_mut(at).inbound.not_ready.entry(place).or_default() += 1;
                 self.counts.not_ready += 1;

@@ -23,7 +23,7 @@ impl PacketResponder {
         {
             self.due = None;
             // As far as no answer of another kind lies between (rule PSN-23).
-            let end = self.kept.first_after(place).unwrap_or(self.expected) - 1;
+            let end = self.kept.end_from(place, self.expected);
             outlet.respond(&self.acknowledgement(end, self.msn, outlet));
         }
         if let Some(lost) = self.lost

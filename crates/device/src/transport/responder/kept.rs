@@ -104,6 +104,8 @@ pub(super) struct KeptRequests {
     capacity: usize,
     /// How many owe an answer.
     owed: usize,
+    /// Older ones have made room.
+    forgot: bool,
 }
 
 impl KeptRequests {
@@ -117,7 +119,7 @@ impl KeptRequests {
 
     pub(super) fn clear(&mut self) {
         self.ring.clear();
-        self.owed = 0;
+        (self.owed, self.forgot) = (0, false);
     }
 
     /// How many are kept at most.
@@ -131,6 +133,7 @@ impl KeptRequests {
             && let Some(oldest) = self.ring.pop_front()
         {
             self.owed -= usize::from(oldest.owed);
+            self.forgot = true;
         }
         self.ring.push_back(kept);
         self.owed += 1;
@@ -175,9 +178,13 @@ impl KeptRequests {
         self.owed = 0;
     }
 
-    /// The place of the first of them after `place`.
-    pub(super) fn first_after(&self, place: u64) -> Option<u64> {
-        self.ring.iter().rev().map(|kept| kept.at).take_while(|at| *at > place).last()
+    /// How far an acknowledgement of `place` may go without taking in one of them; `expected` is what
+    /// comes next. Before the oldest there may have been others.
+    pub(super) fn end_from(&self, place: u64, expected: u64) -> u64 {
+        let after = self.ring.iter().rev().take_while(|kept| kept.at > place);
+        let (count, next) = after.fold((0, expected), |(count, _), kept| (count + 1, kept.at));
+        let known = count < self.ring.len() || !self.forgot;
+        if known { next - 1 } else { place }
     }
 
     /// Whether a place is of one of them.
