@@ -169,19 +169,17 @@ impl Background {
             tv_nsec: (timeout % 1_000_000_000) as i64,
         });
         // While the program takes packets, the thread is not to be woken for each.
-        let wire = wire.filter(|_| self.arms);
-        // A program that polls itself has more use for the processor.
-        let alone = self.woken.packets && !self.program_polls;
-        if alone && wire.is_some_and(linger) {
-            return Woken { packets: true, ..Woken::default() };
-        }
-        let sockets = wire.map(|wire| wire.descriptors());
+        let sockets = wire.filter(|_| self.arms).map(|wire| wire.descriptors());
         let own = [self.addresses.as_fd(), self.wake.as_fd()];
         let of_peers = pidfds.iter().map(|pidfd| pidfd.as_fd());
         let all = own.into_iter().chain(self.others.descriptors());
         let all = all.chain(sockets.into_iter().flatten()).chain(of_peers);
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        // A program that polls itself has more use for the processor.
+        let lingers = self.woken.packets && !self.program_polls;
+        if !lingers || !linger(&mut fds) {
+            let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        }
         let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (_, rest) = fds.split_at(own.len());
         let (of_others, rest) = rest.split_at(self.others.descriptors().count());
@@ -194,11 +192,12 @@ impl Background {
     }
 }
 
-/// Waits a moment for packets; whether some have come.
-fn linger(wire: &Wire) -> bool {
+/// Looks for a moment whether something becomes ready.
+fn linger(fds: &mut [PollFd<'_>]) -> bool {
     let end = Instant::now() + LINGER;
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
-        if wire.has_arrivals() {
+        if rustix::event::poll(fds, Some(&now)).is_ok_and(|ready| ready > 0) {
             return true;
         }
         if Instant::now() >= end {
