@@ -1,6 +1,9 @@
 //! Acknowledgements over the wire may wait for something to go out with. They come in any case.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use transom_abi::*;
+use transom_conformance::forger::counters;
 use transom_conformance::harness::*;
 use transom_conformance::processes::{Channel, Child, meet, play};
 use transom_conformance::queues::*;
@@ -112,6 +115,37 @@ fn a_queue_pair_that_ends_has_acknowledged() {
             pair.a.expect(IBV_WC_SUCCESS);
         }
     }
+}
+
+/// A queue pair that is destroyed repeats its last acknowledgement: if that was lost, the origin's next
+/// attempt finds nobody. It says nothing of a READ, whose answer nobody could tell from it.
+/// Rules: ACK-01, PSN-23
+#[test]
+fn a_queue_pair_that_is_destroyed_repeats_its_last_acknowledgement() {
+    let pair = Pair::rc(Link::Wire);
+    let (near, far) = (Buffer::new(8), Buffer::new(8));
+    let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
+    let sent = &counters(pair.qb).sent;
+    for (reads, repeated) in [(0, 2), (1, 0)] {
+        let (qa, qb) = pair.another(IBV_QPT_RC);
+        recv(qb, 1, &mut []);
+        post(qa, &mut wr(IBV_WR_SEND));
+        pair.b.expect(IBV_WC_SUCCESS);
+        pair.a.expect(IBV_WC_SUCCESS);
+        for _ in 0..reads {
+            let mut sges = [sge(near.addr(), 8, ma)];
+            post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, far.addr(), keys(mb).1));
+            pair.a.expect(IBV_WC_SUCCESS);
+        }
+        let before = sent.load(Relaxed);
+        assert_eq!(destroy_qp(qb), 0);
+        assert_eq!(sent.load(Relaxed) - before, repeated);
+    }
+    // One that has received nothing has nothing to say.
+    let (_, qb) = pair.another(IBV_QPT_RC);
+    let before = sent.load(Relaxed);
+    assert_eq!(destroy_qp(qb), 0);
+    assert_eq!(sent.load(Relaxed), before);
 }
 
 /// A process that has taken a message exits with its device open.

@@ -506,7 +506,7 @@ impl QueuePair {
         {
             let mut half = self.send.lock();
             let mut receive = self.receive.lock();
-            receive.acknowledge(self);
+            receive.bid_farewell(self);
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
             half.count(&self.adapter);

@@ -113,6 +113,14 @@ impl PacketResponder {
         true
     }
 
+    /// The acknowledgement of all that has come, if it is not the answer to a READ or an atomic that
+    /// says so.
+    pub fn last_word<S: Outlet>(&self, outlet: &S) -> Option<Packet<'static>> {
+        let last = self.expected.checked_sub(1).filter(|last| *last >= self.first)?;
+        let said = !self.kept.owes() && !self.kept.holds(last) && self.service.is_reliable();
+        said.then(|| self.acknowledgement(last, self.msn, outlet))
+    }
+
     /// The acknowledgement of all up to `place`.
     pub(super) fn acknowledgement<S: Outlet>(
         &self,

@@ -19,6 +19,10 @@ use crate::registry::Counters;
 /// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
 const CONGESTED: u8 = 3;
 
+/// How often a queue pair that ends repeats its last acknowledgement: of a hundred packets that a bad
+/// network may lose one, and of a million connections one so.
+const FAREWELLS: usize = 2;
+
 /// The receiving half, and what it answers by.
 pub(super) struct ReceiveHalf {
     pub(super) responder: Responder,
@@ -70,6 +74,19 @@ impl ReceiveHalf {
         if let Some(packet) = self.owed.take() {
             At { link: &self.link, peer: self.peer, ..qp.here() }.respond(&packet);
             qp.owes.store(false, Release);
+        }
+    }
+
+    /// Repeats the last acknowledgement, for the queue pair is about to end: if that was lost, the origin
+    /// would ask again and find nobody.
+    pub(super) fn bid_farewell(&mut self, qp: &QueuePair) {
+        self.acknowledge(qp);
+        if !matches!(self.link, Link::Wire(_)) || !qp.summary().gate().receives() {
+            return;
+        }
+        let at = At { link: &self.link, peer: self.peer, ..qp.here() };
+        if let Some(packet) = self.packets.last_word(&at) {
+            (0..FAREWELLS).for_each(|_| at.respond(&packet));
         }
     }
 

@@ -48,12 +48,14 @@ impl Rows<'_> {
         self.row("exchange", options, undisturbed.four_with_two_lost());
         let passed = pyverbs::run_at(self.installation, self.wire);
         self.row("rdma-core's tests", "--gid", passed);
-        // The same on a bad network, of what waits for the other end before it ends: a ping-pong that has
-        // all it wants is gone, and the other's last message finds nobody if it has to go out again. UC
-        // and UD lose what the network loses.
+        // The same on a bad network, of what makes good what the network loses: UC and UD do not.
         let disturbed = self.wire.disturbed(FAULTS);
         self.name = format!("{}, {FAULTS}", self.name);
         let mut rows = Rows { wire: &disturbed, ..self };
+        for tool in ["ibv_rc_pingpong", "ibv_srq_pingpong"] {
+            rows.ping_pong(tool, &mtu);
+            rows.ping_pong(tool, &format!("-e {mtu}"));
+        }
         rows.perftest(&perftest::matrix(false), |run| {
             ["RC", "XRC"].contains(&run.service) && plain(run)
         });
