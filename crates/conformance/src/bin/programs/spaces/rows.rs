@@ -51,7 +51,7 @@ impl Rows<'_> {
         // The same on a bad network, of what makes good what the network loses: UC and UD do not.
         let disturbed = self.wire.disturbed(FAULTS);
         self.name = format!("{}, {FAULTS}", self.name);
-        let mut rows = Rows { wire: &disturbed, ..self };
+        let mut rows = Rows { wire: &disturbed, long: false, ..self };
         for tool in ["ibv_rc_pingpong", "ibv_srq_pingpong"] {
             rows.ping_pong(tool, &mtu);
             rows.ping_pong(tool, &format!("-e {mtu}"));
