@@ -24,6 +24,11 @@ const BLIND: u64 = 1_000_000_000;
 /// For how long the thread looks for more packets before it sleeps again, after it was woken by one. To
 /// wake it takes longer than most peers need to send the next.
 const LINGER: Duration = Duration::from_micros(50);
+/// Whoever gives way for longer has given way to somebody.
+const GAVE_WAY: Duration = Duration::from_micros(100);
+/// For how long it does not linger then: a thread that gives way to one that never waits, as a program
+/// that looks at memory, gets the processor back after milliseconds, but at once when it is woken.
+const CROWDED: Duration = Duration::from_millis(100);
 /// For how many rounds the thread has itself woken after it had to. A program may poll for its own
 /// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
 /// wait for the next look.
@@ -41,6 +46,7 @@ impl Progress {
             arms: true,
             others: Others::default(),
             woken: Woken::default(),
+            lingers_from: Instant::now(),
         };
         let weak = Arc::downgrade(adapter);
         std::thread::Builder::new().name("transom".into()).spawn(move || {
@@ -69,6 +75,8 @@ struct Background {
     /// The other processes that have the port of the wire link.
     others: Others,
     woken: Woken,
+    /// Until then others want the processor.
+    lingers_from: Instant,
 }
 
 /// What ended a sleep, as far as somebody has to know.
@@ -80,6 +88,8 @@ struct Woken {
     others: bool,
     /// Packets have come.
     packets: bool,
+    /// Others wanted the processor meanwhile.
+    crowded: bool,
 }
 
 impl Background {
@@ -98,6 +108,9 @@ impl Background {
             drop(working);
             drop(device);
             self.woken = self.sleep(wire.as_deref(), &peers, timeout);
+            if self.woken.crowded {
+                self.lingers_from = Instant::now() + CROWDED;
+            }
         }
     }
 
@@ -177,7 +190,11 @@ impl Background {
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // A program that polls itself has more use for the processor.
         let lingers = self.woken.packets && !self.program_polls;
-        if !lingers || !linger(&mut fds) {
+        let lingered = match lingers && Instant::now() >= self.lingers_from {
+            true => linger(&mut fds),
+            false => Lingered::InVain,
+        };
+        if lingered != Lingered::Ready {
             let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         }
         let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
@@ -188,23 +205,37 @@ impl Background {
             addresses: told(&fds[0]),
             others: of_others.iter().any(told),
             packets: of_wire.iter().any(told),
+            crowded: lingered == Lingered::Crowded,
         }
     }
 }
 
+/// What came of looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lingered {
+    /// Something is ready.
+    Ready,
+    InVain,
+    /// Others want the processor.
+    Crowded,
+}
+
 /// Looks for a moment whether something becomes ready.
-fn linger(fds: &mut [PollFd<'_>]) -> bool {
+fn linger(fds: &mut [PollFd<'_>]) -> Lingered {
     let end = Instant::now() + LINGER;
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
-        if rustix::event::poll(fds, Some(&now)).is_ok_and(|ready| ready > 0) {
-            return true;
+        if rustix::event::poll(fds, Some(&at_once)).is_ok_and(|ready| ready > 0) {
+            return Lingered::Ready;
         }
-        if Instant::now() >= end {
-            return false;
+        let now = Instant::now();
+        if now >= end {
+            return Lingered::InVain;
         }
-        // Others may need the processor for what is to come.
         std::thread::yield_now();
+        if now.elapsed() > GAVE_WAY {
+            return Lingered::Crowded;
+        }
     }
 }
 
