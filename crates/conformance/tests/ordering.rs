@@ -101,7 +101,9 @@ on_each_link! {
         }
     }
 
-    /// A request that is refused takes no earlier READ along, however long that one's answer is.
+    /// A request that is refused takes no earlier READ along, however long that one's answer is. (That
+    /// a refusal waits where the answer waits is in `responder_packets`: here the origin's window
+    /// usually has it arrive later.)
     /// Rules: ORD-02, RA-40
     fn a_refusal_leaves_earlier_reads_alone(link: Link) {
         let stage = Stage::new(link, 8 * LONG as usize);

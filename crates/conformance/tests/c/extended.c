@@ -9,13 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #what, errno);   \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 /* A verb that answers a pointer says by errno why there is none. */
 #define UNSUPPORTED(what)                                                                          \

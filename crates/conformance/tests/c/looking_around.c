@@ -16,19 +16,13 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "check.h"
+
 #define CLASS "/sys/class/infiniband"
 #define DEVICE CLASS "/transom0"
 #define TYPE DEVICE "/node_type"
 #define LINK "/sys/class/infiniband_verbs/uverbs_transom0/device"
 #define NODE "/dev/infiniband/uverbs_transom0"
-
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #what, errno);   \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 /* Of _FORTIFY_SOURCE, and of programs built before glibc 2.33. */
 int __open_2(const char *, int);

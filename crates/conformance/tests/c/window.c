@@ -14,17 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "check.h"
+
 #define LENGTH 4096
 #define PSN 1234
 #define REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #what, errno);   \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 /* What the target asks of the origin, and how it went. */
 enum { RECONNECT, QUIT, USE };

@@ -102,6 +102,10 @@ impl<'m> Target<'m> {
     }
 
     /// Whether an operation on `total` bytes is allowed now; touches nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Closed`] if the queue pair does not receive, [`Stop::Refused`] with the reason.
     pub fn check(
         &self,
         operation: Operation,

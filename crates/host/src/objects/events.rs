@@ -62,6 +62,10 @@ impl EventPipe {
     ///
     /// C programs end threads that wait here with `pthread_cancel(3)`, as they may with rdma-core's
     /// library: the read is the C library's, and nothing between it and the program is to be dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if there is none and the descriptor does not block, `EINTR` if a signal ends the wait.
     pub fn take(&self) -> io::Result<(u64, u64)> {
         let mut bytes = [0_u8; 16];
         // SAFETY: the kernel writes as many bytes as there is room for.

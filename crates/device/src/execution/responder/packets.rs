@@ -24,11 +24,7 @@ impl Responder {
             return self.inject(injection, request, services);
         }
         self.establish(services);
-        let allowed = match self.target(request, services) {
-            Ok(target) => target.check(Operation::Read, address, key, request.total),
-            Err(refusal) => Err(Stop::Refused(refusal)),
-        };
-        match allowed {
+        match self.check(request, Operation::Read, address, key, services) {
             Ok(()) => self.done(services),
             Err(Stop::Refused(refusal)) => self.refuse(&refusal, services),
             Err(Stop::Closed | Stop::Near(_)) => Reply::Dropped,
@@ -52,11 +48,21 @@ impl Responder {
         if words && !address.is_multiple_of(8) {
             return true;
         }
-        let allowed = match self.target(request, services) {
-            Ok(target) => target.check(operation, address, key, request.total),
-            Err(refusal) => Err(Stop::Refused(refusal)),
-        };
+        let allowed = self.check(request, operation, address, key, services);
         matches!(allowed, Err(Stop::Refused(_)))
+    }
+
+    /// Whether an operation on all of a request's bytes is allowed now; touches nothing.
+    fn check<S: Services>(
+        &self,
+        request: &Request,
+        operation: Operation,
+        address: u64,
+        key: Key,
+        services: &S,
+    ) -> Result<(), Stop> {
+        let target = self.target(request, services).map_err(Stop::Refused)?;
+        target.check(operation, address, key, request.total)
     }
 
     /// Copies part of a READ's data to the sink, after the rest of it has been checked anew

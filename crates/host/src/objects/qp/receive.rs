@@ -19,8 +19,8 @@ use crate::registry::Counters;
 /// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
 const CONGESTED: u8 = 3;
 
-/// How often a queue pair that ends repeats its last acknowledgement: of a hundred packets that a bad
-/// network may lose one, and of a million connections one so.
+/// How often a queue pair that ends repeats its last acknowledgement: a network that loses one packet of
+/// a hundred loses all three for one queue pair in a million.
 const FAREWELLS: usize = 2;
 
 /// The receiving half, and what it answers by.
