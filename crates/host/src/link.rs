@@ -10,6 +10,7 @@ mod copy;
 pub(crate) mod message;
 mod peer;
 pub(crate) mod ring;
+mod stalled;
 pub mod udp;
 pub(crate) mod wire;
 

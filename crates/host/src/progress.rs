@@ -178,9 +178,11 @@ impl Adapter {
         }
         self.take_packets(wire, acknowledge == Acknowledge::Together);
         wire.send_due();
-        for qp in wire.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
-            qp.advance_packets();
-        }
+        wire.stalled.each(|index| {
+            if let Some(qp) = self.qp(index) {
+                qp.advance_packets();
+            }
+        });
     }
 
     fn serve(&self, due: Due, now: u64) {
@@ -230,9 +232,11 @@ impl Adapter {
         if departed {
             return self.lose_peer(peer);
         }
-        for qp in peer.take_stalled().into_iter().filter_map(|index| self.qp(index)) {
-            qp.advance();
-        }
+        peer.stalled.each(|index| {
+            if let Some(qp) = self.qp(index) {
+                qp.advance();
+            }
+        });
     }
 
     /// Takes what a peer has sent; false if it does not speak our language.

@@ -87,13 +87,16 @@ impl Adapter {
     /// to do it later. In a forked child it is the parent's.
     pub(crate) fn send_rest(&self) {
         if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
-            for index in wire.owed.take().into_iter().chain(wire.take_stalled()) {
+            if let Some(index) = wire.owed.take() {
+                wire.stalled.add(index);
+            }
+            wire.stalled.each(|index| {
                 if let Some(qp) = self.qp(index) {
                     qp.try_acknowledge();
                 }
                 // The process may go on, and what else waits there is not done.
-                wire.stall(index);
-            }
+                wire.stalled.add(index);
+            });
             wire.send_rest();
         }
     }
@@ -137,10 +140,11 @@ mod tests {
         // The background thread would give them a turn.
         let _working = adapter.progress.working.lock();
         for index in [3, 5] {
-            wire.stall(index);
+            wire.stalled.add(index);
         }
         adapter.send_rest();
-        let mut waiting = wire.take_stalled();
+        let mut waiting = Vec::new();
+        wire.stalled.each(|index| waiting.push(index));
         waiting.sort_unstable();
         assert_eq!(waiting, [3, 5]);
     }

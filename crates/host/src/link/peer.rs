@@ -14,6 +14,7 @@ use super::message::{
     Answer, HEADER_WORDS, decode_answer, decode_request, encode_answer, encode_request,
 };
 use super::ring::{Consumer, Garbled, Producer, Record, Room, record_bytes};
+use super::stalled::Stalled;
 use super::{Gather, RingBytes};
 use crate::memory::{Copier, may_copy_with};
 use crate::registry::{Process, Registry};
@@ -44,7 +45,7 @@ pub struct Peer {
     replies: Mutex<Producer>,
     arrivals: Mutex<Arrivals>,
     /// Queue pairs that wait for room towards this peer.
-    stalled: Mutex<Vec<u16>>,
+    pub(crate) stalled: Stalled,
 }
 
 /// The writing end of our requests.
@@ -117,7 +118,7 @@ impl Peer {
             requests: Mutex::new(Requests { producer: Producer::new(), reserved: 0 }),
             replies: Mutex::new(Producer::new()),
             arrivals: Mutex::new(Arrivals { requests: Consumer::new(), replies: Consumer::new() }),
-            stalled: Mutex::new(Vec::new()),
+            stalled: Stalled::default(),
         })
     }
 
@@ -225,17 +226,10 @@ impl Peer {
         find().or_else(|| {
             // In this order: whoever makes room takes the flag down and then looks for who waits.
             // Then look once more, lest the room came before the flag was up.
-            self.stalled.lock().push(qp_index);
+            self.stalled.add(qp_index);
             positions.full.store(1, SeqCst);
             find()
         })
-    }
-
-    /// Queue pairs that may try again.
-    pub(crate) fn take_stalled(&self) -> Vec<u16> {
-        let mut stalled = std::mem::take(&mut *self.stalled.lock());
-        stalled.dedup();
-        stalled
     }
 
     /// Takes everything that has arrived, in the order in which the peer sent it as far as that can

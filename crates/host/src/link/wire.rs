@@ -5,13 +5,14 @@
 
 mod instruments;
 mod owed;
+mod pace;
 mod path;
 mod receive;
 mod train;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -19,10 +20,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 pub(crate) use instruments::Instruments;
 pub(crate) use owed::COMPANY;
 use owed::Owed;
+use pace::Pace;
 pub use path::Path;
 pub(crate) use receive::{Taken, is_of};
 pub(crate) use train::{Filling, Run, TrainBuffer};
 
+use super::stalled::Stalled;
 use super::udp::{Arrivals, Others, Port, PortError, SendError};
 use crate::registry::{Counters, Dropped};
 
@@ -39,10 +42,10 @@ pub(crate) struct Wire {
     arrivals: Mutex<Arrivals>,
     /// Room for what goes out, one for each thread that is at it.
     buffers: Mutex<Vec<TrainBuffer>>,
-    /// Queue pairs that found the socket full.
-    stalled: Mutex<Vec<u16>>,
-    has_stalled: AtomicBool,
+    /// Queue pairs that found the socket full, or are too early.
+    pub(crate) stalled: Stalled,
     window_limit: u64,
+    pace: Pace,
     /// Queue pairs that have packets on their way.
     senders: AtomicU32,
     /// An acknowledgement that waits.
@@ -66,15 +69,16 @@ impl Wire {
     pub(crate) fn open(instruments: Instruments) -> Result<Self, PortError> {
         let counters = instruments.registry.counters(instruments.me.slot);
         let port = Port::open(instruments.registry, instruments.me)?;
+        let window_limit = (port.receive_room() / RECEIVERS_SHARE) as u64;
         Ok(Self {
-            window_limit: (port.receive_room() / RECEIVERS_SHARE) as u64,
+            window_limit,
+            pace: Pace::new(window_limit),
             senders: AtomicU32::new(0),
             port,
             instruments,
             arrivals: Mutex::default(),
             buffers: Mutex::default(),
-            stalled: Mutex::default(),
-            has_stalled: AtomicBool::new(false),
+            stalled: Stalled::default(),
             owed: Owed::default(),
             counters,
         })
@@ -131,6 +135,11 @@ impl Wire {
     /// How many of them one of those that send now may have.
     pub(crate) fn window_share(&self) -> u64 {
         self.window_limit / u64::from(self.senders.load(Relaxed).max(1))
+    }
+
+    /// Whether `bytes` that nobody sends again may go now.
+    pub(crate) fn admits(&self, bytes: u64, now: u64) -> bool {
+        self.pace.admits(bytes, now)
     }
 
     /// A queue pair has packets on their way from now on, or none any more.
@@ -210,27 +219,5 @@ impl Wire {
     /// When to call [`Wire::send_due`] next.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.instruments.deadline()
-    }
-
-    /// Has a queue pair advanced as soon as there may be room again.
-    pub(crate) fn stall(&self, index: u16) {
-        let mut stalled = self.stalled.lock();
-        if !stalled.contains(&index) {
-            stalled.push(index);
-        }
-        self.has_stalled.store(true, Release);
-    }
-
-    /// The queue pairs that wait for room.
-    pub(crate) fn take_stalled(&self) -> Vec<u16> {
-        if !self.has_stalled.swap(false, AcqRel) {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.stalled.lock())
-    }
-
-    /// Whether queue pairs wait for room.
-    pub(crate) fn has_stalled(&self) -> bool {
-        self.has_stalled.load(Acquire)
     }
 }

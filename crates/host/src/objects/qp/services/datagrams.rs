@@ -20,10 +20,7 @@ impl At<'_> {
         let Remote::Datagram(datagram) = &request.remote else { return Sent::Unreachable };
         let gid = &datagram.address.gid;
         if is_multicast(gid) {
-            return match self.send_to_group(gid, request, payload) {
-                Sent::Queued => self.send_to_network(&datagram.address, request, payload),
-                sent => sent,
-            };
+            return self.send_to_group(&datagram.address, request, payload);
         }
         let adapter = &self.qp.adapter;
         if let Some(address) = adapter.over_wire(Destination::Address(datagram.address)) {
@@ -43,10 +40,12 @@ impl At<'_> {
         }
     }
 
-    /// Sends to all members on this host but this queue pair itself, in all processes; waits
-    /// before it begins until each process has room, so that none gets a datagram twice.
-    fn send_to_group(&self, gid: &[u8; 16], request: &Request, payload: Payload<'_>) -> Sent {
+    /// Sends to the group's network and to all members on this host but this queue pair itself, in all
+    /// processes; waits before it begins until there is room for each, so that none gets a datagram
+    /// twice.
+    fn send_to_group(&self, to: &Address, request: &Request, payload: Payload<'_>) -> Sent {
         let adapter = &self.qp.adapter;
+        let gid = &to.gid;
         let me = adapter.announcer().slot;
         let others = adapter.claim.registry().taken().filter(|slot| *slot != me);
         let others = others.filter_map(|slot| adapter.peer(slot)).filter(|peer| peer.has_groups());
@@ -56,6 +55,10 @@ impl At<'_> {
             |peer: &Arc<Peer>| peer.takes_datagram(adapter.segment(), request.length, index);
         if !peers.iter().all(ready) {
             return Sent::Busy;
+        }
+        match self.send_to_network(to, request, payload) {
+            Sent::Queued | Sent::Unreachable => {}
+            sent => return sent,
         }
         if let Some(capture) = adapter.capture() {
             // Once, however many receive it.
@@ -85,11 +88,7 @@ impl At<'_> {
             return Sent::Queued;
         };
         let path = Path { interface, ..Path::new(to, self.qp.number, MAX_DATAGRAM) };
-        match self.send_packets(&path, request, payload) {
-            near @ Sent::Near(_) => near,
-            // Members on this host have theirs: it is not sent again.
-            _ => Sent::Queued,
-        }
+        self.send_packets(&path, request, payload)
     }
 }
 

@@ -20,6 +20,10 @@ impl At<'_> {
         payload: Payload<'_>,
     ) -> Sent {
         let Some(wire) = self.qp.adapter.wire() else { return Sent::Unreachable };
+        if self.is_too_early(wire, request.length) {
+            wire.stalled.add(self.qp.number.index());
+            return Sent::Busy;
+        }
         let mut buffer = wire.take_buffer();
         let sent = match self.load(&mut buffer, path, request, payload) {
             Ok(()) => {
@@ -36,7 +40,7 @@ impl At<'_> {
                 match departed {
                     Departed::Yes | Departed::InPart => Sent::Queued,
                     Departed::No => {
-                        wire.stall(self.qp.number.index());
+                        wire.stalled.add(self.qp.number.index());
                         Sent::Busy
                     }
                 }
@@ -46,6 +50,12 @@ impl At<'_> {
         };
         wire.give_back(buffer);
         sent
+    }
+
+    /// Whether data that nobody sends again has to wait for its turn.
+    fn is_too_early(&self, wire: &Wire, length: u64) -> bool {
+        let unreliable = matches!(self.qp.config.service, Service::Uc | Service::Ud);
+        unreliable && !wire.admits(length, self.qp.adapter.now())
     }
 
     /// The acknowledgement that was kept back to go with what is sent now.
@@ -66,7 +76,7 @@ impl At<'_> {
             let mut half = self.qp.receive.lock();
             half.owed = half.owed.or(owed);
             self.qp.owes.store(true, Release);
-            wire.stall(self.qp.number.index());
+            wire.stalled.add(self.qp.number.index());
         }
     }
 
