@@ -5,6 +5,7 @@ mod pair;
 mod target;
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU32;
 
@@ -102,6 +103,8 @@ pub struct Stage {
     pub copies: Cell<usize>,
     /// How many packets had gone out when each completion was seen.
     seen: RefCell<Vec<usize>>,
+    /// What the user wants done with the requests that come, in order; it is asked once for each.
+    pub injections: RefCell<VecDeque<Option<Injection>>>,
     /// The region over [`REGION`], with all rights.
     pub region: Key,
 }
@@ -128,6 +131,7 @@ impl Stage {
             train: Cell::new(64),
             copies: Cell::new(0),
             seen: RefCell::default(),
+            injections: RefCell::default(),
             region: Key(0),
         };
         stage.hazards.attach(ME);
@@ -353,6 +357,10 @@ impl Services for Stage {
 
     fn event(&self, event: QpEvent) {
         self.events.borrow_mut().push(event);
+    }
+
+    fn injected(&self, _request: &Request) -> Option<Injection> {
+        self.injections.borrow_mut().pop_front().flatten()
     }
 
     fn refused(&self, refusal: &Refusal) {

@@ -1,12 +1,12 @@
 //! The responder of a link that carries packets: order, duplicates, answers.
 
 use transom_conformance::packet_stage::*;
-use transom_device::execution::QpEvent;
+use transom_device::execution::{Injection, QpEvent};
 use transom_device::protection::{Key, Reason};
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Completion, Flags, Opcode, Status};
 use transom_wire::Psn;
-use transom_wire::packet::{Ending, Operation as Op, Packet};
+use transom_wire::packet::{Ending, Operation as Op, Packet, Transport};
 
 /// Of each answer: how far behind [`FIRST`] its number is, its syndrome, its count of messages.
 fn acks(sent: &[Answered]) -> Vec<(u32, u8, u32)> {
@@ -292,19 +292,66 @@ fn a_refusal_comes_after_the_answers_before_it() {
         (packet(2, Op::FetchAdd { address: AT + 1, key, add: 1 }, &[]), 0x61),
         (packet(2, Op::SendMiddle, &[0; MTU]), 0x61),
     ] {
-        let mut target = Target::new(Service::Rc);
-        target.stage.room.set(1);
-        let read = packet(0, Op::ReadRequest(reth(AT, target.stage.region, 2 * MTU)), &[]);
-        target.receive(&[read, refused]);
-        assert_eq!(data(&target.stage.sent()).0, [0]);
-        assert_eq!(target.stage.state(), QpState::Rts, "{refused:?}");
-        target.make_room(9);
-        let sent = target.stage.sent();
-        assert_eq!(data(&sent[..1]).0, [1]);
-        assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)], "{refused:?}");
-        assert_eq!(acks(&target.take(refused)), [(2, syndrome, 1)], "{refused:?}");
-        assert_eq!(target.stage.state(), QpState::Error);
+        is_refused_after_a_read(Target::new(Service::Rc), refused, syndrome);
     }
+}
+
+/// The same for a SEND whose receive cannot take it; its receive is the same when it comes again.
+/// Rules: RA-52, RA-53, PSN-23
+#[test]
+fn a_message_that_its_receive_cannot_take_is_refused_after_the_answers_before_it() {
+    let send = packet(2, SEND, b"12345678");
+    let mut small = Target::new(Service::Rc);
+    small.post(1, AT, 4);
+    let key = small.stage.region;
+    is_refused_after_a_read(small, send, 0x61);
+    let mut elsewhere = Target::new(Service::Rc);
+    elsewhere.post_with(1, AT, 8, Key(0x1234_5678));
+    is_refused_after_a_read(elsewhere, send, 0x63);
+    // Of a queue that is not there.
+    let unknown = Transport::Xrc { srq: 77 };
+    let write = Op::WriteOnly { reth: reth(AT, key, 1), immediate: Some(5) };
+    for (operation, payload) in [(SEND, &b"12345678"[..]), (write, b"1")] {
+        let refused = Packet { transport: unknown, ..packet(2, operation, payload) };
+        is_refused_after_a_read(Target::new(Service::XrcTarget), refused, 0x61);
+    }
+}
+
+/// The same for what a user wants to be refused; a rule that counts does not count it twice.
+/// Rules: RA-40, PSN-23
+#[test]
+fn a_refusal_that_a_user_wants_comes_after_the_answers_before_it() {
+    let key = Target::new(Service::Rc).stage.region;
+    for refused in [
+        packet(2, Op::ReadRequest(reth(AT, key, 1)), &[]),
+        packet(2, Op::WriteOnly { reth: reth(AT, key, 1), immediate: None }, b"1"),
+        packet(2, SEND, b"1"),
+    ] {
+        let target = Target::new(Service::Rc);
+        let wanted = [None, Some(Injection::RemoteAccess)];
+        target.stage.injections.borrow_mut().extend(wanted);
+        is_refused_after_a_read(target, refused, 0x62);
+    }
+}
+
+/// A READ of two packets before a request that will be refused, with room for one.
+fn is_refused_after_a_read(mut target: Target, refused: Packet<'_>, syndrome: u8) {
+    target.stage.room.set(1);
+    let read = Op::ReadRequest(reth(AT, target.stage.region, 2 * MTU));
+    let transport = match refused.transport {
+        Transport::Xrc { .. } => Transport::Xrc { srq: SRQ },
+        other => other,
+    };
+    let read = Packet { transport, ..packet(0, read, &[]) };
+    target.receive(&[read, refused]);
+    assert_eq!(data(&target.stage.sent()).0, [0]);
+    assert_eq!(target.stage.state(), QpState::Rts, "{refused:?}");
+    target.make_room(9);
+    let sent = target.stage.sent();
+    assert_eq!(data(&sent[..1]).0, [1]);
+    assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)], "{refused:?}");
+    assert_eq!(acks(&target.take(refused)), [(2, syndrome, 1)], "{refused:?}");
+    assert_eq!(target.stage.state(), QpState::Error);
 }
 
 /// A READ that comes again is carried out again, whole or from where the origin misses something.

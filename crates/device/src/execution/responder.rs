@@ -53,6 +53,8 @@ pub struct Responder {
     matching: Option<Box<TagMatching>>,
     /// The program knows that no more is taken from the shared queue.
     told_last: bool,
+    /// What the user wants done with the request that comes next, once that has been asked.
+    wanted: Option<Option<Injection>>,
     /// The number of the message that comes next; RC only.
     expected: Psn,
     /// How much of the message under way has been carried out.
@@ -79,6 +81,7 @@ impl Responder {
             has_taken: false,
             matching: tagged.then(|| Box::new(TagMatching::new())),
             told_last: false,
+            wanted: None,
             expected: Psn::default(),
             progress: 0,
             min_rnr_timer: RnrTimer::new(0).expect("zero is a timer code"),
@@ -105,6 +108,7 @@ impl Responder {
             self.forget_unexpected(services);
         }
         self.told_last = false;
+        self.wanted = None;
         self.progress = 0;
     }
 
@@ -119,9 +123,7 @@ impl Responder {
         if !self.accepts(request, services) {
             return Reply::Dropped;
         }
-        if request.offset == 0
-            && let Some(injection) = services.injected(request)
-        {
+        if let Some(injection) = self.take_wanted(request, services) {
             return self.inject(injection, request, services);
         }
         self.establish(services);
@@ -150,6 +152,22 @@ impl Responder {
                 self.flush_range(request, key, range, placement, services)
             }
         }
+    }
+
+    /// What the user wants done with a request. It is asked once for each, when its first segment
+    /// comes, for there are rules that count.
+    fn wanted<S: Services>(&mut self, request: &Request, services: &S) -> Option<Injection> {
+        match request.offset {
+            0 => *self.wanted.get_or_insert_with(|| services.injected(request)),
+            _ => None,
+        }
+    }
+
+    /// The same for a request that is about to be carried out; the next is another.
+    fn take_wanted<S: Services>(&mut self, request: &Request, services: &S) -> Option<Injection> {
+        let wanted = self.wanted(request, services);
+        self.wanted = None;
+        wanted
     }
 
     /// Answers a request as a user wants, without carrying it out.

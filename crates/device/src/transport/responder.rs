@@ -106,8 +106,7 @@ impl PacketResponder {
         from: &Route,
         outlet: &S,
     ) {
-        self.answer(responder, outlet);
-        // What is owed goes first: a refusal of what comes now would end it.
+        // What is owed goes first: a refusal of what comes now would wait for it.
         self.answer(responder, outlet);
         let mut rest = packets;
         while let Some(packet) = rest.first() {

@@ -88,14 +88,14 @@ impl Adapter {
     pub(crate) fn send_rest(&self) {
         if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
             if let Some(index) = wire.owed.take() {
-                wire.stalled.add(index);
+                wire.stall(index);
             }
             wire.stalled.each(|index| {
                 if let Some(qp) = self.qp(index) {
                     qp.try_acknowledge();
                 }
                 // The process may go on, and what else waits there is not done.
-                wire.stalled.add(index);
+                wire.stall(index);
             });
             wire.send_rest();
         }
@@ -127,8 +127,29 @@ impl Adapter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::Options;
+
+    /// A program that sleeps does not poll for what it has posted.
+    #[test]
+    fn a_thread_that_sleeps_is_woken_by_a_queue_pair_that_waits_for_room() {
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        adapter.open_wire().expect("the port is free");
+        let wire = adapter.wire().expect("it is open");
+        for index in 0..100 {
+            // It has looked whether anybody waits, and is about to sleep.
+            drop(adapter.progress.working.lock());
+            wire.stall(index);
+            let start = Instant::now();
+            while wire.stalled.any() {
+                assert!(start.elapsed() < Duration::from_secs(20), "it sleeps");
+                std::thread::yield_now();
+            }
+        }
+    }
 
     /// A program may go on after it was about to end: what waited then still waits.
     #[test]
@@ -140,7 +161,7 @@ mod tests {
         // The background thread would give them a turn.
         let _working = adapter.progress.working.lock();
         for index in [3, 5] {
-            wire.stalled.add(index);
+            wire.stall(index);
         }
         adapter.send_rest();
         let mut waiting = Vec::new();

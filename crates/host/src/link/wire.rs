@@ -12,7 +12,7 @@ mod train;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*, fence};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -44,6 +44,9 @@ pub(crate) struct Wire {
     buffers: Mutex<Vec<TrainBuffer>>,
     /// Queue pairs that found the socket full, or are too early.
     pub(crate) stalled: Stalled,
+    /// Somebody will give them a turn before long: a program that polls, or the background thread,
+    /// which has been told.
+    watched: AtomicBool,
     window_limit: u64,
     pace: Pace,
     /// Queue pairs that have packets on their way.
@@ -79,6 +82,7 @@ impl Wire {
             arrivals: Mutex::default(),
             buffers: Mutex::default(),
             stalled: Stalled::default(),
+            watched: AtomicBool::new(false),
             owed: Owed::default(),
             counters,
         })
@@ -219,5 +223,27 @@ impl Wire {
     /// When to call [`Wire::send_due`] next.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.instruments.deadline()
+    }
+
+    /// Has a queue pair advanced as soon as there may be room again, or it is time.
+    pub(crate) fn stall(&self, index: u16) {
+        self.stalled.add(index);
+        // Either this sees that nobody watches, or the thread that is about to sleep sees the queue pair.
+        fence(SeqCst);
+        if !self.watched.swap(true, SeqCst) {
+            self.instruments.wake();
+        }
+    }
+
+    /// Whether queue pairs are stalled, asked by the background thread before it sleeps: it is to give
+    /// them a turn before long. If `program_polls` that does, else a stall wakes the thread.
+    pub(crate) fn watches_stalled(&self, program_polls: bool) -> bool {
+        self.watched.store(program_polls, SeqCst);
+        fence(SeqCst);
+        let any = self.stalled.any();
+        if any {
+            self.watched.store(true, SeqCst);
+        }
+        any
     }
 }

@@ -167,7 +167,8 @@ impl Background {
         let of_polling = self.program_polls.then_some(TICK);
         let wire = device.wire();
         let of_owed = wire.and_then(|wire| wire.owed.waits().then_some(COMPANY));
-        let of_stalled = wire.and_then(|wire| wire.stalled.any().then_some(STALL));
+        let stalled = wire.filter(|wire| wire.watches_stalled(self.program_polls));
+        let of_stalled = stalled.map(|_| STALL);
         let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
         [of_progress, of_polling, of_owed, of_stalled, of_faults].into_iter().flatten().min()
     }

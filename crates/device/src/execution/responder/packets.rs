@@ -20,7 +20,7 @@ impl Responder {
         if !self.accepts(request, services) {
             return Reply::Dropped;
         }
-        if let Some(injection) = services.injected(request) {
+        if let Some(injection) = self.take_wanted(request, services) {
             return self.inject(injection, request, services);
         }
         self.establish(services);
@@ -31,9 +31,12 @@ impl Responder {
         }
     }
 
-    /// Whether a request to this side's memory would be refused if it were carried out now; touches
-    /// nothing.
-    pub(crate) fn would_refuse<S: Services>(&self, request: &Request, services: &S) -> bool {
+    /// Whether a request would be refused if it were carried out now. It takes the receive that the
+    /// request is to have, and touches nothing else.
+    pub(crate) fn would_refuse<S: Services>(&mut self, request: &Request, services: &S) -> bool {
+        if self.wanted(request, services).is_some() {
+            return true;
+        }
         let (operation, address, key) = match request.body {
             Body::Write { address, key, .. } => (Operation::Write, address, key),
             Body::Read { address, key } => (Operation::Read, address, key),
@@ -42,7 +45,9 @@ impl Responder {
             }
             Body::AtomicWrite { address, key } => (Operation::AtomicWrite, address, key),
             Body::Flush { address, key, .. } => (Operation::Flush, address, key),
-            _ => return false,
+            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => {
+                return self.would_fail_receive(request, services);
+            }
         };
         let words = matches!(operation, Operation::Atomic | Operation::AtomicWrite);
         if words && !address.is_multiple_of(8) {

@@ -329,6 +329,25 @@ impl Responder {
         Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
     }
 
+    /// Whether the receive that a reliable message is to have cannot take it. Which one that is with
+    /// tags is only known when it is carried out.
+    pub(super) fn would_fail_receive<S: Services>(
+        &mut self,
+        request: &Request,
+        services: &S,
+    ) -> bool {
+        if self.matching.is_some() {
+            return false;
+        }
+        match self.take(request, None, 0, services) {
+            Ok(()) => {
+                let too_long = request.known() > self.taken.length;
+                too_long || self.buffers(services).check(Operation::LocalWrite).is_err()
+            }
+            Err(why) => why == NoReceive::UnknownQueue,
+        }
+    }
+
     /// The receive itself cannot take the message (rules RA-52, RA-53, LA-02).
     pub(super) fn fail_receive<S: Services>(
         &mut self,

@@ -229,7 +229,7 @@ impl PacketResponder {
 
     /// Whether a request is to wait until what is owed has gone out: it takes a key away that READs
     /// before it still use (rule ORD-19), or its refusal would take their answers along.
-    fn waits<S: Outlet>(&self, responder: &Responder, request: &Request, outlet: &S) -> bool {
+    fn waits<S: Outlet>(&self, responder: &mut Responder, request: &Request, outlet: &S) -> bool {
         self.kept.owes()
             && (matches!(request.body, Body::SendInvalidate(_))
                 || responder.would_refuse(request, outlet))

@@ -70,10 +70,14 @@ impl Instruments {
         let sooner = network.deadline().is_some_and(|next| before.is_none_or(|it| next < it));
         drop(network);
         if sooner {
-            // A full pipe wakes it as well.
-            let _ = rustix::io::write(&self.wake, &[0]);
+            self.wake();
         }
         Ok(1)
+    }
+
+    /// Wakes the background thread. A full pipe does so too.
+    pub(super) fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &[0]);
     }
 
     /// Sends what the network has held back until now.

@@ -65,7 +65,7 @@ impl ReceiveHalf {
         let Some(wire) = qp.adapter.wire() else { return };
         self.owed = packet;
         if let Some(other) = wire.owed.owe(qp.number.index(), qp.adapter.now()) {
-            wire.stalled.add(other);
+            wire.stall(other);
         }
     }
 
@@ -103,7 +103,7 @@ impl ReceiveHalf {
         if !self.packets.is_idle()
             && let Some(wire) = qp.adapter.wire()
         {
-            wire.stalled.add(qp.number.index());
+            wire.stall(qp.number.index());
         }
     }
 

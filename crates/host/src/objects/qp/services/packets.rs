@@ -21,7 +21,7 @@ impl At<'_> {
     ) -> Sent {
         let Some(wire) = self.qp.adapter.wire() else { return Sent::Unreachable };
         if self.is_too_early(wire, request.length) {
-            wire.stalled.add(self.qp.number.index());
+            wire.stall(self.qp.number.index());
             return Sent::Busy;
         }
         let mut buffer = wire.take_buffer();
@@ -40,7 +40,7 @@ impl At<'_> {
                 match departed {
                     Departed::Yes | Departed::InPart => Sent::Queued,
                     Departed::No => {
-                        wire.stalled.add(self.qp.number.index());
+                        wire.stall(self.qp.number.index());
                         Sent::Busy
                     }
                 }
@@ -76,7 +76,7 @@ impl At<'_> {
             let mut half = self.qp.receive.lock();
             half.owed = half.owed.or(owed);
             self.qp.owes.store(true, Release);
-            wire.stalled.add(self.qp.number.index());
+            wire.stall(self.qp.number.index());
         }
     }
 
