@@ -33,11 +33,8 @@ impl Rows<'_> {
         }
         self.ping_pong("ibv_ud_pingpong", "");
         self.ping_pong("ibv_ud_pingpong", "-e");
-        // UC has no flow control: what finds the receiver's socket full is lost, and this tool waits
-        // for it without end. The group that perftest takes by itself does not leave its host.
-        let crosses = |run: &perftest::Run| {
-            (run.tool, run.service) != ("ib_send_bw", "UC") && !run.options.contains("-g")
-        };
+        // The group that perftest takes by itself does not leave its host.
+        let crosses = |run: &perftest::Run| !run.options.contains("-g");
         let plain = |run: &perftest::Run| ["", "-A FETCH_AND_ADD"].contains(&run.options.as_str());
         self.perftest(&perftest::matrix(false), |run| crosses(run) && (long || plain(run)));
         self.perftest(&perftest::to_group(wire.family.group()), |_| true);
@@ -57,11 +54,16 @@ impl Rows<'_> {
             rows.ping_pong(tool, &format!("-e {mtu}"));
         }
         rows.perftest(&perftest::matrix(false), |run| {
-            ["RC", "XRC"].contains(&run.service) && plain(run)
+            ["RC", "XRC"].contains(&run.service) && (long || plain(run))
         });
         let exchange = Exchange { installation, wire: &disturbed, rounds };
         rows.row("exchange", "", exchange.pairs(1));
         rows.row("exchange", "4 + 4 processes", exchange.pairs(4));
+        rows.row(
+            "rdma-core's tests",
+            "--gid, but for UD",
+            pyverbs::run_at(installation, &disturbed),
+        );
     }
 
     fn row(&mut self, program: &str, options: &str, came: Result<String, String>) {
