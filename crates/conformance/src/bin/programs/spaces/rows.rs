@@ -61,7 +61,7 @@ impl Rows<'_> {
         rows.row("exchange", "4 + 4 processes", exchange.pairs(4));
         rows.row(
             "rdma-core's tests",
-            "--gid, but for UD",
+            "--gid, of those that bear loss",
             pyverbs::run_at(installation, &disturbed),
         );
     }
