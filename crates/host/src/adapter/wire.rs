@@ -132,12 +132,18 @@ mod tests {
     use super::*;
     use crate::Options;
 
-    /// A program that sleeps does not poll for what it has posted.
-    #[test]
-    fn a_thread_that_sleeps_is_woken_by_a_queue_pair_that_waits_for_room() {
+    /// A device with its port open.
+    fn on_the_wire() -> Arc<Adapter> {
         let options = Options { wire_only: true, ..Options::default() };
         let adapter = Adapter::open(options).expect("a device opens");
         adapter.open_wire().expect("the port is free");
+        adapter
+    }
+
+    /// A program that sleeps does not poll for what it has posted.
+    #[test]
+    fn a_thread_that_sleeps_is_woken_by_a_queue_pair_that_waits_for_room() {
+        let adapter = on_the_wire();
         let wire = adapter.wire().expect("it is open");
         for index in 0..100 {
             // It has looked whether anybody waits, and is about to sleep.
@@ -154,9 +160,7 @@ mod tests {
     /// A program may go on after it was about to end: what waited then still waits.
     #[test]
     fn queue_pairs_that_wait_for_room_still_do_after_the_rest_was_sent() {
-        let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
-        adapter.open_wire().expect("the port is free");
+        let adapter = on_the_wire();
         let wire = adapter.wire().expect("it is open");
         // The background thread would give them a turn.
         let _working = adapter.progress.working.lock();
