@@ -187,3 +187,91 @@ impl Outlet for At<'_> {
         reply
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use transom_device::execution::RequesterLimits;
+    use transom_device::qp::{Mask, QpState};
+    use transom_device::queue::{Body, CompletionOptions, Remote, SendFlags, SendOp, SendRequest};
+
+    use super::*;
+    use crate::objects::{Cq, CqConfig, EventPipe, QpAttributes, QpConfig, QpReceives, QueuePair};
+    use crate::{Adapter, Options};
+
+    const UNCONNECTED: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::ACCESS_FLAGS);
+    const TO_PEER: Mask = Mask::AV.union(Mask::PATH_MTU).union(Mask::DEST_QPN).union(Mask::RQ_PSN);
+    const RESPONDS: Mask = Mask::MAX_DEST_RD_ATOMIC.union(Mask::MIN_RNR_TIMER);
+    const RETRIES: Mask = Mask::TIMEOUT.union(Mask::RETRY_CNT).union(Mask::RNR_RETRY);
+    const REQUESTS: Mask = RETRIES.union(Mask::MAX_QP_RD_ATOMIC);
+
+    /// A queue pair that sends to itself.
+    fn queue_pair(adapter: &Arc<Adapter>, service: Service) -> Arc<QueuePair> {
+        let events = Arc::new(EventPipe::new().expect("a pipe"));
+        let (options, channel) = (CompletionOptions::default(), None);
+        let config = CqConfig { capacity: 16, options, channel, events: events.clone(), id: 0 };
+        let cq = Arc::new(Cq::new(adapter, config).expect("a completion queue"));
+        let send = RequesterLimits { size: 16, pieces: 1, inline_room: 0, signal_all: true };
+        let config = QpConfig {
+            pd: adapter.allocate_domain(),
+            service,
+            send_cq: Some(cq.clone()),
+            receive_cq: Some(cq),
+            send,
+            receives: QpReceives::Own { size: 16, pieces: 1 },
+            events,
+            id: 0,
+        };
+        let qp = QueuePair::create(adapter, config).expect("a queue pair");
+        let number = qp.number().bits();
+        let attributes = QpAttributes {
+            port: 1,
+            path_mtu: 3,
+            dest_qpn: number,
+            timeout: 14,
+            ..QpAttributes::reset()
+        };
+        let (responds, requests) = match service {
+            Service::Rc => (RESPONDS, REQUESTS),
+            _ => (Mask::empty(), Mask::empty()),
+        };
+        for (state, mask) in [
+            (QpState::Init, UNCONNECTED),
+            (QpState::Rtr, TO_PEER | responds),
+            (QpState::Rts, Mask::SQ_PSN | requests),
+        ] {
+            let new = QpAttributes { state, ..attributes };
+            qp.modify(&new, mask | Mask::STATE).expect("it goes to the next state");
+        }
+        qp
+    }
+
+    /// What nobody sends again waits for its turn; what is answered has a window instead.
+    #[test]
+    fn unreliable_queue_pairs_alone_keep_to_the_pace() {
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        for (service, waits) in [(Service::Rc, false), (Service::Uc, true)] {
+            let qp = queue_pair(&adapter, service);
+            let wire = adapter.wire().expect("it leads over the wire");
+            // The background thread would give it its turn when that comes.
+            let _working = adapter.progress.working.lock();
+            wire.stalled.each(|_| {});
+            // Others have sent so much that it takes the receiver a minute.
+            assert!(wire.admits(30_000_000_000, adapter.now()) || waits);
+            let sent = wire.counters().sent.load(Relaxed);
+            let request = SendRequest {
+                wr_id: 1,
+                op: SendOp::Message(Body::Send),
+                flags: SendFlags::empty(),
+                sges: &[],
+                inline: None,
+                remote: Remote::Connected,
+            };
+            qp.post_send(&request).expect("there is room");
+            assert_eq!(wire.counters().sent.load(Relaxed) - sent, u64::from(!waits));
+            assert_eq!(wire.stalled.any(), waits);
+        }
+    }
+}
