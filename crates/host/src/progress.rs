@@ -34,13 +34,29 @@ pub(crate) enum Deferred {
     PeerLost(Arc<Peer>),
 }
 
-/// When messages that arrive over the wire are acknowledged.
+/// Who makes progress: what to leave to others depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Acknowledge {
-    /// When they have been carried out.
-    AtOnce,
-    /// With the next packet, or when this is asked for again.
-    Together,
+enum Worker {
+    /// A poll of the program.
+    Poll,
+    /// The background thread, beside a program that polls.
+    Beside,
+    /// The background thread, for a program that does not poll.
+    Instead,
+    /// Somebody who wants all done that can be done.
+    All,
+}
+
+impl Worker {
+    /// Whether acknowledgements of what arrives now may wait for something to go out with.
+    fn may_owe(self) -> bool {
+        matches!(self, Self::Poll | Self::Beside)
+    }
+
+    /// Whether those that wait are left to the program until they have waited in vain.
+    fn leaves_owed(self) -> bool {
+        matches!(self, Self::Beside | Self::Instead)
+    }
 }
 
 /// Who waits for a deadline.
@@ -136,19 +152,19 @@ impl Adapter {
         // One of several pollers may be lost count of; any change tells the thread enough.
         let polls = &self.progress.polls;
         polls.store(polls.load(Relaxed).wrapping_add(1), Relaxed);
-        self.progress_for(Acknowledge::Together);
+        self.progress_for(Worker::Poll);
     }
 
     /// Does everything that can be done now.
     pub(crate) fn progress_now(&self) {
-        self.progress_for(Acknowledge::AtOnce);
+        self.progress_for(Worker::All);
     }
 
     #[inline]
-    fn progress_for(&self, acknowledge: Acknowledge) {
+    fn progress_for(&self, worker: Worker) {
         self.take_inboxes();
         if let Some(wire) = self.wire() {
-            self.progress_wire(wire, acknowledge);
+            self.progress_wire(wire, worker);
         }
         let deadline = self.progress.next_deadline.load(Acquire);
         if deadline != 0 {
@@ -172,11 +188,15 @@ impl Adapter {
     }
 
     /// Takes what came over the wire, and goes on with what waited for room.
-    fn progress_wire(&self, wire: &Wire, acknowledge: Acknowledge) {
-        if let Some(qp) = wire.owed.take().and_then(|index| self.qp(index)) {
+    fn progress_wire(&self, wire: &Wire, worker: Worker) {
+        let owes = match worker.leaves_owed() {
+            true => wire.owed.take_late(self.now()),
+            false => wire.owed.take(),
+        };
+        if let Some(qp) = owes.and_then(|index| self.qp(index)) {
             qp.acknowledge();
         }
-        self.take_packets(wire, acknowledge == Acknowledge::Together);
+        self.take_packets(wire, worker.may_owe());
         wire.send_due();
         wire.stalled.each(|index| {
             if let Some(qp) = self.qp(index) {

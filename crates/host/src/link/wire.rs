@@ -32,6 +32,9 @@ use crate::registry::{Counters, Dropped};
 /// Trains taken in one go, so that whoever takes them gets back to his own work.
 const BATCH: usize = 16;
 
+/// How often one who polls finds another at the arrivals before he gives way: a few microseconds.
+const REFUSALS: u32 = 64;
+
 /// The part of a receiver's room that what one process sends may fill.
 const RECEIVERS_SHARE: usize = 4;
 
@@ -53,6 +56,8 @@ pub(crate) struct Wire {
     senders: AtomicU32,
     /// An acknowledgement that waits.
     pub(crate) owed: Owed,
+    /// How often others have wanted the arrivals since somebody has had them.
+    refused: AtomicU32,
     counters: &'static Counters,
     instruments: Instruments,
 }
@@ -84,8 +89,17 @@ impl Wire {
             stalled: Stalled::default(),
             watched: AtomicBool::new(false),
             owed: Owed::default(),
+            refused: AtomicU32::new(0),
             counters,
         })
+    }
+
+    /// Somebody else is taking what has arrived. He may have lost his processor over it, to the caller even,
+    /// who polls and would keep it for milliseconds.
+    fn give_way(&self) {
+        if self.refused.fetch_add(1, Relaxed) % REFUSALS == REFUSALS - 1 {
+            std::thread::yield_now();
+        }
     }
 
     /// What to wait for.

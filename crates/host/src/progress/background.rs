@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{Acknowledge, Progress};
+use super::{Progress, Worker};
 use crate::adapter::Adapter;
 use crate::link::udp::Others;
 use crate::link::{COMPANY, Peer, Wire};
@@ -121,8 +121,8 @@ impl Background {
             wire.owed.look(device.now());
         }
         device.progress_for(match device.progress.polls.load(Relaxed) == self.polls {
-            true => Acknowledge::AtOnce,
-            false => Acknowledge::Together,
+            true => Worker::Instead,
+            false => Worker::Beside,
         });
         let peers = device.peers();
         for peer in peers.iter().filter(|peer| has_ended(device, peer)) {

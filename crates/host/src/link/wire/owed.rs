@@ -5,15 +5,15 @@
 //! in the same poll, though it may have been about to look at its memory only, where nobody but the
 //! background thread would take the answer for it.
 //!
-//! So when a thread of the program has taken a message in a poll, its acknowledgement waits for the
-//! next post or poll, whichever comes first; when the background thread has taken it for a program
-//! that polls, it waits a few microseconds. A program that does neither in time is noticed, and its
-//! next acknowledgements do not wait.
+//! So when a message has been taken in a poll, or by the background thread for a program that polls, its
+//! acknowledgement waits for the next post or poll, whichever comes first. A program that does neither in
+//! time is noticed, and its next acknowledgements do not wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-/// How long one waits for company, in nanoseconds, before it was in vain.
-pub(crate) const COMPANY: u64 = 20_000;
+/// How long one waits for company, in nanoseconds, before it was in vain. A program may be without a
+/// processor for that long because the background thread has it.
+pub(crate) const COMPANY: u64 = 200_000;
 
 /// How many acknowledgements do not wait after one has waited in vain.
 const AT_ONCE: u32 = 64;
@@ -67,6 +67,11 @@ impl Owed {
         index_in(self.state.fetch_and(!INDEX, AcqRel))
     }
 
+    /// The same, if it has waited in vain.
+    pub(crate) fn take_late(&self, now: u64) -> Option<u16> {
+        if waited(self.state.load(Acquire), now) > COMPANY { self.take() } else { None }
+    }
+
     /// Whether this queue pair owes one, which the caller has it send.
     #[inline]
     pub(crate) fn take_of(&self, index: u16) -> bool {
@@ -83,11 +88,15 @@ impl Owed {
     /// Looks how long the one has waited that waits now: if it was in vain, the next do not wait.
     pub(crate) fn look(&self, now: u64) {
         let state = self.state.load(Acquire);
-        let waited = (now << INDEX_BITS).wrapping_sub(state & !INDEX) >> INDEX_BITS;
-        if index_in(state).is_some() && waited > COMPANY {
+        if index_in(state).is_some() && waited(state, now) > COMPANY {
             self.at_once.store(AT_ONCE, Relaxed);
         }
     }
+}
+
+/// For how long it has waited, in nanoseconds.
+fn waited(state: u64, now: u64) -> u64 {
+    (now << INDEX_BITS).wrapping_sub(state & !INDEX) >> INDEX_BITS
 }
 
 fn index_in(state: u64) -> Option<u16> {
@@ -111,6 +120,17 @@ mod tests {
         assert_eq!((owed.take(), owed.waits()), (None, false));
         assert_eq!(owed.owe(7, 4), None);
         assert_eq!(owed.take(), Some(7));
+    }
+
+    #[test]
+    fn one_that_has_not_waited_long_is_left_to_the_program() {
+        let owed = Owed::default();
+        assert_eq!(owed.take_late(u64::MAX), None);
+        owed.owe(7, 1_000);
+        assert_eq!(owed.take_late(1_000 + COMPANY), None);
+        assert!(owed.waits());
+        assert_eq!(owed.take_late(1_001 + COMPANY), Some(7));
+        assert!(!owed.waits());
     }
 
     #[test]

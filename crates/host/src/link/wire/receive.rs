@@ -1,6 +1,7 @@
 //! Receiving: from datagrams to the packets of queue pairs.
 
 use std::mem::discriminant;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
 use transom_device::qp::{QpNumber, Service};
@@ -40,7 +41,8 @@ impl Adapter {
     /// one, for packets must keep their order. Acknowledgements may wait for something to go out
     /// with if `may_wait` says so.
     pub(crate) fn take_packets(&self, wire: &Wire, may_wait: bool) {
-        let Some(mut arrivals) = wire.arrivals.try_lock() else { return };
+        let Some(mut arrivals) = wire.arrivals.try_lock() else { return wire.give_way() };
+        wire.refused.store(0, Relaxed);
         wire.owed.begin(may_wait);
         self.take_trains(wire, &mut arrivals, BATCH);
     }
