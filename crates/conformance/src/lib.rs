@@ -17,6 +17,7 @@ pub mod processes;
 pub mod programs;
 pub mod queues;
 pub mod random;
+pub mod send_queue;
 pub mod shared_receive;
 pub mod spaces;
 pub mod stage;

@@ -1,6 +1,7 @@
 //! The send queue over a link that carries packets, on a stage where the test plays the network, the
 //! target and the clock: what is sent, under which numbers, and what each answer does.
 
+use transom_conformance::send_queue::*;
 use transom_device::Access;
 use transom_device::execution::QpEvent;
 use transom_device::protection::Key;
@@ -15,10 +16,6 @@ mod loss;
 mod random;
 #[path = "requester_packets/services.rs"]
 mod services;
-#[path = "requester_packets/stage.rs"]
-mod stage;
-
-use stage::*;
 
 const OK: Status = Status::Success;
 
@@ -54,7 +51,7 @@ fn numbers_count_packets_and_wrap() {
 /// Rules: PSN-21, ACK-05, PK-18
 #[test]
 fn an_answer_acknowledges_all_before_it() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.post(1, SEND, 3 * MTU);
     queue.post(2, WRITE, 20 * MTU);
     queue.post(3, READ, MTU);
@@ -73,7 +70,7 @@ fn an_answer_acknowledges_all_before_it() {
 /// Rules: PSN-24, CNP-02
 #[test]
 fn answers_that_are_not_awaited_are_ignored() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.post(1, SEND, 0);
     queue.acknowledge(100);
     assert_eq!(queue.stage.completed(), [(1, OK)]);
@@ -114,7 +111,7 @@ fn a_refusal_ends_the_request_it_names() {
         (0x40, Status::BadResponse),
         (0xff, Status::BadResponse),
     ] {
-        let mut queue = Queue::new();
+        let mut queue = Queue::of_packets();
         for (wr_id, op) in (1..).zip([SEND, WRITE, READ, ADD, SEND]) {
             queue.post(wr_id, op, if op == ADD { 8 } else { 2 * MTU });
         }
@@ -162,7 +159,7 @@ fn an_answer_that_does_not_fit_is_a_bad_response() {
         (READ, 0, &[short(only)]),
     ];
     for (op, length, packets) in cases {
-        let mut queue = Queue::new();
+        let mut queue = Queue::of_packets();
         queue.post(1, op, length);
         queue.post(2, SEND, 0);
         queue.take(packets);
@@ -183,7 +180,7 @@ fn a_flush_is_done_with_either_answer() {
         for operation in
             [Operation::Acknowledge(aeth(0x1f)), Operation::ReadResponseOnly(aeth(0x1f))]
         {
-            let mut queue = Queue::new();
+            let mut queue = Queue::of_packets();
             queue.post(1, SendOp::Message(body), length);
             queue.post_with(2, SEND, 0, SendFlags::FENCE);
             assert_eq!(queue.stage.sent_numbers(), [100]);
@@ -199,7 +196,7 @@ fn a_flush_is_done_with_either_answer() {
 /// Rules: PSN-07, CNP-04
 #[test]
 fn a_window_bounds_what_is_on_its_way() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     for wr_id in 0..8 {
         queue.post(wr_id, WRITE, 512 * MTU);
     }
@@ -229,7 +226,7 @@ fn a_window_bounds_what_is_on_its_way() {
 /// Rules: PSN-07
 #[test]
 fn queue_pairs_share_what_may_be_on_its_way() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.stage.share.set(32 * MTU + 1);
     assert!(!queue.requester.awaits_packets());
     queue.post(1, WRITE, 512 * MTU);
@@ -264,7 +261,7 @@ fn a_long_read_is_asked_for_in_parts() {
     let length = 600 * MTU;
     let part = 256;
     for limit in 1..=4 {
-        let mut queue = Queue::new();
+        let mut queue = Queue::of_packets();
         queue.requester.max_rd_atomic = limit;
         queue.post(1, READ, length);
         queue.post(2, SEND, 0);
@@ -297,7 +294,7 @@ fn a_long_read_is_asked_for_in_parts() {
 /// Rules: RN-11, RN-14, PS-09
 #[test]
 fn reads_beyond_the_limit_are_held_back() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.requester.max_rd_atomic = 2;
     for (wr_id, op) in (0..).zip([READ, ADD, READ, SEND]) {
         queue.post(wr_id, op, 8);
@@ -317,7 +314,7 @@ fn reads_beyond_the_limit_are_held_back() {
 /// Rules: LA-05
 #[test]
 fn returned_data_is_stored_by_trains_under_a_fresh_check() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     let data = pattern(64 * MTU);
     queue.post(1, READ, 64 * MTU);
     let answer = responses(100, &data);
@@ -335,7 +332,7 @@ fn returned_data_is_stored_by_trains_under_a_fresh_check() {
 /// Rules: ST-16, ST-17
 #[test]
 fn sqd_finishes_what_has_begun() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.post(1, SEND, 2 * MTU);
     queue.post(2, READ, 2 * MTU);
     queue.stage.set_state(QpState::Sqd);
@@ -366,7 +363,7 @@ fn sqd_finishes_what_has_begun() {
 fn a_target_that_is_not_ready_is_waited_for() {
     let timer = RnrTimer::new(12).expect("a code");
     let not_ready = 0x20 | timer.code();
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.requester.retry.rnr_count = 2;
     for wr_id in 1..=3 {
         queue.post(wr_id, SEND, MTU + 1);
@@ -400,7 +397,7 @@ fn a_target_that_is_not_ready_is_waited_for() {
 #[test]
 fn memory_that_goes_away_fails_its_message() {
     for (last, arrived) in [(99, 0), (100, 1), (110, 1), (116, 1)] {
-        let mut queue = Queue::new();
+        let mut queue = Queue::of_packets();
         queue.post(1, SEND, MTU);
         // One train of two, and then no room until the memory is gone.
         queue.stage.room.set(1);
@@ -428,7 +425,7 @@ fn memory_that_goes_away_fails_its_message() {
 /// Rules: ST-10, PSN-02
 #[test]
 fn a_reset_forgets_what_was_on_its_way() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     for wr_id in 0..3 {
         queue.post(wr_id, READ, 8);
     }

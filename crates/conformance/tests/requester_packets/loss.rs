@@ -1,12 +1,12 @@
 //! Packets are lost: what is sent again, from where, how often and when.
 
 use transom_conformance::packet_stage::{FIRST, Target};
+use transom_conformance::send_queue::*;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::Status;
 use transom_wire::packet::{Operation, Packet, Reth};
 
 use super::OK;
-use super::stage::*;
 
 fn read(address: u64, length: u64) -> Operation {
     Operation::ReadRequest(Reth { address, key: 5, length: length as u32 })
@@ -17,7 +17,7 @@ fn read(address: u64, length: u64) -> Operation {
 /// Rules: PSN-31, RN-09
 #[test]
 fn a_nak_goes_back_to_the_missing_packet() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.post(1, SEND, MTU);
     queue.post(2, WRITE, 3 * MTU);
     queue.post(3, SEND, 0);
@@ -40,7 +40,7 @@ fn a_nak_goes_back_to_the_missing_packet() {
 /// Rules: PSN-21, RN-09
 #[test]
 fn a_late_answer_saves_sending_again() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.post(1, SEND, 2 * MTU);
     queue.post(2, WRITE, 40 * MTU);
     queue.post(3, READ, 2 * MTU);
@@ -73,7 +73,7 @@ fn a_late_answer_saves_sending_again() {
 /// Rules: PSN-25, PSN-23
 #[test]
 fn the_rest_of_a_read_is_asked_for_again() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     let data = pattern(5 * MTU + 1);
     queue.post(1, READ, 5 * MTU + 1);
     queue.post(2, SEND, 0);
@@ -109,7 +109,7 @@ fn the_rest_of_a_read_is_asked_for_again() {
 fn a_later_answer_tells_of_a_lost_one() {
     for psn in 101..=110 {
         for op in [READ, ADD] {
-            let mut queue = Queue::new();
+            let mut queue = Queue::of_packets();
             // One loss is allowed, and all answers behind it count as one.
             queue.requester.retry.count = 1;
             queue.post(0, SEND, 0);
@@ -142,7 +142,7 @@ fn a_later_answer_tells_of_a_lost_one() {
 fn timeouts_are_counted() {
     for count in 0..=7 {
         for op in [SEND, READ] {
-            let mut queue = Queue::new();
+            let mut queue = Queue::of_packets();
             queue.requester.retry.count = count;
             queue.post(1, op, 8);
             queue.post(2, SEND, 0);
@@ -158,7 +158,7 @@ fn timeouts_are_counted() {
             assert_eq!((queue.state(), queue.requester.deadline()), (QpState::Error, None));
         }
     }
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.requester.retry.timeout = 0;
     queue.post(1, SEND, 8);
     assert_eq!((queue.stage.sent_numbers(), queue.requester.deadline()), (vec![100], None));
@@ -172,7 +172,7 @@ fn timeouts_are_counted() {
 /// Rules: RN-07, RN-08, RN-10, PSN-31
 #[test]
 fn naks_are_counted_until_there_is_progress() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.requester.retry.count = 2;
     queue.post(1, SEND, 4 * MTU);
     for psn in 100..104 {
@@ -188,7 +188,7 @@ fn naks_are_counted_until_there_is_progress() {
 /// Rules: RN-06
 #[test]
 fn the_timer_begins_anew_with_progress() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     for wr_id in 0..4 {
         queue.post(wr_id, SEND, 0);
         queue.pass(10);
@@ -213,7 +213,7 @@ fn the_timer_begins_anew_with_progress() {
 /// Rules: PSN-24
 #[test]
 fn repeated_answers_of_a_read_are_ignored() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     queue.post(1, READ, 3 * MTU);
     queue.post(2, READ, MTU);
     queue.stage.sent();
@@ -232,7 +232,7 @@ fn repeated_answers_of_a_read_are_ignored() {
 /// Rules: RN-06
 #[test]
 fn a_late_answer_leaves_no_deadline() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     let data = pattern(2 * MTU);
     queue.post(1, READ, 2 * MTU);
     let [first, second] = responses(100, &data)[..] else { panic!("two packets") };

@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use transom_conformance::send_queue::*;
 use transom_device::qp::QpState;
 use transom_device::queue::{SendFlags, SendOp, Status};
 use transom_wire::Psn;
 use transom_wire::packet::{Operation, Packet, Transport};
-
-use super::stage::*;
 
 /// A work request of a kind, and how long it is.
 fn work() -> impl Strategy<Value = (SendOp, u64, SendFlags)> {

@@ -1,12 +1,12 @@
 //! Services other than RC.
 
+use transom_conformance::send_queue::*;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Address, Body, Datagram, Remote, SendFlags, SendOp, Status};
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::OK;
-use super::stage::*;
 
 /// UC waits for nobody: a request is done when its last packet has left, and ends nothing else.
 /// Rules: UC-02, RN-15
@@ -106,7 +106,7 @@ fn the_key_to_invalidate_is_in_the_last_packet() {
 /// Rules: PK-16, NET-14, ACK-04
 #[test]
 fn credits_and_bits_of_an_answer_are_not_looked_at() {
-    let mut queue = Queue::new();
+    let mut queue = Queue::of_packets();
     for credits in 0..32 {
         queue.post(1, SEND, 2 * MTU);
         queue.post(2, READ, 1);

@@ -1,4 +1,5 @@
-//! Everything around a send queue over packets: nothing happens in it but what the test does.
+//! Everything around a send queue, over packets or messages: nothing happens in it but what the test
+//! does.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU32;
@@ -18,16 +19,16 @@ use transom_wire::Psn;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 
 /// The path MTU.
-pub(crate) const MTU: u64 = 1024;
+pub const MTU: u64 = 1024;
 /// Longest segment.
-pub(crate) const TRAIN: u64 = 16 * MTU;
+pub const TRAIN: u64 = 16 * MTU;
 /// Bytes of the local region.
-pub(crate) const MEMORY: u64 = 1 << 20;
-/// How long an answer may take, with the timeout that [`Queue::new`] sets.
-pub(crate) const PATIENCE: u64 = 4_096 << 10;
+pub const MEMORY: u64 = 1 << 20;
+/// How long an answer may take, with the timeout that [`Queue::of`] sets.
+pub const PATIENCE: u64 = 4_096 << 10;
 
 /// A packet that was sent.
-pub(crate) type Packed = Packet<'static>;
+pub type Packed = Packet<'static>;
 
 struct Patient;
 
@@ -45,27 +46,33 @@ impl Waiter for Patient {
 
 const ANNOUNCER: Announcer = Announcer { slot: 0, generation: 1 };
 
-pub(crate) struct Stage {
+/// What a send queue sees: its memory, its link, its clock.
+pub struct Stage {
     service: Service,
     entries: [KeyEntry; 1],
     open: AtomicU32,
     scramble: Box<Scramble>,
     hazards: Hazards,
     summary: QpSummary,
-    pub(crate) mtu: Option<u64>,
-    pub(crate) time: Cell<u64>,
+    /// The path MTU, if the link carries packets and not messages.
+    pub mtu: Option<u64>,
+    /// The clock, in nanoseconds.
+    pub time: Cell<u64>,
     /// How many more segments the link takes.
-    pub(crate) room: Cell<usize>,
+    pub room: Cell<usize>,
     /// The memory that is sent is gone, though its key still grants it.
-    pub(crate) gone: Cell<bool>,
+    pub gone: Cell<bool>,
     /// What other queue pairs leave of the window.
-    pub(crate) share: Cell<u64>,
-    pub(crate) memory: RefCell<Vec<u8>>,
+    pub share: Cell<u64>,
+    /// The local region.
+    pub memory: RefCell<Vec<u8>>,
     sent: RefCell<Vec<Packed>>,
+    requests: RefCell<Vec<Request>>,
     /// How many bytes each call stored, for each piece of memory.
-    pub(crate) stored: RefCell<Vec<u64>>,
+    pub stored: RefCell<Vec<u64>>,
     completed: RefCell<Vec<Completion>>,
-    pub(crate) events: RefCell<Vec<QpEvent>>,
+    /// The events that were raised.
+    pub events: RefCell<Vec<QpEvent>>,
 }
 
 impl Stage {
@@ -84,6 +91,7 @@ impl Stage {
             share: Cell::new(u64::MAX),
             memory: RefCell::new(vec![0; MEMORY as usize]),
             sent: RefCell::default(),
+            requests: RefCell::default(),
             stored: RefCell::default(),
             completed: RefCell::default(),
             events: RefCell::default(),
@@ -95,7 +103,7 @@ impl Stage {
     }
 
     /// The local region is registered with these rights.
-    pub(crate) fn grant(&self, access: Access) {
+    pub fn grant(&self, access: Access) {
         let place = Place::Memory(0);
         let region = Region { pd: 1, access, base: 0, length: MEMORY, place };
         region.register(&self.keys(), 0, self.key(), 0);
@@ -105,24 +113,30 @@ impl Stage {
         self.keys().key_of(0, 1)
     }
 
-    pub(crate) fn set_state(&self, state: QpState) {
+    /// The queue pair is in this state.
+    pub fn set_state(&self, state: QpState) {
         let access = Access::empty();
         let gate = Gate { state, service: self.service, access, read_resources: 0, pd: 1 };
         self.summary.set_gate(gate);
     }
 
     /// The packets sent since this was last asked.
-    pub(crate) fn sent(&self) -> Vec<Packed> {
+    pub fn sent(&self) -> Vec<Packed> {
         self.sent.take()
     }
 
+    /// The requests sent as messages since this was last asked.
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests.take()
+    }
+
     /// The numbers of the packets sent since this was last asked.
-    pub(crate) fn sent_numbers(&self) -> Vec<u32> {
+    pub fn sent_numbers(&self) -> Vec<u32> {
         self.sent().iter().map(|packet| packet.psn.value()).collect()
     }
 
     /// The completions since this was last asked: id and status.
-    pub(crate) fn completed(&self) -> Vec<(u64, Status)> {
+    pub fn completed(&self) -> Vec<(u64, Status)> {
         self.completed.take().iter().map(|done| (done.wr_id, done.status)).collect()
     }
 
@@ -241,32 +255,49 @@ impl Origin for Stage {
             return Sent::Near(Refusal::without_object(Reason::MemoryGone, attempt));
         }
         self.room.set(room);
-        let mtu = self.mtu.expect("the link carries packets");
-        self.sent.borrow_mut().extend(Train::new(request, mtu).map(|train| train.packet));
+        match self.mtu {
+            Some(mtu) => {
+                self.sent.borrow_mut().extend(Train::new(request, mtu).map(|train| train.packet));
+            }
+            None => self.requests.borrow_mut().push(*request),
+        }
         Sent::Queued
     }
 }
 
-pub(crate) const SEND: SendOp = SendOp::Message(Body::Send);
-pub(crate) const WRITE: SendOp =
+/// A SEND.
+pub const SEND: SendOp = SendOp::Message(Body::Send);
+/// A WRITE.
+pub const WRITE: SendOp =
     SendOp::Message(Body::Write { address: 0x1000, key: Key(5), immediate: None });
-pub(crate) const READ: SendOp = SendOp::Message(Body::Read { address: 0x1000, key: Key(5) });
-pub(crate) const ADD: SendOp =
-    SendOp::Message(Body::FetchAdd { address: 0x1000, key: Key(5), add: 1 });
+/// A READ.
+pub const READ: SendOp = SendOp::Message(Body::Read { address: 0x1000, key: Key(5) });
+/// A fetch-and-add.
+pub const ADD: SendOp = SendOp::Message(Body::FetchAdd { address: 0x1000, key: Key(5), add: 1 });
 
 /// A send queue on its stage.
-pub(crate) struct Queue {
-    pub(crate) stage: Stage,
-    pub(crate) requester: Requester,
+pub struct Queue {
+    /// Around it.
+    pub stage: Stage,
+    /// It.
+    pub requester: Requester,
 }
 
 impl Queue {
-    /// A queue whose first packet has number 100.
-    pub(crate) fn new() -> Self {
+    /// A queue over packets, the first of which has number 100.
+    pub fn of_packets() -> Self {
         Self::of(Service::Rc, 100)
     }
 
-    pub(crate) fn of(service: Service, first: u32) -> Self {
+    /// A queue over messages, the first of which has number 100.
+    pub fn of_messages() -> Self {
+        let mut queue = Self::of_packets();
+        queue.stage.mtu = None;
+        queue
+    }
+
+    /// A queue of a service whose first packet has this number.
+    pub fn of(service: Service, first: u32) -> Self {
         let limits = RequesterLimits { size: 64, pieces: 2, inline_room: 0, signal_all: true };
         let mut requester = Requester::new(service, &limits).expect("there is memory");
         requester.max_rd_atomic = 16;
@@ -278,15 +309,18 @@ impl Queue {
         Self { stage: Stage::new(service), requester }
     }
 
-    pub(crate) fn post(&mut self, wr_id: u64, op: SendOp, length: u64) {
+    /// Posts a request of `length` bytes.
+    pub fn post(&mut self, wr_id: u64, op: SendOp, length: u64) {
         self.post_with(wr_id, op, length, SendFlags::empty());
     }
 
-    pub(crate) fn post_with(&mut self, wr_id: u64, op: SendOp, length: u64, flags: SendFlags) {
+    /// The same, with flags.
+    pub fn post_with(&mut self, wr_id: u64, op: SendOp, length: u64, flags: SendFlags) {
         self.post_to(wr_id, op, length, flags, Remote::Connected);
     }
 
-    pub(crate) fn post_to(
+    /// The same, to somebody.
+    pub fn post_to(
         &mut self,
         wr_id: u64,
         op: SendOp,
@@ -311,48 +345,61 @@ impl Queue {
     }
 
     /// These packets arrive together.
-    pub(crate) fn take(&mut self, packets: &[Packet<'_>]) {
+    pub fn take(&mut self, packets: &[Packet<'_>]) {
         self.requester.on_packets(packets, &self.stage);
         self.requester.advance(&self.stage);
     }
 
     /// The target acknowledges everything up to this number.
-    pub(crate) fn acknowledge(&mut self, psn: u32) {
+    pub fn acknowledge(&mut self, psn: u32) {
         self.take(&[answer(psn, Operation::Acknowledge(aeth(0x1f)))]);
     }
 
     /// The target answers this number with a syndrome.
-    pub(crate) fn refuse(&mut self, psn: u32, byte: u8) {
+    pub fn refuse(&mut self, psn: u32, byte: u8) {
         self.take(&[answer(psn, Operation::Acknowledge(aeth(byte)))]);
     }
 
-    pub(crate) fn pass(&mut self, nanoseconds: u64) {
+    /// The target replies to a message.
+    pub fn reply(&mut self, to: &Request, reply: Reply) {
+        self.requester.on_reply(to.message, to.attempt, reply, None, &self.stage);
+        self.requester.advance(&self.stage);
+    }
+
+    /// Lets the time pass.
+    pub fn pass(&mut self, nanoseconds: u64) {
         self.stage.time.set(self.stage.time.get() + nanoseconds);
         self.requester.advance(&self.stage);
     }
 
     /// Lets the time pass and checks that nothing is sent until the last nanosecond of it, and that
     /// the host has been asked to come then or before.
-    pub(crate) fn pass_in_silence(&mut self, nanoseconds: u64) {
+    pub fn pass_in_silence(&mut self, nanoseconds: u64) {
         let end = self.stage.time.get() + nanoseconds;
         while let Some(deadline) = self.requester.deadline().filter(|at| *at < end) {
             assert!(deadline > self.stage.time.get(), "the host is called without end");
             self.pass(deadline - self.stage.time.get());
-            assert_eq!((self.stage.sent(), self.stage.completed()), (vec![], vec![]));
+            self.is_silent();
         }
         assert_eq!(self.requester.deadline(), Some(end));
         self.pass(end - 1 - self.stage.time.get());
-        assert_eq!((self.stage.sent(), self.stage.completed()), (vec![], vec![]));
+        self.is_silent();
         self.pass(1);
     }
 
-    pub(crate) fn state(&self) -> QpState {
+    fn is_silent(&self) {
+        assert_eq!((self.stage.sent(), self.stage.requests()), (vec![], vec![]));
+        assert_eq!(self.stage.completed(), []);
+    }
+
+    /// The state of the queue pair.
+    pub fn state(&self) -> QpState {
         self.stage.summary.gate().state
     }
 }
 
 /// An answer to the queue pair of a [`Stage`].
-pub(crate) fn answer(psn: u32, operation: Operation) -> Packet<'static> {
+pub fn answer(psn: u32, operation: Operation) -> Packet<'static> {
     Packet {
         transport: Transport::Rc,
         operation,
@@ -368,12 +415,13 @@ pub(crate) fn answer(psn: u32, operation: Operation) -> Packet<'static> {
     }
 }
 
-pub(crate) fn aeth(byte: u8) -> Aeth {
+/// An AETH that says how far messages have come not at all.
+pub fn aeth(byte: u8) -> Aeth {
     Aeth { byte, msn: 0 }
 }
 
 /// The answer to a READ that begins with this number.
-pub(crate) fn responses(first: u32, data: &[u8]) -> Vec<Packet<'_>> {
+pub fn responses(first: u32, data: &[u8]) -> Vec<Packet<'_>> {
     let count = data.len().div_ceil(MTU as usize).max(1);
     (0..count)
         .map(|number| {
@@ -391,6 +439,6 @@ pub(crate) fn responses(first: u32, data: &[u8]) -> Vec<Packet<'_>> {
 }
 
 /// Bytes that differ from place to place.
-pub(crate) fn pattern(length: u64) -> Vec<u8> {
+pub fn pattern(length: u64) -> Vec<u8> {
     (0..length).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
