@@ -395,3 +395,27 @@ fn a_file_that_cannot_be_written_is_told() {
     let error = transom_host::Adapter::open(options).expect_err("there is no such file");
     assert!(error.to_string().contains("opening the capture file"), "{error}");
 }
+
+/// An acknowledgement that waits for something to go out with leaves before the answer to a READ that
+/// came behind its message.
+/// Rules: ACK-05
+#[test]
+fn answers_leave_in_the_order_of_their_requests() {
+    let link = Link::Wire;
+    let file = File::new("owed", link);
+    let stage = Stage::of(file.pair(link, IBV_QPT_RC), 64);
+    let pair = &stage.pair;
+    for round in 0..100 {
+        recv(pair.qb, round, &mut []);
+        post(pair.qa, &mut wr(IBV_WR_SEND));
+        stage.post_op(pair.qa, IBV_WR_RDMA_READ, stage.far.addr(), stage.key(), 8);
+        pair.b.expect(IBV_WC_SUCCESS);
+        for _ in 0..2 {
+            pair.a.expect(IBV_WC_SUCCESS);
+        }
+    }
+    let Some(packets) = file.read(link) else { return };
+    let answers = packets.iter().filter(|packet| packet.operation().is_for_requester());
+    let numbers: Vec<u32> = answers.map(|packet| packet.psn).collect();
+    assert!(numbers.is_sorted(), "{numbers:?}");
+}

@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,11 @@ struct Arguments {
     spin: bool,
     /// Bytes of a datagram.
     #[arg(long, default_value_t = 40)]
-    size: usize,
+    size: u16,
+    /// Bytes of a second one, no longer, that goes with each by the same system call, as a WRITE's
+    /// acknowledgement goes with the next WRITE.
+    #[arg(long, default_value_t = 0)]
+    behind: u16,
     /// How many datagrams to send.
     #[arg(long, default_value_t = 2000)]
     count: usize,
@@ -48,15 +53,15 @@ fn main() -> ExitCode {
 /// Answers whoever asked first.
 fn serve(arguments: &Arguments) -> io::Result<()> {
     let socket = UdpSocket::bind(arguments.address)?;
+    arguments.prepare(&socket)?;
     println!("ready");
-    let mut datagram = [0; 0x10000];
-    let (length, asker) = socket.recv_from(&mut datagram)?;
+    let mut datagrams = arguments.room();
+    let (_, asker) = socket.peek_from(&mut datagrams)?;
     socket.connect(asker)?;
-    socket.send(&datagram[..length])?;
     socket.set_nonblocking(arguments.spin)?;
     loop {
-        let length = receive(&socket, &mut datagram)?;
-        socket.send(&datagram[..length])?;
+        receive(&socket, &mut datagrams)?;
+        socket.send(&datagrams)?;
     }
 }
 
@@ -64,17 +69,17 @@ fn serve(arguments: &Arguments) -> io::Result<()> {
 fn ask(arguments: &Arguments) -> io::Result<()> {
     let any = if arguments.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
+    arguments.prepare(&socket)?;
     socket.connect(arguments.address)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_nonblocking(arguments.spin)?;
-    let sent = vec![0xA5; arguments.size];
-    let mut received = [0; 0x10000];
+    let (sent, mut received) = (vec![0xA5; arguments.room().len()], arguments.room());
     let mut took = Vec::with_capacity(arguments.count);
     for index in 0..arguments.count + WARM_UP {
         let start = Instant::now();
         socket.send(&sent)?;
-        let length = receive(&socket, &mut received)?;
-        assert_eq!(received[..length], sent, "another datagram comes back");
+        receive(&socket, &mut received)?;
+        assert_eq!(received, sent, "other datagrams come back");
         if index >= WARM_UP {
             took.push(start.elapsed());
         }
@@ -84,13 +89,42 @@ fn ask(arguments: &Arguments) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a datagram: in the kernel, or asking again and again if the socket does not block.
-fn receive(socket: &UdpSocket, datagram: &mut [u8]) -> io::Result<usize> {
+impl Arguments {
+    /// Room for what goes one way at once.
+    fn room(&self) -> Vec<u8> {
+        vec![0; usize::from(self.size) + usize::from(self.behind)]
+    }
+
+    /// Has the kernel cut what is sent into datagrams, and hand out together what arrives together.
+    fn prepare(&self, socket: &UdpSocket) -> io::Result<()> {
+        if self.behind > 0 {
+            set(socket, libc::UDP_SEGMENT, self.size.into())?;
+            set(socket, libc::UDP_GRO, 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets an option of UDP.
+fn set(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the socket is open, and the kernel reads the value, which has that length.
+    let done = unsafe {
+        let value = (&raw const value).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, value, length)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits until the room is full: in the kernel, or asking again and again if the socket does not block.
+fn receive(socket: &UdpSocket, room: &mut [u8]) -> io::Result<()> {
     let start = Instant::now();
-    loop {
-        match socket.recv(datagram) {
+    let mut filled = 0;
+    while filled < room.len() {
+        match socket.recv(&mut room[filled..]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {}
-            came => return came,
+            came => filled += came?,
         }
     }
+    Ok(())
 }

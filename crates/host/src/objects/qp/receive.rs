@@ -1,5 +1,6 @@
 //! The receiving half of a queue pair: what packets do to it, and what it answers.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::*;
 
 use transom_device::execution::Responder;
@@ -41,11 +42,13 @@ impl ReceiveHalf {
     pub(super) fn take(&mut self, packets: &[Packet<'_>], route: &Route, qp: &QueuePair) {
         let reliable = qp.config.service == Service::Rc;
         let may_owe = reliable && qp.adapter.wire().is_some_and(|wire| wire.owed.may_wait());
-        let at = At { link: &self.link, peer: self.peer, may_owe, ..qp.here() };
+        let before = self.owed.take();
+        let owed = Cell::new(before);
+        let at = At { link: &self.link, peer: self.peer, may_owe, owed, ..qp.here() };
         self.packets.receive(&mut self.responder, packets, route, &at);
-        let owed = at.owed.take();
-        if owed.is_some() {
-            self.owe(owed, qp);
+        self.owed = at.owed.take();
+        if self.owed != before {
+            self.note_owed(qp);
         }
         self.go_on_later(qp);
         let marked = route.traffic_class & CONGESTED == CONGESTED;
@@ -60,11 +63,13 @@ impl ReceiveHalf {
         }
     }
 
-    /// Keeps an acknowledgement back; it stands for those before it.
-    fn owe(&mut self, packet: Option<Packet<'static>>, qp: &QueuePair) {
+    /// Has others know of the acknowledgement that is kept back from now on, or that none is any more.
+    fn note_owed(&self, qp: &QueuePair) {
         let Some(wire) = qp.adapter.wire() else { return };
-        self.owed = packet;
-        if let Some(other) = wire.owed.owe(qp.number.index(), qp.adapter.now()) {
+        if self.owed.is_none() {
+            wire.owed.take_of(qp.number.index());
+            qp.owes.store(false, Release);
+        } else if let Some(other) = wire.owed.owe(qp.number.index(), qp.adapter.now()) {
             wire.stall(other);
         }
     }

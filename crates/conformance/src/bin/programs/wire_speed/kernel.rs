@@ -34,25 +34,34 @@ pub(super) fn iperf3(wire: &Wire) -> Result<f64, String> {
     bits.map(|bits| bits / 8.0 / MIB).ok_or_else(|| format!("no result in\n{printed}"))
 }
 
-/// Microseconds that a UDP datagram of this size takes one way.
+/// A UDP datagram that goes to and fro.
+#[derive(Clone, Copy)]
+pub(super) struct Echo {
+    /// What a table calls it.
+    pub(super) name: &'static str,
+    /// Both ends ask their socket again and again, and do not sleep in the kernel.
+    pub(super) spins: bool,
+    /// Bytes of a datagram, and of another that goes with it.
+    pub(super) sizes: [usize; 2],
+}
+
+/// Microseconds that it takes one way.
 pub(super) fn echo(
     installation: &Installation,
     wire: &Wire,
-    size: usize,
-    spin: bool,
+    Echo { spins, sizes: [size, behind], .. }: Echo,
 ) -> Result<f64, String> {
     let address = wire.pair.address(Side::Far, wire.family);
     let place = std::net::SocketAddr::new(address, PORT).to_string();
     let command = |side| -> Result<Command, String> {
         let mut command = installation.own("echo")?;
         wire.pair.space(side).enter(&mut command);
-        command.arg(&place).args(spin.then_some("--spin"));
+        command.arg(&place).args(spins.then_some("--spin"));
+        command.args(["--size", &size.to_string(), "--behind", &behind.to_string()]);
         Ok(command)
     };
     let mut server = Running::start(command(Side::Far)?.arg("--serve"));
     server.line(LIMIT)?;
-    let mut client = command(Side::Near)?;
-    let client = Running::start(client.args(["--size", &size.to_string()]));
-    let printed = client.success(LIMIT)?.output;
+    let printed = Running::start(&mut command(Side::Near)?).success(LIMIT)?.output;
     printed.trim().parse().map_err(|_| format!("echo printed {printed:?}"))
 }

@@ -116,12 +116,31 @@ impl At<'_> {
         }
     }
 
+    /// Sends the acknowledgement that waits, for something else is about to leave.
+    fn send_owed(&self) {
+        if let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path())
+            && let Some(packet) = self.owed.take()
+        {
+            send_alone(wire, path, &packet);
+        }
+    }
+
     fn path(&self) -> Option<&Path> {
         match self.link {
             Link::Wire(path) => Some(path),
             _ => None,
         }
     }
+}
+
+/// Sends a packet that goes with nothing else.
+fn send_alone(wire: &Wire, path: &Path, packet: &Packet<'_>) {
+    let mut buffer = wire.take_buffer();
+    if buffer.add(packet, packet.payload.len() as u64) {
+        buffer.put(0, packet.payload);
+        wire.send(&mut buffer, path);
+    }
+    wire.give_back(buffer);
 }
 
 impl Outlet for At<'_> {
@@ -144,12 +163,11 @@ impl Outlet for At<'_> {
             self.qp.owes.store(true, Release);
             return self.owed.set(Some(packet.headers()));
         }
-        let mut buffer = wire.take_buffer();
-        if buffer.add(packet, packet.payload.len() as u64) {
-            buffer.put(0, packet.payload);
-            wire.send(&mut buffer, path);
+        if packet.is_acknowledgement() {
+            self.owed.set(None);
         }
-        wire.give_back(buffer);
+        self.send_owed();
+        send_alone(wire, path, packet);
     }
 
     fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>> {
@@ -164,6 +182,7 @@ impl Outlet for At<'_> {
         let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else {
             return Reply::Dropped;
         };
+        self.send_owed();
         let mut buffer = wire.take_buffer();
         let transport = match self.qp.config.service {
             Service::XrcTarget => Transport::Xrc { srq: 0 },
