@@ -16,7 +16,9 @@ use transom_device::queue::{
 };
 use transom_device::transport::train::Train;
 use transom_wire::Psn;
-use transom_wire::packet::{Aeth, Operation, Packet, Transport};
+use transom_wire::packet::{Aeth, Operation, Packet};
+
+use crate::packet_stage::unasked;
 
 /// The path MTU.
 pub const MTU: u64 = 1024;
@@ -400,19 +402,7 @@ impl Queue {
 
 /// An answer to the queue pair of a [`Stage`].
 pub fn answer(psn: u32, operation: Operation) -> Packet<'static> {
-    Packet {
-        transport: Transport::Rc,
-        operation,
-        solicited: false,
-        migrated: true,
-        pkey: 0xffff,
-        fecn: false,
-        becn: false,
-        to: 0x11,
-        ack_request: false,
-        psn: Psn::new(psn),
-        payload: &[],
-    }
+    Packet { to: 0x11, psn: Psn::new(psn), ..unasked(0, operation, &[]) }
 }
 
 /// An AETH that says how far messages have come not at all.

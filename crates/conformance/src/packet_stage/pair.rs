@@ -13,10 +13,11 @@ use transom_device::queue::{
 };
 use transom_device::transport::train::{MAX_TRAIN, Train};
 use transom_wire::Psn;
-use transom_wire::packet::{Packet, Transport};
+use transom_wire::packet::Packet;
 
 use super::{
     Answered, BASE, FIRST, HERE, MEMORY, MTU, PD, QKEY, REGION, ROUTE, Stage, THERE, Target,
+    unasked,
 };
 
 /// A packet with a payload of its own.
@@ -343,19 +344,7 @@ impl Pair {
 
 fn answer(answered: Answered) -> Carried {
     let Answered { operation, psn, payload } = answered;
-    let packet = Packet {
-        transport: Transport::Rc,
-        operation,
-        solicited: false,
-        migrated: true,
-        pkey: 0xffff,
-        fecn: false,
-        becn: false,
-        to: HERE,
-        ack_request: false,
-        psn,
-        payload: &[],
-    };
+    let packet = Packet { psn, ..unasked(0, operation, &[]) };
     Carried { packet, payload }
 }
 
