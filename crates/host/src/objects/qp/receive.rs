@@ -78,6 +78,8 @@ impl ReceiveHalf {
     pub(super) fn acknowledge(&mut self, qp: &QueuePair) {
         if let Some(packet) = self.owed.take() {
             At { link: &self.link, peer: self.peer, ..qp.here() }.respond(&packet);
+        }
+        if qp.owes.load(Relaxed) {
             qp.owes.store(false, Release);
         }
     }
@@ -97,9 +99,11 @@ impl ReceiveHalf {
 
     /// Goes on with answers that waited for room, or for company.
     pub(super) fn advance(&mut self, qp: &QueuePair) {
-        self.acknowledge(qp);
-        let at = At { link: &self.link, peer: self.peer, ..qp.here() };
+        let owed = Cell::new(self.owed.take());
+        let at = At { link: &self.link, peer: self.peer, owed, ..qp.here() };
         self.packets.advance(&mut self.responder, &at);
+        self.owed = at.owed.take();
+        self.acknowledge(qp);
         self.go_on_later(qp);
     }
 

@@ -38,7 +38,8 @@ pub(super) struct At<'a> {
     pub(super) prepared: Cell<Option<Packet<'static>>>,
     /// Whether an acknowledgement may wait for something to go out with.
     pub(super) may_owe: bool,
-    /// The one that waits; it stands for those before it, and leaves before all else that is not one.
+    /// The one that waits; it stands for those before it, and leaves before any answer to what came
+    /// after what it acknowledges.
     pub(super) owed: Cell<Option<Packet<'static>>>,
 }
 

@@ -6,6 +6,7 @@ use transom_device::execution::{CopyError, MAX_DATAGRAM, Payload, Reply, Request
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
 use transom_device::transport::{Outlet, ResponseTrain, train};
+use transom_wire::Psn;
 use transom_wire::packet::{Packet, Transport};
 
 use super::At;
@@ -116,13 +117,20 @@ impl At<'_> {
         }
     }
 
-    /// Sends the acknowledgement that waits, for something else is about to leave.
-    fn send_owed(&self) {
+    /// Sends the acknowledgement that waits, for the answer of this number is about to leave: unless
+    /// that is an older one, said again, which an origin expects before it.
+    fn send_owed_before(&self, answer: Psn) {
         if let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path())
+            && !self.owes_after(answer)
             && let Some(packet) = self.owed.take()
         {
             send_alone(wire, path, &packet);
         }
+    }
+
+    /// Whether an acknowledgement waits that is of something later.
+    fn owes_after(&self, psn: Psn) -> bool {
+        self.owed.get().is_some_and(|owed| owed.psn.compare(psn).is_gt())
     }
 
     fn path(&self) -> Option<&Path> {
@@ -158,15 +166,16 @@ impl Outlet for At<'_> {
 
     fn respond(&self, packet: &Packet<'_>) {
         let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else { return };
-        if self.may_owe && packet.is_acknowledgement() {
-            // Whoever sends something because of a completion that is yet to come takes it along.
-            self.qp.owes.store(true, Release);
-            return self.owed.set(Some(packet.headers()));
-        }
-        if packet.is_acknowledgement() {
+        if packet.is_acknowledgement() && !self.owes_after(packet.psn) {
+            // It says what the one that waits would say, and more.
             self.owed.set(None);
+            if self.may_owe {
+                // Whoever sends something because of a completion that is yet to come takes it along.
+                self.qp.owes.store(true, Release);
+                return self.owed.set(Some(packet.headers()));
+            }
         }
-        self.send_owed();
+        self.send_owed_before(packet.psn);
         send_alone(wire, path, packet);
     }
 
@@ -182,7 +191,7 @@ impl Outlet for At<'_> {
         let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else {
             return Reply::Dropped;
         };
-        self.send_owed();
+        self.send_owed_before(train.psn);
         let mut buffer = wire.take_buffer();
         let transport = match self.qp.config.service {
             Service::XrcTarget => Transport::Xrc { srq: 0 },
@@ -209,11 +218,15 @@ impl Outlet for At<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Arc;
 
     use transom_device::execution::RequesterLimits;
     use transom_device::qp::{Mask, QpState};
     use transom_device::queue::{Body, CompletionOptions, Remote, SendFlags, SendOp, SendRequest};
+    use transom_device::transport::train::DEFAULT_PKEY;
+    use transom_wire::Syndrome;
+    use transom_wire::packet::{Aeth, Operation};
 
     use super::*;
     use crate::objects::{Cq, CqConfig, EventPipe, QpAttributes, QpConfig, QpReceives, QueuePair};
@@ -264,6 +277,64 @@ mod tests {
             qp.modify(&new, mask | Mask::STATE).expect("it goes to the next state");
         }
         qp
+    }
+
+    fn answer(operation: Operation, psn: u32) -> Packet<'static> {
+        Packet {
+            transport: Transport::Rc,
+            operation,
+            solicited: false,
+            migrated: true,
+            pkey: DEFAULT_PKEY,
+            fecn: false,
+            becn: false,
+            to: 0,
+            ack_request: false,
+            psn: Psn::new(psn),
+            payload: &[],
+        }
+    }
+
+    /// An acknowledgement that waits for company is not passed by what answers later requests, and
+    /// does not pass what answers earlier ones once more.
+    /// Rules: ACK-05
+    #[test]
+    fn answers_leave_in_the_order_of_their_numbers() {
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        let qp = queue_pair(&adapter, Service::Rc);
+        let half = qp.receive.lock();
+        let at = At { link: &half.link, peer: half.peer, may_owe: true, ..qp.here() };
+        let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 0 };
+        let counters = adapter.wire().expect("it leads over the wire").counters();
+        let before = counters.sent.load(Relaxed);
+        let waits = |at: &At<'_>| at.owed.get().map(|owed| owed.psn.value());
+        let sent = || counters.sent.load(Relaxed) - before;
+        let (acknowledgement, read) =
+            (Operation::Acknowledge(aeth), Operation::ReadResponseOnly(aeth));
+        let last = 0xff_ffff;
+        for (operation, psn, state) in [
+            (acknowledgement, last, (Some(last), 0)),
+            (acknowledgement, 2, (Some(2), 0)),
+            (acknowledgement, last, (Some(2), 1)),
+            (read, 1, (Some(2), 2)),
+            (read, 3, (None, 4)),
+            (acknowledgement, 4, (Some(4), 4)),
+        ] {
+            at.respond(&answer(operation, psn));
+            assert_eq!((waits(&at), sent()), state, "{psn}");
+        }
+        for (psn, state) in [(3, (Some(4), 5)), (5, (None, 7))] {
+            let psn = Psn::new(psn);
+            let train = ResponseTrain { psn, length: 0, begins: true, ends: true, msn: 0 };
+            at.respond_data(&train, &mut |_| Reply::Data { length: 0 });
+            assert_eq!((waits(&at), sent()), state, "{psn:?}");
+        }
+        let at = At { owed: Cell::new(Some(answer(acknowledgement, 6))), may_owe: false, ..at };
+        for (psn, state) in [(5, (Some(6), 8)), (7, (None, 9))] {
+            at.respond(&answer(acknowledgement, psn));
+            assert_eq!((waits(&at), sent()), state, "{psn}");
+        }
     }
 
     /// What nobody sends again waits for its turn; what is answered has a window instead.
