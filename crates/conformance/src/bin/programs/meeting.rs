@@ -33,6 +33,12 @@ pub(crate) fn meet(
         ends.push(Running::start(client.args(["-p", &port, address])));
     }
     ends.push(server);
+    end_well(ends, limit)
+}
+
+/// Waits until all of them have ended, and well. What they printed, or what is wrong with each that
+/// has not.
+pub(crate) fn end_well(ends: Vec<Running>, limit: Duration) -> Result<Vec<Printed>, String> {
     let (mut printed, mut problems) = (Vec::new(), Vec::new());
     for end in ends {
         match end.success(if problems.is_empty() { limit } else { GRACE }) {

@@ -8,8 +8,12 @@ use transom_conformance::programs::{Running, installed};
 use super::guest::{Guest, Side};
 use super::{Outcome, Setting};
 use crate::installation::{DEVICE, Installation};
+use crate::meeting::end_well;
 
+/// How long one of them may take, where there is no hardware virtualisation.
 const LIMIT: Duration = Duration::from_secs(60);
+/// A little more, for it ends by itself then and can say what it printed.
+const KILLED: Duration = Duration::from_secs(70);
 /// Where the serving end listens.
 const PORT: u16 = 18_516;
 
@@ -54,6 +58,8 @@ fn meet(
             Side::Guest => (tool.to_owned(), "rxe0"),
         };
         let gid = gid_index(installation, guest, setting, side)?;
+        // Line by line: what it printed is seen if it has to be killed.
+        let program = format!("stdbuf -oL {program}");
         let line =
             format!("{program} -d {device} -g {gid} -p {PORT} -n 100 -c -s {size} {mtu} {to}");
         Ok(guest.command(side, &line, LIMIT))
@@ -65,9 +71,8 @@ fn meet(
     let serving = Running::start(&mut command_of_server);
     guest.wait_until_listening(server, PORT)?;
     let talking = Running::start(&mut command_of_client);
-    for end in [talking, serving] {
-        let printed = end.success(LIMIT)?;
-        let all = format!("{}{}", printed.output, printed.complaints);
+    for end in end_well(vec![talking, serving], KILLED)? {
+        let all = format!("{}{}", end.output, end.complaints);
         if all.contains("invalid data") || !all.contains("100 iters in") {
             return Err(all);
         }
