@@ -395,8 +395,8 @@ impl Outlet for Stage {
         MTU as u64
     }
 
-    fn train_limit(&self) -> u64 {
-        self.train.get()
+    fn train_of(&self, rest: u64) -> u64 {
+        rest.min(self.train.get() * MTU as u64)
     }
 
     fn respond(&self, packet: &Packet<'_>) {

@@ -241,8 +241,8 @@ impl Origin for Stage {
         self.mtu
     }
 
-    fn segment_limit(&self) -> u64 {
-        TRAIN
+    fn segment_of(&self, rest: u64) -> u64 {
+        rest.min(TRAIN)
     }
 
     fn window_share(&self) -> u64 {

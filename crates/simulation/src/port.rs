@@ -208,8 +208,8 @@ impl Origin for Port<'_> {
         Some(self.qp.mtu)
     }
 
-    fn segment_limit(&self) -> u64 {
-        self.qp.mtu * self.shared.train.min(MAX_TRAIN)
+    fn segment_of(&self, rest: u64) -> u64 {
+        rest.min(self.qp.mtu * self.shared.train.min(MAX_TRAIN))
     }
 
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
@@ -252,8 +252,8 @@ impl Outlet for Port<'_> {
         self.qp.mtu
     }
 
-    fn train_limit(&self) -> u64 {
-        self.shared.train.min(MAX_TRAIN)
+    fn train_of(&self, rest: u64) -> u64 {
+        self.segment_of(rest)
     }
 
     fn respond(&self, packet: &Packet<'_>) {

@@ -50,8 +50,8 @@ impl Origin for Stage {
         Some(MTU as u64)
     }
 
-    fn segment_limit(&self) -> u64 {
-        MAX_TRAIN * MTU as u64
+    fn segment_of(&self, rest: u64) -> u64 {
+        rest.min(MAX_TRAIN * MTU as u64)
     }
 
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {

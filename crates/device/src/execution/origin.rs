@@ -50,9 +50,9 @@ pub trait Origin: Services {
     /// The path MTU in bytes, if the link carries packets: messages are numbered by them then, else
     /// one by one. Answers come back by [`Requester::on_packets`](super::Requester::on_packets) then.
     fn path_mtu(&self) -> Option<u64>;
-    /// Longest segment that [`Origin::send`] takes, in bytes; a multiple of the path MTU, if there is
-    /// one.
-    fn segment_limit(&self) -> u64;
+    /// How many of the `rest` bytes of a message [`Origin::send`] takes as one segment: all of them, or
+    /// a multiple of the path MTU, if there is one.
+    fn segment_of(&self, rest: u64) -> u64;
     /// How many bytes may be on their way in packets now, as far as other queue pairs go: what those of
     /// one device send together must find room at the other end.
     fn window_share(&self) -> u64 {

@@ -29,8 +29,9 @@ pub trait Outlet: Services {
     /// The path MTU in bytes.
     fn response_mtu(&self) -> u64;
 
-    /// Most packets of one [`ResponseTrain`].
-    fn train_limit(&self) -> u64;
+    /// How many of the `rest` bytes of a READ one [`ResponseTrain`] takes: all of them, or a multiple of
+    /// the path MTU.
+    fn train_of(&self, rest: u64) -> u64;
 
     /// Sends a packet without data: an acknowledgement, a NAK, an atomic's answer. It waits for
     /// nothing: if there is no room, it is lost, as on a network.

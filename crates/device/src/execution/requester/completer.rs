@@ -157,7 +157,7 @@ impl Requester {
             (Reply::Ack, _) => !head.returns_data(),
             (Reply::Atomic(_), _) => head.returns_data() && !read,
             (Reply::Data { length }, Progress::Started { answered, .. }) => {
-                read && length == (head.length - answered).min(origin.segment_limit())
+                read && length == origin.segment_of(head.length - answered)
             }
             _ => true,
         }

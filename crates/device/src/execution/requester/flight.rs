@@ -142,11 +142,11 @@ impl Requester {
         sent: u64,
     ) -> Option<u64> {
         let rest = wqe.length - sent;
-        let Some(mtu) = origin.path_mtu() else { return Some(rest.min(origin.segment_limit())) };
+        let Some(mtu) = origin.path_mtu() else { return Some(origin.segment_of(rest)) };
         let unit = self.read_unit(origin);
         let length = match body {
             Body::Read { .. } => rest.min(unit - sent % unit),
-            _ => rest.min(origin.segment_limit()),
+            _ => origin.segment_of(rest),
         };
         if !self.service.is_reliable() {
             return Some(length);

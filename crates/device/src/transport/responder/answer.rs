@@ -77,8 +77,8 @@ impl PacketResponder {
         let Answer::Data { address, key, .. } = kept.answer else { return false };
         let (range, mtu) = (kept.range, outlet.response_mtu());
         let offset = u64::from(range.next) * mtu;
-        let most = (outlet.room() as u64).min(outlet.train_limit()).max(1);
-        let length = range.end.saturating_sub(offset).min(most.saturating_mul(mtu));
+        let room = (outlet.room() as u64).max(1).saturating_mul(mtu);
+        let length = outlet.train_of(range.end.saturating_sub(offset)).min(room);
         let place = kept.at + u64::from(range.next);
         let ends = offset + length >= range.end;
         let train = ResponseTrain {

@@ -6,7 +6,7 @@ use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
 use transom_wire::icrc;
 
-use super::train::{PACKETS, PAYLOAD};
+use super::train::{PACKETS, PAYLOAD, SENT_AT_ONCE};
 use crate::addresses::ip;
 use crate::link::udp::Way;
 
@@ -64,9 +64,11 @@ impl Path {
         }
     }
 
-    /// How many packets a train has at most.
-    pub(crate) fn train_limit(&self) -> u64 {
-        (PAYLOAD / self.mtu).min(PACKETS as u64)
+    /// How many of the `rest` bytes of a message go in one train: all, if it has room for them, else
+    /// what one send takes.
+    pub(crate) fn train_of(&self, rest: u64) -> u64 {
+        let whole = |payload: u64| (payload / self.mtu).min(PACKETS as u64) * self.mtu;
+        if rest <= whole(PAYLOAD) { rest } else { whole(SENT_AT_ONCE) }
     }
 
     /// The path as the ICRC sees it, if packets leave from `port`.
@@ -90,6 +92,30 @@ fn source_port(flow_label: u32, from: QpNumber) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_train_takes_all_that_it_can_or_what_one_send_takes() {
+        let path = |mtu| Path {
+            source: IpAddr::from([10, 0, 0, 1]),
+            destination: IpAddr::from([10, 0, 0, 2]),
+            traffic_class: 0,
+            hop_limit: 64,
+            port: FIRST_PORT,
+            mtu,
+            interface: 0,
+        };
+        // BTH, XRCETH, ICRC.
+        let headers = 12 + 4 + 4;
+        for mtu in [256, 512, 1024, 2048, 4096] {
+            let most = 64 * mtu.min(1024);
+            assert_eq!(path(mtu).train_of(most), most, "{mtu}");
+            let some = path(mtu).train_of(most + 1);
+            assert_eq!((path(mtu).train_of(u64::MAX), some % mtu), (some, 0), "{mtu}");
+            let sent = |packets: u64| packets * (mtu + headers);
+            assert!(some / mtu <= 64 && sent(some / mtu) <= 65_507, "{mtu}");
+            assert!(some / mtu == 64 || sent(some / mtu + 1) > 65_507, "{mtu}");
+        }
+    }
 
     /// Rules: NET-02
     #[test]

@@ -11,8 +11,10 @@ use crate::memory::Copier;
 
 /// Most packets of a train.
 pub(crate) const PACKETS: usize = 64;
-/// Most payload of a train: with its headers it fits in the 65,507 bytes that one send takes.
-pub(crate) const PAYLOAD: u64 = 60 << 10;
+/// Most payload of a train.
+pub(crate) const PAYLOAD: u64 = 64 << 10;
+/// Payload that fits, with its headers, in the 65,507 bytes that one send takes.
+pub(crate) const SENT_AT_ONCE: u64 = 62 << 10;
 /// Longest headers of a packet.
 const HEADERS: usize = 12 + 4 + 28;
 const BYTES: usize = PAYLOAD as usize + PACKETS * (HEADERS + 3 + ICRC_BYTES);

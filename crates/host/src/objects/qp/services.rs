@@ -206,11 +206,11 @@ impl Origin for At<'_> {
         }
     }
 
-    fn segment_limit(&self) -> u64 {
+    fn segment_of(&self, rest: u64) -> u64 {
         match self.link {
-            Link::Local(_) => MAX_PAYLOAD,
-            Link::None | Link::Loopback => CHUNK,
-            Link::Wire(path) => path.train_limit() * path.mtu,
+            Link::Local(_) => rest.min(MAX_PAYLOAD),
+            Link::None | Link::Loopback => rest.min(CHUNK),
+            Link::Wire(path) => path.train_of(rest),
         }
     }
 

@@ -160,8 +160,8 @@ impl Outlet for At<'_> {
         self.path().map_or(MAX_DATAGRAM, |path| path.mtu)
     }
 
-    fn train_limit(&self) -> u64 {
-        self.path().map_or(0, Path::train_limit)
+    fn train_of(&self, rest: u64) -> u64 {
+        self.path().map_or(0, |path| path.train_of(rest))
     }
 
     fn respond(&self, packet: &Packet<'_>) {
@@ -199,7 +199,7 @@ impl Outlet for At<'_> {
         };
         for (packet, length) in train.packets(transport, self.peer.bits(), path.mtu) {
             if !buffer.add(&packet, length) {
-                // Longer than `train_limit` allows: nothing of it is sent.
+                // Longer than `train_of` allows: nothing of it is sent.
                 wire.give_back(buffer);
                 return Reply::Dropped;
             }
