@@ -101,6 +101,16 @@ fn a_late_packet_of_uc_is_lost() {
     assert_eq!(received(&target), [(2, MTU as u32 + 1)]);
 }
 
+/// A message that begins far behind is of a sender that counts anew: it is taken, and what follows.
+/// Rules: UC-01, OP-31
+#[test]
+fn a_sender_of_uc_that_counts_anew_is_heard() {
+    let mut target = unreliable();
+    target.receive(&[uc(5000, SEND, b"old"), uc(1, LAST, b"no beginning")]);
+    target.receive(&[uc(0, SEND, b"new"), uc(1, SEND, b"er"), uc(5001, SEND, b"on")]);
+    assert_eq!(received(&target), [(0, 3), (1, 3), (2, 2), (3, 2)]);
+}
+
 /// A packet in the wrong place, of the wrong length or kind drops the message silently.
 /// Rules: OP-31, PK-09, RA-07, RA-48, RA-09
 #[test]

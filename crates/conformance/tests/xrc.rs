@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use transom_abi::*;
 use transom_conformance::access::*;
@@ -11,6 +12,7 @@ use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
 use transom_conformance::shared_receive::*;
 use transom_conformance::xrc::*;
+use transom_ibverbs::ibv_modify_qp;
 
 /// Posts a SEND of part of the origin's buffer to a shared queue.
 fn send(xrc: &Xrc, qa: *mut ibv_qp, at: usize, length: u32, srqn: u32) {
@@ -42,6 +44,25 @@ fn receive(xrc: &Xrc, srq: *mut ibv_srq, wr_id: u64, at: usize, room: u32) {
 }
 
 on_each_link! {
+    /// What a sender is told to wait follows `min_rnr_timer`, also if that changes while it receives.
+    /// Rules: RN-01, RN-02
+    fn a_changed_rnr_timer_is_told(link: Link) {
+        let xrc = Xrc::new(link, 64);
+        let follower = Follower::new(&xrc.pair.a, &xrc.pair.b);
+        // 246 ms.
+        let (qp, mask) = (xrc.pair.qb, IBV_QP_MIN_RNR_TIMER as i32);
+        let mut attr = ibv_qp_attr { min_rnr_timer: 29, ..ibv_qp_attr::default() };
+        // SAFETY: the queue pair is live.
+        assert_eq!(unsafe { ibv_modify_qp(qp, &mut attr, mask) }, 0);
+        takes_at_least(Duration::from_micros(245_760), || {
+            send(&xrc, xrc.pair.qa, 0, 8, srq_number(xrc.srq));
+            follower.follow();
+            receive(&xrc, xrc.srq, 5, 0, 8);
+            xrc.pair.a.expect(IBV_WC_SUCCESS);
+        });
+        xrc.pair.b.expect(IBV_WC_SUCCESS);
+    }
+
     /// A message goes to the shared queue that it names, and completes where that one says.
     fn a_message_goes_to_the_queue_it_names(link: Link) {
         let xrc = Xrc::new(link, 1 << 20);

@@ -135,6 +135,63 @@ fn a_later_answer_tells_of_a_lost_one() {
     }
 }
 
+/// An answer is lost twice: answers to what went out after the repeat tell of the second loss, even
+/// where no timeout would.
+/// Rules: PSN-23
+#[test]
+fn an_answer_that_is_lost_again_is_noticed_again() {
+    let mut queue = Queue::of_packets();
+    queue.requester.set_timeout(0);
+    queue.post(1, READ, 8);
+    queue.post(2, SEND, 0);
+    queue.acknowledge(101);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101, 100, 101]);
+    queue.acknowledge(101);
+    queue.post(3, SEND, 0);
+    assert_eq!(queue.stage.sent_numbers(), [102]);
+    queue.acknowledge(102);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102]);
+}
+
+/// An acknowledgement that was late says nothing of the repeat that has gone out meanwhile.
+/// Rules: PSN-23, RN-07
+#[test]
+fn an_answer_from_before_a_timeout_does_not_count_as_a_loss_after_it() {
+    let mut queue = Queue::of_packets();
+    queue.requester.retry.count = 1;
+    queue.post(1, READ, 8);
+    queue.post(2, SEND, 0);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101]);
+    queue.pass_in_silence(PATIENCE);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101]);
+    queue.acknowledge(101);
+    assert_eq!((queue.stage.sent(), queue.state()), (vec![], QpState::Rts));
+    queue.take(&responses(100, &[3; 8]));
+    queue.acknowledge(101);
+    assert_eq!(queue.stage.completed(), [(1, OK), (2, OK)]);
+}
+
+/// A timeout that is changed counts at once, for what is under way and for what comes.
+/// Rules: RN-06, ST-16
+#[test]
+fn a_changed_timeout_is_heeded() {
+    let mut queue = Queue::of_packets();
+    queue.requester.set_timeout(20);
+    queue.post(1, SEND, 0);
+    queue.acknowledge(100);
+    queue.requester.set_timeout(10);
+    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    queue.post(2, SEND, 0);
+    assert_eq!(queue.stage.sent_numbers(), [100, 101]);
+    queue.pass_in_silence(PATIENCE);
+    assert_eq!(queue.stage.sent_numbers(), [101]);
+    queue.requester.set_timeout(0);
+    assert_eq!(queue.requester.deadline(), None);
+    queue.requester.set_timeout(10);
+    queue.pass_in_silence(PATIENCE);
+    assert_eq!(queue.stage.sent_numbers(), [101]);
+}
+
 /// With `retry_cnt` n a request is sent n + 1 times, a timeout apart, and given up after another.
 /// With no timeout it is waited for without end.
 /// Rules: RN-06, RN-07

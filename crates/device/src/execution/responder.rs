@@ -96,6 +96,12 @@ impl Responder {
         self.progress = 0;
     }
 
+    /// Has origins told to wait this long where no receive is posted (rule RN-01).
+    pub fn set_min_rnr_timer(&mut self, timer: RnrTimer, summary: &QpSummary) {
+        self.min_rnr_timer = timer;
+        summary.change_reception(|next, _| (next, timer));
+    }
+
     /// Forgets everything posted, without completions (rule ST-10).
     pub fn reset<S: Services>(&mut self, services: &S) {
         if let Some(queue) = &mut self.queue {
@@ -438,8 +444,7 @@ impl Responder {
     fn done<S: Services>(&mut self, services: &S) -> Reply {
         self.progress = 0;
         if self.service == Service::XrcTarget {
-            let (done, timer) = services.summary().reception();
-            services.summary().set_reception(done.plus(1), timer);
+            services.summary().change_reception(|done, timer| (done.plus(1), timer));
         }
         self.expected = self.expected.plus(1);
         if self.service.is_reliable() { Reply::Ack } else { Reply::Silence }

@@ -167,6 +167,21 @@ impl QpSummary {
         self.reception.store(u32::from(timer.code()) << 24 | next.value(), Release);
     }
 
+    /// Changes what [`QpSummary::reception`] answers. One process may count a message while another
+    /// changes the timer.
+    pub fn change_reception(&self, change: impl Fn(Psn, RnrTimer) -> (Psn, RnrTimer)) {
+        let mut old = self.reception();
+        loop {
+            let word =
+                |(next, timer): (Psn, RnrTimer)| u32::from(timer.code()) << 24 | next.value();
+            let new = word(change(old.0, old.1));
+            match self.reception.compare_exchange(word(old), new, AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(_) => old = self.reception(),
+            }
+        }
+    }
+
     /// The file of the XRC domain, as two numbers.
     pub fn xrc_domain(&self) -> Option<[u64; 2]> {
         let domain = self.domain.each_ref().map(|word| word.load(Acquire));

@@ -43,7 +43,8 @@ impl Retry {
     /// A request was lost (rule RN-07).
     pub fn lost(&mut self, now: u64) -> Verdict {
         let Some(patience) = self.patience() else { return Verdict::Never };
-        if self.timeouts == self.count {
+        // The program may have lowered the count meanwhile.
+        if self.timeouts >= self.count {
             return Verdict::GiveUpAt(now + patience);
         }
         self.timeouts += 1;
@@ -66,7 +67,7 @@ impl Retry {
     pub fn not_ready(&mut self, now: u64, timer: RnrTimer) -> Verdict {
         self.timeouts = 0;
         if self.rnr_count < 7 {
-            if self.rnrs == self.rnr_count {
+            if self.rnrs >= self.rnr_count {
                 return Verdict::Exceeded;
             }
             self.rnrs += 1;
@@ -103,6 +104,23 @@ mod tests {
             assert_eq!(retry.resend(9), Verdict::Exceeded);
             retry.reload();
         }
+    }
+
+    /// Rules: RN-03, RN-07
+    #[test]
+    fn a_count_that_is_lowered_below_what_is_used_up_is_used_up() {
+        let mut retry = Retry { timeout: 14, count: 6, rnr_count: 6, ..Retry::default() };
+        let timer = RnrTimer::new(1).expect("a code");
+        for _ in 0..4 {
+            assert!(matches!(retry.not_ready(0, timer), Verdict::At(_)));
+        }
+        retry.rnr_count = 2;
+        assert_eq!(retry.not_ready(0, timer), Verdict::Exceeded);
+        for _ in 0..4 {
+            assert!(matches!(retry.lost(0), Verdict::At(_)));
+        }
+        retry.count = 2;
+        assert!(matches!(retry.lost(0), Verdict::GiveUpAt(_)));
     }
 
     /// Rules: RN-03, RN-04, RN-05

@@ -435,6 +435,7 @@ impl QueuePair {
                 let mut half = self.send.lock();
                 if self.summary().gate().state == QpState::Error {
                     half.requester.flush(&self.here());
+                    half.count(&self.adapter);
                 }
             }
             QueueSide::Receive => {
@@ -462,7 +463,12 @@ impl QueuePair {
 
     /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
     pub(crate) fn fail_fatally(&self) {
-        if self.summary().fall(QpState::Error) {
+        // With both, as `modify` has them: else that might open the gate again that falls here.
+        let fell = {
+            let _both = (self.send.lock(), self.receive.lock());
+            self.summary().fall(QpState::Error)
+        };
+        if fell {
             self.raise(AsyncEvent::QpFatal);
         }
         self.flush(QueueSide::Send);

@@ -27,8 +27,9 @@ pub(super) struct Flight {
     /// When to look whether that has been too long: then or before. It is not moved with each
     /// answer, so that a host need not set its timer each time.
     alarm: Option<u64>,
-    /// The number from which things went out again because later answers came without its own.
-    missed: Option<Psn>,
+    /// The number from which things went out again because its answer was missing, and one beyond the
+    /// last that had gone out then: answers to what lies between say the same again.
+    missed: Option<(Psn, Psn)>,
 }
 
 impl Flight {
@@ -184,14 +185,23 @@ impl Requester {
         self.flight.window.shrink(self.oldest(mtu), self.flight.end);
     }
 
-    /// A later answer has come than that of the oldest request (rule PSN-23). The answers behind it
-    /// say the same, so it counts once.
-    pub(super) fn note_missed<O: Origin>(&mut self, mtu: u64, origin: &O) {
+    /// An answer to this later number has come without that of the oldest request (rule PSN-23). The
+    /// answers behind it say the same, so it counts once; that to what has first gone out since then
+    /// says that the oldest is lost again.
+    pub(super) fn note_missed<O: Origin>(&mut self, later: Psn, mtu: u64, origin: &O) {
         let oldest = self.oldest(mtu);
-        if self.is_in_flight(mtu) && self.flight.missed != Some(oldest) {
-            self.flight.missed = Some(oldest);
+        let known = |(number, end): (Psn, Psn)| number == oldest && later.compare(end).is_lt();
+        if self.is_in_flight(mtu) && !self.flight.missed.is_some_and(known) {
+            self.flight.missed = Some((oldest, self.flight.end));
             self.go_back(mtu, origin);
         }
+    }
+
+    /// Has the timeout be this from now on, of what is under way too (rule RN-06).
+    pub fn set_timeout(&mut self, timeout: u8) {
+        self.retry.timeout = timeout;
+        let since = self.flight.silent_since;
+        self.flight.alarm = since.zip(self.retry.patience()).map(|(since, it)| since + it);
     }
 
     /// Goes back at once to the oldest number that is not acknowledged.
@@ -204,8 +214,14 @@ impl Requester {
     /// Sends again what has been unanswered for too long (rules RN-06, RN-07).
     #[inline(never)]
     pub(super) fn look_at_clock<O: Origin>(&mut self, origin: &O) {
-        let Some(mtu) = origin.path_mtu() else { return };
+        let Some(mtu) = origin.path_mtu() else {
+            // The program has led it elsewhere.
+            self.flight.stop_clock();
+            return;
+        };
         if self.flight.is_overdue(&self.retry, origin.now()) {
+            // Late answers from before say nothing of what goes out now.
+            self.flight.missed = Some((self.oldest(mtu), self.flight.end));
             self.flight.window.collapse(self.oldest(mtu), self.flight.end);
             self.go_back(mtu, origin);
         }

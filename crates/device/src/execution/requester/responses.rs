@@ -63,7 +63,7 @@ impl Requester {
         match syndrome {
             Some(Syndrome::Ack { .. }) => {
                 if !self.acknowledge(psn.plus(1), mtu, origin) {
-                    self.note_missed(mtu, origin);
+                    self.note_missed(psn, mtu, origin);
                 }
             }
             // Everything before it has arrived.
@@ -148,7 +148,7 @@ impl Requester {
     /// the oldest one; else an earlier request still waits for its own answer.
     fn reaches<O: Origin>(&mut self, psn: Psn, mtu: u64, origin: &O) -> bool {
         if !self.acknowledge(psn, mtu, origin) {
-            self.note_missed(mtu, origin);
+            self.note_missed(psn, mtu, origin);
             return false;
         }
         self.take_up_head(mtu);

@@ -10,10 +10,15 @@ use crate::qp::QpNumber;
 use crate::queue::{Address, Body, Datagram, Remote};
 use crate::transport::Outlet;
 
+/// By how many packets one may be late: more than a network holds back. A sender that begins anew,
+/// with a number below the one expected, is not heard for as many.
+const LATE: u64 = 1024;
+
 impl PacketResponder {
     /// Takes the first of these packets of an unreliable connection, and what of its message comes
     /// behind it; answers how many. What is lost takes the rest of its message with it
-    /// (rules UC-01, OP-31); what comes late is lost.
+    /// (rules UC-01, OP-31); what comes late is lost. A message whose number lies far behind is not late:
+    /// its sender counts anew.
     pub(super) fn receive_unreliable<S: Outlet>(
         &mut self,
         responder: &mut Responder,
@@ -22,10 +27,12 @@ impl PacketResponder {
     ) -> usize {
         let packet = &packets[0];
         let place = self.place_of(packet.psn);
-        if place < self.expected {
+        let late = self.expected.saturating_sub(place);
+        let begins = segment::carries_data(&packet.operation) && segment::begins(&packet.operation);
+        if late > 0 && (late <= LATE || !begins) {
             return 1;
         }
-        if place > self.expected || segment::begins(&packet.operation) {
+        if place != self.expected || segment::begins(&packet.operation) {
             self.message = None;
         }
         self.expected = place + 1;

@@ -235,11 +235,11 @@ impl QueuePair {
         half.requester.qkey = attributes.qkey;
         receive.responder.qkey = attributes.qkey;
         half.requester.max_rd_atomic = attributes.max_rd_atomic;
-        half.requester.retry.timeout = attributes.timeout;
+        half.requester.set_timeout(attributes.timeout);
         half.requester.retry.count = attributes.retry_count;
         half.requester.retry.rnr_count = attributes.rnr_retry;
         if let Some(timer) = RnrTimer::new(attributes.min_rnr_timer) {
-            receive.responder.min_rnr_timer = timer;
+            receive.responder.set_min_rnr_timer(timer, self.summary());
         }
         match (from, asked.state) {
             (QpState::Init, QpState::Rtr) => {
