@@ -97,6 +97,8 @@ pub struct Stage {
     time: Cell<u64>,
     /// How many packets the link takes.
     pub room: Cell<usize>,
+    /// The link has no room for the next train of data after all.
+    pub full: Cell<bool>,
     /// Most packets of a train.
     pub train: Cell<u64>,
     /// How many copies to memory there were.
@@ -128,6 +130,7 @@ impl Stage {
             requests: RefCell::default(),
             time: Cell::new(0),
             room: Cell::new(usize::MAX),
+            full: Cell::new(false),
             train: Cell::new(64),
             copies: Cell::new(0),
             seen: RefCell::default(),
@@ -418,6 +421,10 @@ impl Outlet for Stage {
         let mut collected = Collected { stage: self, bytes: vec![0; train.length as usize] };
         let reply = fill(&mut collected);
         let Reply::Data { length } = reply else { return reply };
+        if self.full.replace(false) {
+            self.room.set(0);
+            return Reply::Silence;
+        }
         assert_eq!(length, train.length);
         let count = packets(length, MTU as u64) as usize;
         assert!(count <= self.room.get() && count as u64 <= self.train.get(), "{count} packets");

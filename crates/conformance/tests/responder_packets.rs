@@ -261,6 +261,29 @@ fn answers_wait_for_room_in_order() {
     assert!(target.packets.is_idle());
 }
 
+/// A train of an answer that the link turns out to have no room for goes out later, and is not taken for
+/// sent.
+/// Rules: ORD-25
+#[test]
+fn an_answer_that_finds_no_room_is_made_again() {
+    for full_at in 0..3 {
+        let mut target = Target::new(Service::Rc);
+        let key = target.stage.region;
+        target.stage.train.set(2);
+        target.stage.room.set(2 * full_at);
+        let read = packet(0, Op::ReadRequest(reth(AT, key, 5 * MTU)), &[]);
+        target.receive(&[read, packet(5, SEND, b"5")]);
+        target.stage.full.set(true);
+        target.make_room(9);
+        assert_eq!(data(&target.stage.sent()).0, (0..2 * full_at as u32).collect::<Vec<_>>());
+        assert!(!target.packets.is_idle());
+        target.make_room(9);
+        let sent = target.stage.sent();
+        assert_eq!(data(&sent[..5 - 2 * full_at]).0, (2 * full_at as u32..5).collect::<Vec<_>>());
+        assert!(target.packets.is_idle());
+    }
+}
+
 /// A packet that comes too early while answers wait is asked for after them: an earlier NAK would
 /// call them lost. The READ is acknowledged by its data alone.
 /// Rules: PSN-11, PSN-23

@@ -241,7 +241,7 @@ impl Adapter {
     pub(crate) fn refresh_addresses(&self) {
         // What cannot be read now is read at the next change.
         let Ok(changes) = self.addresses.write().refresh() else { return };
-        if !changes.added.is_empty() {
+        if !changes.added.is_empty() || changes.moved {
             self.expect_at_new_address();
         }
         if !changes.added.is_empty() || !changes.removed.is_empty() {

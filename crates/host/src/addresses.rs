@@ -86,6 +86,8 @@ pub struct Changes {
     pub removed: Vec<usize>,
     /// Places that have a new address.
     pub added: Vec<usize>,
+    /// An address belongs to another interface now.
+    pub moved: bool,
     /// An interface's MTU is another now.
     pub mtu: bool,
     /// `Some(true)` if there is an address that is not loopback, and was none before; `Some(false)`
@@ -214,6 +216,7 @@ impl Addresses {
             let Some(old) = place else { continue };
             match current.iter().find(|new| new.gid == old.gid) {
                 Some(new) => {
+                    changes.moved |= new.interface != old.interface;
                     changes.mtu |= new.mtu != old.mtu;
                     *old = *new;
                 }

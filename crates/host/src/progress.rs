@@ -252,11 +252,7 @@ impl Adapter {
         if departed {
             return self.lose_peer(peer);
         }
-        peer.stalled.each(|index| {
-            if let Some(qp) = self.qp(index) {
-                qp.advance();
-            }
-        });
+        self.advance_stalled(peer);
     }
 
     /// Takes what a peer has sent; false if it does not speak our language.
@@ -337,10 +333,25 @@ impl Adapter {
             self.drain_peer(peer);
         }
         self.forget_peer(peer);
+        self.end_what_was_under_way(peer);
+    }
+
+    /// Nothing more comes from this peer, and nothing goes there.
+    fn end_what_was_under_way(&self, peer: &Arc<Peer>) {
         self.end_foreign_targets(peer);
         for qp in self.all_qps() {
             qp.on_peer_lost(peer);
         }
+        // Whoever waited for room there need not wait any more: what is sent to nobody has gone.
+        self.advance_stalled(peer);
+    }
+
+    fn advance_stalled(&self, peer: &Peer) {
+        peer.stalled.each(|index| {
+            if let Some(qp) = self.qp(index) {
+                qp.advance();
+            }
+        });
     }
 
     /// Does what had to wait for locks. Call it with none held.
@@ -362,9 +373,7 @@ impl Adapter {
                 }
                 Deferred::PeerLost(peer) => {
                     self.drain_peer(&peer);
-                    for qp in self.all_qps() {
-                        qp.on_peer_lost(&peer);
-                    }
+                    self.end_what_was_under_way(&peer);
                 }
                 Deferred::Overrun(cq) => {
                     let feeds = |qp: &Arc<QueuePair>| qp.feeds(cq);

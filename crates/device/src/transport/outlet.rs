@@ -43,7 +43,8 @@ pub trait Outlet: Services {
     fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>>;
 
     /// Sends the train with the data that `fill` copies to the sink it is handed, unless `fill`
-    /// answers anything but [`Reply::Data`]: then nothing is sent. Answers what `fill` did.
+    /// answers anything but [`Reply::Data`]: then nothing is sent. Answers what `fill` did, or
+    /// [`Reply::Silence`] if there was no room for all of it: then it is asked again.
     fn respond_data(
         &self,
         train: &ResponseTrain,

@@ -80,6 +80,8 @@ impl Adapter {
             outages: self.outages.clone(),
             network: network.map(|faults| Mutex::new(FaultyNetwork::new(&faults, me.slot))),
             wake: self.claim.wake.try_clone().map_err(PortError::new)?,
+            #[cfg(test)]
+            sends_until_full: std::sync::atomic::AtomicU32::new(u32::MAX),
         })
     }
 

@@ -129,12 +129,12 @@ impl Peer {
 
     /// Whether the process has ended or closed its device.
     pub fn is_gone(&self) -> bool {
-        self.gone.load(Acquire)
+        self.gone.load(SeqCst)
     }
 
     /// Notes that it has; true the first time.
     pub(crate) fn set_gone(&self) -> bool {
-        !self.gone.swap(true, AcqRel)
+        !self.gone.swap(true, SeqCst)
     }
 
     /// Whether queue pairs of the process are in multicast groups.
@@ -175,7 +175,10 @@ impl Peer {
         };
         let mut requests = self.requests.lock();
         let room = self.room(own, &requests, payload, reserved, qp_index);
-        let Some(room) = room else { return Sent::Busy };
+        let Some(room) = room else {
+            // It may have ended before this noted that it waits.
+            return if self.is_gone() { Sent::Unreachable } else { Sent::Busy };
+        };
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
         if let Some(data) = &mut data {
             match data.copy_out(0, payload, room.payload() as u64) {
@@ -205,7 +208,9 @@ impl Peer {
     /// when there is room.
     pub(crate) fn takes_datagram(&self, own: &Segment, length: u64, qp_index: u16) -> bool {
         let requests = self.requests.lock();
-        self.is_gone() || self.room(own, &requests, length, 0, qp_index).is_some()
+        let takes = self.is_gone() || self.room(own, &requests, length, 0, qp_index).is_some();
+        // It may have ended before this noted that it waits.
+        takes || self.is_gone()
     }
 
     /// Room for a request, and in the other direction for its reply; if there is none, the queue pair

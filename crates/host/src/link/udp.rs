@@ -104,7 +104,8 @@ impl Port {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(left) = Timespec::try_from(left) else { return };
             let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
-            if rustix::event::poll(&mut wait, Some(&left)).is_ok_and(|ready| ready == 0) {
+            let came = rustix::event::poll(&mut wait, Some(&left)).is_ok_and(|ready| ready > 0);
+            if !came || Instant::now() >= deadline {
                 return;
             }
             // Nothing here can be for this process yet.
@@ -146,7 +147,7 @@ impl Port {
         limit: usize,
         mut handler: impl FnMut(Datagrams<'_>),
     ) -> io::Result<usize> {
-        let mut trains = self.receive_handed(arrivals, &mut handler);
+        let mut trains = self.receive_handed(arrivals, limit, &mut handler);
         while trains < limit {
             let taken = arrivals.receive(&self.socket, limit - trains, |datagrams, lost| {
                 if let Some(lost) = lost {
@@ -169,21 +170,32 @@ impl Port {
     fn receive_handed(
         &self,
         arrivals: &mut Arrivals,
+        limit: usize,
         handler: &mut impl FnMut(Datagrams<'_>),
     ) -> usize {
         let handed = self.steering.handed();
         if handed == self.handed.load(Relaxed) {
             return 0;
         }
-        self.handed.store(handed, Relaxed);
-        let mut trains = 0;
-        while let Some(datagrams) = self.forward.receive(arrivals.room()) {
-            trains += 1;
-            if self.recipient(datagrams.bytes) == Recipient::Me {
-                handler(datagrams);
+        for trains in 0..limit {
+            match self.forward.receive(arrivals.room()) {
+                Some(Some(datagrams)) if self.recipient(datagrams.bytes) == Recipient::Me => {
+                    handler(datagrams);
+                }
+                // Not for this process, or nonsense.
+                Some(_) => {}
+                None => {
+                    self.handed.store(handed, Relaxed);
+                    return trains;
+                }
             }
         }
-        trains
+        limit
+    }
+
+    /// Something has been handed on that may not have been counted.
+    pub fn expect_handed(&self) {
+        self.handed.store(self.steering.handed().wrapping_sub(1), Relaxed);
     }
 
     /// Another process that had the port has ended without a word.

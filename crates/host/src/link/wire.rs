@@ -18,8 +18,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use instruments::Instruments;
-pub(crate) use owed::COMPANY;
-use owed::Owed;
+use owed::{COMPANY, Owed};
 use pace::Pace;
 pub use path::Path;
 pub(crate) use receive::{Taken, is_of};
@@ -35,6 +34,9 @@ const BATCH: usize = 16;
 /// How often one who polls finds another at the arrivals before he gives way: a few microseconds.
 const REFUSALS: u32 = 64;
 
+/// How long queue pairs wait that found the sockets full, in nanoseconds.
+const STALL: u64 = 100_000;
+
 /// The part of a receiver's room that what one process sends may fill.
 const RECEIVERS_SHARE: usize = 4;
 
@@ -47,8 +49,8 @@ pub(crate) struct Wire {
     buffers: Mutex<Vec<TrainBuffer>>,
     /// Queue pairs that found the socket full, or are too early.
     pub(crate) stalled: Stalled,
-    /// Somebody will give them a turn before long: a program that polls, or the background thread,
-    /// which has been told.
+    /// Somebody will give them a turn before long, and send what is owed: a program that polls, or the
+    /// background thread, which has been told.
     watched: AtomicBool,
     window_limit: u64,
     pace: Pace,
@@ -102,9 +104,20 @@ impl Wire {
         }
     }
 
+    /// Has a send find no room, after this many that do.
+    #[cfg(test)]
+    pub(crate) fn fill_after(&self, sends: u32) {
+        self.instruments.sends_until_full.store(sends, Relaxed);
+    }
+
     /// What to wait for.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         self.port.descriptors()
+    }
+
+    /// Something lies in the second of them: whoever handed it on may have ended before he counted it.
+    pub(crate) fn expect_handed(&self) {
+        self.port.expect_handed();
     }
 
     /// Whether something has arrived that nobody has taken.
@@ -183,7 +196,11 @@ impl Wire {
     /// Sends a train. What finds no way, or no room any more, is lost, and sent again like anything a
     /// network loses.
     pub(crate) fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> Departed {
-        let Ok(port) = self.port.source_port(&path.way()) else { return Departed::Yes };
+        let Ok(port) = self.port.source_port(&path.way()) else {
+            // No descriptor is left for its socket.
+            self.counters.drop(Dropped::Unreachable, buffer.packets());
+            return Departed::Yes;
+        };
         let Some(icrc) = path.icrc(port) else { return Departed::Yes };
         let (mut room, mut runs) = (true, 0);
         // A second try if the kernel turns out to number packets differently.
@@ -199,8 +216,11 @@ impl Wire {
                 match self.instruments.send(&self.port, &path.way(), &run) {
                     Ok(count) => {
                         runs += 1;
+                        // Where the kernel cuts no trains it may take a part of one.
+                        room = count == run.bytes.len().div_ceil(run.size);
                         Counters::add(&self.counters.sent, count);
-                        Counters::add(&self.counters.bytes_sent, run.bytes.len());
+                        let bytes = run.bytes.len().min(count * run.size);
+                        Counters::add(&self.counters.bytes_sent, bytes);
                     }
                     Err(SendError::Identification) => again = true,
                     Err(SendError::Busy) => room = false,
@@ -242,22 +262,38 @@ impl Wire {
     /// Has a queue pair advanced as soon as there may be room again, or it is time.
     pub(crate) fn stall(&self, index: u16) {
         self.stalled.add(index);
-        // Either this sees that nobody watches, or the thread that is about to sleep sees the queue pair.
+        self.have_watched();
+    }
+
+    /// A queue pair keeps an acknowledgement back: it waits for company, not for ever.
+    pub(crate) fn owe(&self, index: u16, now: u64) {
+        if let Some(other) = self.owed.owe(index, now) {
+            self.stalled.add(other);
+        }
+        self.have_watched();
+    }
+
+    /// Something waits: wakes the background thread if nobody would look at it.
+    fn have_watched(&self) {
+        // Either this sees that nobody watches, or the thread that is about to sleep sees what waits.
         fence(SeqCst);
-        if !self.watched.swap(true, SeqCst) {
+        if !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
             self.instruments.wake();
         }
     }
 
-    /// Whether queue pairs are stalled, asked by the background thread before it sleeps: it is to give
-    /// them a turn before long. If `program_polls` that does, else a stall wakes the thread.
-    pub(crate) fn watches_stalled(&self, program_polls: bool) -> bool {
+    /// Asked by the background thread before it sleeps: how long it may, in nanoseconds, for the sake of
+    /// queue pairs that are stalled or keep an acknowledgement back. If `program_polls` that looks at what
+    /// begins to wait from now on, else the thread is woken for it.
+    pub(crate) fn watch(&self, program_polls: bool) -> Option<u64> {
         self.watched.store(program_polls, SeqCst);
         fence(SeqCst);
-        let any = self.stalled.any();
-        if any {
+        let of_stalled = self.stalled.any().then_some(STALL);
+        let of_owed = self.owed.waits().then_some(COMPANY);
+        let wait = of_stalled.into_iter().chain(of_owed).min();
+        if wait.is_some() {
             self.watched.store(true, SeqCst);
         }
-        any
+        wait
     }
 }

@@ -11,14 +11,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::{Progress, Worker};
 use crate::adapter::Adapter;
 use crate::link::udp::Others;
-use crate::link::{COMPANY, Peer, Wire};
+use crate::link::{Peer, Wire};
 
 /// How often the thread looks whether the program still polls, in nanoseconds.
 const TICK: u64 = 1_000_000;
 /// How long what has arrived may wait for a program that polls, before the thread takes it.
 const PATIENCE: Duration = Duration::from_micros(20);
-/// How long queue pairs wait that found the sockets full, in nanoseconds.
-const STALL: u64 = 100_000;
 /// How often it looks whether a peer lives whose end it is not told of, in nanoseconds.
 const BLIND: u64 = 1_000_000_000;
 /// For how long the thread looks for more packets before it sleeps again, after it was woken by one. To
@@ -88,6 +86,8 @@ struct Woken {
     others: bool,
     /// Packets have come.
     packets: bool,
+    /// Packets have been handed on by another process.
+    handed: bool,
     /// Others wanted the processor meanwhile.
     crowded: bool,
 }
@@ -97,11 +97,14 @@ impl Background {
         loop {
             drain(&self.wake);
             let Some(device) = adapter.upgrade() else { return };
+            self.look_around(&device);
+            let working = device.progress.working.lock();
             if self.woken.addresses {
                 device.refresh_addresses();
             }
-            self.look_around(&device);
-            let working = device.progress.working.lock();
+            if self.woken.handed {
+                device.wire().inspect(|wire| wire.expect_handed());
+            }
             let peers = self.work(&device);
             let timeout = self.timeout(&device);
             let wire = device.wire().cloned();
@@ -166,11 +169,9 @@ impl Background {
         let of_progress = (deadline != 0).then(|| left(deadline));
         let of_polling = self.program_polls.then_some(TICK);
         let wire = device.wire();
-        let of_owed = wire.and_then(|wire| wire.owed.waits().then_some(COMPANY));
-        let stalled = wire.filter(|wire| wire.watches_stalled(self.program_polls));
-        let of_stalled = stalled.map(|_| STALL);
+        let of_waiting = wire.and_then(|wire| wire.watch(self.program_polls));
         let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
-        [of_progress, of_polling, of_owed, of_stalled, of_faults].into_iter().flatten().min()
+        [of_progress, of_polling, of_waiting, of_faults].into_iter().flatten().min()
     }
 
     /// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port,
@@ -206,6 +207,7 @@ impl Background {
             addresses: told(&fds[0]),
             others: of_others.iter().any(told),
             packets: of_wire.iter().any(told),
+            handed: of_wire.last().is_some_and(told),
             crowded: lingered == Lingered::Crowded,
         }
     }

@@ -90,6 +90,13 @@ fn changes_are_told_and_leave_the_others_where_they_are() {
         ip("address add 10.9.0.4/24 dev near");
         assert_eq!(change(&mut addresses), Changes { added: vec![2], ..Changes::default() });
 
+        // One that is on both for a moment moves once, at whichever of the two.
+        for (to, from) in [("far", "near"), ("near", "far")] {
+            ip(&format!("address add 10.9.0.4/24 dev {to}"));
+            ip(&format!("address del 10.9.0.4/24 dev {from}"));
+            assert_eq!(change(&mut addresses), Changes { moved: true, ..Changes::default() });
+        }
+
         ip("link set near mtu 9000");
         assert_eq!(change(&mut addresses), Changes { mtu: true, ..Changes::default() });
         assert_eq!(addresses.path_mtu(), 4096);

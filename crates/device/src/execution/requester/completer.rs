@@ -71,9 +71,10 @@ impl Requester {
     }
 
     /// The other end is gone: whatever is under way is lost. Of packets nobody knows; they have their
-    /// time.
+    /// time. Nobody answers a message of an unreliable service: it goes on, to nobody (rule UC-02).
     pub fn on_silence<O: Origin>(&mut self, origin: &O) {
-        if self.is_under_way() && origin.path_mtu().is_none() {
+        let awaited = self.service.is_reliable() && self.is_under_way();
+        if awaited && origin.path_mtu().is_none() {
             let verdict = self.retry.lost(origin.now());
             self.again(verdict, Status::RetryExceeded, origin);
         }

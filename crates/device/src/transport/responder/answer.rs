@@ -104,6 +104,8 @@ impl PacketResponder {
                 self.refuse(place, code, outlet);
                 return false;
             }
+            // It waits for room.
+            Reply::Silence => return false,
             _ => {
                 self.kept.forget_owed();
                 return false;

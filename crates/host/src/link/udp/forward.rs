@@ -53,8 +53,8 @@ impl Forward {
         Ok(())
     }
 
-    /// The oldest that was handed on, put into `room`.
-    pub(super) fn receive<'a>(&self, room: &'a mut [u8]) -> Option<Datagrams<'a>> {
+    /// The oldest message, put into `room`: what was handed on, if it is that.
+    pub(super) fn receive<'a>(&self, room: &'a mut [u8]) -> Option<Option<Datagrams<'a>>> {
         let length = loop {
             match rustix::net::recv(&self.socket, &mut *room, RecvFlags::DONTWAIT) {
                 Ok((length, _)) => break length,
@@ -62,7 +62,7 @@ impl Forward {
                 Err(_) => return None,
             }
         };
-        parse(&room[..length])
+        Some(parse(&room[..length]))
     }
 
     /// Takes the name away; called by the process that made it.

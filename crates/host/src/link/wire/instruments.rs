@@ -28,6 +28,9 @@ pub(crate) struct Instruments {
     pub(crate) network: Option<Mutex<FaultyNetwork<Datagram>>>,
     /// Wakes the background thread.
     pub(crate) wake: OwnedFd,
+    /// After how many more sends one finds no room, for tests of what happens then.
+    #[cfg(test)]
+    pub(crate) sends_until_full: std::sync::atomic::AtomicU32,
 }
 
 /// A datagram under way.
@@ -61,6 +64,10 @@ impl Instruments {
     pub(super) fn send(&self, port: &Port, way: &Way, run: &Run<'_>) -> Result<usize, SendError> {
         if self.outages.is_down() {
             return Ok(run.bytes.len().div_ceil(run.size));
+        }
+        #[cfg(test)]
+        if self.sends_until_full.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+            return Err(SendError::Busy);
         }
         let Some(network) = &self.network else { return port.send(way, run.bytes, run.size) };
         let mut network = network.lock();

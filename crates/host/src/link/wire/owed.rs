@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 /// How long one waits for company, in nanoseconds, before it was in vain. A program may be without a
 /// processor for that long because the background thread has it.
-pub(crate) const COMPANY: u64 = 200_000;
+pub(super) const COMPANY: u64 = 200_000;
 
 /// How many acknowledgements do not wait after one has waited in vain.
 const AT_ONCE: u32 = 64;

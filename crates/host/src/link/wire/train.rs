@@ -94,6 +94,11 @@ impl TrainBuffer {
         packet.length() <= only.end - only.begin && self.add(packet, 0)
     }
 
+    /// How many packets it has.
+    pub(crate) fn packets(&self) -> usize {
+        self.count
+    }
+
     fn end(&self) -> usize {
         self.places().last().map_or(0, |place| place.end)
     }

@@ -69,8 +69,8 @@ impl ReceiveHalf {
         if self.owed.is_none() {
             wire.owed.take_of(qp.number.index());
             qp.owes.store(false, Release);
-        } else if let Some(other) = wire.owed.owe(qp.number.index(), qp.adapter.now()) {
-            wire.stall(other);
+        } else {
+            wire.owe(qp.number.index(), qp.adapter.now());
         }
     }
 

@@ -39,8 +39,9 @@ impl At<'_> {
                     self.give_back_owed(wire, owed);
                 }
                 match departed {
-                    Departed::Yes | Departed::InPart => Sent::Queued,
-                    Departed::No => {
+                    Departed::Yes => Sent::Queued,
+                    // It goes again from its beginning, which the other end knows by its numbers.
+                    Departed::InPart | Departed::No => {
                         wire.stall(self.qp.number.index());
                         Sent::Busy
                     }
@@ -204,12 +205,15 @@ impl Outlet for At<'_> {
                 return Reply::Dropped;
             }
         }
-        let reply = fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.copier });
+        let mut reply = fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.copier });
         if matches!(reply, Reply::Data { .. }) {
-            let packets = usize::try_from(train.length.div_ceil(path.mtu)).unwrap_or(usize::MAX);
-            let left = self.budget.get().saturating_sub(packets.max(1));
-            let departed = wire.send(&mut buffer, path);
-            self.budget.set(if departed == Departed::Yes { left } else { 0 });
+            if wire.send(&mut buffer, path) == Departed::Yes {
+                let packets = self.budget.get().saturating_sub(buffer.packets());
+                self.budget.set(packets);
+            } else {
+                self.budget.set(0);
+                reply = Reply::Silence;
+            }
         }
         wire.give_back(buffer);
         reply
@@ -220,16 +224,24 @@ impl Outlet for At<'_> {
 mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
+    use transom_device::Access;
     use transom_device::execution::RequesterLimits;
     use transom_device::qp::{Mask, QpState};
-    use transom_device::queue::{Body, CompletionOptions, Remote, SendFlags, SendOp, SendRequest};
+    use transom_device::queue::{
+        Body, Completion, CompletionOptions, ReceiveRequest, Remote, SendFlags, SendOp,
+        SendRequest, Sge, Status,
+    };
     use transom_device::transport::train::DEFAULT_PKEY;
     use transom_wire::Syndrome;
     use transom_wire::packet::{Aeth, Operation};
 
     use super::*;
-    use crate::objects::{Cq, CqConfig, EventPipe, QpAttributes, QpConfig, QpReceives, QueuePair};
+    use crate::objects::{
+        Cq, CqConfig, EventPipe, MemoryRegion, QpAttributes, QpConfig, QpReceives, QueuePair,
+        Registration,
+    };
     use crate::{Adapter, Options};
 
     const UNCONNECTED: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::ACCESS_FLAGS);
@@ -261,7 +273,10 @@ mod tests {
             port: 1,
             path_mtu: 3,
             dest_qpn: number,
-            timeout: 14,
+            access: (Access::REMOTE_READ | Access::REMOTE_WRITE).bits(),
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            timeout: 20,
             ..QpAttributes::reset()
         };
         let (responds, requests) = match service {
@@ -334,6 +349,68 @@ mod tests {
         for (psn, state) in [(5, (Some(6), 8)), (7, (None, 9))] {
             at.respond(&answer(acknowledgement, psn));
             assert_eq!((waits(&at), sent()), state, "{psn}");
+        }
+    }
+
+    /// Whatever send of a message or of an answer finds no room, all of it goes out in the end, though
+    /// nobody would send it again: UC does not, and this RC has no retries.
+    #[test]
+    fn what_finds_no_room_waits_and_arrives_whole() {
+        const LENGTH: usize = 200_000;
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        for service in [Service::Uc, Service::Rc] {
+            let qp = queue_pair(&adapter, service);
+            let pd = qp.config.pd.as_ref().expect("it has one");
+            let wire = adapter.wire().expect("it leads over the wire");
+            for full in 0..8 {
+                let bytes: Vec<u8> = (0..2 * LENGTH)
+                    .map(|at| if at < LENGTH { (at / 7) as u8 } else { 0 })
+                    .collect();
+                let memory = Box::leak(bytes.into_boxed_slice());
+                let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+                let (address, length) = (memory.as_ptr() as u64, memory.len() as u64);
+                let registration = Registration { address, length, iova: address, access };
+                let region = MemoryRegion::register(&adapter, pd, registration).expect("a region");
+                let half = |number: u64| {
+                    let address = address + number * LENGTH as u64;
+                    [Sge { address, length: LENGTH as u32, key: region.key().0 }]
+                };
+                let (from, to) = (half(0), half(1));
+                let (body, sges) = match service {
+                    Service::Uc => {
+                        qp.post_receive(&ReceiveRequest { wr_id: 2, sges: &[] }).expect("room");
+                        let (address, key) = (to[0].address, region.key());
+                        // Its first packet is longer than the rest, and goes alone.
+                        (Body::Write { address, key, immediate: Some(5) }, &from)
+                    }
+                    _ => (Body::Read { address, key: region.key() }, &to),
+                };
+                wire.fill_after(full);
+                let request = SendRequest {
+                    wr_id: 1,
+                    op: SendOp::Message(body),
+                    flags: SendFlags::SIGNALED,
+                    sges,
+                    inline: None,
+                    remote: Remote::Connected,
+                };
+                qp.post_send(&request).expect("there is room");
+                let mut left = if service == Service::Uc { 2 } else { 1 };
+                let start = Instant::now();
+                while left > 0 {
+                    let cq = qp.config.send_cq.as_ref().expect("it has one");
+                    let each = |_: usize, completion: &Completion| {
+                        assert_eq!(completion.status, Status::Success, "{service:?} {full}");
+                    };
+                    left -= adapter.poll(cq, 2, each).expect("no overrun");
+                    assert!(start.elapsed() < Duration::from_secs(20), "{service:?} {full}");
+                }
+                wire.fill_after(u32::MAX);
+                let (sent, received) = memory.split_at(LENGTH);
+                assert!(sent == received, "{service:?} {full}");
+                region.deregister().expect("nothing is bound");
+            }
         }
     }
 
