@@ -25,9 +25,11 @@ bits; null where there is nothing to say):
   role         \"target\": it refused a peer's request; \"origin\": its own work request
   reason       why, such as past_end, below_start, free_window, stale_key, unknown_index,
                right_missing, other_qp, other_pd, memory_gone
+  code         the number of the reason; the completion has it as its vendor_err, except at the
+               origin of a request that came over the wire
   rule         the rule that refuses
-  operation    write, read, atomic, send, remote_invalidate (asked for by a peer); local_read,
-               local_write, bind, invalidate (its own)
+  operation    write, read, atomic, atomic_write, flush, send, remote_invalidate (asked for by a
+               peer); local_read, local_write, bind, invalidate (its own)
   address      the first address of the range, as the request names it
   length       the bytes of the range
   key          the key of the request
@@ -38,7 +40,7 @@ bits; null where there is nothing to say):
   qp_access    what the queue pair itself allows its peer, a list such as [\"REMOTE_READ\"]
   room         for receive_too_small: the bytes of the receive
   object       what the key named then, or null:
-    kind       region, window_1, window_2a, window_2b
+    kind       region, null_region, window_1, window_2a, window_2b
     state      valid (a region, or a bound window), free (a window), changing
     base       its first address, as requests name it
     length     its bytes

@@ -41,11 +41,17 @@ Faults (--fault), to see how a program copes; several add up:
 KIND is remote-access, invalid-request or remote-operational. OP is send, write, read, atomic,
 atomic-write, flush or any, which it is if absent. N counts those that arrive at a process over all
 its queue pairs: 3 is the third, 3.. the third and all after it, which 1.. is if absent. A request
-that is sent again counts again. Processes that only talk to it need not be under `transom run`.
+that is sent again counts again.
+
+nak, rnr and drop are needed at one end only, where the requests arrive. All other faults need
+packets, so on one host they need both ends: a peer without one of them, or TRANSOM_LINK=wire,
+answers by the local link, and its connected queue pairs drop the packets. Start both ends under one
+`transom run`.
 
 Captures (--capture) hold what its processes send and get on any link, as packets with the reasons of
 refusals as comments. Read them with Wireshark, or: tshark --disable-protocol rpcordma -r FILE
-(without that, tshark 4 takes small payloads for another protocol's).
+(without that, tshark 4 takes small payloads for another protocol's). Each `transom run --capture
+FILE` begins FILE anew; to have several programs in one file, start them from one shell under it.
 
 Exit status:
   126  the program exists, but cannot be run
@@ -54,16 +60,19 @@ Exit status:
   Otherwise the program's own.
 
 Environment:
-  TRANSOM_LIB=DIR      Take libibverbs.so.1 (or libibverbs.so) from DIR and nowhere else
-  TRANSOM_WINDOWS=2A   Windows of type 2 are of kind 2A instead of 2B
-  TRANSOM_COPY=shared  Copy through shared memory, even where the kernel would copy directly
+  TRANSOM_LIB=DIR            Take libibverbs.so.1 (or libibverbs.so) from DIR and nowhere else
+  TRANSOM_WINDOWS=2A         Windows of type 2 are of kind 2A instead of 2B
+  TRANSOM_COPY=shared        Copy through shared memory, even where the kernel would copy directly
+  TRANSOM_LINK=wire          Send everything as packets, within this host too; both ends need it
+  TRANSOM_CONGESTION=notify  Have packets marked by a congested network, and tell the sender of such
 
 Examples:
   transom run -- ibv_devinfo -v
   transom run -- ibv_rc_pingpong             (in one terminal)
   transom run -- ibv_rc_pingpong localhost   (in another)
   transom run --capture ping.pcapng -- ibv_rc_pingpong
-  transom run --fault loss=1%,delay=2ms,seed=7 -- ibv_rc_pingpong
+  transom run --fault loss=1%,delay=2ms,seed=7 -- \\
+    sh -c 'ibv_rc_pingpong & sleep 1; ibv_rc_pingpong localhost; wait'
   transom run --fault nak=remote-access,op=read,nth=3 -- PROGRAM";
 
 /// Run a program that uses RDMA, unchanged, on the software device.

@@ -393,7 +393,7 @@ fn a_file_that_cannot_be_written_is_told() {
         ..Options::default()
     };
     let error = transom_host::Adapter::open(options).expect_err("there is no such file");
-    assert!(error.to_string().contains("opening the capture file"), "{error}");
+    assert!(error.to_string().contains("opening the capture file /nowhere/file.pcapng"), "{error}");
 }
 
 /// An acknowledgement that waits for something to go out with leaves before the answer to a READ that

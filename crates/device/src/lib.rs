@@ -1,5 +1,6 @@
-//! The adapter itself, without I/O: packets, posted work and time come in as values; completions,
-//! events, refusals and the next deadline come out. No threads, no sockets, no clock, no unsafe.
+//! The adapter itself, without I/O: packets and posted work come in as values; completions, events,
+//! refusals and the next deadline come out. No threads, no sockets, no clock, no unsafe; for the time
+//! it asks the trait [`Services`](execution::Services).
 //!
 //! | room | holds |
 //! |---|---|

@@ -66,14 +66,14 @@ pub struct Options {
 /// A device could not be opened.
 #[derive(Debug)]
 pub struct OpenError {
-    doing: &'static str,
+    doing: String,
     cause: io::Error,
 }
 
 impl OpenError {
     /// What could not be done, and why.
-    pub fn new(doing: &'static str, cause: io::Error) -> Self {
-        Self { doing, cause }
+    pub fn new(doing: impl Into<String>, cause: io::Error) -> Self {
+        Self { doing: doing.into(), cause }
     }
 
     /// The system's error number, if it was the system that refused.
@@ -147,7 +147,7 @@ impl Adapter {
     /// Opens a device for this process and starts its background thread, which ends with the last
     /// reference to the device.
     pub fn open(options: Options) -> Result<Arc<Self>, OpenError> {
-        let step = |doing| move |cause| OpenError { doing, cause };
+        let step = |doing: &'static str| move |cause| OpenError::new(doing, cause);
         let segment = Segment::create().map_err(step("making its shared memory"))?;
         let mut seed = vec![0; Scramble::SEED_BYTES + 2];
         getrandom::fill(&mut seed)
@@ -157,8 +157,11 @@ impl Adapter {
         let first_qp = u16::from_le_bytes([first_qp[0], first_qp[1]]);
         segment.scramble().seed(seed.try_into().expect("split at its length"));
         let injector = Injector::new(options.faults.map_or(&[], |faults| &faults.rules));
-        let capture = options.capture.map(Capture::open).transpose();
-        let capture = capture.map_err(step("opening the capture file"))?.map(Arc::new);
+        let capture = options.capture.map(|path| {
+            let doing = || format!("opening the capture file {}", path.display());
+            Capture::open(path).map_err(|cause| OpenError::new(doing(), cause))
+        });
+        let capture = capture.transpose()?.map(Arc::new);
         let identity = capture.as_ref().map_or(0, |capture| capture.identity());
         segment.header().capture.store(identity, Relaxed);
         let by_message = !injector.is_empty() || capture.is_some();

@@ -15,6 +15,7 @@ pub(super) struct Line<'a> {
     alive: bool,
     role: &'static str,
     reason: String,
+    code: u8,
     rule: &'static str,
     operation: String,
     address: Option<u64>,
@@ -63,6 +64,7 @@ impl<'a> Line<'a> {
                 Role::Target => "target",
             },
             reason: snake_case(reason),
+            code: reason.code(),
             rule: record.refusal.rule(),
             operation: snake_case(attempt.operation),
             address: has_range.then_some(attempt.address),
@@ -176,7 +178,7 @@ mod tests {
         line.as_object_mut().unwrap().remove("sentence");
         let expected = json!({
             "time_ns": 5, "pid": null, "process": null, "alive": false, "role": "target",
-            "reason": "past_end", "rule": "RA-33", "operation": "read",
+            "reason": "past_end", "code": 8, "rule": "RA-33", "operation": "read",
             "address": u64::MAX - 64, "length": 32, "key": 0xdead_be01_u32, "outside_by": 16,
             "qp": 0x10_0001, "peer_qp": 0x10_0002, "pd": 3, "qp_access": ["REMOTE_READ"],
             "room": null,

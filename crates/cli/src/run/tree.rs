@@ -20,7 +20,7 @@ use transom_ibverbs::{
 pub(super) const PLACES: [(&str, &[&str]); 2] =
     [("/sys/class", &["infiniband", "infiniband_verbs"]), ("/dev", &["infiniband"])];
 
-/// What counts packets at the port. There are none: local links copy.
+/// What counts packets at the port. They stay at zero: `transom devices` has those of each process.
 const COUNTERS: [&str; 21] = [
     "VL15_dropped",
     "excessive_buffer_overrun_errors",

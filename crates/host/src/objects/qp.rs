@@ -549,7 +549,4 @@ impl QueuePair {
     pub(crate) fn pd_number(&self) -> u32 {
         self.config.pd.as_ref().map_or(0, |pd| pd.number())
     }
-
-    /// The limits its sizes must respect.
-    pub const LIMITS: Limits = Limits::DEVICE;
 }

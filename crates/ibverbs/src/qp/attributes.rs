@@ -158,7 +158,7 @@ fn to_c(attributes: &QpAttributes, draining: bool, ours: &Qp) -> ibv_qp_attr {
 }
 
 /// Takes note of a rate for a queue pair, in kbit/s; [`ibv_query_qp`] tells it. Nothing is held back
-/// for it: links within a host have no packets to pace, and the device reports no pacing.
+/// for it, on any link; the device reports no pacing.
 ///
 /// # Safety
 /// `qp` is null or readable; `attr` is null or readable.

@@ -187,11 +187,22 @@ impl Record {
             let what = section.about.split(" Recorded ").next().unwrap_or_default();
             let _ = write!(text, "\n{what}\n\n{}", section.table());
         }
-        let first = self.sections.first().and_then(|s| s.about.rsplit_once("Recorded "));
-        if let Some((_, when)) = first {
+        if let Some(when) = self.recorded() {
             let _ = write!(text, "\nRecorded {when} Every row: [`{FILE}`]({FILE}).\n");
         }
         text
+    }
+
+    /// When the tables in `README.md` were recorded, and on what: on one day, or from the first day to
+    /// the last.
+    fn recorded(&self) -> Option<String> {
+        let shown = self.sections.iter().filter(|s| !s.script.starts_with("rxe"));
+        let told: Vec<(&str, &str)> =
+            shown.filter_map(|s| s.about.rsplit_once("Recorded ")?.1.split_once(' ')).collect();
+        let days = || told.iter().map(|(day, _)| *day);
+        let (first, last) = (days().min()?, days().max()?);
+        let days = if first == last { first.to_owned() } else { format!("{first} to {last}") };
+        Some(format!("{days} {}", told.first()?.1))
     }
 }
 
@@ -286,5 +297,21 @@ mod tests {
     fn the_record_is_read_as_it_is_written() {
         let text = fs::read_to_string(root().join(FILE)).unwrap();
         assert_eq!(Record::parse(&text).render(), text, "run ./programs all --bless");
+    }
+
+    #[test]
+    fn the_first_day_and_the_last_are_told() {
+        let recorded = |tables: &[(&str, &str)]| {
+            let section = |(script, day): &(&str, &str)| {
+                format!("\n## {script}\n\nTools. Recorded {day} on Linux 6.18, 2 processors.\n")
+            };
+            Record::parse(&tables.iter().map(section).collect::<String>()).recorded()
+        };
+        let one = [("utils", "2026-11-22"), ("rxe", "2026-11-20"), ("speed", "2026-11-22")];
+        assert_eq!(recorded(&one).as_deref(), Some("2026-11-22 on Linux 6.18, 2 processors."));
+        let two = [("utils", "2026-11-22"), ("speed", "2026-11-21"), ("flood", "2026-11-22")];
+        let told = "2026-11-21 to 2026-11-22 on Linux 6.18, 2 processors.";
+        assert_eq!(recorded(&two).as_deref(), Some(told));
+        assert_eq!(recorded(&[]), None);
     }
 }

@@ -14,7 +14,9 @@ use guest::{Guest, Side};
 
 static WIRE: Form = Form {
     script: "rxe",
-    title: "Transom and the kernel's rxe, of Debian 12 in a virtual machine, with each other",
+    title: "Transom and the kernel's rxe, of Debian 12 in a virtual machine, with each other; \
+            ok is what the rules say or, where rxe is the target, the departure that section I.1 of \
+            rules.md lists for it (window bounds: RXE-01)",
     subject: &[("operation", 42), ("requester", 9)],
     figures: &[
         ("IPv4, MTU 1024", 14),
