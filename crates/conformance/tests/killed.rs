@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use transom_abi::*;
+use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
@@ -299,6 +300,42 @@ on_each_way! {
             assert!(registry().is_alive(successor.announcer()));
             drop(successor);
             until("the devices to close", || (holdings() == before).then_some(()));
+        }
+    }
+
+    /// Those that wait for room at a stopped peer go on when it is killed: nobody would have answered them.
+    /// Rules: UC-02
+    fn those_that_nobody_answers_do_not_wait_for_the_dead() {
+        let survivor = Survivor::new();
+        let end = &survivor.end;
+        for (service, length) in [(IBV_QPT_UC, MIB), (IBV_QPT_UD, 256)] {
+            let (child, connected) = survivor.peer("bystander");
+            let peer = query(connected).dest_qp_num;
+            child.stop();
+            let mut sges = [sge(survivor.memory.addr(), length as u32, survivor.mr)];
+            let mut request = with_sges(wr(IBV_WR_SEND), &mut sges);
+            let qp = end.qp(service);
+            if service == IBV_QPT_UC {
+                bring_up(qp, &attr_to(u64::from(peer)));
+            } else {
+                bring_up_ud(qp, QKEY);
+                request = addressed(request, ah(end.pd, &here()), peer, QKEY);
+            }
+            loop {
+                post(qp, &mut request);
+                let Some(completed) = poll(end.cq) else { break };
+                assert_eq!(completed.status, IBV_WC_SUCCESS);
+            }
+            post(qp, &mut request);
+            end.expect_nothing();
+            child.kill();
+            for _ in 0..2 {
+                end.expect(IBV_WC_SUCCESS);
+            }
+            post(qp, &mut request);
+            end.expect(IBV_WC_SUCCESS);
+            survivor.destroy(qp);
+            survivor.destroy(connected);
         }
     }
 

@@ -159,6 +159,23 @@ mod tests {
         }
     }
 
+    /// A program may take a message in a poll and then neither poll nor post.
+    #[test]
+    fn a_thread_that_sleeps_is_woken_by_an_acknowledgement_that_is_kept_back() {
+        let adapter = on_the_wire();
+        let wire = adapter.wire().expect("it is open");
+        for index in 0..100 {
+            // It has looked whether any is, and is about to sleep.
+            drop(adapter.progress.working.lock());
+            wire.owe(index, adapter.now());
+            let start = Instant::now();
+            while wire.owed.waits() {
+                assert!(start.elapsed() < Duration::from_secs(20), "it sleeps");
+                std::thread::yield_now();
+            }
+        }
+    }
+
     /// A program may go on after it was about to end: what waited then still waits.
     #[test]
     fn queue_pairs_that_wait_for_room_still_do_after_the_rest_was_sent() {

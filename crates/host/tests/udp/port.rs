@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
 use transom_host::link::udp::{Arrivals, Datagrams, Port, SendError, Way, path_mtu};
 use transom_host::registry::{Claim, Dropped, Registry};
@@ -86,6 +88,32 @@ impl Opened {
 fn local(way: &str) -> Way {
     let address: IpAddr = way.parse().expect("an address");
     Way { source: address, destination: address, flow: 0x1234, tos: 0x6a, ttl: 33, interface: 0 }
+}
+
+/// Whoever hands a packet on may be killed before he has counted it; and what lies there may be no packet.
+#[test]
+fn what_is_handed_on_and_not_counted_is_taken_nevertheless() {
+    in_namespace("port::what_is_handed_on_and_not_counted_is_taken_nevertheless", || {
+        let mut here = Opened::new();
+        let registry = Registry::open().expect("a registry");
+        let name = format!("udp-{}", here.claim.announcer().slot);
+        let other = UnixDatagram::unbound().expect("a socket");
+        for _ in 0..3 {
+            let to = registry.directory().join(&name);
+            assert_eq!(other.send_to(b"nonsense", to).expect("it is taken"), 8);
+        }
+        let handed = here.port.descriptors()[1].try_clone_to_owned().expect("a descriptor");
+        let is_readable = || {
+            let mut wait = [PollFd::new(&handed, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut wait, Some(&now)).expect("poll") == 1
+        };
+        assert!(here.take().is_empty());
+        assert!(is_readable(), "nobody has said that there is something");
+        here.port.expect_handed();
+        assert!(here.take().is_empty());
+        assert!(!is_readable());
+    });
 }
 
 /// Rules: NET-01, NET-05, NET-07
