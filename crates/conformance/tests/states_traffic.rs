@@ -88,6 +88,23 @@ on_each_link! {
         pair.b.expect_nothing();
     }
 
+    /// What was sent before both ends were reset is not taken for a message of their new life, though its
+    /// number is the same.
+    /// Rules: ST-10
+    fn messages_of_an_earlier_life_are_gone(link: Link) {
+        let pair = Pair::rc(link);
+        for round in 0..100 {
+            // While the program polls nobody else takes what comes.
+            pair.b.expect_nothing();
+            post(pair.qa, &mut send(round));
+            assert_eq!((set_state(pair.qa, IBV_QPS_RESET), set_state(pair.qb, IBV_QPS_RESET)), (0, 0));
+            connect(pair.qa, pair.qb);
+            recv(pair.qb, round, &mut []);
+            pair.b.expect_nothing();
+            expect_message(&pair, round);
+        }
+    }
+
     /// In INIT receives are kept and what arrives is dropped; from RTR on the receives are used.
     /// Rules: ST-12, ST-13
     fn init_drops_what_arrives_and_keeps_receives(link: Link) {

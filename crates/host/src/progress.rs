@@ -244,7 +244,7 @@ impl Adapter {
     }
 
     /// Takes what a peer has sent, and goes on with what waited for it.
-    fn take_from(&self, peer: &Arc<Peer>) {
+    pub(crate) fn take_from(&self, peer: &Arc<Peer>) {
         let departed = peer.segment.header().departed.load(Acquire) == 1;
         if !self.drain_peer(peer) {
             peer.set_gone();

@@ -176,10 +176,18 @@ impl QueuePair {
 
     /// Changes attributes and state. On an error nothing has changed (rules ST-01 to ST-08).
     pub fn modify(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
+        let resets = mask.contains(Mask::STATE) && new.state == QpState::Reset;
+        let peer = match &self.receive.lock().link {
+            Link::Local(peer) if resets => Some(peer.clone()),
+            _ => None,
+        };
         let result = self.modify_locked(new, mask);
-        if result.is_ok() && mask.contains(Mask::STATE) && new.state == QpState::Reset {
-            // Programs connect anew with the same numbers, and could not tell an old packet.
+        if result.is_ok() && resets {
+            // Programs connect anew with the same numbers, and could not tell old packets and messages.
             self.adapter.take_all_packets();
+            if let Some(peer) = peer {
+                self.adapter.take_from(&peer);
+            }
         }
         self.advance();
         result
