@@ -30,7 +30,8 @@ pub(crate) fn run(
         for family in Family::ALL {
             let wire = Wire::new(installation, pair, family)?;
             let name = format!("{family}, MTU {}", pair.mtu());
-            Rows { installation, wire: &wire, name, long, report }.add();
+            let messages = if long { 1000 } else { 200 };
+            Rows { installation, wire: &wire, name, long, messages, report }.add();
         }
         Ok(())
     })

@@ -180,7 +180,8 @@ impl Tools<'_> {
     fn ping_pong(&self, tool: &str, options: &str, way: Way) -> Result<(), String> {
         let command = |_, all: &str| self.command(tool, all, way);
         let address = Place::Here.address();
-        PingPong { tool, options, datagram: mtu()?, long: self.long }.run(&address, command)
+        let (messages, long) = (if self.long { 1000 } else { 200 }, self.long);
+        PingPong { tool, options, datagram: mtu()?, messages, long }.run(&address, command)
     }
 
     /// One server with clients in two processes.

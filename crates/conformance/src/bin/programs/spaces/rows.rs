@@ -18,6 +18,8 @@ pub(super) struct Rows<'a> {
     /// What the rows call the wire.
     pub(super) name: String,
     pub(super) long: bool,
+    /// Messages of each size that ping-pongs send.
+    pub(super) messages: u64,
     pub(super) report: &'a mut Report,
 }
 
@@ -48,7 +50,8 @@ impl Rows<'_> {
         // The same on a bad network, of what makes good what the network loses: UC and UD do not.
         let disturbed = self.wire.disturbed(FAULTS);
         self.name = format!("{}, {FAULTS}", self.name);
-        let mut rows = Rows { wire: &disturbed, long: false, ..self };
+        // Hundreds of packets are lost in each run of these.
+        let mut rows = Rows { wire: &disturbed, messages: 50, long: false, ..self };
         for tool in ["ibv_rc_pingpong", "ibv_srq_pingpong"] {
             rows.ping_pong(tool, &mtu);
             rows.ping_pong(tool, &format!("-e {mtu}"));
@@ -82,8 +85,8 @@ impl Rows<'_> {
             command.args(all.split_whitespace()).args(place.gid("-g", side));
             Ok(command)
         };
-        let run =
-            PingPong { tool, options, datagram: self.wire.pair.path_mtu().into(), long: self.long };
+        let (datagram, long) = (self.wire.pair.path_mtu().into(), self.long);
+        let run = PingPong { tool, options, datagram, messages: self.messages, long };
         let came = run.run(&place.address(), command);
         self.row(tool, options, came.map(|()| String::new()));
     }
