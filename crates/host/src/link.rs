@@ -22,7 +22,7 @@ pub use peer::Peer;
 pub(crate) use peer::{Arrival, Arrived};
 pub(crate) use ring::MAX_PAYLOAD;
 pub use wire::Path;
-pub(crate) use wire::{Departed, Filling, Instruments, Taken, TrainBuffer, Wire, is_of};
+pub(crate) use wire::{Filling, Instruments, Taken, TrainBuffer, Wire, is_of};
 
 /// Where a queue pair's requests go.
 #[derive(Clone, Default)]

@@ -157,29 +157,23 @@ impl QpSummary {
     /// The PSN of the next message of an XRC connection, and what its sender is told to wait when no
     /// receive is posted.
     pub fn reception(&self) -> (Psn, RnrTimer) {
-        let word = self.reception.load(Acquire);
-        let timer = RnrTimer::new((word >> 24) as u8 & 31).expect("five bits are a timer code");
-        (Psn::new(word), timer)
+        reception_in(self.reception.load(Acquire))
     }
 
     /// Sets what [`QpSummary::reception`] answers.
     pub fn set_reception(&self, next: Psn, timer: RnrTimer) {
-        self.reception.store(u32::from(timer.code()) << 24 | next.value(), Release);
+        self.reception.store(reception_word(next, timer), Release);
     }
 
     /// Changes what [`QpSummary::reception`] answers. One process may count a message while another
     /// changes the timer.
     pub fn change_reception(&self, change: impl Fn(Psn, RnrTimer) -> (Psn, RnrTimer)) {
-        let mut old = self.reception();
-        loop {
-            let word =
-                |(next, timer): (Psn, RnrTimer)| u32::from(timer.code()) << 24 | next.value();
-            let new = word(change(old.0, old.1));
-            match self.reception.compare_exchange(word(old), new, AcqRel, Acquire) {
-                Ok(_) => return,
-                Err(_) => old = self.reception(),
-            }
-        }
+        let changed = |word| {
+            let (next, timer) = reception_in(word);
+            let (next, timer) = change(next, timer);
+            Some(reception_word(next, timer))
+        };
+        let _ = self.reception.fetch_update(AcqRel, Acquire, changed);
     }
 
     /// The file of the XRC domain, as two numbers.
@@ -207,6 +201,16 @@ impl QpSummary {
     pub(crate) fn window_unbound(&self) {
         self.windows.fetch_sub(1, AcqRel);
     }
+}
+
+/// What the word of [`QpSummary::reception`] says.
+fn reception_in(word: u32) -> (Psn, RnrTimer) {
+    let timer = RnrTimer::new((word >> 24) as u8 & 31).expect("five bits are a timer code");
+    (Psn::new(word), timer)
+}
+
+fn reception_word(next: Psn, timer: RnrTimer) -> u32 {
+    u32::from(timer.code()) << 24 | next.value()
 }
 
 /// The queue pairs of one process, by index.

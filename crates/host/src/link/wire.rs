@@ -64,17 +64,6 @@ pub(crate) struct Wire {
     instruments: Instruments,
 }
 
-/// What became of a train that was to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Departed {
-    /// It has left, or found no way.
-    Yes,
-    /// There was room for a part of it.
-    InPart,
-    /// There was no room.
-    No,
-}
-
 impl Wire {
     pub(crate) fn open(instruments: Instruments) -> Result<Self, PortError> {
         let counters = instruments.registry.counters(instruments.me.slot);
@@ -193,16 +182,16 @@ impl Wire {
         self.buffers.lock().push(buffer);
     }
 
-    /// Sends a train. What finds no way, or no room any more, is lost, and sent again like anything a
-    /// network loses.
-    pub(crate) fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> Departed {
+    /// Sends a train; false if there was no room for all of it. What finds no way is lost, and sent again
+    /// like anything a network loses.
+    pub(crate) fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> bool {
         let Ok(port) = self.port.source_port(&path.way()) else {
             // No descriptor is left for its socket.
             self.counters.drop(Dropped::Unreachable, buffer.packets());
-            return Departed::Yes;
+            return true;
         };
-        let Some(icrc) = path.icrc(port) else { return Departed::Yes };
-        let (mut room, mut runs) = (true, 0);
+        let Some(icrc) = path.icrc(port) else { return true };
+        let mut room = true;
         // A second try if the kernel turns out to number packets differently.
         for _ in 0..2 {
             let identification = |number| self.port.identification(number);
@@ -215,7 +204,6 @@ impl Wire {
                 self.instruments.write_down(&Path { port, ..*path }, identification, &run);
                 match self.instruments.send(&self.port, &path.way(), &run) {
                     Ok(count) => {
-                        runs += 1;
                         // Where the kernel cuts no trains it may take a part of one.
                         room = count == run.bytes.len().div_ceil(run.size);
                         Counters::add(&self.counters.sent, count);
@@ -237,11 +225,7 @@ impl Wire {
         if !room {
             Counters::add(&self.counters.no_room, 1);
         }
-        match (room, runs) {
-            (true, _) => Departed::Yes,
-            (false, 0) => Departed::No,
-            (false, _) => Departed::InPart,
-        }
+        room
     }
 
     /// Sends what a network with faults has held back until now.

@@ -10,7 +10,7 @@ use transom_wire::Psn;
 use transom_wire::packet::{Packet, Transport};
 
 use super::At;
-use crate::link::{Departed, Filling, Link, Path, TrainBuffer, Wire};
+use crate::link::{Filling, Link, Path, TrainBuffer, Wire};
 
 impl At<'_> {
     /// Sends a segment as packets.
@@ -35,16 +35,15 @@ impl At<'_> {
                     self.respond(&packet);
                 }
                 let departed = wire.send(&mut buffer, path);
-                if departed != Departed::Yes && alone.is_none() {
+                if !departed && alone.is_none() {
                     self.give_back_owed(wire, owed);
                 }
-                match departed {
-                    Departed::Yes => Sent::Queued,
+                if departed {
+                    Sent::Queued
+                } else {
                     // It goes again from its beginning, which the other end knows by its numbers.
-                    Departed::InPart | Departed::No => {
-                        wire.stall(self.qp.number.index());
-                        Sent::Busy
-                    }
+                    wire.stall(self.qp.number.index());
+                    Sent::Busy
                 }
             }
             Err(CopyError::Near(refusal)) => Sent::Near(refusal),
@@ -207,7 +206,7 @@ impl Outlet for At<'_> {
         }
         let mut reply = fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.copier });
         if matches!(reply, Reply::Data { .. }) {
-            if wire.send(&mut buffer, path) == Departed::Yes {
+            if wire.send(&mut buffer, path) {
                 let packets = self.budget.get().saturating_sub(buffer.packets());
                 self.budget.set(packets);
             } else {
