@@ -130,7 +130,10 @@ impl Speed<'_> {
         // What `perf` makes of it says nothing about us if it fails.
         let [near, far] = match profile::icrc_shares(self.installation) {
             Ok(shares) => shares,
-            Err(_) => return Ok(not_measured("perf report fails".to_owned())),
+            Err(why) => {
+                let first = why.lines().next().unwrap_or_default();
+                return Ok(not_measured(format!("perf report: {first}")));
+            }
         };
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         Ok([
