@@ -142,38 +142,33 @@ mod tests {
         adapter
     }
 
-    /// A program that sleeps does not poll for what it has posted.
-    #[test]
-    fn a_thread_that_sleeps_is_woken_by_a_queue_pair_that_waits_for_room() {
+    /// Has something wait while the background thread is about to sleep, again and again: it is woken.
+    fn expect_woken(begin: impl Fn(&Adapter, &Wire, u16), waits: impl Fn(&Wire) -> bool) {
         let adapter = on_the_wire();
         let wire = adapter.wire().expect("it is open");
         for index in 0..100 {
-            // It has looked whether anybody waits, and is about to sleep.
+            // It has looked whether anything waits.
             drop(adapter.progress.working.lock());
-            wire.stall(index);
+            begin(&adapter, wire, index);
             let start = Instant::now();
-            while wire.stalled.any() {
+            while waits(wire) {
                 assert!(start.elapsed() < Duration::from_secs(20), "it sleeps");
                 std::thread::yield_now();
             }
         }
     }
 
+    /// A program that sleeps does not poll for what it has posted.
+    #[test]
+    fn a_thread_that_sleeps_is_woken_by_a_queue_pair_that_waits_for_room() {
+        expect_woken(|_, wire, index| wire.stall(index), |wire| wire.stalled.any());
+    }
+
     /// A program may take a message in a poll and then neither poll nor post.
     #[test]
     fn a_thread_that_sleeps_is_woken_by_an_acknowledgement_that_is_kept_back() {
-        let adapter = on_the_wire();
-        let wire = adapter.wire().expect("it is open");
-        for index in 0..100 {
-            // It has looked whether any is, and is about to sleep.
-            drop(adapter.progress.working.lock());
-            wire.owe(index, adapter.now());
-            let start = Instant::now();
-            while wire.owed.waits() {
-                assert!(start.elapsed() < Duration::from_secs(20), "it sleeps");
-                std::thread::yield_now();
-            }
-        }
+        let owe = |adapter: &Adapter, wire: &Wire, index| wire.owe(index, adapter.now());
+        expect_woken(owe, |wire| wire.owed.waits());
     }
 
     /// A program may go on after it was about to end: what waited then still waits.
