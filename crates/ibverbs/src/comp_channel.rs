@@ -23,6 +23,8 @@ pub(crate) struct ChannelUse(*mut Channel);
 
 // SAFETY: only its atomic count and its pipe are used.
 unsafe impl Send for ChannelUse {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ChannelUse {}
 
 impl ChannelUse {
     /// Counts a user; `None` for a null pointer.

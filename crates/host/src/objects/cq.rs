@@ -143,6 +143,11 @@ impl Cq {
         self.queue.lock().resize(capacity)
     }
 
+    /// How many completions it holds.
+    pub fn capacity(&self) -> usize {
+        self.queue.lock().capacity()
+    }
+
     /// Drops the completions of a queue pair that is destroyed.
     pub(crate) fn forget(&self, qp: u32) {
         self.queue.lock().forget(qp);

@@ -101,8 +101,7 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
         kind: init.qp_type,
         batch: wants_batch.then(|| Mutex::new(Batch::new(init.qp_type, operations, cap))),
         cap,
-        address: ibv_ah_attr::default(),
-        rate_limit: 0,
+        told: Arc::default(),
         events: Arc::default(),
     };
     init.cap = cap;
@@ -231,8 +230,7 @@ pub(crate) fn opened(
         kind: IBV_QPT_XRC_RECV,
         batch: None,
         cap: ibv_qp_cap::default(),
-        address: ibv_ah_attr::default(),
-        rate_limit: 0,
+        told: Arc::default(),
         events: Arc::default(),
     };
     QPS.insert(wr::extended(plain), |_| qp).cast()
