@@ -1,5 +1,6 @@
 //! The device of this process.
 
+mod domains;
 mod keys;
 mod limits;
 mod peers;
@@ -19,6 +20,7 @@ use transom_device::protection::{Announcer, Grant, PROCESSES, Refusal, Scramble,
 use transom_device::qp::QpSummary;
 use transom_device::queue::Completion;
 
+use self::domains::Domains;
 use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
@@ -28,9 +30,7 @@ use crate::capture::Capture;
 use crate::faults::{Faults, Injector, Outages};
 use crate::link::{Peer, Wire};
 use crate::memory::Copier;
-use crate::objects::{
-    AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains,
-};
+use crate::objects::{AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, SharedQueues, XrcDomains};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::segment::Segment;
@@ -120,11 +120,10 @@ pub struct Adapter {
     /// A queue pair has been made ready to receive datagrams from other hosts.
     expects_datagrams: AtomicBool,
     keys: Keys,
-    domains: AtomicU32,
+    domains: Mutex<Domains>,
     pub(crate) completion_queues: AtomicU32,
     /// Bytes of device memory handed out.
     pub(crate) device_memory: AtomicU64,
-    next_domain: AtomicU32,
     queue_pairs: RwLock<QueuePairs>,
     pub(crate) shared_queues: SharedQueues,
     pub(crate) xrc_domains: XrcDomains,
@@ -198,10 +197,9 @@ impl Adapter {
             opening_wire: Mutex::new(()),
             expects_datagrams: AtomicBool::new(false),
             keys: Keys::default(),
-            domains: AtomicU32::new(0),
+            domains: Mutex::default(),
             completion_queues: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),
-            next_domain: AtomicU32::new(1),
             queue_pairs: RwLock::new(QueuePairs::starting_at(first_qp)),
             shared_queues: SharedQueues::default(),
             xrc_domains: XrcDomains::default(),
@@ -292,23 +290,6 @@ impl Adapter {
     #[inline]
     pub(crate) fn by_message(&self) -> bool {
         self.by_message
-    }
-
-    /// A new protection domain; `None` at the limit (rule PD-11).
-    pub fn allocate_domain(&self) -> Option<Arc<ProtectionDomain>> {
-        let one_more = |count| (count < Limits::DEVICE.domains).then(|| count + 1);
-        self.domains.fetch_update(AcqRel, Relaxed, one_more).ok()?;
-        Some(Arc::new(ProtectionDomain::new(self.next_domain.fetch_add(1, Relaxed))))
-    }
-
-    /// Ends a protection domain that nothing belongs to.
-    pub fn free_domain(&self, domain: &ProtectionDomain) -> Result<(), crate::objects::Busy> {
-        domain.close()?;
-        // A parent domain stands for one that is counted already.
-        if !domain.is_parent_domain() {
-            self.domains.fetch_sub(1, AcqRel);
-        }
-        Ok(())
     }
 
     /// Writes bytes of ours to granted memory of this process.
