@@ -9,6 +9,7 @@
 //! | [`progress`] | who does the work when nobody polls: one thread, asleep while idle |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
+//! | [`environment`] | what the environment says, where it may be obeyed |
 //! | [`fork`] | what a forked child must not do to its parent |
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
@@ -21,6 +22,7 @@ pub mod adapter;
 pub mod addresses;
 pub mod capture;
 mod clock;
+pub mod environment;
 pub mod faults;
 pub mod fork;
 #[cfg(fuzzing)]

@@ -24,6 +24,7 @@ use transom_abi::{
     __VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context,
 };
 use transom_host::capture;
+use transom_host::environment;
 use transom_host::faults::{self, FaultError, Faults};
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, OpenError, Options};
@@ -104,8 +105,9 @@ fn adapter() -> Result<Arc<Adapter>, OpenError> {
 /// `TRANSOM_CONGESTION=notify` to have packets marked where the network is congested,
 /// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared
 /// memory even where the kernel would, and what `transom run` asks for with `--fault` and `--capture`.
+/// A program that has rights its user does not have gets the usual ones.
 fn options() -> Result<Options, OpenError> {
-    let is = |name, value| std::env::var_os(name).is_some_and(|found| found == value);
+    let is = |name, value| environment::variable(name).is_some_and(|found| found == value);
     Ok(Options {
         windows_2a: is("TRANSOM_WINDOWS", "2A"),
         wire_only: is("TRANSOM_LINK", "wire"),
@@ -119,7 +121,7 @@ fn options() -> Result<Options, OpenError> {
 /// The file that `transom run --capture` names.
 fn capture() -> Option<&'static Path> {
     static CAPTURE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let named = || std::env::var_os(capture::VARIABLE).filter(|path| !path.is_empty());
+    let named = || environment::variable(capture::VARIABLE).filter(|path| !path.is_empty());
     CAPTURE.get_or_init(|| named().map(PathBuf::from)).as_deref()
 }
 
@@ -129,7 +131,7 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
     if let Some(faults) = FAULTS.get() {
         return Ok(faults.as_ref());
     }
-    let faults = match std::env::var_os(faults::VARIABLE) {
+    let faults = match environment::variable(faults::VARIABLE) {
         Some(text) if !text.is_empty() => {
             let refuse = |error: FaultError| io::Error::new(io::ErrorKind::InvalidInput, error);
             let parsed = text.to_string_lossy().parse().map_err(refuse);

@@ -30,10 +30,16 @@ pub(crate) fn remember() {
     REMEMBERED.length.store(tree.len(), Ordering::Release);
 }
 
+unsafe extern "C" {
+    /// The C library's: null in a program that has rights its user does not have, and must not be led
+    /// where that user likes.
+    fn secure_getenv(name: *const c_char) -> *const c_char;
+}
+
 fn in_environment() -> Option<&'static [u8]> {
     // SAFETY: the name ends in zero; the value is copied, or used while the program starts.
     let value = unsafe {
-        let value = libc::getenv(TREE.as_ptr());
+        let value = secure_getenv(TREE.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     };
     value.filter(|tree| tree.first() == Some(&b'/'))

@@ -14,6 +14,7 @@ use transom_device::protection::{Announcer, PROCESSES};
 
 use super::counters::Counters;
 use super::record::{RECORD_WORDS, RefusalRecord};
+use crate::environment;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
@@ -122,7 +123,8 @@ impl Registry {
         let uid = rustix::process::geteuid().as_raw();
         let name = format!("transom-{VERSION}-{uid}-{}-{}", namespace("net")?, namespace("pid")?);
         let shared = Path::new("/dev/shm");
-        let parent = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+        let parent =
+            if shared.is_dir() { shared.to_owned() } else { environment::temporary_directory() };
         Ok(parent.join(name))
     }
 
