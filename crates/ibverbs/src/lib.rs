@@ -9,6 +9,7 @@
 //! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
 
 mod ah;
+mod buf;
 mod comp_channel;
 mod context;
 mod cq;
@@ -45,6 +46,7 @@ pub use ah::{
     ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_from_wc,
     ibv_resolve_eth_l2_from_gid,
 };
+pub use buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
 pub use comp_channel::{
     ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
 };

@@ -34,6 +34,8 @@ __asm__(".symver flag_59, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_59");
 void *ibv_reg_mr_ex(struct ibv_pd *, const void *);
 int ibv_query_port_speed(struct ibv_context *, uint32_t, uint64_t *);
 void *ibv_alloc_buf(struct ibv_pd *, size_t, void **);
+struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *, void *, void *, size_t, int);
+void ibv_free_buf(void *);
 void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *, struct ib_uverbs_qp_attr *);
 void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *, struct ib_user_path_rec *);
 void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *, struct ibv_sa_path_rec *);
@@ -60,9 +62,9 @@ static int newer_verbs(void)
 {
 	struct { size_t length; int access; uint64_t comp_mask, iova; void *addr; int fd;
 		 uint64_t offset; void *dmah; } init = {};
-	char memory[64];
+	char place[64];
 	uint64_t speed = 0;
-	void *buf;
+	void *buf, *memory = place;
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = ibv_open_device(list[0]);
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -73,17 +75,22 @@ static int newer_verbs(void)
 	CHECK(!ibv_reg_mr_ex(pd, NULL) && errno == EINVAL);
 	CHECK(!ibv_reg_mr_ex(pd, &init) && errno == EINVAL);
 	init.addr = memory;
-	init.length = sizeof memory;
+	init.length = sizeof place;
 	init.access = IBV_ACCESS_LOCAL_WRITE;
 	init.comp_mask = 1 << 1 | 1 << 4;
 	CHECK(!ibv_reg_mr_ex(pd, &init) && errno == EOPNOTSUPP);
 	init.comp_mask = 1 << 1;
 	mr = ibv_reg_mr_ex(pd, &init);
-	CHECK(mr && mr->addr == memory && mr->length == sizeof memory);
+	CHECK(mr && mr->addr == memory && mr->length == sizeof place);
 	CHECK(!ibv_dereg_mr(mr));
 	CHECK(ibv_query_port_speed(context, 7, &speed) == EINVAL && !speed);
 	CHECK(!ibv_query_port_speed(context, 1, &speed) && speed);
-	CHECK(!ibv_alloc_buf(pd, 64, &buf) && errno == EOPNOTSUPP);
+	memory = ibv_alloc_buf(pd, 64, &buf);
+	CHECK(memory);
+	mr = ibv_reg_buf_mr(pd, buf, memory, 64, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr && mr->addr == memory && mr->length == 64);
+	CHECK(!ibv_dereg_mr(mr));
+	ibv_free_buf(buf);
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	return 0;
 }
