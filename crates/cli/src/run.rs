@@ -13,14 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use transom_ibverbs::DeviceName;
+use tree::Tree;
 
 /// Where the loader looks before the usual places.
 const SEARCH: &str = "LD_LIBRARY_PATH";
 
 /// What the loader puts before the program's own libraries.
 const PRELOAD: &str = "LD_PRELOAD";
-/// Where `libtransom_paths.so` finds the tree.
-const TREE: &str = "TRANSOM_TREE";
 
 const HELP: &str = "\
 The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let mut command = Command::new(program);
     command.args(arguments).env(SEARCH, path);
     instruments::attach(&args.instruments, &mut command)?;
-    if let Err(problem) = show_files(&mut command) {
+    if let Err(problem) = show_files(&DeviceName::default(), &mut command) {
         // Few programs need them.
         anstream::eprintln!(
             "warning: the program will not find the device's files in /sys and /dev: {problem}"
@@ -115,11 +115,12 @@ pub(crate) fn run(args: &RunArgs) -> Result {
 }
 
 /// Has the program find the files that the kernel would have of the device.
-fn show_files(command: &mut Command) -> std::result::Result<(), String> {
-    let tree = tree::directory()?;
+fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(), String> {
+    let tree = Tree::of(name)?;
     if mounts::show(&tree).is_ok() {
         return Ok(());
     }
+    let tree = tree.of_a_run()?;
     let ours = library::paths()?.into_os_string();
     let mut libraries = std::env::var_os(PRELOAD).unwrap_or_default();
     let is_ours = |name: &[u8]| name == ours.as_bytes();
@@ -130,7 +131,7 @@ fn show_files(command: &mut Command) -> std::result::Result<(), String> {
         }
         libraries.push(ours);
     }
-    command.env(PRELOAD, libraries).env(TREE, tree);
+    command.env(PRELOAD, libraries).env(tree::VARIABLE, tree);
     Ok(())
 }
 

@@ -19,7 +19,10 @@ use transom_host::addresses::Addresses;
 use transom_ibverbs::*;
 
 const DEVICE: &str = "/sys/class/infiniband/transom0";
-const EVERYTHING: &str = "/sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband";
+/// Where it is, behind that link.
+const FUNCTION: &str = "/sys/devices/pci7472:00/7472:00:00.0";
+const EVERYTHING: &str = "/sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband \
+                          /sys/devices/pci7472:00";
 
 /// How the program is shown the files.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,9 +101,10 @@ fn printed(output: &Output) -> String {
 
 /// Every file below the places, with its content.
 fn files(installed: &Installed) -> Vec<(Way, BTreeMap<String, String>)> {
-    let line = format!("grep -r '' $(find {EVERYTHING} -type f)");
+    let line = format!("grep -rZ '' $(find {EVERYTHING} -type f)");
     let parsed = |text: String| {
-        let pair = |line: &str| line.split_once(':').map(|(path, text)| (path.into(), text.into()));
+        let pair =
+            |line: &str| line.split_once('\0').map(|(path, text)| (path.into(), text.into()));
         text.lines().filter_map(pair).collect()
     };
     installed.each(&line).into_iter().map(|(way, text)| (way, parsed(text))).collect()
@@ -133,6 +137,7 @@ fn the_files_say_what_the_verbs_say() {
             |text: *const std::ffi::c_char| CStr::from_ptr(text).to_str().unwrap().to_owned();
         let dev_name = text((*listed).dev_name.as_ptr());
         assert_eq!(text((*listed).ibdev_path.as_ptr()), DEVICE);
+        assert_eq!(dev_name, "uverbs0");
         assert_eq!(
             text((*listed).dev_path.as_ptr()),
             format!("/sys/class/infiniband_verbs/{dev_name}")
@@ -161,19 +166,24 @@ fn the_files_say_what_the_verbs_say() {
             ("ports/1/gid_attrs/types/0", "RoCE v2".to_owned()),
             ("ports/1/gid_attrs/ndevs/0", addresses.get(0).unwrap().interface_name().unwrap()),
         ] {
-            assert_eq!(files.get(&format!("{DEVICE}/{path}")), Some(&expected), "{way:?}: {path}");
+            let found = files.get(&format!("{FUNCTION}/infiniband/{name}/{path}"));
+            assert_eq!(found, Some(&expected), "{way:?}: {path}");
         }
         assert_eq!((port.active_width, port.active_speed), (2, 32), "100 Gb/sec");
         assert_eq!(port.pkey_tbl_len, 1, "{way:?}: the table is there in full");
         for index in 0..port.gid_tbl_len.unsigned_abs() as usize {
             let gid = addresses.get(index).map_or([0; 16], |address| address.gid);
-            let found = files.get(&format!("{DEVICE}/ports/1/gids/{index}"));
+            let found = files.get(&format!("{FUNCTION}/infiniband/{name}/ports/1/gids/{index}"));
             assert_eq!(found, Some(&groups(&gid)), "{way:?}: GID {index}");
         }
-        let verbs = format!("/sys/class/infiniband_verbs/{dev_name}");
+        let verbs = format!("{FUNCTION}/infiniband_verbs/{dev_name}");
         assert_eq!(files.get(&format!("{verbs}/ibdev")), Some(&name), "{way:?}");
-        assert!(files.contains_key(&format!("{DEVICE}/ports/1/counters/port_xmit_data")));
-        assert!(files.contains_key(&format!("{DEVICE}/device/numa_node")));
+        let counter = format!("{FUNCTION}/infiniband/{name}/ports/1/counters/port_xmit_data");
+        assert!(files.contains_key(&counter));
+        let node = &files[&format!("{FUNCTION}/numa_node")];
+        let nodes = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
+        let one = nodes.trim().parse::<u32>().is_ok();
+        assert_eq!(node, if one { nodes.trim() } else { "-1" }, "{way:?}");
     }
 }
 
@@ -201,16 +211,25 @@ fn paths_mean_the_same_however_they_are_written() {
         "cd /sys/class && ls infiniband",
         "cd /dev/infiniband/ && ls ../../sys/class/infiniband",
         "basename \"$(realpath /sys/class/infiniband/transom0)\"",
+        "ls /sys/class/infiniband/transom0/device/infiniband",
+        "ls /sys/class/infiniband/transom0/../../infiniband",
         "cd /sys/class/infiniband && for device in *; do echo $device; done",
     ] {
         for (way, text) in installed.each(line) {
             assert_eq!(text, "transom0\n", "{way:?}: {line}");
         }
     }
-    for (way, text) in installed.each(&format!("realpath {DEVICE}/device; ls -ld {DEVICE}")) {
-        let mut lines = text.lines();
-        assert_eq!(lines.next(), Some(format!("{DEVICE}/device").as_str()), "{way:?}");
-        assert!(lines.next().is_some_and(|line| line.starts_with("drwxr-xr-x")), "{text}");
+    let line = format!("realpath {DEVICE}/device; realpath {DEVICE}/../..; ls -ld {DEVICE}/");
+    for (way, text) in installed.each(&line) {
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[..2], [FUNCTION; 2], "{way:?}");
+        assert!(lines[2].starts_with("dr-xr-xr-x"), "{way:?}: {text}");
+    }
+    let line = format!("readlink {DEVICE} {DEVICE}/device; stat -c %F {DEVICE}");
+    for (way, text) in installed.each(&line) {
+        let expected = "../../devices/pci7472:00/7472:00:00.0/infiniband/transom0\n\
+                        ../../../7472:00:00.0\nsymbolic link\n";
+        assert_eq!(text, expected, "{way:?}");
     }
     for (way, user) in &installed.ways {
         let mut list = installed.run(*user, &["ls", "infiniband"]);
@@ -244,7 +263,7 @@ fn the_character_device_can_be_read_and_written() {
         test -c $file && test -r $file && test -w $file && echo word 1<>$file && cat $file && echo $file
     done";
     for (way, text) in installed.each(line) {
-        assert_eq!(text, "/dev/infiniband/uverbs_transom0\n", "{way:?}");
+        assert_eq!(text, "/dev/infiniband/uverbs0\n", "{way:?}");
     }
 }
 
@@ -266,7 +285,7 @@ fn terminals_can_be_had() {
 #[test]
 fn everything_else_is_as_it_was() {
     let installed = Installed::new("else");
-    let line = "ls /sys/class /dev | grep -v infiniband; cat /sys/class/net/lo/ifindex; \
+    let line = "ls /sys/class /sys/devices /dev | grep -v 'infiniband\\|pci7472:00'; cat /sys/class/net/lo/ifindex; \
                 readlink -f /sys/class/net/lo; stat -c '%F %t:%T %a' /dev/null /dev/shm /dev/fd";
     let outside = Command::new("sh").args(["-c", line]).output().expect("a shell");
     for (way, text) in installed.each(line) {
@@ -293,7 +312,7 @@ fn nobody_else_sees_anything() {
             paths.sort();
             paths
         };
-        let places = ["/sys/class", "/sys/class/infiniband", "/dev/infiniband"];
+        let places = ["/sys/class", "/sys/class/infiniband", "/dev/infiniband", "/sys/devices"];
         (
             fs::read_to_string("/proc/self/mountinfo").unwrap(),
             places.map(|path| listed(path.as_ref())),
@@ -308,6 +327,33 @@ fn nobody_else_sees_anything() {
         drop(child.stdin.take());
         child.wait().expect("our own child");
         assert_eq!(around(), before);
+    }
+}
+
+/// Each run has files of its own, and they are gone with it, at the latest when the next begins.
+#[test]
+fn the_files_go_with_the_run() {
+    let installed = Installed::new("gone");
+    let line = "ls /sys/class/infiniband; read line";
+    let left = || {
+        let mut find = Command::new("find");
+        find.arg(installed.scratch.path().join("tmp")).args(["-path", "*/runs/*", "-prune"]);
+        printed(&find.output().expect("find")).lines().count()
+    };
+    for (way, user) in &installed.ways {
+        let before = left();
+        let expected = |running| if *way == Way::Led { running } else { before };
+        let mut first = waiting(&mut installed.run(*user, &["sh", "-c", line]));
+        let mut second = waiting(&mut installed.run(*user, &["sh", "-c", line]));
+        assert_eq!(left(), expected(2), "{way:?}");
+        for child in [&mut first, &mut second] {
+            drop(child.stdin.take());
+            child.wait().expect("our own child");
+        }
+        let mut third = waiting(&mut installed.run(*user, &["sh", "-c", line]));
+        assert_eq!(left(), expected(1), "{way:?}");
+        drop(third.stdin.take());
+        third.wait().expect("our own child");
     }
 }
 

@@ -29,6 +29,7 @@ use transom_host::faults::{self, FaultError, Faults};
 use transom_host::objects::EventPipe;
 use transom_host::{Adapter, Copying, OpenError, Options};
 
+use crate::device_name::DeviceName;
 use crate::{
     ah, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand, parent_domain, pd,
     post, post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
@@ -96,6 +97,10 @@ fn adapter() -> Result<Arc<Adapter>, OpenError> {
         }
         _ => {}
     }
+    DeviceName::chosen().map_err(|error| {
+        let cause = io::Error::new(io::ErrorKind::InvalidInput, error);
+        OpenError::new("reading TRANSOM_DEVICE_NAME", cause)
+    })?;
     let opened = Adapter::open(options()?)?;
     *device = Some((pid, Arc::downgrade(&opened)));
     Ok(opened)

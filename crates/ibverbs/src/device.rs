@@ -1,6 +1,6 @@
 //! The device as it is listed and queried: `ibv_get_device_list(3)`, `ibv_query_device(3)` and kin.
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::sync::LazyLock;
 
 use transom_abi::*;
@@ -8,16 +8,9 @@ use transom_host::Limits;
 use transom_host::addresses::{Address, Addresses, GID_TABLE};
 
 use crate::context::Context;
+use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
 use crate::{errno_of, null_with, set_errno};
 
-/// The device's name.
-pub const NAME: &CStr = c"transom0";
-/// What its character device would be called.
-pub const DEV_NAME: &CStr = c"uverbs_transom0";
-/// Where sysfs would have its character device.
-pub const DEV_PATH: &CStr = c"/sys/class/infiniband_verbs/uverbs_transom0";
-/// Where sysfs would have the device.
-pub const IBDEV_PATH: &CStr = c"/sys/class/infiniband/transom0";
 /// The node GUID, in host order.
 pub const GUID: u64 = 0x0274_7261_6e73_6f6d;
 /// Who made it.
@@ -26,7 +19,9 @@ pub const VENDOR_ID: u32 = 0x0074_736d;
 pub const VENDOR_PART_ID: u32 = 1;
 /// Its hardware's version.
 pub const HW_VER: u32 = 1;
-/// The port's local identifier: programs that address without a GRH name this host by it.
+/// The port's local identifier: programs that address without a GRH name this host by it. Other ports
+/// of Ethernet have 0, but with that a program that forgets the GRH could not be told from those
+/// (rule ST-09).
 pub const LID: u16 = 1;
 /// The port's only P_Key: the default one.
 pub const PKEY: u16 = 0xffff;
@@ -49,14 +44,17 @@ unsafe impl Send for Listed {}
 unsafe impl Sync for Listed {}
 
 static DEVICE: LazyLock<Listed> = LazyLock::new(|| {
+    // With a name that is none the device is listed, and cannot be opened.
+    let name = DeviceName::chosen().cloned().unwrap_or_default();
+    let ibdev_path = CString::new(name.ibdev_path()).unwrap_or_default();
     let abi = ibv_device {
         _ops: _ibv_device_ops::default(),
         node_type: IBV_NODE_CA,
         transport_type: IBV_TRANSPORT_IB,
-        name: padded(NAME),
+        name: padded(name.as_c_str()),
         dev_name: padded(DEV_NAME),
         dev_path: padded(DEV_PATH),
-        ibdev_path: padded(IBDEV_PATH),
+        ibdev_path: padded(&ibdev_path),
     };
     Listed(Box::leak(Box::new(Device { abi, not_theirs: [0; 8] })))
 });
@@ -104,7 +102,8 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
 /// # Safety
 /// `device` is null or from a device list.
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    if device.is_null() { std::ptr::null() } else { NAME.as_ptr() }
+    // SAFETY: by the contract of this verb.
+    unsafe { device.as_ref() }.map_or(std::ptr::null(), |device| device.name.as_ptr())
 }
 
 /// The node GUID in network order.
