@@ -33,6 +33,7 @@ use crate::memory::Copier;
 use crate::objects::{AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, SharedQueues, XrcDomains};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
+use crate::say;
 use crate::segment::Segment;
 
 /// How bytes get from one process to another.
@@ -355,7 +356,7 @@ impl Adapter {
 fn say_slow(why: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        eprintln!("transom: {why}; data goes through shared memory instead, which is slower");
+        say(format_args!("{why}; data goes through shared memory instead, which is slower"));
     });
 }
 

@@ -28,6 +28,7 @@ use streams::Streams;
 pub(crate) use taps::{Answered, reason_of_nak};
 
 use crate::link;
+use crate::say::{say, without_signals};
 
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";
@@ -150,13 +151,13 @@ impl Capture {
         if blocks.is_empty() || self.broken.load(Relaxed) {
             return;
         }
-        let problem = match (&self.file).write(blocks) {
+        let problem = match without_signals(|| (&self.file).write(blocks)) {
             Ok(written) if written == blocks.len() => return,
             Ok(_) => io::Error::from(io::ErrorKind::StorageFull),
             Err(error) => error,
         };
         if !self.broken.swap(true, Relaxed) {
-            eprintln!("transom: the capture ends here, its file cannot be written to: {problem}");
+            say(format_args!("the capture ends here, its file cannot be written to: {problem}"));
         }
     }
 }

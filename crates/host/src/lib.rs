@@ -14,9 +14,12 @@
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
+//! | `say` | sentences on standard error, which never are the program's trouble |
 //!
 //! Unsafe code lives here, at the C ABI, in `paths`, and in a few lines of `cli`; each block says why it
 //! is sound.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod adapter;
 pub mod addresses;
@@ -33,7 +36,9 @@ pub mod memory;
 pub mod objects;
 pub mod progress;
 pub mod registry;
+mod say;
 pub mod segment;
 
 pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
 pub use addresses::LOOPBACK_GID;
+pub use say::say;

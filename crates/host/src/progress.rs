@@ -22,6 +22,7 @@ use crate::faults::PortChange;
 use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
 use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, is_to_group};
+use crate::say;
 
 /// Work that has to wait until locks are free.
 pub(crate) enum Deferred {
@@ -300,7 +301,7 @@ impl Adapter {
             }
         });
         if taken.is_err() {
-            eprintln!("transom: process {} sent nonsense and is not heard any more", peer.pid);
+            say(format_args!("process {} sent nonsense and is not heard any more", peer.pid));
         }
         taken.is_ok()
     }

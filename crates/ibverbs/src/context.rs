@@ -27,7 +27,7 @@ use transom_host::capture;
 use transom_host::environment;
 use transom_host::faults::{self, FaultError, Faults};
 use transom_host::objects::EventPipe;
-use transom_host::{Adapter, Copying, OpenError, Options};
+use transom_host::{Adapter, Copying, OpenError, Options, say};
 
 use crate::device_name::DeviceName;
 use crate::{
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     match adapter() {
         Ok(adapter) => open_context(adapter),
         Err(error) => {
-            eprintln!("transom: {error}");
+            say(format_args!("{error}"));
             null_with(error.errno().unwrap_or(libc::ENODEV))
         }
     }

@@ -8,6 +8,8 @@
 //! Control verbs find their object by its handle, never by trusting the pointer, and memory of
 //! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod ah;
 mod buf;
 mod comp_channel;

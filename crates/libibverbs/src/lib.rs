@@ -6,6 +6,8 @@
 //! further versions are given here, by `.symver`; they are hidden, for nobody should link to the later
 //! ones with the headers of version 44.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 /// One symbol: a jump to a function, in the node of the map and in others.
 macro_rules! symbol {
     ($name:ident, $target:path, [$($node:literal)*]) => {

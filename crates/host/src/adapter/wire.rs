@@ -12,6 +12,7 @@ use crate::faults::FaultyNetwork;
 use crate::link::udp::PortError;
 use crate::link::{Instruments, Wire};
 use crate::objects::Destination;
+use crate::say;
 
 /// The address that stands for this very port.
 pub(crate) const LOOPBACK: Address = Address {
@@ -120,7 +121,7 @@ impl Adapter {
             }
             Err(error) => {
                 static TOLD: Once = Once::new();
-                TOLD.call_once(|| eprintln!("transom: {error}"));
+                TOLD.call_once(|| say(format_args!("{error}")));
                 Err(error.errno())
             }
         }
