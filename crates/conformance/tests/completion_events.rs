@@ -338,3 +338,107 @@ fn a_queue_waits_for_the_acknowledgement_of_its_events() {
     assert!(has_cq_event(channel));
     assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
 }
+
+/// A small queue with a channel, and a queue pair in error whose receives complete there.
+fn flushing_queue(end: &End, channel: *mut ibv_comp_channel) -> (*mut ibv_cq, *mut ibv_qp) {
+    let cq = try_cq(end.context, 4, channel).unwrap();
+    let mut init = ibv_qp_init_attr { recv_cq: cq, ..end.init(IBV_QPT_RC) };
+    init.cap = ibv_qp_cap { max_recv_wr: 4, ..ibv_qp_cap::default() };
+    let qp = end.qp_with(&mut init);
+    take_to(end, qp, IBV_QPS_ERR);
+    (cq, qp)
+}
+
+/// Arms so many queues of one channel and has each complete once: there is an event for each.
+fn each_queue_has_its_event(end: &End, channel: *mut ibv_comp_channel, count: usize) {
+    let mut waiting = std::collections::HashSet::new();
+    for _ in 0..count {
+        let (cq, qp) = flushing_queue(end, channel);
+        assert_eq!(arm(cq, false), 0);
+        recv(qp, 1, &mut []);
+        waiting.insert(cq);
+    }
+    for taken in 0..count {
+        assert!(has_cq_event(channel), "{taken} events of {count}");
+        assert!(waiting.remove(&cq_event(channel)), "one event for each queue");
+    }
+    assert!(!has_cq_event(channel));
+}
+
+/// However many queues share a channel, and however late their events are taken, none is lost.
+/// Rules: CQ-06
+#[test]
+fn many_queues_of_one_channel_lose_no_event() {
+    let end = End::new(Default::default());
+    each_queue_has_its_event(&end, channel(end.context), 5_000);
+}
+
+/// The same for an ordinary user who has used up what the system grants in pipes.
+/// Rules: CQ-06
+#[test]
+fn a_user_with_many_pipes_loses_no_event() {
+    let end =
+        Across::new((&raw const *Box::leak(Box::new(End::new(Default::default())))).cast::<End>());
+    let user = std::thread::spawn(move || {
+        // SAFETY: plain numbers. By its number it changes this thread alone, which ends with the test.
+        unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+        let pipes: Vec<_> = (0..100).map(|_| std::io::pipe().expect("a pipe")).collect();
+        for (_, write) in &pipes {
+            use std::os::fd::AsRawFd;
+            // SAFETY: a pipe of this test; what is refused was one too many.
+            unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
+        }
+        // SAFETY: leaked, so there for good.
+        let end = unsafe { &*end.get() };
+        each_queue_has_its_event(end, channel(end.context), 600);
+    });
+    user.join().unwrap();
+}
+
+/// Whoever is told of a change only sees one with each event, also while older ones are unread.
+/// Rules: CQ-06
+#[test]
+fn every_event_is_a_change_of_the_descriptor() {
+    let end = End::new(Default::default());
+    let channel = channel(end.context);
+    // SAFETY: descriptors of this test; the entries are its own.
+    let changed = unsafe {
+        let watch = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+        let mut event =
+            libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        assert_eq!(libc::epoll_ctl(watch, libc::EPOLL_CTL_ADD, (*channel).fd, &mut event), 0);
+        move || libc::epoll_wait(watch, &mut libc::epoll_event { events: 0, u64: 0 }, 1, 0)
+    };
+    let queues: Vec<_> = (0..5).map(|_| flushing_queue(&end, channel)).collect();
+    assert_eq!(changed(), 0);
+    for &(cq, qp) in &queues {
+        assert_eq!(arm(cq, false), 0);
+        recv(qp, 1, &mut []);
+        assert_eq!((changed(), changed()), (1, 0));
+    }
+    for &(cq, _) in &queues {
+        assert_eq!(cq_event(channel), cq);
+    }
+    assert_eq!(changed(), 0);
+}
+
+/// A queue that goes takes the events along that nobody has taken: the channel does not say that there
+/// is one.
+/// Rules: CQ-15
+#[test]
+fn a_queue_takes_its_unread_events_along() {
+    let end = End::new(Default::default());
+    let channel = channel(end.context);
+    let (cq, qp) = flushing_queue(&end, channel);
+    let (other, its_qp) = flushing_queue(&end, channel);
+    for wr_id in 0..3 {
+        assert_eq!((arm(cq, false), arm(other, false)), (0, 0));
+        recv(qp, wr_id, &mut []);
+        recv(its_qp, wr_id, &mut []);
+    }
+    assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
+    for _ in 0..3 {
+        assert_eq!(cq_event(channel), other);
+    }
+    assert!(!has_cq_event(channel));
+}

@@ -7,6 +7,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
+use transom_conformance::queues::*;
 use transom_ibverbs::*;
 
 const MIB: usize = 1 << 20;
@@ -236,4 +237,33 @@ on_each_way! {
 fn nothing_needs_to_be_prepared() {
     assert_eq!(ibv_fork_init(), 0);
     assert_eq!(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+}
+
+/// A child's copy of a channel signals nothing to its parent, and takes nothing from it.
+#[test]
+fn a_childs_events_are_not_its_parents() {
+    let end = open();
+    let channel = channel(end.context);
+    let flushing = || {
+        let cq = try_cq(end.context, 16, channel).unwrap();
+        let qp = end.qp_with(&mut ibv_qp_init_attr { recv_cq: cq, ..end.init(IBV_QPT_RC) });
+        take_to(&end, qp, IBV_QPS_ERR);
+        (cq, qp)
+    };
+    let ((cq, qp), (quiet, its_qp)) = (flushing(), flushing());
+    assert_eq!((arm(cq, false), arm(quiet, false)), (0, 0));
+    recv(qp, 1, &mut []);
+    join(fork(|| {
+        // It completes in the child alone.
+        recv(its_qp, 1, &mut []);
+        let (mut found, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: a live channel, and places for the answers.
+        assert_eq!(unsafe { ibv_get_cq_event(channel, &mut found, &mut context) }, -1);
+        assert_eq!(errno(), libc::EPERM);
+        assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
+    }));
+    assert_eq!(cq_event(channel), cq);
+    assert!(!has_cq_event(channel));
+    recv(its_qp, 1, &mut []);
+    assert_eq!(cq_event(channel), quiet);
 }

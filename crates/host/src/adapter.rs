@@ -30,7 +30,10 @@ use crate::capture::Capture;
 use crate::faults::{Faults, Injector, Outages};
 use crate::link::{Peer, Wire};
 use crate::memory::Copier;
-use crate::objects::{AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, SharedQueues, XrcDomains};
+use crate::objects::{
+    AsyncEvent, Cq, EventQueue, EventSource, ForeignTargets, Groups, RegisterError, SharedQueues,
+    XrcDomains,
+};
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
 use crate::say;
@@ -109,7 +112,7 @@ pub struct Adapter {
     segment: Segment,
     addresses: RwLock<Addresses>,
     /// Who is told of events of the port.
-    listeners: Mutex<Vec<Weak<EventPipe>>>,
+    listeners: Mutex<Vec<Weak<EventSource<AsyncEvent>>>>,
     pub(crate) copier: Copier,
     by_message: bool,
     pub(crate) capture: Option<Arc<Capture>>,
@@ -232,11 +235,19 @@ impl Adapter {
         self.addresses.read()
     }
 
-    /// Has events of the port told to `events` too, for as long as it exists.
-    pub fn tell_port_events(&self, events: &Arc<EventPipe>) {
+    /// Has events of the port told to `events` too, for as long as the caller keeps what it gets.
+    pub fn tell_port_events(
+        &self,
+        events: &Arc<EventQueue<AsyncEvent>>,
+    ) -> Result<Arc<EventSource<AsyncEvent>>, RegisterError> {
+        const PORT: u64 = 1;
+        const KINDS: &[AsyncEvent] =
+            &[AsyncEvent::PortActive, AsyncEvent::PortError, AsyncEvent::GidChange];
+        let source = Arc::new(events.attach(PORT, KINDS)?);
         let mut listeners = self.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.push(Arc::downgrade(events));
+        listeners.push(Arc::downgrade(&source));
+        Ok(source)
     }
 
     /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
@@ -258,9 +269,8 @@ impl Adapter {
 
     /// Tells the program of an event of the port.
     pub(crate) fn raise_port_event(&self, event: AsyncEvent) {
-        const PORT: u64 = 1;
-        for events in self.listeners.lock().iter().filter_map(Weak::upgrade) {
-            events.raise(event as u64, PORT);
+        for listener in self.listeners.lock().iter().filter_map(Weak::upgrade) {
+            listener.raise(event);
         }
     }
 

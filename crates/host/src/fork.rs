@@ -16,6 +16,7 @@
 //! Only `fork` runs this. A bare `clone` system call does not; neither need `vfork` and
 //! `posix_spawn`, whose children run nothing of ours.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Once, Weak};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,15 @@ static DEVICES: ShortMutex<Vec<Weak<Adapter>>> = ShortMutex::new(Vec::new());
 
 /// What is held from before a fork until after it, in parent and child.
 static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());
+
+/// How many forks lie between this process and the one that opened the first device.
+static DEPTH: AtomicU64 = AtomicU64::new(0);
+
+/// A number that differs from process to process along a line of forks: what remembers it can tell that
+/// it has been inherited, without a system call.
+pub(crate) fn depth() -> u64 {
+    DEPTH.load(Relaxed)
+}
 
 /// How long a fork waits for the background thread.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -95,6 +105,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
+    DEPTH.fetch_add(1, Relaxed);
     // SAFETY: locked by `before`, in the thread that this one is the copy of.
     for Held { device, peers, queue_pairs, .. } in unsafe { &*FORKING.data_ptr() } {
         device.segment().make_private();

@@ -20,7 +20,7 @@ pub use cq::{Cq, CqConfig};
 pub use dependents::Busy;
 pub use device_memory::{AllocateError, DeviceMemory};
 pub use dma_buf::{DmaBuf, DmaBufError};
-pub use events::{AsyncEvent, EventPipe};
+pub use events::{AsyncEvent, CompletionEvent, EventQueue, EventSource};
 pub(crate) use foreign_target::ForeignTargets;
 pub(crate) use multicast::leaves_host;
 pub use multicast::{GroupGid, JoinError, NotAMember, is_multicast};

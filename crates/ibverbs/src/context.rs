@@ -26,7 +26,7 @@ use transom_abi::{
 use transom_host::capture;
 use transom_host::environment;
 use transom_host::faults::{self, FaultError, Faults};
-use transom_host::objects::EventPipe;
+use transom_host::objects::{AsyncEvent, EventQueue, EventSource};
 use transom_host::{Adapter, Copying, OpenError, Options, say};
 
 use crate::device_name::DeviceName;
@@ -40,7 +40,8 @@ use crate::{
 pub(crate) struct Context {
     abi: verbs_context,
     pub(crate) adapter: Arc<Adapter>,
-    pub(crate) events: Arc<EventPipe>,
+    pub(crate) events: Arc<EventQueue<AsyncEvent>>,
+    _port_events: Arc<EventSource<AsyncEvent>>,
     /// What `cmd_fd` names; closed with the context.
     _command: OwnedFd,
     /// Objects made in it, and one more while it is open.
@@ -174,7 +175,13 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
 
 /// Makes a context whose `cmd_fd` is `command`, a descriptor that names the device.
 pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_context {
-    let Ok(events) = EventPipe::new().map(Arc::new) else { return null_with(libc::EMFILE) };
+    let events = match EventQueue::new() {
+        Ok(events) => Arc::new(events),
+        Err(error) => return null_with(error.raw_os_error().unwrap_or(libc::EMFILE)),
+    };
+    let Ok(port_events) = adapter.tell_port_events(&events) else {
+        return null_with(libc::ENOMEM);
+    };
     let context = ibv_context {
         device: device::the_device(),
         ops: ibv_context_ops {
@@ -194,7 +201,6 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         mutex: Default::default(),
         abi_compat: __VERBS_ABI_IS_EXTENDED,
     };
-    adapter.tell_port_events(&events);
     import::note(&adapter);
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
@@ -226,6 +232,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         abi,
         adapter,
         events,
+        _port_events: port_events,
         _command: command,
         users: AtomicU32::new(1),
         open: AtomicU32::new(1),

@@ -104,7 +104,7 @@ pub(crate) unsafe fn create(
     let config = CqConfig {
         capacity: cqe as usize,
         options,
-        channel: channel.as_ref().map(ChannelUse::pipe),
+        channel: channel.as_ref().map(ChannelUse::events),
         events: ours.events.clone(),
         id: u64::from(handle),
     };

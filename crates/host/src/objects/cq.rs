@@ -7,7 +7,7 @@ use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
 
-use super::{AsyncEvent, Busy, EventPipe, RegisterError};
+use super::{AsyncEvent, Busy, CompletionEvent, EventQueue, EventSource, RegisterError};
 use crate::adapter::{Adapter, Limits};
 use crate::lock::ShortMutex;
 
@@ -19,9 +19,9 @@ pub struct CqConfig {
     /// What it does beyond the usual.
     pub options: CompletionOptions,
     /// The completion channel, if the queue has one.
-    pub channel: Option<Arc<EventPipe>>,
+    pub channel: Option<Arc<EventQueue<CompletionEvent>>>,
     /// The context's asynchronous events.
-    pub events: Arc<EventPipe>,
+    pub events: Arc<EventQueue<AsyncEvent>>,
     /// How events name the queue.
     pub id: u64,
 }
@@ -30,8 +30,9 @@ pub struct CqConfig {
 pub struct Cq {
     adapter: Arc<Adapter>,
     queue: ShortMutex<CompletionQueue>,
-    channel: Option<Arc<EventPipe>>,
-    events: Arc<EventPipe>,
+    /// Its completion events, if it has a channel.
+    channel: Option<EventSource<CompletionEvent>>,
+    events: EventSource<AsyncEvent>,
     id: u64,
     users: AtomicU32,
 }
@@ -47,6 +48,10 @@ impl Cq {
     pub fn new(adapter: &Arc<Adapter>, config: CqConfig) -> Result<Self, RegisterError> {
         let queue = CompletionQueue::new(config.capacity, config.options);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
+        let id = config.id;
+        let attach = |channel: Arc<EventQueue<_>>| channel.attach(id, &[CompletionEvent]);
+        let channel = config.channel.map(attach).transpose()?;
+        let events = config.events.attach(id, &[AsyncEvent::CqError])?;
         let limit = Limits::DEVICE.completion_queues;
         let one_more = |count| (count < limit).then(|| count + 1);
         let counted = adapter.completion_queues.fetch_update(AcqRel, Relaxed, one_more);
@@ -54,9 +59,9 @@ impl Cq {
         Ok(Self {
             adapter: adapter.clone(),
             queue: ShortMutex::new(queue),
-            channel: config.channel,
-            events: config.events,
-            id: config.id,
+            channel,
+            events,
+            id,
             users: AtomicU32::new(0),
         })
     }
@@ -103,10 +108,10 @@ impl Cq {
         if pending.notify
             && let Some(channel) = &self.channel
         {
-            channel.raise(0, self.id);
+            channel.raise(CompletionEvent);
         }
         if pending.overrun {
-            self.events.raise(AsyncEvent::CqError as u64, self.id);
+            self.events.raise(AsyncEvent::CqError);
         }
         if let Some(deadline) = pending.period_ends {
             self.adapter.progress.schedule_event(&self.adapter, deadline, self);

@@ -25,7 +25,8 @@ use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
 
 use super::{
-    AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
+    AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError,
+    SharedReceiveQueue, XrcDomain,
 };
 use crate::adapter::{Adapter, Limits};
 use crate::addresses::ip;
@@ -53,7 +54,7 @@ pub struct QpConfig {
     /// Where its receives come from.
     pub receives: QpReceives,
     /// Where its events go.
-    pub events: Arc<EventPipe>,
+    pub events: Arc<EventQueue<AsyncEvent>>,
     /// How events name it.
     pub id: u64,
 }
@@ -86,11 +87,22 @@ impl QpReceives {
 /// Posts one request of a batch.
 pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
 
+/// What a queue pair tells of.
+const EVENTS: &[AsyncEvent] = &[
+    AsyncEvent::QpFatal,
+    AsyncEvent::QpRequestError,
+    AsyncEvent::QpAccessError,
+    AsyncEvent::Established,
+    AsyncEvent::SendQueueDrained,
+    AsyncEvent::LastWqeReached,
+];
+
 /// A queue pair. It lives until [`QueuePair::destroy`].
 pub struct QueuePair {
     adapter: Arc<Adapter>,
     number: QpNumber,
     config: QpConfig,
+    events: EventSource<AsyncEvent>,
     send: Mutex<SendHalf>,
     receive: Mutex<ReceiveHalf>,
     attributes: Mutex<QpAttributes>,
@@ -171,6 +183,7 @@ impl QueuePair {
     /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
         let (requester, responder) = config.halves().map_err(|_| RegisterError::Exhausted)?;
+        let events = config.events.attach(config.id, EVENTS)?;
         if let Some(pd) = &config.pd {
             pd.adopt().map_err(|_| RegisterError::Busy)?;
         }
@@ -192,6 +205,7 @@ impl QueuePair {
         let qp = Arc::new(Self {
             adapter: adapter.clone(),
             number,
+            events,
             send: Mutex::new(SendHalf {
                 requester,
                 link: Link::None,
@@ -476,7 +490,7 @@ impl QueuePair {
     }
 
     fn raise(&self, event: AsyncEvent) {
-        self.config.events.raise(event as u64, self.config.id);
+        self.events.raise(event);
     }
 
     fn raise_for(&self, event: QpEvent) {

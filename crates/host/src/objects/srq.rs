@@ -9,7 +9,9 @@ use transom_device::queue::{
     PostError, Receive, ReceiveQueue, ReceiveRequest, SizeError, TagList, TagPart, TagRequest, Take,
 };
 
-use super::{AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, XrcDomain};
+use super::{
+    AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError, XrcDomain,
+};
 use crate::adapter::{Adapter, Limits};
 use crate::progress::Deferred;
 
@@ -45,7 +47,7 @@ pub struct SrqConfig {
     /// For tag matching.
     pub tag_matching: Option<TagMatchingConfig>,
     /// Where its events go.
-    pub events: Arc<EventPipe>,
+    pub events: Arc<EventQueue<AsyncEvent>>,
     /// How events name it.
     pub id: u64,
 }
@@ -58,6 +60,7 @@ pub struct SharedReceiveQueue {
     /// The tagged buffers, if tags are matched. This lock comes before that of `queue`.
     tags: Option<Mutex<TagList>>,
     queue: Mutex<ReceiveQueue>,
+    events: EventSource<AsyncEvent>,
     users: AtomicU32,
 }
 
@@ -100,6 +103,7 @@ impl SharedReceiveQueue {
     pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
         let queue = ReceiveQueue::new(config.size, config.pieces);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
+        let events = config.events.attach(config.id, &[AsyncEvent::SrqLimitReached])?;
         config.pd.adopt().map_err(|_| RegisterError::Busy)?;
         let queues = &adapter.shared_queues;
         let mut by_index = queues.by_index.write();
@@ -125,6 +129,7 @@ impl SharedReceiveQueue {
             number: u32::from(adapter.announcer().slot) << 16 | u32::from(index),
             tags: tags.map(Mutex::new),
             queue: Mutex::new(queue),
+            events,
             users: AtomicU32::new(0),
             config,
         });
@@ -206,7 +211,7 @@ impl SharedReceiveQueue {
     }
 
     fn raise_limit(&self) {
-        self.config.events.raise(AsyncEvent::SrqLimitReached as u64, self.config.id);
+        self.events.raise(AsyncEvent::SrqLimitReached);
     }
 
     /// What it is like now.
