@@ -1,14 +1,12 @@
 //! Addresses come and go while a device is open: what programs are told, and what the port then says.
 
 use std::net::Ipv6Addr;
-use std::process::Command;
 
 use transom_abi::*;
 use transom_conformance::datagrams::ud_qp;
 use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
-use transom_conformance::processes::{Way, alone};
-use transom_host::registry::Registry;
+use transom_conformance::processes::{Way, alone, ip};
 use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 
@@ -44,20 +42,6 @@ impl Scene {
         assert_eq!(unsafe { query_port(context, 1, &mut port, size_of::<ibv_port_attr>()) }, 0);
         port
     }
-}
-
-impl Drop for Scene {
-    /// Another namespace may get the number of this one.
-    fn drop(&mut self) {
-        let registry = Registry::open().expect("it is open");
-        let _ = std::fs::remove_dir_all(registry.directory());
-    }
-}
-
-/// Runs `ip` with these words.
-fn ip(words: &str) {
-    let status = Command::new("ip").args(words.split_whitespace()).status();
-    assert!(status.expect("there is an ip command").success(), "ip {words}");
 }
 
 /// Waits for the next event: its kind, and the port it names.

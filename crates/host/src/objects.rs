@@ -24,7 +24,7 @@ pub use events::{AsyncEvent, CompletionEvent, EventQueue, EventSource};
 pub(crate) use foreign_target::ForeignTargets;
 pub(crate) use multicast::leaves_host;
 pub use multicast::{GroupGid, JoinError, NotAMember, is_multicast};
-pub(crate) use multicast::{Groups, is_to_group};
+pub(crate) use multicast::{Groups, Recipient};
 pub use pd::ProtectionDomain;
 pub use prefetch::{Prefetch, PrefetchError};
 pub use qp::{Destination, ModifyFailure, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair};

@@ -21,7 +21,7 @@ use crate::capture::{Answered, Direction, Interface};
 use crate::faults::PortChange;
 use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
 use crate::lock::ShortMutex;
-use crate::objects::{Cq, QueuePair, is_to_group};
+use crate::objects::{Cq, QueuePair, Recipient};
 use crate::say;
 
 /// Work that has to wait until locks are free.
@@ -272,8 +272,12 @@ impl Adapter {
                         let (link, inbound) = (Interface::Local, Direction::Inbound);
                         capture.request(link, inbound, &request, &mut payload);
                     }
-                    if is_to_group(&request) {
-                        return self.deliver_to_group(&request, &mut payload);
+                    match Recipient::of(&request) {
+                        Recipient::QueuePair => {}
+                        Recipient::Members => {
+                            return self.deliver_to_group(&request, &mut payload);
+                        }
+                        Recipient::Nobody => return,
                     }
                     let honest = request.from.slot() == peer.announcer.slot;
                     replying.answer(&request, reserved, data, |sink, answer| {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use transom_device::execution::Request;
+use transom_device::qp::QpNumber;
 use transom_device::queue::Remote;
 
 use super::QueuePair;
@@ -28,9 +29,38 @@ pub(crate) fn leaves_host(group: &GroupGid) -> bool {
     group[0] != 0xff || group[1] & 0xf > 1
 }
 
-/// Whether a request is a datagram to a group.
-pub(crate) fn is_to_group(request: &Request) -> bool {
-    matches!(&request.remote, Remote::Datagram(it) if is_multicast(&it.address.gid))
+/// The queue pair number that stands for all members of a group (rule NET-12).
+const MEMBERS: QpNumber = QpNumber::from_bits(0xff_ffff);
+
+/// For whom something is that goes to an address and a queue pair number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recipient {
+    /// The queue pair of that number.
+    QueuePair,
+    /// All members of the group that has the address.
+    Members,
+    /// Nobody: a group's address goes with the members' number, and only with that (rule NET-17).
+    Nobody,
+}
+
+impl Recipient {
+    /// Of what goes to this address and number.
+    pub(crate) fn at(address: &GroupGid, number: QpNumber) -> Self {
+        match (is_multicast(address), number == MEMBERS) {
+            (false, false) => Self::QueuePair,
+            (true, true) => Self::Members,
+            (true, false) | (false, true) => Self::Nobody,
+        }
+    }
+
+    /// Of a request.
+    #[inline]
+    pub(crate) fn of(request: &Request) -> Self {
+        match &request.remote {
+            Remote::Datagram(datagram) => Self::at(&datagram.address.gid, request.to),
+            Remote::Connected | Remote::Srq(_) => Self::QueuePair,
+        }
+    }
 }
 
 /// The members in this process. A list is replaced as a whole, so that who delivers to it neither copies
@@ -147,6 +177,19 @@ fn remove(members: &mut Members, qp: &QueuePair) -> bool {
 mod tests {
     use super::*;
     use crate::addresses::gid;
+
+    /// Rules: NET-17
+    #[test]
+    fn an_address_and_a_number_are_both_of_a_group_or_neither_is() {
+        let of = |address: &str| gid(address.parse().expect("an address"));
+        let one = QpNumber::from_bits(0x01_ffff);
+        for (unicast, group) in [("10.0.0.1", "239.1.2.3"), ("fd00::1", "ff0e::1")] {
+            assert_eq!(Recipient::at(&of(unicast), one), Recipient::QueuePair);
+            assert_eq!(Recipient::at(&of(group), MEMBERS), Recipient::Members);
+            assert_eq!(Recipient::at(&of(unicast), MEMBERS), Recipient::Nobody);
+            assert_eq!(Recipient::at(&of(group), one), Recipient::Nobody);
+        }
+    }
 
     #[test]
     fn the_address_says_what_is_a_group_and_how_far_it_goes() {

@@ -21,7 +21,7 @@ use transom_wire::packet::Packet;
 use super::{QpReceives, QueuePair};
 use crate::capture::{Answered, Direction, Interface};
 use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, RingBytes, Scatter, Where};
-use crate::objects::{SharedReceiveQueue, is_to_group};
+use crate::objects::{Recipient, SharedReceiveQueue};
 use crate::progress::Deferred;
 
 /// A queue pair at work, with its link.
@@ -338,7 +338,7 @@ impl At<'_> {
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let data = request.body.carries_data().then_some(&mut gather);
         let adapter = &self.qp.adapter;
-        let capture = adapter.capture().filter(|_| !is_to_group(request));
+        let capture = adapter.capture().filter(|_| Recipient::of(request) != Recipient::Members);
         let tap = capture.map(|capture| {
             move |bytes| {
                 let copier = &adapter.copier;
@@ -365,7 +365,7 @@ impl At<'_> {
         };
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let mut scatter = self.scatter(buffers, request.offset, Where::Here);
-        let capture = adapter.capture().filter(|_| !is_to_group(request));
+        let capture = adapter.capture().filter(|_| Recipient::of(request) != Recipient::Members);
         if let Some(capture) = capture {
             capture.request(Interface::Loopback, Direction::Outbound, request, &mut gather);
         }
