@@ -2,11 +2,12 @@
 //! registration, buffers, completion counters. Nothing here can be compared with the packaged header;
 //! sizes and values are those of version 65, checked in every build.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
 
 use crate::{
-    ibv_access_flags, ibv_parent_domain_init_attr_mask, ibv_qp_create_send_ops_flags, ibv_qp_ex,
+    ibv_access_flags, ibv_context, ibv_parent_domain_init_attr_mask, ibv_qp_create_send_ops_flags,
+    ibv_qp_ex,
 };
 
 /// An extended QP as rdma-core after version 44 knows it: one operation more behind [`ibv_qp_ex`].
@@ -109,3 +110,84 @@ pub struct ibv_buf {
 /// of [`ibv_parent_domain_init_attr_mask`], of version 64.
 pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC: ibv_parent_domain_init_attr_mask =
     1 << 2;
+
+c_enum! {
+    /// What a completion counter may count of a queue pair, see `ibv_qp_attach_comp_cntr(3)`; of version 65.
+    ibv_qp_attach_comp_cntr_op: c_uint {
+        /// SENDs posted to it.
+        IBV_QP_ATTACH_COMP_CNTR_OP_SEND = 1 << 0,
+        /// Messages it receives.
+        IBV_QP_ATTACH_COMP_CNTR_OP_RECV = 1 << 1,
+        /// READs posted to it.
+        IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ = 1 << 2,
+        /// READs of its peer.
+        IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ = 1 << 3,
+        /// WRITEs posted to it.
+        IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE = 1 << 4,
+        /// WRITEs of its peer.
+        IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE = 1 << 5,
+    }
+}
+
+c_enum! {
+    /// What a completion counter adds.
+    ibv_comp_cntr_type: c_uint {
+        /// One for each operation.
+        IBV_COMP_CNTR_TYPE_WRS = 0,
+        /// The bytes of each.
+        IBV_COMP_CNTR_TYPE_BYTES = 1,
+    }
+}
+
+/// Output of `ibv_query_comp_cntr_caps(3)`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ibv_comp_cntr_caps {
+    /// Highest value; the next is zero.
+    pub max_value: u64,
+    /// How many counters there may be.
+    pub max_counters: u32,
+    /// Bits of [`ibv_qp_attach_comp_cntr_op`].
+    pub supported_qp_attach_ops: u32,
+}
+
+/// A completion counter, see `ibv_create_comp_cntr(3)`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct ibv_comp_cntr {
+    /// Device context of the counter.
+    pub context: *mut ibv_context,
+    /// Kernel handle.
+    pub handle: u32,
+}
+
+/// Input of `ibv_create_comp_cntr(3)`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ibv_comp_cntr_init_attr {
+    /// No bits are defined: 0.
+    pub comp_mask: u32,
+    /// One of [`ibv_comp_cntr_type`].
+    pub type_: ibv_comp_cntr_type,
+    /// No flags are defined: 0.
+    pub flags: u32,
+}
+
+/// Input of `ibv_qp_attach_comp_cntr(3)`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ibv_qp_attach_comp_cntr_attr {
+    /// No bits are defined: 0.
+    pub comp_mask: u32,
+    /// Bits of [`ibv_qp_attach_comp_cntr_op`].
+    pub op_mask: u32,
+}
+
+const _: () = assert!(size_of::<ibv_comp_cntr_caps>() == 16);
+const _: () = assert!(offset_of!(ibv_comp_cntr_caps, supported_qp_attach_ops) == 12);
+const _: () = assert!(size_of::<ibv_comp_cntr>() == 16);
+const _: () = assert!(offset_of!(ibv_comp_cntr, handle) == 8);
+const _: () = assert!(size_of::<ibv_comp_cntr_init_attr>() == 12);
+const _: () = assert!(offset_of!(ibv_comp_cntr_init_attr, flags) == 8);
+const _: () = assert!(size_of::<ibv_qp_attach_comp_cntr_attr>() == 8);
+const _: () = assert!(offset_of!(ibv_qp_attach_comp_cntr_attr, op_mask) == 4);

@@ -145,6 +145,7 @@ impl Stage {
             access: Access::REMOTE | Access::FLUSH_GLOBAL,
             read_resources: 4,
             pd: PD,
+            by_message: false,
         });
         stage.summary().set_peering(Peering {
             from: QpNumber::from_bits(THERE),

@@ -126,6 +126,7 @@ pub struct Adapter {
     keys: Keys,
     domains: Mutex<Domains>,
     pub(crate) completion_queues: AtomicU32,
+    pub(crate) completion_counters: AtomicU32,
     /// Bytes of device memory handed out.
     pub(crate) device_memory: AtomicU64,
     queue_pairs: RwLock<QueuePairs>,
@@ -203,6 +204,7 @@ impl Adapter {
             keys: Keys::default(),
             domains: Mutex::default(),
             completion_queues: AtomicU32::new(0),
+            completion_counters: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),
             queue_pairs: RwLock::new(QueuePairs::starting_at(first_qp)),
             shared_queues: SharedQueues::default(),

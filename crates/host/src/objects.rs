@@ -1,5 +1,6 @@
 //! The objects a program makes on a device.
 
+mod completion_counter;
 mod cq;
 mod dependents;
 mod device_memory;
@@ -16,6 +17,7 @@ mod td;
 mod window;
 mod xrc;
 
+pub use completion_counter::{AttachError, CompletionCounter, CounterUnit};
 pub use cq::{Cq, CqConfig};
 pub use dependents::Busy;
 pub use device_memory::{AllocateError, DeviceMemory};

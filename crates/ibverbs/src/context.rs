@@ -31,8 +31,8 @@ use transom_host::{Adapter, Copying, OpenError, Options, say};
 
 use crate::device_name::DeviceName;
 use crate::{
-    ah, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand, parent_domain, pd,
-    post, post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
+    ah, comp_cntr, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand,
+    parent_domain, pd, post, post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
 };
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
@@ -259,6 +259,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     ah::free_all(context);
     mr::free_all(context);
     cq::free_all(context);
+    comp_cntr::free_all(context);
     dm::free_all(context);
     pd::free_all(context);
     td::free_all(context);

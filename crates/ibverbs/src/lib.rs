@@ -13,6 +13,7 @@
 mod ah;
 mod buf;
 mod comp_channel;
+mod comp_cntr;
 mod context;
 mod cq;
 mod cq_ex;
@@ -52,6 +53,11 @@ pub use ah::{
 pub use buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
 pub use comp_channel::{
     ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
+};
+pub use comp_cntr::{
+    _ibv_query_comp_cntr_caps, ibv_create_comp_cntr, ibv_destroy_comp_cntr, ibv_inc_comp_cntr,
+    ibv_inc_err_comp_cntr, ibv_qp_attach_comp_cntr, ibv_read_comp_cntr, ibv_read_err_comp_cntr,
+    ibv_set_comp_cntr, ibv_set_err_comp_cntr,
 };
 pub use context::{ibv_close_device, ibv_open_device, open_context};
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};

@@ -10,7 +10,9 @@ use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use parking_lot::Mutex;
-use transom_abi::{ibv_ah, ibv_context, ibv_cq_ex, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_srq};
+use transom_abi::{
+    ibv_ah, ibv_comp_cntr, ibv_context, ibv_cq_ex, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_srq,
+};
 use transom_host::objects::Busy;
 
 /// A C struct with a `handle` field.
@@ -55,7 +57,7 @@ macro_rules! handled {
     };
 }
 
-handled!(ibv_pd, ibv_mr, ibv_mw, ibv_dm, ibv_cq_ex, ibv_srq, ibv_ah);
+handled!(ibv_pd, ibv_mr, ibv_mw, ibv_dm, ibv_cq_ex, ibv_srq, ibv_ah, ibv_comp_cntr);
 
 /// The C struct, and ours behind it.
 #[repr(C)]

@@ -92,6 +92,15 @@ pub(crate) unsafe fn is_live(qp: *mut ibv_qp) -> bool {
     unsafe { QPS.with(qp.cast(), |_| ()) }.is_ok()
 }
 
+/// The device's queue pair that a pointer names.
+///
+/// # Safety
+/// `qp` is null or readable.
+pub(crate) unsafe fn find(qp: *mut ibv_qp) -> Result<Arc<QueuePair>, c_int> {
+    // SAFETY: by the contract of this function.
+    unsafe { QPS.with(qp.cast(), |object| object.inner.pair.clone()) }
+}
+
 /// A UD queue pair and its device, for multicast; `EINVAL` for any other type.
 ///
 /// # Safety
@@ -100,7 +109,7 @@ pub(crate) unsafe fn datagram_pair(
     qp: *mut ibv_qp,
 ) -> Result<(Arc<Adapter>, Arc<QueuePair>), c_int> {
     // SAFETY: by the contract of this function.
-    let pair = unsafe { QPS.with(qp.cast(), |object| object.inner.pair.clone()) }?;
+    let pair = unsafe { find(qp) }?;
     if pair.config().service != Service::Ud {
         return Err(libc::EINVAL);
     }

@@ -164,6 +164,7 @@ impl<'a> Programs<'a> {
             access: plan.access[device],
             read_resources: plan.reads,
             pd: plan.pd[device],
+            by_message: false,
         });
         let [own, first] = [plan.first[device], plan.first[1 - device]].map(Psn::new);
         summary.set_peering(Peering { from: peer, first, established: true });

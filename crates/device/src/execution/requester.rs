@@ -9,7 +9,7 @@ mod wqe;
 
 use transom_wire::Psn;
 
-use super::{Direct, LocalBuffers, MAX_DATAGRAM, MAX_MESSAGE, Origin, Payload, QueueSide};
+use super::{Counted, Direct, LocalBuffers, MAX_DATAGRAM, MAX_MESSAGE, Origin, Payload, QueueSide};
 use crate::protection::Reason;
 use crate::qp::{QpState, Service};
 use crate::queue::{
@@ -315,6 +315,9 @@ impl Requester {
             && (self.max_rd_atomic > 0 || !matches!(body, Body::Read { .. }));
         if !ready || self.try_direct(origin, body, payload, length) != Direct::Done {
             return false;
+        }
+        if let Some(counted) = Counted::of_posted(&request.op) {
+            origin.count(counted, Some(length));
         }
         if self.limits.signal_all || request.flags.contains(SendFlags::SIGNALED) {
             let status = Status::Success;

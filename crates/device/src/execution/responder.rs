@@ -13,7 +13,7 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 use self::receive::NoReceive;
 use self::tag_matching::TagMatching;
 use super::one_sided::{Stop, Target, gate_allows};
-use super::{Injection, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
+use super::{Counted, Injection, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
 use crate::qp::{Peering, QpState, QpSummary, Service};
 use crate::queue::{
@@ -281,6 +281,7 @@ impl Responder {
         if !request.is_last() {
             return Reply::Silence;
         }
+        services.count(Counted::REMOTE_WRITE, Some(request.total));
         let Some(immediate) = immediate else { return self.done(services) };
         let opcode = Opcode::ReceiveWriteImmediate;
         let mut completion = self.completion(services, Status::Success, opcode);
@@ -302,6 +303,7 @@ impl Responder {
         if let Reply::Data { length } = reply {
             self.progress += length;
             if request.is_last() {
+                services.count(Counted::REMOTE_READ, Some(request.total));
                 self.done(services);
             }
         }
@@ -453,7 +455,7 @@ impl Responder {
     /// Refuses a request that has taken no receive: RC falls into error and raises an event
     /// (rules RA-40 to RA-47, RA-51); UC drops the message (rule RA-48).
     fn refuse<S: Services>(&mut self, refusal: &Refusal, services: &S) -> Reply {
-        services.refused(refusal);
+        self.note(refusal, services);
         self.progress = 0;
         if !self.service.is_reliable() {
             return Reply::Silence;
@@ -465,6 +467,14 @@ impl Responder {
         });
         self.fall(services);
         Reply::Nak { code: nak, reason: refusal.reason.code() }
+    }
+
+    /// Notes that a request is refused.
+    fn note<S: Services>(&self, refusal: &Refusal, services: &S) {
+        services.refused(refusal);
+        if let Some(counted) = Counted::of_peer(refusal.attempt.operation) {
+            services.count(counted, None);
+        }
     }
 
     /// Falls into error and flushes both queues.

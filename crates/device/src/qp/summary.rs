@@ -19,6 +19,8 @@ pub struct Gate {
     pub read_resources: u8,
     /// The protection domain's number.
     pub pd: u32,
+    /// Its peer's WRITEs and READs come as messages only, for something here is to see each.
+    pub by_message: bool,
 }
 
 /// The rights to flush do not fit beside the others; they go where the service leaves room.
@@ -29,6 +31,7 @@ impl Gate {
         self.state as u64
             | (self.service as u64) << 8
             | u64::from(self.access.bits() >> 8 & FLUSH_BITS) << 12
+            | u64::from(self.by_message) << 14
             | u64::from(self.access.bits() as u8) << 16
             | u64::from(self.read_resources) << 24
             | u64::from(self.pd) << 32
@@ -44,6 +47,7 @@ impl Gate {
             ),
             read_resources: (word >> 24) as u8,
             pd: (word >> 32) as u32,
+            by_message: word >> 14 & 1 == 1,
         }
     }
 

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::execution::{
-    QpEvent, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder, Sink,
-    Source,
+    Counted, QpEvent, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder,
+    Sink, Source,
 };
 use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
@@ -24,9 +24,10 @@ use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
 
+use super::completion_counter::Counters;
 use super::{
-    AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError,
-    SharedReceiveQueue, XrcDomain,
+    AsyncEvent, AttachError, Busy, CompletionCounter, Cq, EventQueue, EventSource,
+    ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
 };
 use crate::adapter::{Adapter, Limits};
 use crate::addresses::ip;
@@ -108,6 +109,7 @@ pub struct QueuePair {
     attributes: Mutex<QpAttributes>,
     /// How often a program holds it: more than once only the receiving end of XRC.
     handles: AtomicU32,
+    counters: Counters,
     /// Multicast groups it is in (rule CR-10).
     pub(super) memberships: AtomicU32,
     /// Whether an acknowledgement is kept back; until it has left, nothing is sent without it. Written
@@ -224,6 +226,7 @@ impl QueuePair {
             }),
             attributes: Mutex::new(QpAttributes::reset()),
             handles: AtomicU32::new(1),
+            counters: Counters::default(),
             memberships: AtomicU32::new(0),
             owes: AtomicBool::new(false),
             config,
@@ -293,6 +296,29 @@ impl QueuePair {
         }
         self.adapter.run_deferred();
         result
+    }
+
+    /// Has a completion counter count these operations, as long as it is in RESET or INIT and until it is
+    /// destroyed; on an error none of them (rules CC-06 to CC-09).
+    pub fn attach_counter(
+        &self,
+        counter: &Arc<CompletionCounter>,
+        operations: Counted,
+    ) -> Result<(), AttachError> {
+        // As a modify, so that the state stays.
+        let _both = (self.send.lock(), self.receive.lock());
+        let state = self.summary().gate().state;
+        let here = Arc::ptr_eq(counter.adapter(), &self.adapter);
+        if operations.is_empty() || !here || !matches!(state, QpState::Reset | QpState::Init) {
+            return Err(AttachError::Invalid);
+        }
+        if !Counted::of(self.config.service).contains(operations) {
+            return Err(AttachError::Unsupported);
+        }
+        if self.counters.any(operations) {
+            return Err(AttachError::Taken);
+        }
+        self.counters.attach(counter, operations)
     }
 
     /// Posts a send work request and carries out what can be at once.
@@ -551,6 +577,7 @@ impl QueuePair {
         if let Some(pd) = pd {
             pd.release();
         }
+        self.counters.release();
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Attributes of a queue pair, and the way from state to state (rules G.3).
 
 use transom_device::Access;
-use transom_device::execution::MAX_DATAGRAM;
+use transom_device::execution::{Counted, MAX_DATAGRAM};
 use transom_device::qp::{
     Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
@@ -334,6 +334,7 @@ impl QueuePair {
             access: Access::from_bits_retain(attributes.access) & (Access::REMOTE | FLUSH),
             read_resources: attributes.max_dest_rd_atomic,
             pd: self.pd_number(),
+            by_message: self.counters.any(Counted::REMOTE),
         });
     }
 }

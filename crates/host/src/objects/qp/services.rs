@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
 use transom_device::execution::{
-    Direct, Injection, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply,
-    Request, Sent, Services, TakeShared,
+    Counted, Direct, Injection, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide,
+    Reply, Request, Sent, Services, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, Receive, Remote, Sge};
+use transom_device::queue::{Completion, Flags, Receive, Remote, Sge, Status};
 use transom_device::transport::Outlet;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
@@ -113,7 +113,15 @@ impl Services for At<'_> {
         let config = &self.qp.config;
         let cq = match side {
             QueueSide::Send => &config.send_cq,
-            QueueSide::Receive => &config.receive_cq,
+            QueueSide::Receive => {
+                // Of a rendezvous the data is yet to come, and with it another completion.
+                let announced = completion.flags & (Flags::TAG_MATCH | Flags::TAG_DATA_VALID);
+                if announced != Flags::TAG_MATCH {
+                    let done = completion.status == Status::Success;
+                    self.count(Counted::RECV, done.then_some(completion.byte_length.into()));
+                }
+                &config.receive_cq
+            }
         };
         if let Some(cq) = cq {
             self.qp.adapter.complete_to(cq, completion, solicited);
@@ -157,6 +165,11 @@ impl Services for At<'_> {
         if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
             self.qp.adapter.complete_to(&xrc.cq, completion, solicited);
         }
+    }
+
+    #[inline]
+    fn count(&self, operation: Counted, bytes: Option<u64>) {
+        self.qp.counters.count(operation, bytes);
     }
 
     fn event(&self, event: QpEvent) {
