@@ -2,6 +2,7 @@
 
 mod instruments;
 mod library;
+mod loader;
 mod mounts;
 mod private;
 mod tree;
@@ -16,16 +17,12 @@ use std::process::Command;
 use transom_ibverbs::DeviceName;
 use tree::Tree;
 
-/// Where the loader looks before the usual places.
-const SEARCH: &str = "LD_LIBRARY_PATH";
-
-/// What the loader puts before the program's own libraries.
-const PRELOAD: &str = "LD_PRELOAD";
-
 const HELP: &str = "\
 The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
-before the system's. (That has no effect on set-user-ID programs, nor on those that have libibverbs
-linked in.) The program takes the place of this command: its exit status and signals are its own.
+before the system's, and with LD_PRELOAD so that it does even where the program brings a libibverbs
+of its own under another name, as Python packages do. (That has no effect on set-user-ID programs,
+nor on those that have libibverbs linked in, or ask for the functions of the one they brought by
+dlsym.) The program takes the place of this command: its exit status and signals are its own.
 
 It and its children, and nobody else, also find the device's files in /sys/class/infiniband,
 /sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
@@ -97,13 +94,9 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
     };
     let directory = library::directory()?;
-    let mut path = directory.into_os_string();
-    if let Some(others) = std::env::var_os(SEARCH).filter(|others| !others.is_empty()) {
-        path.push(":");
-        path.push(others);
-    }
     let mut command = Command::new(program);
-    command.args(arguments).env(SEARCH, path);
+    command.args(arguments);
+    loader::lead(&directory, &mut command);
     instruments::attach(&args.instruments, &mut command)?;
     if let Err(problem) = show_files(&DeviceName::default(), &mut command) {
         // Few programs need them.
@@ -121,17 +114,8 @@ fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(
         return Ok(());
     }
     let tree = tree.of_a_run()?;
-    let ours = library::paths()?.into_os_string();
-    let mut libraries = std::env::var_os(PRELOAD).unwrap_or_default();
-    let is_ours = |name: &[u8]| name == ours.as_bytes();
-    if !libraries.as_bytes().split(|byte| b": ".contains(byte)).any(is_ours) {
-        // Behind the others: some insist on being the first.
-        if !libraries.is_empty() {
-            libraries.push(":");
-        }
-        libraries.push(ours);
-    }
-    command.env(PRELOAD, libraries).env(tree::VARIABLE, tree);
+    loader::preload(&[&library::paths()?], command);
+    command.env(tree::VARIABLE, tree);
     Ok(())
 }
 

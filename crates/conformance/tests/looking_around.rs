@@ -1,5 +1,5 @@
-//! Programs that look for the device's files before they open it, under `transom run`: what they
-//! find, and that nobody else finds it.
+//! What programs find under `transom run`, and nobody else: the device's files, for those that look
+//! before they open it, and our libibverbs, even if they bring one of their own.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -245,14 +245,68 @@ fn paths_mean_the_same_however_they_are_written() {
 #[test]
 fn every_function_of_the_c_library_finds_them() {
     let installed = Installed::new("functions");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/looking_around.c");
-    let binary = installed.scratch.path().join("looking_around");
-    let mut compile = Command::new(program("cc", "gcc"));
-    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    Running::start(compile.arg(&binary).arg(source)).finish(Duration::from_secs(120));
+    let binary = compiled(&installed, "looking_around.c", "looking_around", &[]);
     for (_, user) in &installed.ways {
         let mut look = installed.run(*user, &[binary.to_str().expect("a plain path")]);
         Running::start(&mut look).finish(Duration::from_secs(20));
+    }
+}
+
+/// Compiles C to a file in the installation's scratch folder. `apt-get install gcc`.
+fn compiled(installed: &Installed, source: &str, output: &str, options: &[&str]) -> PathBuf {
+    let folder = installed.scratch.path();
+    let binary = folder.join(output);
+    let mut compile = Command::new(program("cc", "gcc"));
+    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&binary);
+    compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source));
+    // The libraries behind what needs them.
+    Running::start(compile.arg("-L").arg(folder).args(options)).finish(Duration::from_secs(120));
+    binary
+}
+
+/// Python packages bring a libibverbs under a name of their own, and a module that is linked with it
+/// and loaded apart. Symbols of both lead to ours.
+#[test]
+fn programs_that_bring_their_own_libibverbs_use_ours() {
+    let installed = Installed::new("own");
+    let map = installed.scratch.path().join("own.map");
+    fs::write(&map, "IBVERBS_1.0 { local: *; }; IBVERBS_1.1 { global: ibv_*; } IBVERBS_1.0;")
+        .unwrap();
+    let map = format!("-Wl,--version-script={}", map.display());
+    let own = "libibverbs-1de1263b.so.1.14.48.0";
+    let soname = format!("-Wl,-soname,{own}");
+    compiled(&installed, "own_libibverbs.c", own, &["-shared", "-fPIC", &soname, &map]);
+    let link = format!("-l:{own}");
+    let here = "-Wl,-rpath,$ORIGIN";
+    compiled(&installed, "own_module.c", "module.so", &["-shared", "-fPIC", &link, here]);
+    let binary = compiled(&installed, "own_program.c", "own_program", &["-ldl", here]);
+    let binary = binary.to_str().expect("a plain path");
+    // Without us they find what they brought.
+    let alone = Command::new(binary).output().expect("it is built");
+    assert_eq!(printed(&alone), "module: own0\n");
+    for (way, user) in &installed.ways {
+        let output = installed.run(*user, &[binary]).output().expect("the command is built");
+        let expected = "module: transom0, opened\nlibibverbs.so: transom0, opened\n\
+                        libibverbs.so.1: transom0, opened\n";
+        assert_eq!(printed(&output), expected, "{way:?}: {output:?}");
+    }
+}
+
+/// A library before all others does not keep programs from working that insist on another, nor
+/// does it do anything in one that has no use for it.
+#[test]
+fn programs_that_have_no_use_for_the_library_are_as_they_were() {
+    let installed = Installed::new("no-use");
+    let line = "ls /proc/self/task | wc -l; ls /proc/self/fd | wc -l";
+    let outside = Command::new("sh").args(["-c", line]).stdin(Stdio::null()).output();
+    let outside = printed(&outside.expect("a shell"));
+    for (way, text) in installed.each(line) {
+        assert_eq!(text, outside, "{way:?}");
+    }
+    let checked = compiled(&installed, "asks_nothing.c", "checked", &["-fsanitize=address"]);
+    let checked = checked.to_str().expect("a plain path");
+    for (_, user) in &installed.ways {
+        Running::start(&mut installed.run(*user, &[checked])).finish(Duration::from_secs(20));
     }
 }
 
