@@ -58,6 +58,7 @@ Exit status:
 
 Environment:
   TRANSOM_LIB=DIR            Take libibverbs.so.1 (or libibverbs.so) from DIR and nowhere else
+  TRANSOM_DEVICE_NAME=NAME   What the device is called, as with --device-name
   TRANSOM_WINDOWS=2A         Windows of type 2 are of kind 2A instead of 2B
   TRANSOM_COPY=shared        Copy through shared memory, even where the kernel would copy directly
   TRANSOM_LINK=wire          Send everything as packets, within this host too; both ends need it
@@ -67,6 +68,7 @@ Examples:
   transom run -- ibv_devinfo -v
   transom run -- ibv_rc_pingpong             (in one terminal)
   transom run -- ibv_rc_pingpong localhost   (in another)
+  transom run --device-name rxe0 -- ibv_devices
   transom run --capture ping.pcapng -- ibv_rc_pingpong
   transom run --fault loss=1%,delay=2ms,seed=7 -- \\
     sh -c 'ibv_rc_pingpong & sleep 1; ibv_rc_pingpong localhost; wait'
@@ -78,6 +80,9 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     instruments: instruments::InstrumentArgs,
+    /// What the device is called, for programs that want an rxe0 or mlx5_0
+    #[arg(long, value_name = "NAME")]
+    device_name: Option<DeviceName>,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -96,15 +101,26 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let directory = library::directory()?;
     let mut command = Command::new(program);
     command.args(arguments);
+    let name = device_name(args)?;
+    command.env(DeviceName::VARIABLE, name.to_string());
     loader::lead(&directory, &mut command);
     instruments::attach(&args.instruments, &mut command)?;
-    if let Err(problem) = show_files(&DeviceName::default(), &mut command) {
+    if let Err(problem) = show_files(&name, &mut command) {
         // Few programs need them.
         anstream::eprintln!(
             "warning: the program will not find the device's files in /sys and /dev: {problem}"
         );
     }
     Err(not_run(program, &command.exec()))
+}
+
+/// What the device is to be called: as the option says, or else the environment.
+fn device_name(args: &RunArgs) -> Result<DeviceName> {
+    let chosen = || DeviceName::chosen().cloned();
+    args.device_name
+        .clone()
+        .map_or_else(chosen, Ok)
+        .map_err(|error| Failure::with_status(2, format_args!("{}: {error}", DeviceName::VARIABLE)))
 }
 
 /// Has the program find the files that the kernel would have of the device.

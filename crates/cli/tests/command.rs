@@ -18,6 +18,7 @@ fn transom(arguments: &[&str]) -> Command {
         "TRANSOM_LINK",
         "TRANSOM_FAULT",
         "TRANSOM_CAPTURE",
+        "TRANSOM_DEVICE_NAME",
         "LD_LIBRARY_PATH",
     ] {
         command.env_remove(variable);
@@ -245,6 +246,19 @@ fn the_loader_is_pointed_at_the_library() {
     let missing = run(&empty.0, &["true"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(complaint(&missing).contains("TRANSOM_LIB"), "{missing:?}");
+}
+
+#[test]
+fn the_device_can_be_called_otherwise() {
+    let line = ["sh", "-c", "echo $TRANSOM_DEVICE_NAME"];
+    let named = output(transom(&["run", "--device-name", "rxe0", "--"]).args(line));
+    assert_eq!(String::from_utf8_lossy(&named.stdout), "rxe0\n");
+    let refused = output(transom(&["run", "--device-name", "a/b", "--"]).args(line));
+    assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(2), &b""[..]));
+    assert!(complaint(&refused).contains("no name for a device"), "{refused:?}");
+    let listed = output(transom(&["devices", "--json"]).env("TRANSOM_DEVICE_NAME", "mlx5_0"));
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["devices"][0]["name"], "mlx5_0");
 }
 
 /// Ours is loaded before the program's libraries, behind what the user has loaded; what another

@@ -77,7 +77,9 @@ impl Installed {
         }
         command.args(["run", "--"]).args(program).current_dir("/");
         command.env("TMPDIR", self.scratch.path().join("tmp"));
-        for variable in ["XDG_RUNTIME_DIR", "TRANSOM_LIB", "TRANSOM_TREE", "LD_PRELOAD"] {
+        for variable in
+            ["XDG_RUNTIME_DIR", "TRANSOM_LIB", "TRANSOM_TREE", "TRANSOM_DEVICE_NAME", "LD_PRELOAD"]
+        {
             command.env_remove(variable);
         }
         command.stdin(Stdio::null());
@@ -249,6 +251,31 @@ fn every_function_of_the_c_library_finds_them() {
     for (_, user) in &installed.ways {
         let mut look = installed.run(*user, &[binary.to_str().expect("a plain path")]);
         Running::start(&mut look).finish(Duration::from_secs(20));
+    }
+}
+
+/// Everything that tells the device's name tells the one that was chosen.
+#[test]
+fn the_device_has_the_name_that_is_chosen() {
+    let installed = Installed::new("name");
+    let line = "ls /sys/class/infiniband; cat /sys/class/infiniband/rxe0/node_desc \
+                /sys/class/infiniband_verbs/uverbs0/ibdev; \
+                ibv_devices | tail -1 | awk '{print $1}'";
+    program("ibv_devices", "ibverbs-utils");
+    for (way, user) in &installed.ways {
+        let mut run = installed.run(*user, &["sh", "-c", line]);
+        let output = run.env("TRANSOM_DEVICE_NAME", "rxe0").output().expect("a shell");
+        let printed = printed(&output);
+        assert_eq!(printed.matches("rxe0\n").count(), 4, "{way:?}: {output:?}");
+        assert!(!printed.contains("transom0"), "{way:?}: {printed}");
+        // A name that is none is told before the program runs, and by the library where it runs.
+        let mut run = installed.run(*user, &["ibv_devinfo"]);
+        let output = run.env("TRANSOM_DEVICE_NAME", "a/b").output().expect("a shell");
+        assert_eq!(output.status.code(), Some(2), "{way:?}: {output:?}");
+        let mut run = installed.run(*user, &["env", "TRANSOM_DEVICE_NAME=..", "ibv_devinfo"]);
+        let output = run.output().expect("a shell");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(complaint.contains("\"..\" is no name for a device"), "{way:?}: {output:?}");
     }
 }
 
