@@ -14,7 +14,7 @@ use crate::protection::Reason;
 use crate::qp::{QpState, Service};
 use crate::queue::{
     Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, SizeError, Status,
-    TAG_PIECES, WorkRing,
+    TAG_PIECES, WorkRing, filled,
 };
 use crate::transport::retry::Retry;
 use flight::Flight;
@@ -86,7 +86,7 @@ impl Requester {
     pub fn new(service: Service, limits: &RequesterLimits) -> Result<Self, SizeError> {
         let RequesterLimits { size, pieces, inline_room, .. } = *limits;
         let ring = WorkRing::new(size, pieces, inline_room, SendWqe::BLANK)?;
-        Ok(Self::with_ring(service, limits, ring))
+        Self::with_ring(service, limits, ring)
     }
 
     /// A requester for a queue pair whose shared receive queue matches tags.
@@ -95,15 +95,19 @@ impl Requester {
         let pieces = limits.pieces.max(TAG_PIECES);
         let inline_room = limits.inline_room.max(rendezvous::INLINE);
         let ring = WorkRing::new(size, pieces, inline_room, SendWqe::BLANK)?;
-        Ok(Self::with_ring(service, limits, ring))
+        Self::with_ring(service, limits, ring)
     }
 
     /// What of the ring is beyond the limits is for rendezvous.
-    fn with_ring(service: Service, limits: &RequesterLimits, ring: WorkRing<SendWqe>) -> Self {
+    fn with_ring(
+        service: Service,
+        limits: &RequesterLimits,
+        ring: WorkRing<SendWqe>,
+    ) -> Result<Self, SizeError> {
         let addressed = matches!(service, Service::Ud | Service::XrcInitiator);
         let remotes = if addressed { limits.size.next_power_of_two() } else { 0 };
-        Self {
-            remotes: vec![Remote::default(); remotes].into(),
+        Ok(Self {
+            remotes: filled(Remote::default(), remotes)?,
             service,
             limits: *limits,
             rendezvous_room: ring.size() - limits.size,
@@ -126,7 +130,7 @@ impl Requester {
             giving_up: false,
             stuck: false,
             drain_notice: false,
-        }
+        })
     }
 
     /// Begins to send; the first message carries `first`.

@@ -77,7 +77,7 @@ impl Responder {
             service,
             receives,
             queue,
-            taken: Receive::with_room(pieces),
+            taken: Receive::with_room(pieces)?,
             has_taken: false,
             matching: tagged.then(|| Box::new(TagMatching::new())),
             told_last: false,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::work::room_for;
 use super::{Completion, Status};
 
 /// What raises an event at the next completion.
@@ -76,7 +77,7 @@ impl CompletionQueue {
     /// A queue for `capacity` completions; their memory is taken now, not while polling.
     pub fn new(capacity: usize, options: CompletionOptions) -> Result<Self, SizeError> {
         Ok(Self {
-            waiting: room_for(capacity)?,
+            waiting: room_for(capacity)?.into(),
             capacity,
             options,
             notify: Notify::No,
@@ -200,7 +201,7 @@ impl CompletionQueue {
         if capacity < self.waiting.len() {
             return Err(SizeError::TooSmall);
         }
-        let mut waiting = room_for(capacity)?;
+        let mut waiting = VecDeque::from(room_for(capacity)?);
         waiting.append(&mut self.waiting);
         self.waiting = waiting;
         self.capacity = capacity;
@@ -211,12 +212,6 @@ impl CompletionQueue {
     pub fn forget(&mut self, qp: u32) {
         self.waiting.retain(|completion| completion.qp != qp);
     }
-}
-
-fn room_for(capacity: usize) -> Result<VecDeque<Completion>, SizeError> {
-    let mut room = VecDeque::new();
-    room.try_reserve_exact(capacity).map_err(|_| SizeError::NoMemory)?;
-    Ok(room)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ impl Adapter {
         if pairs.by_index.len() >= Limits::DEVICE.queue_pairs as usize {
             return None;
         }
+        pairs.by_index.try_reserve(1).ok()?;
         for _ in 0..=u16::MAX {
             let index = pairs.next;
             pairs.next = pairs.next.wrapping_add(1);

@@ -75,7 +75,7 @@ type Members = Arc<[Weak<QueuePair>]>;
 /// Why a queue pair does not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinError {
-    /// No more groups, or no more members: `ENOMEM`.
+    /// No more groups, no more members, or no memory for one: `ENOMEM`.
     Full,
 }
 
@@ -91,6 +91,7 @@ impl Adapter {
         {
             return Err(JoinError::Full);
         }
+        groups.try_reserve(1).map_err(|_| JoinError::Full)?;
         let before = groups.get(&group).cloned().unwrap_or_default();
         if before.iter().any(|member| is(member, qp)) {
             return Ok(());

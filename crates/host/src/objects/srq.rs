@@ -104,6 +104,8 @@ impl SharedReceiveQueue {
         let queue = ReceiveQueue::new(config.size, config.pieces);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         let events = config.events.attach(config.id, &[AsyncEvent::SrqLimitReached])?;
+        let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
+        let tags = tags.transpose().map_err(|_| RegisterError::Exhausted)?;
         config.pd.adopt().map_err(|_| RegisterError::Busy)?;
         let queues = &adapter.shared_queues;
         let mut by_index = queues.by_index.write();
@@ -111,7 +113,7 @@ impl SharedReceiveQueue {
         let free = (0..=u16::MAX)
             .map(|_| queues.next.fetch_add(1, Relaxed) as u16)
             .find(|index| !by_index.contains_key(index))
-            .filter(|_| by_index.len() < limit);
+            .filter(|_| by_index.len() < limit && by_index.try_reserve(1).is_ok());
         let Some(index) = free else {
             config.pd.release();
             return Err(RegisterError::Exhausted);
@@ -123,7 +125,6 @@ impl SharedReceiveQueue {
         if let Some(matching) = &config.tag_matching {
             matching.cq.adopt();
         }
-        let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
             number: u32::from(adapter.announcer().slot) << 16 | u32::from(index),

@@ -60,6 +60,7 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
     let parts = unsafe { parts(init, service, &cap) }?;
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(parts.context) }.ok_or(libc::EINVAL)?;
+    let batch = wants_batch.then(|| Batch::new(init.qp_type, operations, cap)).transpose()?;
     // The handle names the queue pair in events, so it comes first.
     let handle = QPS.reserve();
     let config = QpConfig {
@@ -99,7 +100,7 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
     let qp = Qp {
         pair,
         kind: init.qp_type,
-        batch: wants_batch.then(|| Mutex::new(Batch::new(init.qp_type, operations, cap))),
+        batch: batch.map(Mutex::new),
         cap,
         told: Arc::default(),
         events: Arc::default(),
