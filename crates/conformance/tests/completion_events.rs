@@ -1,6 +1,7 @@
 //! Completion events: what raises one, what does not, and that its queue waits for it.
 
 use std::ffi::c_void;
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
 use transom_abi::*;
@@ -377,22 +378,21 @@ fn many_queues_of_one_channel_lose_no_event() {
 /// Rules: CQ-06
 #[test]
 fn a_user_with_many_pipes_loses_no_event() {
-    let end =
-        Across::new((&raw const *Box::leak(Box::new(End::new(Default::default())))).cast::<End>());
-    let user = std::thread::spawn(move || {
-        // SAFETY: plain numbers. By its number it changes this thread alone, which ends with the test.
+    let end = End::new(Default::default());
+    let end = Across::new(&end);
+    let as_user = || {
+        // SAFETY: plain numbers. Called by its number it changes this thread alone, which ends here.
         unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
-        let pipes: Vec<_> = (0..100).map(|_| std::io::pipe().expect("a pipe")).collect();
-        for (_, write) in &pipes {
-            use std::os::fd::AsRawFd;
-            // SAFETY: a pipe of this test; what is refused was one too many.
+        let pipes = || (0..100).map(|_| std::io::pipe().expect("a pipe")).collect::<Vec<_>>();
+        let large = pipes();
+        for (_, write) in &large {
+            // SAFETY: a pipe of this test; what is refused is one too many.
             unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
         }
-        // SAFETY: leaked, so there for good.
-        let end = unsafe { &*end.get() };
-        each_queue_has_its_event(end, channel(end.context), 600);
-    });
-    user.join().unwrap();
+        let _rest = pipes();
+        each_queue_has_its_event(end.get(), channel(end.get().context), 600);
+    };
+    std::thread::scope(|scope| scope.spawn(as_user).join()).unwrap();
 }
 
 /// Whoever is told of a change only sees one with each event, also while older ones are unread.
@@ -433,8 +433,8 @@ fn a_queue_takes_its_unread_events_along() {
     let (other, its_qp) = flushing_queue(&end, channel);
     for wr_id in 0..3 {
         assert_eq!((arm(cq, false), arm(other, false)), (0, 0));
-        recv(qp, wr_id, &mut []);
         recv(its_qp, wr_id, &mut []);
+        recv(qp, wr_id, &mut []);
     }
     assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
     for _ in 0..3 {
