@@ -76,6 +76,17 @@ fn a_c_program_cancels_its_threads() {
     }
 }
 
+/// It polls and sleeps, and never polls once more between asking to be told and sleeping.
+#[test]
+fn a_c_program_sleeps_until_it_is_told() {
+    let scratch = Scratch::new("asleep");
+    let program = compile(&scratch, "asleep.c");
+    for link in ["", "wire"] {
+        let mut command = Command::new(&program);
+        run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 2);
+    }
+}
+
 #[test]
 fn an_ordinary_user_runs_it_as_well() {
     if !is_root() {

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
@@ -20,6 +21,7 @@ fn send(flags: u32) -> ibv_send_wr {
 struct Watched {
     pair: Pair,
     qa: *mut ibv_qp,
+    qb: *mut ibv_qp,
     cq: *mut ibv_cq,
     channel: *mut ibv_comp_channel,
 }
@@ -35,13 +37,19 @@ impl Watched {
         for wr_id in 0..20 {
             recv(qb, wr_id, &mut []);
         }
-        Self { qa: pair.qa, pair, cq, channel }
+        Self { qa: pair.qa, qb, pair, cq, channel }
     }
 
     /// Sends a message and takes the completion of its receive.
     fn deliver(&self, mut wr: ibv_send_wr) {
         post(self.qa, &mut wr);
         assert_eq!(wait(self.cq).status, IBV_WC_SUCCESS);
+        self.pair.a.expect(IBV_WC_SUCCESS);
+    }
+
+    /// Sends a message and leaves the completion of its receive, which comes before the sender's.
+    fn post_only(&self, mut wr: ibv_send_wr) {
+        post(self.qa, &mut wr);
         self.pair.a.expect(IBV_WC_SUCCESS);
     }
 
@@ -186,20 +194,84 @@ on_each_link! {
         }
     }
 
-    /// Completions that are there already raise no event; the next one does.
+    /// A completion that nobody has taken when the queue is armed raises the event at once, each time
+    /// that it is armed; one that has been taken raises none.
     /// Rules: CQ-10
-    fn what_is_there_when_armed_raises_nothing(link: Link) {
+    fn what_waits_when_armed_raises_the_event(link: Link) {
         let it = Watched::new(link);
-        post(it.qa, &mut send(IBV_SEND_SOLICITED));
-        post(it.qa, &mut send(0));
-        // The acknowledgements come after the completions.
-        assert!(wait_for(it.pair.a.cq, 2).iter().all(|wc| wc.status == IBV_WC_SUCCESS));
+        it.post_only(send(0));
         it.arm(false);
+        it.expect_event();
         it.expect_no_event();
-        assert_eq!(wait_for(it.cq, 2).len(), 2);
+        it.arm(false);
+        it.expect_event();
+        assert_eq!(wait(it.cq).status, IBV_WC_SUCCESS);
+        it.arm(false);
         it.expect_no_event();
         it.deliver(send(0));
         it.expect_event();
+    }
+
+    /// What the queue is armed for decides which of the completions that wait raise the event.
+    /// Rules: CQ-07, CQ-10
+    fn what_waits_raises_only_the_event_that_was_asked_for(link: Link) {
+        let it = Watched::new(link);
+        it.post_only(send(0));
+        it.arm(true);
+        it.expect_no_event();
+        it.arm(false);
+        it.expect_event();
+        it.post_only(send(IBV_SEND_SOLICITED));
+        it.post_only(send(0));
+        it.arm(true);
+        it.expect_event();
+        assert_eq!(wait_for(it.cq, 2).len(), 2);
+        it.arm(true);
+        it.expect_no_event();
+        // A flushed receive is of that kind too.
+        assert_eq!(wait_for(it.cq, 1).len(), 1);
+        assert_eq!(set_state(it.qb, IBV_QPS_ERR), 0);
+        it.expect_event();
+        it.arm(true);
+        it.expect_event();
+    }
+
+    /// A thread that arms and sleeps without polling is woken by what came before, while another one
+    /// polls the same queue now and then, or the same thread has polled just before.
+    /// Rules: CQ-10
+    fn nobody_sleeps_over_a_completion(link: Link) {
+        const MESSAGES: usize = 300;
+        let it = Watched::new(link);
+        let there = Across::new((it.cq, it.channel));
+        let taken = AtomicUsize::new(0);
+        let take = |cq| while poll(cq).is_some() {
+            taken.fetch_add(1, SeqCst);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (cq, channel) = there.get();
+                while taken.load(SeqCst) < MESSAGES {
+                    assert_eq!(arm(cq, false), 0);
+                    // SAFETY: a live channel.
+                    let fd = unsafe { (*channel).fd };
+                    let mut fds = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                    // SAFETY: one entry of this call's own.
+                    let ready = unsafe { libc::poll(&mut fds, 1, 20_000) };
+                    assert_eq!(ready, 1, "asleep with {} taken", taken.load(SeqCst));
+                    assert_eq!(cq_event(channel), cq);
+                    take(cq);
+                }
+            });
+            for message in 0..MESSAGES {
+                // As many as there are receives may be under way.
+                until("the messages before", || (taken.load(SeqCst) + 8 > message).then_some(()));
+                recv(it.qb, 0, &mut []);
+                it.post_only(send(0));
+                if message % 3 == 0 && message + 1 < MESSAGES {
+                    take(it.cq);
+                }
+            }
+        });
     }
 
     /// Events that nobody has read may be one or several, but never more than were armed for, and

@@ -258,7 +258,7 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
         imm: ibv_wc_imm { imm_data: completion.immediate },
         qp_num: completion.qp,
         src_qp: completion.source_qp,
-        wc_flags: completion.flags.difference(Flags::IPV4).bits().into(),
+        wc_flags: completion.flags.difference(Flags::IPV4 | Flags::SOLICITED).bits().into(),
         // A datagram is answered to where it came from (rule UD-07).
         slid: if completion.flags.contains(Flags::GRH) { LID } else { 0 },
         sl: if completion.flags.contains(Flags::IPV4) { ROCE_V2_IPV4 } else { 0 },
@@ -266,7 +266,8 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// Asks for an event at the next completion, or the next solicited one (rules CQ-06 to CQ-12).
+/// Asks for an event at the next completion, or the next solicited one; at once if one waits to be
+/// polled (rules CQ-06 to CQ-12).
 ///
 /// # Safety
 /// `cq` is live.

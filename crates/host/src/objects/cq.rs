@@ -74,7 +74,8 @@ impl Cq {
     /// Adds a completion; true if the queue has just overrun (rule CQ-05).
     #[inline]
     pub(crate) fn push(self: &Arc<Self>, completion: &Completion, solicited: bool) -> bool {
-        !self.queue.lock().push_quietly(completion) && self.push_loudly(*completion, solicited)
+        !self.queue.lock().push_quietly(completion, solicited)
+            && self.push_loudly(*completion, solicited)
     }
 
     #[inline(never)]
@@ -138,9 +139,13 @@ impl Cq {
         Some(count)
     }
 
-    /// Asks for an event at the next completion.
-    pub fn arm(&self, notify: Notify) {
-        self.queue.lock().arm(notify);
+    /// Asks for an event at the next completion, or now for one that nobody has taken yet.
+    pub fn arm(self: &Arc<Self>, notify: Notify) {
+        let mut queue = self.queue.lock();
+        let now = if queue.is_moderated() { self.adapter.now() } else { 0 };
+        let pending = queue.arm(notify, now);
+        drop(queue);
+        self.carry_out(pending);
     }
 
     /// Changes the size; answers the new one.
