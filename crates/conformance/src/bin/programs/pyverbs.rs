@@ -18,7 +18,8 @@ use crate::table::{Form, Report, Row, Style};
 
 static FORM: Form = Form {
     script: "pyverbs",
-    title: "the Python tests of rdma-core that are for any device",
+    title: "the Python tests of rdma-core that are for any device; three of those skipped run where there \
+            are huge pages (sysctl vm.nr_hugepages=16)",
     subject: &[("module", 24)],
     figures: &[
         ("tests", 5),
