@@ -6,8 +6,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
 
 use crate::{
-    ibv_access_flags, ibv_context, ibv_parent_domain_init_attr_mask, ibv_qp_create_send_ops_flags,
-    ibv_qp_ex,
+    ibv_access_flags, ibv_context, ibv_odp_transport_cap_bits, ibv_parent_domain_init_attr_mask,
+    ibv_qp_create_send_ops_flags, ibv_qp_ex,
 };
 
 /// An extended QP as rdma-core after version 44 knows it: one operation more behind [`ibv_qp_ex`].
@@ -49,6 +49,12 @@ pub const IBV_ACCESS_FLUSH_PERSISTENT: ibv_access_flags = 1 << 9;
 pub const IBV_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 /// In [`device_cap_flags_ex`](crate::ibv_device_attr_ex::device_cap_flags_ex): ATOMIC WRITE.
 pub const IBV_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+
+/// FLUSH to memory that is paged on demand; another bit of [`ibv_odp_transport_cap_bits`], of rdma-core
+/// after version 44.
+pub const IBV_ODP_SUPPORT_FLUSH: ibv_odp_transport_cap_bits = 1 << 6;
+/// ATOMIC WRITE to such memory, likewise.
+pub const IBV_ODP_SUPPORT_ATOMIC_WRITE: ibv_odp_transport_cap_bits = 1 << 7;
 
 /// What `ibv_reg_mr_ex(3)` registers; all that versions 59 to 63 know.
 #[repr(C)]

@@ -88,7 +88,11 @@ fn tag_matching() -> ibv_tm_caps {
 }
 
 /// What only reliable services do.
-const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE
+    | IBV_ODP_SUPPORT_READ
+    | IBV_ODP_SUPPORT_ATOMIC
+    | IBV_ODP_SUPPORT_FLUSH
+    | IBV_ODP_SUPPORT_ATOMIC_WRITE;
 
 /// No region is ever pinned, so every operation works on memory that is paged on demand.
 fn on_demand_paging() -> ibv_odp_caps {
