@@ -148,12 +148,9 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
     Ok(FAULTS.get_or_init(|| faults).as_ref())
 }
 
-/// Opens the device.
-///
-/// # Safety
-/// `device` is from [`crate::ibv_get_device_list`].
-pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    if device.is_null() {
+/// Opens the device; null, `EINVAL`, if it is another's.
+pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    if !device::is_the_device(device) {
         return null_with(libc::EINVAL);
     }
     match adapter() {

@@ -68,6 +68,16 @@ pub(crate) fn the_device() -> *mut ibv_device {
     DEVICE.0.cast()
 }
 
+/// Whether a pointer is the one that [`ibv_get_device_list`] hands out. Any other, null or a device of
+/// another library in the process, is not looked into: `EINVAL`.
+pub(crate) fn is_the_device(device: *const ibv_device) -> bool {
+    let ours = std::ptr::eq(device, the_device());
+    if !ours {
+        set_errno(libc::EINVAL);
+    }
+    ours
+}
+
 /// The devices, ended by null; to be freed by [`ibv_free_device_list`].
 ///
 /// # Safety
@@ -97,28 +107,23 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     unsafe { libc::free(list.cast()) };
 }
 
-/// The device's name.
-///
-/// # Safety
-/// `device` is null or from a device list.
-pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: by the contract of this verb.
-    unsafe { device.as_ref() }.map_or(std::ptr::null(), |device| device.name.as_ptr())
+/// The device's name; null, `EINVAL`, if it is not this device.
+pub extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    if !is_the_device(device) {
+        return std::ptr::null();
+    }
+    // SAFETY: it is ours, and never changed after it is made.
+    unsafe { (*device).name.as_ptr() }
 }
 
-/// The node GUID in network order.
-///
-/// # Safety
-/// `_device` is from a device list.
-pub unsafe extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
-    GUID.to_be()
+/// The node GUID in network order; zero, `EINVAL`, if it is not this device.
+pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    if is_the_device(device) { GUID.to_be() } else { 0 }
 }
 
-/// The kernel's index of the device: it has none.
-///
-/// # Safety
-/// `_device` is from a device list.
-pub unsafe extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+/// The kernel's index of the device: it has none, so -1; with `EINVAL` if it is not this device.
+pub extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    is_the_device(device);
     -1
 }
 
@@ -435,13 +440,13 @@ pub unsafe extern "C" fn ibv_query_pkey(
 /// The index of a P_Key, or -1.
 ///
 /// # Safety
-/// `_context` is open.
+/// `context` is null or open.
 pub unsafe extern "C" fn ibv_get_pkey_index(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port: u8,
     pkey: u16,
 ) -> c_int {
-    if port == 1 && pkey == PKEY.to_be() { 0 } else { -1 }
+    if !context.is_null() && port == 1 && pkey == PKEY.to_be() { 0 } else { -1 }
 }
 
 /// Where sysfs is.

@@ -77,18 +77,14 @@ macro_rules! post {
 
 /// Opens a device with what its provider needs to know; ours needs nothing, so with null this is
 /// [`ibv_open_device`], else null, `EOPNOTSUPP`.
-///
-/// # Safety
-/// As [`ibv_open_device`].
-pub unsafe extern "C" fn verbs_open_device(
+pub extern "C" fn verbs_open_device(
     device: *mut ibv_device,
     private_data: *mut c_void,
 ) -> *mut ibv_context {
     if !private_data.is_null() {
         return null_with(libc::EOPNOTSUPP);
     }
-    // SAFETY: by the contract of this function.
-    unsafe { ibv_open_device(device) }
+    ibv_open_device(device)
 }
 
 /// How many attributes a command has, with those of the buffers linked to it. None can be linked to
