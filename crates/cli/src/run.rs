@@ -8,6 +8,7 @@ mod private;
 mod tree;
 
 use crate::failure::{Failure, Result};
+use crate::rdma;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -16,6 +17,9 @@ use std::path::Path;
 use std::process::Command;
 use transom_ibverbs::DeviceName;
 use tree::Tree;
+
+/// Where commands are looked for.
+const PATH: &str = "PATH";
 
 const HELP: &str = "\
 The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
@@ -27,6 +31,9 @@ dlsym.) The program takes the place of this command: its exit status and signals
 It and its children, and nobody else, also find the device's files in /sys/class/infiniband,
 /sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
 root), or else by a library that leads the C library's calls there.
+
+`rdma dev`, `rdma link` and `rdma resource` of iproute2, with -j or without, show this device to them.
+All else that `rdma` is asked goes to the real one, which knows the kernel's devices only.
 
 Faults (--fault), to see how a program copes; several add up:
   loss=P,reorder=P,duplicate=P,corrupt=P  Shares of the packets it sends, such as 1% or 0.5%
@@ -104,6 +111,12 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let name = device_name(args)?;
     command.env(DeviceName::VARIABLE, name.to_string());
     loader::lead(&directory, &mut command);
+    match library::command(rdma::NAME) {
+        Ok(directory) => {
+            command.env(PATH, loader::before(directory.as_os_str(), PATH));
+        }
+        Err(problem) => anstream::eprintln!("warning: `rdma` will not show the device: {problem}"),
+    }
     instruments::attach(&args.instruments, &mut command)?;
     if let Err(problem) = show_files(&name, &mut command) {
         // Few programs need them.

@@ -16,6 +16,8 @@ use transom_conformance::harness::{End, device_attr};
 use transom_conformance::processes::{Scratch, is_root, open};
 use transom_conformance::programs::{Running, as_nobody, command, program};
 use transom_host::addresses::Addresses;
+use transom_host::object_counts::{ObjectCounts, ObjectKind};
+use transom_host::registry::Registry;
 use transom_ibverbs::*;
 
 const DEVICE: &str = "/sys/class/infiniband/transom0";
@@ -277,6 +279,94 @@ fn the_device_has_the_name_that_is_chosen() {
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(complaint.contains("\"..\" is no name for a device"), "{way:?}: {output:?}");
     }
+}
+
+/// The command `rdma` shows the device as it shows the kernel's, and what it cannot answer it leaves to
+/// the next command of that name.
+#[test]
+fn rdma_shows_the_device() {
+    let installed = Installed::new("rdma");
+    let other = installed.scratch.path().join("rdma");
+    fs::write(&other, "#!/bin/sh\necho the other: \"$@\"\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    let addresses = Addresses::read().unwrap();
+    let (interface, index) =
+        addresses.get(0).map(|it| (it.interface_name().unwrap(), it.interface)).unwrap();
+    let guid = groups(&GUID.to_be_bytes());
+    let version = env!("CARGO_PKG_VERSION");
+    let link = format!("link transom0/1 state ACTIVE physical_state LINK_UP netdev {interface} ");
+    let details = format!("{link}netdev_index {index} ");
+    let link_json = format!(
+        r#"[{{"ifindex":0,"ifname":"transom0","port":1,"state":"ACTIVE","physical_state":"LINK_UP","netdev":"{interface}","netdev_index":{index}}}]"#
+    );
+    let device = format!(
+        "0: transom0: node_type ca protocol roce fw {version} node_guid {guid} sys_image_guid {guid} "
+    );
+    let folder = installed.scratch.path().to_str().expect("a plain path").to_owned();
+    for (way, user) in &installed.ways {
+        let ask = |question: &str| {
+            let words: Vec<&str> = question.split_whitespace().collect();
+            let mut run = installed.run(*user, &["rdma"]);
+            let path = format!("{folder}:/usr/bin:/bin");
+            run.args(words).env("PATH", path).output().expect("the command is built")
+        };
+        for (question, expected) in [
+            ("link", &link),
+            ("link show transom0/1", &link),
+            ("l s -d", &details),
+            ("-j link show", &link_json),
+            ("dev", &device),
+            ("dev show transom0", &device),
+            ("system show", &"the other: system show".into()),
+            (
+                "link add rxe0 type rxe netdev lo",
+                &"the other: link add rxe0 type rxe netdev lo".into(),
+            ),
+            ("resource show qp", &"the other: resource show qp".into()),
+        ] {
+            let answer = ask(question);
+            let expected = format!("{expected}\n");
+            assert_eq!(printed(&answer), expected, "{way:?}: {question}: {answer:?}");
+            assert!(answer.status.success(), "{way:?}: {question}");
+        }
+        assert!(printed(&ask("-d dev")).contains("    caps: <"), "{way:?}");
+        assert_eq!(ask("dev show mlx5_0").status.code(), Some(1), "{way:?}");
+        let resources = printed(&ask("resource"));
+        for kind in ["pd", "cq", "qp", "cm_id", "mr", "ctx", "srq"] {
+            assert!(resources.contains(&format!(" {kind} ")), "{way:?}: {resources}");
+        }
+        let mut alone = installed.run(*user, &["rdma", "system"]);
+        let alone = alone.env("PATH", "/proc").output().expect("the command is built");
+        let complaint = String::from_utf8_lossy(&alone.stderr).into_owned();
+        assert_eq!(alone.status.code(), Some(127), "{way:?}: {complaint}");
+        assert!(complaint.contains("no other `rdma` in PATH"), "{way:?}: {complaint}");
+    }
+}
+
+/// What `rdma resource` tells of a process.
+#[test]
+fn objects_are_counted_where_others_find_it() {
+    let installed = Installed::new("counted");
+    let binary = compiled(&installed, "counted.c", "counted", &["-libverbs"]);
+    let mut command = installed.run(User::Myself, &[binary.to_str().expect("a plain path")]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    let pid = child.id();
+    let mut after = |said: &str| {
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("a line");
+        assert_eq!(line.trim_end(), said);
+        let processes = Registry::open().unwrap().processes();
+        let process = processes.iter().find(|process| process.alive && process.pid == pid);
+        let counts = ObjectCounts::of(process.expect("it has a device open")).expect("ours");
+        ObjectKind::ALL.map(|kind| counts.get(kind))
+    };
+    // Domains, completion queues, queue pairs, regions, contexts, shared receive queues.
+    assert_eq!(after("made"), [2, 2, 1, 1, 2, 1]);
+    child.stdin.as_mut().expect("a pipe").write_all(b"on\n").expect("it reads");
+    assert_eq!(after("ended"), [0, 0, 0, 0, 1, 0]);
+    child.stdin.as_mut().expect("a pipe").write_all(b"on\n").expect("it reads");
+    assert!(child.wait().expect("our own child").success());
 }
 
 /// Compiles C to a file in the installation's scratch folder. `apt-get install gcc`.

@@ -30,6 +30,7 @@ use crate::capture::Capture;
 use crate::faults::{Faults, Injector, Outages};
 use crate::link::{Peer, Wire};
 use crate::memory::Copier;
+use crate::object_counts::ObjectCounts;
 use crate::objects::{
     AsyncEvent, Cq, EventQueue, EventSource, ForeignTargets, Groups, RegisterError, SharedQueues,
     XrcDomains,
@@ -125,7 +126,6 @@ pub struct Adapter {
     expects_datagrams: AtomicBool,
     keys: Keys,
     domains: Mutex<Domains>,
-    pub(crate) completion_queues: AtomicU32,
     pub(crate) completion_counters: AtomicU32,
     /// Bytes of device memory handed out.
     pub(crate) device_memory: AtomicU64,
@@ -203,7 +203,6 @@ impl Adapter {
             expects_datagrams: AtomicBool::new(false),
             keys: Keys::default(),
             domains: Mutex::default(),
-            completion_queues: AtomicU32::new(0),
             completion_counters: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),
             queue_pairs: RwLock::new(QueuePairs::starting_at(first_qp)),
@@ -296,6 +295,11 @@ impl Adapter {
     #[inline]
     pub fn segment(&self) -> &Segment {
         &self.segment
+    }
+
+    /// How many objects programs have made on it.
+    pub fn objects(&self) -> &ObjectCounts {
+        &self.segment.header().objects
     }
 
     /// Whether every request travels as a message, even where the direct way is open, because this

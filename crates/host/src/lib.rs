@@ -13,6 +13,7 @@
 //! | [`fork`] | what a forked child must not do to its parent |
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
+//! | [`object_counts`] | how many objects each process has |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //! | `say` | sentences on standard error, which never are the program's trouble |
 //!
@@ -33,6 +34,7 @@ pub mod fuzzing;
 pub mod link;
 mod lock;
 pub mod memory;
+pub mod object_counts;
 pub mod objects;
 pub mod progress;
 pub mod registry;

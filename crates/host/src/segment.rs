@@ -14,6 +14,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, Scramble};
 use transom_device::qp::{QpSummary, QpTable};
 
+use crate::object_counts::ObjectCounts;
+
 /// Slots of a key table: enough for the promised regions and windows together.
 pub const KEY_SLOTS: u32 = 2 << 20;
 /// Queue pair indexes of a process.
@@ -48,6 +50,8 @@ pub struct Header {
     pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.
     pub inbox: [AtomicU64; PROCESSES / 64],
+    /// How many objects the process has.
+    pub objects: ObjectCounts,
 }
 
 /// One ring's positions, in bytes, counting up for ever.

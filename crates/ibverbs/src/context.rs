@@ -26,6 +26,7 @@ use transom_abi::{
 use transom_host::capture;
 use transom_host::environment;
 use transom_host::faults::{self, FaultError, Faults};
+use transom_host::object_counts::ObjectKind;
 use transom_host::objects::{AsyncEvent, EventQueue, EventSource};
 use transom_host::{Adapter, Copying, OpenError, Options, say};
 
@@ -198,6 +199,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         mutex: Default::default(),
         abi_compat: __VERBS_ABI_IS_EXTENDED,
     };
+    adapter.objects().add(ObjectKind::Context);
     import::note(&adapter);
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
@@ -260,6 +262,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     dm::free_all(context);
     pd::free_all(context);
     td::free_all(context);
+    ours.adapter.objects().remove(ObjectKind::Context);
     // SAFETY: open until now, which is counted off once.
     unsafe { Context::release(context) };
     0

@@ -141,11 +141,12 @@ pub unsafe extern "C" fn ibv_query_device(
         return libc::EINVAL;
     }
     // SAFETY: by the contract of this verb.
-    unsafe { attr.write(attributes(ours.adapter.options().windows_2a)) };
+    unsafe { attr.write(device_attributes(ours.adapter.options().windows_2a)) };
     0
 }
 
-pub(crate) fn attributes(windows_2a: bool) -> ibv_device_attr {
+/// What [`ibv_query_device`] answers; `windows_2a` if windows of type 2 are of kind 2A.
+pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
     let limits = Limits::DEVICE;
     let type2 =
         if windows_2a { IBV_DEVICE_MEM_WINDOW_TYPE_2A } else { IBV_DEVICE_MEM_WINDOW_TYPE_2B };

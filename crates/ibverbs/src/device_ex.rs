@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 /// All attributes. Everything about Ethernet frames and hardware is zero: raw packets, checksums,
 /// segmentation, spreading of received packets, pacing, atomics of the PCI bus.
 fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
-    let plain = device::attributes(windows_2a);
+    let plain = device::device_attributes(windows_2a);
     ibv_device_attr_ex {
         orig_attr: plain,
         comp_mask: 0,

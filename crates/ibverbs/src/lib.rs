@@ -67,7 +67,9 @@ pub use device::{
     ibv_get_sysfs_path, ibv_query_device, ibv_query_gid, ibv_query_gid_type, ibv_query_pkey,
     ibv_query_port, ibv_read_sysfs_file,
 };
-pub use device::{FW_VER, GUID, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID, port_attributes};
+pub use device::{
+    FW_VER, GUID, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID, device_attributes, port_attributes,
+};
 pub use device_name::{DEV_NAME, DEV_PATH, DeviceName, NotAName};
 pub use dm::{ibv_import_dm, ibv_unimport_dm};
 pub use ece::{ibv_query_ece, ibv_set_ece};

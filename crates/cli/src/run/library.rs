@@ -96,6 +96,13 @@ fn directory_of(library: &Path) -> Result<PathBuf> {
     }
 }
 
+/// A directory with this command under another name, for a search path of commands.
+pub(super) fn command(name: &str) -> std::result::Result<PathBuf, String> {
+    let this = std::env::current_exe();
+    let this = this.map_err(|error| format!("cannot tell where this command is: {error}"))?;
+    linked(&this, &[name])
+}
+
 /// Whether the loader takes a path for one: it ends them at some characters, and replaces others.
 fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b":;$ \t\n".contains(byte))

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Adapter, Limits};
+use crate::object_counts::ObjectKind;
 use crate::objects::{Busy, ProtectionDomain};
 
 /// Which numbers are taken, and the last that was given. Zero is that of a queue pair without a domain.
@@ -39,6 +40,7 @@ impl Adapter {
     /// A new protection domain; `None` at the limit (rule PD-11), or without memory.
     pub fn allocate_domain(&self) -> Option<Arc<ProtectionDomain>> {
         let number = self.domains.lock().take()?;
+        self.objects().add(ObjectKind::Domain);
         Some(Arc::new(ProtectionDomain::new(number)))
     }
 
@@ -48,6 +50,7 @@ impl Adapter {
         // A parent domain stands for one whose number it has.
         if !domain.is_parent_domain() {
             self.domains.lock().give_back(domain.number());
+            self.objects().remove(ObjectKind::Domain);
         }
         Ok(())
     }

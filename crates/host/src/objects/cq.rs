@@ -10,6 +10,7 @@ use transom_device::queue::{
 use super::{AsyncEvent, Busy, CompletionEvent, EventQueue, EventSource, RegisterError};
 use crate::adapter::{Adapter, Limits};
 use crate::lock::ShortMutex;
+use crate::object_counts::ObjectKind;
 
 /// What a completion queue is created with.
 #[derive(Clone, Debug)]
@@ -53,9 +54,9 @@ impl Cq {
         let channel = config.channel.map(attach).transpose()?;
         let events = config.events.attach(id, &[AsyncEvent::CqError])?;
         let limit = Limits::DEVICE.completion_queues;
-        let one_more = |count| (count < limit).then(|| count + 1);
-        let counted = adapter.completion_queues.fetch_update(AcqRel, Relaxed, one_more);
-        counted.map_err(|_| RegisterError::Exhausted)?;
+        if !adapter.objects().add_below(ObjectKind::CompletionQueue, limit) {
+            return Err(RegisterError::Exhausted);
+        }
         Ok(Self {
             adapter: adapter.clone(),
             queue: ShortMutex::new(queue),
@@ -179,6 +180,6 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        self.adapter.completion_queues.fetch_sub(1, AcqRel);
+        self.adapter.objects().remove(ObjectKind::CompletionQueue);
     }
 }

@@ -13,6 +13,7 @@ use super::{
     AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError, XrcDomain,
 };
 use crate::adapter::{Adapter, Limits};
+use crate::object_counts::ObjectKind;
 use crate::progress::Deferred;
 
 /// What makes a shared receive queue one for XRC.
@@ -135,6 +136,7 @@ impl SharedReceiveQueue {
             config,
         });
         by_index.insert(index, Arc::downgrade(&srq));
+        adapter.objects().add(ObjectKind::SharedReceiveQueue);
         Ok(srq)
     }
 
@@ -260,7 +262,9 @@ impl SharedReceiveQueue {
     pub fn destroy(&self) -> Result<(), Busy> {
         let mut by_index = self.adapter.shared_queues.by_index.write();
         self.check_unused()?;
-        by_index.remove(&(self.number as u16));
+        if by_index.remove(&(self.number as u16)).is_some() {
+            self.adapter.objects().remove(ObjectKind::SharedReceiveQueue);
+        }
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {
             // A message may be on its way into one of its receives.

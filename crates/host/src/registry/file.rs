@@ -18,7 +18,7 @@ use crate::environment;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
