@@ -85,6 +85,7 @@ impl OpenError {
     pub fn errno(&self) -> Option<i32> {
         self.cause.raw_os_error().or(match self.cause.kind() {
             io::ErrorKind::StorageFull => Some(libc::ENOSPC),
+            io::ErrorKind::FileTooLarge => Some(libc::EFBIG),
             io::ErrorKind::QuotaExceeded => Some(libc::EAGAIN),
             io::ErrorKind::ReadOnlyFilesystem => Some(libc::EROFS),
             io::ErrorKind::PermissionDenied => Some(libc::EACCES),

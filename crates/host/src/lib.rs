@@ -10,6 +10,7 @@
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
 //! | [`environment`] | what the environment says, where it may be obeyed |
+//! | [`file_limit`] | files that must not grow without end |
 //! | [`fork`] | what a forked child must not do to its parent |
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
@@ -28,6 +29,7 @@ pub mod capture;
 mod clock;
 pub mod environment;
 pub mod faults;
+pub mod file_limit;
 pub mod fork;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -40,6 +42,7 @@ pub mod progress;
 pub mod registry;
 mod say;
 pub mod segment;
+mod signals;
 
 pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
 pub use addresses::LOOPBACK_GID;

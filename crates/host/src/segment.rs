@@ -14,6 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, Scramble};
 use transom_device::qp::{QpSummary, QpTable};
 
+use crate::file_limit;
 use crate::object_counts::ObjectCounts;
 
 /// Slots of a key table: enough for the promised regions and windows together.
@@ -111,7 +112,7 @@ impl Segment {
     /// Makes this process's segment. [`Segment::publish`] ends its preparation.
     pub fn create() -> io::Result<Self> {
         let file = rustix::fs::memfd_create("transom", MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
+        file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64))?;
         Self::map(file)
     }
 

@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_abi::IBV_NODE_CA;
 use transom_host::addresses::{Addresses, GID_TABLE};
+use transom_host::file_limit;
 use transom_ibverbs::{
     DEV_NAME, DEV_PATH, DeviceName, FW_VER, GUID, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID,
     port_attributes,
@@ -100,7 +101,7 @@ impl Tree {
             }
             match content {
                 Content::Text(text) => {
-                    fs::write(&path, format!("{text}\n"))?;
+                    file_limit::grow(|| fs::write(&path, format!("{text}\n")))?;
                     fs::set_permissions(&path, Permissions::from_mode(0o444))?;
                 }
                 Content::Link(target) => symlink(target, &path)?,

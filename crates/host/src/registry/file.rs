@@ -14,7 +14,7 @@ use transom_device::protection::{Announcer, PROCESSES};
 
 use super::counters::Counters;
 use super::record::{RECORD_WORDS, RefusalRecord};
-use crate::environment;
+use crate::{environment, file_limit};
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
@@ -150,7 +150,8 @@ impl Registry {
         let file = rustix::fs::open(directory.join("registry"), flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| explain("cannot open the registry in", error.into()))?;
         if rustix::fs::fstat(&file)?.st_size < size_of::<Layout>() as i64 {
-            rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
+            file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64))
+                .map_err(|error| explain("cannot make the registry in", error))?;
         }
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size_of::<AtomicU64>() as u64)
             .map_err(|error| explain("no room left for the registry in", error.into()))?;
