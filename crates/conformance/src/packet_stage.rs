@@ -150,6 +150,7 @@ impl Stage {
         stage.summary().set_peering(Peering {
             from: QpNumber::from_bits(THERE),
             first: Psn::new(FIRST),
+            mtu_code: (MTU / 128).ilog2() as u8,
             established: false,
         });
         stage

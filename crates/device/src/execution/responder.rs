@@ -253,29 +253,35 @@ impl Responder {
         source: &mut dyn Source,
         services: &S,
     ) -> Reply {
-        if immediate.is_some()
-            && request.is_last()
+        // The last packet alone has the immediate data, and takes the receive before its key is
+        // looked at (rule RA-01). A segment of several begins with one that has none, and is judged
+        // by that (rules RA-12, RA-46).
+        let receives = immediate.is_some() && request.is_last();
+        let one_packet = request.length <= services.summary().peering().path_mtu();
+        let checked = if receives && !one_packet {
+            self.check(request, Operation::Write, address, key, services)
+        } else {
+            Ok(())
+        };
+        if receives
+            && checked.is_ok()
             && let Err(why) = self.take(request, None, 0, services)
         {
             return self.without_receive(why, request, services);
         }
-        let target = match self.target(request, services) {
-            Ok(target) => target,
-            Err(refusal) => return self.refuse(&refusal, services),
-        };
-        let (offset, length, total) = (request.offset, request.length, request.total);
-        match target.write(address, key, offset, length, total, source) {
+        let written = checked.and_then(|()| {
+            let target = self.target(request, services).map_err(Stop::Refused)?;
+            let (offset, length, total) = (request.offset, request.length, request.total);
+            target.write(address, key, offset, length, total, source)
+        });
+        match written {
             Ok(()) => {}
             Err(Stop::Closed) => return Reply::Dropped,
             Err(Stop::Near(_)) => return Reply::OriginFailed,
-            Err(Stop::Refused(refusal)) => {
-                let spoils = immediate.is_some() && self.take(request, None, 0, services).is_ok();
-                return if spoils {
-                    self.spoil_receive(&refusal, services)
-                } else {
-                    self.refuse(&refusal, services)
-                };
+            Err(Stop::Refused(refusal)) if receives && one_packet => {
+                return self.spoil_receive(&refusal, services);
             }
+            Err(Stop::Refused(refusal)) => return self.refuse(&refusal, services),
         }
         self.progress += request.length;
         if !request.is_last() {

@@ -64,16 +64,24 @@ pub struct Peering {
     pub from: QpNumber,
     /// The PSN its first request must carry (rule PSN-02).
     pub first: Psn,
+    /// `path_mtu`, as `enum ibv_mtu` counts; zero on UD, which has none.
+    pub mtu_code: u8,
     /// The first request has been seen, or is not waited for (rule RA-05).
     pub established: bool,
 }
 
 impl Peering {
+    /// The longest payload of a packet, in bytes.
+    pub const fn path_mtu(&self) -> u64 {
+        128 << self.mtu_code
+    }
+
     #[inline]
     fn unpack(word: u64) -> Self {
         Self {
             from: QpNumber::from_bits(word as u32),
             first: Psn::new((word >> 24) as u32),
+            mtu_code: (word >> 48) as u8 & 7,
             established: word >> 63 == 1,
         }
     }
@@ -154,6 +162,7 @@ impl QpSummary {
     pub fn set_peering(&self, peering: Peering) {
         let word = u64::from(peering.from.bits())
             | u64::from(peering.first.value()) << 24
+            | u64::from(peering.mtu_code & 7) << 48
             | u64::from(peering.established) << 63;
         self.peering.store(word, SeqCst);
     }

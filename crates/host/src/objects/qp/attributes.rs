@@ -255,7 +255,12 @@ impl QueuePair {
                     self.adapter.expect_datagrams();
                 }
                 receive.responder.start(first, self.summary());
-                self.summary().set_peering(Peering { from: half.peer, first, established: false });
+                self.summary().set_peering(Peering {
+                    from: half.peer,
+                    first,
+                    mtu_code: attributes.path_mtu as u8,
+                    established: false,
+                });
                 self.capture_connection(half.peer, &attributes);
             }
             (QpState::Rtr, QpState::Rts) => {
