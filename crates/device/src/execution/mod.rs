@@ -35,7 +35,7 @@ use crate::queue::{Completion, Receive, Take};
 
 /// Longest message, in bytes (rules PS-16, RA-39).
 pub const MAX_MESSAGE: u64 = 1 << 31;
-/// Longest datagram, in bytes: one packet of the port's MTU (rule UD-03).
+/// Longest datagram, in bytes: one packet of the largest MTU there is (rules UD-03, PK-11).
 pub const MAX_DATAGRAM: u64 = 4096;
 
 /// Which of a queue pair's two queues.

@@ -9,7 +9,7 @@ mod wqe;
 
 use transom_wire::Psn;
 
-use super::{Counted, Direct, LocalBuffers, MAX_DATAGRAM, MAX_MESSAGE, Origin, Payload, QueueSide};
+use super::{Counted, Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide};
 use crate::protection::Reason;
 use crate::qp::{QpState, Service};
 use crate::queue::{
@@ -69,8 +69,6 @@ pub struct Requester {
     pub window_limit: u64,
     /// The Q_Key that stands in for one with its top bit set (rule UD-06).
     pub qkey: u32,
-    /// Longest datagram, in bytes: the port's MTU (rule UD-03).
-    pub datagram_limit: u64,
     /// Retry counters.
     pub retry: Retry,
     not_before: Option<u64>,
@@ -124,7 +122,6 @@ impl Requester {
             max_rd_atomic: 0,
             window_limit: 0,
             qkey: 0,
-            datagram_limit: MAX_DATAGRAM,
             retry: Retry::default(),
             not_before: None,
             giving_up: false,

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
+use transom_device::execution::MAX_DATAGRAM;
 use transom_device::queue::Address;
 
 use super::Adapter;
@@ -11,7 +12,7 @@ use crate::addresses::LOOPBACK_GID;
 use crate::faults::FaultyNetwork;
 use crate::link::udp::PortError;
 use crate::link::{Instruments, Wire};
-use crate::objects::Destination;
+use crate::objects::{Destination, is_multicast, leaves_host};
 use crate::say;
 
 /// The address that stands for this very port.
@@ -39,6 +40,17 @@ impl Adapter {
             }
             Destination::ThisDevice => wire_only.then_some(LOOPBACK),
         }
+    }
+
+    /// The longest datagram that gets to an address, in bytes: a packet of the network that it is sent
+    /// by, or of any length that packets have where no network is under it (rule UD-03).
+    pub(crate) fn datagram_limit(&self, to: &Address) -> u64 {
+        let by_network = if is_multicast(&to.gid) {
+            leaves_host(&to.gid) && self.addresses().network_of(&to.source).is_some()
+        } else {
+            self.over_wire(Destination::Address(*to)).is_some()
+        };
+        if by_network { self.addresses().path_mtu_from(&to.source).into() } else { MAX_DATAGRAM }
     }
 
     /// Whether a GID is one of this host's.

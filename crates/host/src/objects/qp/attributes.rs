@@ -268,7 +268,6 @@ impl QueuePair {
                 half.first = first;
                 half.requester.window_limit =
                     self.adapter.wire().map_or(0, |wire| wire.window_limit());
-                half.requester.datagram_limit = self.adapter.addresses().path_mtu().into();
                 self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }

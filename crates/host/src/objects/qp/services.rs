@@ -13,7 +13,7 @@ use transom_device::execution::{
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, Flags, Receive, Remote, Sge, Status};
+use transom_device::queue::{Address, Completion, Flags, Receive, Remote, Sge, Status};
 use transom_device::transport::Outlet;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
@@ -217,6 +217,10 @@ impl Origin for At<'_> {
             Link::Wire(path) => Some(path.mtu),
             _ => None,
         }
+    }
+
+    fn datagram_limit(&self, to: &Address) -> u64 {
+        self.qp.adapter.datagram_limit(to)
     }
 
     fn segment_of(&self, rest: u64) -> u64 {
