@@ -115,6 +115,8 @@ pub(crate) enum Fault {
     OtherPsn,
     OtherQkey,
     NoSuchNumber,
+    GroupsAddress,
+    MembersNumber,
 }
 
 impl Fault {
@@ -165,6 +167,8 @@ impl Fault {
             Self::OtherPsn => "target expects another PSN",
             Self::OtherQkey => "another Q_Key",
             Self::NoSuchNumber => "queue pair number that nobody has",
+            Self::GroupsAddress => "one queue pair's number at a group's address",
+            Self::MembersNumber => "a group's members at a host's address",
         }
     }
 
@@ -291,6 +295,7 @@ pub(crate) fn cases() -> Vec<Case> {
     add(Ud, &[Send], word, &[LocalKey, LocalBounds, LocalGone, AddressPd, DatagramTooLong]);
     add(Ud, &[Send, SendImmediate], word, &[NoReceive]);
     add(Ud, &[Send], word, received);
+    add(Ud, &[Send], word, &[GroupsAddress, MembersNumber]);
     add(Ud, &[Send], word, &[OtherQkey, NoSuchNumber, TargetReset, TargetError, TargetEnded]);
 
     add(Xrc, &[Send, Write], word, &[LocalKey]);

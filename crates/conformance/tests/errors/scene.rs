@@ -20,6 +20,8 @@ const NOBODYS: u32 = 0xdead_beef;
 /// What a request without a fault does not reach beyond.
 const ROOM: usize = 2 << 20;
 const PAGE: usize = 4096;
+/// A group that does not leave this host.
+const GROUP: [u8; 16] = [0xff, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 77];
 /// The target's receives.
 const RECEIVES: [u64; 2] = [1, 2];
 
@@ -406,12 +408,14 @@ impl<'a> Scene<'a> {
         let mut request = match self.case.service {
             Service::Ud => {
                 let pd = if fault == Fault::AddressPd { a.another_pd() } else { a.pd };
+                let to = if fault == Fault::GroupsAddress { to_gid(GROUP) } else { here() };
                 let qpn = match fault {
                     Fault::NoSuchNumber => self.ended_number(),
+                    Fault::MembersNumber => 0xff_ffff,
                     _ => self.number,
                 };
                 let qkey = if fault == Fault::OtherQkey { QKEY + 1 } else { QKEY };
-                addressed(request, ah(pd, &here()), qpn, qkey)
+                addressed(request, ah(pd, &to), qpn, qkey)
             }
             Service::Xrc => {
                 let unknown = if fault == Fault::UnknownQueue { 0x4000 } else { 0 };
