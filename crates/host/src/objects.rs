@@ -5,6 +5,7 @@ mod cq;
 mod dependents;
 mod device_memory;
 mod dma_buf;
+mod empty_polls;
 mod events;
 mod foreign_target;
 mod multicast;

@@ -239,7 +239,9 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
     }
     // SAFETY: `at` is below `limit`, so within what the caller gave.
     let write = |at: usize, completion: &Completion| unsafe { wc.add(at).write(to_c(completion)) };
-    queue.adapter.poll(&queue.cq, limit, write).map_or(-1, |count| count as c_int)
+    let Some(count) = queue.adapter.poll(&queue.cq, limit, write) else { return -1 };
+    queue.cq.polled(count);
+    count as c_int
 }
 
 /// What the service level of a received datagram says of its header, as NVIDIA's adapters do: IPv4,

@@ -171,6 +171,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     if answer != 0 {
         queue.poller.end();
     }
+    queue.cq.polled(usize::from(answer == 0));
     answer
 }
 

@@ -7,6 +7,7 @@ use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
 
+use super::empty_polls::EmptyPolls;
 use super::{AsyncEvent, Busy, CompletionEvent, EventQueue, EventSource, RegisterError};
 use crate::adapter::{Adapter, Limits};
 use crate::lock::ShortMutex;
@@ -31,6 +32,7 @@ pub struct CqConfig {
 pub struct Cq {
     adapter: Arc<Adapter>,
     queue: ShortMutex<CompletionQueue>,
+    empty_polls: EmptyPolls,
     /// Its completion events, if it has a channel.
     channel: Option<EventSource<CompletionEvent>>,
     events: EventSource<AsyncEvent>,
@@ -60,6 +62,7 @@ impl Cq {
         Ok(Self {
             adapter: adapter.clone(),
             queue: ShortMutex::new(queue),
+            empty_polls: EmptyPolls::new(),
             channel,
             events,
             id,
@@ -138,6 +141,16 @@ impl Cq {
             count += 1;
         }
         Some(count)
+    }
+
+    /// A poll of the program has ended with so many completions. Without any it may give way to others:
+    /// call it with nothing locked.
+    #[inline]
+    pub fn polled(&self, count: usize) {
+        match count {
+            0 => self.empty_polls.add(|| self.adapter.now()),
+            _ => self.empty_polls.end(),
+        }
     }
 
     /// Asks for an event at the next completion, or now for one that nobody has taken yet.
