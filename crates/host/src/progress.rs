@@ -14,7 +14,6 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
-use transom_device::queue::Body;
 
 use crate::adapter::Adapter;
 use crate::capture::{Answered, Direction, Interface};
@@ -262,11 +261,7 @@ impl Adapter {
         let taken = peer.receive(self.segment(), &self.copier, |arrived, replying| {
             let Arrived { what, mut payload } = arrived;
             match what {
-                Arrival::Request { request, reserved } => {
-                    let data = match request.body {
-                        Body::Read { .. } => request.length,
-                        _ => 0,
-                    };
+                Arrival::Request(request) => {
                     let capture = self.capture_for(peer);
                     if let Some(capture) = capture {
                         let (link, inbound) = (Interface::Local, Direction::Inbound);
@@ -280,7 +275,7 @@ impl Adapter {
                         Recipient::Nobody => return,
                     }
                     let honest = request.from.slot() == peer.announcer.slot;
-                    replying.answer(&request, reserved, data, |sink, answer| {
+                    replying.answer(&request, |sink, answer| {
                         if !honest {
                             return Reply::Dropped;
                         }
