@@ -131,6 +131,27 @@ fn fork(child: impl FnOnce()) -> libc::pid_t {
     pid
 }
 
+/// Forks with no memory to be had until both are there.
+fn fork_without_memory(child: impl FnOnce()) -> libc::pid_t {
+    let limit_memory = |limited, rlim_cur| {
+        let limit = libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a limit of this call's own.
+        assert_eq!(unsafe { libc::setrlimit(limited, &limit) }, 0);
+    };
+    let limit_all = |to| {
+        for limited in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
+            limit_memory(limited, to);
+        }
+    };
+    limit_all(4096);
+    let pid = fork(|| {
+        limit_all(libc::RLIM_INFINITY);
+        child();
+    });
+    limit_all(libc::RLIM_INFINITY);
+    pid
+}
+
 /// Waits for the good end of a child.
 fn join(pid: libc::pid_t) {
     let status = until("the child's end", || {
@@ -156,7 +177,7 @@ on_each_way! {
         family.end();
     }
 
-    /// A child whose destructors end everything that it inherited.
+    /// A child whose destructors end everything that it inherited, for itself.
     fn a_child_ends_its_own_copy_only() {
         let mut family = Family::new();
         for _ in 0..3 {
@@ -177,6 +198,50 @@ on_each_way! {
             family.end.expect(IBV_WC_WR_FLUSH_ERR);
         }));
         family.end.expect_nothing();
+        family.is_well();
+        family.end();
+    }
+
+    /// A child that gets no memory, and ends everything that it inherited all the same.
+    fn a_child_without_memory_harms_nobody() {
+        let mut family = Family::new();
+        let (mut ours, mut theirs) = Channel::pair();
+        for _ in 0..3 {
+            let child = fork_without_memory(|| {
+                let [] = theirs.hear();
+                post(family.qp, &mut wr(IBV_WR_SEND));
+                family.end.expect(IBV_WC_WR_FLUSH_ERR);
+                family.destroy_all();
+            });
+            family.is_well();
+            ours.tell(&[]);
+            join(child);
+            family.is_well();
+        }
+        family.end.expect_nothing();
+        family.end();
+    }
+
+    /// Nothing is made on a device that is inherited, and its queue pairs stay in error.
+    fn an_inherited_device_answers_eio() {
+        let mut family = Family::new();
+        let (pd, memory) = (family.end.pd, Buffer::new(4096));
+        join(fork(|| {
+            let refused = |made: bool| assert_eq!((made, errno()), (false, libc::EIO));
+            // SAFETY: live objects, and memory of this test.
+            refused(unsafe { !ibv_reg_mr(pd, memory.addr() as *mut _, 4096, 0).is_null() });
+            refused(alloc_mw(pd, IBV_MW_TYPE_1).is_ok());
+            let mut init = family.end.init(IBV_QPT_RC);
+            // SAFETY: as above.
+            refused(unsafe { !ibv_create_qp(pd, &mut init).is_null() });
+            for qp_state in [IBV_QPS_RESET, IBV_QPS_ERR] {
+                let mut attr = ibv_qp_attr { qp_state, ..Default::default() };
+                // SAFETY: as above.
+                let errno = unsafe { ibv_modify_qp(family.qp, &mut attr, IBV_QP_STATE as i32) };
+                assert_eq!(errno, libc::EIO);
+            }
+            assert_eq!(state(family.qp), IBV_QPS_ERR);
+        }));
         family.is_well();
         family.end();
     }

@@ -29,7 +29,7 @@ use crate::addresses::Addresses;
 use crate::capture::Capture;
 use crate::faults::{Faults, Injector, Outages};
 use crate::link::{Peer, Wire};
-use crate::memory::Copier;
+use crate::memory::{Copier, this_process};
 use crate::object_counts::ObjectCounts;
 use crate::objects::{
     AsyncEvent, Cq, EventQueue, EventSource, ForeignTargets, Groups, RegisterError, SharedQueues,
@@ -110,6 +110,8 @@ impl std::error::Error for OpenError {
 /// The device of this process: one for all its contexts.
 pub struct Adapter {
     options: Options,
+    /// The process that opened it: its number, and its place in a line of forks.
+    owner: (u32, u64),
     pub(crate) claim: Claim,
     segment: Segment,
     addresses: RwLock<Addresses>,
@@ -191,6 +193,7 @@ impl Adapter {
         segment.publish(claim.announcer().generation);
         let adapter = Arc::new(Self {
             options,
+            owner: (this_process(), crate::fork::depth()),
             claim,
             segment,
             addresses: RwLock::new(addresses),
@@ -287,9 +290,19 @@ impl Adapter {
         !self.is_inherited() && self.segment.is_behind(descriptor)
     }
 
-    /// Whether it was opened by the process that this one was forked from.
+    /// Whether it was opened by the process that this one was forked from, and nothing may be done to
+    /// what it shares. It takes no system call.
+    #[inline]
     pub fn is_inherited(&self) -> bool {
-        self.segment.header().pid.load(Relaxed) != std::process::id()
+        let (process, depth) = self.owner;
+        // A fork counts even if the child has its parent's number, in a namespace of its own; and a
+        // child that was made without the C library has another number.
+        depth != crate::fork::depth() || process != this_process()
+    }
+
+    /// Refuses to make something on an inherited device.
+    pub(crate) fn check_own(&self) -> Result<(), RegisterError> {
+        if self.is_inherited() { Err(RegisterError::Inherited) } else { Ok(()) }
     }
 
     /// The memory it shares.
@@ -298,9 +311,11 @@ impl Adapter {
         &self.segment
     }
 
-    /// How many objects programs have made on it.
+    /// How many objects programs have made on it. Those that a forked child ends are its parent's, and
+    /// stay counted there.
     pub fn objects(&self) -> &ObjectCounts {
-        &self.segment.header().objects
+        static OF_NOBODY: ObjectCounts = ObjectCounts::new();
+        if self.is_inherited() { &OF_NOBODY } else { &self.segment.header().objects }
     }
 
     /// Whether every request travels as a message, even where the direct way is open, because this
@@ -398,10 +413,6 @@ impl Waiter for Adapter {
     }
 
     fn is_gone(&self, process: Announcer) -> bool {
-        // A forked child waits for nobody: what it revokes is its own copy.
-        if self.is_inherited() {
-            return true;
-        }
         let me = self.announcer();
         if process.slot == me.slot {
             return process.generation != me.generation;
@@ -412,6 +423,9 @@ impl Waiter for Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
         self.segment.header().departed.store(1, SeqCst);
         self.send_rest();
         for peer in self.peers.read().iter().flatten() {

@@ -40,12 +40,17 @@ impl ObjectKind {
 pub struct ObjectCounts([AtomicU32; ObjectKind::ALL.len()]);
 
 impl ObjectCounts {
+    /// None of any kind.
+    pub const fn new() -> Self {
+        Self([const { AtomicU32::new(0) }; ObjectKind::ALL.len()])
+    }
+
     /// Those of a process that is found in the registry; nothing if it cannot be looked into.
     pub fn of(process: &Process) -> Option<Self> {
         let generation = process.announcer.generation;
         let segment = Segment::attach(process.pid, process.descriptor, generation).ok()?;
         let counts = &segment.header().objects;
-        let copy = Self::default();
+        let copy = Self::new();
         for kind in ObjectKind::ALL {
             copy.0[kind as usize].store(counts.get(kind), Relaxed);
         }

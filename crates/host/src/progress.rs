@@ -94,6 +94,9 @@ pub(crate) struct Progress {
 impl Progress {
     /// Makes the background thread look around.
     pub(crate) fn wake(&self, adapter: &Adapter) {
+        if adapter.is_inherited() {
+            return;
+        }
         let _ = rustix::io::write(&adapter.claim.wake, &[0]);
     }
 
@@ -163,6 +166,9 @@ impl Adapter {
 
     #[inline]
     fn progress_for(&self, worker: Worker) {
+        if self.is_inherited() {
+            return self.run_deferred();
+        }
         self.take_inboxes();
         if let Some(wire) = self.wire() {
             self.progress_wire(wire, worker);
@@ -372,6 +378,8 @@ impl Adapter {
                         qp.start_rendezvous();
                     }
                 }
+                // What was sent to an inherited device is its parent's.
+                Deferred::PeerLost(_) if self.is_inherited() => {}
                 Deferred::PeerLost(peer) => {
                     self.drain_peer(&peer);
                     self.end_what_was_under_way(&peer);
@@ -388,6 +396,9 @@ impl Adapter {
 
     /// The program is about to sleep until it is told: have new messages wake the thread.
     pub fn expect_sleep(&self) {
+        if self.is_inherited() {
+            return;
+        }
         self.segment().header().armed.store(1, SeqCst);
         self.progress.sleeps.store(true, SeqCst);
         if self.wire().is_some() && !self.progress.listens.load(SeqCst) {

@@ -178,22 +178,15 @@ impl Segment {
         rustix::fs::fstat(descriptor).map(identity).is_ok_and(|theirs| ours == Ok(theirs))
     }
 
-    /// Replaces the mapping by a copy of this process's own, for a forked child. It only makes a
-    /// system call, for locks of the parent's other threads may be held for ever here.
-    pub(crate) fn make_private(&self) {
-        // SAFETY: the same file again at the same address, so references into it stay valid; the
-        // child has no other thread that could be writing.
-        let remapped = unsafe {
-            rustix::mm::mmap(
-                self.layout.as_ptr().cast(),
-                size_of::<Layout>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
-                &self.file,
-                0,
-            )
+    /// Has the kernel let nothing be changed from here any more, in a forked child. It only makes a
+    /// system call, for locks of the parent's other threads may be held for ever here; and that takes
+    /// no memory, as it is one mapping before and after.
+    pub(crate) fn protect(&self) {
+        // SAFETY: the mapping is this value's own, and in a forked child nothing writes to it.
+        let done = unsafe {
+            libc::mprotect(self.layout.as_ptr().cast(), size_of::<Layout>(), libc::PROT_READ)
         };
-        debug_assert!(remapped.is_ok());
+        debug_assert_eq!(done, 0);
     }
 
     /// Bytes of memory that the segment takes now; its holes take none.

@@ -85,26 +85,21 @@ impl Context {
 }
 
 /// The device of this process, if a context is open.
-static DEVICE: Mutex<Option<(u32, Weak<Adapter>)>> = Mutex::new(None);
+static DEVICE: Mutex<Option<Weak<Adapter>>> = Mutex::new(None);
 
 fn adapter() -> Result<Arc<Adapter>, OpenError> {
     let mut device = DEVICE.lock();
-    let pid = std::process::id();
-    match &*device {
-        // After a fork the child opens a device of its own; the parent's is not its to use.
-        Some((owner, adapter)) if *owner == pid => {
-            if let Some(adapter) = adapter.upgrade() {
-                return Ok(adapter);
-            }
-        }
-        _ => {}
+    let open = device.as_ref().and_then(Weak::upgrade);
+    // After a fork the child opens a device of its own; the parent's is not its to use.
+    if let Some(adapter) = open.filter(|adapter| !adapter.is_inherited()) {
+        return Ok(adapter);
     }
     DeviceName::chosen().map_err(|error| {
         let cause = io::Error::new(io::ErrorKind::InvalidInput, error);
         OpenError::new("reading TRANSOM_DEVICE_NAME", cause)
     })?;
     let opened = Adapter::open(options()?)?;
-    *device = Some((pid, Arc::downgrade(&opened)));
+    *device = Some(Arc::downgrade(&opened));
     Ok(opened)
 }
 

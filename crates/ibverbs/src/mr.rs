@@ -80,6 +80,7 @@ pub(crate) fn errno(error: RegisterError) -> c_int {
         RegisterError::Fault => libc::EFAULT,
         RegisterError::Exhausted => libc::ENOMEM,
         RegisterError::Busy => libc::EBUSY,
+        RegisterError::Inherited => libc::EIO,
     }
 }
 

@@ -6,7 +6,7 @@ use transom_abi::*;
 use transom_device::Access;
 use transom_device::protection::{Bind, Key};
 use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
-use transom_host::objects::{MemoryWindow, RegisterError};
+use transom_host::objects::MemoryWindow;
 
 use crate::object::Table;
 use crate::{errno_of, mr, null_with, pd, post, qp};
@@ -34,8 +34,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
             let abi = ibv_mw { context: found.context, pd, rkey, handle: 0, type_: kind };
             MWS.insert(abi, |_| window)
         }
-        Err(RegisterError::Busy) => null_with(libc::EBUSY),
-        Err(_) => null_with(libc::ENOMEM),
+        Err(error) => null_with(mr::errno(error)),
     }
 }
 

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use transom_abi::*;
 use transom_device::queue::ReceiveRequest;
 use transom_host::Limits;
-use transom_host::objects::{
-    RegisterError, SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig,
-};
+use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig};
 
 use crate::context::Context;
 use crate::event::EventCount;
 use crate::object::{Table, trusted};
-use crate::{cq, errno_of, null_with, pd, post, xrc};
+use crate::{cq, errno_of, mr, null_with, pd, post, xrc};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -128,10 +126,7 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
         events: context.events.clone(),
         id: u64::from(handle),
     };
-    let queue = SharedReceiveQueue::create(&pd.adapter, config).map_err(|error| match error {
-        RegisterError::Busy => libc::EBUSY,
-        _ => libc::ENOMEM,
-    })?;
+    let queue = SharedReceiveQueue::create(&pd.adapter, config).map_err(mr::errno)?;
     init.attr.srq_limit = 0;
     context.adopt();
     let abi = ibv_srq {

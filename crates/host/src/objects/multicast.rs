@@ -77,6 +77,8 @@ type Members = Arc<[Weak<QueuePair>]>;
 pub enum JoinError {
     /// No more groups, no more members, or no memory for one: `ENOMEM`.
     Full,
+    /// The device is of the process that this one was forked from: `EIO`.
+    Inherited,
 }
 
 /// The queue pair is not a member: `EINVAL`.
@@ -86,6 +88,9 @@ pub struct NotAMember;
 impl Adapter {
     /// Makes a queue pair a member; one that is one already stays one.
     pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
+        if self.is_inherited() {
+            return Err(JoinError::Inherited);
+        }
         let mut groups = self.groups.0.write();
         if !groups.contains_key(&group) && groups.len() >= Limits::DEVICE.multicast_groups as usize
         {
@@ -102,7 +107,7 @@ impl Adapter {
         let new = Arc::downgrade(qp);
         groups.insert(group, before.iter().cloned().chain([new]).collect());
         qp.memberships.fetch_add(1, AcqRel);
-        self.segment().header().groups.store(groups.len() as u32, Release);
+        self.count_groups(groups.len());
         drop(groups);
         self.join_networks();
         Ok(())
@@ -120,7 +125,7 @@ impl Adapter {
             self.leave_networks(&group);
         }
         qp.memberships.fetch_sub(1, AcqRel);
-        self.segment().header().groups.store(groups.len() as u32, Release);
+        self.count_groups(groups.len());
         Ok(())
     }
 
@@ -134,7 +139,7 @@ impl Adapter {
             !members.is_empty()
         });
         qp.memberships.store(0, Release);
-        self.segment().header().groups.store(groups.len() as u32, Release);
+        self.count_groups(groups.len());
     }
 
     /// Has the networks bring what is sent to the groups of this process: when there is a new group, a
@@ -148,8 +153,17 @@ impl Adapter {
         }
     }
 
+    /// Tells the other processes whether there are groups here. In a forked child it is the parent's
+    /// that they see.
+    fn count_groups(&self, count: usize) {
+        if !self.is_inherited() {
+            self.segment().header().groups.store(count as u32, Release);
+        }
+    }
+
     fn leave_networks(&self, group: &GroupGid) {
-        let Some(wire) = self.wire().filter(|_| leaves_host(group)) else { return };
+        let leaves = leaves_host(group) && !self.is_inherited();
+        let Some(wire) = self.wire().filter(|_| leaves) else { return };
         let group = ip(group);
         self.addresses().networks(group.is_ipv4()).for_each(|it| wire.leave(group, it));
     }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
+use transom_device::Access;
 use transom_device::execution::{
     Counted, QpEvent, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder,
     Sink, Source,
 };
-use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
+use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
@@ -104,6 +105,8 @@ pub struct QueuePair {
     number: QpNumber,
     config: QpConfig,
     events: EventSource<AsyncEvent>,
+    /// What a forked child sees in place of the summary: it is in error.
+    inherited: QpSummary,
     send: Mutex<SendHalf>,
     receive: Mutex<ReceiveHalf>,
     attributes: Mutex<QpAttributes>,
@@ -184,6 +187,7 @@ impl QpConfig {
 impl QueuePair {
     /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
+        adapter.check_own()?;
         let (requester, responder) = config.halves().map_err(|_| RegisterError::Exhausted)?;
         let events = config.events.attach(config.id, EVENTS)?;
         if let Some(pd) = &config.pd {
@@ -204,10 +208,20 @@ impl QueuePair {
         for cq in config.send_cq.iter().chain(&config.receive_cq) {
             cq.adopt();
         }
+        let inherited = QpSummary::default();
+        inherited.set_gate(Gate {
+            state: QpState::Error,
+            service: config.service,
+            access: Access::empty(),
+            by_message: false,
+            read_resources: 0,
+            pd: config.pd.as_ref().map_or(0, |pd| pd.number()),
+        });
         let qp = Arc::new(Self {
             adapter: adapter.clone(),
             number,
             events,
+            inherited,
             send: Mutex::new(SendHalf {
                 requester,
                 link: Link::None,
@@ -258,6 +272,9 @@ impl QueuePair {
     /// What initiators see of it.
     #[inline]
     pub fn summary(&self) -> &QpSummary {
+        if self.adapter.is_inherited() {
+            return &self.inherited;
+        }
         let table = self.adapter.segment().qps();
         table.summary(self.number.index()).expect("the table has an entry for every u16")
     }
@@ -549,20 +566,10 @@ impl QueuePair {
             // Others hold it, or it is gone already.
             Ok(_) | Err(_) => return Ok(()),
         }
-        {
-            let mut half = self.send.lock();
-            let mut receive = self.receive.lock();
-            receive.bid_farewell(self);
-            self.open_gate(QpState::Reset, &QpAttributes::reset());
-            half.requester.reset();
-            half.count(&self.adapter);
-            half.link = Link::None;
-            receive.reset(&self.here());
+        // That of a forked child's parent goes on.
+        if !self.adapter.is_inherited() {
+            self.close();
         }
-        // A program that ends next still owes its peer the last answers.
-        self.adapter.send_rest();
-        let keys = self.adapter.segment().keys();
-        keys.drain_queue_pair(self.number.index(), &*self.adapter);
         self.adapter.leave_qp(self.number.index());
         let QpConfig { pd, send_cq, receive_cq, receives, .. } = &self.config;
         for cq in send_cq.iter().chain(receive_cq) {
@@ -579,6 +586,24 @@ impl QueuePair {
         }
         self.counters.release();
         Ok(())
+    }
+
+    /// Lets nothing in any more, and waits for what is under way.
+    fn close(&self) {
+        {
+            let mut half = self.send.lock();
+            let mut receive = self.receive.lock();
+            receive.bid_farewell(self);
+            self.open_gate(QpState::Reset, &QpAttributes::reset());
+            half.requester.reset();
+            half.count(&self.adapter);
+            half.link = Link::None;
+            receive.reset(&self.here());
+        }
+        // A program that ends next still owes its peer the last answers.
+        self.adapter.send_rest();
+        let keys = self.adapter.segment().keys();
+        keys.drain_queue_pair(self.number.index(), &*self.adapter);
     }
 
     /// Ends it with its context: what would refuse [`QueuePair::destroy`] goes first.

@@ -58,6 +58,7 @@ fn errno(failure: ModifyFailure) -> c_int {
     match failure {
         ModifyFailure::NoPort(errno) => errno,
         ModifyFailure::NoMemory => libc::ENOMEM,
+        ModifyFailure::Inherited => libc::EIO,
         _ => libc::EINVAL,
     }
 }

@@ -8,12 +8,12 @@ use transom_abi::*;
 use transom_device::execution::RequesterLimits;
 use transom_device::qp::Service;
 use transom_host::Limits;
-use transom_host::objects::{Cq, ProtectionDomain, QpConfig, QpReceives, QueuePair, RegisterError};
+use transom_host::objects::{Cq, ProtectionDomain, QpConfig, QpReceives, QueuePair};
 
 use super::{QPS, Qp};
 use crate::context::Context;
 use crate::wr::{self, Batch};
-use crate::{cq, null_with, pd, srq, xrc};
+use crate::{cq, mr, null_with, pd, srq, xrc};
 
 /// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended
 /// verb, to name its XRC domain.
@@ -78,10 +78,7 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
         events: context.events.clone(),
         id: u64::from(handle),
     };
-    let pair = QueuePair::create(&context.adapter, config).map_err(|error| match error {
-        RegisterError::Busy => libc::EBUSY,
-        _ => libc::ENOMEM,
-    })?;
+    let pair = QueuePair::create(&context.adapter, config).map_err(mr::errno)?;
     context.adopt();
     let sends = service != Service::XrcTarget;
     let receives = !matches!(service, Service::XrcInitiator | Service::XrcTarget);

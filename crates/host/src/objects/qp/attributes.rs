@@ -69,7 +69,7 @@ pub struct QpAttributes {
     pub rnr_retry: u8,
 }
 
-/// Why a modify is refused; all are `EINVAL`.
+/// Why a modify is refused; those are `EINVAL` that say nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModifyFailure {
     /// By the table of transitions.
@@ -78,10 +78,12 @@ pub enum ModifyFailure {
     OutOfRange(Mask),
     /// The send queue is still draining (rule ST-17).
     Draining,
-    /// No memory for what is kept of READs and atomics.
+    /// No memory for what is kept of READs and atomics: `ENOMEM`.
     NoMemory,
     /// It goes over the wire, and the port cannot be had. The program has been told why.
     NoPort(i32),
+    /// It is of the process that this one was forked from: `EIO`.
+    Inherited,
 }
 
 impl QpAttributes {
@@ -176,6 +178,9 @@ impl QueuePair {
 
     /// Changes attributes and state. On an error nothing has changed (rules ST-01 to ST-08).
     pub fn modify(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
+        if self.adapter.is_inherited() {
+            return Err(ModifyFailure::Inherited);
+        }
         let resets = mask.contains(Mask::STATE) && new.state == QpState::Reset;
         let peer = match &self.receive.lock().link {
             Link::Local(peer) if resets => Some(peer.clone()),
