@@ -27,6 +27,7 @@ use self::queue_pairs::QueuePairs;
 pub(crate) use self::wire::LOOPBACK;
 use crate::addresses::Addresses;
 use crate::capture::Capture;
+use crate::failure;
 use crate::faults::{Faults, Injector, Outages};
 use crate::link::{Peer, Wire};
 use crate::memory::{Copier, this_process};
@@ -140,6 +141,8 @@ pub struct Adapter {
     peers: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
     pub(crate) progress: Progress,
     pub(crate) outages: Arc<Outages>,
+    /// It is of no use any more, and the program has been told.
+    pub(crate) failed: AtomicBool,
     /// Makes atomics one step (rule AT-09).
     pub(crate) atomics: Mutex<()>,
 }
@@ -155,6 +158,7 @@ impl Adapter {
     /// reference to the device.
     pub fn open(options: Options) -> Result<Arc<Self>, OpenError> {
         let step = |doing: &'static str| move |cause| OpenError::new(doing, cause);
+        failure::begin_anew()?;
         let segment = Segment::create().map_err(step("making its shared memory"))?;
         let mut seed = vec![0; Scramble::SEED_BYTES + 2];
         getrandom::fill(&mut seed)
@@ -217,12 +221,22 @@ impl Adapter {
             peers: RwLock::new(Box::new(std::array::from_fn(|_| None))),
             progress: Progress::default(),
             outages: Arc::default(),
+            failed: AtomicBool::new(false),
             atomics: Mutex::new(()),
         });
-        crate::fork::watch(&adapter);
+        crate::fork::watch(&adapter).map_err(step("asking to be told of forks"))?;
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
         adapter.schedule_outages();
         Ok(adapter)
+    }
+
+    /// Tells peers that nothing comes from here any more, and the background thread to end.
+    pub(crate) fn depart(&self) {
+        self.segment.header().departed.store(1, SeqCst);
+        for peer in self.peers.read().iter().flatten() {
+            peer.notify();
+        }
+        self.progress.wake(self);
     }
 
     /// How it was opened.
@@ -240,14 +254,18 @@ impl Adapter {
         self.addresses.read()
     }
 
-    /// Has events of the port told to `events` too, for as long as the caller keeps what it gets.
+    /// Has events of the port and of the device told to `events` too, for as long as the caller keeps what it gets.
     pub fn tell_port_events(
         &self,
         events: &Arc<EventQueue<AsyncEvent>>,
     ) -> Result<Arc<EventSource<AsyncEvent>>, RegisterError> {
         const PORT: u64 = 1;
-        const KINDS: &[AsyncEvent] =
-            &[AsyncEvent::PortActive, AsyncEvent::PortError, AsyncEvent::GidChange];
+        const KINDS: &[AsyncEvent] = &[
+            AsyncEvent::PortActive,
+            AsyncEvent::PortError,
+            AsyncEvent::GidChange,
+            AsyncEvent::DeviceFatal,
+        ];
         let source = Arc::new(events.attach(PORT, KINDS)?);
         let mut listeners = self.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
@@ -272,7 +290,7 @@ impl Adapter {
         }
     }
 
-    /// Tells the program of an event of the port.
+    /// Tells the program of an event of the port or the device.
     pub(crate) fn raise_port_event(&self, event: AsyncEvent) {
         for listener in self.listeners.lock().iter().filter_map(Weak::upgrade) {
             listener.raise(event);
@@ -426,11 +444,7 @@ impl Drop for Adapter {
         if self.is_inherited() {
             return;
         }
-        self.segment.header().departed.store(1, SeqCst);
+        self.depart();
         self.send_rest();
-        for peer in self.peers.read().iter().flatten() {
-            peer.notify();
-        }
-        self.progress.wake(self);
     }
 }

@@ -15,6 +15,7 @@
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //! | [`object_counts`] | how many objects each process has |
+//! | [`failure`] | what a panic becomes: an error of the device |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //! | `say` | sentences on standard error, which never are the program's trouble |
 //!
@@ -28,6 +29,7 @@ pub mod addresses;
 pub mod capture;
 mod clock;
 pub mod environment;
+pub mod failure;
 pub mod faults;
 pub mod file_limit;
 pub mod fork;

@@ -33,6 +33,9 @@ pub(crate) enum Deferred {
     Overrun(u64),
     /// A peer has ended: what was under way to it counts as lost.
     PeerLost(Arc<Peer>),
+    /// What nobody thought of.
+    #[cfg(test)]
+    Panic,
 }
 
 /// Who makes progress: what to leave to others depends on it.
@@ -384,6 +387,8 @@ impl Adapter {
                     self.drain_peer(&peer);
                     self.end_what_was_under_way(&peer);
                 }
+                #[cfg(test)]
+                Deferred::Panic => panic!("a test wants it"),
                 Deferred::Overrun(cq) => {
                     let feeds = |qp: &Arc<QueuePair>| qp.feeds(cq);
                     for qp in self.all_qps().into_iter().filter(feeds) {
