@@ -44,7 +44,9 @@ use crate::segment::Segment;
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copying {
-    /// By the kernel, straight from memory to memory; by shared memory where it forbids that.
+    /// By the kernel, straight from memory to memory; by shared memory where it forbids that. Where
+    /// `kernel.yama.ptrace_scope` is 1 the process has to agree to it: it lets all processes of its
+    /// user trace it (`PR_SET_PTRACER_ANY`, see `prctl(2)`).
     #[default]
     Best,
     /// By shared memory always.
@@ -184,12 +186,11 @@ impl Adapter {
         };
         let copier = copier.map_err(step("finding a way to copy memory"))?;
         if options.copying == Copying::Best && !matches!(copier, Copier::Kernel) {
-            say_slow("this process may not use process_vm_readv");
+            say_slow("the kernel does not let this process use process_vm_readv (seccomp)");
         }
-        // Yama lets a process be reached by others of its user only if it says so; elsewhere this
-        // does nothing.
-        // SAFETY: this prctl takes plain numbers.
-        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+        if matches!(copier, Copier::Kernel) && crate::memory::needs_consent() {
+            consent();
+        }
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
         let claim =
             registry.claim(segment.descriptor()).map_err(step("taking a place in the registry"))?;
@@ -402,12 +403,26 @@ impl Adapter {
     }
 }
 
-/// Says once that data takes the slow way.
+/// Says once that data takes the slow way, what that costs, and what to do about it.
 fn say_slow(why: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        say(format_args!("{why}; data goes through shared memory instead, which is slower"));
+        say(format_args!(
+            "{why}; data goes through shared memory instead, and a WRITE or READ waits for the \
+             process that it is for: microseconds while that process polls or sleeps, milliseconds \
+             a message if it looks at its memory on a busy processor. Copying directly needs \
+             kernel.yama.ptrace_scope to be 0 or 1, or CAP_SYS_PTRACE at both ends, and a seccomp \
+             profile that allows process_vm_readv and process_vm_writev"
+        ));
     });
+}
+
+/// Lets the other processes of this user copy from and to this one. Yama asks for it where
+/// `kernel.yama.ptrace_scope` is 1, and it lets them trace this process as well, as they may everywhere
+/// else.
+fn consent() {
+    // SAFETY: this prctl takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
 /// Waiting: spin briefly, then give way. Who is waited for longer is noted for `transom explain`.
