@@ -246,8 +246,14 @@ impl Adapter {
                     self.lose_peer(&peer);
                 }
             }
-            if let Some(peer) = self.peer(slot as u8) {
-                self.take_from(&peer);
+            match self.reach(slot as u8) {
+                Ok(Some(peer)) => self.take_from(&peer),
+                Ok(None) => {}
+                // What it has sent waits until it can be reached.
+                Err(_) => {
+                    self.peer(slot as u8);
+                    self.segment().header().inbox[word].fetch_or(1 << (slot % 64), SeqCst);
+                }
             }
         }
     }

@@ -57,7 +57,7 @@ unsafe fn tell_state(qp: *mut ibv_qp, state: ibv_qp_state) -> Result<(), c_int> 
 /// The errno of a modify that fails.
 fn errno(failure: ModifyFailure) -> c_int {
     match failure {
-        ModifyFailure::NoPort(errno) => errno,
+        ModifyFailure::NoPort(errno) | ModifyFailure::NoPeer(errno) => errno,
         ModifyFailure::NoMemory => libc::ENOMEM,
         ModifyFailure::Inherited => libc::EIO,
         _ => libc::EINVAL,

@@ -69,7 +69,8 @@ pub struct QpAttributes {
     pub rnr_retry: u8,
 }
 
-/// Why a modify is refused; those are `EINVAL` that say nothing else.
+/// Why a modify is refused. Those with a number have an errno of their own; so have `NoMemory` and
+/// `Inherited`. All others are `EINVAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModifyFailure {
     /// By the table of transitions.
@@ -84,6 +85,8 @@ pub enum ModifyFailure {
     NoPort(i32),
     /// It is of the process that this one was forked from: `EIO`.
     Inherited,
+    /// The process at the other end is there, but the system does not let this one reach it.
+    NoPeer(i32),
 }
 
 impl QpAttributes {
@@ -331,7 +334,10 @@ impl QueuePair {
         }
         Ok(match peer.slot() {
             slot if slot == self.number.slot() => Link::Loopback,
-            slot => self.adapter.peer(slot).map_or(Link::None, Link::Local),
+            slot => match self.adapter.reach(slot) {
+                Ok(peer) => peer.map_or(Link::None, Link::Local),
+                Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
+            },
         })
     }
 
