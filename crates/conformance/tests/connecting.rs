@@ -1,13 +1,17 @@
 //! What a connection is refused for at once, rather than look like loss: a peer that the system does
-//! not let this process reach.
+//! not let this process reach, and an address that nothing can be sent to.
 
 use std::fs::File;
+use std::net::IpAddr;
 
 use transom_abi::*;
+use transom_conformance::datagrams::to_gid;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
 use transom_conformance::queues::take_to;
+use transom_host::addresses::gid;
+use transom_ibverbs::*;
 
 /// What the children run; on its own it does nothing.
 #[test]
@@ -96,4 +100,56 @@ on_each_way! {
         assert_eq!((errno(), state(qp)), (libc::EMFILE, IBV_QPS_INIT));
         drop(files);
     }
+}
+
+/// What becomes of a connection to an address, and of an address handle.
+fn outcome(end: &End, kind: ibv_qp_type, address: &str) -> (i32, i32) {
+    let address: IpAddr = address.parse().expect("an address");
+    let qp = end.qp(kind);
+    take_to(end, qp, IBV_QPS_INIT);
+    let attr = ibv_qp_attr { ah_attr: to_gid(gid(address)), ..usual_attr(qp) };
+    let connected = modify(qp, &attr, IBV_QPS_RTR);
+    assert_eq!(state(qp), if connected == 0 { IBV_QPS_RTR } else { IBV_QPS_INIT });
+    assert!(connected == 0 || errno() == connected);
+    // SAFETY: a live domain and an address of this call's own.
+    let ah = unsafe { ibv_create_ah(end.pd, &mut { attr.ah_attr }) };
+    (connected, if ah.is_null() { errno() } else { 0 })
+}
+
+/// Nothing can be sent to what is the address of no host, of all hosts, or on some link; only
+/// datagrams go to groups. The connection is refused, and the address handle.
+/// Rules: ST-29
+#[test]
+fn an_address_that_nothing_can_be_sent_to_is_refused() {
+    let end = End::new(Default::default());
+    const NOT_ONE: (i32, i32) = (libc::EINVAL, libc::EINVAL);
+    for kind in [IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_XRC_SEND] {
+        for (address, wanted) in [
+            ("::", NOT_ONE),
+            ("0.0.0.0", NOT_ONE),
+            ("255.255.255.255", NOT_ONE),
+            ("127.255.255.255", NOT_ONE),
+            ("224.0.0.9", (libc::EINVAL, 0)),
+            ("ff02::9", (libc::EINVAL, 0)),
+            ("fe80::9", (libc::ENETUNREACH, libc::ENETUNREACH)),
+            ("127.0.0.1", (0, 0)),
+            ("::1", (0, 0)),
+        ] {
+            assert_eq!(outcome(&end, kind, address), wanted, "{address} by {kind}");
+        }
+    }
+}
+
+/// Where the kernel has no way, neither has the device: with the kernel's own reason.
+/// Rules: ST-29
+#[test]
+fn an_address_without_a_route_is_refused() {
+    alone("an_address_without_a_route_is_refused", Way::Namespace, || {
+        let end = open();
+        for address in ["192.0.2.1", "2001:db8::1"] {
+            let wanted = (libc::ENETUNREACH, libc::ENETUNREACH);
+            assert_eq!(outcome(&end, IBV_QPT_RC, address), wanted, "{address}");
+        }
+        assert_eq!(outcome(&end, IBV_QPT_RC, "127.0.0.1"), (0, 0));
+    });
 }

@@ -95,6 +95,7 @@ unsafe fn create(
     // SAFETY: a protection domain's context is open.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
     let address = address(attr, &context.adapter.addresses())?;
+    context.adapter.check_reachable(&address, true).map_err(|unreachable| unreachable.errno())?;
     let limit = Limits::DEVICE.address_handles;
     let one_more = |count| (count < limit).then(|| count + 1);
     COUNT.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| libc::ENOMEM)?;

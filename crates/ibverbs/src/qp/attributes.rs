@@ -58,6 +58,7 @@ unsafe fn tell_state(qp: *mut ibv_qp, state: ibv_qp_state) -> Result<(), c_int> 
 fn errno(failure: ModifyFailure) -> c_int {
     match failure {
         ModifyFailure::NoPort(errno) | ModifyFailure::NoPeer(errno) => errno,
+        ModifyFailure::Unreachable(unreachable) => unreachable.errno(),
         ModifyFailure::NoMemory => libc::ENOMEM,
         ModifyFailure::Inherited => libc::EIO,
         _ => libc::EINVAL,

@@ -10,6 +10,7 @@ use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
 use crate::adapter::{LOOPBACK, Limits};
+use crate::addresses::Unreachable;
 use crate::link::{Link, Path};
 
 /// The rights to flush, which queue pairs grant but windows do not.
@@ -87,6 +88,8 @@ pub enum ModifyFailure {
     Inherited,
     /// The process at the other end is there, but the system does not let this one reach it.
     NoPeer(i32),
+    /// The address is none that packets can be sent to.
+    Unreachable(Unreachable),
 }
 
 impl QpAttributes {
@@ -325,6 +328,13 @@ impl QueuePair {
     /// The link to the queue pair at the other end.
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
         if let Some(mut address) = self.adapter.over_wire(attributes.destination) {
+            // Before the port: what cannot be reached needs none.
+            if let Destination::Address(address) = attributes.destination
+                && self.config.service != Service::Ud
+            {
+                let reachable = self.adapter.check_reachable(&address, false);
+                reachable.map_err(ModifyFailure::Unreachable)?;
+            }
             self.adapter.open_wire().map_err(ModifyFailure::NoPort)?;
             if self.adapter.options().congestion {
                 address.traffic_class |= ECN_CAPABLE;
