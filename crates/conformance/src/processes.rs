@@ -85,7 +85,7 @@ macro_rules! on_each_way {
 pub fn alone(test: &str, way: Way, body: fn()) {
     if env::var_os(ALONE).is_some_and(|name| name == test) {
         stay_with_parent();
-        let _registry = (way == Way::Namespace).then_some(RegistryOfNamespace);
+        let _registry = (way == Way::Namespace).then(|| RegistryOfNamespace);
         body();
         return parent().tell(&[DONE]);
     }
