@@ -87,6 +87,41 @@ fn the_sizes_given_are_at_least_those_asked_for() {
     }
 }
 
+/// Queues are as deep as an adapter's would be, for programs that are off by one; the room is there,
+/// and no more.
+/// Rules: CR-02, CR-14, CR-19
+#[test]
+fn queues_are_as_deep_as_an_adapters() {
+    let end = end();
+    for (asked, own, shared) in [(1, 1, 1), (2, 2, 3), (500, 512, 511), (512, 512, 1023)] {
+        let cq = try_cq(end.context, asked as i32, null_mut()).unwrap();
+        // SAFETY: a live queue.
+        assert_eq!(unsafe { (*cq).cqe }, shared as i32);
+        let mut init = end.init(IBV_QPT_RC);
+        (init.cap.max_send_wr, init.cap.max_recv_wr) = (asked, asked);
+        let qp = end.qp_with(&mut init);
+        assert_eq!((init.cap.max_send_wr, init.cap.max_recv_wr), (own, own));
+        take_to(&end, qp, IBV_QPS_SQD);
+        for wr_id in 0..own {
+            recv(qp, u64::from(wr_id), &mut []);
+            post(qp, &mut wr(IBV_WR_SEND));
+        }
+        assert_eq!(try_recv(qp, 0, &mut []), libc::ENOMEM);
+        assert_eq!(try_post(qp, &mut wr(IBV_WR_SEND)), libc::ENOMEM);
+        let attr = ibv_srq_attr { max_wr: asked, ..ibv_srq_attr::default() };
+        let mut init = ibv_srq_init_attr { attr, ..ibv_srq_init_attr::default() };
+        // SAFETY: a live domain.
+        let srq = unsafe { ibv_create_srq(end.pd, &mut init) };
+        assert!(!srq.is_null());
+        assert_eq!((init.attr.max_wr, query_srq(srq).max_wr), (shared, shared));
+        for wr_id in 0..shared {
+            srq_recv(srq, u64::from(wr_id), &mut []);
+        }
+        assert_eq!(try_srq_recv(srq, 0, &mut []), libc::ENOMEM);
+        assert_eq!((destroy_qp(qp), destroy_srq(srq), destroy_cq(cq)), (0, 0, 0));
+    }
+}
+
 /// More than the device says it has is `EINVAL`; as much as it says is not.
 /// Rules: CR-03
 #[test]

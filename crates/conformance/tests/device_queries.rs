@@ -50,7 +50,7 @@ fn the_plain_attributes_are_the_limits() {
         (attr.max_mw, limits.windows),
         (attr.max_pd, limits.domains),
         (attr.max_srq, limits.shared_receive_queues),
-        (attr.max_srq_wr, limits.work_requests),
+        (attr.max_srq_wr, limits.shared_work_requests),
         (attr.max_srq_sge, limits.pieces),
         (attr.max_ah, limits.address_handles),
         (attr.max_mcast_grp, limits.multicast_groups),

@@ -401,7 +401,7 @@ fn sizes_have_limits() {
         assert!(found.max_wr >= size && found.max_sge >= each && found.srq_limit == 0);
         assert_eq!(destroy_srq(shared), 0);
     }
-    assert_eq!(most, Limits::DEVICE.work_requests);
+    assert_eq!(most, Limits::DEVICE.shared_work_requests);
 }
 
 /// A full queue refuses more, and a list is posted up to its first bad request.
@@ -409,15 +409,15 @@ fn sizes_have_limits() {
 #[test]
 fn a_full_queue_refuses_more() {
     let pool = Pool::new(Link::Loopback, 4096);
-    let small = try_srq(pool.pair.b.pd, 4, 2).expect("a queue");
+    let small = try_srq(pool.pair.b.pd, 7, 2).expect("a queue");
     let receive = |wr_id| ibv_recv_wr { wr_id, ..ibv_recv_wr::default() };
     let mut three_pieces = [sge(pool.far.addr(), 8, pool.mb); 3];
     let mut bad = receive(9);
     (bad.sg_list, bad.num_sge) = (three_pieces.as_mut_ptr(), 3);
     let mut list = [receive(0), bad, receive(1)];
     assert_eq!(try_srq_recv_list(small, &mut list), Err((libc::EINVAL, 1)));
-    let mut list = [1, 2, 3, 4, 5].map(receive);
-    assert_eq!(try_srq_recv_list(small, &mut list), Err((libc::ENOMEM, 3)));
+    let mut list = [1, 2, 3, 4, 5, 6, 7, 8].map(receive);
+    assert_eq!(try_srq_recv_list(small, &mut list), Err((libc::ENOMEM, 6)));
     for (count, sg_list) in [(1, null_mut()), (-1, three_pieces.as_mut_ptr())] {
         let mut bad = [ibv_recv_wr { num_sge: count, sg_list, ..receive(9) }];
         assert_eq!(try_srq_recv_list(small, &mut bad), Err((libc::EINVAL, 0)));
@@ -425,7 +425,7 @@ fn a_full_queue_refuses_more() {
     // What was taken is there, in order.
     let (qa, qb) = (pool.pair.a.qp(IBV_QPT_RC), qp_of_srq(&pool.pair.b, IBV_QPT_RC, small));
     connect(qa, qb);
-    for wr_id in 0..4 {
+    for wr_id in 0..7 {
         post(qa, &mut wr(IBV_WR_SEND));
         pool.pair.a.expect(IBV_WC_SUCCESS);
         assert_eq!(pool.came(qb), wr_id);
@@ -457,11 +457,11 @@ fn the_size_can_be_changed() {
         pool.recv(wr_id, wr_id as usize, 64);
     }
     assert_eq!(try_srq_recv(pool.srq, 0, &mut []), libc::ENOMEM);
-    for too_small in [0, 1, size - 1] {
+    for too_small in [0, 1, size / 2] {
         assert_eq!(resize(too_small), libc::EINVAL);
         assert_eq!(query_srq(pool.srq).max_wr, size);
     }
-    assert_eq!(resize(Limits::DEVICE.work_requests + 1), libc::EINVAL);
+    assert_eq!(resize(Limits::DEVICE.shared_work_requests + 1), libc::EINVAL);
     assert_eq!(resize(2 * size), 0);
     assert!(query_srq(pool.srq).max_wr >= 2 * size);
     for wr_id in u64::from(size)..u64::from(2 * size) {
@@ -470,7 +470,7 @@ fn the_size_can_be_changed() {
     for wr_id in 0..u64::from(2 * size) - 3 {
         message(wr_id);
     }
-    assert_eq!(resize(2), libc::EINVAL);
+    assert_eq!(resize(1), libc::EINVAL);
     assert_eq!(resize(3), 0);
     assert_eq!(try_srq_recv(pool.srq, 0, &mut []), libc::ENOMEM);
     for wr_id in u64::from(2 * size) - 3..u64::from(2 * size) {
@@ -509,6 +509,6 @@ fn bad_arguments_are_refused() {
         }
         assert_eq!(modify_srq(shared, attr, 0), 0);
         let found = query_srq(shared);
-        assert_eq!((found.max_wr, found.max_sge, found.srq_limit), (4, 4, 0));
+        assert_eq!((found.max_wr, found.max_sge, found.srq_limit), (7, 4, 0));
     }
 }

@@ -100,6 +100,7 @@ pub(crate) unsafe fn create(
     if !(1..=i64::from(Limits::DEVICE.completions)).contains(&cqe) || comp_vector != 0 {
         return Err(libc::EINVAL);
     }
+    let cqe = Limits::shared_depth(cqe as u32);
     let abi = ibv_cq_ex { context, channel, cqe: cqe as c_int, ..abi };
     // SAFETY: by the contract of this function.
     let channel = unsafe { ChannelUse::of(channel) };
@@ -186,6 +187,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         if !(1..=Limits::DEVICE.completions as c_int).contains(&cqe) {
             return Err(libc::EINVAL);
         }
+        let cqe = Limits::shared_depth(cqe as u32);
         // SAFETY: by the contract of this verb.
         let queue = unsafe { find(cq) }?;
         queue.resize(cqe as usize).map_err(size_errno)?;

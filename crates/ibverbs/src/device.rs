@@ -202,7 +202,7 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
         max_fmr: 0,
         max_map_per_fmr: 0,
         max_srq: count(limits.shared_receive_queues),
-        max_srq_wr: count(limits.work_requests),
+        max_srq_wr: count(limits.shared_work_requests),
         max_srq_sge: count(limits.pieces),
         max_pkeys: 1,
         local_ca_ack_delay: 15,

@@ -113,17 +113,18 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
         }
         _ => return Err(libc::EINVAL),
     };
-    let wrong = init.attr.max_wr == 0 || init.attr.max_wr > limits.work_requests;
+    let wrong = init.attr.max_wr == 0 || init.attr.max_wr > limits.shared_work_requests;
     if wrong || init.attr.max_sge > limits.pieces {
         return Err(libc::EINVAL);
     }
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
+    let max_wr = Limits::shared_depth(init.attr.max_wr);
     // The handle names the queue in events, so it comes first.
     let handle = SRQS.reserve();
     let config = SrqConfig {
         pd: pd.domain.clone(),
-        size: init.attr.max_wr as usize,
+        size: max_wr as usize,
         pieces: init.attr.max_sge as usize,
         xrc,
         tag_matching,
@@ -131,7 +132,7 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
         id: u64::from(handle),
     };
     let queue = SharedReceiveQueue::create(&pd.adapter, config).map_err(mr::errno)?;
-    init.attr.srq_limit = 0;
+    (init.attr.max_wr, init.attr.srq_limit) = (max_wr, 0);
     context.adopt();
     let abi = ibv_srq {
         context: pd.context,
@@ -189,11 +190,12 @@ pub unsafe extern "C" fn ibv_modify_srq(
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(libc::EINVAL);
         }
-        let size = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr as usize);
+        let size = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr);
         let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit as usize);
-        if size.is_some_and(|size| size == 0 || size > Limits::DEVICE.work_requests as usize) {
+        if size.is_some_and(|size| size == 0 || size > Limits::DEVICE.shared_work_requests) {
             return Err(libc::EINVAL);
         }
+        let size = size.map(|size| Limits::shared_depth(size) as usize);
         // SAFETY: as above.
         unsafe { look_up(srq) }?.modify(size, limit).map_err(cq::size_errno)
     })

@@ -15,8 +15,10 @@ pub struct Limits {
     pub completion_queues: u32,
     /// Completion counters.
     pub completion_counters: u32,
-    /// Work requests of a queue.
+    /// Work requests of a queue of a queue pair's own.
     pub work_requests: u32,
+    /// Work requests of a shared receive queue.
+    pub shared_work_requests: u32,
     /// Pieces of a work request.
     pub pieces: u32,
     /// Inline bytes of a work request.
@@ -51,9 +53,10 @@ impl Limits {
         completion_queues: 1 << 16,
         completion_counters: 1 << 16,
         work_requests: 1 << 15,
+        shared_work_requests: (1 << 15) - 1,
         pieces: 32,
         inline: 1024,
-        completions: 1 << 22,
+        completions: (1 << 22) - 1,
         read_resources: 128,
         shared_receive_queues: 1 << 16,
         tags: 1 << 10,
@@ -63,4 +66,24 @@ impl Limits {
         multicast_members: 1 << 8,
         device_memory: 64 << 20,
     };
+
+    /// How many work requests each queue of a queue pair has of which so many are asked for: a power of
+    /// two or none, as an adapter's rings have (rule CR-02). Within the limit if that is.
+    pub fn depth(asked: u32) -> u32 {
+        if asked == 0 { 0 } else { asked.next_power_of_two() }
+    }
+
+    /// How many entries a completion queue or shared receive queue has of which so many are asked for:
+    /// one less than a power of two, as adapters leave one place of these rings empty (rules CR-14,
+    /// CR-19). Within the limit if that is.
+    pub fn shared_depth(asked: u32) -> u32 {
+        (asked + 1).next_power_of_two() - 1
+    }
 }
+
+const _: () = {
+    let limits = Limits::DEVICE;
+    assert!(limits.work_requests.is_power_of_two());
+    assert!((limits.shared_work_requests + 1).is_power_of_two());
+    assert!((limits.completions + 1).is_power_of_two());
+};

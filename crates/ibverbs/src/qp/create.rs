@@ -121,8 +121,8 @@ fn service(kind: ibv_qp_type) -> Result<Service, c_int> {
     }
 }
 
-/// The sizes that are given: what was asked for, but for queues that the type does not have
-/// (rules CR-02, CR-03, CR-08).
+/// The sizes that are given: queues at least as deep as asked for, and the rest as asked for, but for
+/// queues that the type does not have (rules CR-02, CR-03, CR-08).
 fn capacity(
     init: &ibv_qp_init_attr_ex,
     service: Service,
@@ -146,7 +146,12 @@ fn capacity(
         && cap.max_send_sge <= limits.pieces
         && cap.max_recv_sge <= limits.pieces
         && cap.max_inline_data <= limits.inline;
-    if within { Ok(cap) } else { Err(libc::EINVAL) }
+    if !within {
+        return Err(libc::EINVAL);
+    }
+    cap.max_send_wr = Limits::depth(cap.max_send_wr);
+    cap.max_recv_wr = Limits::depth(cap.max_recv_wr);
+    Ok(cap)
 }
 
 /// The objects that a queue pair is made of, as its type needs them.
