@@ -96,19 +96,19 @@ pub(crate) fn run_at(installation: &Installation, wire: &Wire) -> Result<String,
     }
 }
 
-/// Runs the tests of another release than Debian's, but for those that are skipped. `bind` has a
-/// command run where it should.
+/// Runs the tests of another release than Debian's, with its bindings; those that are skipped do not
+/// count. `bind` has a command run on the processors that it should.
 pub(crate) fn run_newer(
     installation: &Installation,
-    interpreter: &Path,
+    bindings: &Path,
     tests: &Path,
-    bind: impl Fn(&mut Command),
+    bind: &dyn Fn(&mut Command),
 ) -> Result<(), String> {
     let release = Release {
         name: "pyverbs-newer",
-        interpreter: interpreter.to_owned(),
+        bindings: Some(bindings.to_owned()),
         tests: tests.to_owned(),
-        bind: &bind,
+        bind,
     };
     let suite = Suite::unpack(installation, Place::Here, release)?;
     let mut outcomes = Vec::new();
@@ -190,15 +190,16 @@ impl Outcome {
 struct Release<'a> {
     /// The folder of the copy.
     name: &'static str,
-    interpreter: PathBuf,
+    /// Where the bindings are, if not where Python finds them.
+    bindings: Option<PathBuf>,
     tests: PathBuf,
-    /// Has a command run where it should.
+    /// Has a command run on the processors that it should.
     bind: &'a dyn Fn(&mut Command),
 }
 
 impl Release<'_> {
     fn debian() -> Self {
-        Self { name: "pyverbs", interpreter: PYTHON.into(), tests: SOURCE.into(), bind: &|_| {} }
+        Self { name: "pyverbs", bindings: None, tests: SOURCE.into(), bind: &|_| {} }
     }
 }
 
@@ -246,7 +247,8 @@ impl<'a> Suite<'a> {
     }
 
     fn python(&self) -> Command {
-        let mut command = Command::new(&self.release.interpreter);
+        let mut command = Command::new(PYTHON);
+        command.envs(self.release.bindings.as_ref().map(|bindings| ("PYTHONPATH", bindings)));
         (self.release.bind)(&mut command);
         command.env("LD_LIBRARY_PATH", self.installation.folder());
         command.arg(self.folder.join("run_tests.py")).arg(&self.folder);
@@ -319,7 +321,7 @@ impl<'a> Suite<'a> {
                 };
             }
             Some(_) => {}
-            None => return Err(format!("Python ended: {status}\n{output}{complaints}")),
+            None => return Err(format!("{PYTHON} ended: {status}\n{output}{complaints}")),
         }
         Ok(outcomes)
     }

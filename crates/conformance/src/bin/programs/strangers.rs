@@ -219,7 +219,7 @@ impl Strangers<'_> {
     /// The tests of a newer rdma-core than Debian's.
     fn pyverbs(&self) -> Result<(), String> {
         let python = self.python()?;
-        let (interpreter, tests) = (python.interpreter(), python.tests());
-        pyverbs::run_newer(self.installation, &interpreter, &tests, |it| self.processors.bind(it))
+        let bind = |command: &mut Command| self.processors.bind(command);
+        pyverbs::run_newer(self.installation, &python.pyverbs(), &python.tests(), &bind)
     }
 }

@@ -11,7 +11,9 @@ use crate::pyverbs;
 
 /// What is installed as it comes.
 const PACKAGES: &str = include_str!("../../../../programs/strangers.txt");
-/// The newest there is; it is built here, from a release of all of rdma-core with its tests.
+/// The newest there is. It comes as the source of a release of all of rdma-core, with its tests. The
+/// package that it makes leaves out the libraries of vendors, which the tests want in the same release, so
+/// all of it is built and used where it lies.
 const PYVERBS: &str = "pyverbs==59.0";
 /// How long an installation may take: a release of rdma-core is compiled.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -45,7 +47,16 @@ impl Python {
         run(download.arg(&sources))?;
         let mut unpack = Command::new(installed("sh", "dash")?);
         run(unpack.args(["-c", "tar xzf *.tar.gz --strip-components=1"]).current_dir(&sources))?;
-        run(python.pip().arg("install").arg(&sources))?;
+        let mut configure = Command::new(installed("cmake", "cmake")?);
+        configure.args(["-S", "rdma-core", "-B", "build", "-G", "Ninja"]);
+        configure.args(["-DIN_PLACE=1", "-DNO_MAN_PAGES=1", "-DENABLE_STATIC=0"]);
+        configure.arg(format!("-DPYTHON_EXECUTABLE={}", pyverbs::PYTHON));
+        configure
+            .arg(format!("-DCYTHON_EXECUTABLE={}", installed("cython3", "cython3")?.display()));
+        run(configure.current_dir(&sources))?;
+        run(Command::new(installed("ninja", "ninja-build")?)
+            .args(["-C", "build"])
+            .current_dir(&sources))?;
         fs::write(&done, wanted).map_err(failed)?;
         Ok(python)
     }
@@ -59,6 +70,11 @@ impl Python {
     /// The interpreter, which finds the packages.
     pub(crate) fn interpreter(&self) -> PathBuf {
         self.folder.join("bin/python")
+    }
+
+    /// The folder with pyverbs.
+    pub(crate) fn pyverbs(&self) -> PathBuf {
+        self.folder.join("sources/build/python")
     }
 
     /// The folder with the tests of the release that pyverbs is of.
