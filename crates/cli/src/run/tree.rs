@@ -478,8 +478,10 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         let last = tree.in_parent(&scratch).unwrap();
-        let left: Vec<_> = fs::read_dir(last.parent().unwrap()).unwrap().flatten().collect();
-        assert_eq!(left.iter().map(|entry| entry.path()).collect::<Vec<_>>(), [last.clone()]);
+        let left = fs::read_dir(last.parent().unwrap()).unwrap().flatten();
+        let left: Vec<_> = left.map(|entry| entry.path()).collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert_eq!(left[0], last);
         remove(&last).unwrap();
         fs::remove_dir_all(&scratch).unwrap();
     }
