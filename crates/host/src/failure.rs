@@ -128,6 +128,7 @@ mod tests {
 
     /// Nobody is there to catch what happens on the background thread.
     /// Rules: AE-09
+    #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
     #[test]
     fn a_panic_on_the_background_thread_is_an_error_of_the_device() {
         const TEST: &str =

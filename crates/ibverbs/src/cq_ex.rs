@@ -91,10 +91,9 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         // SAFETY: by the contract of this verb.
         let Some(attr) = (unsafe { attr.as_ref() }) else { return Err(libc::EINVAL) };
         // SAFETY: by the contract of this verb.
-        let made = unsafe { request(context, attr) }
+        unsafe { request(context, attr) }
             // SAFETY: by the contract of this verb.
-            .and_then(|request| unsafe { cq::create(context, request, operations(attr)) });
-        made
+            .and_then(|request| unsafe { cq::create(context, request, operations(attr)) })
     })
 }
 

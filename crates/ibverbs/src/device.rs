@@ -118,7 +118,7 @@ pub extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char 
         return std::ptr::null();
     }
     // SAFETY: it is ours, and never changed after it is made.
-    unsafe { (*device).name.as_ptr() }
+    unsafe { (*the_device()).name.as_ptr() }
 }
 
 /// The node GUID in network order; zero, `EINVAL`, if it is not this device.

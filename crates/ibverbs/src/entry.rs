@@ -91,7 +91,10 @@ pub(crate) fn number_always(verb: impl FnOnce() -> Result<c_int, c_int>) -> c_in
 
 /// Nothing; once the device has failed, too.
 pub(crate) fn effect_always(verb: impl FnOnce()) {
-    let _ = guarded_always(|| uncancelled(|| Ok(verb())));
+    let _ = guarded_always(|| {
+        uncancelled(verb);
+        Ok(())
+    });
 }
 
 /// Runs a verb that may make calls of the C library's at which a thread can be cancelled: locks would

@@ -23,11 +23,10 @@ const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::R
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let made = unsafe { pd::find(pd) }.and_then(|found| {
+        unsafe { pd::find(pd) }.and_then(|found| {
             let region = MemoryRegion::null(&found.adapter, &found.domain).map_err(errno)?;
             Ok(enter(pd, found, null_mut(), region))
-        });
-        made
+        })
     })
 }
 
@@ -44,7 +43,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 ) -> *mut ibv_mr {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let made = unsafe { pd::find(pd) }.and_then(|found| {
+        unsafe { pd::find(pd) }.and_then(|found| {
             // SAFETY: as above.
             let memory = unsafe { dm::find(dm) }?;
             let access = parse_access(access)?;
@@ -57,8 +56,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
             let region =
                 MemoryRegion::of_device_memory(&found.domain, &memory, offset, length, access);
             Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
-        });
-        made
+        })
     })
 }
 

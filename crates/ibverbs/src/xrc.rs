@@ -126,7 +126,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     pointer_of(|| {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
         // SAFETY: by the contract of this verb.
-        let opened = (|| unsafe {
+        (|| unsafe {
             let attr = attr.as_ref().ok_or(libc::EINVAL)?;
             let ours = Context::of(context).ok_or(libc::EINVAL)?;
             let known = attr.comp_mask < IBV_QP_OPEN_ATTR_RESERVED;
@@ -138,8 +138,7 @@ pub(crate) unsafe extern "C" fn open_qp(
             let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
             let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
             Ok(qp::opened(context, ours, qp_context, pair))
-        })();
-        opened
+        })()
     })
 }
 

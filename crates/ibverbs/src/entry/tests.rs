@@ -24,6 +24,7 @@ pub(super) fn panic_if_wanted() {
 /// together.
 const ALONE: &str = "TRANSOM_TEST_ALONE";
 
+#[expect(clippy::disallowed_methods, reason = "a test's own variable")]
 fn alone(test: &str, body: fn()) {
     if std::env::var_os(ALONE).is_some() {
         return body();
