@@ -14,7 +14,9 @@
 //! see to it themselves that a fork does not find them inside a verb.
 //!
 //! Only `fork` runs this. A bare `clone` system call does not; neither need `vfork` and
-//! `posix_spawn`, whose children run nothing of ours.
+//! `posix_spawn`, whose children run nothing of ours. Until it calls `exec`, a child made by a bare
+//! `clone` keeps its parent's place in the registry, as it keeps all its files, and the parent counts as
+//! alive.
 
 use std::sync::{Arc, Once, Weak};
 use std::time::{Duration, Instant};
@@ -98,6 +100,7 @@ unsafe extern "C" fn in_child() {
     // SAFETY: locked by `before`, in the thread that this one is the copy of.
     for Held { device, peers, queue_pairs, .. } in unsafe { &*FORKING.data_ptr() } {
         device.segment().make_private();
+        device.claim.leave_to_parent();
         device.leave_port();
         peers.iter().for_each(|peer| peer.segment.make_private());
         for qp in queue_pairs {

@@ -13,7 +13,8 @@ impl Adapter {
         self.peers.read()[usize::from(slot)].clone()
     }
 
-    /// The process in a slot, attached to if it is not yet; `None` if nobody is there.
+    /// The process in a slot, attached to if it is not yet; `None` if nobody is there, or nobody whom
+    /// the local link leads to.
     pub(crate) fn peer(&self, slot: u8) -> Option<Arc<Peer>> {
         let registry = self.claim.registry();
         let present = |peer: &Arc<Peer>| !peer.is_gone() && registry.holds(peer.announcer);
@@ -35,7 +36,7 @@ impl Adapter {
             }
             None => {}
         }
-        let process = registry.process(slot).filter(|process| process.alive)?;
+        let process = registry.process(slot).filter(|process| process.alive && process.is_near)?;
         let me = self.announcer();
         let peer = Peer::attach(registry, &process, me, &self.segment, &self.copier).ok()?;
         if peer.slow {

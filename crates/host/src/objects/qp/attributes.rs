@@ -80,7 +80,8 @@ pub enum ModifyFailure {
     Draining,
     /// No memory for what is kept of READs and atomics.
     NoMemory,
-    /// It goes over the wire, and the port cannot be had. The program has been told why.
+    /// It goes over the wire, and the port cannot be had, or to a process of this host that cannot be
+    /// reached. The program has been told why.
     NoPort(i32),
 }
 
@@ -312,7 +313,8 @@ impl QueuePair {
 
     /// The link to the queue pair at the other end.
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
-        if let Some(mut address) = self.adapter.over_wire(attributes.destination) {
+        let slot = peer.slot();
+        if let Some(mut address) = self.adapter.over_wire(attributes.destination, slot) {
             self.adapter.open_wire().map_err(ModifyFailure::NoPort)?;
             if self.adapter.options().congestion {
                 address.traffic_class |= ECN_CAPABLE;
@@ -320,10 +322,14 @@ impl QueuePair {
             let mtu = 128 << attributes.path_mtu;
             return Ok(Link::Wire(Path::new(&address, self.number, mtu)));
         }
-        Ok(match peer.slot() {
-            slot if slot == self.number.slot() => Link::Loopback,
-            slot => self.adapter.peer(slot).map_or(Link::None, Link::Local),
-        })
+        if slot == self.number.slot() {
+            return Ok(Link::Loopback);
+        }
+        if let Some(peer) = self.adapter.peer(slot) {
+            return Ok(Link::Local(peer));
+        }
+        self.adapter.check_strangers(slot).map_err(ModifyFailure::NoPort)?;
+        Ok(Link::None)
     }
 
     /// Lets initiators see the state and what it allows.
