@@ -15,7 +15,7 @@ use transom_conformance::harness::*;
 use transom_conformance::processes::*;
 use transom_conformance::programs::{Running, library};
 use transom_host::registry::Registry;
-use transom_ibverbs::ibv_attach_mcast;
+use transom_ibverbs::{ibv_attach_mcast, ibv_get_device_guid, ibv_get_device_list};
 
 /// How a program is run in a PID namespace of its own.
 const OWN_PIDS: &[&str] = &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -34,9 +34,11 @@ fn role() {
         ("talks", talks),
         ("talks_undumpable", talks_undumpable),
         ("opens", opens),
+        ("has_many_open", has_many_open),
         ("connects", connects),
         ("becomes_itself", becomes_itself),
         ("becomes_another", becomes_another),
+        ("tells_guid", tells_guid),
     ]);
 }
 
@@ -211,21 +213,36 @@ fn opens(_: &mut Channel) {
     open();
 }
 
-/// All of them are PID 1 of a namespace of their own, and so are those that were there before.
+/// In a PID namespace of its own, has one process after the other open a device, all under one PID if
+/// the kernel can be told so.
+fn has_many_open(channel: &mut Channel) {
+    const PID: u32 = 1000;
+    for number in 0..MANY {
+        channel.tell(&[number.into()]);
+        let told = fs::write("/proc/sys/kernel/ns_last_pid", (PID - 1).to_string());
+        let child = Child::start("opens");
+        assert!(told.is_err() || child.pid() == PID);
+        child.finish();
+    }
+}
+
+/// As in small PID namespaces, where PIDs come again soon: in each container the first process is PID 1.
 #[test]
 fn places_of_the_dead_with_the_same_pid_are_free() {
     in_network("places_of_the_dead_with_the_same_pid_are_free", OWN_PIDS, || {
-        for _ in 0..MANY {
+        Child::start_under("has_many_open", OWN_PIDS).finish();
+        for _ in 0..20 {
             Child::start_under("opens", OWN_PIDS).finish();
         }
     });
 }
 
 /// Opens a device and execs itself, some times.
-fn becomes_itself(_: &mut Channel) {
+fn becomes_itself(channel: &mut Channel) {
     open();
     let left = std::env::var(AGAIN).map_or(MANY, |left| left.parse().expect("a number"));
     if left > 0 {
+        channel.tell(&[left.into()]);
         let mut next = Command::new(std::env::current_exe().expect("a test has a path"));
         next.args(std::env::args().skip(1)).env(AGAIN, (left - 1).to_string());
         panic!("exec: {}", next.exec());
@@ -420,4 +437,30 @@ fn what_nobody_uses_any_more_is_removed() {
     assert!(used.is_there() && kept.iter().all(Left::is_there));
     let marked = kept[1].file.metadata().and_then(|it| it.modified()).expect("it is there");
     assert!(marked > long_ago, "from now on it counts as unused");
+}
+
+/// Tells the GUID of the device.
+fn tells_guid(channel: &mut Channel) {
+    // SAFETY: a list has a device at its beginning.
+    let guid = unsafe { ibv_get_device_guid(*ibv_get_device_list(std::ptr::null_mut())) };
+    channel.tell(&[u64::from_be(guid)]);
+}
+
+/// Every host has its own, and keeps it: what its machine ID makes of it (machine-id(5)).
+#[test]
+fn hosts_have_different_guids() {
+    in_network("hosts_have_different_guids", &words(&after("mount -t tmpfs tmpfs /etc")), || {
+        let guid = |digits: &str| {
+            let host = format!("mount -t tmpfs tmpfs /etc && echo {digits} >/etc/machine-id");
+            let mut process = Child::start_under("tells_guid", &words(&after(&host)));
+            let [guid] = process.hear();
+            process.finish();
+            guid
+        };
+        let (one, other) = ("1".repeat(32), "12".repeat(16));
+        assert_eq!(guid(&one), guid(&one));
+        assert_ne!(guid(&one), guid(&other));
+        // An EUI-64 that was assigned locally.
+        assert_eq!(guid(&one) >> 56 & 3, 2);
+    });
 }

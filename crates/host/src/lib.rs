@@ -12,6 +12,7 @@
 //! | [`fork`] | what a forked child must not do to its parent |
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
+//! | [`guid()`] | what tells this host's device from those of others |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //!
 //! Unsafe code lives here, at the C ABI, in `paths`, and in a few lines of `cli`; each block says why it
@@ -25,6 +26,7 @@ pub mod faults;
 pub mod fork;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod guid;
 pub mod link;
 mod lock;
 pub mod memory;
@@ -35,3 +37,4 @@ pub mod segment;
 
 pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
 pub use addresses::LOOPBACK_GID;
+pub use guid::guid;

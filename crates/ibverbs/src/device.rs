@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use transom_abi::*;
 use transom_host::Limits;
 use transom_host::addresses::{Address, Addresses, GID_TABLE};
+use transom_host::guid;
 
 use crate::context::Context;
 use crate::{errno_of, null_with, set_errno};
@@ -18,8 +19,6 @@ pub const DEV_NAME: &CStr = c"uverbs_transom0";
 pub const DEV_PATH: &CStr = c"/sys/class/infiniband_verbs/uverbs_transom0";
 /// Where sysfs would have the device.
 pub const IBDEV_PATH: &CStr = c"/sys/class/infiniband/transom0";
-/// The node GUID, in host order.
-pub const GUID: u64 = 0x0274_7261_6e73_6f6d;
 /// Who made it.
 pub const VENDOR_ID: u32 = 0x0074_736d;
 /// Which of its maker's devices it is.
@@ -112,7 +111,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 /// # Safety
 /// `_device` is from a device list.
 pub unsafe extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
-    GUID.to_be()
+    guid().to_be()
 }
 
 /// The kernel's index of the device: it has none.
@@ -149,8 +148,8 @@ pub(crate) fn attributes(windows_2a: bool) -> ibv_device_attr {
     let reads = c_int::from(limits.read_resources);
     ibv_device_attr {
         fw_ver: padded(FW_VER),
-        node_guid: GUID.to_be(),
-        sys_image_guid: GUID.to_be(),
+        node_guid: guid().to_be(),
+        sys_image_guid: guid().to_be(),
         max_mr_size: MAX_REGION,
         page_size_cap: 0xffff_ffff_ffff_f000,
         vendor_id: VENDOR_ID,

@@ -57,7 +57,7 @@ pub use device::{
     ibv_query_port, ibv_read_sysfs_file,
 };
 pub use device::{
-    DEV_NAME, DEV_PATH, FW_VER, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    DEV_NAME, DEV_PATH, FW_VER, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
     port_attributes,
 };
 pub use dm::{ibv_import_dm, ibv_unimport_dm};

@@ -11,8 +11,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_abi::IBV_NODE_CA;
 use transom_host::addresses::{Addresses, GID_TABLE};
+use transom_host::guid;
 use transom_ibverbs::{
-    DEV_NAME, DEV_PATH, FW_VER, GUID, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    DEV_NAME, DEV_PATH, FW_VER, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
     port_attributes,
 };
 
@@ -160,7 +161,7 @@ fn table(online: &str, addresses: &Addresses) -> Vec<(String, Content)> {
 }
 
 fn device() -> Vec<(&'static str, String)> {
-    let guid = words(&GUID.to_be_bytes());
+    let guid = words(&guid().to_be_bytes());
     vec![
         ("node_type", format!("{IBV_NODE_CA}: CA")),
         ("node_guid", guid.clone()),
@@ -291,7 +292,7 @@ mod tests {
     fn the_files_are_written_as_the_kernel_writes_them() {
         for (path, expected) in [
             ("transom0/node_type", "1: CA"),
-            ("transom0/node_guid", "0274:7261:6e73:6f6d"),
+            ("transom0/node_guid", &words(&guid().to_be_bytes())),
             ("transom0/fw_ver", env!("CARGO_PKG_VERSION")),
             ("transom0/device/vendor", "0x736d"),
             ("transom0/device/local_cpus", "3"),
@@ -344,7 +345,8 @@ mod tests {
             tree.join("dev/infiniband/uverbs_transom0"),
         );
         for _ in 0..2 {
-            assert_eq!(fs::read_to_string(&guid).unwrap(), "0274:7261:6e73:6f6d\n");
+            let kept = fs::read_to_string(&guid).unwrap();
+            assert_eq!(kept.trim_end(), words(&super::guid().to_be_bytes()));
             assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"));
             fs::remove_file(&guid).unwrap();
             fs::remove_file(&link).unwrap();
