@@ -14,7 +14,7 @@ use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
 use transom_conformance::programs::{Running, library};
-use transom_host::registry::Registry;
+use transom_host::registry::{Process, Registry};
 use transom_ibverbs::{ibv_attach_mcast, ibv_get_device_guid, ibv_get_device_list};
 
 /// How a program is run in a PID namespace of its own.
@@ -36,6 +36,7 @@ fn role() {
         ("opens", opens),
         ("has_many_open", has_many_open),
         ("connects", connects),
+        ("forks", forks),
         ("becomes_itself", becomes_itself),
         ("becomes_another", becomes_another),
         ("tells_guid", tells_guid),
@@ -234,6 +235,36 @@ fn places_of_the_dead_with_the_same_pid_are_free() {
         for _ in 0..20 {
             Child::start_under("opens", OWN_PIDS).finish();
         }
+    });
+}
+
+/// Opens a device and has a child that lives on until the test closes its end of the channel.
+fn forks(channel: &mut Channel) {
+    open();
+    // SAFETY: the child makes system calls only, and ends by one.
+    if unsafe { libc::fork() } == 0 {
+        let mut byte = 0_u8;
+        // SAFETY: room for one byte.
+        unsafe {
+            while libc::read(0, (&raw mut byte).cast(), 1) > 0 {}
+            libc::_exit(0);
+        }
+    }
+    channel.tell(&[]);
+    let [] = channel.hear();
+}
+
+#[test]
+fn a_child_does_not_keep_its_parents_place() {
+    alone("a_child_does_not_keep_its_parents_place", Way::Direct, || {
+        let registry = Registry::open().expect("a registry");
+        let mut parent = Child::start("forks");
+        let [] = parent.hear();
+        let is_parent = |it: &Process| it.alive && it.pid == parent.pid();
+        let place = registry.processes().into_iter().find(is_parent).expect("it has a device");
+        // SAFETY: our own child, not reaped yet.
+        assert_eq!(unsafe { libc::kill(parent.pid() as i32, libc::SIGKILL) }, 0);
+        until("the place to be free", || (!registry.is_alive(place.announcer)).then_some(()));
     });
 }
 

@@ -476,7 +476,7 @@ impl Claim {
     /// Leaves it to the parent, in a forked child: the slot is free when the parent ends.
     pub(crate) fn leave_to_parent(&self) {
         self.is_inherited.store(true, Relaxed);
-        self.presence.leave_to_parent();
+        self.presence.leave_to_parent(&self.registry.file);
     }
 }
 

@@ -178,3 +178,110 @@ fn remove_if_unused(directory: &Path, now: i64, kept: Duration) -> io::Result<()
     fs::remove_file(&path)?;
     fs::remove_dir(directory)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+
+    /// A place of the test's own, gone with this value.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let name = format!("transom-place-{}-{name}", std::process::id());
+            let place = std::env::temp_dir().join(name);
+            fs::create_dir(&place).expect("nobody has it");
+            Self(place)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// As if a year had passed since somebody noticed that nobody uses it.
+    fn remove(directory: &Path) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let in_a_year = now as i64 + 365 * 86_400;
+        // Once to notice, once to remove.
+        for now in [now as i64, in_a_year] {
+            let _ = remove_if_unused(directory, now, KEPT);
+        }
+    }
+
+    #[test]
+    fn who_has_it_open_keeps_it() {
+        let place = Place::new("kept");
+        let places = [place.0.clone()];
+        let (directory, first) = open(&places, "transom-0-0-0").expect("a directory");
+        let (_, second) = open(&places, "transom-0-0-0").expect("the same");
+        for file in [first, second] {
+            remove(&directory);
+            assert!(is_linked(&file).expect("it is open"));
+            drop(file);
+        }
+        assert!(directory.exists(), "as long as nobody looks");
+        let now =
+            SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
+        for soon in [now, now + 60] {
+            remove_if_unused(&directory, soon, KEPT).expect("nobody has it");
+            assert!(directory.exists(), "for whoever asks after the program has ended");
+        }
+        remove(&directory);
+        assert!(!directory.exists());
+    }
+
+    /// Whoever comes while it is being removed has it whole, or another one, and so have all others.
+    #[test]
+    fn nobody_is_left_in_one_that_is_gone() {
+        let place = Place::new("race");
+        let places = [place.0.clone()];
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let removers = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        remove(&places[0].join("transom-0-0-0"));
+                    }
+                })
+            });
+            let users = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let (directory, file) = open(&places, "transom-0-0-0").expect("a place");
+                        fs::write(directory.join("steering"), "x").expect("it is not removed");
+                        let here = rustix::fs::fstat(&file).expect("it is open");
+                        let there = rustix::fs::stat(directory.join(FILE)).expect("it is there");
+                        assert_eq!(here.st_ino, there.st_ino);
+                    }
+                })
+            });
+            let ended = users.map(|user| user.join());
+            done.store(true, Relaxed);
+            assert!(ended.iter().all(Result::is_ok));
+            drop(removers);
+        });
+    }
+
+    #[test]
+    fn a_place_that_is_of_no_use_is_passed_over_with_its_reason() {
+        let [squatted, good] = [Place::new("squatted"), Place::new("good")];
+        fs::write(squatted.0.join("transom-0-0-0"), "").expect("a file");
+        let missing = squatted.0.join("missing");
+        let places = [missing, squatted.0.clone(), good.0.clone()];
+        let (directory, _) = open(&places, "transom-0-0-0").expect("the third");
+        assert_eq!(directory, good.0.join("transom-0-0-0"));
+        let refused = open(&places[..2], "transom-0-0-0").expect_err("neither").to_string();
+        for part in ["missing/transom-0-0-0: No such file", "squatted/transom-0-0-0: it is not a"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o750))
+            .expect("our own");
+        let refused = open(&places, "transom-0-0-0").expect_err("others may enter").to_string();
+        assert!(refused.contains("others may enter it (mode 0750)"), "{refused}");
+    }
+}

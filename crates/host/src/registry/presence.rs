@@ -10,7 +10,6 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -31,12 +30,11 @@ pub(super) struct Presence {
 
 impl Presence {
     /// Leaves it to the parent, in a forked child: it ends when the parent's does. Makes system calls
-    /// only.
-    pub(super) fn leave_to_parent(&self) {
-        let Ok(nothing) = UnixDatagram::unbound() else { return };
+    /// only, and needs no more descriptors: each becomes one of `other`, a file that says nothing.
+    pub(super) fn leave_to_parent(&self, other: &OwnedFd) {
         for inherited in [&self.lock, &self.life, &self.name] {
-            // SAFETY: both are open, and `inherited` stays so, as another socket.
-            unsafe { libc::dup3(nothing.as_raw_fd(), inherited.as_raw_fd(), libc::O_CLOEXEC) };
+            // SAFETY: both are open, and `inherited` stays so, as another file.
+            unsafe { libc::dup3(other.as_raw_fd(), inherited.as_raw_fd(), libc::O_CLOEXEC) };
         }
     }
 
