@@ -4,7 +4,7 @@
 //! first of a few places where a directory of this user's alone is, or can be made.
 
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -46,25 +46,33 @@ pub(super) fn open(places: &[PathBuf], name: &str) -> io::Result<(PathBuf, Owned
     for directory in places.iter().map(|place| place.join(name)) {
         match open_in(&directory) {
             Ok(file) => return Ok((directory, file)),
-            // There may be room next time, and others have come here.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                let text = format!("no room left for the registry in {}", directory.display());
-                return Err(io::Error::new(error.kind(), format!("{text}: {error}")));
-            }
-            Err(error) => {
-                why.push(format!("{}: {error}", directory.display()));
-                first.get_or_insert(error.kind());
-            }
+            Err(error) => match error.kind() {
+                // The same for all processes of the user.
+                ErrorKind::NotFound
+                | ErrorKind::NotADirectory
+                | ErrorKind::PermissionDenied
+                | ErrorKind::ReadOnlyFilesystem => {
+                    why.push(format!("{}: {error}", directory.display()));
+                    first.get_or_insert(error.kind());
+                }
+                // Next time there may be room, and others have come here.
+                kind @ (ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                    let text = format!("no room left for the registry in {}", directory.display());
+                    return Err(io::Error::new(kind, format!("{text}: {error}")));
+                }
+                // As when no descriptor is left.
+                _ => return Err(error),
+            },
         }
     }
-    Err(io::Error::new(first.unwrap_or(io::ErrorKind::NotFound), why.join("; ")))
+    Err(io::Error::new(first.unwrap_or(ErrorKind::NotFound), why.join("; ")))
 }
 
 fn open_in(directory: &Path) -> io::Result<OwnedFd> {
     let until = Instant::now() + PATIENCE;
     loop {
         match DirBuilder::new().mode(0o700).create(directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
         // One that is just being removed is made anew.
@@ -75,7 +83,7 @@ fn open_in(directory: &Path) -> io::Result<OwnedFd> {
                     return Ok(file);
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
         if Instant::now() > until {
@@ -89,7 +97,7 @@ fn open_in(directory: &Path) -> io::Result<OwnedFd> {
 /// trusted. One of this user's that the file mode creation mask has left without a right gets it.
 fn own(directory: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(directory)?;
-    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    let refuse = |why: String| Err(io::Error::new(ErrorKind::PermissionDenied, why));
     if found.uid() != rustix::process::geteuid().as_raw() {
         return refuse(format!("it belongs to user {}", found.uid()));
     }
