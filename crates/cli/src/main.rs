@@ -9,6 +9,7 @@ mod devices;
 mod explain;
 mod failure;
 mod packets;
+mod rdma;
 mod run;
 
 use clap::{Parser, Subcommand};
@@ -55,6 +56,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    if rdma::is_name(words.next().as_deref()) {
+        return rdma::run(&words.collect::<Vec<_>>()).unwrap_or_else(Failure::report);
+    }
     let done = match Arguments::parse().command {
         Command::Demo => demo::run(),
         Command::Devices(args) => devices::run(&args),

@@ -2,34 +2,38 @@
 
 mod instruments;
 mod library;
+mod loader;
 mod mounts;
 mod private;
 mod tree;
 
 use crate::failure::{Failure, Result};
+use crate::rdma;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use transom_ibverbs::DeviceName;
+use tree::Tree;
 
-/// Where the loader looks before the usual places.
-const SEARCH: &str = "LD_LIBRARY_PATH";
-
-/// What the loader puts before the program's own libraries.
-const PRELOAD: &str = "LD_PRELOAD";
-/// Where `libtransom_paths.so` finds the tree.
-const TREE: &str = "TRANSOM_TREE";
+/// Where commands are looked for.
+const PATH: &str = "PATH";
 
 const HELP: &str = "\
 The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
-before the system's. (That has no effect on set-user-ID programs, nor on those that have libibverbs
-linked in.) The program takes the place of this command: its exit status and signals are its own.
+before the system's, and with LD_PRELOAD so that it does even where the program brings a libibverbs
+of its own under another name, as Python packages do. (That has no effect on set-user-ID programs,
+nor on those that have libibverbs linked in, or ask for the functions of the one they brought by
+dlsym.) The program takes the place of this command: its exit status and signals are its own.
 
 It and its children, and nobody else, also find the device's files in /sys/class/infiniband,
 /sys/class/infiniband_verbs and /dev/infiniband: by mounts of their own if this user may mount (as
 root), or else by a library that leads the C library's calls there.
+
+`rdma dev`, `rdma link` and `rdma resource` of iproute2, with -j or without, show this device to them.
+All else that `rdma` is asked goes to the real one, which knows the kernel's devices only.
 
 Faults (--fault), to see how a program copes; several add up:
   loss=P,reorder=P,duplicate=P,corrupt=P  Shares of the packets it sends, such as 1% or 0.5%
@@ -61,6 +65,7 @@ Exit status:
 
 Environment:
   TRANSOM_LIB=DIR            Take libibverbs.so.1 (or libibverbs.so) from DIR and nowhere else
+  TRANSOM_DEVICE_NAME=NAME   What the device is called, as with --device-name
   TRANSOM_WINDOWS=2A         Windows of type 2 are of kind 2A instead of 2B
   TRANSOM_COPY=shared        Copy through shared memory, even where the kernel would copy directly
   TRANSOM_LINK=wire          Send everything as packets, within this host too; both ends need it
@@ -70,6 +75,7 @@ Examples:
   transom run -- ibv_devinfo -v
   transom run -- ibv_rc_pingpong             (in one terminal)
   transom run -- ibv_rc_pingpong localhost   (in another)
+  transom run --device-name rxe0 -- ibv_devices
   transom run --capture ping.pcapng -- ibv_rc_pingpong
   transom run --fault loss=1%,delay=2ms,seed=7 -- \\
     sh -c 'ibv_rc_pingpong & sleep 1; ibv_rc_pingpong localhost; wait'
@@ -81,6 +87,9 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     instruments: instruments::InstrumentArgs,
+    /// What the device is called, for programs that want an rxe0 or mlx5_0
+    #[arg(long, value_name = "NAME")]
+    device_name: Option<DeviceName>,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -97,15 +106,19 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
     };
     let directory = library::directory()?;
-    let mut path = directory.into_os_string();
-    if let Some(others) = std::env::var_os(SEARCH).filter(|others| !others.is_empty()) {
-        path.push(":");
-        path.push(others);
-    }
     let mut command = Command::new(program);
-    command.args(arguments).env(SEARCH, path);
+    command.args(arguments);
+    let name = device_name(args)?;
+    command.env(DeviceName::VARIABLE, name.to_string());
+    loader::lead(&directory, &mut command);
+    match library::command(rdma::NAME) {
+        Ok(directory) => {
+            command.env(PATH, loader::before(directory.as_os_str(), PATH));
+        }
+        Err(problem) => anstream::eprintln!("warning: `rdma` will not show the device: {problem}"),
+    }
     instruments::attach(&args.instruments, &mut command)?;
-    if let Err(problem) = show_files(&mut command) {
+    if let Err(problem) = show_files(&name, &mut command) {
         // Few programs need them.
         anstream::eprintln!(
             "warning: the program will not find the device's files in /sys and /dev: {problem}"
@@ -114,23 +127,24 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     Err(not_run(program, &command.exec()))
 }
 
+/// What the device is to be called: as the option says, or else the environment.
+fn device_name(args: &RunArgs) -> Result<DeviceName> {
+    let chosen = || DeviceName::chosen().cloned();
+    args.device_name
+        .clone()
+        .map_or_else(chosen, Ok)
+        .map_err(|error| Failure::with_status(2, format_args!("{}: {error}", DeviceName::VARIABLE)))
+}
+
 /// Has the program find the files that the kernel would have of the device.
-fn show_files(command: &mut Command) -> std::result::Result<(), String> {
-    let tree = tree::directory()?;
+fn show_files(name: &DeviceName, command: &mut Command) -> std::result::Result<(), String> {
+    let tree = Tree::of(name)?;
     if mounts::show(&tree).is_ok() {
         return Ok(());
     }
-    let ours = library::paths()?.into_os_string();
-    let mut libraries = std::env::var_os(PRELOAD).unwrap_or_default();
-    let is_ours = |name: &[u8]| name == ours.as_bytes();
-    if !libraries.as_bytes().split(|byte| b": ".contains(byte)).any(is_ours) {
-        // Behind the others: some insist on being the first.
-        if !libraries.is_empty() {
-            libraries.push(":");
-        }
-        libraries.push(ours);
-    }
-    command.env(PRELOAD, libraries).env(TREE, tree);
+    let tree = tree.of_a_run()?;
+    loader::preload(&[&library::paths()?], command);
+    command.env(tree::VARIABLE, tree);
     Ok(())
 }
 

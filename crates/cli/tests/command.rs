@@ -18,6 +18,7 @@ fn transom(arguments: &[&str]) -> Command {
         "TRANSOM_LINK",
         "TRANSOM_FAULT",
         "TRANSOM_CAPTURE",
+        "TRANSOM_DEVICE_NAME",
         "LD_LIBRARY_PATH",
     ] {
         command.env_remove(variable);
@@ -218,23 +219,66 @@ fn a_program_that_does_not_run_is_told_apart() {
 fn the_loader_is_pointed_at_the_library() {
     let show = ["sh", "-c", "echo \"$LD_LIBRARY_PATH\""];
     let path = |output: Output| String::from_utf8(output.stdout).unwrap().trim().to_owned();
-    let named = with_library();
-    assert_eq!(path(run(&named.0, &show)), named.0.to_str().unwrap());
-    let mut command = transom(&["run"]);
-    command.args(show).env("TRANSOM_LIB", &named.0).env("LD_LIBRARY_PATH", "/other");
-    assert_eq!(path(output(&mut command)), format!("{}:/other", named.0.display()));
+    // Under both names it has a link, whatever it is called itself.
+    for name in ["libibverbs.so.1", "libibverbs.so"] {
+        let scratch = Scratch::new();
+        let library = scratch.file(name);
+        let directory = path(run(&scratch.0, &show));
+        for link in ["libibverbs.so.1", "libibverbs.so"] {
+            assert_eq!(fs::read_link(Path::new(&directory).join(link)).unwrap(), library);
+        }
+        assert_eq!(path(run(&scratch.0, &show)), directory);
+        let mut command = transom(&["run"]);
+        command.args(show).env("TRANSOM_LIB", &scratch.0).env("XDG_RUNTIME_DIR", &scratch.0);
+        assert_eq!(
+            path(output(command.env("LD_LIBRARY_PATH", "/other"))),
+            format!("{directory}:/other")
+        );
+    }
 
-    // As cargo names it, it gets a link.
-    let built = Scratch::new();
-    let library = built.file("libibverbs.so");
-    let directory = path(run(&built.0, &show));
-    assert_eq!(fs::read_link(Path::new(&directory).join("libibverbs.so.1")).unwrap(), library);
-    assert_eq!(path(run(&built.0, &show)), directory);
+    // Where no link can be made, the one of the right name will do.
+    let (named, nowhere) = (with_library(), "/proc/transom");
+    let mut command = transom(&["run"]);
+    command.args(show).env("TRANSOM_LIB", &named.0).env("TMPDIR", nowhere);
+    assert_eq!(path(output(command.env_remove("XDG_RUNTIME_DIR"))), named.0.to_str().unwrap());
 
     let empty = Scratch::new();
     let missing = run(&empty.0, &["true"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(complaint(&missing).contains("TRANSOM_LIB"), "{missing:?}");
+}
+
+#[test]
+fn the_device_can_be_called_otherwise() {
+    let line = ["sh", "-c", "echo $TRANSOM_DEVICE_NAME"];
+    let named = output(transom(&["run", "--device-name", "rxe0", "--"]).args(line));
+    assert_eq!(String::from_utf8_lossy(&named.stdout), "rxe0\n");
+    let refused = output(transom(&["run", "--device-name", "a/b", "--"]).args(line));
+    assert_eq!((refused.status.code(), &refused.stdout[..]), (Some(2), &b""[..]));
+    assert!(complaint(&refused).contains("no name for a device"), "{refused:?}");
+    let listed = output(transom(&["devices", "--json"]).env("TRANSOM_DEVICE_NAME", "mlx5_0"));
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["devices"][0]["name"], "mlx5_0");
+}
+
+/// Ours is loaded before the program's libraries, behind what the user has loaded; what another
+/// `transom run` put there is gone.
+#[test]
+fn the_library_is_preloaded_once() {
+    let scratch = with_library();
+    let preloaded = |before: &str| {
+        let mut command = transom(&["run"]);
+        command.args(["sh", "-c", "echo \"$LD_PRELOAD\""]).env("LD_PRELOAD", before);
+        command.env("TRANSOM_LIB", &scratch.0).env("XDG_RUNTIME_DIR", &scratch.0);
+        let printed = output(&mut command).stdout;
+        let all = String::from_utf8(printed).unwrap();
+        all.trim().split(':').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let alone = preloaded("");
+    assert!(alone[0].ends_with("/libibverbs.so.1"), "{alone:?}");
+    let with_others = preloaded("/other/libibverbs.so.1 /no/libfirst.so:libsecond.so");
+    assert_eq!(with_others[..2], ["/no/libfirst.so", "libsecond.so"]);
+    assert_eq!(with_others[2..], alone);
 }
 
 #[test]

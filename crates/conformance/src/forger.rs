@@ -2,7 +2,7 @@
 //! somebody who sends datagrams to them.
 
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ const LOST: Duration = Duration::from_secs(5);
 pub struct Forger {
     socket: UdpSocket,
     path: Path,
+    to: Ipv4Addr,
 }
 
 impl Forger {
@@ -46,9 +47,12 @@ impl Forger {
         let socket = UdpSocket::bind((address, 0)).expect("an address of this host");
         // Without fragments, and with no peer, each datagram has identification 0.
         set(&socket, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
-        let port = socket.local_addr().expect("it is bound").port();
-        let path = Path::new(address.into(), port, IpAddr::from(PEER)).expect("one family");
-        Self { socket, path }
+        Self { path: path(&socket, PEER), socket, to: PEER }
+    }
+
+    /// It sends to a group instead, on the network of its address.
+    pub fn to_group(self, group: Ipv4Addr) -> Self {
+        Self { path: path(&self.socket, group), to: group, ..self }
     }
 
     /// Its packets have this TOS byte.
@@ -76,7 +80,7 @@ impl Forger {
 
     /// Sends a datagram. One that finds no room is lost.
     pub fn send(&self, datagram: &[u8]) {
-        let _ = self.socket.send_to(datagram, SocketAddr::from((PEER, PORT)));
+        let _ = self.socket.send_to(datagram, SocketAddr::from((self.to, PORT)));
     }
 
     /// Sends datagrams until as many have been counted: some are lost if they come by way of a process
@@ -92,6 +96,12 @@ impl Forger {
             (count() >= enough).then_some(())
         });
     }
+}
+
+/// The way from a socket to an address.
+fn path(socket: &UdpSocket, to: Ipv4Addr) -> Path {
+    let from = socket.local_addr().expect("it is bound");
+    Path::new(from.ip(), from.port(), to.into()).expect("one family")
 }
 
 fn set(socket: &UdpSocket, option: i32, value: i32) {

@@ -145,10 +145,12 @@ impl Stage {
             access: Access::REMOTE | Access::FLUSH_GLOBAL,
             read_resources: 4,
             pd: PD,
+            by_message: false,
         });
         stage.summary().set_peering(Peering {
             from: QpNumber::from_bits(THERE),
             first: Psn::new(FIRST),
+            mtu_code: (MTU / 128).ilog2() as u8,
             established: false,
         });
         stage

@@ -21,6 +21,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use transom_abi::*;
+use transom_host::registry::Registry;
 use transom_ibverbs::{ibv_free_device_list, ibv_get_device_list, ibv_open_device};
 
 use crate::harness::*;
@@ -84,6 +85,7 @@ macro_rules! on_each_way {
 pub fn alone(test: &str, way: Way, body: fn()) {
     if env::var_os(ALONE).is_some_and(|name| name == test) {
         stay_with_parent();
+        let _registry = (way == Way::Namespace).then(|| RegistryOfNamespace);
         body();
         return parent().tell(&[DONE]);
     }
@@ -115,6 +117,23 @@ pub fn alone(test: &str, way: Way, body: fn()) {
     let limit = if is_long() { 7200 } else { 180 };
     Child::spawn(test, command).finish_within(Duration::from_secs(limit));
     drop(copied);
+}
+
+/// Runs `ip` with these words, for a test in a namespace of its own.
+pub fn ip(words: &str) {
+    let status = Command::new("ip").args(words.split_whitespace()).status();
+    assert!(status.expect("there is an ip command").success(), "ip {words}");
+}
+
+/// Takes the registry of this namespace away in the end, for another namespace may get its number.
+struct RegistryOfNamespace;
+
+impl Drop for RegistryOfNamespace {
+    fn drop(&mut self) {
+        if let Ok(registry) = Registry::open() {
+            let _ = fs::remove_dir_all(registry.directory());
+        }
+    }
 }
 
 /// Whether the long runs are wanted: `TRANSOM_LONG=1`.

@@ -118,7 +118,14 @@ impl Stage {
     /// The queue pair is in this state.
     pub fn set_state(&self, state: QpState) {
         let access = Access::empty();
-        let gate = Gate { state, service: self.service, access, read_resources: 0, pd: 1 };
+        let gate = Gate {
+            state,
+            service: self.service,
+            access,
+            read_resources: 0,
+            pd: 1,
+            by_message: false,
+        };
         self.summary.set_gate(gate);
     }
 

@@ -1,14 +1,14 @@
 //! Addresses come and go while a device is open: what programs are told, and what the port then says.
 
 use std::net::Ipv6Addr;
-use std::process::Command;
 
 use transom_abi::*;
-use transom_conformance::datagrams::ud_qp;
+use transom_conformance::datagrams::*;
 use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
-use transom_conformance::processes::{Way, alone};
-use transom_host::registry::Registry;
+use transom_conformance::processes::{Way, alone, ip};
+use transom_conformance::queues::number;
+use transom_host::addresses::gid;
 use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 
@@ -44,20 +44,6 @@ impl Scene {
         assert_eq!(unsafe { query_port(context, 1, &mut port, size_of::<ibv_port_attr>()) }, 0);
         port
     }
-}
-
-impl Drop for Scene {
-    /// Another namespace may get the number of this one.
-    fn drop(&mut self) {
-        let registry = Registry::open().expect("it is open");
-        let _ = std::fs::remove_dir_all(registry.directory());
-    }
-}
-
-/// Runs `ip` with these words.
-fn ip(words: &str) {
-    let status = Command::new("ip").args(words.split_whitespace()).status();
-    assert!(status.expect("there is an ip command").success(), "ip {words}");
 }
 
 /// Waits for the next event: its kind, and the port it names.
@@ -163,5 +149,67 @@ fn the_active_mtu_follows_the_interface() {
             until("the MTU", || (scene.port().active_mtu == active).then_some(()));
         }
         scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+    });
+}
+
+/// A datagram is as long as a packet on the way to its destination may be: that of the network that its
+/// source address is on, and 4096 bytes where no network is under it. The port's MTU is that of the
+/// first network.
+/// Rules: UD-03, PK-11
+#[test]
+fn the_way_to_its_destination_limits_a_datagram() {
+    alone("the_way_to_its_destination_limits_a_datagram", Way::Namespace, || {
+        ip("link set lo up");
+        for (name, address, mtu) in [("near", "10.9.0.1", 1500), ("wide", "10.8.0.1", 9000)] {
+            ip(&format!("link add {name} type veth peer name {name}-far"));
+            ip(&format!("link set {name}-far up mtu 9000"));
+            ip(&format!("link set {name} up mtu {mtu}"));
+            ip(&format!("address add {address}/24 dev {name}"));
+        }
+        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        let end = End::on(open_context(adapter.clone()));
+        let scene = Scene([End::on(open_context(adapter.clone())), end]);
+        let end = &scene.0[1];
+        let first = adapter.addresses().get(0).expect("an address").path_mtu();
+        assert_eq!(128 << scene.port().active_mtu, first);
+        let qp = ud_qp(end);
+        let memory = Buffer::filled(3 * 4096, 5);
+        let region = end.reg(&memory, ALL);
+        for (to, from, longest) in [
+            ("10.9.0.2", "10.9.0.1", 1024),
+            ("10.8.0.2", "10.8.0.1", 4096),
+            ("239.9.0.1", "10.9.0.1", 1024),
+            ("239.9.0.1", "10.8.0.1", 4096),
+            ("10.9.0.1", "10.9.0.1", 4096),
+            ("127.0.0.1", "10.9.0.1", 4096),
+        ] {
+            let [destination, from] = [to, from].map(|it| gid(it.parse().expect("an address")));
+            let mut attr = to_gid(destination);
+            let index = adapter.addresses().index_of(&from).expect("it is ours");
+            attr.grh.sgid_index = index as u8;
+            let ah = ah(end.pd, &attr);
+            let group = to.starts_with("239");
+            let number = if group { 0xff_ffff } else { number(qp) };
+            let post = |length: u32| {
+                let mut pieces = [sge(memory.addr(), length, region)];
+                let request = with_sges(wr(IBV_WR_SEND), &mut pieces);
+                post(qp, &mut addressed(request, ah, number, QKEY));
+            };
+            post(longest + 1);
+            assert_eq!(end.expect(IBV_WC_LOC_LEN_ERR).wr_id, 1, "{to}");
+            assert_eq!(set_state(qp, IBV_QPS_RTS), 0);
+            let here = !group && adapter.addresses().index_of(&destination).is_some();
+            if here {
+                let mut room = [sge(memory.addr() + 4096, 2 * 4096, region)];
+                recv(qp, 2, &mut room);
+            }
+            post(longest);
+            let mut ended: Vec<_> = (0..1 + usize::from(here)).map(|_| end.wait()).collect();
+            ended.sort_by_key(|wc| wc.wr_id);
+            assert!(ended.iter().all(|wc| wc.status == IBV_WC_SUCCESS), "{to}: {ended:?}");
+            if here {
+                assert_eq!(ended[1].byte_len, GRH as u32 + longest);
+            }
+        }
     });
 }

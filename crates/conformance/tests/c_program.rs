@@ -2,6 +2,8 @@
 //!
 //! The header and the library to link with come from Debian: `apt-get install gcc libibverbs-dev`.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -17,13 +19,18 @@ fn our_library() -> &'static Path {
 
 /// Compiles a program of `tests/c` with every warning an error.
 fn compile(scratch: &Scratch, name: &str) -> PathBuf {
+    compile_with(scratch, name, &[])
+}
+
+/// The same with more arguments for the compiler.
+fn compile_with(scratch: &Scratch, name: &str, arguments: &[&str]) -> PathBuf {
     let header = Path::new("/usr/include/infiniband/verbs.h");
     assert!(header.exists(), "no {}: apt-get install libibverbs-dev", header.display());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
     let binary = scratch.path().join("program");
     let mut compile = Command::new(program("cc", "gcc"));
     compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    compile.arg(&binary).arg(source).arg("-libverbs");
+    compile.arg(&binary).arg(source).args(arguments).arg("-libverbs");
     Running::start(&mut compile).finish(LIMIT);
     binary
 }
@@ -69,6 +76,17 @@ fn a_c_program_cancels_its_threads() {
     }
 }
 
+/// It polls and sleeps, and never polls once more between asking to be told and sleeping.
+#[test]
+fn a_c_program_sleeps_until_it_is_told() {
+    let scratch = Scratch::new("asleep");
+    let program = compile(&scratch, "asleep.c");
+    for link in ["", "wire"] {
+        let mut command = Command::new(&program);
+        run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 2);
+    }
+}
+
 #[test]
 fn an_ordinary_user_runs_it_as_well() {
     if !is_root() {
@@ -79,4 +97,40 @@ fn an_ordinary_user_runs_it_as_well() {
     scratch.take(&our_library().join("libibverbs.so.1"));
     let mut command = Command::new(compile(&scratch, "window.c"));
     run_windows(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()));
+}
+
+/// A program that has rights its user does not have writes no capture, and goes wrong in no way that
+/// its user asks for; started by one who has these rights, it does.
+#[test]
+fn a_set_user_id_program_obeys_no_environment() {
+    if !is_root() {
+        println!("skipped: not root, so no program of another user can be made");
+        return;
+    }
+    let scratch = Scratch::new("set-user-id");
+    // The loader takes nothing from the environment of such a program either.
+    let library = scratch.take(&our_library().join("libibverbs.so.1"));
+    let search = format!("-Wl,-rpath,{}", scratch.path().display());
+    let program = compile_with(&scratch, "privileged.c", &[&search]);
+    assert!(library.exists());
+    fs::set_permissions(&program, Permissions::from_mode(0o4755)).expect("our own file");
+    let file = scratch.path().join("capture");
+    transom_host::capture::begin(&file).expect("our own folder");
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our own file");
+    let written = || fs::metadata(&file).expect("our own file").len();
+    let begun = written();
+
+    let mut command = Command::new(&program);
+    command.env("TRANSOM_CAPTURE", &file).env("TRANSOM_FAULT", "no such fault");
+    let printed = Running::start(as_nobody(&mut command)).finish(LIMIT);
+    if printed != "with rights of its own\n" {
+        println!("skipped: set-user-ID does nothing here (nosuid): {printed}");
+        return;
+    }
+    assert_eq!(written(), begun);
+
+    let printed =
+        Running::start(Command::new(&program).env("TRANSOM_CAPTURE", &file)).finish(LIMIT);
+    assert_eq!(printed, "with its user's rights\n");
+    assert!(written() > begun);
 }

@@ -1,7 +1,9 @@
 //! Completion events: what raises one, what does not, and that its queue waits for it.
 
 use std::ffi::c_void;
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
@@ -19,6 +21,7 @@ fn send(flags: u32) -> ibv_send_wr {
 struct Watched {
     pair: Pair,
     qa: *mut ibv_qp,
+    qb: *mut ibv_qp,
     cq: *mut ibv_cq,
     channel: *mut ibv_comp_channel,
 }
@@ -34,13 +37,19 @@ impl Watched {
         for wr_id in 0..20 {
             recv(qb, wr_id, &mut []);
         }
-        Self { qa: pair.qa, pair, cq, channel }
+        Self { qa: pair.qa, qb, pair, cq, channel }
     }
 
     /// Sends a message and takes the completion of its receive.
     fn deliver(&self, mut wr: ibv_send_wr) {
         post(self.qa, &mut wr);
         assert_eq!(wait(self.cq).status, IBV_WC_SUCCESS);
+        self.pair.a.expect(IBV_WC_SUCCESS);
+    }
+
+    /// Sends a message and leaves the completion of its receive, which comes before the sender's.
+    fn post_only(&self, mut wr: ibv_send_wr) {
+        post(self.qa, &mut wr);
         self.pair.a.expect(IBV_WC_SUCCESS);
     }
 
@@ -185,20 +194,84 @@ on_each_link! {
         }
     }
 
-    /// Completions that are there already raise no event; the next one does.
+    /// A completion that nobody has taken when the queue is armed raises the event at once, each time
+    /// that it is armed; one that has been taken raises none.
     /// Rules: CQ-10
-    fn what_is_there_when_armed_raises_nothing(link: Link) {
+    fn what_waits_when_armed_raises_the_event(link: Link) {
         let it = Watched::new(link);
-        post(it.qa, &mut send(IBV_SEND_SOLICITED));
-        post(it.qa, &mut send(0));
-        // The acknowledgements come after the completions.
-        assert!(wait_for(it.pair.a.cq, 2).iter().all(|wc| wc.status == IBV_WC_SUCCESS));
+        it.post_only(send(0));
         it.arm(false);
+        it.expect_event();
         it.expect_no_event();
-        assert_eq!(wait_for(it.cq, 2).len(), 2);
+        it.arm(false);
+        it.expect_event();
+        assert_eq!(wait(it.cq).status, IBV_WC_SUCCESS);
+        it.arm(false);
         it.expect_no_event();
         it.deliver(send(0));
         it.expect_event();
+    }
+
+    /// What the queue is armed for decides which of the completions that wait raise the event.
+    /// Rules: CQ-07, CQ-10
+    fn what_waits_raises_only_the_event_that_was_asked_for(link: Link) {
+        let it = Watched::new(link);
+        it.post_only(send(0));
+        it.arm(true);
+        it.expect_no_event();
+        it.arm(false);
+        it.expect_event();
+        it.post_only(send(IBV_SEND_SOLICITED));
+        it.post_only(send(0));
+        it.arm(true);
+        it.expect_event();
+        assert_eq!(wait_for(it.cq, 2).len(), 2);
+        it.arm(true);
+        it.expect_no_event();
+        // A flushed receive is of that kind too.
+        assert_eq!(wait_for(it.cq, 1).len(), 1);
+        assert_eq!(set_state(it.qb, IBV_QPS_ERR), 0);
+        it.expect_event();
+        it.arm(true);
+        it.expect_event();
+    }
+
+    /// A thread that arms and sleeps without polling is woken by what came before, while another one
+    /// polls the same queue now and then, or the same thread has polled just before.
+    /// Rules: CQ-10
+    fn nobody_sleeps_over_a_completion(link: Link) {
+        const MESSAGES: usize = 300;
+        let it = Watched::new(link);
+        let there = Across::new((it.cq, it.channel));
+        let taken = AtomicUsize::new(0);
+        let take = |cq| while poll(cq).is_some() {
+            taken.fetch_add(1, SeqCst);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (cq, channel) = there.get();
+                while taken.load(SeqCst) < MESSAGES {
+                    assert_eq!(arm(cq, false), 0);
+                    // SAFETY: a live channel.
+                    let fd = unsafe { (*channel).fd };
+                    let mut fds = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                    // SAFETY: one entry of this call's own.
+                    let ready = unsafe { libc::poll(&mut fds, 1, 20_000) };
+                    assert_eq!(ready, 1, "asleep with {} taken", taken.load(SeqCst));
+                    assert_eq!(cq_event(channel), cq);
+                    take(cq);
+                }
+            });
+            for message in 0..MESSAGES {
+                // As many as there are receives may be under way.
+                until("the messages before", || (taken.load(SeqCst) + 8 > message).then_some(()));
+                recv(it.qb, 0, &mut []);
+                it.post_only(send(0));
+                if message % 3 == 0 && message + 1 < MESSAGES {
+                    take(it.cq);
+                }
+            }
+        });
     }
 
     /// Events that nobody has read may be one or several, but never more than were armed for, and
@@ -337,4 +410,107 @@ fn a_queue_waits_for_the_acknowledgement_of_its_events() {
     recv(qp, 1, &mut []);
     assert!(has_cq_event(channel));
     assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
+}
+
+/// A small queue with a channel, and a queue pair in error whose receives complete there.
+fn flushing_queue(end: &End, channel: *mut ibv_comp_channel) -> (*mut ibv_cq, *mut ibv_qp) {
+    let cq = try_cq(end.context, 4, channel).unwrap();
+    let mut init = ibv_qp_init_attr { recv_cq: cq, ..end.init(IBV_QPT_RC) };
+    init.cap = ibv_qp_cap { max_recv_wr: 4, ..ibv_qp_cap::default() };
+    let qp = end.qp_with(&mut init);
+    take_to(end, qp, IBV_QPS_ERR);
+    (cq, qp)
+}
+
+/// Arms so many queues of one channel and has each complete once: there is an event for each.
+fn each_queue_has_its_event(end: &End, channel: *mut ibv_comp_channel, count: usize) {
+    let mut waiting = std::collections::HashSet::new();
+    for _ in 0..count {
+        let (cq, qp) = flushing_queue(end, channel);
+        assert_eq!(arm(cq, false), 0);
+        recv(qp, 1, &mut []);
+        waiting.insert(cq);
+    }
+    for taken in 0..count {
+        assert!(has_cq_event(channel), "{taken} events of {count}");
+        assert!(waiting.remove(&cq_event(channel)), "one event for each queue");
+    }
+    assert!(!has_cq_event(channel));
+}
+
+/// However many queues share a channel, and however late their events are taken, none is lost.
+/// Rules: CQ-06
+#[test]
+fn many_queues_of_one_channel_lose_no_event() {
+    let end = End::new(Default::default());
+    each_queue_has_its_event(&end, channel(end.context), 5_000);
+}
+
+/// The same for an ordinary user who has used up what the system grants in pipes.
+/// Rules: CQ-06
+#[test]
+fn a_user_with_many_pipes_loses_no_event() {
+    let end = End::new(Default::default());
+    let end = Across::new(&end);
+    let as_user = || {
+        // SAFETY: plain numbers. Called by its number it changes this thread alone, which ends here.
+        unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+        let pipes = || (0..100).map(|_| std::io::pipe().expect("a pipe")).collect::<Vec<_>>();
+        let large = pipes();
+        for (_, write) in &large {
+            // SAFETY: a pipe of this test; what is refused is one too many.
+            unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
+        }
+        let _rest = pipes();
+        each_queue_has_its_event(end.get(), channel(end.get().context), 600);
+    };
+    std::thread::scope(|scope| scope.spawn(as_user).join()).unwrap();
+}
+
+/// Whoever is told of a change only sees one with each event, also while older ones are unread.
+/// Rules: CQ-06
+#[test]
+fn every_event_is_a_change_of_the_descriptor() {
+    let end = End::new(Default::default());
+    let channel = channel(end.context);
+    // SAFETY: descriptors of this test; the entries are its own.
+    let changed = unsafe {
+        let watch = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+        let mut event =
+            libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        assert_eq!(libc::epoll_ctl(watch, libc::EPOLL_CTL_ADD, (*channel).fd, &mut event), 0);
+        move || libc::epoll_wait(watch, &mut libc::epoll_event { events: 0, u64: 0 }, 1, 0)
+    };
+    let queues: Vec<_> = (0..5).map(|_| flushing_queue(&end, channel)).collect();
+    assert_eq!(changed(), 0);
+    for &(cq, qp) in &queues {
+        assert_eq!(arm(cq, false), 0);
+        recv(qp, 1, &mut []);
+        assert_eq!((changed(), changed()), (1, 0));
+    }
+    for &(cq, _) in &queues {
+        assert_eq!(cq_event(channel), cq);
+    }
+    assert_eq!(changed(), 0);
+}
+
+/// A queue that goes takes the events along that nobody has taken: the channel does not say that there
+/// is one.
+/// Rules: CQ-15
+#[test]
+fn a_queue_takes_its_unread_events_along() {
+    let end = End::new(Default::default());
+    let channel = channel(end.context);
+    let (cq, qp) = flushing_queue(&end, channel);
+    let (other, its_qp) = flushing_queue(&end, channel);
+    for wr_id in 0..3 {
+        assert_eq!((arm(cq, false), arm(other, false)), (0, 0));
+        recv(its_qp, wr_id, &mut []);
+        recv(qp, wr_id, &mut []);
+    }
+    assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
+    for _ in 0..3 {
+        assert_eq!(cq_event(channel), other);
+    }
+    assert!(!has_cq_event(channel));
 }

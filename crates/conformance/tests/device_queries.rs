@@ -96,7 +96,10 @@ fn the_flags_say_what_there_is() {
 fn the_extended_attributes_are_those_of_this_device() {
     let attr = query(end().context);
     let messages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
-    let fetching = IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    let fetching = IBV_ODP_SUPPORT_READ
+        | IBV_ODP_SUPPORT_ATOMIC
+        | IBV_ODP_SUPPORT_FLUSH
+        | IBV_ODP_SUPPORT_ATOMIC_WRITE;
     let paging = attr.odp_caps;
     assert_eq!(paging.general_caps, u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
     let each = paging.per_transport_caps;

@@ -1,7 +1,10 @@
 //! Where the kernel forbids `process_vm_readv` and `process_vm_writev` (a seccomp filter, as some
 //! container runtimes have), everything works through shared memory, and the device says so once.
 
-use std::process::Command;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
@@ -84,5 +87,72 @@ fn without_process_vm() {
         let end = far.addr() + far.len() as u64;
         post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, end - 8, keys(mb).1));
         pair.a.expect(IBV_WC_REM_ACCESS_ERR);
+    }
+}
+
+/// Writes until a pipe takes no more.
+fn fill(pipe: &mut io::PipeWriter) {
+    set_nonblocking(pipe, true);
+    for size in [4096, 1] {
+        while pipe.write(&vec![b'.'; size]).is_ok() {}
+    }
+}
+
+fn set_nonblocking(file: &impl AsRawFd, on: bool) {
+    // SAFETY: plain numbers, about an open descriptor.
+    unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        let flags = if on { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK };
+        assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags), 0);
+    }
+}
+
+/// A daemon's log may be gone, full, or closed; a device that has something to say works all the same,
+/// in a program that has SIGPIPE as it was.
+#[test]
+fn a_sentence_that_cannot_be_written_is_left_unsaid() {
+    const TEST: &str = "a_sentence_that_cannot_be_written_is_left_unsaid";
+    if let Some(role) = std::env::var_os(ROLE) {
+        // SAFETY: plain numbers; nothing here holds the descriptor.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            if role == "closed" {
+                libc::close(libc::STDERR_FILENO);
+            }
+        }
+        return without_process_vm();
+    }
+    let (gone, mut nonblocking, mut blocking) = (io::pipe(), io::pipe(), io::pipe());
+    let gone = gone.expect("a pipe").1;
+    for (pipe, waits) in [(&mut nonblocking, false), (&mut blocking, true)] {
+        let pipe = &mut pipe.as_mut().expect("a pipe").1;
+        fill(pipe);
+        set_nonblocking(pipe, !waits);
+    }
+    // What is read of the full ones stays open until the end.
+    let (_unread, nonblocking) = nonblocking.expect("a pipe");
+    let (_unread_either, blocking) = blocking.expect("a pipe");
+    let logs: [(&str, Stdio); 4] = [
+        ("gone", gone.into()),
+        ("full", nonblocking.into()),
+        ("full, and waits", blocking.into()),
+        ("closed", Stdio::null()),
+    ];
+    for (name, stderr) in logs {
+        let mut command = Command::new(std::env::current_exe().expect("a test has a path"));
+        command.args(["--exact", TEST, "--nocapture"]).env(ROLE, name);
+        let mut child = command.stdout(Stdio::null()).stderr(stderr).spawn().expect("it starts");
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("our child") {
+                break status;
+            }
+            if start.elapsed() > Duration::from_secs(60) {
+                child.kill().expect("our child");
+                panic!("{name}: it waits for somebody to read");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{name}: {status}");
     }
 }

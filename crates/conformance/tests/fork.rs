@@ -7,6 +7,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
+use transom_conformance::queues::*;
 use transom_ibverbs::*;
 
 const MIB: usize = 1 << 20;
@@ -130,6 +131,27 @@ fn fork(child: impl FnOnce()) -> libc::pid_t {
     pid
 }
 
+/// Forks with no memory to be had until both are there.
+fn fork_without_memory(child: impl FnOnce()) -> libc::pid_t {
+    let limit_memory = |limited, rlim_cur| {
+        let limit = libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a limit of this call's own.
+        assert_eq!(unsafe { libc::setrlimit(limited, &limit) }, 0);
+    };
+    let limit_all = |to| {
+        for limited in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
+            limit_memory(limited, to);
+        }
+    };
+    limit_all(4096);
+    let pid = fork(|| {
+        limit_all(libc::RLIM_INFINITY);
+        child();
+    });
+    limit_all(libc::RLIM_INFINITY);
+    pid
+}
+
 /// Waits for the good end of a child.
 fn join(pid: libc::pid_t) {
     let status = until("the child's end", || {
@@ -155,7 +177,7 @@ on_each_way! {
         family.end();
     }
 
-    /// A child whose destructors end everything that it inherited.
+    /// A child whose destructors end everything that it inherited, for itself.
     fn a_child_ends_its_own_copy_only() {
         let mut family = Family::new();
         for _ in 0..3 {
@@ -176,6 +198,50 @@ on_each_way! {
             family.end.expect(IBV_WC_WR_FLUSH_ERR);
         }));
         family.end.expect_nothing();
+        family.is_well();
+        family.end();
+    }
+
+    /// A child that gets no memory, and ends everything that it inherited all the same.
+    fn a_child_without_memory_harms_nobody() {
+        let mut family = Family::new();
+        let (mut ours, mut theirs) = Channel::pair();
+        for _ in 0..3 {
+            let child = fork_without_memory(|| {
+                let [] = theirs.hear();
+                post(family.qp, &mut wr(IBV_WR_SEND));
+                family.end.expect(IBV_WC_WR_FLUSH_ERR);
+                family.destroy_all();
+            });
+            family.is_well();
+            ours.tell(&[]);
+            join(child);
+            family.is_well();
+        }
+        family.end.expect_nothing();
+        family.end();
+    }
+
+    /// Nothing is made on a device that is inherited, and its queue pairs stay in error.
+    fn an_inherited_device_answers_eio() {
+        let mut family = Family::new();
+        let (pd, memory) = (family.end.pd, Buffer::new(4096));
+        join(fork(|| {
+            let refused = |made: bool| assert_eq!((made, errno()), (false, libc::EIO));
+            // SAFETY: live objects, and memory of this test.
+            refused(unsafe { !ibv_reg_mr(pd, memory.addr() as *mut _, 4096, 0).is_null() });
+            refused(alloc_mw(pd, IBV_MW_TYPE_1).is_ok());
+            let mut init = family.end.init(IBV_QPT_RC);
+            // SAFETY: as above.
+            refused(unsafe { !ibv_create_qp(pd, &mut init).is_null() });
+            for qp_state in [IBV_QPS_RESET, IBV_QPS_ERR] {
+                let mut attr = ibv_qp_attr { qp_state, ..Default::default() };
+                // SAFETY: as above.
+                let errno = unsafe { ibv_modify_qp(family.qp, &mut attr, IBV_QP_STATE as i32) };
+                assert_eq!(errno, libc::EIO);
+            }
+            assert_eq!(state(family.qp), IBV_QPS_ERR);
+        }));
         family.is_well();
         family.end();
     }
@@ -236,4 +302,33 @@ on_each_way! {
 fn nothing_needs_to_be_prepared() {
     assert_eq!(ibv_fork_init(), 0);
     assert_eq!(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+}
+
+/// A child's copy of a channel signals nothing to its parent, and takes nothing from it.
+#[test]
+fn a_childs_events_are_not_its_parents() {
+    let end = open();
+    let channel = channel(end.context);
+    let flushing = || {
+        let cq = try_cq(end.context, 16, channel).unwrap();
+        let qp = end.qp_with(&mut ibv_qp_init_attr { recv_cq: cq, ..end.init(IBV_QPT_RC) });
+        take_to(&end, qp, IBV_QPS_ERR);
+        (cq, qp)
+    };
+    let ((cq, qp), (quiet, its_qp)) = (flushing(), flushing());
+    assert_eq!((arm(cq, false), arm(quiet, false)), (0, 0));
+    recv(qp, 1, &mut []);
+    join(fork(|| {
+        // It completes in the child alone.
+        recv(its_qp, 1, &mut []);
+        let (mut found, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: a live channel, and places for the answers.
+        assert_eq!(unsafe { ibv_get_cq_event(channel, &mut found, &mut context) }, -1);
+        assert_eq!(errno(), libc::EPERM);
+        assert_eq!((destroy_qp(qp), destroy_cq(cq)), (0, 0));
+    }));
+    assert_eq!(cq_event(channel), cq);
+    assert!(!has_cq_event(channel));
+    recv(its_qp, 1, &mut []);
+    assert_eq!(cq_event(channel), quiet);
 }

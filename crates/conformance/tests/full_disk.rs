@@ -1,41 +1,124 @@
-//! No room in `/dev/shm`: opening the device fails with a sentence and the right errno, and nothing
-//! crashes. In a mount namespace of the test's own; skipped, and said so, where none can be made.
+//! No room for files: none in `/dev/shm`, or their size is limited (`ulimit -f`). Opening the device then
+//! fails with a sentence and the right errno, a capture ends with one, and no program does.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::processes::{Scratch, is_root, open};
+use transom_host::capture;
 use transom_ibverbs::{ibv_get_device_list, ibv_open_device};
 
 const ROLE: &str = "TRANSOM_TEST_FULL_DISK";
 
+/// A command that runs one of these tests again, in its role.
+fn again(program: &str, test: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--nocapture"]).env(ROLE, "1");
+    command
+}
+
+fn this() -> String {
+    std::env::current_exe().expect("a test has a path").to_str().expect("a plain path").to_owned()
+}
+
+fn has_role() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
+/// What a process said that ended well.
+fn said(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {said}", output.status);
+    said
+}
+
 #[test]
 fn a_full_shared_memory_file_system_is_said_so() {
-    if std::env::var_os(ROLE).is_some() {
-        return open_without_room();
+    if has_role() {
+        return refuse_to_open(libc::ENOSPC);
     }
-    // SAFETY: asks for a number.
-    let root = unsafe { libc::geteuid() } == 0;
-    let this = std::env::current_exe().expect("a test has a path");
     let script = format!(
         "mount -t tmpfs -o size=8k tmpfs /dev/shm && exec '{}' --exact \
          a_full_shared_memory_file_system_is_said_so --nocapture",
-        this.display()
+        this()
     );
     let output = Command::new("unshare")
-        .args([if root { "-m" } else { "-rm" }, "sh", "-c", &script])
+        .args([if is_root() { "-m" } else { "-rm" }, "sh", "-c", &script])
         .env(ROLE, "1")
         .output();
     let Ok(output) = output else { return println!("skipped: there is no unshare") };
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("unshare failed") || said.contains("mount:") {
-        return println!("skipped: no mount namespace can be made here: {said}");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if complaint.contains("unshare failed") || complaint.contains("mount:") {
+        return println!("skipped: no mount namespace can be made here: {complaint}");
     }
-    assert!(output.status.success(), "{said}");
+    let said = said(&output);
     assert!(said.contains("no room left for the registry in /dev/shm"), "{said}");
 }
 
-fn open_without_room() {
+fn refuse_to_open(wanted: i32) {
     // SAFETY: the list is the library's own.
     let context = unsafe { ibv_open_device(*ibv_get_device_list(std::ptr::null_mut())) };
     assert!(context.is_null());
-    assert_eq!(transom_conformance::harness::errno(), libc::ENOSPC);
+    assert_eq!(errno(), wanted);
+}
+
+/// Limits the size of files, as the kernel counts it for this process.
+fn limit_files(rlim_cur: u64) {
+    let limit = libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a limit of this call's own.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+}
+
+/// The device's memory is a file, which may be larger than files are allowed to be.
+#[test]
+fn a_limit_of_file_sizes_is_said_so() {
+    if has_role() {
+        limit_files(1 << 20);
+        refuse_to_open(libc::EFBIG);
+        limit_files(libc::RLIM_INFINITY);
+        open();
+        return;
+    }
+    let said = said(&again(&this(), "a_limit_of_file_sizes_is_said_so").output().expect("this"));
+    assert!(said.contains("cannot open the Transom device: making its shared memory"), "{said}");
+    assert!(said.contains("the limit of file sizes (ulimit -f) is too low"), "{said}");
+}
+
+/// A capture that must not grow any more ends; the program goes on.
+#[test]
+fn a_capture_ends_at_the_limit_of_file_sizes() {
+    if has_role() {
+        return exchange_beyond_the_limit();
+    }
+    let scratch = Scratch::new("capture-limit");
+    let file = scratch.path().join("capture");
+    capture::begin(&file).expect("our own folder");
+    let mut command = again(&this(), "a_capture_ends_at_the_limit_of_file_sizes");
+    let said = said(&command.env(capture::VARIABLE, &file).output().expect("this"));
+    assert_eq!(said.matches("the capture ends here").count(), 1, "{said}");
+    assert!(said.contains("the limit of file sizes (ulimit -f) is too low"), "{said}");
+    assert_eq!(length(&file), LIMIT);
+}
+
+/// Bytes of a capture with a few messages, but not of one with many.
+const LIMIT: u64 = 8 << 10;
+
+fn length(file: &Path) -> u64 {
+    std::fs::metadata(file).expect("our own file").len()
+}
+
+fn exchange_beyond_the_limit() {
+    let end = open();
+    let (qa, qb) = (end.qp(IBV_QPT_RC), end.qp(IBV_QPT_RC));
+    connect(qa, qb);
+    limit_files(LIMIT);
+    for _ in 0..200 {
+        recv(qb, 2, &mut []);
+        post(qa, &mut wr(IBV_WR_SEND));
+        for _ in 0..2 {
+            end.expect(IBV_WC_SUCCESS);
+        }
+    }
 }

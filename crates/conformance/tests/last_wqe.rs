@@ -182,3 +182,27 @@ on_each_link! {
         assert_eq!((destroy_qp(qb), destroy_srq(pool.srq)), (0, 0));
     }
 }
+
+/// However many such events nobody has taken yet, none is lost.
+/// Rules: ST-22, AE-04
+#[test]
+fn none_of_many_events_is_lost() {
+    const TIMES: usize = 500;
+    let end = End::new(Default::default());
+    let srq = srq(end.pd, 4);
+    let mut waiting = std::collections::HashMap::new();
+    for _ in 0..10 {
+        let qp = end.qp_with(&mut ibv_qp_init_attr { srq, ..end.init(IBV_QPT_RC) });
+        for _ in 0..TIMES {
+            assert_eq!(set_state(qp, IBV_QPS_RESET), 0);
+            take_to(&end, qp, IBV_QPS_ERR);
+        }
+        waiting.insert(qp.cast(), TIMES);
+    }
+    while end.has_event() {
+        let (event, qp) = end.event();
+        assert_eq!(event, IBV_EVENT_QP_LAST_WQE_REACHED);
+        *waiting.get_mut(&qp).expect("one of these") -= 1;
+    }
+    assert!(waiting.values().all(|left| *left == 0), "{waiting:?} were lost");
+}

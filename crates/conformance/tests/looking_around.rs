@@ -1,5 +1,5 @@
-//! Programs that look for the device's files before they open it, under `transom run`: what they
-//! find, and that nobody else finds it.
+//! What programs find under `transom run`, and nobody else: the device's files, for those that look
+//! before they open it, and our libibverbs, even if they bring one of their own.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -16,10 +16,15 @@ use transom_conformance::harness::{End, device_attr};
 use transom_conformance::processes::{Scratch, is_root, open};
 use transom_conformance::programs::{Running, as_nobody, command, program};
 use transom_host::addresses::Addresses;
+use transom_host::object_counts::{ObjectCounts, ObjectKind};
+use transom_host::registry::Registry;
 use transom_ibverbs::*;
 
 const DEVICE: &str = "/sys/class/infiniband/transom0";
-const EVERYTHING: &str = "/sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband";
+/// Where it is, behind that link.
+const FUNCTION: &str = "/sys/devices/pci7472:00/7472:00:00.0";
+const EVERYTHING: &str = "/sys/class/infiniband /sys/class/infiniband_verbs /dev/infiniband \
+                          /sys/devices/pci7472:00";
 
 /// How the program is shown the files.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,7 +79,9 @@ impl Installed {
         }
         command.args(["run", "--"]).args(program).current_dir("/");
         command.env("TMPDIR", self.scratch.path().join("tmp"));
-        for variable in ["XDG_RUNTIME_DIR", "TRANSOM_LIB", "TRANSOM_TREE", "LD_PRELOAD"] {
+        for variable in
+            ["XDG_RUNTIME_DIR", "TRANSOM_LIB", "TRANSOM_TREE", "TRANSOM_DEVICE_NAME", "LD_PRELOAD"]
+        {
             command.env_remove(variable);
         }
         command.stdin(Stdio::null());
@@ -98,9 +105,10 @@ fn printed(output: &Output) -> String {
 
 /// Every file below the places, with its content.
 fn files(installed: &Installed) -> Vec<(Way, BTreeMap<String, String>)> {
-    let line = format!("grep -r '' $(find {EVERYTHING} -type f)");
+    let line = format!("grep -rZ '' $(find {EVERYTHING} -type f)");
     let parsed = |text: String| {
-        let pair = |line: &str| line.split_once(':').map(|(path, text)| (path.into(), text.into()));
+        let pair =
+            |line: &str| line.split_once('\0').map(|(path, text)| (path.into(), text.into()));
         text.lines().filter_map(pair).collect()
     };
     installed.each(&line).into_iter().map(|(way, text)| (way, parsed(text))).collect()
@@ -133,6 +141,7 @@ fn the_files_say_what_the_verbs_say() {
             |text: *const std::ffi::c_char| CStr::from_ptr(text).to_str().unwrap().to_owned();
         let dev_name = text((*listed).dev_name.as_ptr());
         assert_eq!(text((*listed).ibdev_path.as_ptr()), DEVICE);
+        assert_eq!(dev_name, "uverbs0");
         assert_eq!(
             text((*listed).dev_path.as_ptr()),
             format!("/sys/class/infiniband_verbs/{dev_name}")
@@ -161,19 +170,24 @@ fn the_files_say_what_the_verbs_say() {
             ("ports/1/gid_attrs/types/0", "RoCE v2".to_owned()),
             ("ports/1/gid_attrs/ndevs/0", addresses.get(0).unwrap().interface_name().unwrap()),
         ] {
-            assert_eq!(files.get(&format!("{DEVICE}/{path}")), Some(&expected), "{way:?}: {path}");
+            let found = files.get(&format!("{FUNCTION}/infiniband/{name}/{path}"));
+            assert_eq!(found, Some(&expected), "{way:?}: {path}");
         }
         assert_eq!((port.active_width, port.active_speed), (2, 32), "100 Gb/sec");
         assert_eq!(port.pkey_tbl_len, 1, "{way:?}: the table is there in full");
         for index in 0..port.gid_tbl_len.unsigned_abs() as usize {
             let gid = addresses.get(index).map_or([0; 16], |address| address.gid);
-            let found = files.get(&format!("{DEVICE}/ports/1/gids/{index}"));
+            let found = files.get(&format!("{FUNCTION}/infiniband/{name}/ports/1/gids/{index}"));
             assert_eq!(found, Some(&groups(&gid)), "{way:?}: GID {index}");
         }
-        let verbs = format!("/sys/class/infiniband_verbs/{dev_name}");
+        let verbs = format!("{FUNCTION}/infiniband_verbs/{dev_name}");
         assert_eq!(files.get(&format!("{verbs}/ibdev")), Some(&name), "{way:?}");
-        assert!(files.contains_key(&format!("{DEVICE}/ports/1/counters/port_xmit_data")));
-        assert!(files.contains_key(&format!("{DEVICE}/device/numa_node")));
+        let counter = format!("{FUNCTION}/infiniband/{name}/ports/1/counters/port_xmit_data");
+        assert!(files.contains_key(&counter));
+        let node = &files[&format!("{FUNCTION}/numa_node")];
+        let nodes = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
+        let one = nodes.trim().parse::<u32>().is_ok();
+        assert_eq!(node, if one { nodes.trim() } else { "-1" }, "{way:?}");
     }
 }
 
@@ -201,16 +215,25 @@ fn paths_mean_the_same_however_they_are_written() {
         "cd /sys/class && ls infiniband",
         "cd /dev/infiniband/ && ls ../../sys/class/infiniband",
         "basename \"$(realpath /sys/class/infiniband/transom0)\"",
+        "ls /sys/class/infiniband/transom0/device/infiniband",
+        "ls /sys/class/infiniband/transom0/../../infiniband",
         "cd /sys/class/infiniband && for device in *; do echo $device; done",
     ] {
         for (way, text) in installed.each(line) {
             assert_eq!(text, "transom0\n", "{way:?}: {line}");
         }
     }
-    for (way, text) in installed.each(&format!("realpath {DEVICE}/device; ls -ld {DEVICE}")) {
-        let mut lines = text.lines();
-        assert_eq!(lines.next(), Some(format!("{DEVICE}/device").as_str()), "{way:?}");
-        assert!(lines.next().is_some_and(|line| line.starts_with("drwxr-xr-x")), "{text}");
+    let line = format!("realpath {DEVICE}/device; realpath {DEVICE}/../..; ls -ld {DEVICE}/");
+    for (way, text) in installed.each(&line) {
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[..2], [FUNCTION; 2], "{way:?}");
+        assert!(lines[2].starts_with("dr-xr-xr-x"), "{way:?}: {text}");
+    }
+    let line = format!("readlink {DEVICE} {DEVICE}/device; stat -c %F {DEVICE}");
+    for (way, text) in installed.each(&line) {
+        let expected = "../../devices/pci7472:00/7472:00:00.0/infiniband/transom0\n\
+                        ../../../7472:00:00.0\nsymbolic link\n";
+        assert_eq!(text, expected, "{way:?}");
     }
     for (way, user) in &installed.ways {
         let mut list = installed.run(*user, &["ls", "infiniband"]);
@@ -226,14 +249,181 @@ fn paths_mean_the_same_however_they_are_written() {
 #[test]
 fn every_function_of_the_c_library_finds_them() {
     let installed = Installed::new("functions");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/looking_around.c");
-    let binary = installed.scratch.path().join("looking_around");
-    let mut compile = Command::new(program("cc", "gcc"));
-    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    Running::start(compile.arg(&binary).arg(source)).finish(Duration::from_secs(120));
+    let binary = compiled(&installed, "looking_around.c", "looking_around", &[]);
     for (_, user) in &installed.ways {
         let mut look = installed.run(*user, &[binary.to_str().expect("a plain path")]);
         Running::start(&mut look).finish(Duration::from_secs(20));
+    }
+}
+
+/// Everything that tells the device's name tells the one that was chosen.
+#[test]
+fn the_device_has_the_name_that_is_chosen() {
+    let installed = Installed::new("name");
+    let line = "ls /sys/class/infiniband; cat /sys/class/infiniband/rxe0/node_desc \
+                /sys/class/infiniband_verbs/uverbs0/ibdev; \
+                ibv_devices | tail -1 | awk '{print $1}'";
+    program("ibv_devices", "ibverbs-utils");
+    for (way, user) in &installed.ways {
+        let mut run = installed.run(*user, &["sh", "-c", line]);
+        let output = run.env("TRANSOM_DEVICE_NAME", "rxe0").output().expect("a shell");
+        let printed = printed(&output);
+        assert_eq!(printed.matches("rxe0\n").count(), 4, "{way:?}: {output:?}");
+        assert!(!printed.contains("transom0"), "{way:?}: {printed}");
+        // A name that is none is told before the program runs, and by the library where it runs.
+        let mut run = installed.run(*user, &["ibv_devinfo"]);
+        let output = run.env("TRANSOM_DEVICE_NAME", "a/b").output().expect("a shell");
+        assert_eq!(output.status.code(), Some(2), "{way:?}: {output:?}");
+        let mut run = installed.run(*user, &["env", "TRANSOM_DEVICE_NAME=..", "ibv_devinfo"]);
+        let output = run.output().expect("a shell");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(complaint.contains("\"..\" is no name for a device"), "{way:?}: {output:?}");
+    }
+}
+
+/// The command `rdma` shows the device as it shows the kernel's, and what it cannot answer it leaves to
+/// the next command of that name.
+#[test]
+fn rdma_shows_the_device() {
+    let installed = Installed::new("rdma");
+    let other = installed.scratch.path().join("rdma");
+    fs::write(&other, "#!/bin/sh\necho the other: \"$@\"\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    let addresses = Addresses::read().unwrap();
+    let (interface, index) =
+        addresses.get(0).map(|it| (it.interface_name().unwrap(), it.interface)).unwrap();
+    let guid = groups(&transom_host::guid().to_be_bytes());
+    let version = env!("CARGO_PKG_VERSION");
+    let link = format!("link transom0/1 state ACTIVE physical_state LINK_UP netdev {interface} ");
+    let details = format!("{link}netdev_index {index} ");
+    let link_json = format!(
+        r#"[{{"ifindex":0,"ifname":"transom0","port":1,"state":"ACTIVE","physical_state":"LINK_UP","netdev":"{interface}","netdev_index":{index}}}]"#
+    );
+    let device = format!(
+        "0: transom0: node_type ca protocol roce fw {version} node_guid {guid} sys_image_guid {guid} "
+    );
+    let folder = installed.scratch.path().to_str().expect("a plain path").to_owned();
+    for (way, user) in &installed.ways {
+        let ask = |question: &str| {
+            let words: Vec<&str> = question.split_whitespace().collect();
+            let mut run = installed.run(*user, &["rdma"]);
+            let path = format!("{folder}:/usr/bin:/bin");
+            run.args(words).env("PATH", path).output().expect("the command is built")
+        };
+        for (question, expected) in [
+            ("link", &link),
+            ("link show transom0/1", &link),
+            ("l s -d", &details),
+            ("-j link show", &link_json),
+            ("dev", &device),
+            ("dev show transom0", &device),
+            ("system show", &"the other: system show".into()),
+            (
+                "link add rxe0 type rxe netdev lo",
+                &"the other: link add rxe0 type rxe netdev lo".into(),
+            ),
+            ("resource show qp", &"the other: resource show qp".into()),
+        ] {
+            let answer = ask(question);
+            let expected = format!("{expected}\n");
+            assert_eq!(printed(&answer), expected, "{way:?}: {question}: {answer:?}");
+            assert!(answer.status.success(), "{way:?}: {question}");
+        }
+        assert!(printed(&ask("-d dev")).contains("    caps: <"), "{way:?}");
+        assert_eq!(ask("dev show mlx5_0").status.code(), Some(1), "{way:?}");
+        let resources = printed(&ask("resource"));
+        for kind in ["pd", "cq", "qp", "cm_id", "mr", "ctx", "srq"] {
+            assert!(resources.contains(&format!(" {kind} ")), "{way:?}: {resources}");
+        }
+        let mut alone = installed.run(*user, &["rdma", "system"]);
+        let alone = alone.env("PATH", "/proc").output().expect("the command is built");
+        let complaint = String::from_utf8_lossy(&alone.stderr).into_owned();
+        assert_eq!(alone.status.code(), Some(127), "{way:?}: {complaint}");
+        assert!(complaint.contains("no other `rdma` in PATH"), "{way:?}: {complaint}");
+    }
+}
+
+/// What `rdma resource` tells of a process.
+#[test]
+fn objects_are_counted_where_others_find_it() {
+    let installed = Installed::new("counted");
+    let binary = compiled(&installed, "counted.c", "counted", &["-libverbs"]);
+    let mut command = installed.run(User::Myself, &[binary.to_str().expect("a plain path")]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    let pid = child.id();
+    let mut after = |said: &str| {
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("a line");
+        assert_eq!(line.trim_end(), said);
+        let processes = Registry::open().unwrap().processes();
+        let process = processes.iter().find(|process| process.alive && process.pid == pid);
+        let counts = ObjectCounts::of(process.expect("it has a device open")).expect("ours");
+        ObjectKind::ALL.map(|kind| counts.get(kind))
+    };
+    // Domains, completion queues, queue pairs, regions, contexts, shared receive queues.
+    assert_eq!(after("made"), [2, 2, 1, 1, 2, 1]);
+    child.stdin.as_mut().expect("a pipe").write_all(b"on\n").expect("it reads");
+    assert_eq!(after("ended"), [0, 0, 0, 0, 1, 0]);
+    child.stdin.as_mut().expect("a pipe").write_all(b"on\n").expect("it reads");
+    assert!(child.wait().expect("our own child").success());
+}
+
+/// Compiles C to a file in the installation's scratch folder. `apt-get install gcc`.
+fn compiled(installed: &Installed, source: &str, output: &str, options: &[&str]) -> PathBuf {
+    let folder = installed.scratch.path();
+    let binary = folder.join(output);
+    let mut compile = Command::new(program("cc", "gcc"));
+    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&binary);
+    compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source));
+    // The libraries behind what needs them.
+    Running::start(compile.arg("-L").arg(folder).args(options)).finish(Duration::from_secs(120));
+    binary
+}
+
+/// Python packages bring a libibverbs under a name of their own, and a module that is linked with it
+/// and loaded apart. Symbols of both lead to ours.
+#[test]
+fn programs_that_bring_their_own_libibverbs_use_ours() {
+    let installed = Installed::new("own");
+    let map = installed.scratch.path().join("own.map");
+    fs::write(&map, "IBVERBS_1.0 { local: *; }; IBVERBS_1.1 { global: ibv_*; } IBVERBS_1.0;")
+        .unwrap();
+    let map = format!("-Wl,--version-script={}", map.display());
+    let own = "libibverbs-1de1263b.so.1.14.48.0";
+    let soname = format!("-Wl,-soname,{own}");
+    compiled(&installed, "own_libibverbs.c", own, &["-shared", "-fPIC", &soname, &map]);
+    let link = format!("-l:{own}");
+    let here = "-Wl,-rpath,$ORIGIN";
+    compiled(&installed, "own_module.c", "module.so", &["-shared", "-fPIC", &link, here]);
+    let binary = compiled(&installed, "own_program.c", "own_program", &["-ldl", here]);
+    let binary = binary.to_str().expect("a plain path");
+    // Without us they find what they brought.
+    let alone = Command::new(binary).output().expect("it is built");
+    assert_eq!(printed(&alone), "module: own0\n");
+    for (way, user) in &installed.ways {
+        let output = installed.run(*user, &[binary]).output().expect("the command is built");
+        let expected = "module: transom0, opened\nlibibverbs.so: transom0, opened\n\
+                        libibverbs.so.1: transom0, opened\n";
+        assert_eq!(printed(&output), expected, "{way:?}: {output:?}");
+    }
+}
+
+/// A library before all others does not keep programs from working that insist on another, nor
+/// does it do anything in one that has no use for it.
+#[test]
+fn programs_that_have_no_use_for_the_library_are_as_they_were() {
+    let installed = Installed::new("no-use");
+    let line = "ls /proc/self/task | wc -l; ls /proc/self/fd | wc -l";
+    let outside = Command::new("sh").args(["-c", line]).stdin(Stdio::null()).output();
+    let outside = printed(&outside.expect("a shell"));
+    for (way, text) in installed.each(line) {
+        assert_eq!(text, outside, "{way:?}");
+    }
+    let checked = compiled(&installed, "asks_nothing.c", "checked", &["-fsanitize=address"]);
+    let checked = checked.to_str().expect("a plain path");
+    for (_, user) in &installed.ways {
+        Running::start(&mut installed.run(*user, &[checked])).finish(Duration::from_secs(20));
     }
 }
 
@@ -244,7 +434,7 @@ fn the_character_device_can_be_read_and_written() {
         test -c $file && test -r $file && test -w $file && echo word 1<>$file && cat $file && echo $file
     done";
     for (way, text) in installed.each(line) {
-        assert_eq!(text, "/dev/infiniband/uverbs_transom0\n", "{way:?}");
+        assert_eq!(text, "/dev/infiniband/uverbs0\n", "{way:?}");
     }
 }
 
@@ -266,7 +456,7 @@ fn terminals_can_be_had() {
 #[test]
 fn everything_else_is_as_it_was() {
     let installed = Installed::new("else");
-    let line = "ls /sys/class /dev | grep -v infiniband; cat /sys/class/net/lo/ifindex; \
+    let line = "ls /sys/class /sys/devices /dev | grep -v 'infiniband\\|pci7472:00'; cat /sys/class/net/lo/ifindex; \
                 readlink -f /sys/class/net/lo; stat -c '%F %t:%T %a' /dev/null /dev/shm /dev/fd";
     let outside = Command::new("sh").args(["-c", line]).output().expect("a shell");
     for (way, text) in installed.each(line) {
@@ -293,7 +483,7 @@ fn nobody_else_sees_anything() {
             paths.sort();
             paths
         };
-        let places = ["/sys/class", "/sys/class/infiniband", "/dev/infiniband"];
+        let places = ["/sys/class", "/sys/class/infiniband", "/dev/infiniband", "/sys/devices"];
         (
             fs::read_to_string("/proc/self/mountinfo").unwrap(),
             places.map(|path| listed(path.as_ref())),
@@ -308,6 +498,33 @@ fn nobody_else_sees_anything() {
         drop(child.stdin.take());
         child.wait().expect("our own child");
         assert_eq!(around(), before);
+    }
+}
+
+/// Each run has files of its own, and they are gone with it, at the latest when the next begins.
+#[test]
+fn the_files_go_with_the_run() {
+    let installed = Installed::new("gone");
+    let line = "ls /sys/class/infiniband; read line";
+    let left = || {
+        let mut find = Command::new("find");
+        find.arg(installed.scratch.path().join("tmp")).args(["-path", "*/runs/*", "-prune"]);
+        printed(&find.output().expect("find")).lines().count()
+    };
+    for (way, user) in &installed.ways {
+        let before = left();
+        let expected = |running| if *way == Way::Led { running } else { before };
+        let mut first = waiting(&mut installed.run(*user, &["sh", "-c", line]));
+        let mut second = waiting(&mut installed.run(*user, &["sh", "-c", line]));
+        assert_eq!(left(), expected(2), "{way:?}");
+        for child in [&mut first, &mut second] {
+            drop(child.stdin.take());
+            child.wait().expect("our own child");
+        }
+        let mut third = waiting(&mut installed.run(*user, &["sh", "-c", line]));
+        assert_eq!(left(), expected(1), "{way:?}");
+        drop(third.stdin.take());
+        third.wait().expect("our own child");
     }
 }
 

@@ -1,17 +1,23 @@
 //! Multicast: every member of a group gets one copy, wherever it is.
 
 use std::ffi::c_int;
+use std::net::Ipv4Addr;
 use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use transom_abi::*;
 use transom_conformance::datagrams::*;
+use transom_conformance::forger::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::processes::{Way, alone, ip};
 use transom_conformance::queues::*;
 use transom_host::Limits;
-use transom_host::addresses::Addresses;
+use transom_host::addresses::{Addresses, gid};
+use transom_host::registry::Dropped;
 use transom_ibverbs::*;
+use transom_wire::Psn;
+use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 /// The number that stands for all members.
 const EVERYBODY: u32 = 0xff_ffff;
@@ -180,6 +186,33 @@ on_each_link! {
         assert_eq!(receivers(&mail.pair.b, 1), [number(far)]);
     }
 
+    /// A group's address with the number of one queue pair reaches nobody, and so does the number of all
+    /// members with the address of one host: a datagram to one queue pair that follows each arrives.
+    /// Rules: NET-17
+    fn the_number_of_all_members_belongs_to_a_group(link: Link) {
+        let mut mail = Mail::new(link);
+        let gid = group();
+        let b = &mail.pair.b;
+        assert_eq!(join(mail.pair.qb, gid), 0);
+        let other = member(b, gid, &mail.far, mail.mb, 4);
+        (0..4).for_each(|wr_id| mail.recv(wr_id, 200));
+        let host = mail.ah;
+        let to_group = ah(mail.pair.a.pd, &to_gid(gid));
+        let one = number(mail.pair.qb);
+        for (wr_id, (to, qpn)) in [(to_group, one), (host, EVERYBODY)].into_iter().enumerate() {
+            mail.ah = to;
+            mail.post_to(wr(IBV_WR_SEND), 100, qpn, QKEY);
+            mail.sent();
+            mail.nothing_came();
+            mail.ah = host;
+            mail.send(50);
+            mail.came(wr_id as u64, 50);
+        }
+        for qp in [mail.pair.qa, mail.pair.qb, other] {
+            assert_eq!(state(qp), IBV_QPS_RTS);
+        }
+    }
+
     /// Data that cannot be read fails at the sender, and no member gets any.
     /// Rules: ST-18
     fn a_bad_key_fails_at_the_sender(link: Link) {
@@ -194,6 +227,62 @@ on_each_link! {
         mail.nothing_came();
         assert_eq!((state(mail.pair.qa), state(far)), (IBV_QPS_SQE, IBV_QPS_RTS));
     }
+}
+
+/// A stranger's datagram that comes by a group's address is for the group's members, not for a queue
+/// pair that it names, and one that comes by this host's address is not for members: each process of
+/// the port drops its copy, counts it, and hands it to nobody. What is right about them arrives.
+/// Rules: NET-17, NET-12
+#[test]
+fn a_group_and_a_queue_pair_are_not_reached_by_each_others_address() {
+    let test = "a_group_and_a_queue_pair_are_not_reached_by_each_others_address";
+    alone(test, Way::Namespace, datagrams_with_the_others_address);
+}
+
+fn datagrams_with_the_others_address() {
+    // Groups are joined on networks.
+    ip("link add near type veth peer name far");
+    ip("address add 10.9.0.1/24 dev near");
+    ["lo", "near", "far"].iter().for_each(|name| ip(&format!("link set {name} up")));
+    let mail = Mail::new(Link::Wire);
+    let group = Ipv4Addr::new(239, 77, 0, 1);
+    let to_group = Forger::at(Ipv4Addr::new(10, 9, 0, 1)).to_group(group);
+    let to_one = Forger::at(PEER);
+    let (qa, qb) = (mail.pair.qa, mail.pair.qb);
+    let datagram = |to| Packet {
+        transport: Transport::Ud { qkey: QKEY, source: number(qa) },
+        operation: Operation::SendOnly(Ending::Plain),
+        solicited: false,
+        migrated: true,
+        pkey: 0xffff,
+        fecn: false,
+        becn: false,
+        to,
+        ack_request: false,
+        psn: Psn::new(0),
+        payload: &[FORGED; LENGTH],
+    };
+    let (one, all) = (datagram(number(qb)), datagram(EVERYBODY));
+    assert_eq!([qa, qb].map(|qp| join(qp, gid(group.into()))), [0; 2]);
+    (0..2).for_each(|wr_id| mail.recv(wr_id, 200));
+    let dropped = |qp| counters(qp).dropped(Dropped::WrongDestination);
+    // The one comes to both processes, the other to either.
+    let at_both = || dropped(qa).min(dropped(qb));
+    to_group.send_until_counted(&[to_group.seal(&one)], at_both);
+    mail.nothing_came();
+    to_one.send_until_counted(&[to_one.seal(&all)], || dropped(qa) + dropped(qb));
+    mail.nothing_came();
+    let right = [(&to_group, to_group.seal(&all)), (&to_one, to_one.seal(&one))];
+    for (wr_id, (forger, datagram)) in right.into_iter().enumerate() {
+        let received = counters(qb).received.load(Relaxed);
+        forger.send(&datagram);
+        let came = mail.pair.b.expect(IBV_WC_SUCCESS);
+        assert_eq!((came.wr_id, came.byte_len), (wr_id as u64, (GRH + LENGTH) as u32));
+        assert!(mail.far.read(GRH, LENGTH).iter().all(|byte| *byte == FORGED));
+        until("it is counted", || (counters(qb).received.load(Relaxed) > received).then_some(()));
+        mail.nothing_came();
+    }
+    assert_eq!([qa, qb].map(|qp| leave(qp, gid(group.into()))), [0; 2]);
 }
 
 /// A member is not destroyed before it has left all its groups.

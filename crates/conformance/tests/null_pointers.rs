@@ -171,3 +171,36 @@ fn nothing_is_answered_to_nobody() {
         assert!(ibv_get_device_name(null_mut()).is_null());
     }
 }
+
+/// A device that is none of ours, a copy of ours included, has no name here and is not opened.
+#[test]
+fn what_is_not_the_device_is_not_taken_for_it() {
+    let mut count = 0;
+    // SAFETY: room for the number; the list is freed below.
+    let list = unsafe { ibv_get_device_list(&mut count) };
+    // SAFETY: the list has one device.
+    let device = unsafe { *list };
+    // SAFETY: the device stays; its name ends in zero.
+    let named = unsafe { std::ffi::CStr::from_ptr(ibv_get_device_name(device)) };
+    assert_eq!((count, named), (1, DeviceName::default().as_c_str()));
+    assert_ne!(ibv_get_device_guid(device), 0);
+    // SAFETY: a live device, whose fields are plain.
+    let mut copy = unsafe { device.read() };
+    for other in [&raw mut copy, null_mut(), device.wrapping_byte_add(1)] {
+        let set = |wrong: bool| {
+            let errno = errno();
+            // SAFETY: this thread's own number.
+            unsafe { *libc::__errno_location() = 0 };
+            assert_eq!((wrong, errno), (true, libc::EINVAL), "{other:?}");
+        };
+        set(ibv_get_device_name(other).is_null());
+        set(ibv_get_device_guid(other) == 0);
+        set(ibv_get_device_index(other) == -1);
+        set(ibv_open_device(other).is_null());
+        set(private::verbs_open_device(other, null_mut()).is_null());
+    }
+    // SAFETY: the list is from that verb, and not used afterwards.
+    unsafe { ibv_free_device_list(list) };
+    // SAFETY: no context at all, which is what this is about.
+    assert_eq!(unsafe { ibv_get_pkey_index(null_mut(), 1, PKEY.to_be()) }, -1);
+}

@@ -84,21 +84,37 @@ on_each_link! {
         assert_eq!(pair.b.expect(IBV_WC_SUCCESS).byte_len, 64);
     }
 
-    /// Only the local key is defined: as a remote key it grants nothing.
-    /// Rules: MR-36
-    fn peers_cannot_use_it(link: Link) {
+    /// A peer that is given the local key writes nothing with it and reads zeros; there is no other key.
+    /// Rules: MR-36, MR-45
+    fn peers_write_nothing_and_read_zeros(link: Link) {
         let pair = Pair::rc(link);
         let null = try_null_mr(pair.b.pd).expect("a null region");
-        let near = Buffer::new(4096);
+        let near = Buffer::filled(300_000, 7);
         let ma = pair.a.reg(&near, ALL);
         let (lkey, rkey) = keys(null);
         assert_eq!(rkey, 0);
-        for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
-            for key in [lkey, rkey] {
-                let mut sges = [sge(near.addr(), 64, ma)];
-                let status = pair.request(&mut rdma_wr(opcode, &mut sges, 0x1000, key));
-                assert_eq!(status, IBV_WC_REM_ACCESS_ERR);
+        let far = 0x1000;
+        for (opcode, at) in [(IBV_WR_RDMA_WRITE, far), (IBV_WR_RDMA_READ, u64::MAX - 300_000)] {
+            for length in [0, 64, 5000, 300_000] {
+                let before = near.read(0, near.len());
+                let mut sges = [sge(near.addr(), length / 2, ma), sge(near.addr(), length / 2, ma)];
+                let status = pair.request(&mut rdma_wr(opcode, &mut sges, at, lkey));
+                assert_eq!(status, IBV_WC_SUCCESS, "{opcode} {length}");
+                let read = if opcode == IBV_WR_RDMA_READ { length as usize / 2 } else { 0 };
+                let mut expected = before;
+                expected[..read].fill(0);
+                assert!(near.read(0, near.len()) == expected, "{opcode} {length}");
             }
+            let mut sges = [sge(near.addr(), 64, ma)];
+            let status = pair.request(&mut rdma_wr(opcode, &mut sges, far, rkey));
+            assert_eq!(status, IBV_WC_REM_ACCESS_ERR);
+            let stranger = keys(try_null_mr(pair.b.another_pd()).expect("a null region")).0;
+            let status = pair.request(&mut rdma_wr(opcode, &mut sges, far, stranger));
+            assert_eq!(status, IBV_WC_REM_ACCESS_ERR);
+            // What is discarded or replaced is still this side's to give.
+            sges[0].lkey ^= 0x5500;
+            let status = pair.request(&mut rdma_wr(opcode, &mut sges, far, lkey));
+            assert_eq!(status, IBV_WC_LOC_PROT_ERR);
         }
         let mut sges = [sge(near.addr(), 8, ma)];
         let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;

@@ -1,6 +1,7 @@
 //! Regions that are paged on demand, the whole address space among them, and advice about them.
 
 use transom_abi::*;
+use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
 use transom_conformance::memory::*;
 use transom_conformance::on_each_link;
@@ -58,6 +59,52 @@ on_each_link! {
         assert_eq!(far.read(0, 4096), near.read(0, 4096));
         far.protect(libc::PROT_NONE);
         assert_eq!(write(), IBV_WC_REM_OP_ERR);
+    }
+}
+
+on_each_link! {
+    /// FLUSH and ATOMIC WRITE, as the capabilities say, in one range and in all memory; of pages that
+    /// cannot be had they fail as WRITE does.
+    /// Rules: MR-33, MR-34
+    fn newer_operations_reach_it_too(link: Link) {
+        let pair = Pair::unconnected(link, IBV_QPT_RC);
+        let near = Buffer::new(4096);
+        near.set_word(0, 0x0102_0304_0506_0708);
+        let ma = pair.a.reg(&near, ALL);
+        let operations = IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE;
+        let connected = || {
+            let [qa, qb] = [&pair.a, &pair.b].map(|end| qp_ex(end, IBV_QPT_RC, operations));
+            bring_up(qa, &usual_attr(qb));
+            let usual = usual_attr(qa);
+            let rights = usual.qp_access_flags | IBV_ACCESS_FLUSH_GLOBAL;
+            bring_up(qb, &ibv_qp_attr { qp_access_flags: rights, ..usual });
+            (qa, Builder::of(qa))
+        };
+        let access = ALL | ON_DEMAND | IBV_ACCESS_FLUSH_GLOBAL as i32;
+        for implicit in [false, true] {
+            let far = Buffer::apart(8192);
+            far.protect(libc::PROT_NONE);
+            let (addr, length) = if implicit { (0, usize::MAX) } else { (far.addr(), 8192) };
+            let key = keys(try_reg(pair.b.pd, addr, length, access).expect("a region")).1;
+            let write = |qa| {
+                let mut sges = [sge(near.addr(), 8, ma)];
+                post(qa, &mut rdma_wr(IBV_WR_ATOMIC_WRITE, &mut sges, far.addr() + 16, key));
+                pair.a.wait().status
+            };
+            let (qa, _) = connected();
+            assert_eq!(write(qa), IBV_WC_REM_OP_ERR);
+            far.protect(libc::PROT_READ | libc::PROT_WRITE);
+            let (qa, build) = connected();
+            assert_eq!(write(qa), IBV_WC_SUCCESS);
+            assert_eq!(far.word(16), 0x0102_0304_0506_0708);
+            let code = build.batch(|build| {
+                build.signaled(1).flush(key, far.addr(), 8192, 1, IBV_FLUSH_RANGE);
+                build.signaled(2).flush(key, 0, 0, 1, IBV_FLUSH_MR);
+            });
+            assert_eq!(code, 0);
+            pair.a.expect(IBV_WC_SUCCESS);
+            pair.a.expect(IBV_WC_SUCCESS);
+        }
     }
 }
 

@@ -86,6 +86,7 @@ unsafe extern "C" fn alloc(
 
 unsafe extern "C" fn free(_: *mut ibv_pd, _: *mut c_void, _: *mut c_void, _: u64) {}
 
+/// Rules: PD-18
 #[test]
 fn attributes_are_checked() {
     let end = end();
@@ -97,13 +98,14 @@ fn attributes_are_checked() {
     for attr in [
         plain,
         with(context),
+        with(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC),
         ibv_parent_domain_init_attr { comp_mask: allocators, ..both },
         ibv_parent_domain_init_attr { comp_mask: allocators | context, ..both },
     ] {
         assert_eq!(dealloc_pd(try_parent(end.context, attr).expect("a parent domain")), 0);
     }
     let half = ibv_parent_domain_init_attr { free: None, comp_mask: allocators, ..both };
-    for attr in [with(1 << 2), with(u32::MAX), with(allocators), half] {
+    for attr in [with(1 << 3), with(u32::MAX), with(allocators), half] {
         assert_eq!(try_parent(end.context, attr), Err(libc::EINVAL), "{attr:?}");
     }
     for pd in [null_mut(), unknown_pd(end.context)] {

@@ -341,6 +341,7 @@ fn ra_39_too_long_a_message_is_invalid() {
         access: Access::REMOTE,
         read_resources: 1,
         pd: 1,
+        by_message: false,
     });
     let target = Target {
         keys: KeyTable::new(&entries, &open, &scramble, &hazards),

@@ -110,14 +110,14 @@ fn the_nodes_of_the_packaged_library_have_no_symbols_of_our_own() {
 }
 
 #[test]
-fn every_node_to_version_64_of_rdma_core_is_defined() {
+fn every_node_to_version_65_of_rdma_core_is_defined() {
     let ours = ours();
     let nodes: BTreeSet<_> = ours.iter().map(|symbol| symbol.node.as_str()).collect();
-    for minor in [0, 1].into_iter().chain(5..=17) {
+    for minor in [0, 1].into_iter().chain(5..=18) {
         let node = format!("IBVERBS_1.{minor}");
         assert!(nodes.contains(&*node), "{node} is missing");
     }
-    for version in [34, 57, 59, 64] {
+    for version in [34, 57, 59, 64, 65] {
         let node = format!("IBVERBS_PRIVATE_{version}");
         assert!(nodes.contains(&*node), "{node} is missing");
     }
@@ -133,8 +133,9 @@ fn private_symbols_stay_in_later_nodes() {
         names.filter(|name| !name.starts_with("verbs_register_driver_")).collect::<BTreeSet<_>>()
     };
     assert!(of(34).len() >= 70 && of(34) == of(57));
-    assert!(of(57).is_subset(&of(59)) && of(59).is_subset(&of(64)));
+    assert!(of(57).is_subset(&of(59)) && of(59).is_subset(&of(64)) && of(64).is_subset(&of(65)));
     assert!(of(59).contains("ibv_cmd_reg_mr_ex") && of(64).contains("ibv_dmabuf_heap_alloc"));
+    assert!(of(65).contains("ibv_cmd_create_comp_cntr"));
 }
 
 #[test]
@@ -149,6 +150,17 @@ fn newer_verbs_are_in_the_nodes_of_rdma_core() {
         ("ibv_alloc_buf", 17),
         ("ibv_free_buf", 17),
         ("ibv_reg_buf_mr", 17),
+        ("_ibv_query_comp_cntr_caps", 18),
+        ("ibv_create_comp_cntr", 18),
+        ("ibv_destroy_comp_cntr", 18),
+        ("ibv_export_buf_dmabuf_fd", 18),
+        ("ibv_inc_comp_cntr", 18),
+        ("ibv_inc_err_comp_cntr", 18),
+        ("ibv_qp_attach_comp_cntr", 18),
+        ("ibv_read_comp_cntr", 18),
+        ("ibv_read_err_comp_cntr", 18),
+        ("ibv_set_comp_cntr", 18),
+        ("ibv_set_err_comp_cntr", 18),
     ];
     for (name, minor) in newer {
         assert!(ours.contains(&format!("{name}@IBVERBS_1.{minor}")), "{name} is missing");
@@ -198,11 +210,13 @@ fn a_program_with_symbols_of_other_versions_loads_and_gets_answers() {
     Running::start(&mut compile).finish(LIMIT);
 
     let wanted = named(&symbols(&binary, false));
-    for version in [34, 57, 59, 64] {
+    for version in [34, 57, 59, 64, 65] {
         let private = format!("ibv_cmd_alloc_pd@IBVERBS_PRIVATE_{version}");
         assert!(wanted.contains(&private), "{wanted:?}");
     }
-    assert!(wanted.contains("ibv_reg_mr_ex@IBVERBS_1.15"), "{wanted:?}");
+    for newer in ["ibv_reg_mr_ex@IBVERBS_1.15", "ibv_create_comp_cntr@IBVERBS_1.18"] {
+        assert!(wanted.contains(newer), "{wanted:?}");
+    }
 
     let mut run = Command::new(&binary);
     run.env("LD_BIND_NOW", "1").env("LD_LIBRARY_PATH", our_folder());

@@ -273,3 +273,62 @@ on_each_link! {
         assert_eq!(BTreeSet::from_iter(came), all());
     }
 }
+
+/// Has this thread run on one processor only, the same for all who ask.
+fn on_one_processor() {
+    // SAFETY: sets of this function's own, for this thread alone.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed), 0);
+        let processors = 0..libc::CPU_SETSIZE as usize;
+        let first = processors.into_iter().find(|cpu| libc::CPU_ISSET(*cpu, &allowed));
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(first.expect("it runs somewhere"), &mut one);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &one), 0);
+    }
+}
+
+on_each_link! {
+    /// Two threads of one processor that wait for each other by polling: a poll that finds nothing lets
+    /// the other one run, and does not go on until the time slice is over. Usually there are some
+    /// hundred such polls for a message then, and without it ten thousands.
+    fn a_poller_lets_its_peer_run(link: Link) {
+        const MESSAGES: usize = 60;
+        let pair = Pair::rc(link);
+        let play = |qp: *mut ibv_qp, cq: *mut ibv_cq, begins: bool| {
+            on_one_processor();
+            let mut in_vain = Vec::new();
+            for message in 0..MESSAGES {
+                if begins || message > 0 {
+                    post(qp, &mut wr(IBV_WR_SEND));
+                }
+                let (mut polls, mut received) = (0_u32, false);
+                // Its own message completes too, sooner or later.
+                while !received {
+                    match poll(cq) {
+                        Some(wc) => received = wc.opcode == IBV_WC_RECV,
+                        None => polls += 1,
+                    }
+                }
+                recv(qp, 0, &mut []);
+                in_vain.push(polls);
+            }
+            if !begins {
+                post(qp, &mut wr(IBV_WR_SEND));
+            }
+            in_vain.sort_unstable();
+            in_vain[MESSAGES / 2]
+        };
+        for qp in [pair.qa, pair.qb] {
+            recv(qp, 0, &mut []);
+        }
+        let a = Across::new((pair.qa, pair.a.cq));
+        let b = Across::new((pair.qb, pair.b.cq));
+        let usual = scope(|scope| {
+            let one = scope.spawn(|| play(a.get().0, a.get().1, true));
+            let other = scope.spawn(|| play(b.get().0, b.get().1, false));
+            [one.join().unwrap(), other.join().unwrap()]
+        });
+        assert!(usual.iter().all(|polls| *polls < 2_000), "{usual:?} polls in vain");
+    }
+}

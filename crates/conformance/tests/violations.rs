@@ -95,15 +95,15 @@ on_each_link! {
         assert!(!stage.pair.a.has_event());
     }
 
-    /// A WRITE with immediate that violates spoils the receive it would have taken, and the others
-    /// are flushed.
-    /// Rules: RA-46, RA-47
+    /// A WRITE with immediate of one packet that violates spoils the receive it would have taken, and
+    /// the others are flushed. Of several packets only the last says that there is immediate data, and
+    /// the first is judged: no receive is taken, and an event tells.
+    /// Rules: RA-45, RA-46, RA-47, AE-08
     fn a_violating_immediate_spoils_its_receive(link: Link) {
         let stage = Stage::new(link, 300_000);
         let before = stage.bytes();
-        // Of packets only the last says that there is immediate data, and the first is judged.
-        let lengths: &[u32] = if link == Link::Wire { &[8] } else { &[8, 300_000] };
-        for length in lengths.iter().copied() {
+        let path_mtu = 1024;
+        for length in [1, 8, path_mtu, path_mtu + 1, 300_000] {
             let (qa, qb) = stage.pair.another(IBV_QPT_RC);
             for id in 20..24 {
                 stage.recv(qb, id, 64);
@@ -111,11 +111,17 @@ on_each_link! {
             let wc =
                 stage.op_on(qa, IBV_WR_RDMA_WRITE_WITH_IMM, stage.far.addr(), JUNK, length);
             assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
-            assert_eq!(stage.pair.b.expect(IBV_WC_LOC_ACCESS_ERR).wr_id, 20);
+            let spoils = length <= path_mtu;
+            let status = if spoils { IBV_WC_LOC_ACCESS_ERR } else { IBV_WC_WR_FLUSH_ERR };
+            assert_eq!(stage.pair.b.expect(status).wr_id, 20);
             for id in 21..24 {
                 assert_eq!(stage.pair.b.expect(IBV_WC_WR_FLUSH_ERR).wr_id, id);
             }
             assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
+            if !spoils {
+                assert_eq!(stage.pair.b.event(), (IBV_EVENT_QP_ACCESS_ERR, qb.cast()));
+            }
+            assert!(!stage.pair.b.has_event());
             assert!(stage.bytes() == before);
         }
         stage.pair.b.expect_nothing();

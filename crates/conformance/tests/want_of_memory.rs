@@ -3,20 +3,61 @@
 use std::ptr::null_mut;
 
 use transom_abi::*;
+use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
+use transom_conformance::memory::{free_dm, try_dm};
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
 use transom_conformance::queues::*;
 use transom_conformance::shared_receive::*;
+use transom_conformance::tag_matching;
 use transom_ibverbs::*;
 
+/// What is limited, and in which field of `/proc/self/statm` the pages of it stand that this process has.
+#[derive(Clone, Copy)]
+enum Limited {
+    /// Address space, of whatever kind.
+    All = libc::RLIMIT_AS as isize,
+    /// What can be written to and is not shared. Address space that the allocator keeps for later does
+    /// not count.
+    Own = libc::RLIMIT_DATA as isize,
+}
+
 /// Lets this process have so much memory beyond what it has.
-fn limit_memory(more: u64) {
+fn limit_memory(limited: Limited, more: u64) {
+    let field = match limited {
+        Limited::All => 0,
+        Limited::Own => 5,
+    };
     let pages = std::fs::read_to_string("/proc/self/statm").expect("this process is there");
-    let pages: u64 = pages.split(' ').next().and_then(|size| size.parse().ok()).expect("a number");
-    let limit = libc::rlimit { rlim_cur: pages * 4096 + more, rlim_max: libc::RLIM_INFINITY };
+    let pages = pages.split_whitespace().nth(field).and_then(|size| size.parse::<u64>().ok());
+    set_limit(limited, pages.expect("a number") * 4096 + more);
+}
+
+fn set_limit(limited: Limited, rlim_cur: u64) {
+    let limit = libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: a limit of this call's own.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    assert_eq!(unsafe { libc::setrlimit(limited as u32, &limit) }, 0);
+}
+
+/// Makes something with ever more memory until there is enough: each part of it is the one that does
+/// not fit once. Whatever does not is refused.
+fn with_ever_more<T>(name: &str, make: impl Fn() -> Result<T, i32>, end: impl Fn(T) -> i32) {
+    let mut refused = 0;
+    for more in (2 << 20..).step_by(3 << 20) {
+        limit_memory(Limited::Own, more);
+        let made = make();
+        set_limit(Limited::Own, libc::RLIM_INFINITY);
+        match made {
+            Ok(object) => {
+                assert_eq!(end(object), 0, "{name}");
+                break;
+            }
+            Err(errno) => assert_eq!(errno, libc::ENOMEM, "{name} with {more} bytes"),
+        }
+        refused += 1;
+    }
+    assert!(refused > 2, "{name}: the limit is none");
 }
 
 /// Makes as many as there is memory for: some, and not for ever. Does something without memory, then
@@ -50,7 +91,7 @@ on_each_way! {
         connect(qa, qb);
         let small_cq = try_cq(end.context, 1, null_mut()).unwrap();
         let small_srq = try_srq(end.pd, 1, attr.max_srq_sge as u32).unwrap();
-        limit_memory(256 << 20);
+        limit_memory(Limited::All, 256 << 20);
         let (requests, pieces) = (attr.max_qp_wr as u32, attr.max_sge as u32);
         let most = ibv_qp_cap {
             max_send_wr: requests,
@@ -83,5 +124,42 @@ on_each_way! {
             }
         });
         exchange();
+    }
+
+    /// Every part of what is largest may be the one for which there is no memory.
+    fn whatever_part_does_not_fit_is_refused() {
+        // Keep nothing of what is given back, so that it counts when it is taken again.
+        // SAFETY: a setting of the allocator.
+        assert_eq!(unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10) }, 1);
+        let end = open();
+        let attr = device_attr(end.context);
+        let (requests, pieces) = (attr.max_qp_wr as u32, attr.max_sge as u32);
+        let most = ibv_qp_cap {
+            max_send_wr: requests,
+            max_recv_wr: requests,
+            max_send_sge: pieces,
+            max_recv_sge: pieces,
+            max_inline_data: 256,
+        };
+        for kind in [IBV_QPT_RC, IBV_QPT_UD] {
+            let plain = || try_qp(end.pd, &mut ibv_qp_init_attr { cap: most, ..end.init(kind) });
+            with_ever_more("queue pair", plain, destroy_qp);
+            let batches = || {
+                let init = init_ex(&end, kind, IBV_QP_EX_WITH_SEND);
+                try_qp_ex(&end, &mut ibv_qp_init_attr_ex { cap: most, ..init })
+            };
+            with_ever_more("queue pair with batches", batches, destroy_qp);
+        }
+        let tags = || {
+            let attr = ibv_srq_attr { max_wr: requests, max_sge: pieces, srq_limit: 0 };
+            let tm_cap = ibv_tm_cap { max_num_tags: 1 << 10, max_ops: 1 };
+            let init = tag_matching::srq_attr(end.pd, end.cq);
+            tag_matching::try_srq(end.context, &ibv_srq_init_attr_ex { attr, tm_cap, ..init })
+        };
+        with_ever_more("shared receive queue with tags", tags, destroy_srq);
+        let cq = || try_cq(end.context, attr.max_cqe / 8, null_mut());
+        with_ever_more("completion queue", cq, destroy_cq);
+        let attr = ibv_alloc_dm_attr { length: 32 << 20, ..Default::default() };
+        with_ever_more("device memory", || try_dm(end.context, attr), free_dm);
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! Rule ids in the documentation (`RA-33`, `INV-23`) are those of `spec/rules.md`.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod access;
 pub mod execution;

@@ -1,5 +1,6 @@
 //! The device of this process.
 
+mod domains;
 mod keys;
 mod limits;
 mod peers;
@@ -19,6 +20,7 @@ use transom_device::protection::{Announcer, Grant, PROCESSES, Refusal, Scramble,
 use transom_device::qp::QpSummary;
 use transom_device::queue::Completion;
 
+use self::domains::Domains;
 use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
@@ -27,12 +29,15 @@ use crate::addresses::Addresses;
 use crate::capture::Capture;
 use crate::faults::{Faults, Injector, Outages};
 use crate::link::{Peer, Wire};
-use crate::memory::Copier;
+use crate::memory::{Copier, this_process};
+use crate::object_counts::ObjectCounts;
 use crate::objects::{
-    AsyncEvent, Cq, EventPipe, ForeignTargets, Groups, ProtectionDomain, SharedQueues, XrcDomains,
+    AsyncEvent, Cq, EventQueue, EventSource, ForeignTargets, Groups, RegisterError, SharedQueues,
+    XrcDomains,
 };
 use crate::progress::{Deferred, Progress};
 use crate::registry::{Claim, RefusalRecord, Registry};
+use crate::say;
 use crate::segment::Segment;
 
 /// How bytes get from one process to another.
@@ -80,6 +85,7 @@ impl OpenError {
     pub fn errno(&self) -> Option<i32> {
         self.cause.raw_os_error().or(match self.cause.kind() {
             io::ErrorKind::StorageFull => Some(libc::ENOSPC),
+            io::ErrorKind::FileTooLarge => Some(libc::EFBIG),
             io::ErrorKind::QuotaExceeded => Some(libc::EAGAIN),
             io::ErrorKind::ReadOnlyFilesystem => Some(libc::EROFS),
             io::ErrorKind::PermissionDenied => Some(libc::EACCES),
@@ -104,11 +110,13 @@ impl std::error::Error for OpenError {
 /// The device of this process: one for all its contexts.
 pub struct Adapter {
     options: Options,
+    /// The process that opened it: its number, and its place in a line of forks.
+    owner: (u32, u64),
     pub(crate) claim: Claim,
     segment: Segment,
     addresses: RwLock<Addresses>,
     /// Who is told of events of the port.
-    listeners: Mutex<Vec<Weak<EventPipe>>>,
+    listeners: Mutex<Vec<Weak<EventSource<AsyncEvent>>>>,
     pub(crate) copier: Copier,
     by_message: bool,
     pub(crate) capture: Option<Arc<Capture>>,
@@ -120,11 +128,10 @@ pub struct Adapter {
     /// A queue pair has been made ready to receive datagrams from other hosts.
     expects_datagrams: AtomicBool,
     keys: Keys,
-    domains: AtomicU32,
-    pub(crate) completion_queues: AtomicU32,
+    domains: Mutex<Domains>,
+    pub(crate) completion_counters: AtomicU32,
     /// Bytes of device memory handed out.
     pub(crate) device_memory: AtomicU64,
-    next_domain: AtomicU32,
     queue_pairs: RwLock<QueuePairs>,
     pub(crate) shared_queues: SharedQueues,
     pub(crate) xrc_domains: XrcDomains,
@@ -186,6 +193,7 @@ impl Adapter {
         segment.publish(claim.announcer().generation);
         let adapter = Arc::new(Self {
             options,
+            owner: (this_process(), crate::fork::depth()),
             claim,
             segment,
             addresses: RwLock::new(addresses),
@@ -198,10 +206,9 @@ impl Adapter {
             opening_wire: Mutex::new(()),
             expects_datagrams: AtomicBool::new(false),
             keys: Keys::default(),
-            domains: AtomicU32::new(0),
-            completion_queues: AtomicU32::new(0),
+            domains: Mutex::default(),
+            completion_counters: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),
-            next_domain: AtomicU32::new(1),
             queue_pairs: RwLock::new(QueuePairs::starting_at(first_qp)),
             shared_queues: SharedQueues::default(),
             xrc_domains: XrcDomains::default(),
@@ -233,11 +240,19 @@ impl Adapter {
         self.addresses.read()
     }
 
-    /// Has events of the port told to `events` too, for as long as it exists.
-    pub fn tell_port_events(&self, events: &Arc<EventPipe>) {
+    /// Has events of the port told to `events` too, for as long as the caller keeps what it gets.
+    pub fn tell_port_events(
+        &self,
+        events: &Arc<EventQueue<AsyncEvent>>,
+    ) -> Result<Arc<EventSource<AsyncEvent>>, RegisterError> {
+        const PORT: u64 = 1;
+        const KINDS: &[AsyncEvent] =
+            &[AsyncEvent::PortActive, AsyncEvent::PortError, AsyncEvent::GidChange];
+        let source = Arc::new(events.attach(PORT, KINDS)?);
         let mut listeners = self.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.push(Arc::downgrade(events));
+        listeners.push(Arc::downgrade(&source));
+        Ok(source)
     }
 
     /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
@@ -259,9 +274,8 @@ impl Adapter {
 
     /// Tells the program of an event of the port.
     pub(crate) fn raise_port_event(&self, event: AsyncEvent) {
-        const PORT: u64 = 1;
-        for events in self.listeners.lock().iter().filter_map(Weak::upgrade) {
-            events.raise(event as u64, PORT);
+        for listener in self.listeners.lock().iter().filter_map(Weak::upgrade) {
+            listener.raise(event);
         }
     }
 
@@ -276,9 +290,19 @@ impl Adapter {
         !self.is_inherited() && self.segment.is_behind(descriptor)
     }
 
-    /// Whether it was opened by the process that this one was forked from.
+    /// Whether it was opened by the process that this one was forked from, and nothing may be done to
+    /// what it shares. It takes no system call.
+    #[inline]
     pub fn is_inherited(&self) -> bool {
-        self.segment.header().pid.load(Relaxed) != std::process::id()
+        let (process, depth) = self.owner;
+        // A fork counts even if the child has its parent's number, in a namespace of its own; and a
+        // child that was made without the C library has another number.
+        depth != crate::fork::depth() || process != this_process()
+    }
+
+    /// Refuses to make something on an inherited device.
+    pub(crate) fn check_own(&self) -> Result<(), RegisterError> {
+        if self.is_inherited() { Err(RegisterError::Inherited) } else { Ok(()) }
     }
 
     /// The memory it shares.
@@ -287,28 +311,18 @@ impl Adapter {
         &self.segment
     }
 
+    /// How many objects programs have made on it. Those that a forked child ends are its parent's, and
+    /// stay counted there.
+    pub fn objects(&self) -> &ObjectCounts {
+        static OF_NOBODY: ObjectCounts = ObjectCounts::new();
+        if self.is_inherited() { &OF_NOBODY } else { &self.segment.header().objects }
+    }
+
     /// Whether every request travels as a message, even where the direct way is open, because this
     /// process looks at each.
     #[inline]
     pub(crate) fn by_message(&self) -> bool {
         self.by_message
-    }
-
-    /// A new protection domain; `None` at the limit (rule PD-11).
-    pub fn allocate_domain(&self) -> Option<Arc<ProtectionDomain>> {
-        let one_more = |count| (count < Limits::DEVICE.domains).then(|| count + 1);
-        self.domains.fetch_update(AcqRel, Relaxed, one_more).ok()?;
-        Some(Arc::new(ProtectionDomain::new(self.next_domain.fetch_add(1, Relaxed))))
-    }
-
-    /// Ends a protection domain that nothing belongs to.
-    pub fn free_domain(&self, domain: &ProtectionDomain) -> Result<(), crate::objects::Busy> {
-        domain.close()?;
-        // A parent domain stands for one that is counted already.
-        if !domain.is_parent_domain() {
-            self.domains.fetch_sub(1, AcqRel);
-        }
-        Ok(())
     }
 
     /// Writes bytes of ours to granted memory of this process.
@@ -374,7 +388,7 @@ impl Adapter {
 fn say_slow(why: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        eprintln!("transom: {why}; data goes through shared memory instead, which is slower");
+        say(format_args!("{why}; data goes through shared memory instead, which is slower"));
     });
 }
 
@@ -399,10 +413,6 @@ impl Waiter for Adapter {
     }
 
     fn is_gone(&self, process: Announcer) -> bool {
-        // A forked child waits for nobody: what it revokes is its own copy.
-        if self.is_inherited() {
-            return true;
-        }
         let me = self.announcer();
         if process.slot == me.slot {
             return process.generation != me.generation;
@@ -413,6 +423,9 @@ impl Waiter for Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
         self.segment.header().departed.store(1, SeqCst);
         self.send_rest();
         for peer in self.peers.read().iter().flatten() {

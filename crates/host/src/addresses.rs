@@ -189,11 +189,18 @@ impl Addresses {
         self.lost_network
     }
 
-    /// The largest InfiniBand MTU that any interface carries, the network's before loopback's.
+    /// The largest InfiniBand MTU of the network that programs use if they choose none: that of the
+    /// first address that others can reach, or of loopback where there is none (rule PK-11).
     pub fn path_mtu(&self) -> u32 {
         let network = self.has_network();
-        let considered = self.iter().filter(|(_, address)| address.loopback != network);
-        considered.map(|(_, address)| address.path_mtu()).max().unwrap_or(256)
+        let chosen = self.iter().find(|(_, address)| address.loopback != network);
+        chosen.map_or(256, |(_, address)| address.path_mtu())
+    }
+
+    /// The largest InfiniBand MTU of what is sent from an address.
+    pub fn path_mtu_from(&self, source: &[u8; 16]) -> u32 {
+        let address = self.index_of(source).and_then(|index| self.get(index));
+        address.map_or_else(|| self.path_mtu(), Address::path_mtu)
     }
 
     /// Takes in what changed since the last call; nothing is asked of the kernel if nothing did.

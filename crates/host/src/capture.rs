@@ -27,7 +27,7 @@ use transom_wire::packet::Packet;
 use streams::Streams;
 pub(crate) use taps::{Answered, reason_of_nak};
 
-use crate::link;
+use crate::{file_limit, link, say};
 
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";
@@ -67,7 +67,8 @@ pub enum Direction {
 
 /// Begins a file: what was there before is gone.
 pub fn begin(path: &Path) -> io::Result<()> {
-    File::create(path)?.write_all(&pcapng::header())
+    let mut file = File::create(path)?;
+    file_limit::grow(|| file.write_all(&pcapng::header()))
 }
 
 /// A file that this process writes to.
@@ -150,13 +151,18 @@ impl Capture {
         if blocks.is_empty() || self.broken.load(Relaxed) {
             return;
         }
-        let problem = match (&self.file).write(blocks) {
+        let write = |bytes| file_limit::grow(|| (&self.file).write(bytes));
+        let problem = match write(blocks) {
             Ok(written) if written == blocks.len() => return,
-            Ok(_) => io::Error::from(io::ErrorKind::StorageFull),
+            // The next byte meets what ended this write.
+            Ok(written) => match write(&blocks[written..]) {
+                Ok(_) => io::Error::from(io::ErrorKind::StorageFull),
+                Err(error) => error,
+            },
             Err(error) => error,
         };
         if !self.broken.swap(true, Relaxed) {
-            eprintln!("transom: the capture ends here, its file cannot be written to: {problem}");
+            say(format_args!("the capture ends here, its file cannot be written to: {problem}"));
         }
     }
 }

@@ -3,10 +3,14 @@
 //! Forked children inherit this process's objects, and its mappings of shared memory.
 //!
 //! A child is not to use them, but its destructors run when it exits, and a destructor that ends a
-//! region would end its parent's: the key table is shared memory. So a child gets a copy of its own
-//! of every segment, and whatever it does to what it inherited stays with it. Its queue pairs are in
-//! error: what it posted would not be seen by those who revoke keys from its parent. A device that it opens
-//! itself is its own like any other process's.
+//! region would end its parent's: the key table is shared memory. So whatever would change shared
+//! memory is not done in a child ([`Adapter::is_inherited`]): objects end there, and nowhere else; none
+//! can be made, and queue pairs are in error, for what it posted would not be seen by those who revoke
+//! keys from its parent. That takes no memory, of which a child may get none: a copy of each segment
+//! could fail, and leave the child with its parent's. Should anything try to change one all the same, the
+//! kernel ends the child before that.
+//!
+//! A device that it opens itself is its own like any other process's.
 //!
 //! The background thread does not exist in the child, and would leave the locks that it holds at
 //! the fork locked there for ever. So whoever forks first waits until it is done with what it is at,
@@ -18,15 +22,12 @@
 //! `clone` keeps its parent's place in the registry, as it keeps all its files, and the parent counts as
 //! alive.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Once, Weak};
 use std::time::{Duration, Instant};
 
-use transom_device::qp::QpState;
-
 use crate::adapter::Adapter;
-use crate::link::Peer;
 use crate::lock::ShortMutex;
-use crate::objects::QueuePair;
 
 /// The devices of this process, and of those it was forked from.
 static DEVICES: ShortMutex<Vec<Weak<Adapter>>> = ShortMutex::new(Vec::new());
@@ -34,14 +35,21 @@ static DEVICES: ShortMutex<Vec<Weak<Adapter>>> = ShortMutex::new(Vec::new());
 /// What is held from before a fork until after it, in parent and child.
 static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());
 
+/// How many forks lie between this process and the one that opened the first device.
+static DEPTH: AtomicU64 = AtomicU64::new(0);
+
+/// A number that differs from process to process along a line of forks: what remembers it can tell that
+/// it has been inherited, without a system call.
+pub(crate) fn depth() -> u64 {
+    DEPTH.load(Relaxed)
+}
+
 /// How long a fork waits for the background thread.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A device during a fork.
 struct Held {
     device: Arc<Adapter>,
-    peers: Vec<Arc<Peer>>,
-    queue_pairs: Vec<Arc<QueuePair>>,
     /// Its background thread is not in the middle of something.
     quiet: bool,
 }
@@ -83,7 +91,7 @@ unsafe extern "C" fn before() {
             }
             std::thread::yield_now();
         };
-        Held { peers: device.peers(), queue_pairs: device.all_qps(), device, quiet }
+        Held { device, quiet }
     });
     let held = held.collect();
     // Two threads may fork at once; the second finds the list taken, and waits.
@@ -97,15 +105,12 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
+    DEPTH.fetch_add(1, Relaxed);
     // SAFETY: locked by `before`, in the thread that this one is the copy of.
-    for Held { device, peers, queue_pairs, .. } in unsafe { &*FORKING.data_ptr() } {
-        device.segment().make_private();
+    for Held { device, .. } in unsafe { &*FORKING.data_ptr() } {
+        device.protect_segments();
         device.claim.leave_to_parent();
         device.leave_port();
-        peers.iter().for_each(|peer| peer.segment.make_private());
-        for qp in queue_pairs {
-            qp.summary().fall(QpState::Error);
-        }
     }
     release();
 }

@@ -95,7 +95,7 @@ mod tests {
     impl Host {
         fn new(name: &str) -> Self {
             let name = format!("transom-guid-{}-{name}", std::process::id());
-            Self(std::env::temp_dir().join(name))
+            Self(Path::new("/tmp").join(name))
         }
 
         fn with(self, path: &str, text: &str) -> Self {

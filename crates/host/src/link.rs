@@ -17,9 +17,9 @@ pub(crate) mod wire;
 use std::sync::Arc;
 
 pub(crate) use copy::{Gather, RingBytes, Scatter, Where};
-pub(crate) use message::Answer;
+pub(crate) use message::{Answer, Arrival};
+pub(crate) use peer::Arrived;
 pub use peer::Peer;
-pub(crate) use peer::{Arrival, Arrived};
 pub(crate) use ring::MAX_PAYLOAD;
 pub use wire::Path;
 pub(crate) use wire::{Filling, Instruments, Taken, TrainBuffer, Wire, is_of};

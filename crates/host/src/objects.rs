@@ -1,9 +1,11 @@
 //! The objects a program makes on a device.
 
+mod completion_counter;
 mod cq;
 mod dependents;
 mod device_memory;
 mod dma_buf;
+mod empty_polls;
 mod events;
 mod foreign_target;
 mod multicast;
@@ -16,15 +18,16 @@ mod td;
 mod window;
 mod xrc;
 
+pub use completion_counter::{AttachError, CompletionCounter, CounterUnit};
 pub use cq::{Cq, CqConfig};
 pub use dependents::Busy;
 pub use device_memory::{AllocateError, DeviceMemory};
 pub use dma_buf::{DmaBuf, DmaBufError};
-pub use events::{AsyncEvent, EventPipe};
+pub use events::{AsyncEvent, CompletionEvent, EventQueue, EventSource};
 pub(crate) use foreign_target::ForeignTargets;
 pub(crate) use multicast::leaves_host;
 pub use multicast::{GroupGid, JoinError, NotAMember, is_multicast};
-pub(crate) use multicast::{Groups, is_to_group};
+pub(crate) use multicast::{Groups, Recipient};
 pub use pd::ProtectionDomain;
 pub use prefetch::{Prefetch, PrefetchError};
 pub use qp::{Destination, ModifyFailure, PostOne, QpAttributes, QpConfig, QpReceives, QueuePair};

@@ -14,14 +14,14 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
-use transom_device::queue::Body;
 
 use crate::adapter::Adapter;
 use crate::capture::{Answered, Direction, Interface};
 use crate::faults::PortChange;
 use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
 use crate::lock::ShortMutex;
-use crate::objects::{Cq, QueuePair, is_to_group};
+use crate::objects::{Cq, QueuePair, Recipient};
+use crate::say;
 
 /// Work that has to wait until locks are free.
 pub(crate) enum Deferred {
@@ -94,6 +94,9 @@ pub(crate) struct Progress {
 impl Progress {
     /// Makes the background thread look around.
     pub(crate) fn wake(&self, adapter: &Adapter) {
+        if adapter.is_inherited() {
+            return;
+        }
         let _ = rustix::io::write(&adapter.claim.wake, &[0]);
     }
 
@@ -163,6 +166,9 @@ impl Adapter {
 
     #[inline]
     fn progress_for(&self, worker: Worker) {
+        if self.is_inherited() {
+            return self.run_deferred();
+        }
         self.take_inboxes();
         if let Some(wire) = self.wire() {
             self.progress_wire(wire, worker);
@@ -261,21 +267,21 @@ impl Adapter {
         let taken = peer.receive(self.segment(), &self.copier, |arrived, replying| {
             let Arrived { what, mut payload } = arrived;
             match what {
-                Arrival::Request { request, reserved } => {
-                    let data = match request.body {
-                        Body::Read { .. } => request.length,
-                        _ => 0,
-                    };
+                Arrival::Request(request) => {
                     let capture = self.capture_for(peer);
                     if let Some(capture) = capture {
                         let (link, inbound) = (Interface::Local, Direction::Inbound);
                         capture.request(link, inbound, &request, &mut payload);
                     }
-                    if is_to_group(&request) {
-                        return self.deliver_to_group(&request, &mut payload);
+                    match Recipient::of(&request) {
+                        Recipient::QueuePair => {}
+                        Recipient::Members => {
+                            return self.deliver_to_group(&request, &mut payload);
+                        }
+                        Recipient::Nobody => return,
                     }
                     let honest = request.from.slot() == peer.announcer.slot;
-                    replying.answer(&request, reserved, data, |sink, answer| {
+                    replying.answer(&request, |sink, answer| {
                         if !honest {
                             return Reply::Dropped;
                         }
@@ -300,7 +306,7 @@ impl Adapter {
             }
         });
         if taken.is_err() {
-            eprintln!("transom: process {} sent nonsense and is not heard any more", peer.pid);
+            say(format_args!("process {} sent nonsense and is not heard any more", peer.pid));
         }
         taken.is_ok()
     }
@@ -372,6 +378,8 @@ impl Adapter {
                         qp.start_rendezvous();
                     }
                 }
+                // What was sent to an inherited device is its parent's.
+                Deferred::PeerLost(_) if self.is_inherited() => {}
                 Deferred::PeerLost(peer) => {
                     self.drain_peer(&peer);
                     self.end_what_was_under_way(&peer);
@@ -388,6 +396,9 @@ impl Adapter {
 
     /// The program is about to sleep until it is told: have new messages wake the thread.
     pub fn expect_sleep(&self) {
+        if self.is_inherited() {
+            return;
+        }
         self.segment().header().armed.store(1, SeqCst);
         self.progress.sleeps.store(true, SeqCst);
         if self.wire().is_some() && !self.progress.listens.load(SeqCst) {

@@ -14,6 +14,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, Scramble};
 use transom_device::qp::{QpSummary, QpTable};
 
+use crate::file_limit;
+use crate::object_counts::ObjectCounts;
+
 /// Slots of a key table: enough for the promised regions and windows together.
 pub const KEY_SLOTS: u32 = 2 << 20;
 /// Queue pair indexes of a process.
@@ -48,6 +51,8 @@ pub struct Header {
     pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.
     pub inbox: [AtomicU64; PROCESSES / 64],
+    /// How many objects the process has.
+    pub objects: ObjectCounts,
 }
 
 /// One ring's positions, in bytes, counting up for ever.
@@ -107,7 +112,7 @@ impl Segment {
     /// Makes this process's segment. [`Segment::publish`] ends its preparation.
     pub fn create() -> io::Result<Self> {
         let file = rustix::fs::memfd_create("transom", MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
+        file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64))?;
         Self::map(file)
     }
 
@@ -173,22 +178,15 @@ impl Segment {
         rustix::fs::fstat(descriptor).map(identity).is_ok_and(|theirs| ours == Ok(theirs))
     }
 
-    /// Replaces the mapping by a copy of this process's own, for a forked child. It only makes a
-    /// system call, for locks of the parent's other threads may be held for ever here.
-    pub(crate) fn make_private(&self) {
-        // SAFETY: the same file again at the same address, so references into it stay valid; the
-        // child has no other thread that could be writing.
-        let remapped = unsafe {
-            rustix::mm::mmap(
-                self.layout.as_ptr().cast(),
-                size_of::<Layout>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
-                &self.file,
-                0,
-            )
+    /// Has the kernel let nothing be changed from here any more, in a forked child. It only makes a
+    /// system call, for locks of the parent's other threads may be held for ever here; and that takes
+    /// no memory, as it is one mapping before and after.
+    pub(crate) fn protect(&self) {
+        // SAFETY: the mapping is this value's own, and in a forked child nothing writes to it. Where the
+        // kernel refuses, nothing is lost for that reason.
+        unsafe {
+            libc::mprotect(self.layout.as_ptr().cast(), size_of::<Layout>(), libc::PROT_READ)
         };
-        debug_assert!(remapped.is_ok());
     }
 
     /// Bytes of memory that the segment takes now; its holes take none.

@@ -11,7 +11,7 @@ use transom_wire::grh::{GRH_BYTES, Route};
 
 use crate::context::Context;
 use crate::device::LID;
-use crate::object::{Object, Table};
+use crate::object::{Table, trusted};
 use crate::pd::{self, Pd};
 use crate::{errno_of, null_with, set_errno};
 
@@ -32,8 +32,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 #[inline]
 pub(crate) unsafe fn datagram(ah: *mut ibv_ah, qp: u32, qkey: u32) -> Result<Datagram, c_int> {
     // SAFETY: by the contract of this function.
-    let object = unsafe { ah.cast::<Object<ibv_ah, Ah>>().as_ref() };
-    let ours = object.and_then(|object| object.inner.as_ref()).ok_or(libc::EINVAL)?;
+    let ours = unsafe { trusted::<ibv_ah, Ah>(ah) }.ok_or(libc::EINVAL)?;
     Ok(Datagram { pd: ours.pd.domain.number(), address: ours.address, qp, qkey })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
-use transom_host::objects::EventPipe;
+use transom_host::objects::{CompletionEvent, EventQueue};
 
 use crate::{cq, null_with, set_errno};
 
@@ -14,15 +14,17 @@ use crate::{cq, null_with, set_errno};
 #[repr(C)]
 struct Channel {
     abi: ibv_comp_channel,
-    pipe: Arc<EventPipe>,
+    events: Arc<EventQueue<CompletionEvent>>,
     users: AtomicU32,
 }
 
 /// A completion queue's use of a channel, which so stays alive.
 pub(crate) struct ChannelUse(*mut Channel);
 
-// SAFETY: only its atomic count and its pipe are used.
+// SAFETY: only its atomic count and its events are used.
 unsafe impl Send for ChannelUse {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ChannelUse {}
 
 impl ChannelUse {
     /// Counts a user; `None` for a null pointer.
@@ -36,9 +38,9 @@ impl ChannelUse {
         Some(Self(channel))
     }
 
-    pub(crate) fn pipe(&self) -> Arc<EventPipe> {
+    pub(crate) fn events(&self) -> Arc<EventQueue<CompletionEvent>> {
         // SAFETY: the count keeps the channel alive.
-        unsafe { (*self.0).pipe.clone() }
+        unsafe { (*self.0).events.clone() }
     }
 }
 
@@ -59,11 +61,11 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     if context.is_null() {
         return null_with(libc::EINVAL);
     }
-    match EventPipe::new() {
-        Ok(pipe) => {
-            let fd = pipe.descriptor().as_raw_fd();
+    match EventQueue::new() {
+        Ok(events) => {
+            let fd = events.descriptor().as_raw_fd();
             let abi = ibv_comp_channel { context, fd, refcnt: 0 };
-            let channel = Channel { abi, pipe: Arc::new(pipe), users: AtomicU32::new(0) };
+            let channel = Channel { abi, events: Arc::new(events), users: AtomicU32::new(0) };
             Box::into_raw(Box::new(channel)).cast()
         }
         Err(error) => null_with(error.raw_os_error().unwrap_or(libc::ENOMEM)),
@@ -108,7 +110,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
         return -1;
     }
     loop {
-        let handle = match ours.pipe.take() {
+        let handle = match ours.events.take() {
             Ok((_, handle)) => handle as u32,
             Err(error) => {
                 set_errno(error.raw_os_error().unwrap_or(libc::EIO));

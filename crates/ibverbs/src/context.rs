@@ -24,13 +24,16 @@ use transom_abi::{
     __VERBS_ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_device, verbs_context,
 };
 use transom_host::capture;
+use transom_host::environment;
 use transom_host::faults::{self, FaultError, Faults};
-use transom_host::objects::EventPipe;
-use transom_host::{Adapter, Copying, OpenError, Options};
+use transom_host::object_counts::ObjectKind;
+use transom_host::objects::{AsyncEvent, EventQueue, EventSource};
+use transom_host::{Adapter, Copying, OpenError, Options, say};
 
+use crate::device_name::DeviceName;
 use crate::{
-    ah, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand, parent_domain, pd,
-    post, post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
+    ah, comp_cntr, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand,
+    parent_domain, pd, post, post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
 };
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
@@ -38,7 +41,8 @@ use crate::{
 pub(crate) struct Context {
     abi: verbs_context,
     pub(crate) adapter: Arc<Adapter>,
-    pub(crate) events: Arc<EventPipe>,
+    pub(crate) events: Arc<EventQueue<AsyncEvent>>,
+    _port_events: Arc<EventSource<AsyncEvent>>,
     /// What `cmd_fd` names; closed with the context.
     _command: OwnedFd,
     /// Objects made in it, and one more while it is open.
@@ -81,22 +85,21 @@ impl Context {
 }
 
 /// The device of this process, if a context is open.
-static DEVICE: Mutex<Option<(u32, Weak<Adapter>)>> = Mutex::new(None);
+static DEVICE: Mutex<Option<Weak<Adapter>>> = Mutex::new(None);
 
 fn adapter() -> Result<Arc<Adapter>, OpenError> {
     let mut device = DEVICE.lock();
-    let pid = std::process::id();
-    match &*device {
-        // After a fork the child opens a device of its own; the parent's is not its to use.
-        Some((owner, adapter)) if *owner == pid => {
-            if let Some(adapter) = adapter.upgrade() {
-                return Ok(adapter);
-            }
-        }
-        _ => {}
+    let open = device.as_ref().and_then(Weak::upgrade);
+    // After a fork the child opens a device of its own; the parent's is not its to use.
+    if let Some(adapter) = open.filter(|adapter| !adapter.is_inherited()) {
+        return Ok(adapter);
     }
+    DeviceName::chosen().map_err(|error| {
+        let cause = io::Error::new(io::ErrorKind::InvalidInput, error);
+        OpenError::new("reading TRANSOM_DEVICE_NAME", cause)
+    })?;
     let opened = Adapter::open(options()?)?;
-    *device = Some((pid, Arc::downgrade(&opened)));
+    *device = Some(Arc::downgrade(&opened));
     Ok(opened)
 }
 
@@ -104,8 +107,9 @@ fn adapter() -> Result<Arc<Adapter>, OpenError> {
 /// `TRANSOM_CONGESTION=notify` to have packets marked where the network is congested,
 /// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared
 /// memory even where the kernel would, and what `transom run` asks for with `--fault` and `--capture`.
+/// A program that has rights its user does not have gets the usual ones.
 fn options() -> Result<Options, OpenError> {
-    let is = |name, value| std::env::var_os(name).is_some_and(|found| found == value);
+    let is = |name, value| environment::variable(name).is_some_and(|found| found == value);
     Ok(Options {
         windows_2a: is("TRANSOM_WINDOWS", "2A"),
         wire_only: is("TRANSOM_LINK", "wire"),
@@ -119,7 +123,7 @@ fn options() -> Result<Options, OpenError> {
 /// The file that `transom run --capture` names.
 fn capture() -> Option<&'static Path> {
     static CAPTURE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let named = || std::env::var_os(capture::VARIABLE).filter(|path| !path.is_empty());
+    let named = || environment::variable(capture::VARIABLE).filter(|path| !path.is_empty());
     CAPTURE.get_or_init(|| named().map(PathBuf::from)).as_deref()
 }
 
@@ -129,7 +133,7 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
     if let Some(faults) = FAULTS.get() {
         return Ok(faults.as_ref());
     }
-    let faults = match std::env::var_os(faults::VARIABLE) {
+    let faults = match environment::variable(faults::VARIABLE) {
         Some(text) if !text.is_empty() => {
             let refuse = |error: FaultError| io::Error::new(io::ErrorKind::InvalidInput, error);
             let parsed = text.to_string_lossy().parse().map_err(refuse);
@@ -140,18 +144,15 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
     Ok(FAULTS.get_or_init(|| faults).as_ref())
 }
 
-/// Opens the device.
-///
-/// # Safety
-/// `device` is from [`crate::ibv_get_device_list`].
-pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    if device.is_null() {
+/// Opens the device; null, `EINVAL`, if it is another's.
+pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    if !device::is_the_device(device) {
         return null_with(libc::EINVAL);
     }
     match adapter() {
         Ok(adapter) => open_context(adapter),
         Err(error) => {
-            eprintln!("transom: {error}");
+            say(format_args!("{error}"));
             null_with(error.errno().unwrap_or(libc::ENODEV))
         }
     }
@@ -167,7 +168,13 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
 
 /// Makes a context whose `cmd_fd` is `command`, a descriptor that names the device.
 pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_context {
-    let Ok(events) = EventPipe::new().map(Arc::new) else { return null_with(libc::EMFILE) };
+    let events = match EventQueue::new() {
+        Ok(events) => Arc::new(events),
+        Err(error) => return null_with(error.raw_os_error().unwrap_or(libc::EMFILE)),
+    };
+    let Ok(port_events) = adapter.tell_port_events(&events) else {
+        return null_with(libc::ENOMEM);
+    };
     let context = ibv_context {
         device: device::the_device(),
         ops: ibv_context_ops {
@@ -187,7 +194,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         mutex: Default::default(),
         abi_compat: __VERBS_ABI_IS_EXTENDED,
     };
-    adapter.tell_port_events(&events);
+    adapter.objects().add(ObjectKind::Context);
     import::note(&adapter);
     let abi = verbs_context {
         query_port: Some(device::query_port_ex),
@@ -219,6 +226,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         abi,
         adapter,
         events,
+        _port_events: port_events,
         _command: command,
         users: AtomicU32::new(1),
         open: AtomicU32::new(1),
@@ -245,9 +253,11 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     ah::free_all(context);
     mr::free_all(context);
     cq::free_all(context);
+    comp_cntr::free_all(context);
     dm::free_all(context);
     pd::free_all(context);
     td::free_all(context);
+    ours.adapter.objects().remove(ObjectKind::Context);
     // SAFETY: open until now, which is counted off once.
     unsafe { Context::release(context) };
     0

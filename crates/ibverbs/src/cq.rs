@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cq_ex::Poller;
 use crate::device::LID;
 use crate::event::EventCount;
-use crate::object::{Object, Table};
+use crate::object::{Table, trusted};
 use crate::{errno_of, mr, null_with};
 
 /// A completion queue, and who waits for it.
@@ -46,8 +46,6 @@ impl Drop for DomainUse {
 }
 
 /// Every completion queue can be cast to an extended one.
-type CqObject = Object<ibv_cq_ex, Queue>;
-
 static CQS: Table<ibv_cq_ex, Queue> = Table::new();
 
 /// What a completion queue is created with: `ibv_create_cq(3)` and `ibv_create_cq_ex(3)`.
@@ -106,7 +104,7 @@ pub(crate) unsafe fn create(
     let config = CqConfig {
         capacity: cqe as usize,
         options,
-        channel: channel.as_ref().map(ChannelUse::pipe),
+        channel: channel.as_ref().map(ChannelUse::events),
         events: ours.events.clone(),
         id: u64::from(handle),
     };
@@ -136,9 +134,8 @@ pub(crate) fn size_errno(error: SizeError) -> c_int {
 /// # Safety
 /// `cq` is null or readable.
 pub(crate) unsafe fn find(cq: *const ibv_cq) -> Result<Arc<Cq>, c_int> {
-    let ours = |object: &mut CqObject| object.inner.as_ref().map(|queue| queue.cq.clone());
     // SAFETY: by the contract of this function.
-    unsafe { CQS.with(cq.cast(), ours) }?.ok_or(libc::ENOENT)
+    unsafe { CQS.with(cq.cast(), |object| object.inner.cq.clone()) }
 }
 
 /// Ends a completion queue, after its delivered events are acknowledged (rules CR-12, CR-18).
@@ -151,11 +148,10 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             // SAFETY: by the contract of this verb.
             let (queue, events, async_events) = unsafe {
                 CQS.with(cq.cast(), |object| {
-                    let queue = object.inner.as_ref()?;
-                    Some((queue.cq.clone(), queue.events.clone(), queue.async_events.clone()))
+                    let queue = object.inner;
+                    (queue.cq.clone(), queue.events.clone(), queue.async_events.clone())
                 })
-            }?
-            .ok_or(libc::ENOENT)?;
+            }?;
             queue.check_unused().map_err(|_| libc::EBUSY)?;
             events.settle();
             async_events.settle();
@@ -188,14 +184,13 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
             return Err(libc::EINVAL);
         }
         // SAFETY: by the contract of this verb.
+        let queue = unsafe { find(cq) }?;
+        queue.resize(cqe as usize).map_err(size_errno)?;
+        // The size that it has now: another thread may have changed it again.
+        // SAFETY: as above; the struct is live while the table is locked.
         unsafe {
-            CQS.with(cq.cast(), |object| {
-                let queue = object.inner.as_ref().ok_or(libc::ENOENT)?;
-                queue.cq.resize(cqe as usize).map_err(size_errno)?;
-                object.abi.cqe = cqe;
-                Ok(())
-            })
-        }?
+            CQS.with(cq.cast(), |object| (*object.abi).cqe = object.inner.cq.capacity() as c_int)
+        }
     })())
 }
 
@@ -228,7 +223,7 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
 #[inline]
 pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
     // SAFETY: by the contract of this function.
-    unsafe { cq.cast::<CqObject>().as_ref() }?.inner.as_ref()
+    unsafe { trusted::<ibv_cq_ex, Queue>(cq.cast()) }
 }
 
 /// Takes up to `limit` completions; their number, or -1 on an overrun queue (rule CQ-01).
@@ -244,7 +239,9 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut 
     }
     // SAFETY: `at` is below `limit`, so within what the caller gave.
     let write = |at: usize, completion: &Completion| unsafe { wc.add(at).write(to_c(completion)) };
-    queue.adapter.poll(&queue.cq, limit, write).map_or(-1, |count| count as c_int)
+    let Some(count) = queue.adapter.poll(&queue.cq, limit, write) else { return -1 };
+    queue.cq.polled(count);
+    count as c_int
 }
 
 /// What the service level of a received datagram says of its header, as NVIDIA's adapters do: IPv4,
@@ -263,7 +260,7 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
         imm: ibv_wc_imm { imm_data: completion.immediate },
         qp_num: completion.qp,
         src_qp: completion.source_qp,
-        wc_flags: completion.flags.difference(Flags::IPV4).bits().into(),
+        wc_flags: completion.flags.difference(Flags::IPV4 | Flags::SOLICITED).bits().into(),
         // A datagram is answered to where it came from (rule UD-07).
         slid: if completion.flags.contains(Flags::GRH) { LID } else { 0 },
         sl: if completion.flags.contains(Flags::IPV4) { ROCE_V2_IPV4 } else { 0 },
@@ -271,7 +268,8 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// Asks for an event at the next completion, or the next solicited one (rules CQ-06 to CQ-12).
+/// Asks for an event at the next completion, or the next solicited one; at once if one waits to be
+/// polled (rules CQ-06 to CQ-12).
 ///
 /// # Safety
 /// `cq` is live.
@@ -285,21 +283,18 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 
 /// Counts a completion event as delivered; the pointer for C, and the program's own.
 pub(crate) fn deliver_completion(handle: u32) -> Option<(*mut ibv_cq, *mut c_void)> {
-    CQS.with_locked(handle, |object| {
-        if let Some(queue) = &object.inner {
-            queue.events.delivered();
-        }
-        ((&raw mut object.abi).cast(), object.abi.cq_context)
+    CQS.by_handle(handle, |object| {
+        object.inner.events.delivered();
+        // SAFETY: the struct is live while the table is locked.
+        (object.abi.cast(), unsafe { (*object.abi).cq_context })
     })
 }
 
 /// Counts an asynchronous event as delivered; the pointer for C.
 pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_cq> {
-    CQS.with_locked(handle, |object| {
-        if let Some(queue) = &object.inner {
-            queue.async_events.delivered();
-        }
-        (&raw mut object.abi).cast()
+    CQS.by_handle(handle, |object| {
+        object.inner.async_events.delivered();
+        object.abi.cast()
     })
 }
 

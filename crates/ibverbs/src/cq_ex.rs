@@ -18,6 +18,10 @@ pub(crate) struct Poller {
     current: UnsafeCell<Current>,
 }
 
+// SAFETY: the current completion is reached by whose turn it is; of a queue that one thread uses at a
+// time, C sees to it.
+unsafe impl Sync for Poller {}
+
 #[derive(Default)]
 struct Current {
     wc: ibv_wc,
@@ -167,6 +171,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     if answer != 0 {
         queue.poller.end();
     }
+    queue.cq.polled(usize::from(answer == 0));
     answer
 }
 

@@ -1,6 +1,6 @@
 //! The device as it is listed and queried: `ibv_get_device_list(3)`, `ibv_query_device(3)` and kin.
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::sync::LazyLock;
 
 use transom_abi::*;
@@ -9,23 +9,18 @@ use transom_host::addresses::{Address, Addresses, GID_TABLE};
 use transom_host::guid;
 
 use crate::context::Context;
+use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
 use crate::{errno_of, null_with, set_errno};
 
-/// The device's name.
-pub const NAME: &CStr = c"transom0";
-/// What its character device would be called.
-pub const DEV_NAME: &CStr = c"uverbs_transom0";
-/// Where sysfs would have its character device.
-pub const DEV_PATH: &CStr = c"/sys/class/infiniband_verbs/uverbs_transom0";
-/// Where sysfs would have the device.
-pub const IBDEV_PATH: &CStr = c"/sys/class/infiniband/transom0";
 /// Who made it.
 pub const VENDOR_ID: u32 = 0x0074_736d;
 /// Which of its maker's devices it is.
 pub const VENDOR_PART_ID: u32 = 1;
 /// Its hardware's version.
 pub const HW_VER: u32 = 1;
-/// The port's local identifier: programs that address without a GRH name this host by it.
+/// The port's local identifier: programs that address without a GRH name this host by it. Other ports
+/// of Ethernet have 0, but with that a program that forgets the GRH could not be told from those
+/// (rule ST-09).
 pub const LID: u16 = 1;
 /// The port's only P_Key: the default one.
 pub const PKEY: u16 = 0xffff;
@@ -48,14 +43,17 @@ unsafe impl Send for Listed {}
 unsafe impl Sync for Listed {}
 
 static DEVICE: LazyLock<Listed> = LazyLock::new(|| {
+    // With a name that is none the device is listed, and cannot be opened.
+    let name = DeviceName::chosen().cloned().unwrap_or_default();
+    let ibdev_path = CString::new(name.ibdev_path()).unwrap_or_default();
     let abi = ibv_device {
         _ops: _ibv_device_ops::default(),
         node_type: IBV_NODE_CA,
         transport_type: IBV_TRANSPORT_IB,
-        name: padded(NAME),
+        name: padded(name.as_c_str()),
         dev_name: padded(DEV_NAME),
         dev_path: padded(DEV_PATH),
-        ibdev_path: padded(IBDEV_PATH),
+        ibdev_path: padded(&ibdev_path),
     };
     Listed(Box::leak(Box::new(Device { abi, not_theirs: [0; 8] })))
 });
@@ -67,6 +65,16 @@ fn padded<const N: usize>(text: &CStr) -> [c_char; N] {
 
 pub(crate) fn the_device() -> *mut ibv_device {
     DEVICE.0.cast()
+}
+
+/// Whether a pointer is the one that [`ibv_get_device_list`] hands out. Any other, null or a device of
+/// another library in the process, is not looked into: `EINVAL`.
+pub(crate) fn is_the_device(device: *const ibv_device) -> bool {
+    let ours = std::ptr::eq(device, the_device());
+    if !ours {
+        set_errno(libc::EINVAL);
+    }
+    ours
 }
 
 /// The devices, ended by null; to be freed by [`ibv_free_device_list`].
@@ -98,27 +106,23 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     unsafe { libc::free(list.cast()) };
 }
 
-/// The device's name.
-///
-/// # Safety
-/// `device` is null or from a device list.
-pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    if device.is_null() { std::ptr::null() } else { NAME.as_ptr() }
+/// The device's name; null, `EINVAL`, if it is not this device.
+pub extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    if !is_the_device(device) {
+        return std::ptr::null();
+    }
+    // SAFETY: it is ours, and never changed after it is made.
+    unsafe { (*device).name.as_ptr() }
 }
 
-/// The node GUID in network order.
-///
-/// # Safety
-/// `_device` is from a device list.
-pub unsafe extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
-    guid().to_be()
+/// The node GUID in network order; zero, `EINVAL`, if it is not this device.
+pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    if is_the_device(device) { guid().to_be() } else { 0 }
 }
 
-/// The kernel's index of the device: it has none.
-///
-/// # Safety
-/// `_device` is from a device list.
-pub unsafe extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+/// The kernel's index of the device: it has none, so -1; with `EINVAL` if it is not this device.
+pub extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    is_the_device(device);
     -1
 }
 
@@ -136,11 +140,12 @@ pub unsafe extern "C" fn ibv_query_device(
         return libc::EINVAL;
     }
     // SAFETY: by the contract of this verb.
-    unsafe { attr.write(attributes(ours.adapter.options().windows_2a)) };
+    unsafe { attr.write(device_attributes(ours.adapter.options().windows_2a)) };
     0
 }
 
-pub(crate) fn attributes(windows_2a: bool) -> ibv_device_attr {
+/// What [`ibv_query_device`] answers; `windows_2a` if windows of type 2 are of kind 2A.
+pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
     let limits = Limits::DEVICE;
     let type2 =
         if windows_2a { IBV_DEVICE_MEM_WINDOW_TYPE_2A } else { IBV_DEVICE_MEM_WINDOW_TYPE_2B };
@@ -435,13 +440,13 @@ pub unsafe extern "C" fn ibv_query_pkey(
 /// The index of a P_Key, or -1.
 ///
 /// # Safety
-/// `_context` is open.
+/// `context` is null or open.
 pub unsafe extern "C" fn ibv_get_pkey_index(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port: u8,
     pkey: u16,
 ) -> c_int {
-    if port == 1 && pkey == PKEY.to_be() { 0 } else { -1 }
+    if !context.is_null() && port == 1 && pkey == PKEY.to_be() { 0 } else { -1 }
 }
 
 /// Where sysfs is.

@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 /// All attributes. Everything about Ethernet frames and hardware is zero: raw packets, checksums,
 /// segmentation, spreading of received packets, pacing, atomics of the PCI bus.
 fn attributes(windows_2a: bool) -> ibv_device_attr_ex {
-    let plain = device::attributes(windows_2a);
+    let plain = device::device_attributes(windows_2a);
     ibv_device_attr_ex {
         orig_attr: plain,
         comp_mask: 0,
@@ -88,7 +88,11 @@ fn tag_matching() -> ibv_tm_caps {
 }
 
 /// What only reliable services do.
-const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE
+    | IBV_ODP_SUPPORT_READ
+    | IBV_ODP_SUPPORT_ATOMIC
+    | IBV_ODP_SUPPORT_FLUSH
+    | IBV_ODP_SUPPORT_ATOMIC_WRITE;
 
 /// No region is ever pinned, so every operation works on memory that is paged on demand.
 fn on_demand_paging() -> ibv_odp_caps {

@@ -26,8 +26,8 @@ static DMS: Table<ibv_dm, Dm> = Table::new();
 /// `dm` is null or readable.
 pub(crate) unsafe fn find(dm: *const ibv_dm) -> Result<Arc<DeviceMemory>, c_int> {
     // SAFETY: by the contract of this function.
-    let found = unsafe { DMS.with(dm, |object| object.inner.as_ref().map(|dm| dm.memory.clone())) };
-    found?.filter(|memory| !memory.is_closed()).ok_or(libc::ENOENT)
+    let found = unsafe { DMS.with(dm, |object| object.inner.memory.clone()) }?;
+    if found.is_closed() { Err(libc::ENOENT) } else { Ok(found) }
 }
 
 fn enter(
@@ -98,11 +98,11 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     // SAFETY: by the contract of this verb.
     let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
-    let found = DMS.by_handle(handle, |object| object.inner.as_ref().map(|dm| dm.memory.clone()));
+    let found = DMS.by_handle(handle, |object| object.inner.memory.clone());
     let usable = |memory: &Arc<DeviceMemory>| {
         Arc::ptr_eq(memory.adapter(), &ours.adapter) && !memory.is_closed()
     };
-    match found.flatten().filter(usable) {
+    match found.filter(usable) {
         Some(memory) => enter(context, ours, memory, true),
         None => null_with(libc::ENOENT),
     }

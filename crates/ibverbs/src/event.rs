@@ -55,14 +55,14 @@ pub unsafe extern "C" fn ibv_get_async_event(
         return -1;
     };
     loop {
-        let (kind, handle) = match ours.events.take() {
+        let (event_type, handle) = match ours.events.take() {
             Ok(taken) => taken,
             Err(error) => {
                 set_errno(error.raw_os_error().unwrap_or(libc::EIO));
                 return -1;
             }
         };
-        let event_type = kind as ibv_event_type;
+        let event_type = event_type as ibv_event_type;
         let handle = handle as u32;
         let element = match event_type {
             IBV_EVENT_CQ_ERR => cq::deliver_event(handle).map(|cq| ibv_async_event_element { cq }),

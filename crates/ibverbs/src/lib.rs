@@ -8,13 +8,18 @@
 //! Control verbs find their object by its handle, never by trusting the pointer, and memory of
 //! destroyed objects is kept for reuse: a second destroy answers `ENOENT` (rules DR-02, MWA-17).
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod ah;
+mod buf;
 mod comp_channel;
+mod comp_cntr;
 mod context;
 mod cq;
 mod cq_ex;
 mod device;
 mod device_ex;
+mod device_name;
 mod dm;
 mod ece;
 mod event;
@@ -45,8 +50,14 @@ pub use ah::{
     ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_from_wc,
     ibv_resolve_eth_l2_from_gid,
 };
+pub use buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
 pub use comp_channel::{
     ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
+};
+pub use comp_cntr::{
+    _ibv_query_comp_cntr_caps, ibv_create_comp_cntr, ibv_destroy_comp_cntr, ibv_inc_comp_cntr,
+    ibv_inc_err_comp_cntr, ibv_qp_attach_comp_cntr, ibv_read_comp_cntr, ibv_read_err_comp_cntr,
+    ibv_set_comp_cntr, ibv_set_err_comp_cntr,
 };
 pub use context::{ibv_close_device, ibv_open_device, open_context};
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
@@ -57,9 +68,9 @@ pub use device::{
     ibv_query_port, ibv_read_sysfs_file,
 };
 pub use device::{
-    DEV_NAME, DEV_PATH, FW_VER, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
-    port_attributes,
+    FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID, device_attributes, port_attributes,
 };
+pub use device_name::{DEV_NAME, DEV_PATH, DeviceName, NotAName};
 pub use dm::{ibv_import_dm, ibv_unimport_dm};
 pub use ece::{ibv_query_ece, ibv_set_ece};
 pub use event::{ibv_ack_async_event, ibv_get_async_event};

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use transom_abi::*;
-use transom_host::objects::is_multicast;
+use transom_host::objects::{JoinError, is_multicast};
 
 use crate::{errno_of, qp};
 
@@ -19,7 +19,10 @@ pub unsafe extern "C" fn ibv_attach_mcast(
     errno_of((|| {
         // SAFETY: by the contract of this verb.
         let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
-        adapter.join_group(group, &pair).map_err(|_| libc::ENOMEM)
+        adapter.join_group(group, &pair).map_err(|error| match error {
+            JoinError::Full => libc::ENOMEM,
+            JoinError::Inherited => libc::EIO,
+        })
     })())
 }
 

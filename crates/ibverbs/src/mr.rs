@@ -6,16 +6,17 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::Access;
+use transom_host::Adapter;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 
 use crate::object::Table;
 use crate::pd::{self, Pd};
 use crate::{device, errno_of, null_with, set_errno};
 
-/// A region, and the C domain it was made in.
+/// A region, and the device it is on.
 pub(crate) struct Mr {
     region: SharedRegion,
-    pd: Pd,
+    adapter: Arc<Adapter>,
     /// It is another's, known here by its handle.
     imported: bool,
 }
@@ -46,16 +47,13 @@ pub(crate) unsafe fn allows_type1(mr: *const ibv_mr) -> Result<(), c_int> {
 /// `mr` is null or readable.
 unsafe fn look_up(mr: *const ibv_mr) -> Option<(bool, Registration)> {
     // SAFETY: by the contract of this function.
-    let found = unsafe {
-        MRS.with(mr, |object| {
-            let ours = object.inner.as_ref()?;
-            let region = ours.region.lock();
-            let region = region.as_ref()?;
-            let special = ours.imported || !matches!(region.backing(), Backing::Program);
-            Some((special, region.registration()))
-        })
-    };
-    found.ok().flatten()
+    let found =
+        unsafe { MRS.with(mr, |object| (object.inner.region.clone(), object.inner.imported)) };
+    let (region, imported) = found.ok()?;
+    let region = region.lock();
+    let region = region.as_ref()?;
+    let special = imported || !matches!(region.backing(), Backing::Program);
+    Some((special, region.registration()))
 }
 
 /// Checks the bits of `access` (rules MR-08 to MR-12).
@@ -82,6 +80,7 @@ pub(crate) fn errno(error: RegisterError) -> c_int {
         RegisterError::Fault => libc::EFAULT,
         RegisterError::Exhausted => libc::ENOMEM,
         RegisterError::Busy => libc::EBUSY,
+        RegisterError::Inherited => libc::EIO,
     }
 }
 
@@ -124,7 +123,7 @@ pub(crate) fn enter(
         rkey: if matches!(region.backing(), Backing::Null) { 0 } else { key },
     };
     let region = Arc::new(Mutex::new(Some(region)));
-    MRS.insert(abi, |_| Mr { region, pd, imported: false })
+    MRS.insert(abi, |_| Mr { region, adapter: pd.adapter, imported: false })
 }
 
 /// Registers memory under its own addresses (rules A.2).
@@ -186,17 +185,20 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
         Err(errno) => return null_with(errno),
     };
     let found = MRS.by_handle(handle, |object| {
-        let abi = &object.abi;
-        let mr = object.inner.as_ref()?;
-        let usable = Arc::ptr_eq(&mr.pd.adapter, &ours.adapter) && mr.region.lock().is_some();
-        usable.then(|| (abi.length, abi.lkey, abi.rkey, mr.region.clone()))
+        let (mr, abi) = (object.inner, object.abi);
+        // SAFETY: the struct is live while the table is locked, and its fields are written under that
+        // lock.
+        let (length, lkey, rkey) = unsafe { ((*abi).length, (*abi).lkey, (*abi).rkey) };
+        let ours = Arc::ptr_eq(&mr.adapter, &ours.adapter);
+        ours.then(|| (length, lkey, rkey, mr.region.clone()))
     });
-    let Some((length, lkey, rkey, region)) = found.flatten() else {
+    let live = found.flatten().filter(|(.., region)| region.lock().is_some());
+    let Some((length, lkey, rkey, region)) = live else {
         return null_with(libc::ENOENT);
     };
     let (context, addr) = (ours.context, std::ptr::null_mut());
     let abi = ibv_mr { context, pd, addr, length, handle: 0, lkey, rkey };
-    MRS.insert(abi, |_| Mr { region, pd: ours, imported: true })
+    MRS.insert(abi, |_| Mr { region, adapter: ours.adapter, imported: true })
 }
 
 /// Ends an imported name; the region itself stays. Nothing happens to one that is not imported.
@@ -228,10 +230,8 @@ fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     errno_of((|| {
         // SAFETY: by the contract of this verb.
-        let region = unsafe {
-            MRS.with(mr, |object| object.inner.as_ref().map(|ours| ours.region.clone()))
-        }?;
-        if let Some(region) = &*region.ok_or(libc::ENOENT)?.lock() {
+        let region = unsafe { MRS.with(mr, |object| object.inner.region.clone()) }?;
+        if let Some(region) = &*region.lock() {
             region.check_unused().map_err(|_| libc::EBUSY)?;
         }
         // SAFETY: by the contract of this verb.
@@ -273,51 +273,52 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         return IBV_REREG_MR_ERR_INPUT;
     }
     // SAFETY: by the contract of this verb.
-    let changed = unsafe {
-        MRS.with(mr, |object| {
-            let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
-            let mut shared = ours.region.lock();
-            let region = shared.as_mut().ok_or(libc::ENOENT)?;
-            let mut registration = region.registration();
-            if moves {
-                // As at registration (rule MR-27).
-                if length as u64 > device::MAX_REGION {
-                    return Err(libc::EINVAL);
-                }
-                registration.address = address as u64;
-                registration.length = length as u64;
-                registration.iova = address as u64;
-            }
-            if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 {
-                registration.access = parse_access(access as c_uint)?;
-            }
-            let new_pd = match flags & IBV_REREG_MR_CHANGE_PD {
-                0 => None,
-                _ => Some(pd::find(pd)?),
-            };
-            let domain = new_pd.as_ref().map(|pd| &pd.domain);
-            region.change(domain, registration).map_err(errno)?;
-            drop(shared);
-            if let Some(new_pd) = new_pd {
-                ours.pd = new_pd;
-                object.abi.pd = pd;
-            }
-            object.abi.addr = registration.address as *mut c_void;
-            object.abi.length = registration.length as usize;
-            Ok(())
-        })
-    };
-    match changed {
+    let Ok(region) = (unsafe { MRS.with(mr, |object| object.inner.region.clone()) }) else {
         // Not a region, or not any more (rule RR-01).
-        Err(_) => {
-            set_errno(libc::EINVAL);
-            IBV_REREG_MR_ERR_INPUT
+        set_errno(libc::EINVAL);
+        return IBV_REREG_MR_ERR_INPUT;
+    };
+    // Locked until C is told, so that what C reads agrees with what is registered.
+    let mut region = region.lock();
+    let changed = (|| {
+        let region = region.as_mut().ok_or(libc::ENOENT)?;
+        let mut registration = region.registration();
+        if moves {
+            // As at registration (rule MR-27).
+            if length as u64 > device::MAX_REGION {
+                return Err(libc::EINVAL);
+            }
+            registration.address = address as u64;
+            registration.length = length as u64;
+            registration.iova = address as u64;
         }
-        Ok(Err(errno)) => {
+        if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 {
+            registration.access = parse_access(access as c_uint)?;
+        }
+        let new_pd = match flags & IBV_REREG_MR_CHANGE_PD {
+            0 => None,
+            // SAFETY: by the contract of this verb.
+            _ => Some(unsafe { pd::find(pd) }?),
+        };
+        let domain = new_pd.as_ref().map(|pd| &pd.domain);
+        region.change(domain, registration).map_err(errno)?;
+        // SAFETY: by the contract of this verb; the struct is live while the table is locked.
+        unsafe {
+            MRS.with(mr, |object| {
+                if new_pd.is_some() {
+                    (*object.abi).pd = pd;
+                }
+                (*object.abi).addr = registration.address as *mut c_void;
+                (*object.abi).length = registration.length as usize;
+            })
+        }
+    })();
+    match changed {
+        Ok(()) => 0,
+        Err(errno) => {
             set_errno(errno);
             IBV_REREG_MR_ERR_CMD
         }
-        Ok(Ok(())) => 0,
     }
 }
 

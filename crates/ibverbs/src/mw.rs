@@ -6,7 +6,7 @@ use transom_abi::*;
 use transom_device::Access;
 use transom_device::protection::{Bind, Key};
 use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
-use transom_host::objects::{MemoryWindow, RegisterError};
+use transom_host::objects::MemoryWindow;
 
 use crate::object::Table;
 use crate::{errno_of, mr, null_with, pd, post, qp};
@@ -34,8 +34,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
             let abi = ibv_mw { context: found.context, pd, rkey, handle: 0, type_: kind };
             MWS.insert(abi, |_| window)
         }
-        Err(RegisterError::Busy) => null_with(libc::EBUSY),
-        Err(_) => null_with(libc::ENOMEM),
+        Err(error) => null_with(mr::errno(error)),
     }
 }
 
@@ -72,23 +71,23 @@ pub(crate) unsafe extern "C" fn bind_mw(
         return libc::EINVAL;
     }
     // SAFETY: not null, so valid by the contract of this verb.
-    errno_of(unsafe { post_bind(qp, &mut *mw, &*bind) })
+    errno_of(unsafe { post_bind(qp, mw, &*bind) })
 }
 
 /// # Safety
-/// `qp` is live.
-unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Result<(), c_int> {
+/// `qp` is live; `mw` is readable and writable, the region null or readable.
+unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: &ibv_mw_bind) -> Result<(), c_int> {
     let info = &bind.bind_info;
-    if mw.type_ != IBV_MW_TYPE_1 {
+    // SAFETY: by the contract of this function.
+    let (kind, pd, rkey) = unsafe { ((*mw).type_, (*mw).pd, (*mw).rkey) };
+    if kind != IBV_MW_TYPE_1 {
         return Err(libc::EINVAL);
     }
     if info.mr.is_null() && (info.addr != 0 || info.length != 0) {
         return Err(libc::EINVAL);
     }
-    // SAFETY: null or valid, by the contract of the verb.
-    if let Some(mr) = unsafe { info.mr.as_ref() }
-        && mr.pd != mw.pd
-    {
+    // SAFETY: by the contract of this function.
+    if !info.mr.is_null() && unsafe { (*info.mr).pd } != pd {
         return Err(libc::EPERM);
     }
     let flags = SendFlags::from_bits_truncate(bind.send_flags);
@@ -101,11 +100,11 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Res
         // SAFETY: as above.
         unsafe { mr::allows_type1(info.mr) }?;
     }
-    let window = Key(mw.rkey).next();
+    let window = Key(rkey).next();
     let bind_op = Bind {
         window,
         // SAFETY: as above.
-        region: unsafe { info.mr.as_ref() }.map_or(Key(0), |mr| Key(mr.lkey)),
+        region: if info.mr.is_null() { Key(0) } else { Key(unsafe { (*info.mr).lkey }) },
         address: info.addr,
         length: info.length,
         access,
@@ -122,7 +121,8 @@ unsafe fn post_bind(qp: *mut ibv_qp, mw: &mut ibv_mw, bind: &ibv_mw_bind) -> Res
     let qp = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
     qp.post_send(&request).map_err(post::errno)?;
     // The new key counts from now on, whatever comes of the bind (rules KEY-06, KEY-08).
-    mw.rkey = window.0;
+    // SAFETY: as above.
+    unsafe { (*mw).rkey = window.0 };
     Ok(())
 }
 

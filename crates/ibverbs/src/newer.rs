@@ -1,66 +1,39 @@
-//! What rdma-core added after its version 44: the verbs of `IBVERBS_1.15` to `IBVERBS_1.17`, and
-//! `ibv_wr_opcode_str`. Their types are not in that version's header, so they stand here.
+//! What rdma-core added after its version 44 and is of no other subject here: extended registration,
+//! the speed of a port, DMA handles, `ibv_wr_opcode_str`.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use transom_abi::*;
 
 use crate::device::query_port_ex;
-use crate::{ibv_reg_dmabuf_mr, ibv_reg_mr_iova2, null_with};
+use crate::{buf, ibv_reg_dmabuf_mr, ibv_reg_mr_iova2, null_with};
 
-/// What [`ibv_reg_mr_ex`] registers, see `ibv_reg_mr(3)`. Version 64 put a field behind the last,
-/// which is read only where [`IBV_REG_MR_MASK_BUF`] would be understood.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[allow(non_camel_case_types)]
-pub struct ibv_mr_init_attr {
-    /// Bytes.
-    pub length: usize,
-    /// Access rights.
-    pub access: c_int,
-    /// Which of the fields below are set: `IBV_REG_MR_MASK_*`.
-    pub comp_mask: u64,
-    /// First address under which keys reach the region; `addr` if it is not set.
-    pub iova: u64,
-    /// Memory of the program.
-    pub addr: *mut c_void,
-    /// A dma-buf.
-    pub fd: c_int,
-    /// Where in the dma-buf the region starts.
-    pub fd_offset: u64,
-    /// A DMA handle.
-    pub dmah: *mut c_void,
-}
-
-/// `iova` is set.
-pub const IBV_REG_MR_MASK_IOVA: u64 = 1 << 0;
-/// `addr` is set.
-pub const IBV_REG_MR_MASK_ADDR: u64 = 1 << 1;
-/// `fd` is set.
-pub const IBV_REG_MR_MASK_FD: u64 = 1 << 2;
-/// `fd_offset` is set.
-pub const IBV_REG_MR_MASK_FD_OFFSET: u64 = 1 << 3;
-/// `dmah` is set.
-pub const IBV_REG_MR_MASK_DMAH: u64 = 1 << 4;
-/// `buf` is set.
-pub const IBV_REG_MR_MASK_BUF: u64 = 1 << 5;
-
-/// Registers memory of the program, or of a dma-buf, as [`ibv_reg_mr_iova2`] or
-/// [`ibv_reg_dmabuf_mr`] would. `EOPNOTSUPP` for a DMA handle, a buffer of [`ibv_alloc_buf`] and
-/// whatever came later; `EINVAL` unless exactly one kind of memory is named.
+/// Registers memory of the program, of a buffer of [`ibv_alloc_buf`](crate::ibv_alloc_buf), or of a
+/// dma-buf, as [`ibv_reg_mr_iova2`] or [`ibv_reg_dmabuf_mr`] would. `EOPNOTSUPP` for a DMA handle and
+/// whatever came later; `EINVAL` unless exactly one kind of memory is named, or if the range is not one
+/// of the buffer's (rules MR-38, MR-42, MR-44).
 ///
 /// # Safety
-/// `pd` is null or readable, `attr` null or valid.
+/// `pd` is null or readable, `attr` null or valid: an [`ibv_mr_init_attr_buf`] if it says that it has a
+/// buffer.
 pub unsafe extern "C" fn ibv_reg_mr_ex(
     pd: *mut ibv_pd,
     attr: *const ibv_mr_init_attr,
 ) -> *mut ibv_mr {
     const ADDRESS: u64 = IBV_REG_MR_MASK_ADDR;
     const DMABUF: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
+    let longer = attr.cast::<ibv_mr_init_attr_buf>();
     // SAFETY: by the contract of this verb.
     let Some(attr) = (unsafe { attr.as_ref() }) else { return null_with(libc::EINVAL) };
     let has = |bit| attr.comp_mask & bit != 0;
-    if has(!(IBV_REG_MR_MASK_IOVA | ADDRESS | DMABUF)) {
+    if has(IBV_REG_MR_MASK_BUF) {
+        // SAFETY: by the contract of this verb.
+        let within = unsafe { buf::holds((*longer).buf, pd, attr.addr, attr.length) };
+        if !has(ADDRESS) || has(DMABUF) || !within {
+            return null_with(libc::EINVAL);
+        }
+    }
+    if has(!(IBV_REG_MR_MASK_IOVA | ADDRESS | DMABUF | IBV_REG_MR_MASK_BUF)) {
         return null_with(libc::EOPNOTSUPP);
     }
     if has(ADDRESS) == has(IBV_REG_MR_MASK_FD) || (has(ADDRESS) && has(DMABUF)) {
@@ -127,7 +100,7 @@ fn lane_speed(speed: u8) -> u64 {
     }
 }
 
-/// DMA handles steer the caches of a PCIe bus, and there is none. Null, `EOPNOTSUPP`.
+/// DMA handles steer the caches of a PCIe bus, and there is none. Null, `EOPNOTSUPP` (rule MR-44).
 pub extern "C" fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
     null_with(libc::EOPNOTSUPP)
 }
@@ -141,29 +114,6 @@ pub extern "C" fn ibv_dealloc_dmah(_dmah: *mut c_void) -> c_int {
 pub extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
     crate::set_errno(libc::EOPNOTSUPP);
     -1
-}
-
-/// Buffers of the provider's choice: later. Null, `EOPNOTSUPP`; `buf` is not set.
-pub extern "C" fn ibv_alloc_buf(
-    _pd: *mut ibv_pd,
-    _size: usize,
-    _buf: *mut *mut c_void,
-) -> *mut c_void {
-    null_with(libc::EOPNOTSUPP)
-}
-
-/// Buffers of the provider's choice: later. None was allocated, so none is freed.
-pub extern "C" fn ibv_free_buf(_buf: *mut c_void) {}
-
-/// Buffers of the provider's choice: later. Null, `EOPNOTSUPP`.
-pub extern "C" fn ibv_reg_buf_mr(
-    _pd: *mut ibv_pd,
-    _buf: *mut c_void,
-    _addr: *mut c_void,
-    _length: usize,
-    _access: c_int,
-) -> *mut ibv_mr {
-    null_with(libc::EOPNOTSUPP)
 }
 
 /// The kind of a work request in words.

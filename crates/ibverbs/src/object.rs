@@ -1,17 +1,27 @@
 //! Objects that C holds by pointer and we know by handle.
+//!
+//! The C struct of an object belongs to the program as much as to us, and ours behind it is used by
+//! several threads at once. So there is no reference to the C struct, only a pointer, and never a
+//! `&mut` to ours while it can be found. Fields of the C struct that change are written under the
+//! table's lock; what of ours changes has a lock of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use parking_lot::Mutex;
-use transom_abi::{ibv_ah, ibv_context, ibv_cq_ex, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_srq};
+use transom_abi::{
+    ibv_ah, ibv_comp_cntr, ibv_context, ibv_cq_ex, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_srq,
+};
 use transom_host::objects::Busy;
 
 /// A C struct with a `handle` field.
 pub(crate) trait Handled {
     /// The field.
-    fn handle(&self) -> u32;
+    ///
+    /// # Safety
+    /// `abi` is readable.
+    unsafe fn handle(abi: *const Self) -> u32;
     /// Sets the field.
     fn set_handle(&mut self, handle: u32);
 }
@@ -19,20 +29,25 @@ pub(crate) trait Handled {
 /// A C struct with a `context` field.
 pub(crate) trait InContext {
     /// The field.
-    fn context(&self) -> *mut ibv_context;
+    ///
+    /// # Safety
+    /// `abi` is readable.
+    unsafe fn context(abi: *const Self) -> *mut ibv_context;
 }
 
 macro_rules! handled {
     ($($name:ident),+) => {
         $(impl InContext for $name {
-            fn context(&self) -> *mut ibv_context {
-                self.context
+            unsafe fn context(abi: *const Self) -> *mut ibv_context {
+                // SAFETY: by the contract of this function.
+                unsafe { (*abi).context }
             }
         }
 
         impl Handled for $name {
-            fn handle(&self) -> u32 {
-                self.handle
+            unsafe fn handle(abi: *const Self) -> u32 {
+                // SAFETY: by the contract of this function.
+                unsafe { (*abi).handle }
             }
 
             fn set_handle(&mut self, handle: u32) {
@@ -42,14 +57,47 @@ macro_rules! handled {
     };
 }
 
-handled!(ibv_pd, ibv_mr, ibv_mw, ibv_dm, ibv_cq_ex, ibv_srq, ibv_ah);
+handled!(ibv_pd, ibv_mr, ibv_mw, ibv_dm, ibv_cq_ex, ibv_srq, ibv_ah, ibv_comp_cntr);
 
 /// The C struct, and ours behind it.
 #[repr(C)]
-pub(crate) struct Object<A, I> {
-    pub(crate) abi: A,
+struct Object<A, I> {
+    abi: A,
     /// Gone once the object is destroyed; its memory stays readable.
-    pub(crate) inner: Option<I>,
+    inner: Option<I>,
+}
+
+impl<A, I> Object<A, I> {
+    /// Takes ours out.
+    ///
+    /// # Safety
+    /// `place` is of a table and not in it, and nobody but the caller uses the object.
+    unsafe fn take_inner(place: NonNull<Self>) -> Option<I> {
+        // SAFETY: by the contract of this function.
+        unsafe { &mut (*place.as_ptr()).inner }.take()
+    }
+}
+
+/// Ours, straight from a live pointer: what posts and polls trusts it, as C demands, and takes no
+/// lock.
+///
+/// # Safety
+/// `abi` is null or from a table of these types, and nobody destroys the object while the answer is
+/// used.
+#[inline]
+pub(crate) unsafe fn trusted<'a, A, I: Sync>(abi: *const A) -> Option<&'a I> {
+    if abi.is_null() {
+        return None;
+    }
+    // SAFETY: by the contract of this function.
+    unsafe { &(*abi.cast::<Object<A, I>>()).inner }.as_ref()
+}
+
+/// A live object while its table is locked: to look at, and to take clones of.
+pub(crate) struct Live<'t, A, I> {
+    /// The C struct. Programs read it whenever they like.
+    pub(crate) abi: *mut A,
+    pub(crate) inner: &'t I,
 }
 
 /// All live objects of one kind.
@@ -64,8 +112,8 @@ struct Entries<A, I> {
     last: u32,
 }
 
-// SAFETY: the pointers are to boxes that only this table frees (never), and contents are reached
-// under the locks and rules of each verb.
+// SAFETY: the pointers are to boxes that only this table frees (never). What is in them is reached
+// under the table's lock, or by `trusted`, which asks for more.
 unsafe impl<A, I: Send> Send for Entries<A, I> {}
 
 /// Destroyed objects rest before their memory is used again, so that a stale pointer finds a dead
@@ -112,46 +160,33 @@ impl<A: Handled, I> Table<A, I> {
         place.as_ptr().cast()
     }
 
-    /// Finds the object that a C pointer names by its handle and runs `with` on it.
+    /// Finds the object that a C pointer names by its handle and runs `with` on it. The table is
+    /// locked meanwhile, so nobody destroys the object; what waits, or asks this table again, is done
+    /// afterwards with what `with` has cloned.
     ///
     /// # Safety
-    /// `abi` is null or points to a readable struct of its type; the verb's caller sees to it that
-    /// nobody else changes or destroys the object meanwhile, as C demands.
+    /// `abi` is null or points to a readable struct of its type.
     pub(crate) unsafe fn with<T>(
         &self,
         abi: *const A,
-        with: impl FnOnce(&mut Object<A, I>) -> T,
+        with: impl FnOnce(Live<'_, A, I>) -> T,
     ) -> Result<T, c_int> {
         if abi.is_null() {
             return Err(libc::EINVAL);
         }
+        let entries = self.inner.lock();
         // SAFETY: by the contract of this function.
-        let handle = unsafe { (*abi).handle() };
-        self.by_handle(handle, with).ok_or(libc::ENOENT)
+        let handle = unsafe { A::handle(abi) };
+        entries.get(handle).map(with).ok_or(libc::ENOENT)
     }
 
-    /// Runs `with` on the live object with this handle. The table is not locked meanwhile, for
-    /// some verbs wait.
+    /// As [`Table::with`], for the live object with this handle.
     pub(crate) fn by_handle<T>(
         &self,
         handle: u32,
-        with: impl FnOnce(&mut Object<A, I>) -> T,
+        with: impl FnOnce(Live<'_, A, I>) -> T,
     ) -> Option<T> {
-        let mut place = *self.inner.lock().live.get(&handle)?;
-        // SAFETY: a live object's box; whoever destroys an object in use elsewhere breaks C's rules.
-        Some(with(unsafe { place.as_mut() }))
-    }
-
-    /// Runs `with` on the live object with this handle while nobody can destroy it.
-    pub(crate) fn with_locked<T>(
-        &self,
-        handle: u32,
-        with: impl FnOnce(&mut Object<A, I>) -> T,
-    ) -> Option<T> {
-        let entries = self.inner.lock();
-        let mut place = *entries.live.get(&handle)?;
-        // SAFETY: as in `by_handle`.
-        Some(with(unsafe { place.as_mut() }))
+        self.inner.lock().get(handle).map(with)
     }
 
     /// Refuses to destroy an object that is in use: `EBUSY`.
@@ -163,13 +198,8 @@ impl<A: Handled, I> Table<A, I> {
         abi: *const A,
         check: impl FnOnce(&I) -> Result<(), Busy>,
     ) -> Result<(), c_int> {
-        if abi.is_null() {
-            return Err(libc::EINVAL);
-        }
         // SAFETY: by the contract of this function.
-        let handle = unsafe { (*abi).handle() };
-        let checked = self.with_locked(handle, |object| object.inner.as_ref().map(check));
-        checked.flatten().ok_or(libc::ENOENT)?.map_err(|_| libc::EBUSY)
+        unsafe { self.with(abi, |object| check(object.inner)) }?.map_err(|_| libc::EBUSY)
     }
 
     /// Takes the object out of the live ones, before it is destroyed: of two who try, one succeeds.
@@ -182,12 +212,23 @@ impl<A: Handled, I> Table<A, I> {
         if abi.is_null() {
             return Err(libc::EINVAL);
         }
+        let mut entries = self.inner.lock();
         // SAFETY: by the contract of this function.
-        let handle = unsafe { (*abi).handle() };
-        let mut place = self.inner.lock().live.remove(&handle).ok_or(libc::ENOENT)?;
+        let handle = unsafe { A::handle(abi) };
+        let place = entries.live.remove(&handle).ok_or(libc::ENOENT)?;
+        drop(entries);
         // SAFETY: out of the table, so this is the only way to it but for users who break C's rules.
-        let inner = unsafe { place.as_mut() }.inner.take();
+        let inner = unsafe { Object::take_inner(place) };
         Ok(Taken { table: self, handle, place, inner })
+    }
+}
+
+impl<A, I> Entries<A, I> {
+    fn get(&self, handle: u32) -> Option<Live<'_, A, I>> {
+        let place = self.live.get(&handle)?.as_ptr();
+        // SAFETY: a live object's box; whoever takes it out of the table needs the lock on it first.
+        let inner = unsafe { &(*place).inner }.as_ref()?;
+        Some(Live { abi: place.cast(), inner })
     }
 }
 
@@ -197,12 +238,12 @@ impl<A: Handled + InContext, I> Table<A, I> {
         let mut entries = self.inner.lock();
         // SAFETY: live objects' boxes; their `context` does not change.
         let ours =
-            |place: &NonNull<Object<A, I>>| unsafe { place.as_ref() }.abi.context() == context;
+            |place: &NonNull<Object<A, I>>| unsafe { A::context(place.as_ptr().cast()) == context };
         let taken: Vec<_> = entries.live.extract_if(.., |_, place| ours(place)).collect();
         drop(entries);
-        let taken = taken.into_iter().map(|(handle, mut place)| {
+        let taken = taken.into_iter().map(|(handle, place)| {
             // SAFETY: out of the table, as in `take`.
-            let inner = unsafe { place.as_mut() }.inner.take();
+            let inner = unsafe { Object::take_inner(place) };
             Taken { table: self, handle, place, inner }
         });
         taken.collect()
@@ -219,9 +260,9 @@ pub(crate) struct Taken<'t, A: Handled, I> {
 
 impl<A: Handled, I> Taken<'_, A, I> {
     /// It cannot be destroyed after all.
-    pub(crate) fn put_back(mut self, inner: I) {
-        // SAFETY: the box is still ours.
-        unsafe { self.place.as_mut() }.inner = Some(inner);
+    pub(crate) fn put_back(self, inner: I) {
+        // SAFETY: not in the table, so still ours alone.
+        unsafe { (*self.place.as_ptr()).inner = Some(inner) };
         self.table.inner.lock().live.insert(self.handle, self.place);
         std::mem::forget(self);
     }
@@ -230,5 +271,134 @@ impl<A: Handled, I> Taken<'_, A, I> {
 impl<A: Handled, I> Drop for Taken<'_, A, I> {
     fn drop(&mut self) {
         self.table.inner.lock().dead.push_back(self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::thread;
+
+    use super::*;
+
+    type Things = Table<ibv_cq_ex, Arc<AtomicUsize>>;
+
+    /// A pointer that C hands from thread to thread.
+    #[derive(Clone, Copy)]
+    struct Pointer(*mut ibv_cq_ex);
+
+    // SAFETY: objects of a table may be used by any thread.
+    unsafe impl Send for Pointer {}
+    // SAFETY: as for `Send`.
+    unsafe impl Sync for Pointer {}
+
+    impl Pointer {
+        fn get(self) -> *mut ibv_cq_ex {
+            self.0
+        }
+    }
+
+    fn add(things: &Things) -> Pointer {
+        Pointer(things.insert(ibv_cq_ex::default(), |_| Arc::default()))
+    }
+
+    /// Runs it in two threads at once.
+    fn twice(run: impl Fn() + Send + Copy) {
+        thread::scope(|scope| [scope.spawn(run), scope.spawn(run)].map(|_| ()));
+    }
+
+    #[test]
+    fn two_threads_find_one_object_at_once() {
+        let things = Things::new();
+        let thing = add(&things);
+        twice(|| {
+            for _ in 0..10 {
+                // SAFETY: it is live.
+                unsafe { things.with(thing.get(), |found| found.inner.fetch_add(1, Relaxed)) }
+                    .unwrap();
+            }
+        });
+        // SAFETY: as above.
+        let ours: &Arc<AtomicUsize> = unsafe { trusted(thing.get()) }.unwrap();
+        assert_eq!(ours.load(Relaxed), 20);
+    }
+
+    #[test]
+    fn an_object_is_used_without_a_lock_while_others_look_it_up_and_change_what_c_reads() {
+        let things = Things::new();
+        let thing = add(&things);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: it is live.
+                let ours: &Arc<AtomicUsize> = unsafe { trusted(thing.get()) }.unwrap();
+                for _ in 0..20 {
+                    ours.fetch_add(1, Relaxed);
+                }
+            });
+            scope.spawn(|| {
+                for size in 0..20 {
+                    // SAFETY: as above; the struct is live while the table is locked.
+                    unsafe { things.with(thing.get(), |found| (*found.abi).cqe = size) }.unwrap();
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    // SAFETY: as above.
+                    unsafe { things.with(thing.get(), |found| found.inner.clone()) }.unwrap();
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn of_two_threads_that_destroy_an_object_one_succeeds_and_none_finds_it_half_gone() {
+        for _ in 0..10 {
+            let things = Things::new();
+            let thing = add(&things);
+            let destroyed = AtomicUsize::new(0);
+            twice(|| {
+                // SAFETY: memory of destroyed objects stays readable.
+                unsafe {
+                    let _ = things.with(thing.get(), |found| found.inner.clone());
+                    if let Ok(mut taken) = things.take(thing.get()) {
+                        assert!(taken.inner.take().is_some());
+                        destroyed.fetch_add(1, Relaxed);
+                    }
+                }
+            });
+            assert_eq!(destroyed.into_inner(), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_put_back_is_found_again() {
+        let things = Things::new();
+        let thing = add(&things);
+        // SAFETY: it is live.
+        unsafe {
+            let mut taken = things.take(thing.get()).unwrap();
+            assert!(things.with(thing.get(), |_| ()).is_err());
+            let ours = taken.inner.take().unwrap();
+            taken.put_back(ours);
+            assert!(things.with(thing.get(), |_| ()).is_ok());
+            assert_eq!(things.take_all(std::ptr::null_mut()).len(), 1);
+            assert!(things.with(thing.get(), |_| ()).is_err());
+        }
+    }
+
+    #[test]
+    fn memory_of_the_dead_rests_before_it_is_used_again() {
+        let things = Things::new();
+        let first = add(&things);
+        for at in 0..REST {
+            // SAFETY: live the first time, and readable after that.
+            assert_eq!(unsafe { things.take(first.get()) }.is_ok(), at == 0);
+            let next = add(&things);
+            assert_ne!(next.get(), first.get());
+            // SAFETY: it is live.
+            drop(unsafe { things.take(next.get()) });
+        }
+        assert_eq!(add(&things).get(), first.get());
     }
 }

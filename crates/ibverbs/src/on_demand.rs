@@ -52,5 +52,6 @@ unsafe fn advise(
         PrefetchError::UnknownKey => libc::ENOENT,
         PrefetchError::Fault => libc::EFAULT,
         PrefetchError::NotWritable => libc::EPERM,
+        PrefetchError::Inherited => libc::EIO,
     })
 }

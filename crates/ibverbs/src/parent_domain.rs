@@ -1,7 +1,10 @@
 //! `ibv_alloc_parent_domain(3)`: a domain that stands for another, and may be in a thread domain.
 //!
 //! The allocators of a parent domain are for memory that a program and its adapter share. There is
-//! no such memory here: queues are the library's own. So they are accepted and never called.
+//! no such memory here: queues are the library's own. So they are accepted and never called. Neither is
+//! there a difference between memory that a confidential guest keeps to itself and memory that it
+//! shares with its host: what reaches it is this guest's own kernel. So leave to share it is accepted,
+//! and not used (rule PD-18).
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -33,7 +36,9 @@ unsafe fn alloc(
     // SAFETY: by the contract of this function.
     let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
     let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
-    let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+        | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+        | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     let allocators = attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0;
     if attr.comp_mask & !known != 0 || allocators && (attr.alloc.is_none() || attr.free.is_none()) {
         return Err(libc::EINVAL);

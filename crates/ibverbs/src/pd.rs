@@ -23,6 +23,8 @@ pub(crate) struct Pd {
 
 // SAFETY: the context pointer is only handed back to C.
 unsafe impl Send for Pd {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Pd {}
 
 static PDS: Table<ibv_pd, Pd> = Table::new();
 
@@ -34,7 +36,7 @@ static PDS: Table<ibv_pd, Pd> = Table::new();
 pub(crate) unsafe fn find(pd: *const ibv_pd) -> Result<Pd, c_int> {
     // SAFETY: by the contract of this function.
     let found = unsafe { PDS.with(pd, |object| object.inner.clone()) }?;
-    found.filter(|pd| !pd.domain.is_closed()).ok_or(libc::ENOENT)
+    if found.domain.is_closed() { Err(libc::ENOENT) } else { Ok(found) }
 }
 
 /// Adds a domain made in a context.
@@ -67,7 +69,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     // SAFETY: by the contract of this verb.
     let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
-    let found = PDS.by_handle(handle, |object| object.inner.clone()).flatten();
+    let found = PDS.by_handle(handle, |object| object.inner.clone());
     let usable = |pd: &Pd| Arc::ptr_eq(&pd.adapter, &ours.adapter) && !pd.domain.is_closed();
     match found.filter(usable) {
         Some(pd) => enter(context, ours, pd.domain, true),

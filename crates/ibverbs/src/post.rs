@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn post_send(
     let Some(ours) = (unsafe { qp::ours(qp) }) else { return libc::EINVAL };
     let mut next = wr;
     // SAFETY: by the contract of this verb.
-    while let Some(wr) = unsafe { next.as_mut() } {
+    while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
         if let Err(errno) = unsafe { post_one_send(ours, wr) } {
             if !bad.is_null() {
@@ -94,10 +94,9 @@ unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Res
     }
     if wr.opcode == IBV_WR_BIND_MW {
         // Both styles of reading the key work (rule KEY-10).
-        // SAFETY: `operation` has found it not null.
-        let mw = unsafe { &mut *wr.op.bind_mw.mw };
         if let SendOp::Local(LocalOp::BindType2(bind)) = op {
-            mw.rkey = bind.window.0;
+            // SAFETY: `operation` has found it not null.
+            unsafe { (*wr.op.bind_mw.mw).rkey = bind.window.0 };
         }
     }
     Ok(())
@@ -206,16 +205,17 @@ unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, c_int> {
 /// The window and region are null or readable.
 pub(crate) unsafe fn type2_bind(bind: &ibv_send_wr_bind_mw) -> Result<Bind, c_int> {
     let info = &bind.bind_info;
-    // SAFETY: by the contract of this function.
-    let (Some(mw), Some(mr)) = (unsafe { bind.mw.as_ref() }, unsafe { info.mr.as_ref() }) else {
+    if bind.mw.is_null() || info.mr.is_null() {
         return Err(libc::EINVAL);
-    };
-    if mw.type_ != IBV_MW_TYPE_2 {
+    }
+    // SAFETY: by the contract of this function.
+    let (kind, rkey, lkey) = unsafe { ((*bind.mw).type_, (*bind.mw).rkey, (*info.mr).lkey) };
+    if kind != IBV_MW_TYPE_2 {
         return Err(libc::EINVAL);
     }
     Ok(Bind {
-        window: Key(mw.rkey).with_byte(bind.rkey as u8),
-        region: Key(mr.lkey),
+        window: Key(rkey).with_byte(bind.rkey as u8),
+        region: Key(lkey),
         address: info.addr,
         length: info.length,
         access: mw::rights(info.mw_access_flags),

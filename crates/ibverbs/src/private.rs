@@ -77,18 +77,14 @@ macro_rules! post {
 
 /// Opens a device with what its provider needs to know; ours needs nothing, so with null this is
 /// [`ibv_open_device`], else null, `EOPNOTSUPP`.
-///
-/// # Safety
-/// As [`ibv_open_device`].
-pub unsafe extern "C" fn verbs_open_device(
+pub extern "C" fn verbs_open_device(
     device: *mut ibv_device,
     private_data: *mut c_void,
 ) -> *mut ibv_context {
     if !private_data.is_null() {
         return null_with(libc::EOPNOTSUPP);
     }
-    // SAFETY: by the contract of this function.
-    unsafe { ibv_open_device(device) }
+    ibv_open_device(device)
 }
 
 /// How many attributes a command has, with those of the buffers linked to it. None can be linked to
@@ -114,6 +110,8 @@ nothing! {
     verbs_register_driver_59
     /// Announces a provider of rdma-core 64.
     verbs_register_driver_64
+    /// Announces a provider of rdma-core 65.
+    verbs_register_driver_65
     /// Gives a provider's context its functions; there is no such context.
     verbs_set_ops
     /// Ends a provider's context; there is no such context.
@@ -166,6 +164,8 @@ errno! {
     ibv_cmd_close_xrcd
     /// Creates an address handle.
     ibv_cmd_create_ah
+    /// Creates a completion counter.
+    ibv_cmd_create_comp_cntr
     /// Creates counters.
     ibv_cmd_create_counters
     /// Creates a completion queue.
@@ -200,6 +200,8 @@ errno! {
     ibv_cmd_dereg_mr
     /// Destroys an address handle.
     ibv_cmd_destroy_ah
+    /// Destroys a completion counter.
+    ibv_cmd_destroy_comp_cntr
     /// Destroys counters.
     ibv_cmd_destroy_counters
     /// Destroys a completion queue.
@@ -224,6 +226,10 @@ errno! {
     ibv_cmd_free_dmah
     /// Opens a context.
     ibv_cmd_get_context
+    /// Adds to a completion counter.
+    ibv_cmd_inc_comp_cntr
+    /// Adds to the errors of a completion counter.
+    ibv_cmd_inc_err_comp_cntr
     /// Changes a completion queue.
     ibv_cmd_modify_cq
     /// Changes an ESP action of flow rules.
@@ -240,6 +246,10 @@ errno! {
     ibv_cmd_open_qp
     /// Opens an XRC domain.
     ibv_cmd_open_xrcd
+    /// Has a completion counter count operations of a queue pair.
+    ibv_cmd_qp_attach_comp_cntr
+    /// Asks about completion counters.
+    ibv_cmd_query_comp_cntr_caps
     /// Asks about a context.
     ibv_cmd_query_context
     /// Asks about a device.
@@ -254,8 +264,12 @@ errno! {
     ibv_cmd_query_qp
     /// Asks about a shared receive queue.
     ibv_cmd_query_srq
+    /// Reads a completion counter.
+    ibv_cmd_read_comp_cntr
     /// Reads counters.
     ibv_cmd_read_counters
+    /// Reads the errors of a completion counter.
+    ibv_cmd_read_err_comp_cntr
     /// Registers memory of a device.
     ibv_cmd_reg_dm_mr
     /// Registers a dma-buf.
@@ -270,6 +284,10 @@ errno! {
     ibv_cmd_rereg_mr
     /// Resizes a completion queue.
     ibv_cmd_resize_cq
+    /// Sets a completion counter.
+    ibv_cmd_set_comp_cntr
+    /// Sets the errors of a completion counter.
+    ibv_cmd_set_err_comp_cntr
 }
 
 /// How a provider announced itself before rdma-core; those have been ignored since.

@@ -19,7 +19,7 @@ pub(crate) use self::create::{create, opened};
 use crate::context::Context;
 use crate::errno_of;
 use crate::event::EventCount;
-use crate::object::{Handled, InContext, Object, Table};
+use crate::object::{Handled, InContext, Table, trusted};
 use crate::wr::Batch;
 
 /// A queue pair, and what only C wants back.
@@ -30,25 +30,32 @@ pub(crate) struct Qp {
     /// What `ibv_wr_start` and its family build, if it was created for them.
     pub(crate) batch: Option<Mutex<Batch>>,
     cap: ibv_qp_cap,
-    address: ibv_ah_attr,
-    rate_limit: u32,
+    told: Arc<Mutex<Told>>,
     events: Arc<EventCount>,
 }
 
-/// Every queue pair has room for the extended form, whose first field is the plain one.
-type QpObject = Object<ibv_qp_ex_flush, Qp>;
+/// What was told of a queue pair and is only kept to be asked for. Whoever changes the queue pair, or
+/// tells C of its state, has the lock, so that all of it agrees.
+#[derive(Default)]
+struct Told {
+    address: ibv_ah_attr,
+    rate_limit: u32,
+}
 
+/// Every queue pair has room for the extended form, whose first field is the plain one.
 static QPS: Table<ibv_qp_ex_flush, Qp> = Table::new();
 
 impl InContext for ibv_qp_ex_flush {
-    fn context(&self) -> *mut ibv_context {
-        self.base.qp_base.context
+    unsafe fn context(abi: *const Self) -> *mut ibv_context {
+        // SAFETY: by the contract of this function.
+        unsafe { (*abi).base.qp_base.context }
     }
 }
 
 impl Handled for ibv_qp_ex_flush {
-    fn handle(&self) -> u32 {
-        self.base.qp_base.handle
+    unsafe fn handle(abi: *const Self) -> u32 {
+        // SAFETY: by the contract of this function.
+        unsafe { (*abi).base.qp_base.handle }
     }
 
     fn set_handle(&mut self, handle: u32) {
@@ -63,7 +70,7 @@ impl Handled for ibv_qp_ex_flush {
 #[inline]
 pub(crate) unsafe fn ours<'a>(qp: *mut ibv_qp) -> Option<&'a Qp> {
     // SAFETY: by the contract of this function.
-    unsafe { qp.cast::<QpObject>().as_ref() }?.inner.as_ref()
+    unsafe { trusted::<ibv_qp_ex_flush, Qp>(qp.cast()) }
 }
 
 /// The device's queue pair, likewise.
@@ -82,7 +89,16 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
 /// `qp` is null or readable.
 pub(crate) unsafe fn is_live(qp: *mut ibv_qp) -> bool {
     // SAFETY: by the contract of this function.
-    unsafe { QPS.with(qp.cast(), |object| object.inner.is_some()) }.unwrap_or(false)
+    unsafe { QPS.with(qp.cast(), |_| ()) }.is_ok()
+}
+
+/// The device's queue pair that a pointer names.
+///
+/// # Safety
+/// `qp` is null or readable.
+pub(crate) unsafe fn find(qp: *mut ibv_qp) -> Result<Arc<QueuePair>, c_int> {
+    // SAFETY: by the contract of this function.
+    unsafe { QPS.with(qp.cast(), |object| object.inner.pair.clone()) }
 }
 
 /// A UD queue pair and its device, for multicast; `EINVAL` for any other type.
@@ -93,10 +109,7 @@ pub(crate) unsafe fn datagram_pair(
     qp: *mut ibv_qp,
 ) -> Result<(Arc<Adapter>, Arc<QueuePair>), c_int> {
     // SAFETY: by the contract of this function.
-    let pair = unsafe {
-        QPS.with(qp.cast(), |object| object.inner.as_ref().map(|ours| ours.pair.clone()))
-    }?;
-    let pair = pair.ok_or(libc::ENOENT)?;
+    let pair = unsafe { find(qp) }?;
     if pair.config().service != Service::Ud {
         return Err(libc::EINVAL);
     }
@@ -111,10 +124,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     errno_of((|| {
         loop {
             // SAFETY: by the contract of this verb.
-            let events = unsafe {
-                QPS.with(qp.cast(), |object| object.inner.as_ref().map(|qp| qp.events.clone()))
-            }?
-            .ok_or(libc::ENOENT)?;
+            let events = unsafe { QPS.with(qp.cast(), |object| object.inner.events.clone()) }?;
             events.settle();
             // SAFETY: as above.
             unsafe { QPS.check_unused(qp.cast(), |qp| qp.pair.check_unused()) }?;
@@ -139,11 +149,9 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 
 /// Counts an asynchronous event as delivered; the pointer for C.
 pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_qp> {
-    QPS.with_locked(handle, |object| {
-        if let Some(qp) = &object.inner {
-            qp.events.delivered();
-        }
-        &raw mut object.abi.base.qp_base
+    QPS.by_handle(handle, |object| {
+        object.inner.events.delivered();
+        object.abi.cast()
     })
 }
 
@@ -153,9 +161,7 @@ pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_qp> {
 /// `qp` is null or live.
 pub(crate) unsafe fn acknowledge_event(qp: *mut ibv_qp) {
     // SAFETY: by the contract of this function.
-    if let Some(object) = unsafe { qp.cast::<QpObject>().as_ref() }
-        && let Some(ours) = &object.inner
-    {
+    if let Some(ours) = unsafe { ours(qp) } {
         ours.events.acknowledged(1);
     }
 }

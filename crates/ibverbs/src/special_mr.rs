@@ -90,6 +90,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
             DmaBufError::NotOpen => libc::EBADF,
             DmaBufError::Invalid => libc::EINVAL,
             DmaBufError::NotMappable => libc::EOPNOTSUPP,
+            DmaBufError::NoMemory => libc::ENOMEM,
         })?;
         let (adapter, domain) = (&found.adapter, &found.domain);
         let region = MemoryRegion::of_dma_buf(adapter, domain, mapping, length, iova, access);

@@ -6,22 +6,18 @@ use std::sync::Arc;
 use transom_abi::*;
 use transom_device::queue::ReceiveRequest;
 use transom_host::Limits;
-use transom_host::objects::{
-    RegisterError, SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig,
-};
+use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig};
 
 use crate::context::Context;
 use crate::event::EventCount;
-use crate::object::{Object, Table};
-use crate::{cq, errno_of, null_with, pd, post, xrc};
+use crate::object::{Table, trusted};
+use crate::{cq, errno_of, mr, null_with, pd, post, xrc};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
     queue: Arc<SharedReceiveQueue>,
     events: Arc<EventCount>,
 }
-
-type SrqObject = Object<ibv_srq, Srq>;
 
 static SRQS: Table<ibv_srq, Srq> = Table::new();
 
@@ -31,10 +27,17 @@ static SRQS: Table<ibv_srq, Srq> = Table::new();
 /// `srq` is readable.
 pub(crate) unsafe fn find(srq: *const ibv_srq) -> Result<Arc<SharedReceiveQueue>, c_int> {
     // SAFETY: by the contract of this function.
-    let found =
-        unsafe { SRQS.with(srq, |object| object.inner.as_ref().map(|srq| srq.queue.clone())) }?;
-    let queue = found.ok_or(libc::ENOENT)?;
+    let queue = unsafe { look_up(srq) }?;
     if queue.config().xrc.is_some() { Err(libc::EINVAL) } else { Ok(queue) }
+}
+
+/// The queue a pointer names.
+///
+/// # Safety
+/// `srq` is null or readable.
+unsafe fn look_up(srq: *const ibv_srq) -> Result<Arc<SharedReceiveQueue>, c_int> {
+    // SAFETY: by the contract of this function.
+    unsafe { SRQS.with(srq, |object| object.inner.queue.clone()) }
 }
 
 /// Makes a shared receive queue (rule CR-19).
@@ -123,10 +126,7 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
         events: context.events.clone(),
         id: u64::from(handle),
     };
-    let queue = SharedReceiveQueue::create(&pd.adapter, config).map_err(|error| match error {
-        RegisterError::Busy => libc::EBUSY,
-        _ => libc::ENOMEM,
-    })?;
+    let queue = SharedReceiveQueue::create(&pd.adapter, config).map_err(mr::errno)?;
     init.attr.srq_limit = 0;
     context.adopt();
     let abi = ibv_srq {
@@ -146,10 +146,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     errno_of((|| {
         loop {
             // SAFETY: by the contract of this verb.
-            let events = unsafe {
-                SRQS.with(srq, |object| object.inner.as_ref().map(|srq| srq.events.clone()))
-            }?
-            .ok_or(libc::ENOENT)?;
+            let events = unsafe { SRQS.with(srq, |object| object.inner.events.clone()) }?;
             events.settle();
             // SAFETY: as above.
             unsafe { SRQS.check_unused(srq, |srq| srq.queue.check_unused()) }?;
@@ -194,12 +191,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
             return Err(libc::EINVAL);
         }
         // SAFETY: as above.
-        unsafe {
-            SRQS.with(srq, |object| {
-                let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
-                ours.queue.modify(size, limit).map_err(cq::size_errno)
-            })
-        }?
+        unsafe { look_up(srq) }?.modify(size, limit).map_err(cq::size_errno)
     })())
 }
 
@@ -213,17 +205,15 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
             return Err(libc::EINVAL);
         }
         // SAFETY: by the contract of this verb.
-        unsafe {
-            SRQS.with(srq, |object| {
-                let now = object.inner.as_ref().ok_or(libc::ENOENT)?.queue.query();
-                attr.write(ibv_srq_attr {
-                    max_wr: now.size as u32,
-                    max_sge: now.pieces as u32,
-                    srq_limit: now.limit as u32,
-                });
-                Ok(())
-            })
-        }?
+        let now = unsafe { look_up(srq) }?.query();
+        let now = ibv_srq_attr {
+            max_wr: now.size as u32,
+            max_sge: now.pieces as u32,
+            srq_limit: now.limit as u32,
+        };
+        // SAFETY: as above.
+        unsafe { attr.write(now) };
+        Ok(())
     })())
 }
 
@@ -237,16 +227,13 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
             return Err(libc::EINVAL);
         }
         // SAFETY: by the contract of this verb.
-        unsafe {
-            SRQS.with(srq, |object| {
-                let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
-                if ours.queue.config().xrc.is_none() {
-                    return Err(libc::EOPNOTSUPP);
-                }
-                number.write(ours.queue.number());
-                Ok(())
-            })
-        }?
+        let queue = unsafe { look_up(srq) }?;
+        if queue.config().xrc.is_none() {
+            return Err(libc::EOPNOTSUPP);
+        }
+        // SAFETY: as above.
+        unsafe { number.write(queue.number()) };
+        Ok(())
     })())
 }
 
@@ -256,8 +243,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
 /// `srq` is null or live.
 pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Option<&'a SharedReceiveQueue> {
     // SAFETY: by the contract of this function.
-    let object = unsafe { srq.cast::<SrqObject>().as_ref() }?;
-    object.inner.as_ref().map(|ours| &*ours.queue)
+    unsafe { trusted::<ibv_srq, Srq>(srq) }.map(|ours| &*ours.queue)
 }
 
 /// Posts a list of receives, up to the first bad one (rule PS-01).
@@ -278,11 +264,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 
 /// Counts an asynchronous event as delivered; the pointer for C.
 pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_srq> {
-    SRQS.with_locked(handle, |object| {
-        if let Some(srq) = &object.inner {
-            srq.events.delivered();
-        }
-        &raw mut object.abi
+    SRQS.by_handle(handle, |object| {
+        object.inner.events.delivered();
+        object.abi
     })
 }
 
@@ -292,8 +276,7 @@ pub(crate) fn deliver_event(handle: u32) -> Option<*mut ibv_srq> {
 /// `srq` is null or readable.
 pub(crate) unsafe fn acknowledge_event(srq: *mut ibv_srq) {
     // SAFETY: by the contract of this function.
-    let object = unsafe { srq.cast::<SrqObject>().as_ref() };
-    if let Some(ours) = object.and_then(|object| object.inner.as_ref()) {
+    if let Some(ours) = unsafe { trusted::<ibv_srq, Srq>(srq) } {
         ours.events.acknowledged(1);
     }
 }

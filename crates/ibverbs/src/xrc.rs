@@ -19,14 +19,16 @@ pub(crate) struct Xrcd {
 }
 
 impl InContext for Xrcd {
-    fn context(&self) -> *mut ibv_context {
-        self.abi.context
+    unsafe fn context(abi: *const Self) -> *mut ibv_context {
+        // SAFETY: by the contract of this function.
+        unsafe { (*abi).abi.context }
     }
 }
 
 impl Handled for Xrcd {
-    fn handle(&self) -> u32 {
-        self.handle
+    unsafe fn handle(abi: *const Self) -> u32 {
+        // SAFETY: by the contract of this function.
+        unsafe { (*abi).handle }
     }
 
     fn set_handle(&mut self, handle: u32) {
@@ -42,8 +44,7 @@ static XRCDS: Table<Xrcd, Arc<XrcDomain>> = Table::new();
 /// `xrcd` is null or readable.
 pub(crate) unsafe fn find(xrcd: *const ibv_xrcd) -> Result<Arc<XrcDomain>, c_int> {
     // SAFETY: by the contract of this function.
-    let found = unsafe { XRCDS.with(xrcd.cast(), |object| object.inner.clone()) }?;
-    found.ok_or(libc::ENOENT)
+    unsafe { XRCDS.with(xrcd.cast(), |object| object.inner.clone()) }
 }
 
 /// Opens the XRC domain of a file, or a private one if there is no file.

@@ -6,6 +6,8 @@
 //! further versions are given here, by `.symver`; they are hidden, for nobody should link to the later
 //! ones with the headers of version 44.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 /// One symbol: a jump to a function, in the node of the map and in others.
 macro_rules! symbol {
     ($name:ident, $target:path, [$($node:literal)*]) => {
@@ -36,6 +38,7 @@ macro_rules! private {
 }
 
 export! {
+    _ibv_query_comp_cntr_caps
     _ibv_query_gid_ex
     _ibv_query_gid_table
     ibv_ack_async_event
@@ -52,6 +55,7 @@ export! {
     ibv_create_ah
     ibv_create_ah_from_wc
     ibv_create_comp_channel
+    ibv_create_comp_cntr
     ibv_create_cq
     ibv_create_qp
     ibv_create_srq
@@ -60,6 +64,7 @@ export! {
     ibv_dereg_mr
     ibv_destroy_ah
     ibv_destroy_comp_channel
+    ibv_destroy_comp_cntr
     ibv_destroy_cq
     ibv_destroy_qp
     ibv_destroy_srq
@@ -68,6 +73,7 @@ export! {
     ibv_dofork_range
     ibv_dontfork_range
     ibv_event_type_str
+    ibv_export_buf_dmabuf_fd
     ibv_fork_init
     ibv_free_buf
     ibv_free_device_list
@@ -83,6 +89,8 @@ export! {
     ibv_import_dm
     ibv_import_mr
     ibv_import_pd
+    ibv_inc_comp_cntr
+    ibv_inc_err_comp_cntr
     ibv_init_ah_from_wc
     ibv_is_fork_initialized
     ibv_modify_qp
@@ -90,6 +98,7 @@ export! {
     ibv_node_type_str
     ibv_open_device
     ibv_port_state_str
+    ibv_qp_attach_comp_cntr
     ibv_qp_to_qp_ex
     ibv_query_device
     ibv_query_ece
@@ -102,6 +111,8 @@ export! {
     ibv_query_srq
     ibv_rate_to_mbps
     ibv_rate_to_mult
+    ibv_read_comp_cntr
+    ibv_read_err_comp_cntr
     ibv_read_sysfs_file
     ibv_reg_buf_mr
     ibv_reg_dmabuf_mr
@@ -112,7 +123,9 @@ export! {
     ibv_rereg_mr
     ibv_resize_cq
     ibv_resolve_eth_l2_from_gid
+    ibv_set_comp_cntr
     ibv_set_ece
+    ibv_set_err_comp_cntr
     ibv_unimport_dm
     ibv_unimport_mr
     ibv_unimport_pd
@@ -136,16 +149,16 @@ std::arch::global_asm!(
 symbol!(
     ibv_query_gid_type,
     transom_ibverbs::ibv_query_gid_type,
-    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"]
+    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"]
 );
 symbol!(
     ibv_wr_opcode_str,
     transom_ibverbs::ibv_wr_opcode_str,
-    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"]
+    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"]
 );
 
 private! {
-    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"]
+    ["IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"]
     __ioctl_final_num_attrs
     __verbs_log
     _verbs_init_and_alloc_context
@@ -218,7 +231,7 @@ private! {
 }
 
 private! {
-    ["IBVERBS_PRIVATE_64"]
+    ["IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"]
     ibv_cmd_alloc_dmah
     ibv_cmd_export_dmabuf_fd
     ibv_cmd_free_dmah
@@ -227,15 +240,30 @@ private! {
 }
 
 private! {
-    []
+    ["IBVERBS_PRIVATE_65"]
     ibv_dmabuf_heap_alloc
     ibv_dmabuf_heap_cc_shared_init
     ibv_dmabuf_heap_destroy
     ibv_dmabuf_heap_free
+}
+
+private! {
+    []
+    ibv_cmd_create_comp_cntr
+    ibv_cmd_destroy_comp_cntr
+    ibv_cmd_inc_comp_cntr
+    ibv_cmd_inc_err_comp_cntr
+    ibv_cmd_qp_attach_comp_cntr
+    ibv_cmd_query_comp_cntr_caps
+    ibv_cmd_read_comp_cntr
+    ibv_cmd_read_err_comp_cntr
+    ibv_cmd_set_comp_cntr
+    ibv_cmd_set_err_comp_cntr
     verbs_register_driver_34
     verbs_register_driver_57
     verbs_register_driver_59
     verbs_register_driver_64
+    verbs_register_driver_65
 }
 
 // A C `bool` that providers read: may a device be taken from a program that uses it? No, for the
@@ -250,5 +278,6 @@ std::arch::global_asm!(
     ".symver verbs_allow_disassociate_destroy,verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_57",
     ".symver verbs_allow_disassociate_destroy,verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_59",
     ".symver verbs_allow_disassociate_destroy,verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_64",
+    ".symver verbs_allow_disassociate_destroy,verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_65",
     ".popsection",
 );

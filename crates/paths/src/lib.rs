@@ -9,6 +9,8 @@
 //! inside an allocator: they allocate nothing, take no lock and keep no state but what the
 //! constructor here has found out.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod calls;
 mod next;
 mod place;

@@ -1,14 +1,28 @@
 //! Which paths are led elsewhere.
 
-/// Programs look for RDMA devices in these directories.
-const PLACES: [&[u8]; 3] =
-    [b"/sys/class/infiniband", b"/sys/class/infiniband_verbs", b"/dev/infiniband"];
+/// Programs look for RDMA devices in these directories; the links in the first two lead into the last.
+/// `transom run` has the same.
+const PLACES: [&[u8]; 4] = [
+    b"/sys/class/infiniband",
+    b"/sys/class/infiniband_verbs",
+    b"/dev/infiniband",
+    b"/sys/devices/pci7472:00",
+];
 
-/// Whatever has not this in it is in none of the places, wherever it starts from.
-pub(crate) const HINT: &std::ffi::CStr = c"infiniband";
+/// Whatever has none of these in it is in none of the places, wherever it starts from.
+pub(crate) const HINTS: [&std::ffi::CStr; 2] = [c"infiniband", c"7472:00"];
 
 /// Room for a path and the zero behind it.
 pub(crate) const ROOM: usize = libc::PATH_MAX as usize;
+
+/// Room for what one of the tree's links says.
+pub(crate) const LINK_ROOM: usize = 256;
+
+/// One of the tree's links leads to another at most so often.
+const MOST_LINKS: usize = 8;
+
+/// Reads a link: its path, ended by zero, and where to write what it says. Nothing if there is no link.
+pub(crate) type ReadLink = fn(&[u8], &mut [u8; LINK_ROOM]) -> Option<usize>;
 
 /// A path as it is put together; complete if it did not get too long.
 pub(crate) struct Joined<'a> {
@@ -16,45 +30,110 @@ pub(crate) struct Joined<'a> {
     /// Where the tree's name ends, and `..` with it.
     root: usize,
     length: usize,
+    read_link: ReadLink,
+    /// Links that were followed.
+    links: usize,
+    /// Whether it has been in a place: if it has left it since, it is to be taken as it is now.
+    was_inside: bool,
 }
 
 impl<'a> Joined<'a> {
     /// Starts below a tree.
-    pub(crate) fn below(tree: &[u8], room: &'a mut [u8; ROOM]) -> Option<Self> {
-        let mut joined = Self { room, root: 0, length: 0 };
+    pub(crate) fn below(
+        tree: &[u8],
+        room: &'a mut [u8; ROOM],
+        read_link: ReadLink,
+    ) -> Option<Self> {
+        let mut joined = Self { room, root: 0, length: 0, read_link, links: 0, was_inside: false };
         joined.push(tree)?;
         joined.root = joined.length;
         Some(joined)
     }
 
-    /// Goes on from here: what `.` and `..` mean is worked out, as no link leads into a place.
+    /// Goes to the directory that the path starts from, by the name that the kernel has for it.
+    pub(crate) fn start(&mut self, directory: &[u8]) -> Option<()> {
+        let tree = &self.room[..self.root];
+        let below = directory.strip_prefix(tree).filter(|below| below.first() == Some(&b'/'));
+        self.push(below.unwrap_or(directory))?;
+        if self.length == self.root + 1 {
+            self.length = self.root;
+        }
+        Some(())
+    }
+
+    /// Goes on from here. No link leads into a place from outside; those inside are followed, but for
+    /// one that is the path's last name: what becomes of it is up to the call.
     pub(crate) fn walk(&mut self, path: &[u8]) -> Option<()> {
-        for name in path.split(|byte| *byte == b'/') {
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        while let Some(name) = names.next() {
             match name {
                 b"" | b"." => {}
-                b".." => {
-                    let walked = &self.room[self.root..self.length];
-                    let parent = walked.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                    self.length = self.root + parent;
-                }
+                b".." => self.leave(),
                 _ => {
                     self.push(b"/")?;
                     self.push(name)?;
+                    self.was_inside |= self.is_inside();
+                    if names.peek().is_some() {
+                        self.follow()?;
+                    }
                 }
             }
         }
         Some(())
     }
 
-    /// The path below the tree, ended by zero, if it is in one of the places.
-    pub(crate) fn in_a_place(self) -> Option<&'a [u8]> {
+    /// If a link is here, goes where it leads.
+    fn follow(&mut self) -> Option<()> {
+        if !self.is_inside() {
+            return Some(());
+        }
+        let mut target = [0; LINK_ROOM];
+        let read_link = self.read_link;
+        let Some(length) = read_link(self.path(), &mut target) else { return Some(()) };
+        self.links += 1;
+        let target = target.get(..length).filter(|_| self.links <= MOST_LINKS)?;
+        match target.first() {
+            Some(b'/') => self.length = self.root,
+            _ => self.leave(),
+        }
+        self.walk(target)?;
+        self.follow()
+    }
+
+    /// Goes to the directory above.
+    fn leave(&mut self) {
         let walked = &self.room[self.root..self.length];
-        let inside = PLACES.iter().any(|place| {
+        let parent = walked.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        self.length = self.root + parent;
+    }
+
+    fn is_inside(&self) -> bool {
+        let walked = &self.room[self.root..self.length];
+        PLACES.iter().any(|place| {
             walked.strip_prefix(*place).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        });
+        })
+    }
+
+    /// The path below the tree, ended by zero.
+    fn path(&mut self) -> &[u8] {
         self.room[self.length] = 0;
-        let length = self.length;
-        inside.then(|| &self.room[..=length])
+        &self.room[..=self.length]
+    }
+
+    /// What to use instead of the path, ended by zero: the same below the tree if it is in one of the
+    /// places, or where it is if it led through one. Nothing if it has nothing to do with them.
+    pub(crate) fn led(mut self) -> Option<&'a [u8]> {
+        let inside = self.is_inside();
+        if !inside && self.length == self.root {
+            self.push(b"/")?;
+        }
+        self.path();
+        let (root, length) = (self.root, self.length);
+        match (inside, self.was_inside) {
+            (true, _) => Some(&self.room[..=length]),
+            (false, true) => Some(&self.room[root..=length]),
+            (false, false) => None,
+        }
     }
 
     /// One byte stays free for the zero.
@@ -70,12 +149,31 @@ impl<'a> Joined<'a> {
 mod tests {
     use super::*;
 
+    /// The tree's links.
+    fn read_link(path: &[u8], target: &mut [u8; LINK_ROOM]) -> Option<usize> {
+        let link: &[u8] = match path.strip_suffix(b"\0").expect("it ends in zero") {
+            b"/tree/sys/class/infiniband/transom0" => {
+                b"../../devices/pci7472:00/7472:00:00.0/infiniband/transom0"
+            }
+            b"/tree/sys/devices/pci7472:00/7472:00:00.0/infiniband/transom0/device" => {
+                b"../../../7472:00:00.0"
+            }
+            b"/tree/dev/infiniband/loop" => b"loop",
+            b"/tree/dev/infiniband/twice" => b"/sys/class/infiniband/transom0",
+            _ => return None,
+        };
+        target[..link.len()].copy_from_slice(link);
+        Some(link.len())
+    }
+
     fn led(base: &str, path: &str) -> Option<String> {
         let mut room = [0; ROOM];
-        let mut joined = Joined::below(b"/tree", &mut room)?;
-        joined.walk(base.as_bytes())?;
+        let mut joined = Joined::below(b"/tree", &mut room, read_link)?;
+        if !base.is_empty() {
+            joined.start(base.as_bytes())?;
+        }
         joined.walk(path.as_bytes())?;
-        let path = joined.in_a_place()?.strip_suffix(b"\0").expect("it ends in zero");
+        let path = joined.led()?.strip_suffix(b"\0").expect("it ends in zero");
         Some(String::from_utf8(path.to_vec()).unwrap())
     }
 
@@ -84,8 +182,9 @@ mod tests {
         for path in [
             "/dev/infiniband",
             "/dev/infiniband/uverbs0",
-            "/sys/class/infiniband/transom0/ports/1/gids/0",
+            "/sys/class/infiniband/mlx5_0/ports/1/gids/0",
             "/sys/class/infiniband_verbs/abi_version",
+            "/sys/devices/pci7472:00/7472:00:00.0/numa_node",
         ] {
             assert_eq!(led("", path).as_deref(), Some(format!("/tree{path}").as_str()));
         }
@@ -95,9 +194,8 @@ mod tests {
             "/dev/infiniband2",
             "/sys/class/infiniband_mad",
             "/home/me/infiniband",
-            "/sys/class/infiniband/../net",
-            "/sys/class/infiniband_verbs/..",
             "/tree/sys/class/infiniband",
+            "/sys/devices/pci0000:00",
         ] {
             assert_eq!(led("", path), None, "{path}");
         }
@@ -105,17 +203,50 @@ mod tests {
 
     #[test]
     fn a_path_means_the_same_however_it_is_written() {
-        let expected = Some("/tree/sys/class/infiniband/transom0".to_owned());
+        let expected = Some("/tree/sys/class/infiniband/mlx5_0".to_owned());
         for (base, path) in [
-            ("", "/sys/class/infiniband/transom0/"),
-            ("", "//sys/./class//infiniband/transom0/."),
-            ("", "/../sys/class/net/../infiniband/transom0"),
-            ("", "/dev/infiniband/../../sys/class/infiniband/transom0"),
-            ("/", "sys/class/infiniband/transom0"),
-            ("/sys/class", "infiniband/transom0"),
-            ("/sys/class/net", "../infiniband/transom0"),
+            ("", "/sys/class/infiniband/mlx5_0/"),
+            ("", "//sys/./class//infiniband/mlx5_0/."),
+            ("", "/../sys/class/net/../infiniband/mlx5_0"),
+            ("", "/dev/infiniband/../../sys/class/infiniband/mlx5_0"),
+            ("/", "sys/class/infiniband/mlx5_0"),
+            ("/sys/class", "infiniband/mlx5_0"),
+            ("/sys/class/net", "../infiniband/mlx5_0"),
+            ("/tree/sys/class/infiniband", "../infiniband/mlx5_0"),
         ] {
             assert_eq!(led(base, path), expected, "{path} from {base}");
+        }
+    }
+
+    #[test]
+    fn links_are_followed_as_the_kernel_follows_them() {
+        let function = "/tree/sys/devices/pci7472:00/7472:00:00.0";
+        for (path, expected) in [
+            ("/sys/class/infiniband/transom0", "/tree/sys/class/infiniband/transom0".to_owned()),
+            ("/sys/class/infiniband/transom0/", format!("{function}/infiniband/transom0")),
+            ("/sys/class/infiniband/transom0/..", format!("{function}/infiniband")),
+            ("/sys/class/infiniband/transom0/../..", function.to_owned()),
+            (
+                "/sys/class/infiniband/transom0/device",
+                format!("{function}/infiniband/transom0/device"),
+            ),
+            ("/sys/class/infiniband/transom0/device/numa_node", format!("{function}/numa_node")),
+            ("/dev/infiniband/twice/device/class", format!("{function}/class")),
+        ] {
+            assert_eq!(led("", path), Some(expected), "{path}");
+        }
+        assert_eq!(led("", "/dev/infiniband/loop/x"), None);
+    }
+
+    #[test]
+    fn a_path_that_leaves_a_place_leads_to_where_it_goes() {
+        for (path, expected) in [
+            ("/sys/class/infiniband/../net", "/sys/class/net"),
+            ("/sys/class/infiniband_verbs/..", "/sys/class"),
+            ("/sys/class/infiniband/transom0/../../../..", "/sys/devices"),
+            ("/dev/infiniband/../..", "/"),
+        ] {
+            assert_eq!(led("", path).as_deref(), Some(expected), "{path}");
         }
     }
 

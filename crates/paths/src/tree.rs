@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::place::{HINT, Joined, ROOM};
+use crate::place::{HINTS, Joined, LINK_ROOM, ROOM};
 
 /// The directory with the tree; `transom run` sets it, and children inherit it.
 const TREE: &CStr = c"TRANSOM_TREE";
@@ -30,10 +30,16 @@ pub(crate) fn remember() {
     REMEMBERED.length.store(tree.len(), Ordering::Release);
 }
 
+unsafe extern "C" {
+    /// The C library's: null in a program that has rights its user does not have, and must not be led
+    /// where that user likes.
+    fn secure_getenv(name: *const c_char) -> *const c_char;
+}
+
 fn in_environment() -> Option<&'static [u8]> {
     // SAFETY: the name ends in zero; the value is copied, or used while the program starts.
     let value = unsafe {
-        let value = libc::getenv(TREE.as_ptr());
+        let value = secure_getenv(TREE.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     };
     value.filter(|tree| tree.first() == Some(&b'/'))
@@ -55,7 +61,8 @@ fn tree() -> Option<&'static [u8]> {
 /// `path` is null or ends in zero.
 pub(crate) unsafe fn may_be_led(path: *const c_char) -> bool {
     // SAFETY: both end in zero, by the contract of this function.
-    !path.is_null() && unsafe { !libc::strstr(path, HINT.as_ptr()).is_null() }
+    let has = |hint: &CStr| unsafe { !libc::strstr(path, hint.as_ptr()).is_null() };
+    !path.is_null() && HINTS.into_iter().any(has)
 }
 
 /// The path to use instead of `path`, which starts from the directory open as `start`.
@@ -73,13 +80,13 @@ pub(crate) unsafe fn lead(
 }
 
 fn led<'a>(start: c_int, path: &[u8], room: &'a mut [u8; ROOM]) -> Option<&'a [u8]> {
-    let mut joined = Joined::below(tree()?, room)?;
+    let mut joined = Joined::below(tree()?, room, read_link)?;
     if path.first() != Some(&b'/') {
         let mut base = [0; ROOM];
-        joined.walk(name_of(start, &mut base)?)?;
+        joined.start(name_of(start, &mut base)?)?;
     }
     joined.walk(path)?;
-    joined.in_a_place()
+    joined.led()
 }
 
 /// Takes the tree's name away from the front of a path that the C library has worked out: it is
@@ -100,24 +107,44 @@ pub(crate) unsafe fn without_tree(path: *mut c_char) -> *mut c_char {
     path
 }
 
-/// The name of an open directory, or of the current one; errno stays as it is.
+/// The name of an open directory, or of the current one.
 fn name_of(directory: c_int, room: &mut [u8; ROOM]) -> Option<&[u8]> {
     let link: *const c_char = c"/proc/self/fd/".as_ptr();
     let mut name = [0 as c_char; 32];
-    // SAFETY: `name` has room for the longest number behind the link's name. The system call is
-    // made here, as the C library's function would come back to this library.
-    let length = unsafe {
-        let errno = *libc::__errno_location();
+    // SAFETY: `name` has room for the longest number behind the link's name.
+    unsafe {
         if directory == libc::AT_FDCWD {
             libc::strcpy(name.as_mut_ptr(), c"/proc/self/cwd".as_ptr());
         } else {
             libc::snprintf(name.as_mut_ptr(), name.len(), c"%s%d".as_ptr(), link, directory);
         }
-        let (to, from) = (room.as_mut_ptr(), name.as_ptr());
-        let length = libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, from, to, ROOM);
+    }
+    // SAFETY: it ends in zero.
+    let length = unsafe { link_at(name.as_ptr(), room) };
+    let name = room.get(..length?)?;
+    (name.first() == Some(&b'/')).then_some(name)
+}
+
+/// What a link in the tree says.
+fn read_link(path: &[u8], target: &mut [u8; LINK_ROOM]) -> Option<usize> {
+    let path = CStr::from_bytes_until_nul(path).ok()?;
+    // SAFETY: it ends in zero.
+    unsafe { link_at(path.as_ptr(), target) }
+}
+
+/// Reads a link; errno stays as it is.
+///
+/// # Safety
+/// `path` ends in zero.
+unsafe fn link_at(path: *const c_char, to: &mut [u8]) -> Option<usize> {
+    let (start, room) = (to.as_mut_ptr(), to.len());
+    // SAFETY: by the contract of this function. The system call is made here, as the C library's
+    // function would come back to this library.
+    let length = unsafe {
+        let errno = *libc::__errno_location();
+        let length = libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, start, room);
         *libc::__errno_location() = errno;
         length
     };
-    let name = room.get(..usize::try_from(length).ok()?)?;
-    (name.first() == Some(&b'/')).then_some(name)
+    usize::try_from(length).ok()
 }

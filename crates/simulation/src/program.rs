@@ -164,9 +164,11 @@ impl<'a> Programs<'a> {
             access: plan.access[device],
             read_resources: plan.reads,
             pd: plan.pd[device],
+            by_message: false,
         });
         let [own, first] = [plan.first[device], plan.first[1 - device]].map(Psn::new);
-        summary.set_peering(Peering { from: peer, first, established: true });
+        let mtu_code = (plan.mtu / 128).ilog2() as u8;
+        summary.set_peering(Peering { from: peer, first, mtu_code, established: true });
         requester.max_rd_atomic = plan.reads;
         requester.window_limit = plan.window;
         requester.qkey = QKEY;

@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     a.send(&to_all, b"hello, everybody")?.wait()?;
     for receiving in receiving {
         let datagram = receiving.wait()?;
-        let member = datagram.completion().queue_pair;
+        let member = datagram.completion().queue_pair();
         println!("{member:#x} got {:?}", String::from_utf8_lossy(&datagram.to_vec()));
     }
     Ok(())

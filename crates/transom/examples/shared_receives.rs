@@ -49,10 +49,10 @@ fn main() -> Result<()> {
 
         let (receive, buffer) = posted.pop_front().expect("one is posted for each that came");
         let message = receive.wait()?;
-        let mut request = vec![0; message.length];
+        let mut request = vec![0; message.length()];
         buffer.read_at(0, &mut request)?;
         // The completion tells which connection it was, so the answer finds its way.
-        let end = &ends[&message.queue_pair];
+        let end = &ends[&message.queue_pair()];
         println!("{:#x}: {:?}", end.number(), String::from_utf8_lossy(&request));
         posted.push_back(post(buffer)?);
     }

@@ -14,8 +14,9 @@ use std::sync::Arc;
 /// # Safety
 /// - The `len()` bytes from `as_mut_ptr()` are initialised and may be read and written until the
 ///   value is dropped, also after the value itself has moved.
-/// - They are reachable through this value only, or through others that copy them in and out with
-///   atomic accesses, as [`Pages`] does; no reference to them exists while the value is registered.
+/// - They are reachable through this value only, or through others that copy them in and out as
+///   [`Pages`] does, with atomic accesses, those to aligned words of eight bytes within the value
+///   being of whole words; no reference to them exists while the value is registered.
 /// - `as_mut_ptr()` and `len()` answer the same each time.
 pub unsafe trait Buffer: Send + 'static {
     /// The first byte.

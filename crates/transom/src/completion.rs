@@ -1,28 +1,81 @@
 //! How a work request ended.
 
+use crate::outstanding::Moment;
 use std::fmt;
 use std::time::SystemTime;
 use transom_abi::*;
 
 /// A work request that succeeded; see `ibv_poll_cq(3)`.
+///
+/// It is evidence of what the device did, by which [`Window::revoked_by`](crate::Window::revoked_by)
+/// goes, so none comes from anywhere but a completion queue:
+///
+/// ```compile_fail,E0451
+/// # fn forged(genuine: transom::Completion) -> transom::Completion {
+/// transom::Completion { invalidated_rkey: Some(0x1234), ..genuine } // its fields are private
+/// # }
+/// ```
+///
+/// ```compile_fail,E0616
+/// # fn forged(mut genuine: transom::Completion) -> transom::Completion {
+/// genuine.invalidated_rkey = Some(0x1234); // nor can they be changed
+/// # genuine
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
+    operation: Operation,
+    length: usize,
+    immediate: Option<u32>,
+    invalidated_rkey: Option<u32>,
+    queue_pair: u32,
+    source: Option<Source>,
+    timestamp: Option<SystemTime>,
+    taken: Moment,
+}
+
+impl Completion {
     /// What was done. A receive tells apart what it was that came.
-    pub operation: Operation,
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
     /// The bytes that came, for receives, reads and atomics; 0 otherwise.
-    pub length: usize,
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
     /// Immediate data the peer sent along.
-    pub immediate: Option<u32>,
-    /// The key of this side that the peer invalidated.
-    pub invalidated_rkey: Option<u32>,
+    pub fn immediate(&self) -> Option<u32> {
+        self.immediate
+    }
+
+    /// The key of this side that the peer invalidated, for receives.
+    pub fn invalidated_rkey(&self) -> Option<u32> {
+        self.invalidated_rkey
+    }
+
     /// The number of this side's queue pair. Of a receive posted to a shared receive queue, it is
     /// the queue pair that took it (rule SQ-08).
-    pub queue_pair: u32,
+    pub fn queue_pair(&self) -> u32 {
+        self.queue_pair
+    }
+
     /// Who sent it, for datagrams.
-    pub source: Option<Source>,
+    pub fn source(&self) -> Option<Source> {
+        self.source
+    }
+
     /// When it was added to its completion queue, if the queue keeps
     /// [times](crate::CompletionQueue::with_timestamps).
-    pub timestamp: Option<SystemTime>,
+    pub fn timestamp(&self) -> Option<SystemTime> {
+        self.timestamp
+    }
+
+    /// When it was taken from its completion queue.
+    pub(crate) fn taken(&self) -> Moment {
+        self.taken
+    }
 }
 
 /// Who sent a datagram, as its completion tells (rule UD-07).
@@ -76,6 +129,7 @@ pub(crate) fn judge(
     wc: &ibv_wc,
     posted: Operation,
     timestamp: Option<SystemTime>,
+    taken: Moment,
 ) -> Result<Completion, WorkError> {
     if wc.status != IBV_WC_SUCCESS {
         // In an error completion the opcode is not valid.
@@ -97,7 +151,8 @@ pub(crate) fn judge(
         operation,
         length: if operation.brings_bytes() { wc.byte_len as usize } else { 0 },
         immediate: has(IBV_WC_WITH_IMM).then(|| u32::from_be(immediate)),
-        invalidated_rkey: has(IBV_WC_WITH_INV).then_some(rkey),
+        // A peer's doing; of what was posted here the flag says nothing.
+        invalidated_rkey: (operation == Operation::Receive && has(IBV_WC_WITH_INV)).then_some(rkey),
         queue_pair: wc.qp_num,
         source: (operation == Operation::ReceiveDatagram).then(|| Source {
             queue_pair: wc.src_qp,
@@ -107,6 +162,7 @@ pub(crate) fn judge(
             path_bits: wc.dlid_path_bits,
         }),
         timestamp,
+        taken,
     })
 }
 

@@ -7,7 +7,7 @@ use crate::domain::AllocatedDomain;
 use crate::error::{non_null, unsupported};
 use crate::extended::extended;
 use crate::keep::Keep;
-use crate::outstanding::Poster;
+use crate::outstanding::{Moment, Poster};
 use crate::posted::WorkQueue;
 use crate::shared::CreatedShared;
 use crate::xrc::OpenedXrcDomain;
@@ -117,6 +117,15 @@ impl Connection {
     /// nothing to post.
     pub(crate) fn send_queue(&self) -> &Arc<CreatedQueue> {
         self.parts.sends.as_ref().expect("what posts sends was built with a queue for them")
+    }
+
+    /// Takes the completions of receives that there are; the moment after that, none if it has no
+    /// receives.
+    pub(crate) fn drain_receives(&self) -> Result<Option<Moment>> {
+        let shared = self.parts.shared.as_ref().map(|shared| &shared.completions);
+        let Some(queue) = shared.or(self.parts.receives.as_ref()) else { return Ok(None) };
+        queue.poll()?;
+        Ok(Some(queue.lock().outstanding.now()))
     }
 
     /// Posts a receive to its own receive queue: `post` is given its `wr_id`.

@@ -1,16 +1,21 @@
 //! Copying to and from memory that the device, and through it the peer, may write meanwhile.
 //!
 //! Such memory changes while this process reads it. For Rust that is a data race unless both
-//! sides are atomic. What this process does is atomic: every access below is a relaxed atomic one,
-//! of a whole word where eight bytes are aligned and of a byte elsewhere. What the device does is
-//! not Rust: an adapter's DMA, a kernel's copy between processes, or the software device behind
-//! the C ABI. It stands on the same ground as memory shared with another process, where atomic
-//! (or volatile) accesses are what the language offers; a reader sees old or new bytes, torn at
-//! worst at word boundaries, and nothing else goes wrong.
+//! sides are atomic. What this process does is atomic: every access below is a relaxed atomic one.
+//! Two that overlap must be of one size, so it is the place that decides: the aligned words of eight
+//! bytes are read and written as words only, and the few bytes before the first and after the last of
+//! them as bytes only. A part of a word is written by an exchange of the word, which leaves its other
+//! bytes as they are. What the device does is not Rust: an adapter's DMA, a kernel's copy between
+//! processes, or the software device behind the C ABI. It stands on the same ground as memory shared
+//! with another process, where atomic (or volatile) accesses are what the language offers; a reader
+//! sees old or new bytes, torn at worst at word boundaries, and nothing else goes wrong.
 
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
 
 /// Initialised memory that several sides read and write.
 #[derive(Debug)]
@@ -44,58 +49,134 @@ impl Extent {
 
     /// Copies bytes out.
     pub(crate) fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        self.check(offset, bytes.len())?;
-        let mut address = self.address.wrapping_add(offset);
-        let (head, words) = bytes.split_at_mut(to_word(address).min(bytes.len()));
-        let (words, tail) = words.as_chunks_mut::<8>();
-        for byte in head {
-            // SAFETY: within the extent, by the check.
-            *byte = unsafe { AtomicU8::from_ptr(address) }.load(Relaxed);
-            address = address.wrapping_add(1);
+        let parts = self.split(offset, bytes.len())?;
+        let (before, bytes) = bytes.split_at_mut(parts.before);
+        let (first, bytes) = bytes.split_at_mut(parts.first);
+        let (whole, bytes) = bytes.split_at_mut(parts.whole);
+        let (last, after) = bytes.split_at_mut(parts.last);
+        let mut at = offset;
+        for byte in before {
+            *byte = self.byte(at).load(Relaxed);
+            at += 1;
         }
-        for word in words {
-            // SAFETY: within the extent, and aligned, since the head ended at a word.
-            let value = unsafe { AtomicU64::from_ptr(address.cast()) }.load(Relaxed);
-            *word = value.to_ne_bytes();
-            address = address.wrapping_add(8);
+        at += self.read_part(at, first);
+        for word in whole.as_chunks_mut().0 {
+            *word = self.word(at).load(Relaxed).to_ne_bytes();
+            at += WORD;
         }
-        for byte in tail {
-            // SAFETY: within the extent, by the check.
-            *byte = unsafe { AtomicU8::from_ptr(address) }.load(Relaxed);
-            address = address.wrapping_add(1);
+        at += self.read_part(at, last);
+        for byte in after {
+            *byte = self.byte(at).load(Relaxed);
+            at += 1;
         }
         Ok(())
     }
 
     /// Copies bytes in.
     pub(crate) fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.check(offset, bytes.len())?;
-        let mut address = self.address.wrapping_add(offset);
-        let (head, words) = bytes.split_at(to_word(address).min(bytes.len()));
-        let (words, tail) = words.as_chunks::<8>();
-        for byte in head {
-            // SAFETY: within the extent, by the check.
-            unsafe { AtomicU8::from_ptr(address) }.store(*byte, Relaxed);
-            address = address.wrapping_add(1);
+        let parts = self.split(offset, bytes.len())?;
+        let (before, bytes) = bytes.split_at(parts.before);
+        let (first, bytes) = bytes.split_at(parts.first);
+        let (whole, bytes) = bytes.split_at(parts.whole);
+        let (last, after) = bytes.split_at(parts.last);
+        let mut at = offset;
+        for byte in before {
+            self.byte(at).store(*byte, Relaxed);
+            at += 1;
         }
-        for word in words {
-            // SAFETY: within the extent, and aligned, since the head ended at a word.
-            unsafe { AtomicU64::from_ptr(address.cast()) }
-                .store(u64::from_ne_bytes(*word), Relaxed);
-            address = address.wrapping_add(8);
+        at += self.write_part(at, first);
+        for word in whole.as_chunks().0 {
+            self.word(at).store(u64::from_ne_bytes(*word), Relaxed);
+            at += WORD;
         }
-        for byte in tail {
-            // SAFETY: within the extent, by the check.
-            unsafe { AtomicU8::from_ptr(address) }.store(*byte, Relaxed);
-            address = address.wrapping_add(1);
+        at += self.write_part(at, last);
+        for byte in after {
+            self.byte(at).store(*byte, Relaxed);
+            at += 1;
         }
         Ok(())
+    }
+
+    /// Copies bytes out of one word; answers how many.
+    fn read_part(&self, at: usize, bytes: &mut [u8]) -> usize {
+        if !bytes.is_empty() {
+            let skip = self.within_word(at);
+            let word = self.word(at - skip).load(Relaxed).to_ne_bytes();
+            bytes.copy_from_slice(&word[skip..][..bytes.len()]);
+        }
+        bytes.len()
+    }
+
+    /// Copies bytes into one word; answers how many.
+    fn write_part(&self, at: usize, bytes: &[u8]) -> usize {
+        if !bytes.is_empty() {
+            let skip = self.within_word(at);
+            let change = |word: u64| {
+                let mut word = word.to_ne_bytes();
+                word[skip..][..bytes.len()].copy_from_slice(bytes);
+                Some(u64::from_ne_bytes(word))
+            };
+            let changed = self.word(at - skip).fetch_update(Relaxed, Relaxed, change);
+            changed.expect("each word is changed");
+        }
+        bytes.len()
+    }
+
+    /// The offsets of the aligned words.
+    fn words(&self) -> Range<usize> {
+        let start = (self.address.addr().wrapping_neg() % WORD).min(self.length);
+        start..start + (self.length - start) / WORD * WORD
+    }
+
+    /// How many bytes of its word lie before a byte of one.
+    fn within_word(&self, at: usize) -> usize {
+        (at - self.words().start) % WORD
+    }
+
+    /// Divides a range by how its bytes are accessed.
+    fn split(&self, offset: usize, length: usize) -> Result<Parts> {
+        self.check(offset, length)?;
+        let words = self.words();
+        let before = words.start.saturating_sub(offset).min(length);
+        let at = offset + before;
+        let in_words = words.end.saturating_sub(at).min(length - before);
+        let to_boundary = words.start.wrapping_sub(at) % WORD;
+        let first = to_boundary.min(in_words);
+        let whole = (in_words - first) / WORD * WORD;
+        Ok(Parts { before, first, whole, last: in_words - first - whole })
+    }
+
+    /// A byte outside of the words.
+    fn byte(&self, at: usize) -> &AtomicU8 {
+        debug_assert!(at < self.length && !self.words().contains(&at));
+        // SAFETY: within the extent, as who calls has checked; all access to it is atomic.
+        unsafe { AtomicU8::from_ptr(self.address.wrapping_add(at)) }
+    }
+
+    /// The word that begins there.
+    fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(self.words().contains(&at) && self.within_word(at) == 0);
+        // SAFETY: within the extent, as who calls has checked, and aligned, for it is one of the words;
+        // all access to it is atomic.
+        unsafe { AtomicU64::from_ptr(self.address.wrapping_add(at).cast()) }
     }
 
     fn check(&self, offset: usize, length: usize) -> Result<()> {
         let range = offset as u64..(offset as u64).saturating_add(length as u64);
         check_range(self.name, range, self.length as u64)
     }
+}
+
+/// How many bytes of a range are accessed how, in their order; what is left are single bytes again.
+struct Parts {
+    /// Single bytes before the words.
+    before: usize,
+    /// The end of a word.
+    first: usize,
+    /// Whole words.
+    whole: usize,
+    /// The beginning of a word.
+    last: usize,
 }
 
 /// Whether a range lies within `available` bytes.
@@ -107,36 +188,82 @@ pub(crate) fn check_range(of: &'static str, range: Range<u64>, available: u64) -
     }
 }
 
-/// How many bytes lie before the next whole word.
-fn to_word(address: *mut u8) -> usize {
-    address.addr().wrapping_neg() % 8
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn copies_agree_with_slices_at_every_alignment() {
-        let mut memory: Vec<u8> = (0..64).collect();
-        // SAFETY: the vector outlives the extent, and is not touched but through it.
-        let extent = unsafe { Extent::new(memory.as_mut_ptr(), 64, "it") };
-        for offset in 0..=32 {
-            for length in 0..=32 {
-                let mut out = vec![0; length];
-                extent.read_at(offset, &mut out).unwrap();
-                let expected: Vec<u8> = (offset..offset + length).map(|i| i as u8).collect();
-                assert_eq!(out, expected);
-                extent.write_at(offset, &vec![0xff; length]).unwrap();
-                let mut all = vec![0; 64];
-                extent.read_at(0, &mut all).unwrap();
-                for (index, byte) in all.iter().enumerate() {
-                    let written = (offset..offset + length).contains(&index);
-                    assert_eq!(*byte, if written { 0xff } else { index as u8 });
+        let places = [(4, 9), (1, 6), (0, 0), (3, 26), (0, 40), (1, 40), (7, 40)];
+        // Miri is slow.
+        for &(begin, size) in &places[..if cfg!(miri) { 3 } else { places.len() }] {
+            let mut memory: Vec<u64> = vec![0; 8];
+            let address = memory.as_mut_ptr().cast::<u8>().wrapping_add(begin);
+            // SAFETY: the vector outlives the extent, and is not touched but through it.
+            let extent = unsafe { Extent::new(address, size, "it") };
+            let original: Vec<u8> = (1..=size as u8).collect();
+            extent.write_at(0, &original).unwrap();
+            for offset in 0..=size {
+                for length in 0..=size - offset {
+                    let mut out = vec![0; length];
+                    extent.read_at(offset, &mut out).unwrap();
+                    assert_eq!(out, original[offset..][..length]);
+                    extent.write_at(offset, &vec![0xff; length]).unwrap();
+                    let mut all = vec![0; size];
+                    extent.read_at(0, &mut all).unwrap();
+                    let mut expected = original.clone();
+                    expected[offset..][..length].fill(0xff);
+                    assert_eq!(all, expected);
+                    extent.write_at(offset, &out).unwrap();
                 }
-                extent.write_at(offset, &expected).unwrap();
             }
+            assert!(extent.read_at(size, &mut [0]).is_err());
         }
+    }
+
+    /// Two copies that overlap access what both touch in the same sizes: Miri says if not.
+    #[test]
+    fn two_threads_copy_the_same_bytes_at_once() {
+        let mut memory: Vec<u64> = vec![0; 8];
+        let address = memory.as_mut_ptr().cast::<u8>().wrapping_add(3);
+        // SAFETY: the vector outlives the extent, and is not touched but through it.
+        let extent = unsafe { Extent::new(address, 40, "it") };
+        std::thread::scope(|scope| {
+            for (offset, length) in [(0, 40), (2, 3), (6, 9), (8, 8), (39, 1), (11, 29)] {
+                let extent = &extent;
+                scope.spawn(move || {
+                    let mut bytes = vec![0; length];
+                    extent.read_at(offset, &mut bytes).unwrap();
+                    extent.write_at(offset, &vec![1; length]).unwrap();
+                });
+            }
+        });
+        let mut bytes = [0; 40];
+        extent.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [1; 40]);
+    }
+
+    /// Threads that write beside each other in one word take nothing away from each other.
+    #[test]
+    fn a_part_of_a_word_is_written_without_its_neighbours() {
+        let mut memory: Vec<u64> = vec![0; 2];
+        // SAFETY: the vector outlives the extent, and is not touched but through it.
+        let extent = unsafe { Extent::new(memory.as_mut_ptr().cast(), 16, "it") };
+        let rounds = if cfg!(miri) { 10 } else { 10_000 };
+        std::thread::scope(|scope| {
+            for (offset, length) in [(0, 3), (3, 5), (8, 7), (15, 1)] {
+                let extent = &extent;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let wanted = vec![round as u8; length];
+                        extent.write_at(offset, &wanted).unwrap();
+                        let mut found = vec![0; length];
+                        extent.read_at(offset, &mut found).unwrap();
+                        assert_eq!(found, wanted);
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -85,8 +85,10 @@ impl QueuePair<Datagram> {
     /// arrived.
     ///
     /// The completion fails with [`Status::LocalLength`](crate::Status::LocalLength) if the payload
-    /// is longer than the port's MTU (rule UD-03), and the queue pair sends no more until it is told
-    /// to [`resume`](Self::resume).
+    /// is longer than one packet to its destination may be (rule UD-03): the
+    /// [`active_mtu`](crate::PortAttributes::active_mtu) always gets there, and up to 4096 bytes
+    /// within a host. The queue pair then sends no more until it is told to
+    /// [`resume`](Self::resume).
     ///
     /// # Errors
     /// [`Error::Verb`](crate::Error::Verb): ENOMEM if the send queue is full, EINVAL for too many

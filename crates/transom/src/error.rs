@@ -70,7 +70,7 @@ pub enum Error {
         /// The number of the queue pair that was given.
         given: u32,
     },
-    /// The completion does not say that the peer invalidated this window.
+    /// The completion does not say that the peer invalidated this window, as it is bound now.
     NotRevoked {
         /// The window's key.
         rkey: u32,
@@ -146,6 +146,11 @@ impl fmt::Display for Error {
                 f,
                 "the window was bound by queue pair {bound_by:#x}, not by {given:#x}; invalidate \
                  it there, or drop it"
+            ),
+            Self::NotRevoked { rkey, invalidated: Some(key) } if rkey == key => write!(
+                f,
+                "the peer invalidated key {key:#x} on another queue pair, or when it was that of an \
+                 earlier binding; this one is still valid"
             ),
             Self::NotRevoked { rkey, invalidated: Some(key) } => write!(
                 f,

@@ -76,6 +76,8 @@
 //!
 //! Errors are [`Error`]s. A call that takes something and fails gives it back ([`Refused`]).
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod address;
 mod attributes;
 mod batch;

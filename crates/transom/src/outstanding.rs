@@ -16,9 +16,34 @@ use transom_abi::ibv_wc;
 /// and most polls find one or none.
 pub(crate) const BATCH: usize = 4;
 
+/// A point in the life of a completion queue. Queues' names are never given again, so moments of
+/// different queues are not mistaken for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    queue: u64,
+    /// How many completions had been taken.
+    number: u64,
+}
+
+impl Moment {
+    /// Whether it is of the same queue, and later.
+    pub(crate) fn is_after(self, other: Self) -> bool {
+        self.queue == other.queue && self.number > other.number
+    }
+}
+
+impl Default for Moment {
+    /// The first of a new queue.
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { queue: NEXT.fetch_add(1, Ordering::Relaxed), number: 0 }
+    }
+}
+
 /// The slots, and how many are in use.
 #[derive(Default)]
 pub(crate) struct Outstanding {
+    now: Moment,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Requests whose completion is not yet taken from the device.
@@ -124,8 +149,14 @@ impl Outstanding {
         }
     }
 
-    /// Hands a completion to its request.
+    /// The present: what is delivered from now on is after it.
+    pub(crate) fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// Hands a completion, just taken from the queue, to its request.
     pub(crate) fn deliver(&mut self, wc: &ibv_wc, time: Option<SystemTime>) -> Leftover {
+        self.now.number += 1;
         let ticket = Ticket::from_wr_id(wc.wr_id);
         let Some(slot) = self.slots.get_mut(ticket.index as usize) else {
             return Leftover::NOTHING;
@@ -136,7 +167,7 @@ impl Outstanding {
         match std::mem::replace(&mut slot.state, State::Free) {
             State::Posted { operation, keep, waker } => {
                 self.count -= 1;
-                slot.state = State::Done(judge(wc, operation, time));
+                slot.state = State::Done(judge(wc, operation, time, self.now));
                 Leftover { keep, waker }
             }
             State::Detached { keep } => {
@@ -243,6 +274,24 @@ mod tests {
         outstanding.deliver(&completion(a), None);
         assert!(outstanding.take(a).unwrap().is_ok());
         assert_eq!(outstanding.count, 0);
+    }
+
+    #[test]
+    fn a_completion_knows_when_it_was_taken_from_which_queue() {
+        let mut outstanding = Outstanding::default();
+        let deliver = |outstanding: &mut Outstanding| {
+            let ticket = insert(outstanding);
+            outstanding.deliver(&completion(ticket), None);
+            outstanding.take(ticket).unwrap().unwrap().taken()
+        };
+        let begin = outstanding.now();
+        let first = deliver(&mut outstanding);
+        let between = outstanding.now();
+        let second = deliver(&mut outstanding);
+        assert!(first.is_after(begin) && second.is_after(begin));
+        assert!(!first.is_after(between) && second.is_after(between));
+        let of_another = deliver(&mut Outstanding::default());
+        assert!(!of_another.is_after(begin));
     }
 
     #[test]

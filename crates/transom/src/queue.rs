@@ -46,7 +46,7 @@ impl CompletionQueue {
     /// # let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
     /// let received = b.receive(&[])?;
     /// let sent = a.send(b"")?.wait()?;
-    /// assert!(sent.timestamp.is_some() && received.wait()?.timestamp.is_some());
+    /// assert!(sent.timestamp().is_some() && received.wait()?.timestamp().is_some());
     /// # Ok::<(), transom::Error>(())
     /// ```
     ///

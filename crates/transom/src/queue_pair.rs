@@ -41,7 +41,7 @@ use transom_abi::*;
 /// a.send(b"over the transom")?.wait()?;
 /// let message = received.wait()?;
 ///
-/// let mut text = vec![0; message.length];
+/// let mut text = vec![0; message.length()];
 /// inbox.read_at(0, &mut text)?;
 /// assert_eq!(text, b"over the transom");
 /// # Ok::<(), transom::Error>(())

@@ -105,7 +105,7 @@ impl ReceivedDatagram {
 
     /// Where the payload is: behind the header.
     pub fn payload(&self) -> Slice {
-        let end = self.completion.length.clamp(HEADER, self.buffer.len());
+        let end = self.completion.length().clamp(HEADER, self.buffer.len());
         self.buffer.slice(HEADER..end).expect("a buffer with room for the header was posted")
     }
 
@@ -127,7 +127,7 @@ impl ReceivedDatagram {
 
     /// Who sent it.
     pub fn source(&self) -> Source {
-        self.completion.source.expect("a receive of a datagram completes with its source")
+        self.completion.source().expect("a receive of a datagram completes with its source")
     }
 
     /// Where to answer it from this queue pair; see `ibv_create_ah_from_wc(3)`. The sender's key is

@@ -55,7 +55,7 @@ use transom_abi::*;
 /// let received = shared.receive(&[inbox.all()])?;
 /// client.send(b"to whom it concerns")?.wait()?;
 /// let message = received.wait()?;
-/// assert_eq!(message.queue_pair, server.number());
+/// assert_eq!(message.queue_pair(), server.number());
 /// # Ok::<(), transom::Error>(())
 /// ```
 pub struct SharedReceiveQueue<S: Sharing = Connected> {

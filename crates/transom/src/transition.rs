@@ -125,7 +125,12 @@ pub(crate) fn bind<T: WindowType, From: WindowState + Holds>(
     let keep = held(&mw, [Some(&memory.region), from.region()]);
     let posted = check_bind(&mw, queue_pair, memory).and_then(|()| match T::TYPE {
         IBV_MW_TYPE_1 => bind_mw(&mw, queue_pair, info, keep),
-        _ => post_bind(&mw, queue_pair, info, keep),
+        _ => {
+            // The key may be that of an earlier binding; what tells of the end of that one is
+            // taken before this one begins.
+            mw.bind_after(queue_pair.drain_receives()?);
+            post_bind(&mw, queue_pair, info, keep)
+        }
     });
     let posted = match posted {
         Ok(posted) => posted,

@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::domain::AllocatedDomain;
 use crate::error::{non_null, unsupported};
 use crate::keep::Held;
+use crate::outstanding::Moment;
 use crate::region::Registered;
 use crate::transition::{self, Binding, Invalidating, Rebinding};
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 };
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use transom_abi::*;
 
 /// A memory window: a key to a part of a region, with rights of its own, that can be given and
@@ -143,7 +144,7 @@ impl<T: WindowType> Window<T, Free> {
         let mw = unsafe { alloc_mw(domain.pd, T::TYPE) };
         let subject = format_args!("allocating a window of type {}", T::TYPE);
         let mw = non_null("ibv_alloc_mw", subject, mw)?.as_ptr();
-        let mw = Arc::new(AllocatedWindow { mw, domain });
+        let mw = Arc::new(AllocatedWindow { mw, before_bind: Mutex::default(), domain });
         Ok(Self { mw, state: Free(()), window_type: PhantomData })
     }
 
@@ -229,13 +230,18 @@ impl Window<Type2, Bound> {
     /// The window is free again, because the peer has invalidated it: the completion of a receive
     /// on the queue pair that bound it says so (rules INV-30, INV-32).
     ///
+    /// Keys come again after some binds, and numbers of queue pairs too. So a completion counts only
+    /// if it was taken from its queue after this binding was made: one that has freed a window once
+    /// frees none again.
+    ///
     /// # Errors
     /// Gives the window back, still bound, with [`Error::NotRevoked`] if the completion does not
-    /// name it.
+    /// name it, or tells of another binding.
     pub fn revoked_by(self, completion: &Completion) -> Result<Window<Type2, Free>, Refused<Self>> {
         let rkey = self.state.grant.rkey;
-        let invalidated = completion.invalidated_rkey;
-        if invalidated == Some(rkey) && completion.queue_pair == self.state.queue_pair {
+        let invalidated = completion.invalidated_rkey();
+        let named = invalidated == Some(rkey) && completion.queue_pair() == self.state.queue_pair;
+        if named && self.mw.was_bound_before(completion.taken()) {
             Ok(Window { mw: self.mw, state: Free(()), window_type: PhantomData })
         } else {
             Err(Refused { returned: self, error: Error::NotRevoked { rkey, invalidated } })
@@ -280,6 +286,9 @@ impl fmt::Debug for Bound {
 /// The window itself. Outstanding requests that name it hold it.
 pub(crate) struct AllocatedWindow {
     pub(crate) mw: *mut ibv_mw,
+    /// Before its last bind, in the life of the queue where the receives of the queue pair that bound
+    /// it complete; none if that has none, and for a window that no peer can invalidate.
+    before_bind: Mutex<Option<Moment>>,
     pub(crate) domain: Arc<AllocatedDomain>,
 }
 
@@ -296,6 +305,17 @@ impl AllocatedWindow {
     pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: the window is allocated, and whoever asks holds the `Window`.
         unsafe { (*self.mw).rkey }
+    }
+
+    /// Notes that it is bound after this moment.
+    pub(crate) fn bind_after(&self, moment: Option<Moment>) {
+        *self.before_bind.lock().unwrap_or_else(PoisonError::into_inner) = moment;
+    }
+
+    /// Whether its last bind was before something that this moment is of.
+    fn was_bound_before(&self, moment: Moment) -> bool {
+        let before = *self.before_bind.lock().unwrap_or_else(PoisonError::into_inner);
+        before.is_some_and(|before| moment.is_after(before))
     }
 
     /// Tells the verbs which key is valid.

@@ -44,7 +44,7 @@ use transom_abi::*;
 /// let inbox = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE)?;
 /// let received = shared.receive(&[inbox.all()])?;
 /// initiator.send(shared.number()?, b"to this one")?.wait()?;
-/// assert_eq!(received.wait()?.length, 11);
+/// assert_eq!(received.wait()?.length(), 11);
 /// # Ok::<(), transom::Error>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -78,13 +78,13 @@ fn a_batch_has_every_operation_and_keeps_their_order() {
             .post()
             .unwrap();
     let operations: Vec<_> =
-        posted.into_iter().map(|request| request.wait().unwrap().operation).collect();
+        posted.into_iter().map(|request| request.wait().unwrap().operation()).collect();
     use Operation::*;
     assert_eq!(operations, [Write, Write, Write, FetchAdd, CompareSwap, Read, Send, Send, Send]);
 
     let received: Vec<_> = received.into_iter().map(|posted| posted.wait().unwrap()).collect();
-    assert_eq!((received[0].operation, received[0].immediate), (ReceiveWrite, Some(1)));
-    assert_eq!((received[1].length, received[2].immediate), (8, Some(2)));
+    assert_eq!((received[0].operation(), received[0].immediate()), (ReceiveWrite, Some(1)));
+    assert_eq!((received[1].length(), received[2].immediate()), (8, Some(2)));
     if !departs(&b.context, Departure::InvalidatedKeyUnnamed) {
         window.revoked_by(&received[3]).unwrap();
     }
@@ -240,7 +240,7 @@ fn datagrams_to_several_peers_go_in_one_batch() {
     }
     assert_eq!(at_x.wait().unwrap().to_vec(), b"to x");
     let at_y = at_y.wait().unwrap();
-    assert_eq!((at_y.to_vec(), at_y.completion().immediate), (b"to y".into(), Some(3)));
+    assert_eq!((at_y.to_vec(), at_y.completion().immediate()), (b"to y".into(), Some(3)));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn an_atomic_write_is_posted_alone_or_in_a_batch() {
     let remote = open(&b, &[0; 24]);
     let at = |range| remote.grant().slice(range).unwrap();
     let completion = a.qp.atomic_write(b"plainly!", at(0..8)).unwrap().wait().unwrap();
-    assert_eq!(completion.operation, Operation::AtomicWrite);
+    assert_eq!(completion.operation(), Operation::AtomicWrite);
     let batch = a.qp.batch().push(Request::atomic_write(b"together", at(8..16)));
     for request in batch.push(Request::write(b"withthis", at(16..24))).post().unwrap() {
         request.wait().unwrap();

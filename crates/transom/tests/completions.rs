@@ -36,9 +36,9 @@ fn waiting_ends_when_the_time_is_up_and_can_go_on() {
     let Pair { owner, peer } = Pair::new();
     let mut received = owner.qp.receive(&[]).unwrap();
     let begin = Instant::now();
-    assert_eq!(received.wait_timeout(Duration::from_millis(20)).unwrap(), None);
+    assert!(received.wait_timeout(Duration::from_millis(20)).unwrap().is_none());
     assert!(begin.elapsed() >= Duration::from_millis(20));
-    assert_eq!(received.try_wait().unwrap(), None);
+    assert!(received.try_wait().unwrap().is_none());
     assert_eq!(owner.cq.wait(Duration::from_millis(1)).unwrap(), 0);
     peer.qp.send(b"").unwrap().wait().unwrap();
     let completion = received.wait_timeout(PATIENCE).unwrap().unwrap();
@@ -171,15 +171,15 @@ fn completions_tell_when_they_came() {
     for (number, posted) in received.into_iter().enumerate() {
         let completion = if number % 2 == 0 { posted.wait() } else { block_on(posted) };
         let completion = completion.unwrap();
-        assert_eq!((completion.length, completion.immediate), (5, Some(number as u32)));
-        assert_eq!(completion.queue_pair, b.number());
-        let time = completion.timestamp.expect("the queue keeps times");
+        assert_eq!((completion.length(), completion.immediate()), (5, Some(number as u32)));
+        assert_eq!(completion.queue_pair(), b.number());
+        let time = completion.timestamp().expect("the queue keeps times");
         assert!(last <= time + slack, "{last:?}, then {time:?}");
         last = time;
     }
     assert!(last <= SystemTime::now() + slack);
     for posted in sent {
-        assert!(posted.wait().unwrap().timestamp.is_some());
+        assert!(posted.wait().unwrap().timestamp().is_some());
     }
     cq.resize(128).unwrap();
     // Waiting sleeps on the same descriptor.
@@ -188,7 +188,7 @@ fn completions_tell_when_they_came() {
         a.send(b"late").unwrap().wait().unwrap();
         a
     });
-    assert_eq!(later.wait().unwrap().length, 4);
+    assert_eq!(later.wait().unwrap().length(), 4);
     let a = sending.join().unwrap();
     let flushed = a.receive(&[]).unwrap();
     a.fail().unwrap();

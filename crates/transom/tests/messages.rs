@@ -4,8 +4,8 @@ mod common;
 
 use common::{Departure, PATIENCE, Pair, bytes_of, departs, failure};
 use transom::{
-    Access, Completion, Error, Grant, MemoryRegion, Operation, RemoteSlice, Request, Rights,
-    Service, Status, WorkError,
+    Access, Error, Grant, MemoryRegion, Operation, RemoteSlice, Request, Rights, Service, Status,
+    WorkError,
 };
 
 /// A region the peer may use without a window.
@@ -27,20 +27,14 @@ fn a_message_is_gathered_and_scattered_in_order() {
     let received = owner.qp.receive(&slices).unwrap();
     let slices = [part(&from, 9..16), part(&from, 5..5), part(&from, 0..4)];
     let sent = peer.qp.send(&slices).unwrap().wait().unwrap();
-    assert_eq!(sent.operation, Operation::Send);
-    assert_eq!(sent.queue_pair, peer.qp.number());
+    assert_eq!(sent.operation(), Operation::Send);
+    assert_eq!(sent.queue_pair(), peer.qp.number());
 
-    let queue_pair = owner.qp.number();
-    let expected = Completion {
-        operation: Operation::Receive,
-        length: 11,
-        immediate: None,
-        invalidated_rkey: None,
-        queue_pair,
-        source: None,
-        timestamp: None,
-    };
-    assert_eq!(received.wait().unwrap(), expected);
+    let received = received.wait().unwrap();
+    assert_eq!((received.operation(), received.length()), (Operation::Receive, 11));
+    assert_eq!((received.immediate(), received.invalidated_rkey()), (None, None));
+    assert_eq!(received.queue_pair(), owner.qp.number());
+    assert_eq!((received.source(), received.timestamp()), (None, None));
     let bytes = bytes_of(&into);
     assert_eq!((&bytes[20..23], &bytes[..8]), (&b"tra"[..], &b"nsomover"[..]));
 }
@@ -65,7 +59,7 @@ fn an_empty_message_arrives() {
     let Pair { owner, peer } = Pair::new();
     let received = owner.qp.receive(&[]).unwrap();
     peer.qp.send(b"").unwrap().wait().unwrap();
-    assert_eq!(received.wait().unwrap().length, 0);
+    assert_eq!(received.wait().unwrap().length(), 0);
 }
 
 #[test]
@@ -76,13 +70,13 @@ fn immediate_data_arrives_as_it_was_sent() {
 
     let received = owner.qp.receive(&[]).unwrap();
     peer.qp.send_immediate(b"", 0x1234_5678).unwrap().wait().unwrap();
-    assert_eq!(received.wait().unwrap().immediate, Some(0x1234_5678));
+    assert_eq!(received.wait().unwrap().immediate(), Some(0x1234_5678));
 
     let received = owner.qp.receive(&[]).unwrap();
     peer.qp.write_immediate(b"eight by", region.grant(), 7).unwrap().wait().unwrap();
     let completion = received.wait().unwrap();
-    assert_eq!(completion.operation, Operation::ReceiveWrite);
-    assert_eq!((completion.immediate, completion.length), (Some(7), 8));
+    assert_eq!(completion.operation(), Operation::ReceiveWrite);
+    assert_eq!((completion.immediate(), completion.length()), (Some(7), 8));
     assert_eq!(bytes_of(&region), b"eight by");
 }
 
@@ -101,7 +95,7 @@ fn reads_and_writes_of_every_size_arrive() {
         peer.qp.write(&[from], at).unwrap().wait().unwrap();
         let local = into.slice(0..length).unwrap();
         let read = peer.qp.read(&[local], at).unwrap().wait().unwrap();
-        assert_eq!(read.length, length);
+        assert_eq!(read.length(), length);
         assert!(bytes_of(&into)[..length] == pattern[size - length..], "{length} bytes");
     }
 }

@@ -82,7 +82,7 @@ fn a_shared_receive_in_use_comes_back_when_its_queue_pair_goes() {
     drop(qp);
     match posted.wait_timeout(PATIENCE) {
         Ok(None) if departs(&context, Departure::ReceiveGoesWithQueuePair) => return,
-        Ok(completion) => assert_eq!(completion.expect("it comes back").length, length),
+        Ok(completion) => assert_eq!(completion.expect("it comes back").length(), length),
         Err(error) => assert_eq!(status(error), Status::Flushed),
     }
     region.deregister().unwrap();

@@ -77,7 +77,7 @@ fn a_receive_comes_back_by_whichever_queue_pair_takes_it() {
     for (index, posted) in received.into_iter().enumerate() {
         let completion = posted.wait().unwrap();
         let (_, end) = &clients[index % 3];
-        assert_eq!((completion.queue_pair, completion.length), (end.number(), 2));
+        assert_eq!((completion.queue_pair(), completion.length()), (end.number(), 2));
         let mut bytes = [0; 2];
         region.read_at(index * 8, &mut bytes).unwrap();
         assert_eq!(bytes, [b'0' + (index / 3) as u8, b'a' + (index % 3) as u8]);
@@ -96,7 +96,7 @@ fn a_long_message_is_scattered() {
     let bytes: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
     let sent = MemoryRegion::register(&pd, bytes.clone(), Access::empty()).unwrap();
     client.send(&[sent.all()]).unwrap().wait().unwrap();
-    assert_eq!(received.wait().unwrap().length, size);
+    assert_eq!(received.wait().unwrap().length(), size);
     let mut into = vec![0; size / 2];
     parts[0].read_at(0, &mut into).unwrap();
     assert_eq!(into, bytes[..size / 2]);
@@ -166,7 +166,7 @@ fn it_holds_as_many_as_it_says_and_can_grow() {
     let (client, _end) = server.accept();
     for posted in received {
         client.send(b"one").unwrap().wait().unwrap();
-        assert_eq!(posted.wait().unwrap().length, 3);
+        assert_eq!(posted.wait().unwrap().length(), 3);
     }
 }
 
@@ -203,11 +203,11 @@ fn a_queue_pair_that_fails_or_goes_leaves_the_receives_to_others() {
     failing.fail().unwrap();
     drop(going);
     for posted in &mut received {
-        assert_eq!(posted.try_wait().unwrap(), None);
+        assert!(posted.try_wait().unwrap().is_none());
     }
     for posted in received {
         client.send(b"for you").unwrap().wait().unwrap();
-        assert_eq!(posted.wait().unwrap().length, 7);
+        assert_eq!(posted.wait().unwrap().length(), 7);
     }
 }
 
@@ -230,7 +230,7 @@ fn a_receive_that_fails_comes_back_too() {
     assert!(end.has_failed().unwrap());
     drop((client, end));
     other.send(b"fits").unwrap().wait().unwrap();
-    assert_eq!(second.wait().unwrap().length, 4);
+    assert_eq!(second.wait().unwrap().length(), 4);
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn datagrams_share_receives_too() {
     }
     let received = received.map(|receiving| receiving.wait().unwrap());
     let taken_by: HashSet<_> =
-        received.iter().map(|datagram| datagram.completion().queue_pair).collect();
+        received.iter().map(|datagram| datagram.completion().queue_pair()).collect();
     assert_eq!(taken_by, HashSet::from([x.number(), y.number()]));
     assert_eq!((received[0].to_vec(), received[1].to_vec()), (b"to y".into(), b"to x".into()));
     x.send(&received[1].sender(&x, 7).unwrap(), b"back").unwrap().wait().unwrap();

@@ -57,7 +57,7 @@ on_each_type! {
         assert_eq!(grant.length, 8);
         peer.qp.write(b"transom!", grant).unwrap().wait().unwrap();
         let completion = peer.qp.read(&[local.all()], grant).unwrap().wait().unwrap();
-        assert_eq!(completion.length, 8);
+        assert_eq!(completion.length(), 8);
         assert_eq!(bytes_of(&local), b"transom!");
         assert_eq!(&bytes_of(&region)[12..28], b"....transom!....");
 
@@ -289,11 +289,11 @@ fn a_peer_revokes_a_window_by_a_send_and_it_can_be_bound_again() {
     peer.qp.send_invalidate(b"", first.rkey).unwrap().wait().unwrap();
     let completion = received.wait().unwrap();
     let window = if departs(&owner.context, Departure::InvalidatedKeyUnnamed) {
-        assert_eq!(completion.invalidated_rkey, None);
+        assert_eq!(completion.invalidated_rkey(), None);
         drop(window);
         Window::alloc(&owner.pd).unwrap()
     } else {
-        assert_eq!(completion.invalidated_rkey, Some(first.rkey));
+        assert_eq!(completion.invalidated_rkey(), Some(first.rkey));
         window.revoked_by(&completion).unwrap()
     };
 
@@ -316,6 +316,61 @@ fn a_window_stays_bound_if_the_completion_does_not_name_it() {
     let refused = window.revoked_by(&received.wait().unwrap()).unwrap_err();
     assert_eq!(refused.error, Error::NotRevoked { rkey, invalidated: None });
     peer.qp.write(b"still", refused.returned.grant()).unwrap().wait().unwrap();
+}
+
+/// A completion that has freed a window does not free it again when it is bound under the same key,
+/// which happens after 256 binds.
+///
+/// Rules: KEY-02, INV-30
+#[test]
+fn a_completion_frees_a_window_once() {
+    let Pair { owner, peer } = Pair::new();
+    if departs(&owner.context, Departure::InvalidatedKeyUnnamed) {
+        return;
+    }
+    let region = owner.bindable(&[0; 64]);
+    let window = bound::<Type2>(&owner, &region, 0..64, Rights::WRITE);
+    let first = window.grant();
+    let received = owner.qp.receive(&[]).unwrap();
+    peer.qp.send_invalidate(b"", first.rkey).unwrap().wait().unwrap();
+    let completion = received.wait().unwrap();
+    let mut free = window.revoked_by(&completion).unwrap();
+
+    let window = loop {
+        let window = free.bind(&owner.qp, &region.all(), Rights::WRITE).unwrap().wait().unwrap();
+        if window.grant().rkey == first.rkey {
+            break window;
+        }
+        free = window.invalidate(&owner.qp).unwrap().wait().unwrap();
+    };
+    let refused = window.revoked_by(&completion).unwrap_err();
+    let rkey = first.rkey;
+    assert_eq!(refused.error, Error::NotRevoked { rkey, invalidated: Some(rkey) });
+    peer.qp.write(b"in force", refused.returned.grant()).unwrap().wait().unwrap();
+    assert_eq!(&bytes_of(&region)[..8], b"in force");
+}
+
+/// Rules: INV-30
+#[test]
+fn a_completion_of_something_else_frees_no_window() {
+    let Pair { owner, peer } = Pair::new();
+    let (other, other_peer) = Pair::within(&owner.pd);
+    let region = owner.bindable(&[0; 64]);
+    let mut window = bound::<Type2>(&owner, &region, 0..8, Rights::WRITE);
+    let neighbour = bound::<Type2>(&other, &region, 8..16, Rights::WRITE);
+    let named = neighbour.grant().rkey;
+
+    // A local invalidation, a bind, a send; and a receive of another queue pair that names another key.
+    let local = bound::<Type2>(&owner, &region, 16..24, Rights::WRITE);
+    drop(local.invalidate(&owner.qp).unwrap().wait().unwrap());
+    let received = other.qp.receive(&[]).unwrap();
+    let sent = other_peer.qp.send_invalidate(b"", named).unwrap().wait().unwrap();
+    for completion in [sent, received.wait().unwrap()] {
+        window = window.revoked_by(&completion).unwrap_err().returned;
+    }
+    peer.qp.write(b"in force", window.grant()).unwrap().wait().unwrap();
+    assert_eq!(&bytes_of(&region)[..8], b"in force");
+    drop(neighbour);
 }
 
 /// Rules: T2-29, T2-30

@@ -67,7 +67,7 @@ impl Guest {
         let posted = self.queue_pair()?.read(&[self.inbox.slice(0..length)?], slice)?;
         match finish(posted)? {
             Ok(completion) => {
-                let mut bytes = vec![0; completion.length];
+                let mut bytes = vec![0; completion.length()];
                 self.inbox.read_at(0, &mut bytes)?;
                 Ok(Answer::Read(String::from_utf8_lossy(&bytes).into_owned()))
             }

@@ -11,8 +11,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// What programs ask the loader for.
-const SONAME: &str = "libibverbs.so.1";
-/// What cargo calls it.
+pub(super) const SONAME: &str = "libibverbs.so.1";
+/// What cargo calls it, and programs that ask for the one that others are linked with.
 const BUILT: &str = "libibverbs.so";
 /// What shows the device's files where mounting is not allowed.
 const PATHS: &str = "libtransom_paths.so";
@@ -29,10 +29,10 @@ pub(super) fn paths() -> std::result::Result<PathBuf, String> {
     if is_plain(&library) {
         return Ok(library);
     }
-    Ok(linked(&library, PATHS)?.join(PATHS))
+    Ok(linked(&library, &[PATHS])?.join(PATHS))
 }
 
-/// A directory that has our libibverbs under the name the loader looks for.
+/// A directory that has our libibverbs under the names that are asked for.
 pub(super) fn directory() -> Result<PathBuf> {
     directory_of(&library()?)
 }
@@ -81,18 +81,26 @@ fn beside(program: &Path, names: &[&str]) -> Option<PathBuf> {
     files.into_iter().next()
 }
 
-/// A directory that has our libibverbs under the name the loader looks for.
+/// A directory that has our libibverbs under the names that are asked for. Where none can be made, one
+/// that has it under the first of them will do.
 fn directory_of(library: &Path) -> Result<PathBuf> {
     let directory = library.parent().unwrap_or(Path::new("/"));
-    if is_plain(directory) && library.file_name() == Some(SONAME.as_ref()) {
-        return Ok(directory.to_owned());
-    }
-    linked(library, SONAME).map_err(|problem| {
-        Failure::new(format_args!(
+    let will_do = is_plain(directory) && library.file_name() == Some(SONAME.as_ref());
+    match linked(library, &[SONAME, BUILT]) {
+        Ok(linked) => Ok(linked),
+        Err(_) if will_do => Ok(directory.to_owned()),
+        Err(problem) => Err(Failure::new(format_args!(
             "{problem}; set TMPDIR to a directory that this user may write to, or name the library \
              {SONAME} and set {OVERRIDE} to its directory"
-        ))
-    })
+        ))),
+    }
+}
+
+/// A directory with this command under another name, for a search path of commands.
+pub(super) fn command(name: &str) -> std::result::Result<PathBuf, String> {
+    let this = std::env::current_exe();
+    let this = this.map_err(|error| format!("cannot tell where this command is: {error}"))?;
+    linked(&this, &[name])
 }
 
 /// Whether the loader takes a path for one: it ends them at some characters, and replaces others.
@@ -100,11 +108,11 @@ fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b":;$ \t\n".contains(byte))
 }
 
-/// A private directory with a link of this name to a library.
-fn linked(library: &Path, name: &str) -> std::result::Result<PathBuf, String> {
+/// A private directory with links of these names to a library.
+fn linked(library: &Path, names: &[&str]) -> std::result::Result<PathBuf, String> {
     let mut problem = String::from("there is none that the loader takes");
     for parent in private::parents().filter(|parent| is_plain(parent)) {
-        match linked_in(&parent, library, name) {
+        match linked_in(&parent, library, names) {
             Ok(directory) => return Ok(directory),
             Err(error) => problem = format!("{}: {error}", parent.display()),
         }
@@ -114,14 +122,16 @@ fn linked(library: &Path, name: &str) -> std::result::Result<PathBuf, String> {
 }
 
 /// Made once, and used again.
-fn linked_in(parent: &Path, library: &Path, name: &str) -> io::Result<PathBuf> {
+fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBuf> {
     // One for each library, so that two builds do not take it from each other.
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
     let directory = private::directory(parent, &format!("{:016x}", hasher.finish()))?;
-    let link = directory.join(name);
-    if !fs::read_link(&link).is_ok_and(|target| target == library) {
-        private::replace(&directory, &link, |fresh| symlink(library, fresh))?;
+    for name in names {
+        let link = directory.join(name);
+        if !fs::read_link(&link).is_ok_and(|target| target == library) {
+            private::replace(&directory, &link, |fresh| symlink(library, fresh))?;
+        }
     }
     Ok(directory)
 }
@@ -166,24 +176,23 @@ mod tests {
             assert_eq!(beside(&program, &[SONAME, BUILT]), Some(library));
         }
         let library = scratch.file("bin/libibverbs.so.1");
-        assert_eq!(beside(&program, &[SONAME, BUILT]), Some(library.clone()));
-        assert_eq!(directory_of(&library).unwrap(), scratch.0.join("bin"));
+        assert_eq!(beside(&program, &[SONAME, BUILT]), Some(library));
     }
 
     #[test]
     fn a_private_directory_is_made_once_and_mended() {
         let scratch = Scratch::new("link");
         let library = scratch.file("libibverbs.so");
-        let directory = linked_in(&scratch.0, &library, SONAME).unwrap();
+        let directory = linked_in(&scratch.0, &library, &[SONAME]).unwrap();
         let link = directory.join(SONAME);
         assert_eq!(fs::read_link(&link).unwrap(), library);
-        assert_eq!(linked_in(&scratch.0, &library, SONAME).unwrap(), directory);
+        assert_eq!(linked_in(&scratch.0, &library, &[SONAME]).unwrap(), directory);
         fs::remove_file(&link).unwrap();
         symlink("/nowhere", &link).unwrap();
-        assert_eq!(linked_in(&scratch.0, &library, SONAME).unwrap(), directory);
+        assert_eq!(linked_in(&scratch.0, &library, &[SONAME]).unwrap(), directory);
         assert_eq!(fs::read_link(&link).unwrap(), library);
         let other = scratch.file("other/libibverbs.so");
-        assert_ne!(linked_in(&scratch.0, &other, SONAME).unwrap(), directory);
+        assert_ne!(linked_in(&scratch.0, &other, &[SONAME]).unwrap(), directory);
     }
 
     #[test]
@@ -195,9 +204,9 @@ mod tests {
         let ours = scratch.0.join(format!("transom-run-{user}"));
         fs::create_dir(&ours).unwrap();
         fs::set_permissions(&ours, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(linked_in(&scratch.0, &library, SONAME).is_err());
+        assert!(linked_in(&scratch.0, &library, &[SONAME]).is_err());
         fs::remove_dir(&ours).unwrap();
         symlink("/", &ours).unwrap();
-        assert!(linked_in(&scratch.0, &library, SONAME).is_err());
+        assert!(linked_in(&scratch.0, &library, &[SONAME]).is_err());
     }
 }

@@ -1,10 +1,11 @@
 //! Shows the tree by mounts that only the program and its children have.
 
-use super::tree::PLACES;
+use super::private;
+use super::tree::{PLACES, Tree};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
-    mount_move,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, mount_move, mount_remount, unmount,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::env;
@@ -13,36 +14,52 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
 
-/// Where a directory is put together before it takes its place.
+/// Where a directory is put together before it takes its place, beside the tree's own places.
 const STAGE: &str = "stage";
 
 /// Moves this process into a mount namespace of its own, with the tree over the kernel's files.
-/// Only who may mount can do that; what the others mount later is seen there too.
-pub(super) fn show(tree: &Path) -> io::Result<()> {
+/// Only who may mount can do that; what the others mount later is seen there too. The tree is in
+/// memory, and goes with the last process of the namespace.
+pub(super) fn show(tree: &Tree) -> io::Result<()> {
     // SAFETY: descriptors stay shared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
     // Nothing that is mounted here gets out.
     let inwards = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", inwards)?;
     let here = env::current_dir();
+    let root = private::parents().find_map(|parent| private::directory(&parent, "mount").ok());
+    let root = root.ok_or_else(|| io::Error::other("there is no directory to mount on"))?;
+    mount("transom", &root, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
+    tree.write(&root)?;
+    let stage = root.join(STAGE);
+    fs::create_dir(&stage)?;
     for (parent, names) in PLACES {
         let parent = Path::new(parent);
         let missing = names.iter().any(|name| !parent.join(name).is_dir());
         if missing {
-            let stage = tree.join(STAGE);
-            fs::create_dir_all(&stage)?;
             remake(parent, names, &stage)?;
             mount_move(&stage, parent)?;
+            // As the kernel's: only in `/dev` a program may make files.
+            if parent.starts_with("/sys") {
+                forbid_writing(parent)?;
+            }
         }
         for name in names {
             let target = parent.join(name);
-            mount_bind(tree.join(target.strip_prefix("/").unwrap_or(&target)), &target)?;
+            mount_bind(root.join(target.strip_prefix("/").unwrap_or(&target)), &target)?;
+            forbid_writing(&target)?;
         }
         if let Some(here) = here.as_ref().ok().filter(|here| here.starts_with(parent)) {
             env::set_current_dir(here)?;
         }
     }
-    Ok(())
+    Ok(unmount(root, UnmountFlags::DETACH)?)
+}
+
+/// Makes a mount one that can only be read.
+fn forbid_writing(place: &Path) -> io::Result<()> {
+    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
+    Ok(mount_remount(place, flags, c"")?)
 }
 
 /// Nothing can be added to a directory of the kernel's, so there is another with all that it has,

@@ -2,24 +2,36 @@
 //! of, opening it.
 
 use super::private;
-use std::collections::hash_map::DefaultHasher;
-use std::ffi::CStr;
-use std::fs::{self, Permissions};
-use std::hash::{Hash, Hasher};
+use std::ffi::{CStr, OsStr};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_abi::IBV_NODE_CA;
 use transom_host::addresses::{Addresses, GID_TABLE};
+use transom_host::file_limit;
 use transom_host::guid;
 use transom_ibverbs::{
-    DEV_NAME, DEV_PATH, FW_VER, HW_VER, IBDEV_PATH, NAME, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    DEV_NAME, DEV_PATH, DeviceName, FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID,
     port_attributes,
 };
 
-/// Directories, each with what in it is ours.
-pub(super) const PLACES: [(&str, &[&str]); 2] =
-    [("/sys/class", &["infiniband", "infiniband_verbs"]), ("/dev", &["infiniband"])];
+/// Where a program finds its tree, if it is led there by `libtransom_paths.so`; children inherit it.
+pub(super) const VARIABLE: &str = "TRANSOM_TREE";
+
+/// Directories, each with what in it is ours. `libtransom_paths.so` has the same.
+pub(super) const PLACES: [(&str, &[&str]); 3] = [
+    ("/sys/class", &["infiniband", "infiniband_verbs"]),
+    ("/sys/devices", &["pci7472:00"]),
+    ("/dev", &["infiniband"]),
+];
+
+/// The PCI function that the device would be: alone in a domain of its own, which no board has.
+/// It is not in `/sys/bus/pci`, for it cannot be configured.
+const FUNCTION: &str = "/sys/devices/pci7472:00/7472:00:00.0";
+/// The same, from a directory in `/sys/class`.
+const FUNCTION_FROM_CLASS: &str = "../../devices/pci7472:00/7472:00:00.0";
 
 /// What counts packets at the port. They stay at zero: `transom devices` has those of each process.
 const COUNTERS: [&str; 21] = [
@@ -57,81 +69,161 @@ const HW_COUNTERS: [&str; 6] = [
 ];
 
 /// What is at a path.
-#[derive(Debug, Hash, PartialEq)]
+#[derive(Debug, PartialEq)]
 enum Content {
     /// A file, without its final newline.
     Text(String),
-    Link(&'static str),
+    Link(String),
 }
 
-/// The tree, made in a private directory if it is not there, and mended if something is missing.
-pub(super) fn directory() -> Result<PathBuf, String> {
-    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let addresses = Addresses::read()
-        .map_err(|error| format!("the kernel does not tell its addresses: {error}"))?;
-    let table = table(online.trim(), &addresses);
-    let mut problem = String::from("there is no directory for temporary files");
-    for parent in private::parents() {
-        // The name that paths are told by, once links are followed.
-        let made = made_in(&parent, &table).and_then(fs::canonicalize);
-        match made {
-            Ok(directory) => return Ok(directory),
-            Err(error) => problem = format!("{}: {error}", parent.display()),
-        }
+/// All files of the device, as they are when a run begins.
+pub(super) struct Tree(Vec<(String, Content)>);
+
+impl Tree {
+    /// Those of a device of this name on this host.
+    pub(super) fn of(name: &DeviceName) -> Result<Self, String> {
+        let addresses = Addresses::read()
+            .map_err(|error| format!("the kernel does not tell its addresses: {error}"))?;
+        let listed = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let host = Host {
+            cpus: listed("/sys/devices/system/cpu/online"),
+            nodes: listed("/sys/devices/system/node/online"),
+            addresses,
+        };
+        Ok(Self(table(name, &host)))
     }
-    Err(problem)
-}
 
-/// One directory for each content, so that two versions do not take it from each other.
-fn made_in(parent: &Path, table: &[(String, Content)]) -> io::Result<PathBuf> {
-    let mut hasher = DefaultHasher::new();
-    table.hash(&mut hasher);
-    let tree = private::directory(parent, &format!("tree-{:016x}", hasher.finish()))?;
-    for (path, content) in table {
-        let path = tree.join(path.trim_start_matches('/'));
-        match content {
-            Content::Text(text) => {
-                let text = format!("{text}\n");
-                if !fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
-                    make_parents(&tree, &path)?;
-                    private::replace(&tree, &path, |fresh| {
-                        fs::write(fresh, &text)?;
-                        fs::set_permissions(fresh, Permissions::from_mode(0o444))
-                    })?;
-                }
+    /// Writes them into an empty directory. Nobody is to change them, so nobody may write there.
+    pub(super) fn write(&self, into: &Path) -> io::Result<()> {
+        for (path, content) in &self.0 {
+            let path = into.join(path.trim_start_matches('/'));
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
             }
-            Content::Link(target) => {
-                if !fs::read_link(&path).is_ok_and(|found| found == Path::new(target)) {
-                    make_parents(&tree, &path)?;
-                    private::replace(&tree, &path, |fresh| symlink(target, fresh))?;
+            match content {
+                Content::Text(text) => {
+                    file_limit::grow(|| fs::write(&path, format!("{text}\n")))?;
+                    fs::set_permissions(&path, Permissions::from_mode(0o444))?;
                 }
+                Content::Link(target) => symlink(target, &path)?,
             }
         }
+        each_directory(into, &|directory| {
+            fs::set_permissions(directory, Permissions::from_mode(0o555))
+        })
     }
-    Ok(tree)
+
+    /// Writes them into a new directory of this user's, for this process and what it becomes: its
+    /// real name. The directories of runs that are over are removed.
+    pub(super) fn of_a_run(&self) -> Result<PathBuf, String> {
+        let mut problem = String::from("there is no directory for temporary files");
+        for parent in private::parents() {
+            match self.in_parent(&parent) {
+                Ok(directory) => return Ok(directory),
+                Err(error) => problem = format!("{}: {error}", parent.display()),
+            }
+        }
+        Err(problem)
+    }
+
+    fn in_parent(&self, parent: &Path) -> io::Result<PathBuf> {
+        let runs = private::directory(parent, "runs")?.canonicalize()?;
+        let _ = remove_old(&runs);
+        // Processes of other PID namespaces may share the directory, and have the same PIDs.
+        let space = fs::metadata("/proc/self/ns/pid")?.ino();
+        let own = format!("{space}-{}", std::process::id());
+        let mut names = (0..).map(|number: u32| runs.join(format!("{own}-{number}")));
+        let tree = loop {
+            let Some(tree) = names.next() else { return Err(io::ErrorKind::AlreadyExists.into()) };
+            match DirBuilder::new().mode(0o700).create(&tree) {
+                Ok(()) => break tree,
+                // Left by a process that had this PID, whose children are still there.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        };
+        self.write(&tree)?;
+        Ok(tree)
+    }
 }
 
-/// The directories above `path`, as open to others as sysfs is; only the tree itself is private.
-fn make_parents(tree: &Path, path: &Path) -> io::Result<()> {
-    let Some(parent) = path.parent() else { return Ok(()) };
-    fs::create_dir_all(parent)?;
-    for directory in parent.ancestors().take_while(|directory| *directory != tree) {
-        fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+/// Calls `visit` for a directory and those below it, which come first.
+fn each_directory(directory: &Path, visit: &dyn Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            each_directory(&entry.path(), visit)?;
+        }
+    }
+    visit(directory)
+}
+
+/// Removes the trees of runs that are over: those whose process is gone, and all that it started.
+/// What another PID namespace left cannot be judged here.
+fn remove_old(runs: &Path) -> io::Result<()> {
+    let space = fs::metadata("/proc/self/ns/pid")?.ino().to_string();
+    let is_over = |tree: &Path| {
+        let name = tree.file_name()?.to_str()?;
+        let pid: u32 = name.strip_prefix(&space)?.split('-').nth(1)?.parse().ok()?;
+        let gone = pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists();
+        gone.then_some(())
+    };
+    let trees = fs::read_dir(runs)?.flatten().map(|entry| entry.path());
+    let old: Vec<_> = trees.filter(|tree| is_over(tree).is_some()).collect();
+    if old.is_empty() {
+        return Ok(());
+    }
+    let used = used_trees()?;
+    for tree in old.iter().filter(|tree| !used.contains(tree)) {
+        // Somebody else may be at it too.
+        let _ = remove(tree);
     }
     Ok(())
 }
 
-/// Every path with its content. `online` are the CPUs, as the kernel lists them.
-fn table(online: &str, addresses: &Addresses) -> Vec<(String, Content)> {
-    let (ibdev, dev) = (text(IBDEV_PATH), text(DEV_PATH));
+/// The trees that processes have been started with.
+fn used_trees() -> io::Result<Vec<PathBuf>> {
+    let mut used = Vec::new();
+    for process in fs::read_dir("/proc")?.flatten() {
+        // What cannot be read is another user's, or has ended.
+        let environment = fs::read(process.path().join("environ")).unwrap_or_default();
+        let variables = environment.split(|byte| *byte == 0);
+        let values = variables.filter_map(|text| text.strip_prefix(VARIABLE.as_bytes()));
+        let values = values.filter_map(|text| text.strip_prefix(b"="));
+        used.extend(values.map(|value| PathBuf::from(OsStr::from_bytes(value))));
+    }
+    Ok(used)
+}
+
+fn remove(tree: &Path) -> io::Result<()> {
+    each_directory(tree, &|directory| {
+        fs::set_permissions(directory, Permissions::from_mode(0o700))
+    })?;
+    fs::remove_dir_all(tree)
+}
+
+/// What the files tell of the machine.
+struct Host {
+    /// The processors and the NUMA nodes, as the kernel lists them.
+    cpus: String,
+    nodes: String,
+    addresses: Addresses,
+}
+
+/// Every path with its content.
+fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
+    let Host { addresses, .. } = host;
+    let ibdev = format!("{FUNCTION}/infiniband/{name}");
+    let (dev_name, dev_path) = (text(DEV_NAME), text(DEV_PATH));
+    let uverbs = format!("{FUNCTION}/infiniband_verbs/{dev_name}");
     let mut table = Vec::new();
     let mut add = |directory: &str, files: Vec<(&str, String)>| {
         for (name, content) in files {
             table.push((format!("{directory}/{name}"), Content::Text(content)));
         }
     };
-    add(&ibdev, device());
-    add(&format!("{ibdev}/device"), adapter(online));
+    add(FUNCTION, function(host));
+    add(&ibdev, device(name));
     add(&format!("{ibdev}/ports/1"), port(addresses));
     let zeros = |names: &[&'static str]| names.iter().map(|name| (*name, "0".into())).collect();
     add(&format!("{ibdev}/ports/1/counters"), zeros(&COUNTERS));
@@ -139,9 +231,12 @@ fn table(online: &str, addresses: &Addresses) -> Vec<(String, Content)> {
     // The version of the kernel's interface, which nobody speaks here.
     add("/sys/class/infiniband_verbs", vec![("abi_version", "6".into())]);
     // The number of what stands in for the character device.
-    let uverbs =
-        vec![("ibdev", text(NAME)), ("dev", "1:3".into()), ("abi_version", HW_VER.to_string())];
-    add(&dev, uverbs);
+    let numbers = vec![
+        ("ibdev", name.to_string()),
+        ("dev", "1:3".into()),
+        ("abi_version", HW_VER.to_string()),
+    ];
+    add(&uverbs, numbers);
     for index in 0..GID_TABLE {
         let port = format!("{ibdev}/ports/1");
         let address = addresses.get(index);
@@ -154,36 +249,52 @@ fn table(online: &str, addresses: &Addresses) -> Vec<(String, Content)> {
             table.push((format!("{port}/gid_attrs/ndevs/{index}"), Content::Text(interface)));
         }
     }
-    table.push((format!("{dev}/device"), Content::Link("../../infiniband/transom0/device")));
+    let mut link = |path: String, target: String| table.push((path, Content::Link(target)));
+    for (of_class, of_function) in [(name.ibdev_path(), &ibdev), (dev_path, &uverbs)] {
+        let below = of_function.trim_start_matches(FUNCTION);
+        link(of_class, format!("{FUNCTION_FROM_CLASS}{below}"));
+        link(format!("{of_function}/device"), format!("../../../{}", last_name(FUNCTION)));
+    }
     // Verbs do not go through it: programs only ask whether they might open it.
-    table.push((format!("/dev/infiniband/{}", text(DEV_NAME)), Content::Link("/dev/null")));
+    link(format!("/dev/infiniband/{dev_name}"), "/dev/null".into());
     table
 }
 
-fn device() -> Vec<(&'static str, String)> {
+/// The last name of a path.
+fn last_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn device(name: &DeviceName) -> Vec<(&'static str, String)> {
     let guid = words(&guid().to_be_bytes());
     vec![
         ("node_type", format!("{IBV_NODE_CA}: CA")),
         ("node_guid", guid.clone()),
         ("sys_image_guid", guid),
-        ("node_desc", text(NAME)),
+        ("node_desc", name.to_string()),
         ("fw_ver", text(FW_VER)),
         ("hw_rev", format!("{HW_VER:x}")),
         ("hca_type", "Transom".into()),
     ]
 }
 
-/// What would be the PCI function: its numbers have 16 bits there.
-fn adapter(online: &str) -> Vec<(&'static str, String)> {
+/// The PCI function: its numbers have 16 bits, and it is a network controller for Ethernet.
+fn function(host: &Host) -> Vec<(&'static str, String)> {
+    let vendor = format!("{:#06x}", VENDOR_ID & 0xffff);
+    let part = format!("{:#06x}", VENDOR_PART_ID & 0xffff);
+    // It is as near to every node, so it is in the only one, or in none.
+    let node = if host.nodes.parse::<u32>().is_ok() { host.nodes.clone() } else { "-1".into() };
     let mut files = vec![
-        ("vendor", format!("{:#06x}", VENDOR_ID & 0xffff)),
-        ("device", format!("{:#06x}", VENDOR_PART_ID & 0xffff)),
-        // It is as near to every node.
-        ("numa_node", "-1".into()),
+        ("vendor", vendor.clone()),
+        ("device", part.clone()),
+        ("subsystem_vendor", vendor),
+        ("subsystem_device", part),
+        ("class", "0x020000".into()),
+        ("numa_node", node),
     ];
-    if let Some(mask) = cpu_mask(online) {
+    if let Some(mask) = cpu_mask(&host.cpus) {
         files.push(("local_cpus", mask));
-        files.push(("local_cpulist", online.into()));
+        files.push(("local_cpulist", host.cpus.clone()));
     }
     files
 }
@@ -275,8 +386,13 @@ fn cpu_mask(list: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn content(path: &str) -> String {
-        let table = table("0-1", &addresses());
+    fn host(cpus: &str, nodes: &str) -> Host {
+        let addresses = Addresses::read().unwrap();
+        Host { cpus: cpus.into(), nodes: nodes.into(), addresses }
+    }
+
+    fn content(host: &Host, path: &str) -> String {
+        let table = table(&DeviceName::default(), host);
         let found: Vec<_> = table.iter().filter(|(known, _)| known == path).collect();
         match found[..] {
             [(_, Content::Text(text))] => text.clone(),
@@ -284,35 +400,42 @@ mod tests {
         }
     }
 
-    fn addresses() -> Addresses {
-        Addresses::read().unwrap()
+    #[test]
+    fn the_files_are_written_as_the_kernel_writes_them() {
+        let host = host("0-1", "0");
+        for (path, expected) in [
+            ("infiniband/transom0/node_type", "1: CA"),
+            ("infiniband/transom0/node_guid", "0274:7261:6e73:6f6d"),
+            ("infiniband/transom0/fw_ver", env!("CARGO_PKG_VERSION")),
+            ("infiniband/transom0/ports/1/state", "4: ACTIVE"),
+            ("infiniband/transom0/ports/1/phys_state", "5: LinkUp"),
+            ("infiniband/transom0/ports/1/link_layer", "Ethernet"),
+            ("infiniband/transom0/ports/1/rate", "100 Gb/sec (4X EDR)"),
+            ("infiniband/transom0/ports/1/lid", "0x1"),
+            ("infiniband/transom0/ports/1/pkeys/0", "0xffff"),
+            ("infiniband/transom0/ports/1/gid_attrs/types/0", "RoCE v2"),
+            ("infiniband/transom0/ports/1/counters/port_xmit_data", "0"),
+            ("infiniband_verbs/uverbs0/ibdev", "transom0"),
+            ("vendor", "0x736d"),
+            ("class", "0x020000"),
+            ("numa_node", "0"),
+            ("local_cpus", "3"),
+            ("local_cpulist", "0-1"),
+        ] {
+            assert_eq!(content(&host, &format!("{FUNCTION}/{path}")), expected, "{path}");
+        }
     }
 
     #[test]
-    fn the_files_are_written_as_the_kernel_writes_them() {
-        for (path, expected) in [
-            ("transom0/node_type", "1: CA"),
-            ("transom0/node_guid", &words(&guid().to_be_bytes())),
-            ("transom0/fw_ver", env!("CARGO_PKG_VERSION")),
-            ("transom0/device/vendor", "0x736d"),
-            ("transom0/device/local_cpus", "3"),
-            ("transom0/device/local_cpulist", "0-1"),
-            ("transom0/ports/1/state", "4: ACTIVE"),
-            ("transom0/ports/1/phys_state", "5: LinkUp"),
-            ("transom0/ports/1/link_layer", "Ethernet"),
-            ("transom0/ports/1/rate", "100 Gb/sec (4X EDR)"),
-            ("transom0/ports/1/lid", "0x1"),
-            ("transom0/ports/1/pkeys/0", "0xffff"),
-            ("transom0/ports/1/gid_attrs/types/0", "RoCE v2"),
-            ("transom0/ports/1/counters/port_xmit_data", "0"),
-        ] {
-            assert_eq!(content(&format!("/sys/class/infiniband/{path}")), expected, "{path}");
+    fn where_there_are_several_nodes_it_is_in_none() {
+        for nodes in ["0-1", "0,2", ""] {
+            assert_eq!(content(&host("0", nodes), &format!("{FUNCTION}/numa_node")), "-1");
         }
     }
 
     #[test]
     fn every_path_is_in_a_place_of_ours_and_there_once() {
-        let table = table("0", &addresses());
+        let table = table(&"rxe0".parse().unwrap(), &host("0", "0"));
         let ours = |path: &str| {
             PLACES.iter().any(|(parent, names)| {
                 names.iter().any(|name| path.starts_with(&format!("{parent}/{name}/")))
@@ -320,6 +443,7 @@ mod tests {
         };
         for (index, (path, _)) in table.iter().enumerate() {
             assert!(ours(path), "{path}");
+            assert!(!path.contains("transom0"), "{path}");
             assert!(table[index + 1..].iter().all(|(other, _)| other != path), "{path}");
         }
     }
@@ -335,25 +459,30 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_is_made_once_and_mended() {
+    fn each_run_has_a_tree_and_those_that_are_over_are_removed() {
         let scratch = std::env::temp_dir().join(format!("transom-tree-{}", std::process::id()));
         fs::create_dir(&scratch).unwrap();
-        let table = table("0", &addresses());
-        let tree = made_in(&scratch, &table).unwrap();
-        let (guid, link) = (
-            tree.join("sys/class/infiniband/transom0/node_guid"),
-            tree.join("dev/infiniband/uverbs_transom0"),
-        );
-        for _ in 0..2 {
-            let kept = fs::read_to_string(&guid).unwrap();
-            assert_eq!(kept.trim_end(), words(&super::guid().to_be_bytes()));
-            assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"));
-            fs::remove_file(&guid).unwrap();
-            fs::remove_file(&link).unwrap();
-            assert_eq!(made_in(&scratch, &table).unwrap(), tree);
-        }
-        let other = super::table("0-1", &addresses());
-        assert_ne!(made_in(&scratch, &other).unwrap(), tree);
+        let tree = Tree::of(&DeviceName::default()).unwrap();
+        let old = tree.in_parent(&scratch).unwrap();
+        let guid = old.join("sys/class/infiniband/transom0/node_guid");
+        let kept = fs::read_to_string(&guid).unwrap();
+        assert_eq!(kept.trim_end(), words(&super::guid().to_be_bytes()));
+        assert_eq!(fs::metadata(&guid).unwrap().mode() & 0o777, 0o444);
+        assert_eq!(fs::metadata(guid.parent().unwrap()).unwrap().mode() & 0o777, 0o555);
+
+        // Whoever had this PID before is gone, but for what it started.
+        let mut child = std::process::Command::new("cat");
+        child.env(VARIABLE, &old).stdin(std::process::Stdio::piped());
+        let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
+        let next = tree.in_parent(&scratch).unwrap();
+        assert_ne!(next, old);
+        assert!(old.exists());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let last = tree.in_parent(&scratch).unwrap();
+        let left: Vec<_> = fs::read_dir(last.parent().unwrap()).unwrap().flatten().collect();
+        assert_eq!(left.iter().map(|entry| entry.path()).collect::<Vec<_>>(), [last.clone()]);
+        remove(&last).unwrap();
         fs::remove_dir_all(&scratch).unwrap();
     }
 }

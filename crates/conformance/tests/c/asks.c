@@ -20,12 +20,13 @@
 		} \
 	} while (0)
 
-int pd_34(void *), pd_57(void *), pd_59(void *), pd_64(void *);
+int pd_34(void *), pd_57(void *), pd_59(void *), pd_64(void *), pd_65(void *);
 __asm__(".symver pd_34, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_34");
 __asm__(".symver pd_57, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_57");
 __asm__(".symver pd_59, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_59");
 __asm__(".symver pd_64, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_64");
-void verbs_register_driver_34(const void *), verbs_register_driver_64(const void *);
+__asm__(".symver pd_65, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_65");
+void verbs_register_driver_34(const void *), verbs_register_driver_65(const void *);
 int ibv_cmd_poll_cq(struct ibv_cq *, int, struct ibv_wc *);
 int ibv_cmd_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 void *_verbs_init_and_alloc_context(struct ibv_device *, int, size_t, void *, uint32_t);
@@ -34,6 +35,13 @@ __asm__(".symver flag_59, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_59");
 void *ibv_reg_mr_ex(struct ibv_pd *, const void *);
 int ibv_query_port_speed(struct ibv_context *, uint32_t, uint64_t *);
 void *ibv_alloc_buf(struct ibv_pd *, size_t, void **);
+struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *, void *, void *, size_t, int);
+void ibv_free_buf(void *);
+int ibv_export_buf_dmabuf_fd(void *);
+int ibv_cmd_create_comp_cntr(void *);
+void *ibv_create_comp_cntr(struct ibv_context *, void *);
+int ibv_destroy_comp_cntr(void *), ibv_inc_comp_cntr(void *, uint64_t);
+int ibv_read_comp_cntr(void *, uint64_t *);
 void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *, struct ib_uverbs_qp_attr *);
 void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *, struct ib_user_path_rec *);
 void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *, struct ibv_sa_path_rec *);
@@ -46,11 +54,12 @@ static int commands_are_refused(void)
 
 	CHECK(pd_34(NULL) == EOPNOTSUPP && pd_57(NULL) == EOPNOTSUPP);
 	CHECK(pd_59(NULL) == EOPNOTSUPP && pd_64(NULL) == EOPNOTSUPP);
+	CHECK(pd_65(NULL) == EOPNOTSUPP && ibv_cmd_create_comp_cntr(NULL) == EOPNOTSUPP);
 	CHECK(ibv_cmd_poll_cq(NULL, 1, NULL) == -1 && errno == EOPNOTSUPP);
 	CHECK(ibv_cmd_post_send(NULL, &wr, &bad) == EOPNOTSUPP && bad == &wr);
 	CHECK(!_verbs_init_and_alloc_context(NULL, -1, 1, NULL, 0));
 	verbs_register_driver_34(NULL);
-	verbs_register_driver_64(NULL);
+	verbs_register_driver_65(NULL);
 	old_register("old", NULL);
 	CHECK(!flag_59);
 	return 0;
@@ -60,9 +69,9 @@ static int newer_verbs(void)
 {
 	struct { size_t length; int access; uint64_t comp_mask, iova; void *addr; int fd;
 		 uint64_t offset; void *dmah; } init = {};
-	char memory[64];
-	uint64_t speed = 0;
-	void *buf;
+	char place[64];
+	uint64_t speed = 0, count;
+	void *buf, *counter, *memory = place;
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = ibv_open_device(list[0]);
 	struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -73,17 +82,27 @@ static int newer_verbs(void)
 	CHECK(!ibv_reg_mr_ex(pd, NULL) && errno == EINVAL);
 	CHECK(!ibv_reg_mr_ex(pd, &init) && errno == EINVAL);
 	init.addr = memory;
-	init.length = sizeof memory;
+	init.length = sizeof place;
 	init.access = IBV_ACCESS_LOCAL_WRITE;
 	init.comp_mask = 1 << 1 | 1 << 4;
 	CHECK(!ibv_reg_mr_ex(pd, &init) && errno == EOPNOTSUPP);
 	init.comp_mask = 1 << 1;
 	mr = ibv_reg_mr_ex(pd, &init);
-	CHECK(mr && mr->addr == memory && mr->length == sizeof memory);
+	CHECK(mr && mr->addr == memory && mr->length == sizeof place);
 	CHECK(!ibv_dereg_mr(mr));
 	CHECK(ibv_query_port_speed(context, 7, &speed) == EINVAL && !speed);
 	CHECK(!ibv_query_port_speed(context, 1, &speed) && speed);
-	CHECK(!ibv_alloc_buf(pd, 64, &buf) && errno == EOPNOTSUPP);
+	memory = ibv_alloc_buf(pd, 64, &buf);
+	CHECK(memory);
+	mr = ibv_reg_buf_mr(pd, buf, memory, 64, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr && mr->addr == memory && mr->length == 64);
+	CHECK(!ibv_dereg_mr(mr));
+	CHECK(ibv_export_buf_dmabuf_fd(buf) == -1 && errno == ENODATA);
+	ibv_free_buf(buf);
+	counter = ibv_create_comp_cntr(context, (uint32_t[3]){});
+	CHECK(counter && !ibv_inc_comp_cntr(counter, 3));
+	CHECK(!ibv_read_comp_cntr(counter, &count) && count == 3);
+	CHECK(!ibv_destroy_comp_cntr(counter));
 	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	return 0;
 }

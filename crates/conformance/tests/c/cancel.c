@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "to_itself.h"
 
 #define ROUNDS 2000
 
@@ -75,39 +76,6 @@ static void cancel(pthread_t thread)
     CHECK(result == PTHREAD_CANCELED);
 }
 
-/* A queue pair connected to itself. */
-static struct ibv_qp *connected(struct ibv_pd *pd)
-{
-    struct ibv_qp_init_attr init = {
-        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-        .cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
-    };
-    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-    struct ibv_qp *made = ibv_create_qp(pd, &init);
-
-    CHECK(made);
-    CHECK(!ibv_modify_qp(made, &attr,
-                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-    attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_1024;
-    attr.dest_qp_num = made->qp_num;
-    attr.min_rnr_timer = 1;
-    attr.ah_attr.port_num = 1;
-    attr.ah_attr.is_global = 1;
-    CHECK(!ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid));
-    CHECK(!ibv_modify_qp(made, &attr,
-                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-    attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 14;
-    attr.retry_cnt = 7;
-    attr.rnr_retry = 7;
-    CHECK(!ibv_modify_qp(made, &attr,
-                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
-    return made;
-}
-
 int main(void)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -123,7 +91,7 @@ int main(void)
     CHECK(pd && channel);
     cq = ibv_create_cq(context, 16, NULL, channel, 0);
     CHECK(cq);
-    qp = connected(pd);
+    qp = to_itself(pd, cq);
 
     CHECK(!pthread_create(&thread, NULL, wait_for_a_completion_event, NULL));
     cancel(thread);

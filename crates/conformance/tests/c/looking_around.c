@@ -21,8 +21,10 @@
 #define CLASS "/sys/class/infiniband"
 #define DEVICE CLASS "/transom0"
 #define TYPE DEVICE "/node_type"
-#define LINK "/sys/class/infiniband_verbs/uverbs_transom0/device"
-#define NODE "/dev/infiniband/uverbs_transom0"
+#define FUNCTION "/sys/devices/pci7472:00/7472:00:00.0"
+#define VERBS "/sys/class/infiniband_verbs/uverbs0"
+#define LINK VERBS "/device"
+#define NODE "/dev/infiniband/uverbs0"
 
 /* Of _FORTIFY_SOURCE, and of programs built before glibc 2.33. */
 int __open_2(const char *, int);
@@ -132,7 +134,7 @@ static void listing(int root)
 
 static void following(int root)
 {
-    const char target[] = "../../infiniband/transom0/device";
+    const char target[] = "../../../7472:00:00.0";
     const ssize_t length = sizeof target - 1;
     char text[PATH_MAX];
     CHECK(readlink(LINK, text, sizeof text) == length && !memcmp(text, target, length));
@@ -140,10 +142,11 @@ static void following(int root)
     CHECK(readlinkat(root, LINK + 1, text, sizeof text) == length);
     CHECK(__readlinkat_chk(root, LINK + 1, text, sizeof text, sizeof text) == length);
 
-    CHECK(realpath(LINK, text) == text && !strcmp(text, DEVICE "/device"));
-    CHECK(__realpath_chk(DEVICE "/../transom0", text, sizeof text) && !strcmp(text, DEVICE));
+    CHECK(realpath(LINK, text) == text && !strcmp(text, FUNCTION));
+    CHECK(__realpath_chk(DEVICE "/../transom0", text, sizeof text));
+    CHECK(!strcmp(text, FUNCTION "/infiniband/transom0"));
     char *found = realpath(TYPE, NULL);
-    CHECK(found && !strcmp(found, TYPE));
+    CHECK(found && !strcmp(found, FUNCTION "/infiniband/transom0/node_type"));
     free(found);
     found = canonicalize_file_name("/sys/class/net/../infiniband");
     CHECK(found && !strcmp(found, CLASS));
@@ -151,9 +154,28 @@ static void following(int root)
     CHECK(realpath(NODE, text) && !strcmp(text, "/dev/null"));
     CHECK(realpath(CLASS "/mlx5_0", text) == NULL && errno == ENOENT);
 
+    /* What is above a link is above where it leads. */
+    CHECK(realpath(DEVICE "/../..", text) && !strcmp(text, FUNCTION));
+    CHECK(access(DEVICE "/../../numa_node", R_OK) == 0);
+    CHECK(access(DEVICE "/device/infiniband/transom0/ports/1/lid", R_OK) == 0);
+    CHECK(access(VERBS "/device/local_cpus", R_OK) == 0);
+    struct stat class, function;
+    CHECK(lstat(DEVICE, &class) == 0 && S_ISLNK(class.st_mode));
+    CHECK(lstat(DEVICE "/", &class) == 0 && S_ISDIR(class.st_mode));
+    CHECK(stat(DEVICE "/../..", &class) == 0 && stat(FUNCTION, &function) == 0);
+    CHECK(class.st_ino == function.st_ino && class.st_dev == function.st_dev);
+    /* And what is above a place is what the kernel has there. */
+    CHECK(access(DEVICE "/../../../../system/cpu/online", R_OK) == 0);
+    CHECK(access(CLASS "/../net/lo/ifindex", R_OK) == 0);
+
+    /* Nobody writes there, not even by accident. */
+    CHECK(access(TYPE, W_OK) == -1 && access(CLASS, W_OK) == -1 && access(DEVICE, W_OK) == -1);
+    CHECK(open(TYPE, O_WRONLY) == -1 && open(DEVICE "/new", O_WRONLY | O_CREAT, 0600) == -1);
+
     CHECK(chdir("/sys/class") == 0 && says_ca(open("infiniband/transom0/node_type", O_RDONLY)));
     CHECK(chdir(DEVICE) == 0 && says_ca(open("node_type", O_RDONLY)));
     CHECK(says_ca(open("../../infiniband/transom0/node_type", O_RDONLY)));
+    CHECK(access("device/numa_node", R_OK) == 0);
 }
 
 int main(void)

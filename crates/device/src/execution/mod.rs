@@ -12,6 +12,7 @@
 //! [`one_sided`] is both the responder's way to carry out WRITE and READ and the initiator's direct
 //! way; whatever it declines there goes to the responder as a message, which decides by itself.
 
+mod counted;
 mod local;
 pub mod one_sided;
 mod origin;
@@ -20,6 +21,7 @@ mod request;
 mod requester;
 mod responder;
 
+pub use counted::Counted;
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use origin::{Direct, Origin, Payload, Sent};
 pub use rendezvous::Rendezvous;
@@ -33,7 +35,7 @@ use crate::queue::{Completion, Receive, Take};
 
 /// Longest message, in bytes (rules PS-16, RA-39).
 pub const MAX_MESSAGE: u64 = 1 << 31;
-/// Longest datagram, in bytes: one packet of the port's MTU (rule UD-03).
+/// Longest datagram, in bytes: one packet of the largest MTU there is (rules UD-03, PK-11).
 pub const MAX_DATAGRAM: u64 = 4096;
 
 /// Which of a queue pair's two queues.
@@ -125,6 +127,11 @@ pub trait Services {
     /// Hands the completion of a receive taken from an XRC shared queue to that queue's completion
     /// queue.
     fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool);
+    /// An operation that completion counters may count has ended: well, with so many bytes, or with
+    /// `None` in error. A completion that it has is seen after that.
+    fn count(&self, operation: Counted, bytes: Option<u64>) {
+        let _ = (operation, bytes);
+    }
     /// Raises an asynchronous event.
     fn event(&self, event: QpEvent);
     /// The answer to a request that has just arrived, if somebody wants it not to be carried out.

@@ -1,8 +1,8 @@
 //! What a requester needs of its link.
 
-use super::{Reply, Request, Services};
+use super::{MAX_DATAGRAM, Reply, Request, Services};
 use crate::protection::{Key, Refusal};
-use crate::queue::Sge;
+use crate::queue::{Address, Sge};
 
 /// The local data of a send work request.
 #[derive(Clone, Copy)]
@@ -50,6 +50,10 @@ pub trait Origin: Services {
     /// The path MTU in bytes, if the link carries packets: messages are numbered by them then, else
     /// one by one. Answers come back by [`Requester::on_packets`](super::Requester::on_packets) then.
     fn path_mtu(&self) -> Option<u64>;
+    /// The longest datagram that gets to an address, in bytes (rule UD-03).
+    fn datagram_limit(&self, _to: &Address) -> u64 {
+        self.path_mtu().map_or(MAX_DATAGRAM, |mtu| mtu.min(MAX_DATAGRAM))
+    }
     /// How many of the `rest` bytes of a message [`Origin::send`] takes as one segment: all of them, or
     /// a multiple of the path MTU, if there is one.
     fn segment_of(&self, rest: u64) -> u64;

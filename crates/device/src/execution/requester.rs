@@ -9,12 +9,12 @@ mod wqe;
 
 use transom_wire::Psn;
 
-use super::{Direct, LocalBuffers, MAX_DATAGRAM, MAX_MESSAGE, Origin, Payload, QueueSide};
+use super::{Counted, Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide};
 use crate::protection::Reason;
 use crate::qp::{QpState, Service};
 use crate::queue::{
     Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, SizeError, Status,
-    TAG_PIECES, WorkRing,
+    TAG_PIECES, WorkRing, filled,
 };
 use crate::transport::retry::Retry;
 use flight::Flight;
@@ -69,8 +69,6 @@ pub struct Requester {
     pub window_limit: u64,
     /// The Q_Key that stands in for one with its top bit set (rule UD-06).
     pub qkey: u32,
-    /// Longest datagram, in bytes: the port's MTU (rule UD-03).
-    pub datagram_limit: u64,
     /// Retry counters.
     pub retry: Retry,
     not_before: Option<u64>,
@@ -86,7 +84,7 @@ impl Requester {
     pub fn new(service: Service, limits: &RequesterLimits) -> Result<Self, SizeError> {
         let RequesterLimits { size, pieces, inline_room, .. } = *limits;
         let ring = WorkRing::new(size, pieces, inline_room, SendWqe::BLANK)?;
-        Ok(Self::with_ring(service, limits, ring))
+        Self::with_ring(service, limits, ring)
     }
 
     /// A requester for a queue pair whose shared receive queue matches tags.
@@ -95,15 +93,19 @@ impl Requester {
         let pieces = limits.pieces.max(TAG_PIECES);
         let inline_room = limits.inline_room.max(rendezvous::INLINE);
         let ring = WorkRing::new(size, pieces, inline_room, SendWqe::BLANK)?;
-        Ok(Self::with_ring(service, limits, ring))
+        Self::with_ring(service, limits, ring)
     }
 
     /// What of the ring is beyond the limits is for rendezvous.
-    fn with_ring(service: Service, limits: &RequesterLimits, ring: WorkRing<SendWqe>) -> Self {
+    fn with_ring(
+        service: Service,
+        limits: &RequesterLimits,
+        ring: WorkRing<SendWqe>,
+    ) -> Result<Self, SizeError> {
         let addressed = matches!(service, Service::Ud | Service::XrcInitiator);
         let remotes = if addressed { limits.size.next_power_of_two() } else { 0 };
-        Self {
-            remotes: vec![Remote::default(); remotes].into(),
+        Ok(Self {
+            remotes: filled(Remote::default(), remotes)?,
             service,
             limits: *limits,
             rendezvous_room: ring.size() - limits.size,
@@ -120,13 +122,12 @@ impl Requester {
             max_rd_atomic: 0,
             window_limit: 0,
             qkey: 0,
-            datagram_limit: MAX_DATAGRAM,
             retry: Retry::default(),
             not_before: None,
             giving_up: false,
             stuck: false,
             drain_notice: false,
-        }
+        })
     }
 
     /// Begins to send; the first message carries `first`.
@@ -315,6 +316,9 @@ impl Requester {
             && (self.max_rd_atomic > 0 || !matches!(body, Body::Read { .. }));
         if !ready || self.try_direct(origin, body, payload, length) != Direct::Done {
             return false;
+        }
+        if let Some(counted) = Counted::of_posted(&request.op) {
+            origin.count(counted, Some(length));
         }
         if self.limits.signal_all || request.flags.contains(SendFlags::SIGNALED) {
             let status = Status::Success;

@@ -13,7 +13,7 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 use self::receive::NoReceive;
 use self::tag_matching::TagMatching;
 use super::one_sided::{Stop, Target, gate_allows};
-use super::{Injection, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
+use super::{Counted, Injection, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
 use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
 use crate::qp::{Peering, QpState, QpSummary, Service};
 use crate::queue::{
@@ -77,7 +77,7 @@ impl Responder {
             service,
             receives,
             queue,
-            taken: Receive::with_room(pieces),
+            taken: Receive::with_room(pieces)?,
             has_taken: false,
             matching: tagged.then(|| Box::new(TagMatching::new())),
             told_last: false,
@@ -253,34 +253,41 @@ impl Responder {
         source: &mut dyn Source,
         services: &S,
     ) -> Reply {
-        if immediate.is_some()
-            && request.is_last()
+        // The last packet alone has the immediate data, and takes the receive before its key is
+        // looked at (rule RA-01). A segment of several begins with one that has none, and is judged
+        // by that (rules RA-12, RA-46).
+        let receives = immediate.is_some() && request.is_last();
+        let one_packet = request.length <= services.summary().peering().path_mtu();
+        let checked = if receives && !one_packet {
+            self.check(request, Operation::Write, address, key, services)
+        } else {
+            Ok(())
+        };
+        if receives
+            && checked.is_ok()
             && let Err(why) = self.take(request, None, 0, services)
         {
             return self.without_receive(why, request, services);
         }
-        let target = match self.target(request, services) {
-            Ok(target) => target,
-            Err(refusal) => return self.refuse(&refusal, services),
-        };
-        let (offset, length, total) = (request.offset, request.length, request.total);
-        match target.write(address, key, offset, length, total, source) {
+        let written = checked.and_then(|()| {
+            let target = self.target(request, services).map_err(Stop::Refused)?;
+            let (offset, length, total) = (request.offset, request.length, request.total);
+            target.write(address, key, offset, length, total, source)
+        });
+        match written {
             Ok(()) => {}
             Err(Stop::Closed) => return Reply::Dropped,
             Err(Stop::Near(_)) => return Reply::OriginFailed,
-            Err(Stop::Refused(refusal)) => {
-                let spoils = immediate.is_some() && self.take(request, None, 0, services).is_ok();
-                return if spoils {
-                    self.spoil_receive(&refusal, services)
-                } else {
-                    self.refuse(&refusal, services)
-                };
+            Err(Stop::Refused(refusal)) if receives && one_packet => {
+                return self.spoil_receive(&refusal, services);
             }
+            Err(Stop::Refused(refusal)) => return self.refuse(&refusal, services),
         }
         self.progress += request.length;
         if !request.is_last() {
             return Reply::Silence;
         }
+        services.count(Counted::REMOTE_WRITE, Some(request.total));
         let Some(immediate) = immediate else { return self.done(services) };
         let opcode = Opcode::ReceiveWriteImmediate;
         let mut completion = self.completion(services, Status::Success, opcode);
@@ -302,6 +309,7 @@ impl Responder {
         if let Reply::Data { length } = reply {
             self.progress += length;
             if request.is_last() {
+                services.count(Counted::REMOTE_READ, Some(request.total));
                 self.done(services);
             }
         }
@@ -453,7 +461,7 @@ impl Responder {
     /// Refuses a request that has taken no receive: RC falls into error and raises an event
     /// (rules RA-40 to RA-47, RA-51); UC drops the message (rule RA-48).
     fn refuse<S: Services>(&mut self, refusal: &Refusal, services: &S) -> Reply {
-        services.refused(refusal);
+        self.note(refusal, services);
         self.progress = 0;
         if !self.service.is_reliable() {
             return Reply::Silence;
@@ -465,6 +473,14 @@ impl Responder {
         });
         self.fall(services);
         Reply::Nak { code: nak, reason: refusal.reason.code() }
+    }
+
+    /// Notes that a request is refused.
+    fn note<S: Services>(&self, refusal: &Refusal, services: &S) {
+        services.refused(refusal);
+        if let Some(counted) = Counted::of_peer(refusal.attempt.operation) {
+            services.count(counted, None);
+        }
     }
 
     /// Falls into error and flushes both queues.

@@ -78,6 +78,9 @@ impl KeyOwner {
         if self.fresh == self.open {
             return Err(Exhausted::NeedsMemory { open: self.open });
         }
+        // Room for all slots to come back, which they do where nothing may fail.
+        let away = self.fresh as usize + 1 - self.freed.len();
+        self.freed.try_reserve(away).map_err(|_| Exhausted::Full)?;
         self.fresh += 1;
         Ok(self.fresh - 1)
     }

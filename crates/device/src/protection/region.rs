@@ -25,9 +25,10 @@ pub struct Region {
 pub struct InUse;
 
 impl Region {
-    /// A null region: as long as can be, for local use only (rule MR-36).
+    /// A null region: as long as can be, for this side and for WRITEs and READs of peers (rules MR-36,
+    /// MR-45).
     pub const fn null(pd: u32) -> Self {
-        let access = Access::LOCAL_WRITE;
+        let access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
         Self { pd, access, base: 0, length: u64::MAX, place: Place::Null }
     }
 

@@ -19,6 +19,8 @@ pub struct Gate {
     pub read_resources: u8,
     /// The protection domain's number.
     pub pd: u32,
+    /// Its peer's WRITEs and READs come as messages only, for something here is to see each.
+    pub by_message: bool,
 }
 
 /// The rights to flush do not fit beside the others; they go where the service leaves room.
@@ -29,6 +31,7 @@ impl Gate {
         self.state as u64
             | (self.service as u64) << 8
             | u64::from(self.access.bits() >> 8 & FLUSH_BITS) << 12
+            | u64::from(self.by_message) << 14
             | u64::from(self.access.bits() as u8) << 16
             | u64::from(self.read_resources) << 24
             | u64::from(self.pd) << 32
@@ -44,6 +47,7 @@ impl Gate {
             ),
             read_resources: (word >> 24) as u8,
             pd: (word >> 32) as u32,
+            by_message: word >> 14 & 1 == 1,
         }
     }
 
@@ -60,16 +64,24 @@ pub struct Peering {
     pub from: QpNumber,
     /// The PSN its first request must carry (rule PSN-02).
     pub first: Psn,
+    /// `path_mtu`, as `enum ibv_mtu` counts; zero on UD, which has none.
+    pub mtu_code: u8,
     /// The first request has been seen, or is not waited for (rule RA-05).
     pub established: bool,
 }
 
 impl Peering {
+    /// The longest payload of a packet, in bytes.
+    pub const fn path_mtu(&self) -> u64 {
+        128 << self.mtu_code
+    }
+
     #[inline]
     fn unpack(word: u64) -> Self {
         Self {
             from: QpNumber::from_bits(word as u32),
             first: Psn::new((word >> 24) as u32),
+            mtu_code: (word >> 48) as u8 & 7,
             established: word >> 63 == 1,
         }
     }
@@ -150,6 +162,7 @@ impl QpSummary {
     pub fn set_peering(&self, peering: Peering) {
         let word = u64::from(peering.from.bits())
             | u64::from(peering.first.value()) << 24
+            | u64::from(peering.mtu_code & 7) << 48
             | u64::from(peering.established) << 63;
         self.peering.store(word, SeqCst);
     }

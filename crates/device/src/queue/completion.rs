@@ -83,6 +83,8 @@ bitflags! {
         const GRH = 1;
         /// The immediate field is valid.
         const IMMEDIATE = 2;
+        /// The message asked for an event; programs are not told.
+        const SOLICITED = 4;
         /// The immediate field is the key that was invalidated.
         const INVALIDATED = 8;
         /// New tagged buffers wait until the count of unexpected messages is reported.

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Completion, Status};
+use super::work::room_for;
+use super::{Completion, Flags, Status};
 
 /// What raises an event at the next completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +60,8 @@ pub enum SizeError {
 /// A completion queue.
 pub struct CompletionQueue {
     waiting: VecDeque<Completion>,
+    /// How many of them a consumer that asked for solicited ones wants to be told of.
+    urgent: usize,
     capacity: usize,
     options: CompletionOptions,
     notify: Notify,
@@ -76,7 +79,8 @@ impl CompletionQueue {
     /// A queue for `capacity` completions; their memory is taken now, not while polling.
     pub fn new(capacity: usize, options: CompletionOptions) -> Result<Self, SizeError> {
         Ok(Self {
-            waiting: room_for(capacity)?,
+            waiting: room_for(capacity)?.into(),
+            urgent: 0,
             capacity,
             options,
             notify: Notify::No,
@@ -107,14 +111,24 @@ impl CompletionQueue {
     /// Adds a completion if there is room and nothing else to be done for it, as is so while the
     /// consumer polls; false leaves it to [`CompletionQueue::push`].
     #[inline]
-    pub fn push_quietly(&mut self, completion: &Completion) -> bool {
+    pub fn push_quietly(&mut self, completion: &Completion, solicited: bool) -> bool {
         let quiet = self.notify == Notify::No
             && !self.options.timestamps
             && self.waiting.len() < self.capacity;
         if quiet {
-            self.waiting.push_back(*completion);
+            self.add(*completion, solicited);
         }
         quiet
+    }
+
+    /// Adds a completion where there is room; whether it is an urgent one.
+    #[inline]
+    fn add(&mut self, mut completion: Completion, solicited: bool) -> bool {
+        completion.flags.set(Flags::SOLICITED, solicited);
+        let urgent = is_urgent(&completion);
+        self.urgent += usize::from(urgent);
+        self.waiting.push_back(completion);
+        urgent
     }
 
     /// Adds a completion. `solicited` is what the message said (rules CQ-06 to CQ-10).
@@ -125,24 +139,26 @@ impl CompletionQueue {
                 self.overrun = true;
                 return Pending { overrun: first, ..Pending::default() };
             }
-            self.waiting.pop_front();
+            self.pop();
         }
-        let urgent = solicited || completion.status != Status::Success;
-        self.waiting.push_back(completion);
+        let time = completion.time;
+        let urgent = self.add(completion, solicited);
         match self.notify {
-            Notify::Any => self.tell(completion.time),
-            Notify::Solicited if urgent => self.tell(completion.time),
+            Notify::Any => self.tell(1, time),
+            Notify::Solicited if urgent => self.tell(1, time),
             Notify::No | Notify::Solicited => Pending::default(),
         }
     }
 
-    /// A completion came that the consumer wants to be told of: now, or with later ones.
-    fn tell(&mut self, now: u64) -> Pending {
-        self.held += 1;
+    /// There are so many more completions that the consumer wants to be told of: now, or with later
+    /// ones.
+    fn tell(&mut self, more: usize, now: u64) -> Pending {
+        let first = self.held == 0;
+        self.held = self.held.saturating_add(u16::try_from(more).unwrap_or(u16::MAX));
         if !self.is_moderated() || self.held >= self.moderation.count {
             return self.raise();
         }
-        if self.held == 1 {
+        if first {
             self.deadline = now + self.moderation.period;
         }
         // One call at a time: it finds a later deadline by itself.
@@ -156,7 +172,8 @@ impl CompletionQueue {
         Pending { notify: true, ..Pending::default() }
     }
 
-    fn is_moderated(&self) -> bool {
+    /// Whether events may be held back, for which the time is needed.
+    pub fn is_moderated(&self) -> bool {
         self.moderation.count > 1 && self.moderation.period > 0
     }
 
@@ -182,7 +199,9 @@ impl CompletionQueue {
     /// Takes the oldest completion.
     #[inline]
     pub fn pop(&mut self) -> Option<Completion> {
-        self.waiting.pop_front()
+        let completion = self.waiting.pop_front()?;
+        self.urgent -= usize::from(is_urgent(&completion));
+        Some(completion)
     }
 
     /// Whether none is waiting.
@@ -190,9 +209,20 @@ impl CompletionQueue {
         self.waiting.is_empty()
     }
 
-    /// Asks for an event; asking again never asks for less (rules CQ-08, CQ-09).
-    pub fn arm(&mut self, notify: Notify) {
+    /// Asks for an event; asking again never asks for less (rules CQ-08, CQ-09). Completions that the
+    /// consumer has not taken yet count as if they came now (rule CQ-10): it may ask without having
+    /// looked.
+    pub fn arm(&mut self, notify: Notify, now: u64) -> Pending {
         self.notify = self.notify.max(notify);
+        let there = match self.notify {
+            Notify::Any => self.waiting.len(),
+            Notify::Solicited => self.urgent,
+            Notify::No => 0,
+        };
+        match there.saturating_sub(self.held.into()) {
+            0 => Pending::default(),
+            more => self.tell(more, now),
+        }
     }
 
     /// Changes the size; what waits is kept (rule CQ-14).
@@ -200,7 +230,7 @@ impl CompletionQueue {
         if capacity < self.waiting.len() {
             return Err(SizeError::TooSmall);
         }
-        let mut waiting = room_for(capacity)?;
+        let mut waiting = VecDeque::from(room_for(capacity)?);
         waiting.append(&mut self.waiting);
         self.waiting = waiting;
         self.capacity = capacity;
@@ -210,13 +240,14 @@ impl CompletionQueue {
     /// Drops the waiting completions of a queue pair (rule ORD-29).
     pub fn forget(&mut self, qp: u32) {
         self.waiting.retain(|completion| completion.qp != qp);
+        self.urgent = self.waiting.iter().filter(|completion| is_urgent(completion)).count();
     }
 }
 
-fn room_for(capacity: usize) -> Result<VecDeque<Completion>, SizeError> {
-    let mut room = VecDeque::new();
-    room.try_reserve_exact(capacity).map_err(|_| SizeError::NoMemory)?;
-    Ok(room)
+/// Whether a consumer that asked for solicited ones wants to be told of it (rule CQ-07).
+#[inline]
+fn is_urgent(completion: &Completion) -> bool {
+    completion.flags.contains(Flags::SOLICITED) || completion.status != Status::Success
 }
 
 #[cfg(test)]
@@ -231,7 +262,7 @@ mod tests {
     fn moderated(count: u16, period: u64) -> CompletionQueue {
         let mut queue = CompletionQueue::new(64, CompletionOptions::default()).unwrap();
         assert_eq!(queue.moderate(Moderation { count, period }), Pending::default());
-        queue.arm(Notify::Any);
+        assert_eq!(queue.arm(Notify::Any, 0), NOTHING);
         queue
     }
 
@@ -266,10 +297,44 @@ mod tests {
         let mut queue = moderated(2, 100);
         assert_eq!(queue.push(at(10), false), later(110));
         assert_eq!(queue.push(at(20), false), NOW);
-        queue.arm(Notify::Any);
+        while queue.pop().is_some() {}
+        assert_eq!(queue.arm(Notify::Any, 30), NOTHING);
         assert_eq!(queue.push(at(50), false), NOTHING);
         assert_eq!(queue.end_period(110), later(150));
         assert_eq!(queue.end_period(150), NOW);
+    }
+
+    #[test]
+    fn what_waits_when_armed_is_held_back_like_what_comes() {
+        let mut queue = moderated(3, 100);
+        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.arm(Notify::Any, 20), NOTHING, "it is held back already");
+        assert_eq!(queue.end_period(110), NOW);
+        assert_eq!(queue.arm(Notify::Solicited, 120), NOTHING, "nobody solicited it");
+        assert_eq!(queue.arm(Notify::Any, 130), later(230));
+        assert_eq!(queue.push(at(140), false), NOTHING);
+        assert_eq!(queue.push(at(150), false), NOW);
+        assert_eq!(queue.arm(Notify::Any, 160), NOW, "three wait");
+    }
+
+    #[test]
+    fn solicited_ones_are_known_until_they_are_taken() {
+        let mut queue = CompletionQueue::new(2, CompletionOptions::default()).unwrap();
+        let asked = |queue: &mut CompletionQueue| {
+            let pending = queue.arm(Notify::Solicited, 0);
+            // Whatever it was armed for, it is not any more.
+            queue.notify = Notify::No;
+            pending
+        };
+        assert!(queue.push_quietly(&at(1), true) && queue.push_quietly(&at(2), false));
+        assert_eq!(asked(&mut queue), NOW);
+        queue.pop();
+        assert_eq!(asked(&mut queue), NOTHING);
+        let failed = Completion { qp: 2, status: Status::Flushed, ..at(3) };
+        assert!(queue.push_quietly(&failed, false));
+        assert_eq!(asked(&mut queue), NOW);
+        queue.forget(2);
+        assert_eq!(asked(&mut queue), NOTHING);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Posted receives: the queue they wait in, a queue pair's own or shared, and the one a queue pair
 //! has taken.
 
+use super::work::room_for;
 use super::{PostError, ReceiveRequest, Sge, SizeError, WorkRing};
 
 /// A receive in its queue.
@@ -157,9 +158,9 @@ pub enum TagPart {
 
 impl Receive {
     /// Nothing taken yet, with room for `pieces` pieces.
-    pub fn with_room(pieces: usize) -> Self {
-        let sges = Vec::with_capacity(pieces);
-        Self { wr_id: 0, length: 0, pd: 0, srq: None, part: TagPart::None, sges }
+    pub fn with_room(pieces: usize) -> Result<Self, SizeError> {
+        let sges = room_for(pieces)?;
+        Ok(Self { wr_id: 0, length: 0, pd: 0, srq: None, part: TagPart::None, sges })
     }
 }
 
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn receives_come_out_in_order_through_a_change_of_size() {
         let mut queue = ReceiveQueue::new(3, 2).unwrap();
-        let mut receive = Receive::with_room(2);
+        let mut receive = Receive::with_room(2).unwrap();
         for wr_id in 0..3 {
             post(&mut queue, wr_id, &[10, wr_id as u32]).unwrap();
         }
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn the_limit_is_reached_once() {
         let mut queue = ReceiveQueue::new(4, 1).unwrap();
-        let mut receive = Receive::with_room(1);
+        let mut receive = Receive::with_room(1).unwrap();
         for wr_id in 0..4 {
             post(&mut queue, wr_id, &[1]).unwrap();
         }
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn a_receive_that_is_too_small_stays() {
         let mut queue = ReceiveQueue::new(1, 1).unwrap();
-        let mut receive = Receive::with_room(1);
+        let mut receive = Receive::with_room(1).unwrap();
         post(&mut queue, 7, &[139]).unwrap();
         assert_eq!(queue.take(140, &mut receive), Take::TooSmall);
         assert_eq!(queue.take(139, &mut receive), Take::Taken);

@@ -8,7 +8,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Completion, Flags, Opcode, PostError, Receive, Sge, Status, TagPart};
+use super::work::{filled, room_for};
+use super::{Completion, Flags, Opcode, PostError, Receive, Sge, SizeError, Status, TagPart};
 
 /// Pieces of a tagged buffer.
 pub const TAG_PIECES: usize = 4;
@@ -92,15 +93,17 @@ fn slot(handle: u32) -> u16 {
 
 impl TagList {
     /// A list for up to `size` buffers, at most 2^16; their memory is taken now.
-    pub fn new(size: usize) -> Self {
-        Self {
-            slots: vec![Tagged::default(); size].into(),
-            order: Vec::with_capacity(size),
-            free: (0..size as u32).collect(),
+    pub fn new(size: usize) -> Result<Self, SizeError> {
+        let mut free = room_for(size)?;
+        free.extend(0..size as u32);
+        Ok(Self {
+            slots: filled(Tagged::default(), size)?,
+            order: room_for(size)?,
+            free: free.into(),
             matching: 0,
             unexpected: 0,
             reported: 0,
-        }
+        })
     }
 
     /// Carries out a list operation. What is refused has changed nothing.

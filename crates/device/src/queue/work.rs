@@ -126,10 +126,17 @@ pub enum PostError {
     WrongService,
 }
 
+/// Room for so many values, if there is memory for them: every queue takes all of its memory when it is
+/// made, and one that is too large for this machine is refused.
+pub(crate) fn room_for<T>(count: usize) -> Result<Vec<T>, SizeError> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(count).map_err(|_| SizeError::NoMemory)?;
+    Ok(room)
+}
+
 /// So many copies of a value, if there is memory for them.
-fn filled<T: Clone>(value: T, count: usize) -> Result<Box<[T]>, SizeError> {
-    let mut all = Vec::new();
-    all.try_reserve_exact(count).map_err(|_| SizeError::NoMemory)?;
+pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Result<Box<[T]>, SizeError> {
+    let mut all = room_for(count)?;
     all.resize(count, value);
     Ok(all.into())
 }

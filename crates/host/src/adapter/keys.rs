@@ -6,34 +6,34 @@ use parking_lot::Mutex;
 use transom_device::protection::{Exhausted, Key, KeyOwner, Kind};
 
 use super::{Adapter, Limits};
+use crate::object_counts::ObjectKind;
 use crate::segment::KEY_SLOTS;
 
 /// Which slots are free, and how many objects have one.
 pub(super) struct Keys {
     owner: Mutex<KeyOwner>,
-    regions: AtomicU32,
     windows: AtomicU32,
 }
 
 impl Default for Keys {
     fn default() -> Self {
-        Self {
-            owner: Mutex::new(KeyOwner::new(KEY_SLOTS, 0)),
-            regions: AtomicU32::new(0),
-            windows: AtomicU32::new(0),
-        }
+        Self { owner: Mutex::new(KeyOwner::new(KEY_SLOTS, 0)), windows: AtomicU32::new(0) }
     }
 }
 
 impl Adapter {
     /// Takes a slot and key for an object; windows of all kinds count as one.
     pub(crate) fn take_key(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
-        let (count, limit) = self.count(kind);
-        let one_more = |count| (count < limit).then(|| count + 1);
-        count.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| Exhausted::Full)?;
-        self.take_slot(kind).inspect_err(|_| {
-            count.fetch_sub(1, AcqRel);
-        })
+        let one_more = |count| (count < Limits::DEVICE.windows).then(|| count + 1);
+        let counted = if is_region(kind) {
+            self.objects().add_below(ObjectKind::Region, Limits::DEVICE.regions)
+        } else {
+            self.keys.windows.fetch_update(AcqRel, Relaxed, one_more).is_ok()
+        };
+        if !counted {
+            return Err(Exhausted::Full);
+        }
+        self.take_slot(kind).inspect_err(|_| self.count_off(kind))
     }
 
     fn take_slot(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
@@ -55,13 +55,18 @@ impl Adapter {
 
     pub(crate) fn give_back_key(&self, kind: Kind, slot: u32) {
         self.keys.owner.lock().give_back(slot);
-        self.count(kind).0.fetch_sub(1, AcqRel);
+        self.count_off(kind);
     }
 
-    fn count(&self, kind: Kind) -> (&AtomicU32, u32) {
-        match kind {
-            Kind::Region | Kind::Null => (&self.keys.regions, Limits::DEVICE.regions),
-            _ => (&self.keys.windows, Limits::DEVICE.windows),
+    fn count_off(&self, kind: Kind) {
+        if is_region(kind) {
+            self.objects().remove(ObjectKind::Region);
+        } else {
+            self.keys.windows.fetch_sub(1, AcqRel);
         }
     }
+}
+
+fn is_region(kind: Kind) -> bool {
+    matches!(kind, Kind::Region | Kind::Null)
 }

@@ -13,6 +13,8 @@ pub struct Limits {
     pub queue_pairs: u32,
     /// Completion queues.
     pub completion_queues: u32,
+    /// Completion counters.
+    pub completion_counters: u32,
     /// Work requests of a queue.
     pub work_requests: u32,
     /// Pieces of a work request.
@@ -47,6 +49,7 @@ impl Limits {
         domains: 1 << 16,
         queue_pairs: 60_000,
         completion_queues: 1 << 16,
+        completion_counters: 1 << 16,
         work_requests: 1 << 15,
         pieces: 32,
         inline: 1024,

@@ -54,6 +54,18 @@ impl Adapter {
         self.peers.read().iter().flatten().cloned().collect()
     }
 
+    /// Has the kernel keep the segments of this process and its peers as they are, in a forked child.
+    pub(crate) fn protect_segments(&self) {
+        self.segment.protect();
+        if self.peers.is_locked_exclusive() {
+            // By a thread that is not here, in the middle of attaching to one.
+            return;
+        }
+        // SAFETY: a forked child has one thread, and no other had it to write at the fork.
+        let peers = unsafe { &*self.peers.data_ptr() };
+        peers.iter().flatten().for_each(|peer| peer.segment.protect());
+    }
+
     /// Lets go of a peer that has ended.
     pub(crate) fn forget_peer(&self, peer: &Peer) {
         peer.set_gone();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use super::{Adapter, Limits};
+use crate::object_counts::ObjectKind;
 use crate::objects::QueuePair;
 
 /// Which indices are taken, and the next to try.
@@ -27,6 +28,7 @@ impl Adapter {
         if pairs.by_index.len() >= Limits::DEVICE.queue_pairs as usize {
             return None;
         }
+        pairs.by_index.try_reserve(1).ok()?;
         for _ in 0..=u16::MAX {
             let index = pairs.next;
             pairs.next = pairs.next.wrapping_add(1);
@@ -35,6 +37,7 @@ impl Adapter {
             if free {
                 self.segment.open_qp(index).ok()?;
                 pairs.by_index.insert(index, Weak::new());
+                self.objects().add(ObjectKind::QueuePair);
                 return Some(index);
             }
         }
@@ -46,7 +49,9 @@ impl Adapter {
     }
 
     pub(crate) fn leave_qp(&self, index: u16) {
-        self.queue_pairs.write().by_index.remove(&index);
+        if self.queue_pairs.write().by_index.remove(&index).is_some() {
+            self.objects().remove(ObjectKind::QueuePair);
+        }
     }
 
     /// The queue pair at an index.

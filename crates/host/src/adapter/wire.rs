@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
+use transom_device::execution::MAX_DATAGRAM;
 use transom_device::queue::Address;
 
 use super::Adapter;
@@ -11,7 +12,8 @@ use crate::addresses::LOOPBACK_GID;
 use crate::faults::FaultyNetwork;
 use crate::link::udp::PortError;
 use crate::link::{Instruments, Wire};
-use crate::objects::Destination;
+use crate::objects::{Destination, is_multicast, leaves_host};
+use crate::say;
 
 /// The address that stands for this very port.
 pub(crate) const LOOPBACK: Address = Address {
@@ -57,8 +59,19 @@ impl Adapter {
             return Ok(());
         }
         static TOLD: Once = Once::new();
-        TOLD.call_once(|| eprintln!("transom: {STRANGER}"));
+        TOLD.call_once(|| say(format_args!("{STRANGER}")));
         Err(libc::EHOSTUNREACH)
+    }
+
+    /// The longest datagram that gets to an address, in bytes: a packet of the network that it is sent
+    /// by, or of any length that packets have where no network is under it (rule UD-03).
+    pub(crate) fn datagram_limit(&self, to: &Address) -> u64 {
+        let by_network = if is_multicast(&to.gid) {
+            leaves_host(&to.gid) && self.addresses().network_of(&to.source).is_some()
+        } else {
+            self.options().wire_only || !self.is_here(&to.gid)
+        };
+        if by_network { self.addresses().path_mtu_from(&to.source).into() } else { MAX_DATAGRAM }
     }
 
     /// Whether a GID is one of this host's.
@@ -140,7 +153,7 @@ impl Adapter {
             }
             Err(error) => {
                 static TOLD: Once = Once::new();
-                TOLD.call_once(|| eprintln!("transom: {error}"));
+                TOLD.call_once(|| say(format_args!("{error}")));
                 Err(error.errno())
             }
         }

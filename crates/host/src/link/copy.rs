@@ -79,6 +79,17 @@ impl Gather<'_> {
     }
 }
 
+impl Gather<'_> {
+    /// Whether the buffers may be read: of what is discarded nothing is copied, which would tell.
+    fn check(&mut self) -> Result<(), CopyError> {
+        let Payload::Buffers(_) = self.payload else { return Ok(()) };
+        self.local.check(Operation::LocalRead).map_err(|refusal| {
+            self.failed = Some(refusal);
+            CopyError::Near(refusal)
+        })
+    }
+}
+
 impl Source for Gather<'_> {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
         let to = std::mem::replace(&mut self.to, Where::Here);
@@ -89,7 +100,7 @@ impl Source for Gather<'_> {
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         if at.is_null() {
-            return Ok(());
+            return self.check();
         }
         self.copy_out(offset, at.length(), at.address())
     }
@@ -114,11 +125,11 @@ impl Sink for Scatter<'_> {
             if piece.is_null() {
                 return Ok(());
             }
-            let source = at.address() + place;
             let (to, length) = (piece.address(), piece.length());
             match from {
-                Where::Here => copier.copy(to, source, length),
-                Where::Peer(pid) => copier.copy_from_peer(pid, to, source, length),
+                _ if at.is_null() => Gather::zero(copier, Where::Here, to, length),
+                Where::Here => copier.copy(to, at.address() + place, length),
+                Where::Peer(pid) => copier.copy_from_peer(pid, to, at.address() + place, length),
             }
             .map_err(|fault| match fault {
                 Fault::Source => CopyError::Far,
@@ -169,7 +180,11 @@ impl Source for RingBytes<'_> {
 
 impl Sink for RingBytes<'_> {
     fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
-        let to = self.at(offset, at.length())?;
-        self.copier.copy(to, at.address(), at.length()).map_err(|_| CopyError::Far)
+        let (to, length) = (self.at(offset, at.length())?, at.length());
+        let copied = match at.is_null() {
+            true => Gather::zero(self.copier, Where::Here, to, length),
+            false => self.copier.copy(to, at.address(), length),
+        };
+        copied.map_err(|_| CopyError::Far)
     }
 }

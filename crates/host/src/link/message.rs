@@ -1,10 +1,17 @@
 //! Requests and replies as the words of a ring's record header.
+//!
+//! They come from another process, so all of them is checked here, once, on a copy that nobody else
+//! can write: who gets a message from here need not ask whether its lengths fit each other, the
+//! record it came in or the record of the answer.
 
-use transom_device::execution::{Reply, Request};
+use transom_device::execution::{MAX_MESSAGE, Reply, Request};
 use transom_device::protection::Key;
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Address, Body, Datagram, Placement, Remote};
 use transom_wire::{Psn, Syndrome};
+
+use super::ring::{Garbled, MAX_PAYLOAD, record_bytes};
+use crate::segment::RingKind;
 
 /// Words of a header: the first is the ring's.
 pub(crate) const HEADER_WORDS: usize = 12;
@@ -32,6 +39,46 @@ pub(crate) struct Answer {
     pub(crate) reply: Reply,
 }
 
+/// Something that came from the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// A segment of a request.
+    Request(Request),
+    /// An answer to one.
+    Answer(Answer),
+}
+
+impl Arrival {
+    /// What the header of a record says that has room for so many bytes behind it; `Err` if that is
+    /// nonsense.
+    pub(crate) fn parse(kind: RingKind, header: &Header, room: u64) -> Result<Self, Garbled> {
+        let arrival = match kind {
+            RingKind::Requests => decode_request(header).map(Self::Request),
+            RingKind::Replies => decode_answer(header).map(Self::Answer),
+        };
+        arrival.filter(|arrival| arrival.payload() <= room).ok_or(Garbled)
+    }
+
+    /// Bytes that come behind the header.
+    pub(crate) fn payload(&self) -> u64 {
+        match self {
+            Self::Request(request) if request.body.carries_data() => request.length,
+            Self::Answer(Answer { reply: Reply::Data { length }, .. }) => *length,
+            _ => 0,
+        }
+    }
+}
+
+/// Bytes of data that the answer to a request may bring.
+pub(crate) fn answer_data(request: &Request) -> u64 {
+    if matches!(request.body, Body::Read { .. }) { request.length } else { 0 }
+}
+
+/// Bytes of the reply ring that a requester keeps free for the answer to a request.
+pub(crate) fn reservation(request: &Request) -> u64 {
+    if request.service.is_reliable() { record_bytes(answer_data(request)) } else { 0 }
+}
+
 fn pair(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
@@ -40,8 +87,8 @@ fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// Writes a request; `reserved` is kept free for its reply.
-pub(crate) fn encode_request(request: &Request, reserved: u64) -> Header {
+/// Writes a request, and what is kept free for its reply.
+pub(crate) fn encode_request(request: &Request) -> Header {
     let (kind, address, key, extra) = match request.body {
         Body::Send => (1, 0, 0, [0, 0]),
         Body::SendImmediate(immediate) => (1 | IMMEDIATE, 0, 0, [u64::from(immediate), 0]),
@@ -64,7 +111,7 @@ pub(crate) fn encode_request(request: &Request, reserved: u64) -> Header {
     let flags = if request.solicited { SOLICITED } else { 0 } | (request.service as u64) << SERVICE;
     [
         0,
-        kind | flags | u64::from(request.attempt) << 16 | reserved << 32,
+        kind | flags | u64::from(request.attempt) << 16 | reservation(request) << 32,
         pair(request.to.bits(), request.from.bits()),
         pair(request.message.value(), key),
         if datagram { remote.source[0] } else { request.offset },
@@ -128,8 +175,9 @@ fn decode_remote(header: &Header, service: Service, to: QpNumber) -> Remote {
     }
 }
 
-/// Reads a request and what is kept free for its reply; `None` if it is none.
-pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
+/// Reads a request; `None` if it is none: if its parts do not fit each other, it is longer than a
+/// record can be, or less is kept free for its reply than that may need.
+pub(crate) fn decode_request(header: &Header) -> Option<Request> {
     let control = header[1];
     let (to, from) = halves(header[2]);
     let to = QpNumber::from_bits(to);
@@ -175,7 +223,9 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, u64)> {
         total: if datagram { header[5] } else { header[6] },
         solicited: control & SOLICITED != 0,
     };
-    Some((request, control >> 32))
+    let within = request.offset.checked_add(request.length)? <= request.total;
+    let fits = within && request.length <= MAX_PAYLOAD && request.total <= MAX_MESSAGE;
+    (fits && control >> 32 == reservation(&request)).then_some(request)
 }
 
 /// Writes an answer. Acknowledgements use the codes of the AETH (rules H.3).
@@ -205,7 +255,7 @@ pub(crate) fn decode_answer(header: &Header) -> Option<Answer> {
         1 => Reply::Silence,
         2 => Reply::Ack,
         3 => Reply::Atomic(header[3]),
-        4 => Reply::Data { length: header[3] },
+        4 if header[3] <= MAX_PAYLOAD => Reply::Data { length: header[3] },
         5 => match Syndrome::from_byte((control >> 8) as u8)? {
             Syndrome::Ack { .. } => Reply::Ack,
             Syndrome::RnrNak(timer) => Reply::NotReady(timer),
@@ -252,16 +302,17 @@ mod tests {
             total: 4096,
             solicited: false,
         };
-        assert_eq!(decode_request(&encode_request(&request, 0)), Some((request, 0)));
+        assert_eq!(decode_request(&encode_request(&request)), Some(request));
         // A number has 24 bits, whatever else another process puts there.
-        let mut forged = encode_request(&request, 0);
+        let mut forged = encode_request(&request);
         forged[2] |= 0xff << 56;
-        assert_eq!(decode_request(&forged), Some((request, 0)));
+        assert_eq!(decode_request(&forged), Some(request));
         let write = Body::Write { address: 0, key: Key(1), immediate: None };
-        let forged = encode_request(&Request { body: write, ..request }, 0);
+        let forged = encode_request(&Request { body: write, ..request });
         assert_eq!(decode_request(&forged), None);
         // Nobody sends immediate data and a key to invalidate together.
-        let mut forged = encode_request(&Request { service: Service::Rc, ..request }, 0);
+        let connected = Request { service: Service::Rc, remote: Remote::Connected, ..request };
+        let mut forged = encode_request(&connected);
         assert!(decode_request(&forged).is_some());
         forged[1] |= INVALIDATE;
         assert_eq!(decode_request(&forged), None);
@@ -301,12 +352,11 @@ mod tests {
                     attempt: 65_535,
                     body,
                     offset: 1 << 30,
-                    length: 1 << 20,
+                    length: MAX_PAYLOAD,
                     total: 1 << 31,
                     solicited: true,
                 };
-                let header = encode_request(&request, 4096);
-                assert_eq!(decode_request(&header), Some((request, 4096)));
+                assert_eq!(decode_request(&encode_request(&request)), Some(request));
             }
         }
         let timer = RnrTimer::new(12).unwrap();
@@ -331,5 +381,78 @@ mod tests {
         }
         assert_eq!(decode_request(&[0; HEADER_WORDS]), None);
         assert_eq!(decode_answer(&[0xff; HEADER_WORDS]), None);
+    }
+
+    fn read(offset: u64, length: u64, total: u64) -> Header {
+        let request = Request {
+            to: QpNumber::from_bits(0x12_3456),
+            from: QpNumber::from_bits(0xfe_dcba),
+            service: Service::Rc,
+            remote: Remote::Connected,
+            message: Psn::new(1),
+            attempt: 0,
+            body: Body::Read { address: 3, key: Key(4) },
+            offset: 0,
+            length: 8,
+            total: 8,
+            solicited: false,
+        };
+        let mut header = encode_request(&request);
+        (header[4], header[5], header[6]) = (offset, length, total);
+        // What was written for these lengths before they were checked.
+        let reserved = length.wrapping_add(96).wrapping_add(63) & !63;
+        header[1] = header[1] & 0xffff_ffff | reserved << 32;
+        header
+    }
+
+    #[test]
+    fn lengths_that_wrap_or_do_not_fit_each_other_are_no_request() {
+        assert!(decode_request(&read(0, 8, 8)).is_some());
+        assert!(decode_request(&read(0, MAX_PAYLOAD, MAX_MESSAGE)).is_some());
+        for length in [u64::MAX, u64::MAX - 95, u64::MAX - 96, MAX_PAYLOAD + 1, 1 << 32] {
+            for total in [length, u64::MAX, MAX_MESSAGE, 0] {
+                assert_eq!(decode_request(&read(0, length, total)), None, "{length:#x} {total:#x}");
+            }
+        }
+        for (offset, length, total) in [
+            (1, 8, 8),
+            (0, 8, 7),
+            (u64::MAX, 8, 7),
+            (u64::MAX - 7, 8, u64::MAX),
+            (0, 8, MAX_MESSAGE + 1),
+        ] {
+            assert_eq!(
+                decode_request(&read(offset, length, total)),
+                None,
+                "{offset:#x} {total:#x}"
+            );
+        }
+        // A requester that keeps less free than the answer takes gets none; it is not heard at all.
+        let mut greedy = read(0, 4096, 4096);
+        greedy[1] = greedy[1] & 0xffff_ffff | record_bytes(0) << 32;
+        assert_eq!(decode_request(&greedy), None);
+    }
+
+    #[test]
+    fn a_message_that_is_longer_than_its_record_is_nonsense() {
+        let parse = |kind, header, room| Arrival::parse(kind, &header, room);
+        let mut write = read(0, 64, 64);
+        write[1] = write[1] & 0xffff_ff00 | record_bytes(0) << 32 | 2;
+        assert!(parse(RingKind::Requests, write, 64).is_ok());
+        assert!(parse(RingKind::Requests, write, 63).is_err());
+        // A READ brings nothing with it.
+        assert!(parse(RingKind::Requests, read(0, 64, 64), 0).is_ok());
+        let answer = |length| {
+            encode_answer(&Answer {
+                to: QpNumber::from_bits(5),
+                message: Psn::new(9),
+                attempt: 3,
+                reserved: 128,
+                reply: Reply::Data { length },
+            })
+        };
+        assert!(parse(RingKind::Replies, answer(64), 64).is_ok());
+        assert!(parse(RingKind::Replies, answer(65), 64).is_err());
+        assert!(parse(RingKind::Replies, answer(u64::MAX), u64::MAX).is_err());
     }
 }

@@ -9,10 +9,8 @@ use parking_lot::Mutex;
 use transom_device::execution::{CopyError, Reply, Request, Sent};
 use transom_device::protection::Announcer;
 
-use super::message::{
-    Answer, HEADER_WORDS, decode_answer, decode_request, encode_answer, encode_request,
-};
-use super::ring::{Consumer, Garbled, Producer, Record, Room, record_bytes};
+use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
+use super::ring::{Consumer, Garbled, Producer, Record, Room};
 use super::stalled::Stalled;
 use super::{Gather, RingBytes};
 use crate::memory::{Copier, may_copy_with};
@@ -58,12 +56,6 @@ struct Requests {
 struct Arrivals {
     requests: Consumer,
     replies: Consumer,
-}
-
-/// Something that came from the peer.
-pub(crate) enum Arrival {
-    Request { request: Request, reserved: u64 },
-    Answer(Answer),
 }
 
 /// A record in place, with its payload.
@@ -164,12 +156,7 @@ impl Peer {
             return Sent::Unreachable;
         }
         let payload = if data.is_some() { request.length } else { 0 };
-        let reserved = match (request.service.is_reliable(), data.is_some()) {
-            (false, _) => 0,
-            // A READ's reply carries its data.
-            (true, false) => record_bytes(request.length),
-            (true, true) => record_bytes(0),
-        };
+        let reserved = reservation(request);
         let mut requests = self.requests.lock();
         let room = self.room(own, &requests, payload, reserved, qp_index);
         let Some(room) = room else {
@@ -188,8 +175,7 @@ impl Peer {
             tap(room.payload());
         }
         requests.reserved += reserved;
-        let header = encode_request(request, reserved);
-        requests.producer.publish(positions, &room, &header, payload);
+        requests.producer.publish(positions, &room, &encode_request(request), payload);
         drop(requests);
         self.notify();
         Sent::Queued
@@ -253,17 +239,13 @@ impl Peer {
             if ours { consumer.next(positions, bytes) } else { Ok(None) }
         };
         let mut hand_out = |kind, consumer: &mut Consumer, record: &Record| {
-            let what = self.parse(kind, record)?;
-            let length = match &what {
-                Arrival::Request { request, .. } => request.length,
-                Arrival::Answer(Answer { reply: Reply::Data { length }, .. }) => *length,
-                Arrival::Answer(_) => 0,
-            };
-            let payload = RingBytes {
-                bytes: record.payload.cast_mut(),
-                length: length.min(record.room),
-                copier,
-            };
+            let what = Arrival::parse(kind, &record.header, record.room)?;
+            if let Arrival::Answer(answer) = &what {
+                let mut requests = self.requests.lock();
+                requests.reserved = requests.reserved.saturating_sub(answer.reserved);
+            }
+            let payload =
+                RingBytes { bytes: record.payload.cast_mut(), length: what.payload(), copier };
             take(Arrived { what, payload }, &mut replying);
             let (positions, _) = self.segment.ring(kind, self.me.slot);
             consumer.release(positions, record);
@@ -285,22 +267,6 @@ impl Peer {
         }
         Ok(())
     }
-
-    fn parse(&self, kind: RingKind, record: &Record) -> Result<Arrival, Garbled> {
-        let header: &[u64; HEADER_WORDS] = &record.header;
-        match kind {
-            RingKind::Requests => {
-                let (request, reserved) = decode_request(header).ok_or(Garbled)?;
-                Ok(Arrival::Request { request, reserved })
-            }
-            RingKind::Replies => {
-                let answer = decode_answer(header).ok_or(Garbled)?;
-                let mut requests = self.requests.lock();
-                requests.reserved = requests.reserved.saturating_sub(answer.reserved);
-                Ok(Arrival::Answer(answer))
-            }
-        }
-    }
 }
 
 /// Answers to the peer's requests while they are taken.
@@ -312,17 +278,16 @@ pub(crate) struct Replying<'a> {
 }
 
 impl Replying<'_> {
-    /// Answers with what `make` says, or calls the function it is given with; a READ puts up to
-    /// `data` bytes into the sink.
+    /// Answers with what `make` says, or calls the function it is given with; a READ puts its data
+    /// into the sink.
     pub(crate) fn answer(
         &mut self,
         request: &Request,
-        reserved: u64,
-        data: u64,
         make: impl FnOnce(&mut RingBytes<'_>, &dyn Fn(Reply)) -> Reply,
     ) {
         let producer = RefCell::new(self.peer.replies.lock());
         let (positions, bytes) = self.own.ring(RingKind::Replies, self.peer.announcer.slot);
+        let data = answer_data(request);
         let room = producer.borrow().room(positions, bytes, data);
         let payload = room.as_ref().map_or(std::ptr::null_mut(), |room| room.payload());
         let length = if room.is_some() { data } else { 0 };
@@ -338,7 +303,7 @@ impl Replying<'_> {
                 to: request.from,
                 message: request.message,
                 attempt: request.attempt,
-                reserved,
+                reserved: reservation(request),
                 reply,
             };
             let data = if let Reply::Data { length } = reply { length } else { 0 };

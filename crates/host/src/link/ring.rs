@@ -19,7 +19,7 @@ const FILLER: u64 = 1 << 32;
 /// A header: the first word's low half is the record's length in bytes.
 pub(crate) type Header = [u64; HEADER_WORDS];
 
-/// Bytes a record takes.
+/// Bytes a record takes, with a payload of up to [`MAX_PAYLOAD`].
 pub(crate) const fn record_bytes(payload: u64) -> u64 {
     (HEADER_BYTES + payload).next_multiple_of(ALIGN)
 }
@@ -33,6 +33,8 @@ pub(crate) struct Producer {
 pub(crate) struct Room {
     place: *mut u8,
     start: u64,
+    /// Bytes of payload that it has room for.
+    payload: u64,
 }
 
 impl Room {
@@ -47,13 +49,17 @@ impl Producer {
         Self { tail: 0 }
     }
 
-    /// Finds room for a record with `payload` bytes; `None` if the ring is too full now.
+    /// Finds room for a record with `payload` bytes; `None` if the ring is too full now, or if no
+    /// record is as long.
     pub(crate) fn room(
         &self,
         positions: &RingPositions,
         bytes: *mut u8,
         payload: u64,
     ) -> Option<Room> {
+        if payload > MAX_PAYLOAD {
+            return None;
+        }
         let need = record_bytes(payload);
         let used = self.tail.wrapping_sub(positions.head.load(Acquire));
         let to_end = SIZE - self.tail % SIZE;
@@ -67,7 +73,7 @@ impl Producer {
             write_word(filler, 0, skip | FILLER);
         }
         let start = self.tail + skip;
-        Some(Room { place: place(bytes, start), start })
+        Some(Room { place: place(bytes, start), start, payload })
     }
 
     /// Whether the other end has done with every record.
@@ -75,7 +81,7 @@ impl Producer {
         positions.head.load(Acquire) == self.tail
     }
 
-    /// Makes the record visible, with a payload of `payload` bytes (no more than asked for).
+    /// Makes the record visible, with a payload of `payload` bytes, but no more than asked for.
     pub(crate) fn publish(
         &mut self,
         positions: &RingPositions,
@@ -83,7 +89,7 @@ impl Producer {
         header: &Header,
         payload: u64,
     ) {
-        let length = record_bytes(payload);
+        let length = record_bytes(payload.min(room.payload));
         write_word(room.place, 0, length);
         for (index, word) in header.iter().enumerate().skip(1) {
             write_word(room.place, index, *word);
@@ -113,8 +119,9 @@ impl Consumer {
         Self { head: 0 }
     }
 
-    /// The next record. Lengths from the other process are checked against the ring; `Err` means
-    /// that it wrote nonsense.
+    /// The next record. What the other process wrote is read once and checked against the ring,
+    /// whatever it writes meanwhile: a record lies within the ring, and behind a filler the ring
+    /// begins anew. `Err` means that it wrote nonsense.
     pub(crate) fn next(
         &mut self,
         positions: &RingPositions,
@@ -128,12 +135,16 @@ impl Consumer {
             let place = place(bytes, self.head);
             let first = read_word(place, 0);
             let (length, filler) = (first & 0xffff_ffff, first & FILLER != 0);
-            let fits = length <= ready && length <= SIZE - self.head % SIZE;
+            let to_end = SIZE - self.head % SIZE;
+            let fits = length <= ready && length <= to_end;
             if ready > SIZE || !fits || length < ALIGN || !length.is_multiple_of(ALIGN) {
                 return Err(Garbled);
             }
             if filler {
-                self.head += length;
+                if length != to_end || to_end == SIZE {
+                    return Err(Garbled);
+                }
+                self.head = self.head.wrapping_add(length);
                 positions.head.store(self.head, Release);
                 continue;
             }
@@ -144,7 +155,7 @@ impl Consumer {
                 header: std::array::from_fn(|index| read_word(place, index)),
                 payload: place.wrapping_add(HEADER_BYTES as usize),
                 room: length - HEADER_BYTES,
-                next: self.head + length,
+                next: self.head.wrapping_add(length),
             }));
         }
     }
@@ -156,7 +167,7 @@ impl Consumer {
     }
 }
 
-/// The other process broke the format of the ring.
+/// The other process broke the format of the ring, or of a message in it.
 #[derive(Debug)]
 pub(crate) struct Garbled;
 
@@ -181,7 +192,18 @@ fn read_word(place: *mut u8, index: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    use transom_device::execution::Request;
+    use transom_device::protection::Key;
+    use transom_device::qp::{QpNumber, Service};
+    use transom_device::queue::{Body, Remote};
+    use transom_wire::Psn;
+
+    use super::super::message::{Arrival, answer_data, encode_request};
     use super::*;
+    use crate::segment::RingKind;
 
     fn ring() -> (Box<RingPositions>, Vec<u64>) {
         // SAFETY: all zeros is a valid value of atomics and bytes.
@@ -219,12 +241,142 @@ mod tests {
     }
 
     #[test]
+    fn no_record_is_as_long_as_a_length_that_wraps() {
+        let (positions, mut memory) = ring();
+        let bytes = base(&mut memory);
+        let producer = Producer::new();
+        for payload in [MAX_PAYLOAD + 1, SIZE, 1 << 32, u64::MAX - 95, u64::MAX] {
+            assert!(producer.room(&positions, bytes, payload).is_none(), "{payload:#x}");
+        }
+        assert!(producer.room(&positions, bytes, MAX_PAYLOAD).is_some());
+    }
+
+    #[test]
+    fn no_more_is_published_than_there_is_room_for() {
+        let (positions, mut memory) = ring();
+        let bytes = base(&mut memory);
+        let mut producer = Producer::new();
+        let room = producer.room(&positions, bytes, 8).unwrap();
+        producer.publish(&positions, &room, &[0; HEADER_WORDS], MAX_PAYLOAD);
+        assert_eq!(positions.tail.load(Acquire), record_bytes(8));
+    }
+
+    #[test]
+    fn a_consumer_that_claims_what_it_likes_gets_no_room_outside_of_the_ring() {
+        let (positions, mut memory) = ring();
+        let bytes = base(&mut memory);
+        let mut producer = Producer::new();
+        let mut random = 1_u64;
+        for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let near = producer.tail.wrapping_sub(random >> 40);
+            positions.head.store(if random & 1 == 0 { near } else { random }, Release);
+            let size = (random >> 32) % (MAX_PAYLOAD + 1);
+            let Some(room) = producer.room(&positions, bytes, size) else { continue };
+            let begin = room.payload().addr() - bytes.addr();
+            assert!(begin as u64 + size <= SIZE);
+            producer.publish(&positions, &room, &[0; HEADER_WORDS], size);
+        }
+    }
+
+    /// Another process writes into the ring and its position while this one reads them, whole records
+    /// and single words: what is read lies within the ring, and is taken from it once.
+    #[test]
+    fn a_writer_that_scribbles_while_it_is_read_leads_nowhere_outside() {
+        /// A pointer for another thread.
+        struct Shared(*mut u8);
+        // SAFETY: both threads use atomics only.
+        unsafe impl Sync for Shared {}
+        impl Shared {
+            fn get(&self) -> *mut u8 {
+                self.0
+            }
+        }
+
+        let (positions, mut memory) = ring();
+        let bytes = Shared(base(&mut memory));
+        let (enough, done) = (if cfg!(miri) { 5 } else { 2_000 }, AtomicBool::new(false));
+        let patience = Instant::now() + Duration::from_secs(60);
+        let read = Request {
+            to: QpNumber::from_bits(1),
+            from: QpNumber::from_bits(2),
+            service: Service::Rc,
+            remote: Remote::Connected,
+            message: Psn::new(3),
+            attempt: 0,
+            body: Body::Read { address: 4, key: Key(5) },
+            offset: 0,
+            length: 0,
+            total: 0,
+            solicited: false,
+        };
+        let mut understood = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = 1_u64;
+                while !done.load(Relaxed) {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let place = place(bytes.get(), positions.head.load(Relaxed));
+                    let whole =
+                        [64, 128, 192, 1 << 10, 32 << 10, SIZE][(random >> 60) as usize % 6];
+                    let filler = if random >> 55 & 7 == 0 { FILLER } else { 0 };
+                    // A READ of a length that changes, from a requester that keeps room for it.
+                    let length = [0, 8, 4096, MAX_PAYLOAD, random, u64::MAX - 95]
+                        [(random >> 40) as usize % 6];
+                    write_word(place, 0, whole | filler);
+                    if whole >= HEADER_BYTES {
+                        let reserved = length.wrapping_add(HEADER_BYTES + 63) & !63;
+                        let mut header = encode_request(&read);
+                        header[1] = header[1] & 0xffff_ffff | reserved << 32;
+                        (header[5], header[6]) = (length, length);
+                        for (index, word) in header.into_iter().enumerate().skip(1) {
+                            write_word(place, index, word);
+                        }
+                    }
+                    let ahead = [0, 64, 128, 4096, SIZE, random][(random >> 33) as usize % 6];
+                    positions.tail.store(positions.head.load(Relaxed).wrapping_add(ahead), Release);
+                }
+            });
+            let mut consumer = Consumer::new();
+            while understood < enough && Instant::now() < patience {
+                match consumer.next(&positions, bytes.get()) {
+                    Ok(Some(record)) => {
+                        let begin = record.payload.addr() - bytes.get().addr();
+                        assert!(begin as u64 + record.room <= SIZE);
+                        let parsed =
+                            Arrival::parse(RingKind::Requests, &record.header, record.room);
+                        if let Ok(Arrival::Request(request)) = parsed {
+                            // It may be answered: all that it asks for has room.
+                            let data = answer_data(&request);
+                            assert!(data <= MAX_PAYLOAD && record_bytes(data) <= SIZE);
+                            assert!(request.offset + request.length <= request.total);
+                            understood += 1;
+                        }
+                        consumer.release(&positions, &record);
+                    }
+                    Ok(None) => std::hint::spin_loop(),
+                    // Such a process is not heard any more; here it has another chance.
+                    Err(Garbled) => {
+                        consumer.head = consumer.head.wrapping_add(ALIGN);
+                        positions.head.store(consumer.head, Release);
+                    }
+                }
+            }
+            done.store(true, Relaxed);
+        });
+        assert_eq!(understood, enough);
+    }
+
+    #[test]
     fn nonsense_from_the_other_side_is_found_out() {
-        for first in [0, 1, 63, 65, 1 << 31, SIZE + 64, 64 | FILLER << 1] {
+        // A filler goes on to the end of the ring, and none is all of it.
+        let fillers = [128 | FILLER, SIZE | FILLER];
+        for first in [0, 1, 63, 65, 1 << 31, SIZE + 64, 64 | FILLER << 1].into_iter().chain(fillers)
+        {
             let (positions, mut memory) = ring();
             let bytes = base(&mut memory);
             write_word(bytes, 0, first);
-            positions.tail.store(128, Release);
+            positions.tail.store(if first == SIZE | FILLER { SIZE } else { 128 }, Release);
             assert!(Consumer::new().next(&positions, bytes).is_err(), "{first:#x}");
         }
     }

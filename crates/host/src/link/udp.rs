@@ -180,7 +180,9 @@ impl Port {
         }
         for trains in 0..limit {
             match self.forward.receive(arrivals.room()) {
-                Some(Some(datagrams)) if self.recipient(datagrams.bytes) == Recipient::Me => {
+                Some(Some(datagrams))
+                    if self.recipient(datagrams.to, datagrams.bytes) == Recipient::Me =>
+                {
                     handler(datagrams);
                 }
                 // Not for this process, or nonsense.
@@ -204,8 +206,10 @@ impl Port {
         self.steering.bury(who, &self.socket);
     }
 
-    fn recipient(&self, datagram: &[u8]) -> Recipient {
+    fn recipient(&self, to: IpAddr, datagram: &[u8]) -> Recipient {
         match *datagram.get(5..8).unwrap_or_default() {
+            // Each process has its own copy of what comes to a group, whatever the number in it.
+            _ if to.is_multicast() => Recipient::Me,
             [0, 0, 0] => Recipient::Steering,
             // QP 1, and groups.
             [0 | 0xff, _, _] => Recipient::Me,
@@ -219,8 +223,9 @@ impl Port {
     /// together, and queue pairs of several processes may share a flow.
     fn sort(&self, train: Datagrams<'_>, handler: &mut impl FnMut(Datagrams<'_>)) {
         let mut rest = train;
-        while let Some(recipient) = rest.iter().next().map(|first| self.recipient(first)) {
-            let same = |datagram: &&[u8]| self.recipient(datagram) == recipient;
+        let of = |datagram: &[u8]| self.recipient(train.to, datagram);
+        while let Some(recipient) = rest.iter().next().map(of) {
+            let same = |datagram: &&[u8]| of(datagram) == recipient;
             let count = rest.iter().take_while(same).count();
             let middle = (count * rest.segment).min(rest.bytes.len());
             let (bytes, behind) = rest.bytes.split_at(middle);

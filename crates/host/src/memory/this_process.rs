@@ -15,12 +15,20 @@ static KEPT: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
 
 /// The number of this process.
 #[inline]
-pub(super) fn this_process() -> u32 {
-    match KEPT.get_or_init(keep).map_or(0, |kept| kept.load(Relaxed)) {
-        // A forked child, or an old kernel.
-        0 => std::process::id(),
+pub(crate) fn this_process() -> u32 {
+    let Some(kept) = KEPT.get_or_init(keep) else { return std::process::id() };
+    match kept.load(Relaxed) {
+        0 => keep_in_child(kept),
         number => number,
     }
+}
+
+/// A forked child has found the page empty.
+#[cold]
+fn keep_in_child(kept: &AtomicU32) -> u32 {
+    let number = std::process::id();
+    kept.store(number, Relaxed);
+    number
 }
 
 /// A page with the number in it, which stays until the process ends.

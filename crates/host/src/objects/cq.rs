@@ -7,9 +7,11 @@ use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
 
-use super::{AsyncEvent, Busy, EventPipe, RegisterError};
+use super::empty_polls::EmptyPolls;
+use super::{AsyncEvent, Busy, CompletionEvent, EventQueue, EventSource, RegisterError};
 use crate::adapter::{Adapter, Limits};
 use crate::lock::ShortMutex;
+use crate::object_counts::ObjectKind;
 
 /// What a completion queue is created with.
 #[derive(Clone, Debug)]
@@ -19,9 +21,9 @@ pub struct CqConfig {
     /// What it does beyond the usual.
     pub options: CompletionOptions,
     /// The completion channel, if the queue has one.
-    pub channel: Option<Arc<EventPipe>>,
+    pub channel: Option<Arc<EventQueue<CompletionEvent>>>,
     /// The context's asynchronous events.
-    pub events: Arc<EventPipe>,
+    pub events: Arc<EventQueue<AsyncEvent>>,
     /// How events name the queue.
     pub id: u64,
 }
@@ -30,8 +32,10 @@ pub struct CqConfig {
 pub struct Cq {
     adapter: Arc<Adapter>,
     queue: ShortMutex<CompletionQueue>,
-    channel: Option<Arc<EventPipe>>,
-    events: Arc<EventPipe>,
+    empty_polls: EmptyPolls,
+    /// Its completion events, if it has a channel.
+    channel: Option<EventSource<CompletionEvent>>,
+    events: EventSource<AsyncEvent>,
     id: u64,
     users: AtomicU32,
 }
@@ -47,16 +51,21 @@ impl Cq {
     pub fn new(adapter: &Arc<Adapter>, config: CqConfig) -> Result<Self, RegisterError> {
         let queue = CompletionQueue::new(config.capacity, config.options);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
+        let id = config.id;
+        let attach = |channel: Arc<EventQueue<_>>| channel.attach(id, &[CompletionEvent]);
+        let channel = config.channel.map(attach).transpose()?;
+        let events = config.events.attach(id, &[AsyncEvent::CqError])?;
         let limit = Limits::DEVICE.completion_queues;
-        let one_more = |count| (count < limit).then(|| count + 1);
-        let counted = adapter.completion_queues.fetch_update(AcqRel, Relaxed, one_more);
-        counted.map_err(|_| RegisterError::Exhausted)?;
+        if !adapter.objects().add_below(ObjectKind::CompletionQueue, limit) {
+            return Err(RegisterError::Exhausted);
+        }
         Ok(Self {
             adapter: adapter.clone(),
             queue: ShortMutex::new(queue),
-            channel: config.channel,
-            events: config.events,
-            id: config.id,
+            empty_polls: EmptyPolls::new(),
+            channel,
+            events,
+            id,
             users: AtomicU32::new(0),
         })
     }
@@ -69,7 +78,8 @@ impl Cq {
     /// Adds a completion; true if the queue has just overrun (rule CQ-05).
     #[inline]
     pub(crate) fn push(self: &Arc<Self>, completion: &Completion, solicited: bool) -> bool {
-        !self.queue.lock().push_quietly(completion) && self.push_loudly(*completion, solicited)
+        !self.queue.lock().push_quietly(completion, solicited)
+            && self.push_loudly(*completion, solicited)
     }
 
     #[inline(never)]
@@ -103,10 +113,10 @@ impl Cq {
         if pending.notify
             && let Some(channel) = &self.channel
         {
-            channel.raise(0, self.id);
+            channel.raise(CompletionEvent);
         }
         if pending.overrun {
-            self.events.raise(AsyncEvent::CqError as u64, self.id);
+            self.events.raise(AsyncEvent::CqError);
         }
         if let Some(deadline) = pending.period_ends {
             self.adapter.progress.schedule_event(&self.adapter, deadline, self);
@@ -133,14 +143,33 @@ impl Cq {
         Some(count)
     }
 
-    /// Asks for an event at the next completion.
-    pub fn arm(&self, notify: Notify) {
-        self.queue.lock().arm(notify);
+    /// A poll of the program has ended with so many completions. Without any it may give way to others:
+    /// call it with nothing locked.
+    #[inline]
+    pub fn polled(&self, count: usize) {
+        match count {
+            0 => self.empty_polls.add(|| self.adapter.now()),
+            _ => self.empty_polls.end(),
+        }
+    }
+
+    /// Asks for an event at the next completion, or now for one that nobody has taken yet.
+    pub fn arm(self: &Arc<Self>, notify: Notify) {
+        let mut queue = self.queue.lock();
+        let now = if queue.is_moderated() { self.adapter.now() } else { 0 };
+        let pending = queue.arm(notify, now);
+        drop(queue);
+        self.carry_out(pending);
     }
 
     /// Changes the size; answers the new one.
     pub fn resize(&self, capacity: usize) -> Result<(), SizeError> {
         self.queue.lock().resize(capacity)
+    }
+
+    /// How many completions it holds.
+    pub fn capacity(&self) -> usize {
+        self.queue.lock().capacity()
     }
 
     /// Drops the completions of a queue pair that is destroyed.
@@ -164,6 +193,6 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        self.adapter.completion_queues.fetch_sub(1, AcqRel);
+        self.adapter.objects().remove(ObjectKind::CompletionQueue);
     }
 }

@@ -1,6 +1,5 @@
 //! Memory of a dma-buf, mapped for as long as a region of it is registered (rule MR-37).
 
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
@@ -16,6 +15,8 @@ pub enum DmaBufError {
     Invalid,
     /// Its owner does not let processors map it: `EOPNOTSUPP`.
     NotMappable,
+    /// There is no room for the mapping: `ENOMEM`.
+    NoMemory,
 }
 
 /// The mapping of a part of a dma-buf.
@@ -53,12 +54,17 @@ impl DmaBuf {
         if length == 0 || end > size {
             return Err(DmaBufError::Invalid);
         }
-        Self::map_file(fd, offset, length, writable).map_err(|_| DmaBufError::NotMappable)
+        Self::map_file(fd, offset, length, writable)
     }
 
-    fn map_file(fd: BorrowedFd<'_>, offset: u64, length: u64, writable: bool) -> io::Result<Self> {
+    fn map_file(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: u64,
+        writable: bool,
+    ) -> Result<Self, DmaBufError> {
         let skip = offset % PAGE;
-        let mapped = usize::try_from(skip + length).map_err(io::Error::other)?;
+        let mapped = usize::try_from(skip + length).map_err(|_| DmaBufError::NoMemory)?;
         let write = if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
         // SAFETY: a fresh shared mapping at an address the kernel chooses.
         let start = unsafe {
@@ -69,8 +75,12 @@ impl DmaBuf {
                 MapFlags::SHARED,
                 fd,
                 offset - skip,
-            )?
+            )
         };
+        let start = start.map_err(|error| match error {
+            rustix::io::Errno::NOMEM => DmaBufError::NoMemory,
+            _ => DmaBufError::NotMappable,
+        })?;
         let start = NonNull::new(start.cast()).expect("a mapping is never at zero");
         Ok(Self { start, length: mapped, skip })
     }
@@ -122,5 +132,15 @@ mod tests {
         rustix::fs::ftruncate(&file, PAGE).unwrap();
         let refused = DmaBuf::map(file.as_fd(), 0, PAGE, true);
         assert_eq!(refused.unwrap_err(), DmaBufError::Invalid);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_from_what_cannot_be_mapped() {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        let too_long = DmaBuf::map_file(file.as_fd(), 0, 1 << 48, false);
+        assert_eq!(too_long.err(), Some(DmaBufError::NoMemory));
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        let no_file = DmaBuf::map_file(read.as_fd(), 0, PAGE, false);
+        assert_eq!(no_file.err(), Some(DmaBufError::NotMappable));
     }
 }

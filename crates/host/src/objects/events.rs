@@ -1,10 +1,21 @@
 //! Events that a program waits for on a real file descriptor.
+//!
+//! What was raised is counted in memory; the descriptor only signals. Whoever raises events is attached
+//! first, which is when the room for them is taken: to raise one allocates nothing and loses nothing,
+//! however many there are and however late they are taken.
 
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use rustix::fs::OFlags;
-use rustix::pipe::PipeFlags;
+use parking_lot::Mutex;
+use rustix::event::EventfdFlags;
+use rustix::io::ReadWriteFlags;
+
+use super::RegisterError;
+use crate::fork;
 
 /// What an asynchronous event says, with the values of `enum ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,28 +45,76 @@ pub enum AsyncEvent {
     GidChange = 18,
 }
 
-/// A pipe of 16-byte events: blocking or not for its reader, as the reader sets it.
+/// What a completion channel says: a completion queue has completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionEvent;
+
+/// Events of one kind or several, and the descriptor that is readable while there are any: blocking or
+/// not for its reader, as the reader sets it.
 #[derive(Debug)]
-pub struct EventPipe {
-    read: OwnedFd,
-    write: OwnedFd,
+pub struct EventQueue<K: 'static> {
+    /// A semaphore: one to take for every event.
+    signals: OwnedFd,
+    /// The process that it is for, as [`fork::depth`] tells it.
+    depth: u64,
+    raised: Mutex<Raised<K>>,
 }
 
-impl EventPipe {
-    /// An empty pipe whose reading end blocks.
+/// What was raised and not taken.
+#[derive(Debug)]
+struct Raised<K: 'static> {
+    /// One entry for each kind of event of each object that has some, the longest waiting first.
+    waiting: VecDeque<Entry<K>>,
+    /// How many entries there can be.
+    attached: usize,
+}
+
+#[derive(Debug)]
+struct Entry<K: 'static> {
+    object: Arc<Object<K>>,
+    /// Which one of its kinds.
+    kind: usize,
+}
+
+/// An object that raises events.
+#[derive(Debug)]
+struct Object<K: 'static> {
+    id: u64,
+    kinds: &'static [K],
+    /// How many of each kind wait; written with the queue locked.
+    counts: Box<[AtomicU64]>,
+}
+
+impl<K: Copy + PartialEq> EventQueue<K> {
+    /// An empty queue whose descriptor blocks.
     pub fn new() -> io::Result<Self> {
-        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK)?;
-        Ok(Self { read, write })
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
+        Ok(Self {
+            signals: rustix::event::eventfd(0, flags)?,
+            depth: fork::depth(),
+            raised: Mutex::new(Raised { waiting: VecDeque::new(), attached: 0 }),
+        })
     }
 
-    /// Adds an event. If the reader has left thousands unread, it is dropped: those unread already
-    /// make the descriptor ready.
-    pub fn raise(&self, kind: u64, id: u64) {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&kind.to_ne_bytes());
-        bytes[8..].copy_from_slice(&id.to_ne_bytes());
-        let _ = rustix::io::write(&self.write, &bytes);
+    /// Takes the room for the events of one more object, which may be of these kinds and name it `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::Exhausted`] if there is no memory for it.
+    pub fn attach(
+        self: &Arc<Self>,
+        id: u64,
+        kinds: &'static [K],
+    ) -> Result<EventSource<K>, RegisterError> {
+        let counts = kinds.iter().map(|_| AtomicU64::new(0)).collect();
+        let object = Arc::new(Object { id, kinds, counts });
+        let mut raised = self.raised.lock();
+        let attached = raised.attached + kinds.len();
+        let more = attached - raised.waiting.len();
+        raised.waiting.try_reserve(more).map_err(|_| RegisterError::Exhausted)?;
+        raised.attached = attached;
+        drop(raised);
+        Ok(EventSource { queue: self.clone(), object })
     }
 
     /// Takes the next event; blocks if the descriptor does.
@@ -65,23 +124,184 @@ impl EventPipe {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if there is none and the descriptor does not block, `EINTR` if a signal ends the wait.
-    pub fn take(&self) -> io::Result<(u64, u64)> {
-        let mut bytes = [0_u8; 16];
-        // SAFETY: the kernel writes as many bytes as there is room for.
-        let count =
-            unsafe { libc::read(self.read.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
-        match usize::try_from(count) {
-            Err(_) => return Err(io::Error::last_os_error()),
-            Ok(count) if count != bytes.len() => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => {}
+    /// `EAGAIN` if there is none and the descriptor does not block, `EINTR` if a signal ends the wait,
+    /// `EPERM` in a process that was forked from the one the queue is for.
+    pub fn take(&self) -> io::Result<(K, u64)> {
+        loop {
+            if self.is_inherited() {
+                return Err(io::Error::from_raw_os_error(libc::EPERM));
+            }
+            let mut signal = [0_u8; 8];
+            // SAFETY: the kernel writes as many bytes as there is room for.
+            let count = unsafe {
+                libc::read(self.signals.as_raw_fd(), signal.as_mut_ptr().cast(), signal.len())
+            };
+            if count < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // There is none if the object went between the signal and here.
+            if let Some(event) = self.raised.lock().take() {
+                return Ok(event);
+            }
         }
-        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        Ok((word(0), word(8)))
     }
 
-    /// The reading end.
+    /// The descriptor that signals.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.read.as_fd()
+        self.signals.as_fd()
+    }
+
+    /// Whether this is a forked child's copy: the events are its own, but the descriptor is one with its
+    /// parent's.
+    fn is_inherited(&self) -> bool {
+        self.depth != fork::depth()
+    }
+
+    /// Takes back up to `count` signals, of events that nobody is to take any more.
+    fn take_back(&self, count: u64) {
+        for _ in 0..count {
+            let mut signal = [0; 8];
+            let mut pieces = [IoSliceMut::new(&mut signal)];
+            let here = u64::MAX;
+            let now = ReadWriteFlags::NOWAIT;
+            // Where the kernel cannot do that, whoever takes the signal finds no event for it.
+            if rustix::io::preadv2(&self.signals, &mut pieces, here, now).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl<K: Copy> Raised<K> {
+    fn take(&mut self) -> Option<(K, u64)> {
+        let entry = self.waiting.pop_front()?;
+        let event = (entry.object.kinds[entry.kind], entry.object.id);
+        let count = &entry.object.counts[entry.kind];
+        let left = count.load(Relaxed) - 1;
+        count.store(left, Relaxed);
+        // Behind the others, so that events which alternate are taken as they came.
+        if left > 0 {
+            self.waiting.push_back(entry);
+        }
+        Some(event)
+    }
+}
+
+/// An object's right to raise events. What it has raised and nobody has taken goes with it.
+#[derive(Debug)]
+pub struct EventSource<K: Copy + PartialEq + 'static> {
+    queue: Arc<EventQueue<K>>,
+    object: Arc<Object<K>>,
+}
+
+impl<K: Copy + PartialEq> EventSource<K> {
+    /// Adds an event of a kind that the object was attached with.
+    pub fn raise(&self, kind: K) {
+        let queue = &self.queue;
+        let Some(kind) = self.object.kinds.iter().position(|known| *known == kind) else {
+            debug_assert!(false, "an event that no room was taken for");
+            return;
+        };
+        // A child must not signal to its parent.
+        if queue.is_inherited() {
+            return;
+        }
+        let mut raised = queue.raised.lock();
+        let count = &self.object.counts[kind];
+        let before = count.load(Relaxed);
+        count.store(before + 1, Relaxed);
+        if before == 0 {
+            raised.waiting.push_back(Entry { object: self.object.clone(), kind });
+        }
+        drop(raised);
+        // It fails only beyond 2^64 signals.
+        let _ = rustix::io::write(&queue.signals, &1_u64.to_ne_bytes());
+    }
+}
+
+impl<K: Copy + PartialEq> Drop for EventSource<K> {
+    fn drop(&mut self) {
+        let mut raised = self.queue.raised.lock();
+        raised.attached -= self.object.kinds.len();
+        let left = self.object.counts.iter().map(|count| count.swap(0, Relaxed)).sum();
+        if left > 0 {
+            raised.waiting.retain(|entry| !Arc::ptr_eq(&entry.object, &self.object));
+        }
+        drop(raised);
+        if left > 0 && !self.queue.is_inherited() {
+            self.queue.take_back(left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: &[AsyncEvent] = &[AsyncEvent::PortError, AsyncEvent::PortActive];
+
+    fn queue() -> Arc<EventQueue<AsyncEvent>> {
+        let queue = EventQueue::new().expect("a queue");
+        rustix::io::ioctl_fionbio(queue.descriptor(), true).expect("it does not block");
+        Arc::new(queue)
+    }
+
+    fn is_readable(queue: &EventQueue<AsyncEvent>) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let descriptor = queue.descriptor();
+        let mut fds = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).expect("it can be asked") == 1
+    }
+
+    #[test]
+    fn events_are_taken_in_the_order_they_came() {
+        let queue = queue();
+        let (one, other) = (queue.attach(1, KINDS).unwrap(), queue.attach(2, KINDS).unwrap());
+        for _ in 0..3 {
+            one.raise(AsyncEvent::PortError);
+            one.raise(AsyncEvent::PortActive);
+            other.raise(AsyncEvent::PortError);
+        }
+        for _ in 0..3 {
+            assert_eq!(queue.take().unwrap(), (AsyncEvent::PortError, 1));
+            assert_eq!(queue.take().unwrap(), (AsyncEvent::PortActive, 1));
+            assert_eq!(queue.take().unwrap(), (AsyncEvent::PortError, 2));
+        }
+        assert_eq!(queue.take().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn what_goes_takes_its_events_and_their_signals_along() {
+        let queue = queue();
+        let (one, other) = (queue.attach(1, KINDS).unwrap(), queue.attach(2, KINDS).unwrap());
+        for _ in 0..3 {
+            one.raise(AsyncEvent::PortError);
+            one.raise(AsyncEvent::PortActive);
+        }
+        other.raise(AsyncEvent::PortError);
+        drop(one);
+        assert_eq!(queue.take().unwrap(), (AsyncEvent::PortError, 2));
+        assert!(!is_readable(&queue));
+        other.raise(AsyncEvent::PortError);
+        assert!(is_readable(&queue));
+        drop(other);
+        assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn the_room_is_there_before_anything_is_raised() {
+        let queue = queue();
+        let room = || queue.raised.lock().waiting.capacity();
+        let sources: Vec<_> = (0..1000).map(|id| queue.attach(id, KINDS).unwrap()).collect();
+        let before = room();
+        assert!(before >= sources.len() * KINDS.len());
+        for _ in 0..2 {
+            for source in &sources {
+                KINDS.iter().for_each(|kind| source.raise(*kind));
+            }
+        }
+        let taken = std::iter::from_fn(|| queue.take().ok()).count();
+        assert_eq!((taken, room()), (4000, before));
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use transom_device::execution::Request;
+use transom_device::qp::QpNumber;
 use transom_device::queue::Remote;
 
 use super::QueuePair;
@@ -28,9 +29,38 @@ pub(crate) fn leaves_host(group: &GroupGid) -> bool {
     group[0] != 0xff || group[1] & 0xf > 1
 }
 
-/// Whether a request is a datagram to a group.
-pub(crate) fn is_to_group(request: &Request) -> bool {
-    matches!(&request.remote, Remote::Datagram(it) if is_multicast(&it.address.gid))
+/// The queue pair number that stands for all members of a group (rule NET-12).
+const MEMBERS: QpNumber = QpNumber::from_bits(0xff_ffff);
+
+/// For whom something is that goes to an address and a queue pair number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recipient {
+    /// The queue pair of that number.
+    QueuePair,
+    /// All members of the group that has the address.
+    Members,
+    /// Nobody: a group's address goes with the members' number, and only with that (rule NET-17).
+    Nobody,
+}
+
+impl Recipient {
+    /// Of what goes to this address and number.
+    pub(crate) fn at(address: &GroupGid, number: QpNumber) -> Self {
+        match (is_multicast(address), number == MEMBERS) {
+            (false, false) => Self::QueuePair,
+            (true, true) => Self::Members,
+            (true, false) | (false, true) => Self::Nobody,
+        }
+    }
+
+    /// Of a request.
+    #[inline]
+    pub(crate) fn of(request: &Request) -> Self {
+        match &request.remote {
+            Remote::Datagram(datagram) => Self::at(&datagram.address.gid, request.to),
+            Remote::Connected | Remote::Srq(_) => Self::QueuePair,
+        }
+    }
 }
 
 /// The members in this process. A list is replaced as a whole, so that who delivers to it neither copies
@@ -45,8 +75,10 @@ type Members = Arc<[Weak<QueuePair>]>;
 /// Why a queue pair does not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinError {
-    /// No more groups, or no more members: `ENOMEM`.
+    /// No more groups, no more members, or no memory for one: `ENOMEM`.
     Full,
+    /// The device is of the process that this one was forked from: `EIO`.
+    Inherited,
 }
 
 /// The queue pair is not a member: `EINVAL`.
@@ -56,11 +88,15 @@ pub struct NotAMember;
 impl Adapter {
     /// Makes a queue pair a member; one that is one already stays one.
     pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
+        if self.is_inherited() {
+            return Err(JoinError::Inherited);
+        }
         let mut groups = self.groups.0.write();
         if !groups.contains_key(&group) && groups.len() >= Limits::DEVICE.multicast_groups as usize
         {
             return Err(JoinError::Full);
         }
+        groups.try_reserve(1).map_err(|_| JoinError::Full)?;
         let before = groups.get(&group).cloned().unwrap_or_default();
         if before.iter().any(|member| is(member, qp)) {
             return Ok(());
@@ -71,7 +107,7 @@ impl Adapter {
         let new = Arc::downgrade(qp);
         groups.insert(group, before.iter().cloned().chain([new]).collect());
         qp.memberships.fetch_add(1, AcqRel);
-        self.segment().header().groups.store(groups.len() as u32, Release);
+        self.count_groups(groups.len());
         drop(groups);
         self.join_networks();
         Ok(())
@@ -89,7 +125,7 @@ impl Adapter {
             self.leave_networks(&group);
         }
         qp.memberships.fetch_sub(1, AcqRel);
-        self.segment().header().groups.store(groups.len() as u32, Release);
+        self.count_groups(groups.len());
         Ok(())
     }
 
@@ -103,7 +139,7 @@ impl Adapter {
             !members.is_empty()
         });
         qp.memberships.store(0, Release);
-        self.segment().header().groups.store(groups.len() as u32, Release);
+        self.count_groups(groups.len());
     }
 
     /// Has the networks bring what is sent to the groups of this process: when there is a new group, a
@@ -117,8 +153,17 @@ impl Adapter {
         }
     }
 
+    /// Tells the other processes whether there are groups here. In a forked child it is the parent's
+    /// that they see.
+    fn count_groups(&self, count: usize) {
+        if !self.is_inherited() {
+            self.segment().header().groups.store(count as u32, Release);
+        }
+    }
+
     fn leave_networks(&self, group: &GroupGid) {
-        let Some(wire) = self.wire().filter(|_| leaves_host(group)) else { return };
+        let leaves = leaves_host(group) && !self.is_inherited();
+        let Some(wire) = self.wire().filter(|_| leaves) else { return };
         let group = ip(group);
         self.addresses().networks(group.is_ipv4()).for_each(|it| wire.leave(group, it));
     }
@@ -147,6 +192,19 @@ fn remove(members: &mut Members, qp: &QueuePair) -> bool {
 mod tests {
     use super::*;
     use crate::addresses::gid;
+
+    /// Rules: NET-17
+    #[test]
+    fn an_address_and_a_number_are_both_of_a_group_or_neither_is() {
+        let of = |address: &str| gid(address.parse().expect("an address"));
+        let one = QpNumber::from_bits(0x01_ffff);
+        for (unicast, group) in [("10.0.0.1", "239.1.2.3"), ("fd00::1", "ff0e::1")] {
+            assert_eq!(Recipient::at(&of(unicast), one), Recipient::QueuePair);
+            assert_eq!(Recipient::at(&of(group), MEMBERS), Recipient::Members);
+            assert_eq!(Recipient::at(&of(unicast), MEMBERS), Recipient::Nobody);
+            assert_eq!(Recipient::at(&of(group), one), Recipient::Nobody);
+        }
+    }
 
     #[test]
     fn the_address_says_what_is_a_group_and_how_far_it_goes() {

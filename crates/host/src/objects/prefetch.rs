@@ -32,6 +32,8 @@ pub enum PrefetchError {
     Fault,
     /// Pages for writing, of a region that is not writable: `EPERM`.
     NotWritable,
+    /// The device is of the process that this one was forked from: `EIO`.
+    Inherited,
 }
 
 impl Adapter {
@@ -44,6 +46,9 @@ impl Adapter {
         wait: bool,
         pieces: &[Sge],
     ) -> Result<(), PrefetchError> {
+        if self.is_inherited() {
+            return Err(PrefetchError::Inherited);
+        }
         for piece in pieces {
             self.place_of(pd, advice, piece)?;
         }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
+use transom_device::Access;
 use transom_device::execution::{
-    QpEvent, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder, Sink,
-    Source,
+    Counted, QpEvent, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder,
+    Sink, Source,
 };
-use transom_device::qp::{QpNumber, QpState, QpSummary, Service};
+use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
@@ -24,8 +25,10 @@ use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
 
+use super::completion_counter::Counters;
 use super::{
-    AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
+    AsyncEvent, AttachError, Busy, CompletionCounter, Cq, EventQueue, EventSource,
+    ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
 };
 use crate::adapter::{Adapter, Limits};
 use crate::addresses::ip;
@@ -53,7 +56,7 @@ pub struct QpConfig {
     /// Where its receives come from.
     pub receives: QpReceives,
     /// Where its events go.
-    pub events: Arc<EventPipe>,
+    pub events: Arc<EventQueue<AsyncEvent>>,
     /// How events name it.
     pub id: u64,
 }
@@ -86,16 +89,30 @@ impl QpReceives {
 /// Posts one request of a batch.
 pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
 
+/// What a queue pair tells of.
+const EVENTS: &[AsyncEvent] = &[
+    AsyncEvent::QpFatal,
+    AsyncEvent::QpRequestError,
+    AsyncEvent::QpAccessError,
+    AsyncEvent::Established,
+    AsyncEvent::SendQueueDrained,
+    AsyncEvent::LastWqeReached,
+];
+
 /// A queue pair. It lives until [`QueuePair::destroy`].
 pub struct QueuePair {
     adapter: Arc<Adapter>,
     number: QpNumber,
     config: QpConfig,
+    events: EventSource<AsyncEvent>,
+    /// What a forked child sees in place of the summary: it is in error.
+    inherited: QpSummary,
     send: Mutex<SendHalf>,
     receive: Mutex<ReceiveHalf>,
     attributes: Mutex<QpAttributes>,
     /// How often a program holds it: more than once only the receiving end of XRC.
     handles: AtomicU32,
+    counters: Counters,
     /// Multicast groups it is in (rule CR-10).
     pub(super) memberships: AtomicU32,
     /// Whether an acknowledgement is kept back; until it has left, nothing is sent without it. Written
@@ -170,7 +187,9 @@ impl QpConfig {
 impl QueuePair {
     /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
+        adapter.check_own()?;
         let (requester, responder) = config.halves().map_err(|_| RegisterError::Exhausted)?;
+        let events = config.events.attach(config.id, EVENTS)?;
         if let Some(pd) = &config.pd {
             pd.adopt().map_err(|_| RegisterError::Busy)?;
         }
@@ -189,9 +208,20 @@ impl QueuePair {
         for cq in config.send_cq.iter().chain(&config.receive_cq) {
             cq.adopt();
         }
+        let inherited = QpSummary::default();
+        inherited.set_gate(Gate {
+            state: QpState::Error,
+            service: config.service,
+            access: Access::empty(),
+            by_message: false,
+            read_resources: 0,
+            pd: config.pd.as_ref().map_or(0, |pd| pd.number()),
+        });
         let qp = Arc::new(Self {
             adapter: adapter.clone(),
             number,
+            events,
+            inherited,
             send: Mutex::new(SendHalf {
                 requester,
                 link: Link::None,
@@ -210,6 +240,7 @@ impl QueuePair {
             }),
             attributes: Mutex::new(QpAttributes::reset()),
             handles: AtomicU32::new(1),
+            counters: Counters::default(),
             memberships: AtomicU32::new(0),
             owes: AtomicBool::new(false),
             config,
@@ -241,6 +272,9 @@ impl QueuePair {
     /// What initiators see of it.
     #[inline]
     pub fn summary(&self) -> &QpSummary {
+        if self.adapter.is_inherited() {
+            return &self.inherited;
+        }
         let table = self.adapter.segment().qps();
         table.summary(self.number.index()).expect("the table has an entry for every u16")
     }
@@ -279,6 +313,29 @@ impl QueuePair {
         }
         self.adapter.run_deferred();
         result
+    }
+
+    /// Has a completion counter count these operations, as long as it is in RESET or INIT and until it is
+    /// destroyed; on an error none of them (rules CC-06 to CC-09).
+    pub fn attach_counter(
+        &self,
+        counter: &Arc<CompletionCounter>,
+        operations: Counted,
+    ) -> Result<(), AttachError> {
+        // As a modify, so that the state stays.
+        let _both = (self.send.lock(), self.receive.lock());
+        let state = self.summary().gate().state;
+        let here = Arc::ptr_eq(counter.adapter(), &self.adapter);
+        if operations.is_empty() || !here || !matches!(state, QpState::Reset | QpState::Init) {
+            return Err(AttachError::Invalid);
+        }
+        if !Counted::of(self.config.service).contains(operations) {
+            return Err(AttachError::Unsupported);
+        }
+        if self.counters.any(operations) {
+            return Err(AttachError::Taken);
+        }
+        self.counters.attach(counter, operations)
     }
 
     /// Posts a send work request and carries out what can be at once.
@@ -476,7 +533,7 @@ impl QueuePair {
     }
 
     fn raise(&self, event: AsyncEvent) {
-        self.config.events.raise(event as u64, self.config.id);
+        self.events.raise(event);
     }
 
     fn raise_for(&self, event: QpEvent) {
@@ -509,20 +566,10 @@ impl QueuePair {
             // Others hold it, or it is gone already.
             Ok(_) | Err(_) => return Ok(()),
         }
-        {
-            let mut half = self.send.lock();
-            let mut receive = self.receive.lock();
-            receive.bid_farewell(self);
-            self.open_gate(QpState::Reset, &QpAttributes::reset());
-            half.requester.reset();
-            half.count(&self.adapter);
-            half.link = Link::None;
-            receive.reset(&self.here());
+        // That of a forked child's parent goes on.
+        if !self.adapter.is_inherited() {
+            self.close();
         }
-        // A program that ends next still owes its peer the last answers.
-        self.adapter.send_rest();
-        let keys = self.adapter.segment().keys();
-        keys.drain_queue_pair(self.number.index(), &*self.adapter);
         self.adapter.leave_qp(self.number.index());
         let QpConfig { pd, send_cq, receive_cq, receives, .. } = &self.config;
         for cq in send_cq.iter().chain(receive_cq) {
@@ -537,7 +584,26 @@ impl QueuePair {
         if let Some(pd) = pd {
             pd.release();
         }
+        self.counters.release();
         Ok(())
+    }
+
+    /// Lets nothing in any more, and waits for what is under way.
+    fn close(&self) {
+        {
+            let mut half = self.send.lock();
+            let mut receive = self.receive.lock();
+            receive.bid_farewell(self);
+            self.open_gate(QpState::Reset, &QpAttributes::reset());
+            half.requester.reset();
+            half.count(&self.adapter);
+            half.link = Link::None;
+            receive.reset(&self.here());
+        }
+        // A program that ends next still owes its peer the last answers.
+        self.adapter.send_rest();
+        let keys = self.adapter.segment().keys();
+        keys.drain_queue_pair(self.number.index(), &*self.adapter);
     }
 
     /// Ends it with its context: what would refuse [`QueuePair::destroy`] goes first.

@@ -36,6 +36,8 @@ pub enum RegisterError {
     Exhausted,
     /// The protection domain is gone, or windows are bound: `EBUSY`.
     Busy,
+    /// The device is of the process that this one was forked from: `EIO`.
+    Inherited,
 }
 
 /// What is behind a region.
@@ -191,6 +193,7 @@ impl MemoryRegion {
         registration: Registration,
         backing: Backing,
     ) -> Result<Self, RegisterError> {
+        adapter.check_own()?;
         pd.adopt().map_err(|_| RegisterError::Busy)?;
         let taken = adapter.take_key(backing.kind()).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
@@ -228,6 +231,7 @@ impl MemoryRegion {
         if !matches!(self.backing, Backing::Program) {
             return Err(RegisterError::Invalid);
         }
+        self.adapter.check_own()?;
         registration.check()?;
         let new_pd = pd.unwrap_or(&self.pd).clone();
         new_pd.adopt().map_err(|_| RegisterError::Busy)?;
@@ -245,6 +249,9 @@ impl MemoryRegion {
 
     /// Whether windows are bound to it.
     pub fn check_unused(&self) -> Result<(), Busy> {
+        if self.adapter.is_inherited() {
+            return Ok(());
+        }
         Region::check_unused(&self.adapter.segment().keys(), self.slot).map_err(|_| Busy)
     }
 
@@ -252,7 +259,9 @@ impl MemoryRegion {
     /// window is bound it is refused and stays (rules DR-03 to DR-05).
     pub fn deregister(self) -> Result<(), (Self, Busy)> {
         let keys = self.adapter.segment().keys();
-        if Region::deregister(&keys, self.slot, &*self.adapter).is_err() {
+        // That of a forked child's parent stays registered.
+        let inherited = self.adapter.is_inherited();
+        if !inherited && Region::deregister(&keys, self.slot, &*self.adapter).is_err() {
             return Err((self, Busy));
         }
         self.adapter.give_back_key(self.backing.kind(), self.slot);

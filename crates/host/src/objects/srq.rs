@@ -9,8 +9,11 @@ use transom_device::queue::{
     PostError, Receive, ReceiveQueue, ReceiveRequest, SizeError, TagList, TagPart, TagRequest, Take,
 };
 
-use super::{AsyncEvent, Busy, Cq, EventPipe, ProtectionDomain, RegisterError, XrcDomain};
+use super::{
+    AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError, XrcDomain,
+};
 use crate::adapter::{Adapter, Limits};
+use crate::object_counts::ObjectKind;
 use crate::progress::Deferred;
 
 /// What makes a shared receive queue one for XRC.
@@ -45,7 +48,7 @@ pub struct SrqConfig {
     /// For tag matching.
     pub tag_matching: Option<TagMatchingConfig>,
     /// Where its events go.
-    pub events: Arc<EventPipe>,
+    pub events: Arc<EventQueue<AsyncEvent>>,
     /// How events name it.
     pub id: u64,
 }
@@ -58,6 +61,7 @@ pub struct SharedReceiveQueue {
     /// The tagged buffers, if tags are matched. This lock comes before that of `queue`.
     tags: Option<Mutex<TagList>>,
     queue: Mutex<ReceiveQueue>,
+    events: EventSource<AsyncEvent>,
     users: AtomicU32,
 }
 
@@ -100,6 +104,9 @@ impl SharedReceiveQueue {
     pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
         let queue = ReceiveQueue::new(config.size, config.pieces);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
+        let events = config.events.attach(config.id, &[AsyncEvent::SrqLimitReached])?;
+        let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
+        let tags = tags.transpose().map_err(|_| RegisterError::Exhausted)?;
         config.pd.adopt().map_err(|_| RegisterError::Busy)?;
         let queues = &adapter.shared_queues;
         let mut by_index = queues.by_index.write();
@@ -107,7 +114,7 @@ impl SharedReceiveQueue {
         let free = (0..=u16::MAX)
             .map(|_| queues.next.fetch_add(1, Relaxed) as u16)
             .find(|index| !by_index.contains_key(index))
-            .filter(|_| by_index.len() < limit);
+            .filter(|_| by_index.len() < limit && by_index.try_reserve(1).is_ok());
         let Some(index) = free else {
             config.pd.release();
             return Err(RegisterError::Exhausted);
@@ -119,16 +126,17 @@ impl SharedReceiveQueue {
         if let Some(matching) = &config.tag_matching {
             matching.cq.adopt();
         }
-        let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
             number: u32::from(adapter.announcer().slot) << 16 | u32::from(index),
             tags: tags.map(Mutex::new),
             queue: Mutex::new(queue),
+            events,
             users: AtomicU32::new(0),
             config,
         });
         by_index.insert(index, Arc::downgrade(&srq));
+        adapter.objects().add(ObjectKind::SharedReceiveQueue);
         Ok(srq)
     }
 
@@ -206,7 +214,7 @@ impl SharedReceiveQueue {
     }
 
     fn raise_limit(&self) {
-        self.config.events.raise(AsyncEvent::SrqLimitReached as u64, self.config.id);
+        self.events.raise(AsyncEvent::SrqLimitReached);
     }
 
     /// What it is like now.
@@ -254,7 +262,9 @@ impl SharedReceiveQueue {
     pub fn destroy(&self) -> Result<(), Busy> {
         let mut by_index = self.adapter.shared_queues.by_index.write();
         self.check_unused()?;
-        by_index.remove(&(self.number as u16));
+        if by_index.remove(&(self.number as u16)).is_some() {
+            self.adapter.objects().remove(ObjectKind::SharedReceiveQueue);
+        }
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {
             // A message may be on its way into one of its receives.

@@ -23,6 +23,7 @@ impl MemoryWindow {
         pd: &Arc<ProtectionDomain>,
         type1: bool,
     ) -> Result<Self, RegisterError> {
+        adapter.check_own()?;
         pd.adopt().map_err(|_| RegisterError::Busy)?;
         let kind = match (type1, adapter.options().windows_2a) {
             (true, _) => WindowKind::Type1,
@@ -48,8 +49,11 @@ impl MemoryWindow {
     /// Unbinds and frees it. When it returns, no access through its key is under way
     /// (rules MWA-13, MWA-14).
     pub fn deallocate(self) {
-        let segment = self.adapter.segment();
-        release_window(&segment.keys(), &segment.qps(), self.slot, &*self.adapter);
+        // That of a forked child's parent stays bound.
+        if !self.adapter.is_inherited() {
+            let segment = self.adapter.segment();
+            release_window(&segment.keys(), &segment.qps(), self.slot, &*self.adapter);
+        }
         self.adapter.give_back_key(Kind::Window1, self.slot);
         self.pd.release();
     }

@@ -26,11 +26,13 @@ pub enum Dropped {
     NobodyThere,
     /// Not sent, for there is no way, or a packet is too long for it.
     Unreachable,
+    /// To a group's address and one queue pair, or to all members and one address (rule NET-17).
+    WrongDestination,
 }
 
 impl Dropped {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::WrongIcrc,
         Self::Malformed,
         Self::OtherPartition,
@@ -41,6 +43,7 @@ impl Dropped {
         Self::Cut,
         Self::NobodyThere,
         Self::Unreachable,
+        Self::WrongDestination,
     ];
 
     /// The reason for programs.
@@ -56,6 +59,7 @@ impl Dropped {
             Self::Cut => "cut",
             Self::NobodyThere => "nobody_there",
             Self::Unreachable => "unreachable",
+            Self::WrongDestination => "wrong_destination",
         }
     }
 }
@@ -76,6 +80,9 @@ impl fmt::Display for Dropped {
             Self::Cut => "too long, or come without an address",
             Self::NobodyThere => "for a process that has ended, or does not take its packets",
             Self::Unreachable => "not sent, no way to their address or too long for it",
+            Self::WrongDestination => {
+                "to a multicast address but one queue pair, or to a group by one host's address"
+            }
         })
     }
 }

@@ -17,6 +17,7 @@ use super::namespaces::{self, Namespaces};
 use super::place;
 use super::presence::{self, Presence};
 use super::record::{RECORD_WORDS, RefusalRecord};
+use crate::file_limit;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
@@ -139,7 +140,13 @@ impl Registry {
 
     fn map(directory: PathBuf, file: OwnedFd) -> io::Result<Self> {
         if rustix::fs::fstat(&file)?.st_size < size_of::<Layout>() as i64 {
-            rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
+            file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)).map_err(
+                |error| {
+                    let (place, kind) = (directory.display(), error.kind());
+                    let text = format!("cannot make the registry in {place}: {error}");
+                    io::Error::new(kind, text)
+                },
+            )?;
         }
         take_room(&file, &directory, 0, size_of::<AtomicU64>())?;
         // SAFETY: a fresh shared mapping of the whole file, at least as long as the layout; nobody

@@ -1,6 +1,8 @@
 //! The sockets of the wire link and the device's addresses, each test in a network namespace of its
 //! own, for there is one port 4791 in each.
 
+#![allow(clippy::disallowed_methods, reason = "a test may read the environment")]
+
 mod addresses;
 mod groups;
 mod namespace;

@@ -7,7 +7,7 @@ use transom_device::qp::{Mask, QpState};
 use transom_host::addresses::Addresses;
 use transom_host::objects::{Destination, ModifyFailure, QpAttributes};
 
-use super::{QPS, Qp};
+use super::{QPS, Told};
 use crate::{ah, errno_of};
 
 /// Changes attributes and state (rules G.3); on an error nothing has changed.
@@ -24,24 +24,33 @@ pub unsafe extern "C" fn ibv_modify_qp(
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         let mask = Mask::from_bits(mask as u32).ok_or(libc::EINVAL)?;
         // SAFETY: as above.
-        unsafe {
-            QPS.with(qp.cast(), |object| {
-                let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
-                let attributes = parse(attr, mask, &ours.pair.adapter().addresses())?;
-                ours.pair.modify(&attributes, mask).map_err(errno)?;
-                if mask.contains(Mask::AV) {
-                    ours.address = attr.ah_attr;
-                }
-                if mask.contains(Mask::STATE) {
-                    object.abi.base.qp_base.state = attr.qp_state;
-                    if attr.qp_state == IBV_QPS_RESET {
-                        ours.address = ibv_ah_attr::default();
-                    }
-                }
-                Ok(())
-            })
-        }?
+        let (pair, told) = unsafe {
+            QPS.with(qp.cast(), |object| (object.inner.pair.clone(), object.inner.told.clone()))
+        }?;
+        let attributes = parse(attr, mask, &pair.adapter().addresses())?;
+        let mut told = told.lock();
+        pair.modify(&attributes, mask).map_err(errno)?;
+        if mask.contains(Mask::AV) {
+            told.address = attr.ah_attr;
+        }
+        if mask.contains(Mask::STATE) {
+            if attr.qp_state == IBV_QPS_RESET {
+                told.address = ibv_ah_attr::default();
+            }
+            // SAFETY: as above.
+            unsafe { tell_state(qp, attr.qp_state) }?;
+        }
+        Ok(())
     })())
+}
+
+/// Sets the state where C reads it. The caller has what was told of the queue pair locked.
+///
+/// # Safety
+/// `qp` is null or readable.
+unsafe fn tell_state(qp: *mut ibv_qp, state: ibv_qp_state) -> Result<(), c_int> {
+    // SAFETY: by the contract of this function; the struct is live while the table is locked.
+    unsafe { QPS.with(qp.cast(), |object| (*object.abi).base.qp_base.state = state) }
 }
 
 /// The errno of a modify that fails.
@@ -49,6 +58,7 @@ fn errno(failure: ModifyFailure) -> c_int {
     match failure {
         ModifyFailure::NoPort(errno) => errno,
         ModifyFailure::NoMemory => libc::ENOMEM,
+        ModifyFailure::Inherited => libc::EIO,
         _ => libc::EINVAL,
     }
 }
@@ -102,34 +112,38 @@ pub unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     errno_of((|| {
-        // SAFETY: by the contract of this verb.
-        unsafe {
+        // SAFETY: by the contract of this verb; these fields do not change.
+        let (pair, told, created) = unsafe {
             QPS.with(qp.cast(), |object| {
-                let plain = &mut object.abi.base.qp_base;
-                let ours = object.inner.as_ref().ok_or(libc::ENOENT)?;
-                let (attributes, draining) = ours.pair.query();
-                if let Some(attr) = attr.as_mut() {
-                    *attr = to_c(&attributes, draining, ours);
-                }
-                if let Some(init) = init.as_mut() {
-                    *init = ibv_qp_init_attr {
-                        qp_context: plain.qp_context,
-                        send_cq: plain.send_cq,
-                        recv_cq: plain.recv_cq,
-                        srq: plain.srq,
-                        cap: ours.cap,
-                        qp_type: ours.kind,
-                        sq_sig_all: c_int::from(ours.pair.config().send.signal_all),
-                    };
-                }
-                plain.state = attributes.state as ibv_qp_state;
-                Ok(())
+                let (ours, plain) = (object.inner, &raw const (*object.abi).base.qp_base);
+                let created = ibv_qp_init_attr {
+                    qp_context: (*plain).qp_context,
+                    send_cq: (*plain).send_cq,
+                    recv_cq: (*plain).recv_cq,
+                    srq: (*plain).srq,
+                    cap: ours.cap,
+                    qp_type: ours.kind,
+                    sq_sig_all: c_int::from(ours.pair.config().send.signal_all),
+                };
+                (ours.pair.clone(), ours.told.clone(), created)
             })
-        }?
+        }?;
+        let told = told.lock();
+        let (attributes, draining) = pair.query();
+        // SAFETY: as above.
+        unsafe {
+            if let Some(attr) = attr.as_mut() {
+                *attr = to_c(&attributes, draining, created.cap, &told);
+            }
+            if let Some(init) = init.as_mut() {
+                *init = created;
+            }
+            tell_state(qp, attributes.state as ibv_qp_state)
+        }
     })())
 }
 
-fn to_c(attributes: &QpAttributes, draining: bool, ours: &Qp) -> ibv_qp_attr {
+fn to_c(attributes: &QpAttributes, draining: bool, cap: ibv_qp_cap, told: &Told) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: attributes.state as ibv_qp_state,
         cur_qp_state: attributes.state as ibv_qp_state,
@@ -140,8 +154,8 @@ fn to_c(attributes: &QpAttributes, draining: bool, ours: &Qp) -> ibv_qp_attr {
         sq_psn: attributes.sq_psn,
         dest_qp_num: attributes.dest_qpn,
         qp_access_flags: attributes.access,
-        cap: ours.cap,
-        ah_attr: ours.address,
+        cap,
+        ah_attr: told.address,
         pkey_index: attributes.pkey_index,
         en_sqd_async_notify: u8::from(attributes.notify_drained),
         sq_draining: u8::from(draining),
@@ -152,7 +166,7 @@ fn to_c(attributes: &QpAttributes, draining: bool, ours: &Qp) -> ibv_qp_attr {
         timeout: attributes.timeout,
         retry_cnt: attributes.retry_count,
         rnr_retry: attributes.rnr_retry,
-        rate_limit: ours.rate_limit,
+        rate_limit: told.rate_limit,
         ..ibv_qp_attr::default()
     }
 }
@@ -171,13 +185,9 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
         let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
         let attr = attr.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
-        unsafe {
-            QPS.with(qp.cast(), |object| {
-                let ours = object.inner.as_mut().ok_or(libc::ENOENT)?;
-                ours.rate_limit = attr.rate_limit;
-                Ok(())
-            })
-        }?
+        let told = unsafe { QPS.with(qp.cast(), |object| object.inner.told.clone()) }?;
+        told.lock().rate_limit = attr.rate_limit;
+        Ok(())
     })())
 }
 

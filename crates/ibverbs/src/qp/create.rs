@@ -8,12 +8,12 @@ use transom_abi::*;
 use transom_device::execution::RequesterLimits;
 use transom_device::qp::Service;
 use transom_host::Limits;
-use transom_host::objects::{Cq, ProtectionDomain, QpConfig, QpReceives, QueuePair, RegisterError};
+use transom_host::objects::{Cq, ProtectionDomain, QpConfig, QpReceives, QueuePair};
 
 use super::{QPS, Qp};
 use crate::context::Context;
 use crate::wr::{self, Batch};
-use crate::{cq, null_with, pd, srq, xrc};
+use crate::{cq, mr, null_with, pd, srq, xrc};
 
 /// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended
 /// verb, to name its XRC domain.
@@ -60,6 +60,7 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
     let parts = unsafe { parts(init, service, &cap) }?;
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(parts.context) }.ok_or(libc::EINVAL)?;
+    let batch = wants_batch.then(|| Batch::new(init.qp_type, operations, cap)).transpose()?;
     // The handle names the queue pair in events, so it comes first.
     let handle = QPS.reserve();
     let config = QpConfig {
@@ -77,10 +78,7 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
         events: context.events.clone(),
         id: u64::from(handle),
     };
-    let pair = QueuePair::create(&context.adapter, config).map_err(|error| match error {
-        RegisterError::Busy => libc::EBUSY,
-        _ => libc::ENOMEM,
-    })?;
+    let pair = QueuePair::create(&context.adapter, config).map_err(mr::errno)?;
     context.adopt();
     let sends = service != Service::XrcTarget;
     let receives = !matches!(service, Service::XrcInitiator | Service::XrcTarget);
@@ -99,10 +97,9 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
     let qp = Qp {
         pair,
         kind: init.qp_type,
-        batch: wants_batch.then(|| Mutex::new(Batch::new(init.qp_type, operations, cap))),
+        batch: batch.map(Mutex::new),
         cap,
-        address: ibv_ah_attr::default(),
-        rate_limit: 0,
+        told: Arc::default(),
         events: Arc::default(),
     };
     init.cap = cap;
@@ -231,8 +228,7 @@ pub(crate) fn opened(
         kind: IBV_QPT_XRC_RECV,
         batch: None,
         cap: ibv_qp_cap::default(),
-        address: ibv_ah_attr::default(),
-        rate_limit: 0,
+        told: Arc::default(),
         events: Arc::default(),
     };
     QPS.insert(wr::extended(plain), |_| qp).cast()

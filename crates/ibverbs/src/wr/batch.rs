@@ -53,18 +53,18 @@ pub(crate) struct Batch {
 unsafe impl Send for Batch {}
 
 impl Batch {
-    /// An empty batch with room for what the send queue can hold.
-    pub(crate) fn new(kind: ibv_qp_type, enabled: u64, cap: ibv_qp_cap) -> Self {
+    /// An empty batch with room for what the send queue can hold; `ENOMEM` if there is no memory for it.
+    pub(crate) fn new(kind: ibv_qp_type, enabled: u64, cap: ibv_qp_cap) -> Result<Self, c_int> {
         let size = cap.max_send_wr as usize;
-        Self {
+        Ok(Self {
             kind,
             enabled,
             cap,
-            requests: Vec::with_capacity(size),
-            pieces: Vec::with_capacity(size * cap.max_send_sge as usize),
-            inline: Vec::with_capacity(size * cap.max_inline_data as usize),
+            requests: room_for(size)?,
+            pieces: room_for(size * cap.max_send_sge as usize)?,
+            inline: room_for(size * cap.max_inline_data as usize)?,
             error: None,
-        }
+        })
     }
 
     /// Begins a request. `operation` is its bit of `ibv_qp_create_send_ops_flags`.
@@ -227,6 +227,12 @@ impl Batch {
         self.inline.clear();
         self.error = None;
     }
+}
+
+fn room_for<T>(count: usize) -> Result<Vec<T>, c_int> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(count).map_err(|_| libc::ENOMEM)?;
+    Ok(room)
 }
 
 /// Whether a request still wants local buffers; it gets data once.

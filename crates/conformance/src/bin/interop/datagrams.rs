@@ -30,7 +30,7 @@ fn answered(stage: &mut Stage<'_>, immediate: Option<u32>) -> Result<(), String>
             same("what was received", stage.hear_received(&Ask::Echo)?, expected)?;
             let answer = answer.wait_timeout(PATIENCE).map_err(text)?.ok_or("no answer came")?;
             same("the answer's sender", answer.source().queue_pair, to.queue_pair)?;
-            same("its immediate data", answer.completion().immediate, immediate)?;
+            same("its immediate data", answer.completion().immediate(), immediate)?;
             same("its payload", answer.to_vec() == pattern(seed, 0..length), true)
         })();
         of_length(length, outcome)?;

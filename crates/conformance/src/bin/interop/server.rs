@@ -84,9 +84,9 @@ impl Seat {
                 let posted = self.receives.pop_front().ok_or("no receive is posted")?;
                 let completion = wait(Ok(posted))?;
                 return Ok(Answer::Received(Received {
-                    length: completion.length,
-                    immediate: completion.immediate,
-                    invalidated: completion.invalidated_rkey,
+                    length: completion.length(),
+                    immediate: completion.immediate(),
+                    invalidated: completion.invalidated_rkey(),
                 }));
             }
             Ask::Digest(range) => {
@@ -137,14 +137,14 @@ impl Seat {
                 let qp = self.queue()?.datagram()?;
                 let sender = datagram.sender(qp, crate::end::QKEY).map_err(text)?;
                 let payload = [datagram.payload()];
-                let sent = match datagram.completion().immediate {
+                let sent = match datagram.completion().immediate() {
                     Some(immediate) => qp.send_immediate(&sender, &payload, immediate),
                     None => qp.send(&sender, &payload),
                 };
                 wait(sent)?;
                 return Ok(Answer::Received(Received {
                     length: datagram.len(),
-                    immediate: datagram.completion().immediate,
+                    immediate: datagram.completion().immediate(),
                     invalidated: None,
                 }));
             }

@@ -196,5 +196,5 @@ pub(crate) fn of_length<T>(length: usize, outcome: Result<T, String>) -> Result<
 
 /// What a completion says of the bytes that came.
 pub(crate) fn came(completion: &Completion, length: usize) -> Result<(), String> {
-    same("the length", completion.length, length)
+    same("the length", completion.length(), length)
 }

@@ -31,7 +31,7 @@ fn used(stage: &mut Stage<'_>, window_type: WindowType) -> Result<(), String> {
     stage.peer_has(AT, &expected, 0)?;
     let into = 64 << 10;
     let read = wait(stage.qp().read(&[stage.slice(into..into + LENGTH)], grant))?;
-    same("the length", read.length, LENGTH)?;
+    same("the length", read.length(), LENGTH)?;
     stage.here_is(into, &expected)?;
     let word = part(grant, 8..16);
     wait(stage.qp().fetch_add(&stage.slice(0..8), word, 1))?;

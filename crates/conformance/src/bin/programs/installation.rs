@@ -54,6 +54,19 @@ impl Installation {
         self.once("transom", || build(&self.target, "release", &["transom-cli"]))
     }
 
+    /// What is to follow runs under `transom run`, with the library of this build.
+    pub(crate) fn transom_run(&self) -> Result<Command, String> {
+        self.once("libtransom_paths.so", || build(&self.target, "release", &["transom-paths"]))?;
+        let mut command = self.transom()?;
+        command.env_remove("TRANSOM_LIB").args(["run", "--"]);
+        Ok(command)
+    }
+
+    /// A folder for what takes long to make, which stays.
+    pub(crate) fn lasting(&self, name: &str) -> PathBuf {
+        self.target.join(name)
+    }
+
     /// A program of a package of ours, built like the library.
     pub(crate) fn program(&self, package: &str, name: &str) -> Result<PathBuf, String> {
         build(&self.target, "release", &[package])?;

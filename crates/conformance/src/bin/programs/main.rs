@@ -16,6 +16,7 @@ mod rxe;
 mod skips;
 mod spaces;
 mod speed;
+mod strangers;
 mod table;
 mod utilities;
 mod wire_speed;
@@ -64,6 +65,8 @@ enum Script {
     Flood,
     /// All of these
     All,
+    /// Programs that sleep or bring libraries along, on idle, single and busy processors
+    Strangers,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
     Rxe,
 }
@@ -112,6 +115,10 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if chosen(Script::Flood) {
         reports.extend(flood::run(&installation, style, long)?);
+    }
+    if arguments.script == Script::Strangers {
+        // All of them have to do what they should, so there is nothing to compare with.
+        return Ok(strangers::run(&installation, style)?.problems());
     }
     if arguments.script == Script::Rxe {
         reports.extend(rxe::run(&installation, style)?);

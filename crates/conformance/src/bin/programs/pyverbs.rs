@@ -18,7 +18,8 @@ use crate::table::{Form, Report, Row, Style};
 
 static FORM: Form = Form {
     script: "pyverbs",
-    title: "the Python tests of rdma-core that are for any device",
+    title: "the Python tests of rdma-core that are for any device; three of those skipped run where there \
+            are huge pages (sysctl vm.nr_hugepages=16)",
     subject: &[("module", 24)],
     figures: &[
         ("tests", 5),
@@ -33,7 +34,7 @@ static FORM: Form = Form {
 /// Where `python3-pyverbs` puts them.
 const SOURCE: &str = "/usr/share/doc/rdma-core/tests";
 /// Debian's interpreter: only that one has pyverbs.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 /// Runs them one by one.
 const RUNNER: &str = include_str!("../../../programs/run_tests.py");
 /// What rxe passes.
@@ -47,7 +48,7 @@ const SECONDS: u64 = 20;
 
 /// Runs them, a process for each module.
 pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, String> {
-    let suite = Suite::unpack(installation, Place::Here)?;
+    let suite = Suite::unpack(installation, Place::Here, Release::debian())?;
     let modules = suite.modules()?;
     let mut report = Report::begin(&FORM, style);
     let (mut passed, mut all) = (0, 0);
@@ -80,7 +81,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
 /// Runs them all at the near end of a wire, with its GID, but for those that a bad wire is too bad for.
 /// How many passed.
 pub(crate) fn run_at(installation: &Installation, wire: &Wire) -> Result<String, String> {
-    let suite = Suite::unpack(installation, Place::Across(wire))?;
+    let suite = Suite::unpack(installation, Place::Across(wire), Release::debian())?;
     let mut outcomes = Vec::new();
     for mut tests in suite.modules()?.into_values() {
         tests.retain(|test| wire.faults.is_none() || bears_loss(test));
@@ -92,6 +93,37 @@ pub(crate) fn run_at(installation: &Installation, wire: &Wire) -> Result<String,
         Ok(format!("{} pass, {} skipped", count("pass"), count("skip")))
     } else {
         Err(problems.join("\n"))
+    }
+}
+
+/// Runs the tests of another release than Debian's, but for those that are skipped. `bind` has a
+/// command run where it should.
+pub(crate) fn run_newer(
+    installation: &Installation,
+    interpreter: &Path,
+    tests: &Path,
+    bind: impl Fn(&mut Command),
+) -> Result<(), String> {
+    let release = Release {
+        name: "pyverbs-newer",
+        interpreter: interpreter.to_owned(),
+        tests: tests.to_owned(),
+        bind: &bind,
+    };
+    let suite = Suite::unpack(installation, Place::Here, release)?;
+    let mut outcomes = Vec::new();
+    for tests in suite.modules()?.values() {
+        outcomes.extend(suite.run(tests)?);
+    }
+    let wrong = |outcome: &&Outcome| !["pass", "skip"].contains(&outcome.kind.as_str());
+    let problems: Vec<_> = outcomes.iter().filter(wrong).filter_map(Outcome::problem).collect();
+    let passed = outcomes.iter().filter(|outcome| outcome.kind == "pass").count();
+    if !problems.is_empty() {
+        Err(problems.join("\n"))
+    } else if passed < LEAST {
+        Err(format!("{passed} of {} pass; at least {LEAST} should", outcomes.len()))
+    } else {
+        Ok(())
     }
 }
 
@@ -154,27 +186,50 @@ impl Outcome {
     }
 }
 
+/// Python's bindings, and the tests that came with them.
+struct Release<'a> {
+    /// The folder of the copy.
+    name: &'static str,
+    interpreter: PathBuf,
+    tests: PathBuf,
+    /// Has a command run where it should.
+    bind: &'a dyn Fn(&mut Command),
+}
+
+impl Release<'_> {
+    fn debian() -> Self {
+        Self { name: "pyverbs", interpreter: PYTHON.into(), tests: SOURCE.into(), bind: &|_| {} }
+    }
+}
+
 /// A copy of the tests, and the results of the run under way.
 struct Suite<'a> {
     installation: &'a Installation,
     place: Place<'a>,
+    release: Release<'a>,
     folder: PathBuf,
 }
 
 impl<'a> Suite<'a> {
     /// Copies the tests, for some come packed.
-    fn unpack(installation: &'a Installation, place: Place<'a>) -> Result<Self, String> {
-        let missing = |error| format!("{SOURCE}: {error}; apt-get install python3-pyverbs");
+    fn unpack(
+        installation: &'a Installation,
+        place: Place<'a>,
+        release: Release<'a>,
+    ) -> Result<Self, String> {
+        let source = release.tests.clone();
+        let missing =
+            |error| format!("{}: {error}; apt-get install python3-pyverbs", source.display());
         let failed = |error| format!("copying the tests: {error}");
-        let folder = installation.folder().join("pyverbs");
-        let suite = Self { installation, place, folder: folder.clone() };
+        let folder = installation.folder().join(release.name);
+        let suite = Self { installation, place, release, folder: folder.clone() };
         let tests = folder.join("tests");
         if tests.is_dir() {
             return Ok(suite);
         }
         fs::create_dir_all(&tests).map_err(failed)?;
         let mut packed = Vec::new();
-        for file in fs::read_dir(SOURCE).map_err(missing)? {
+        for file in fs::read_dir(&source).map_err(missing)? {
             let file = file.map_err(failed)?;
             let copy = tests.join(file.file_name());
             fs::copy(file.path(), &copy).map_err(failed)?;
@@ -182,14 +237,17 @@ impl<'a> Suite<'a> {
                 packed.push(copy);
             }
         }
-        let mut unpack = Command::new(installed("gzip", "gzip")?);
-        Running::start(unpack.arg("-d").args(packed)).success(Duration::from_secs(20))?;
+        if !packed.is_empty() {
+            let mut unpack = Command::new(installed("gzip", "gzip")?);
+            Running::start(unpack.arg("-d").args(packed)).success(Duration::from_secs(20))?;
+        }
         fs::write(folder.join("run_tests.py"), RUNNER).map_err(failed)?;
         Ok(suite)
     }
 
     fn python(&self) -> Command {
-        let mut command = Command::new(PYTHON);
+        let mut command = Command::new(&self.release.interpreter);
+        (self.release.bind)(&mut command);
         command.env("LD_LIBRARY_PATH", self.installation.folder());
         command.arg(self.folder.join("run_tests.py")).arg(&self.folder);
         match self.place {
@@ -261,7 +319,7 @@ impl<'a> Suite<'a> {
                 };
             }
             Some(_) => {}
-            None => return Err(format!("{PYTHON} ended: {status}\n{output}{complaints}")),
+            None => return Err(format!("Python ended: {status}\n{output}{complaints}")),
         }
         Ok(outcomes)
     }

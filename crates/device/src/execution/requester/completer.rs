@@ -2,7 +2,7 @@
 
 use transom_wire::{NakCode, Psn};
 
-use super::super::{Bytes, CopyError, Origin, QpEvent, QueueSide, Reply, Source};
+use super::super::{Bytes, CopyError, Counted, Origin, QpEvent, QueueSide, Reply, Source};
 use super::wqe::{Part, Progress};
 use super::{Requester, buffers, completion};
 use crate::protection::{Operation, Reason, Refusal};
@@ -236,9 +236,11 @@ impl Requester {
         if head.part != Part::Program {
             return self.end_rendezvous(origin, status, length, reason);
         }
-        let reported = status != Status::Success
-            || self.limits.signal_all
-            || head.flags.contains(SendFlags::SIGNALED);
+        let done = status == Status::Success;
+        if let Some(counted) = Counted::of_posted(&head.op) {
+            origin.count(counted, done.then_some(length));
+        }
+        let reported = !done || self.limits.signal_all || head.flags.contains(SendFlags::SIGNALED);
         let mut completion = completion(origin, head.wr_id, &head.op, status);
         completion.byte_length = length as u32;
         completion.vendor_error = reason;

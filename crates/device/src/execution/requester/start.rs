@@ -10,6 +10,9 @@ use crate::qp::{QpNumber, Service};
 use crate::queue::{Body, Datagram, LocalOp, Remote, SendFlags, SendOp, Status};
 use crate::transport::train::packets;
 
+/// The smallest path MTU there is, in bytes (rule PK-11): so much gets anywhere.
+const SHORTEST_MTU: u64 = 256;
+
 impl Requester {
     /// Whether what is under way lets the work request begin.
     pub(super) fn may_start(&self, wqe: &SendWqe) -> bool {
@@ -130,9 +133,8 @@ impl Requester {
             if datagram.pd != origin.summary().gate().pd {
                 return Some((Status::LocalQpOperation, Reason::OtherPd));
             }
-            if wqe.length
-                > origin.path_mtu().map_or(self.datagram_limit, |mtu| mtu.min(self.datagram_limit))
-            {
+            let short = wqe.length <= SHORTEST_MTU;
+            if !short && wqe.length > origin.datagram_limit(&datagram.address) {
                 return Some((Status::LocalLength, Reason::TooLong));
             }
         }

@@ -58,7 +58,7 @@ impl Responder {
     }
 
     /// Whether an operation on all of a request's bytes is allowed now; touches nothing.
-    fn check<S: Services>(
+    pub(super) fn check<S: Services>(
         &self,
         request: &Request,
         operation: Operation,

@@ -319,7 +319,7 @@ impl Responder {
         if self.service == Service::Uc {
             return self.refuse(refusal, services);
         }
-        services.refused(refusal);
+        self.note(refusal, services);
         let mut completion =
             self.completion(services, Status::LocalAccess, Opcode::ReceiveWriteImmediate);
         completion.vendor_error = refusal.reason.code();

@@ -20,7 +20,7 @@ fn report(list: &mut TagList, count: u32) -> Flags {
 }
 
 fn take(list: &mut TagList, tag: u64) -> Option<u64> {
-    let mut receive = Receive::with_room(TAG_PIECES);
+    let mut receive = Receive::with_room(TAG_PIECES).unwrap();
     list.take(tag, &mut receive).then(|| {
         assert_eq!((receive.part, receive.length), (TagPart::Matched, 8));
         assert_eq!(receive.sges[0].address, receive.wr_id);
@@ -36,7 +36,7 @@ fn remove(list: &mut TagList, handle: u32) -> Status {
 
 #[test]
 fn the_first_buffer_added_that_matches_is_taken() {
-    let mut list = TagList::new(8);
+    let mut list = TagList::new(8).unwrap();
     add(&mut list, 1, 0x10, 0xf0);
     add(&mut list, 2, 0x12, ALL);
     add(&mut list, 3, 0x10, 0xf0);
@@ -49,7 +49,7 @@ fn the_first_buffer_added_that_matches_is_taken() {
 
 #[test]
 fn a_tag_beyond_its_mask_matches_nothing() {
-    let mut list = TagList::new(1);
+    let mut list = TagList::new(1).unwrap();
     add(&mut list, 1, 0x11, 0xf0);
     assert_eq!(take(&mut list, 0x11), None);
 }
@@ -57,7 +57,7 @@ fn a_tag_beyond_its_mask_matches_nothing() {
 /// Rules: WC-22
 #[test]
 fn only_a_buffer_that_waits_can_be_removed() {
-    let mut list = TagList::new(2);
+    let mut list = TagList::new(2).unwrap();
     let (first, second) = (add(&mut list, 1, 1, ALL), add(&mut list, 2, 2, ALL));
     assert_eq!(take(&mut list, 1), Some(1));
     assert_eq!(remove(&mut list, first), Status::TagMatching);
@@ -72,7 +72,7 @@ fn only_a_buffer_that_waits_can_be_removed() {
 
 #[test]
 fn a_full_list_takes_no_more() {
-    let mut list = TagList::new(2);
+    let mut list = TagList::new(2).unwrap();
     let first = add(&mut list, 1, 1, ALL);
     add(&mut list, 2, 2, ALL);
     let change = |sges| TagChange::Add { receive: 3, tag: 3, mask: ALL, sges };
@@ -85,7 +85,7 @@ fn a_full_list_takes_no_more() {
 
 #[test]
 fn buffers_added_after_an_unexpected_message_wait_for_the_count() {
-    let mut list = TagList::new(8);
+    let mut list = TagList::new(8).unwrap();
     add(&mut list, 1, 1, ALL);
     assert_eq!(list.note_unexpected(), TagPart::Unexpected { sync_required: false });
     add(&mut list, 2, 2, ALL);
@@ -102,7 +102,7 @@ fn buffers_added_after_an_unexpected_message_wait_for_the_count() {
 
 #[test]
 fn an_unexpected_message_that_fails_does_not_count() {
-    let mut list = TagList::new(8);
+    let mut list = TagList::new(8).unwrap();
     list.note_unexpected();
     add(&mut list, 1, 1, ALL);
     assert_eq!(take(&mut list, 1), None);
@@ -128,7 +128,7 @@ fn any_sequence_does_what_a_plain_list_does() {
         random ^= random << 17;
         (random >> 20) % below
     };
-    let mut list = TagList::new(16);
+    let mut list = TagList::new(16).unwrap();
     let mut model = Model { in_sync: true, ..Model::default() };
     for step in 0..20_000 {
         match next(8) {

@@ -5,7 +5,7 @@ use transom_wire::{NakCode, Psn, RnrTimer, Syndrome};
 
 use super::PacketResponder;
 use super::kept::{Answer, Kept};
-use crate::execution::{Reply, Request, Responder};
+use crate::execution::{Counted, Reply, Request, Responder};
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
 use crate::transport::train::{DEFAULT_PKEY, packets};
@@ -74,7 +74,7 @@ impl PacketResponder {
         responder: &mut Responder,
         outlet: &S,
     ) -> bool {
-        let Answer::Data { address, key, .. } = kept.answer else { return false };
+        let Answer::Data { address, key, length: read } = kept.answer else { return false };
         let (range, mtu) = (kept.range, outlet.response_mtu());
         let offset = u64::from(range.next) * mtu;
         let room = (outlet.room() as u64).max(1).saturating_mul(mtu);
@@ -110,6 +110,9 @@ impl PacketResponder {
                 self.kept.forget_owed();
                 return false;
             }
+        }
+        if ends && !kept.answered {
+            outlet.count(Counted::REMOTE_READ, Some(read));
         }
         self.kept.answered(packets(length, mtu), ends);
         true

@@ -230,6 +230,7 @@ pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<isize> {
 }
 
 #[cfg(test)]
+#[expect(clippy::print_stdout, reason = "tests say what they skip")]
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
     use std::process::Command;

@@ -28,6 +28,7 @@ use transom_device::protection::{Announcer, PROCESSES};
 use transom_wire::packet::PORT;
 
 use super::socket;
+use crate::file_limit;
 use crate::registry::{Registry, private_file};
 
 /// Indexes that are probed beyond those of the known processes: one that was killed may still have
@@ -301,7 +302,7 @@ fn map(path: &Path) -> io::Result<NonNull<Table>> {
     let file = private_file(path)?;
     let length = size_of::<Table>();
     // Memory for all of it now, so that writing to it cannot fail later.
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64)?;
+    file_limit::grow(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64))?;
     // SAFETY: a fresh shared mapping of the whole file; nobody shrinks it.
     let address = unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;

@@ -14,14 +14,13 @@ use super::{BATCH, Path, Wire};
 use crate::adapter::Adapter;
 use crate::addresses::gid;
 use crate::link::udp::{Arrivals, Datagrams};
+use crate::objects::Recipient;
 use crate::registry::{Counters, Dropped};
 
 /// More trains than a socket holds, unless more keep coming.
 const ALL: usize = 16_384;
 /// Packets handed to a queue pair at once: a whole train.
 const TOGETHER: usize = 64;
-/// The queue pair number that names a multicast group's members (rule NET-12).
-const MULTICAST: u32 = 0xff_ffff;
 /// Without the bit that says full member (rule PK-14).
 const PARTITION: u16 = 0x7fff;
 
@@ -129,10 +128,12 @@ impl Adapter {
     /// Gives packets to the queue pair they are for.
     fn deliver(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
         let Some(first) = packets.first() else { return };
-        if first.to == MULTICAST {
-            return self.deliver_to_members(counters, packets, route);
-        }
         let to = QpNumber::from_bits(first.to);
+        match Recipient::at(&route.destination, to) {
+            Recipient::QueuePair => {}
+            Recipient::Members => return self.deliver_to_members(counters, packets, route),
+            Recipient::Nobody => return counters.drop(Dropped::WrongDestination, packets.len()),
+        }
         let Some(qp) = self.qp(to.index()).filter(|qp| qp.number() == to) else {
             return counters.drop(Dropped::NoQueuePair, packets.len());
         };

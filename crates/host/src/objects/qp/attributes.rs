@@ -1,7 +1,7 @@
 //! Attributes of a queue pair, and the way from state to state (rules G.3).
 
 use transom_device::Access;
-use transom_device::execution::MAX_DATAGRAM;
+use transom_device::execution::{Counted, MAX_DATAGRAM};
 use transom_device::qp::{
     Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
@@ -69,7 +69,7 @@ pub struct QpAttributes {
     pub rnr_retry: u8,
 }
 
-/// Why a modify is refused; all are `EINVAL`.
+/// Why a modify is refused; those are `EINVAL` that say nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModifyFailure {
     /// By the table of transitions.
@@ -78,11 +78,13 @@ pub enum ModifyFailure {
     OutOfRange(Mask),
     /// The send queue is still draining (rule ST-17).
     Draining,
-    /// No memory for what is kept of READs and atomics.
+    /// No memory for what is kept of READs and atomics: `ENOMEM`.
     NoMemory,
     /// It goes over the wire, and the port cannot be had, or to a process of this host that cannot be
     /// reached. The program has been told why.
     NoPort(i32),
+    /// It is of the process that this one was forked from: `EIO`.
+    Inherited,
 }
 
 impl QpAttributes {
@@ -177,6 +179,9 @@ impl QueuePair {
 
     /// Changes attributes and state. On an error nothing has changed (rules ST-01 to ST-08).
     pub fn modify(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
+        if self.adapter.is_inherited() {
+            return Err(ModifyFailure::Inherited);
+        }
         let resets = mask.contains(Mask::STATE) && new.state == QpState::Reset;
         let peer = match &self.receive.lock().link {
             Link::Local(peer) if resets => Some(peer.clone()),
@@ -256,7 +261,12 @@ impl QueuePair {
                     self.adapter.expect_datagrams();
                 }
                 receive.responder.start(first, self.summary());
-                self.summary().set_peering(Peering { from: half.peer, first, established: false });
+                self.summary().set_peering(Peering {
+                    from: half.peer,
+                    first,
+                    mtu_code: attributes.path_mtu as u8,
+                    established: false,
+                });
                 self.capture_connection(half.peer, &attributes);
             }
             (QpState::Rtr, QpState::Rts) => {
@@ -264,7 +274,6 @@ impl QueuePair {
                 half.first = first;
                 half.requester.window_limit =
                     self.adapter.wire().map_or(0, |wire| wire.window_limit());
-                half.requester.datagram_limit = self.adapter.addresses().path_mtu().into();
                 self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }
@@ -340,6 +349,7 @@ impl QueuePair {
             access: Access::from_bits_retain(attributes.access) & (Access::REMOTE | FLUSH),
             read_resources: attributes.max_dest_rd_atomic,
             pd: self.pd_number(),
+            by_message: self.counters.any(Counted::REMOTE),
         });
     }
 }

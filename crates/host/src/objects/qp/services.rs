@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
 use transom_device::execution::{
-    Direct, Injection, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply,
-    Request, Sent, Services, TakeShared,
+    Counted, Direct, Injection, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide,
+    Reply, Request, Sent, Services, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, Receive, Remote, Sge};
+use transom_device::queue::{Address, Completion, Flags, Receive, Remote, Sge, Status};
 use transom_device::transport::Outlet;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
@@ -21,7 +21,7 @@ use transom_wire::packet::Packet;
 use super::{QpReceives, QueuePair};
 use crate::capture::{Answered, Direction, Interface};
 use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, RingBytes, Scatter, Where};
-use crate::objects::{SharedReceiveQueue, is_to_group};
+use crate::objects::{Recipient, SharedReceiveQueue};
 use crate::progress::Deferred;
 
 /// A queue pair at work, with its link.
@@ -113,7 +113,15 @@ impl Services for At<'_> {
         let config = &self.qp.config;
         let cq = match side {
             QueueSide::Send => &config.send_cq,
-            QueueSide::Receive => &config.receive_cq,
+            QueueSide::Receive => {
+                // Of a rendezvous the data is yet to come, and with it another completion.
+                let announced = completion.flags & (Flags::TAG_MATCH | Flags::TAG_DATA_VALID);
+                if announced != Flags::TAG_MATCH {
+                    let done = completion.status == Status::Success;
+                    self.count(Counted::RECV, done.then_some(completion.byte_length.into()));
+                }
+                &config.receive_cq
+            }
         };
         if let Some(cq) = cq {
             self.qp.adapter.complete_to(cq, completion, solicited);
@@ -157,6 +165,11 @@ impl Services for At<'_> {
         if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
             self.qp.adapter.complete_to(&xrc.cq, completion, solicited);
         }
+    }
+
+    #[inline]
+    fn count(&self, operation: Counted, bytes: Option<u64>) {
+        self.qp.counters.count(operation, bytes);
     }
 
     fn event(&self, event: QpEvent) {
@@ -206,9 +219,17 @@ impl Origin for At<'_> {
         }
     }
 
+    fn datagram_limit(&self, to: &Address) -> u64 {
+        self.qp.adapter.datagram_limit(to)
+    }
+
     fn segment_of(&self, rest: u64) -> u64 {
         match self.link {
             Link::Local(_) => rest.min(MAX_PAYLOAD),
+            // The shared receive queue may be another process's, and then that gets it.
+            Link::Loopback if self.qp.config.service == Service::XrcInitiator => {
+                rest.min(MAX_PAYLOAD)
+            }
             Link::None | Link::Loopback => rest.min(CHUNK),
             Link::Wire(path) => path.train_of(rest),
         }
@@ -338,7 +359,7 @@ impl At<'_> {
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let data = request.body.carries_data().then_some(&mut gather);
         let adapter = &self.qp.adapter;
-        let capture = adapter.capture().filter(|_| !is_to_group(request));
+        let capture = adapter.capture().filter(|_| Recipient::of(request) != Recipient::Members);
         let tap = capture.map(|capture| {
             move |bytes| {
                 let copier = &adapter.copier;
@@ -365,7 +386,7 @@ impl At<'_> {
         };
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let mut scatter = self.scatter(buffers, request.offset, Where::Here);
-        let capture = adapter.capture().filter(|_| !is_to_group(request));
+        let capture = adapter.capture().filter(|_| Recipient::of(request) != Recipient::Members);
         if let Some(capture) = capture {
             capture.request(Interface::Loopback, Direction::Outbound, request, &mut gather);
         }

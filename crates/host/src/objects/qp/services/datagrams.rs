@@ -11,16 +11,20 @@ use super::At;
 use crate::adapter::Adapter;
 use crate::capture::{Direction, Interface};
 use crate::link::{Path, Peer, RingBytes, Where};
-use crate::objects::{Destination, is_multicast, leaves_host};
+use crate::objects::{Destination, Recipient, leaves_host};
 
 impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
     /// One for an address that is not here is lost, as on a network.
     pub(super) fn send_datagram(&self, request: &Request, payload: Payload<'_>) -> Sent {
         let Remote::Datagram(datagram) = &request.remote else { return Sent::Unreachable };
-        let gid = &datagram.address.gid;
-        if is_multicast(gid) {
-            return self.send_to_group(&datagram.address, request, payload);
+        match Recipient::of(request) {
+            Recipient::QueuePair => {}
+            Recipient::Members => {
+                return self.send_to_group(&datagram.address, request, payload);
+            }
+            // Whoever got it would drop it.
+            Recipient::Nobody => return Sent::Unreachable,
         }
         let adapter = &self.qp.adapter;
         let slot = request.to.slot();

@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::objects::{
-        Cq, CqConfig, EventPipe, MemoryRegion, QpAttributes, QpConfig, QpReceives, QueuePair,
+        Cq, CqConfig, EventQueue, MemoryRegion, QpAttributes, QpConfig, QpReceives, QueuePair,
         Registration,
     };
     use crate::{Adapter, Options};
@@ -251,7 +251,7 @@ mod tests {
 
     /// A queue pair that sends to itself.
     fn queue_pair(adapter: &Arc<Adapter>, service: Service) -> Arc<QueuePair> {
-        let events = Arc::new(EventPipe::new().expect("a pipe"));
+        let events = Arc::new(EventQueue::new().expect("a queue of events"));
         let (options, channel) = (CompletionOptions::default(), None);
         let config = CqConfig { capacity: 16, options, channel, events: events.clone(), id: 0 };
         let cq = Arc::new(Cq::new(adapter, config).expect("a completion queue"));

@@ -1,0 +1,58 @@
+//! What the loader is told, so that the program finds our libraries before others.
+
+use super::library::SONAME;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Where the loader looks before the usual places.
+const SEARCH: &str = "LD_LIBRARY_PATH";
+/// What the loader puts before the program's own libraries.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// What the address sanitizer of GCC and Clang is told. It refuses to work where it is not the first
+/// library, though it does behind ours, which have no memory allocator.
+const SANITIZER: &str = "ASAN_OPTIONS";
+const ANY_ORDER: &str = "verify_asan_link_order=0";
+
+/// Has the loader find our libibverbs in this directory. Whoever asks for it by its name finds it on
+/// the search path; a program that brings one of its own under another name finds our functions
+/// first, for this one is loaded before.
+pub(super) fn lead(directory: &Path, command: &mut Command) {
+    command.env(SEARCH, before(directory.as_os_str(), SEARCH));
+    // What the user says there comes later, and counts.
+    command.env(SANITIZER, before(OsStr::new(ANY_ORDER), SANITIZER));
+    preload(&[&directory.join(SONAME)], command);
+}
+
+/// Has the loader put these of our libraries before those of the program.
+pub(super) fn preload(libraries: &[&Path], command: &mut Command) {
+    let before = command.get_envs().find(|(name, _)| *name == PRELOAD);
+    let before =
+        before.map_or_else(|| env::var_os(PRELOAD), |(_, value)| value.map(OsStr::to_owned));
+    let before = before.unwrap_or_default();
+    let names = libraries.iter().filter_map(|library| library.file_name());
+    let names: Vec<_> = names.map(OsStr::as_bytes).collect();
+    // One of these from another build would come before.
+    let is_other = |path: &&[u8]| {
+        !path.is_empty()
+            && !names.contains(&path.rsplit(|byte| *byte == b'/').next().unwrap_or_default())
+    };
+    let others = before.as_bytes().split(|byte| b": ".contains(byte)).filter(is_other);
+    // Behind the others: some insist on being the first.
+    let ours = libraries.iter().map(|library| library.as_os_str().as_bytes());
+    let all: Vec<_> = others.chain(ours).collect();
+    command.env(PRELOAD, OsStr::from_bytes(&all.join(&b':')));
+}
+
+/// The list in a variable, whose parts colons divide, with one more at its front.
+pub(super) fn before(first: &OsStr, variable: &str) -> OsString {
+    let mut list = first.to_owned();
+    if let Some(others) = env::var_os(variable).filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}

@@ -1,0 +1,225 @@
+//! `programs strangers`: programs that wait for events, start processes of their own, or bring libraries
+//! along, as Debian and PyPI have them. Each runs on an idle machine, on one processor, and beside busy
+//! loops, for that is what a machine for tests is like.
+
+mod python;
+
+use std::num::NonZero;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use transom_conformance::processes::is_root;
+use transom_conformance::programs::{Running, installed};
+
+use crate::installation::Installation;
+use crate::meeting::{free_port, meet};
+use crate::pyverbs;
+use crate::table::{Form, Report, Row, Style};
+use python::Python;
+
+static FORM: Form = Form {
+    script: "strangers",
+    title: "programs that sleep, start others or bring libraries along, \
+            on machines with more and less to do",
+    subject: &[("program", 44), ("processors", 10)],
+    figures: &[("seconds", 7)],
+};
+
+/// How long one of them may take, on a busy processor too.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Lets UCX use the device and nothing else.
+const UCX: [(&str, &str); 2] =
+    [("UCX_TLS", "rc_verbs,ud_verbs,self"), ("UCX_NET_DEVICES", "transom0:1")];
+/// The ranks of MPI, and what they check.
+const EXCHANGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/mpi_exchange.c");
+/// The agents of NIXL.
+const TRANSFER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/nixl_transfer.py");
+
+/// What else the processors do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Processors {
+    Idle,
+    /// There is only one for the program.
+    One,
+    /// A loop that never waits is beside the program on each.
+    Busy,
+}
+
+impl Processors {
+    const ALL: [Self; 3] = [Self::Idle, Self::One, Self::Busy];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::One => "one",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// What makes them so, until it is dropped.
+    fn loops(self) -> Vec<Running> {
+        let count = match self {
+            Self::Busy => available_parallelism().map_or(2, NonZero::get).max(2),
+            Self::Idle | Self::One => 0,
+        };
+        let mut endless = Command::new("sh");
+        endless.args(["-c", "while :; do :; done"]);
+        (0..count).map(|_| Running::start(&mut endless)).collect()
+    }
+
+    /// Has a program run on them.
+    fn bind(self, command: &mut Command) {
+        if self == Self::One {
+            // SAFETY: between fork and exec this makes two system calls, and allocates nothing.
+            unsafe { command.pre_exec(stay_on_one_processor) };
+        }
+    }
+}
+
+/// Leaves this process the first of the processors that it may run on.
+fn stay_on_one_processor() -> std::io::Result<()> {
+    // SAFETY: two sets of this function's own, in any bit pattern, for this process.
+    let done = unsafe {
+        let (mut allowed, mut one): (libc::cpu_set_t, libc::cpu_set_t) = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed);
+        let first = (0..libc::CPU_SETSIZE as usize).find(|cpu| libc::CPU_ISSET(*cpu, &allowed));
+        libc::CPU_SET(first.unwrap_or(0), &mut one);
+        libc::sched_setaffinity(0, size_of_val(&one), &one)
+    };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Runs all of them.
+pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, String> {
+    let ranks = installation.folder().join("mpi_exchange");
+    let python = Python::new(installation.lasting("strangers"));
+    let mut report = Report::begin(&FORM, style);
+    for processors in Processors::ALL {
+        let python = python.as_ref().map_err(Clone::clone);
+        let strangers = Strangers { installation, python, ranks: &ranks, processors };
+        for (program, run) in PROGRAMS {
+            let busy = processors.loops();
+            let begin = Instant::now();
+            let came = run(&strangers);
+            let seconds = begin.elapsed().as_secs_f64();
+            drop(busy);
+            report.add(Row {
+                subject: vec![program.to_owned(), processors.name().to_owned()],
+                figures: vec![format!("{seconds:.1}")],
+                problem: came.err(),
+            });
+        }
+    }
+    Ok(report)
+}
+
+/// Runs a program to its end.
+type Run = fn(&Strangers) -> Result<(), String>;
+
+const PROGRAMS: [(&str, Run); 7] = [
+    ("ucx_perftest -E sleep -t tag_lat -s 65536", |it| it.ucx_asleep()),
+    ("mpirun -np 4, OpenMPI over UCX", |it| it.ranks()),
+    ("qperf rc_lat rc_bw rc_rdma_read_lat", |it| {
+        it.qperf(&["rc_lat", "rc_bw", "rc_rdma_read_lat"])
+    }),
+    ("qperf uc_lat uc_bw uc_rdma_write_lat", |it| {
+        it.qperf(&["uc_lat", "uc_bw", "uc_rdma_write_lat"])
+    }),
+    ("qperf ud_lat ud_bw", |it| it.qperf(&["ud_lat", "ud_bw"])),
+    ("two agents of NIXL, with its own libibverbs", |it| it.agents()),
+    ("tests of pyverbs 59", |it| it.pyverbs()),
+];
+
+/// Where the programs are, and on what they run.
+struct Strangers<'a> {
+    installation: &'a Installation,
+    python: Result<&'a Python, String>,
+    ranks: &'a Path,
+    processors: Processors,
+}
+
+impl Strangers<'_> {
+    /// A program that finds our device and its files.
+    fn command(&self, program: &Path) -> Result<Command, String> {
+        let mut command = self.installation.transom_run()?;
+        command.arg(program).envs(UCX);
+        self.processors.bind(&mut command);
+        Ok(command)
+    }
+
+    fn python(&self) -> Result<&Python, String> {
+        self.python.clone()
+    }
+
+    /// Messages of UCX between two processes that sleep while they wait.
+    fn ucx_asleep(&self) -> Result<(), String> {
+        let command = || {
+            let mut command = self.command(&installed("ucx_perftest", "ucx-utils")?)?;
+            command
+                .args(["-E", "sleep", "-t", "tag_lat", "-s", "65536", "-n", "1000", "-w", "100"]);
+            Ok::<_, String>(command)
+        };
+        let ended = meet(command()?, vec![command()?], "127.0.0.1", LIMIT)?;
+        if ended[0].output.contains("Final:") { Ok(()) } else { Err(ended[0].output.clone()) }
+    }
+
+    /// Four processes that OpenMPI starts check what they exchange.
+    fn ranks(&self) -> Result<(), String> {
+        if !self.ranks.exists() {
+            let mut compile = Command::new(installed("mpicc", "libopenmpi-dev")?);
+            compile.args(["-O1", "-o"]).arg(self.ranks).arg(EXCHANGE);
+            Running::start(&mut compile).success(LIMIT)?;
+        }
+        let mut command = self.command(&installed("mpirun", "openmpi-bin")?)?;
+        command.args(["--oversubscribe", "--bind-to", "none", "-np", "4"]);
+        // It takes adapters of known makers only, unless it is told to take any.
+        for (name, value) in [
+            ("pml", "ucx"),
+            ("osc", "ucx"),
+            ("opal_common_ucx_tls", "any"),
+            ("opal_common_ucx_devices", "any"),
+        ] {
+            command.args(["--mca", name, value]);
+        }
+        if is_root() {
+            command.arg("--allow-run-as-root");
+        }
+        let printed = Running::start(command.arg(self.ranks)).success(LIMIT)?;
+        if printed.output.contains("4 ranks agree") { Ok(()) } else { Err(printed.output) }
+    }
+
+    /// What qperf measures, one after the other.
+    fn qperf(&self, tests: &[&str]) -> Result<(), String> {
+        let port = free_port()?;
+        let command = || {
+            let mut command = self.command(&installed("qperf", "qperf")?)?;
+            command.args(["--listen_port", &port.to_string()]);
+            Ok::<_, String>(command)
+        };
+        let mut server = Running::start(&mut command()?);
+        server.wait_until_it_listens(port)?;
+        let mut client = command()?;
+        let client = Running::start(client.args(["--time", "1", "127.0.0.1"]).args(tests));
+        let printed = client.success(LIMIT)?;
+        let measured = tests.iter().all(|test| printed.output.contains(&format!("{test}:")));
+        if measured { Ok(()) } else { Err(format!("{printed:?}")) }
+    }
+
+    /// Two agents of NIXL write and read each other's memory.
+    fn agents(&self) -> Result<(), String> {
+        let mut command = self.command(&self.python()?.interpreter())?;
+        let printed = Running::start(command.arg(TRANSFER)).success(LIMIT)?;
+        let all = "bytes written and read";
+        if printed.output.contains(all) { Ok(()) } else { Err(format!("{printed:?}")) }
+    }
+
+    /// The tests of a newer rdma-core than Debian's.
+    fn pyverbs(&self) -> Result<(), String> {
+        let python = self.python()?;
+        let (interpreter, tests) = (python.interpreter(), python.tests());
+        pyverbs::run_newer(self.installation, &interpreter, &tests, |it| self.processors.bind(it))
+    }
+}

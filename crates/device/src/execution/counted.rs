@@ -1,0 +1,66 @@
+//! What completion counters count (rules G.9).
+
+use bitflags::bitflags;
+
+use crate::protection::Operation;
+use crate::qp::Service;
+use crate::queue::{Body, SendOp};
+
+bitflags! {
+    /// Operations that a completion counter may count, with the bits of
+    /// `enum ibv_qp_attach_comp_cntr_op` (rule CC-05).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Counted: u32 {
+        /// Any SEND posted here.
+        const SEND = 1 << 0;
+        /// Any message received here, WRITE with immediate included.
+        const RECV = 1 << 1;
+        /// READ posted here.
+        const READ = 1 << 2;
+        /// READ of the peer's.
+        const REMOTE_READ = 1 << 3;
+        /// Any WRITE posted here.
+        const WRITE = 1 << 4;
+        /// Any WRITE of the peer's.
+        const REMOTE_WRITE = 1 << 5;
+    }
+}
+
+impl Counted {
+    /// What only the other end posts.
+    pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);
+
+    /// What there is to count on a queue pair. The receiving end of XRC has nothing: its messages are
+    /// carried out by whichever process has the shared receive queue that each names.
+    pub fn of(service: Service) -> Self {
+        match service {
+            Service::Rc => Self::all(),
+            Service::Uc => Self::SEND | Self::RECV | Self::WRITE | Self::REMOTE_WRITE,
+            Service::Ud => Self::SEND | Self::RECV,
+            Service::XrcInitiator => Self::SEND | Self::READ | Self::WRITE,
+            Service::XrcTarget => Self::empty(),
+        }
+    }
+
+    /// What a work request counts as.
+    #[inline]
+    pub(super) fn of_posted(op: &SendOp) -> Option<Self> {
+        match op {
+            SendOp::Message(Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_)) => {
+                Some(Self::SEND)
+            }
+            SendOp::Message(Body::Write { .. }) => Some(Self::WRITE),
+            SendOp::Message(Body::Read { .. }) => Some(Self::READ),
+            _ => None,
+        }
+    }
+
+    /// What an operation of the peer's counts as.
+    pub(super) fn of_peer(operation: Operation) -> Option<Self> {
+        match operation {
+            Operation::Write => Some(Self::REMOTE_WRITE),
+            Operation::Read => Some(Self::REMOTE_READ),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The numbers of this process's protection domains, by which keys and queue pairs name theirs.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Adapter, Limits};
+use crate::object_counts::ObjectKind;
+use crate::objects::{Busy, ProtectionDomain};
+
+/// Which numbers are taken, and the last that was given. Zero is that of a queue pair without a domain.
+#[derive(Default)]
+pub(super) struct Domains {
+    taken: HashSet<u32>,
+    last: u32,
+}
+
+impl Domains {
+    /// Takes a number: the longest unused, and none that a domain has. A program may allocate and free
+    /// as many domains as there are numbers, in an hour, and keep one of the first meanwhile: a new
+    /// domain of its number would open its memory.
+    fn take(&mut self) -> Option<u32> {
+        if self.taken.len() >= Limits::DEVICE.domains as usize {
+            return None;
+        }
+        self.taken.try_reserve(1).ok()?;
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if self.last != 0 && self.taken.insert(self.last) {
+                return Some(self.last);
+            }
+        }
+    }
+
+    fn give_back(&mut self, number: u32) {
+        self.taken.remove(&number);
+    }
+}
+
+impl Adapter {
+    /// A new protection domain; `None` at the limit (rule PD-11), or without memory.
+    pub fn allocate_domain(&self) -> Option<Arc<ProtectionDomain>> {
+        let number = self.domains.lock().take()?;
+        self.objects().add(ObjectKind::Domain);
+        Some(Arc::new(ProtectionDomain::new(number)))
+    }
+
+    /// Ends a protection domain that nothing belongs to.
+    pub fn free_domain(&self, domain: &ProtectionDomain) -> Result<(), Busy> {
+        domain.close()?;
+        // A parent domain stands for one whose number it has.
+        if !domain.is_parent_domain() {
+            self.domains.lock().give_back(domain.number());
+            self.objects().remove(ObjectKind::Domain);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules: PD-17
+    #[test]
+    fn a_number_that_a_domain_has_is_not_given_again() {
+        let mut domains = Domains { last: u32::MAX - 2, ..Domains::default() };
+        let before: Vec<_> = (0..4).map_while(|_| domains.take()).collect();
+        assert_eq!(before, [u32::MAX - 1, u32::MAX, 1, 2], "zero is no domain's");
+        domains.give_back(1);
+        domains.last = u32::MAX - 2;
+        let after: Vec<_> = (0..3).map_while(|_| domains.take()).collect();
+        assert_eq!(after, [1, 3, 4]);
+    }
+
+    /// Rules: PD-11
+    #[test]
+    fn the_limit_counts_domains_and_not_numbers() {
+        let mut domains = Domains::default();
+        for _ in 0..3 {
+            let all: Vec<_> = std::iter::from_fn(|| domains.take()).collect();
+            assert_eq!(all.len(), Limits::DEVICE.domains as usize);
+            all.into_iter().for_each(|number| domains.give_back(number));
+        }
+    }
+}

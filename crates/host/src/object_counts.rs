@@ -1,0 +1,84 @@
+//! How many objects a process has of its device: in its segment, where others of its user may look.
+
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use crate::registry::Process;
+use crate::segment::Segment;
+
+/// What programs make on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// Protection domains, without parent domains.
+    Domain,
+    /// Completion queues.
+    CompletionQueue,
+    /// Queue pairs.
+    QueuePair,
+    /// Memory regions.
+    Region,
+    /// Opened devices.
+    Context,
+    /// Shared receive queues.
+    SharedReceiveQueue,
+}
+
+impl ObjectKind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Domain,
+        Self::CompletionQueue,
+        Self::QueuePair,
+        Self::Region,
+        Self::Context,
+        Self::SharedReceiveQueue,
+    ];
+}
+
+/// The objects of one process, by kind.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct ObjectCounts([AtomicU32; ObjectKind::ALL.len()]);
+
+impl ObjectCounts {
+    /// None of any kind.
+    pub const fn new() -> Self {
+        Self([const { AtomicU32::new(0) }; ObjectKind::ALL.len()])
+    }
+
+    /// Those of a process that is found in the registry; nothing if it cannot be looked into.
+    pub fn of(process: &Process) -> Option<Self> {
+        if !process.is_near {
+            return None;
+        }
+        let generation = process.announcer.generation;
+        let segment = Segment::attach(process.pid, process.descriptor, generation).ok()?;
+        let counts = &segment.header().objects;
+        let copy = Self::new();
+        for kind in ObjectKind::ALL {
+            copy.0[kind as usize].store(counts.get(kind), Relaxed);
+        }
+        Some(copy)
+    }
+
+    /// How many there are now.
+    pub fn get(&self, kind: ObjectKind) -> u32 {
+        self.0[kind as usize].load(Relaxed)
+    }
+
+    /// One more.
+    pub fn add(&self, kind: ObjectKind) {
+        self.0[kind as usize].fetch_add(1, AcqRel);
+    }
+
+    /// One more, unless there are as many as there may be; false then.
+    #[must_use]
+    pub fn add_below(&self, kind: ObjectKind, limit: u32) -> bool {
+        let one_more = |count| (count < limit).then(|| count + 1);
+        self.0[kind as usize].fetch_update(AcqRel, Relaxed, one_more).is_ok()
+    }
+
+    /// One less.
+    pub fn remove(&self, kind: ObjectKind) {
+        self.0[kind as usize].fetch_sub(1, AcqRel);
+    }
+}

@@ -1,0 +1,157 @@
+//! Completion counters (rules G.9): how many operations have ended, without a completion for each.
+
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, OnceLock};
+
+use transom_device::execution::Counted;
+
+use super::Busy;
+use super::dependents::Dependents;
+use crate::adapter::{Adapter, Limits};
+
+/// What a counter adds for an operation that ends well; for one that fails it adds one always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CounterUnit {
+    /// One.
+    Operations,
+    /// Its bytes.
+    Bytes,
+}
+
+/// A completion counter. Both of its values wrap to zero behind `u64::MAX`.
+pub struct CompletionCounter {
+    adapter: Arc<Adapter>,
+    unit: CounterUnit,
+    completions: AtomicU64,
+    errors: AtomicU64,
+    queue_pairs: Dependents,
+}
+
+impl std::fmt::Debug for CompletionCounter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompletionCounter").field("unit", &self.unit).finish_non_exhaustive()
+    }
+}
+
+impl CompletionCounter {
+    /// A counter at zero that nothing is attached to; `None` if there are as many as there may be.
+    pub fn new(adapter: &Arc<Adapter>, unit: CounterUnit) -> Option<Arc<Self>> {
+        let limit = Limits::DEVICE.completion_counters;
+        let one_more = |count| (count < limit).then(|| count + 1);
+        adapter.completion_counters.fetch_update(AcqRel, Relaxed, one_more).ok()?;
+        Some(Arc::new(Self {
+            adapter: adapter.clone(),
+            unit,
+            completions: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            queue_pairs: Dependents::default(),
+        }))
+    }
+
+    /// The device it is on.
+    pub fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
+    /// Carries out what waits to be, as polling an empty queue does: a program may wait for a value by
+    /// reading in a loop.
+    pub fn progress(&self) {
+        self.adapter.progress_from_poll();
+    }
+
+    /// What has ended well.
+    pub fn completions(&self) -> &AtomicU64 {
+        &self.completions
+    }
+
+    /// How many operations have failed.
+    pub fn errors(&self) -> &AtomicU64 {
+        &self.errors
+    }
+
+    /// Whether a queue pair counts with it.
+    pub fn check_unused(&self) -> Result<(), Busy> {
+        self.queue_pairs.check_unused()
+    }
+
+    /// Ends it unless a queue pair counts with it.
+    pub fn close(&self) -> Result<(), Busy> {
+        self.queue_pairs.close()
+    }
+
+    fn count(&self, bytes: Option<u64>) {
+        let (value, amount) = match (bytes, self.unit) {
+            (Some(_), CounterUnit::Operations) => (&self.completions, 1),
+            (Some(bytes), CounterUnit::Bytes) => (&self.completions, bytes),
+            (None, _) => (&self.errors, 1),
+        };
+        value.fetch_add(amount, AcqRel);
+    }
+}
+
+impl Drop for CompletionCounter {
+    fn drop(&mut self) {
+        self.adapter.completion_counters.fetch_sub(1, AcqRel);
+    }
+}
+
+/// Why a counter cannot be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// No operation is named, the queue pair is in use already, or the counter is another device's.
+    Invalid,
+    /// The queue pair's service has nothing of the kind to count.
+    Unsupported,
+    /// An operation has a counter already.
+    Taken,
+    /// The counter has been destroyed.
+    Gone,
+}
+
+/// The counters of a queue pair: one at most for each operation.
+#[derive(Default)]
+pub(super) struct Counters(
+    [OnceLock<Arc<CompletionCounter>>; Counted::all().bits().count_ones() as usize],
+);
+
+impl Counters {
+    /// Adds to the counter of this one operation, if it has one.
+    #[inline]
+    pub(super) fn count(&self, operation: Counted, bytes: Option<u64>) {
+        if let Some(counter) = self.of(operation) {
+            counter.count(bytes);
+        }
+    }
+
+    #[inline]
+    fn of(&self, operation: Counted) -> Option<&Arc<CompletionCounter>> {
+        self.0.get(operation.bits().trailing_zeros() as usize)?.get()
+    }
+
+    /// Whether one of these operations has a counter.
+    pub(super) fn any(&self, operations: Counted) -> bool {
+        operations.iter().any(|operation| self.of(operation).is_some())
+    }
+
+    /// Has a counter count these operations, of which none has one. Nobody else attaches meanwhile.
+    pub(super) fn attach(
+        &self,
+        counter: &Arc<CompletionCounter>,
+        operations: Counted,
+    ) -> Result<(), AttachError> {
+        for operation in operations {
+            counter.queue_pairs.adopt().map_err(|Busy| AttachError::Gone)?;
+            let place = operation.bits().trailing_zeros() as usize;
+            let attached = self.0[place].set(counter.clone());
+            attached.expect("it has no counter");
+        }
+        Ok(())
+    }
+
+    /// Lets go of all counters: the queue pair has ended.
+    pub(super) fn release(&self) {
+        for counter in self.0.iter().filter_map(OnceLock::get) {
+            counter.queue_pairs.release();
+        }
+    }
+}

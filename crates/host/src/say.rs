@@ -1,0 +1,57 @@
+//! What this library says to the person who runs a program: a sentence on standard error.
+//!
+//! The program is a stranger's, and may be a daemon whose log has gone. So nothing that becomes of a
+//! sentence is the program's trouble: what cannot be written is left unsaid. `eprintln!` would panic
+//! where it cannot write, wait where a pipe is full, and let SIGPIPE end a program of C.
+
+use std::fmt::{self, Write};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::BorrowedFd;
+
+use crate::signals::without_signals;
+
+/// A longer sentence is cut off: what is no longer goes into a pipe in one piece.
+const LONGEST: usize = 1024;
+
+/// Says a sentence on standard error, with the name of this library before it. It takes no memory and
+/// no lock, and does not wait.
+pub fn say(sentence: fmt::Arguments<'_>) {
+    let mut line = Line { bytes: [0; LONGEST], length: 0 };
+    // Cut off is good enough, and so is what somebody's `Display` had to say before it failed.
+    let _ = write!(line, "transom: {sentence}");
+    line.end();
+    // Ready means that a page fits into a pipe. What another thread of the program writes in between
+    // may still make this wait, as it makes that thread wait.
+    // SAFETY: it is only asked and written to; one that the program has closed is answered as that.
+    let stderr = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+    let mut ready = [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if rustix::event::poll(&mut ready, Some(&at_once)).is_ok_and(|ready| ready > 0) {
+        let _ = without_signals(|| rustix::io::write(stderr, &line.bytes[..line.length]));
+    }
+}
+
+/// A line as far as there is room for it.
+struct Line {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // One byte is left for the end.
+        let room = &mut self.bytes[self.length..LONGEST - 1];
+        let taken = text.floor_char_boundary(room.len());
+        room[..taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.length += taken;
+        if taken == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+impl Line {
+    fn end(&mut self) {
+        self.bytes[self.length] = b'\n';
+        self.length += 1;
+    }
+}

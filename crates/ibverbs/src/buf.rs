@@ -1,0 +1,147 @@
+//! `ibv_alloc_buf(3)`: memory of the kind that suits the device best. Any memory of the program does, so
+//! it is ordinary memory, and no dma-buf; it stays until it is freed, like other memory of the program.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{NonNull, null_mut};
+
+use transom_abi::*;
+
+use crate::object::{Handled, Table};
+use crate::{ibv_reg_mr_ex, null_with, pd, set_errno};
+
+/// A buffer, and the C domain it was allocated from.
+struct Buffer {
+    pd: *mut ibv_pd,
+    address: NonNull<c_void>,
+    length: usize,
+}
+
+// SAFETY: the memory is the program's to use, and the domain is only compared.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// Takes so many bytes, from a page on.
+    fn allocate(pd: *mut ibv_pd, length: usize) -> Result<Self, c_int> {
+        let mut address = null_mut();
+        // SAFETY: asks for a number, which is a power of two; the address is this function's own.
+        let error = unsafe {
+            let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+            libc::posix_memalign(&mut address, page, length)
+        };
+        let address = NonNull::new(address).filter(|_| error == 0).ok_or(libc::ENOMEM)?;
+        Ok(Self { pd, address, length })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated there, and the program has given it back.
+        unsafe { libc::free(self.address.as_ptr()) };
+    }
+}
+
+impl Handled for ibv_buf {
+    unsafe fn handle(abi: *const Self) -> u32 {
+        // SAFETY: by the contract of this function.
+        unsafe { (*abi).handle }
+    }
+
+    fn set_handle(&mut self, handle: u32) {
+        self.handle = handle;
+    }
+}
+
+static BUFFERS: Table<ibv_buf, Buffer> = Table::new();
+
+/// Whether a buffer was allocated from this very domain and holds the range.
+///
+/// # Safety
+/// `buf` is null or readable.
+pub(crate) unsafe fn holds(
+    buf: *const ibv_buf,
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+) -> bool {
+    let holds = |buffer: &Buffer| {
+        let offset = address.addr().checked_sub(buffer.address.addr().get());
+        let end = offset.and_then(|offset| offset.checked_add(length));
+        buffer.pd == pd && end.is_some_and(|end| end <= buffer.length)
+    };
+    // SAFETY: by the contract of this function.
+    unsafe { BUFFERS.with(buf, |object| holds(object.inner)) }.unwrap_or(false)
+}
+
+/// Allocates a buffer and answers its address, a page's (rule MR-41).
+///
+/// # Safety
+/// `pd` is null or readable, `buf` null or writable.
+pub unsafe extern "C" fn ibv_alloc_buf(
+    pd: *mut ibv_pd,
+    size: usize,
+    buf: *mut *mut ibv_buf,
+) -> *mut c_void {
+    if buf.is_null() {
+        return null_with(libc::EINVAL);
+    }
+    // SAFETY: by the contract of this verb.
+    let made = unsafe { pd::find(pd) }.and_then(|_| Buffer::allocate(pd, size));
+    match made {
+        Ok(buffer) => {
+            let address = buffer.address.as_ptr();
+            // SAFETY: by the contract of this verb.
+            unsafe { *buf = BUFFERS.insert(ibv_buf::default(), |_| buffer) };
+            address
+        }
+        Err(errno) => null_with(errno),
+    }
+}
+
+/// Frees a buffer, which no region lies in any more. Nothing happens to one that has been freed.
+///
+/// # Safety
+/// `buf` is null or readable.
+pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
+    // SAFETY: by the contract of this verb.
+    let taken = unsafe { BUFFERS.take(buf) };
+    drop(taken.map(|mut taken| taken.inner.take()));
+}
+
+/// Registers a range of a buffer, in the domain that it was allocated from (rule MR-42).
+///
+/// # Safety
+/// `pd` and `buf` are null or readable.
+pub unsafe extern "C" fn ibv_reg_buf_mr(
+    pd: *mut ibv_pd,
+    buf: *mut ibv_buf,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    let attr = ibv_mr_init_attr_buf {
+        base: ibv_mr_init_attr {
+            length,
+            access,
+            comp_mask: IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF,
+            iova: 0,
+            addr,
+            fd: -1,
+            fd_offset: 0,
+            dmah: null_mut(),
+        },
+        buf,
+    };
+    // SAFETY: by the contract of this verb; the attributes are of the longer kind.
+    unsafe { ibv_reg_mr_ex(pd, (&raw const attr).cast()) }
+}
+
+/// A new descriptor of a buffer that is a dma-buf; none is: -1, `ENODATA` (rule MR-43).
+///
+/// # Safety
+/// `buf` is null or readable.
+pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int {
+    // SAFETY: by the contract of this verb.
+    let known = unsafe { BUFFERS.with(buf, |_| ()) };
+    set_errno(known.err().unwrap_or(libc::ENODATA));
+    -1
+}

@@ -1,0 +1,234 @@
+//! `ibv_create_comp_cntr(3)`, `ibv_qp_attach_comp_cntr(3)`: completion counters.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use transom_abi::*;
+use transom_device::execution::Counted;
+use transom_host::Limits;
+use transom_host::objects::{AttachError, CompletionCounter, CounterUnit};
+
+use crate::context::Context;
+use crate::object::Table;
+use crate::{errno_of, null_with, qp};
+
+static COUNTERS: Table<ibv_comp_cntr, Arc<CompletionCounter>> = Table::new();
+
+/// How many counters there may be, and what they count (rule CC-01). Fills as much as the caller's
+/// struct has, and a newer caller's unknown fields with zeros.
+///
+/// # Safety
+/// `context` is null or open; `caps` is null or writable for `size` bytes.
+pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
+    context: *mut ibv_context,
+    caps: *mut ibv_comp_cntr_caps,
+    size: usize,
+) -> c_int {
+    let known = size_of::<ibv_comp_cntr_caps>();
+    if context.is_null() || caps.is_null() || size < known {
+        return libc::EINVAL;
+    }
+    let full = ibv_comp_cntr_caps {
+        max_value: u64::MAX,
+        max_counters: Limits::DEVICE.completion_counters,
+        supported_qp_attach_ops: Counted::all().bits(),
+    };
+    // SAFETY: `size` bytes are writable, by the contract of this verb.
+    unsafe {
+        caps.write_unaligned(full);
+        caps.cast::<u8>().add(known).write_bytes(0, size - known);
+    }
+    0
+}
+
+/// Makes a counter at zero (rules CC-02, CC-03).
+///
+/// # Safety
+/// `context` is null or open; `attr` is null or readable.
+pub unsafe extern "C" fn ibv_create_comp_cntr(
+    context: *mut ibv_context,
+    attr: *mut ibv_comp_cntr_init_attr,
+) -> *mut ibv_comp_cntr {
+    // SAFETY: by the contract of this verb.
+    let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
+    let (Some(ours), Some(attr)) = (ours, attr) else { return null_with(libc::EINVAL) };
+    if attr.comp_mask != 0 || attr.flags != 0 {
+        return null_with(libc::EINVAL);
+    }
+    let unit = match attr.type_ {
+        IBV_COMP_CNTR_TYPE_WRS => CounterUnit::Operations,
+        IBV_COMP_CNTR_TYPE_BYTES => CounterUnit::Bytes,
+        _ => return null_with(libc::ENOTSUP),
+    };
+    let Some(counter) = CompletionCounter::new(&ours.adapter, unit) else {
+        return null_with(libc::ENOMEM);
+    };
+    ours.adopt();
+    COUNTERS.insert(ibv_comp_cntr { context, handle: 0 }, |_| counter)
+}
+
+/// Ends a counter; `EBUSY` while a queue pair counts with it (rule CC-09).
+///
+/// # Safety
+/// `counter` is null or readable.
+pub unsafe extern "C" fn ibv_destroy_comp_cntr(counter: *mut ibv_comp_cntr) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        unsafe { COUNTERS.check_unused(counter, |counter| counter.check_unused()) }?;
+        // SAFETY: as above.
+        let mut taken = unsafe { COUNTERS.take(counter) }?;
+        let ours = taken.inner.take().ok_or(libc::ENOENT)?;
+        if ours.close().is_err() {
+            taken.put_back(ours);
+            return Err(libc::EBUSY);
+        }
+        // SAFETY: the struct stays readable; a context outlives its objects.
+        unsafe { Context::release((*counter).context) };
+        Ok(())
+    })())
+}
+
+/// The counter a pointer names.
+///
+/// # Safety
+/// `counter` is null or readable.
+unsafe fn find(counter: *const ibv_comp_cntr) -> Result<Arc<CompletionCounter>, c_int> {
+    // SAFETY: by the contract of this function.
+    unsafe { COUNTERS.with(counter, |object| object.inner.clone()) }
+}
+
+/// Runs `with` on one of the values of a counter.
+///
+/// # Safety
+/// `counter` is null or readable.
+unsafe fn on_value(
+    counter: *const ibv_comp_cntr,
+    value: impl FnOnce(&CompletionCounter) -> &AtomicU64,
+    with: impl FnOnce(&AtomicU64),
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    errno_of(unsafe { find(counter) }.map(|counter| with(value(&counter))))
+}
+
+/// Sets how many operations have ended well (rule CC-04).
+///
+/// # Safety
+/// `counter` is null or readable.
+pub unsafe extern "C" fn ibv_set_comp_cntr(counter: *mut ibv_comp_cntr, value: u64) -> c_int {
+    // SAFETY: by the contract of this verb.
+    unsafe {
+        on_value(counter, CompletionCounter::completions, |count| count.store(value, Release))
+    }
+}
+
+/// Sets how many operations have failed (rule CC-04).
+///
+/// # Safety
+/// `counter` is null or readable.
+pub unsafe extern "C" fn ibv_set_err_comp_cntr(counter: *mut ibv_comp_cntr, value: u64) -> c_int {
+    // SAFETY: by the contract of this verb.
+    unsafe { on_value(counter, CompletionCounter::errors, |count| count.store(value, Release)) }
+}
+
+/// Adds to how many operations have ended well (rule CC-04).
+///
+/// # Safety
+/// `counter` is null or readable.
+pub unsafe extern "C" fn ibv_inc_comp_cntr(counter: *mut ibv_comp_cntr, amount: u64) -> c_int {
+    let add = |count: &AtomicU64| {
+        count.fetch_add(amount, AcqRel);
+    };
+    // SAFETY: by the contract of this verb.
+    unsafe { on_value(counter, CompletionCounter::completions, add) }
+}
+
+/// Adds to how many operations have failed (rule CC-04).
+///
+/// # Safety
+/// `counter` is null or readable.
+pub unsafe extern "C" fn ibv_inc_err_comp_cntr(counter: *mut ibv_comp_cntr, amount: u64) -> c_int {
+    let add = |count: &AtomicU64| {
+        count.fetch_add(amount, AcqRel);
+    };
+    // SAFETY: by the contract of this verb.
+    unsafe { on_value(counter, CompletionCounter::errors, add) }
+}
+
+/// How many operations have ended well.
+///
+/// # Safety
+/// `counter` is null or readable, `value` null or writable.
+pub unsafe extern "C" fn ibv_read_comp_cntr(counter: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
+    // SAFETY: by the contract of this verb.
+    unsafe { read(counter, CompletionCounter::completions, value) }
+}
+
+/// How many operations have failed.
+///
+/// # Safety
+/// `counter` is null or readable, `value` null or writable.
+pub unsafe extern "C" fn ibv_read_err_comp_cntr(
+    counter: *mut ibv_comp_cntr,
+    value: *mut u64,
+) -> c_int {
+    // SAFETY: by the contract of this verb.
+    unsafe { read(counter, CompletionCounter::errors, value) }
+}
+
+/// # Safety
+/// `counter` is null or readable, `to` null or writable.
+unsafe fn read(
+    counter: *mut ibv_comp_cntr,
+    value: impl FnOnce(&CompletionCounter) -> &AtomicU64,
+    to: *mut u64,
+) -> c_int {
+    if to.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: by the contract of this function.
+    errno_of(unsafe { find(counter) }.map(|counter| {
+        counter.progress();
+        // SAFETY: as above.
+        unsafe { *to = value(&counter).load(Acquire) };
+    }))
+}
+
+/// Has a counter count operations of a queue pair (rules CC-05 to CC-09).
+///
+/// # Safety
+/// `qp` and `counter` are null or readable, `attr` too.
+pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
+    qp: *mut ibv_qp,
+    counter: *mut ibv_comp_cntr,
+    attr: *mut ibv_qp_attach_comp_cntr_attr,
+) -> c_int {
+    errno_of((|| {
+        // SAFETY: by the contract of this verb.
+        let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
+        let attr = attr.ok_or(libc::EINVAL)?;
+        // SAFETY: as above.
+        let (pair, counter) = unsafe { (qp::find(qp)?, find(counter)?) };
+        let operations = Counted::from_bits(attr.op_mask).ok_or(libc::ENOTSUP)?;
+        pair.attach_counter(&counter, operations).map_err(|error| match error {
+            AttachError::Invalid => libc::EINVAL,
+            AttachError::Unsupported => libc::ENOTSUP,
+            AttachError::Taken => libc::EBUSY,
+            AttachError::Gone => libc::ENOENT,
+        })
+    })())
+}
+
+/// Ends the counters of a context that is closed. One that a queue pair of another context counts with
+/// stays.
+pub(crate) fn free_all(context: *mut ibv_context) {
+    for mut taken in COUNTERS.take_all(context) {
+        let Some(ours) = taken.inner.take() else { continue };
+        if ours.close().is_err() {
+            taken.put_back(ours);
+            continue;
+        }
+        // SAFETY: this counter is the one that is counted off.
+        unsafe { Context::release(context) };
+    }
+}

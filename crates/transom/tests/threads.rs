@@ -1,0 +1,92 @@
+//! Two threads use one context, without a lock of their own. Under ThreadSanitizer this shows what
+//! the assertions do not see.
+
+mod common;
+
+use common::{Pair, context};
+use std::thread;
+use transom::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Type2, Window};
+
+/// How often each thread does its part.
+const ROUNDS: usize = 50;
+
+/// Runs it in two threads at once.
+fn twice(run: impl Fn() + Send + Copy) {
+    thread::scope(|scope| {
+        scope.spawn(run);
+        scope.spawn(run);
+    });
+}
+
+#[test]
+fn two_threads_register_in_one_domain() {
+    let pd = ProtectionDomain::new(&context()).unwrap();
+    twice(|| {
+        for round in 0..ROUNDS {
+            let region =
+                MemoryRegion::register(&pd, vec![round as u8; 64], Access::MW_BIND).unwrap();
+            let window = Window::<Type2>::alloc(&pd).unwrap();
+            let mut bytes = [0; 64];
+            region.read_at(0, &mut bytes).unwrap();
+            assert_eq!(bytes, [round as u8; 64]);
+            drop(window);
+            region.deregister().unwrap();
+        }
+    });
+}
+
+#[test]
+fn two_threads_make_and_end_queues_and_queue_pairs() {
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    twice(|| {
+        for _ in 0..ROUNDS {
+            let cq = CompletionQueue::new(&context, 8).unwrap();
+            cq.resize(16).unwrap();
+            let qp = QueuePair::builder(&pd, &cq).build().unwrap();
+            let endpoint = qp.endpoint();
+            drop(qp.connect(&endpoint).unwrap());
+        }
+    });
+}
+
+#[test]
+fn two_threads_change_one_queue_pair_and_ask_for_its_state() {
+    for _ in 0..ROUNDS {
+        let Pair { owner, peer: _peer } = Pair::new();
+        thread::scope(|scope| {
+            scope.spawn(|| while !owner.qp.has_failed().unwrap() {});
+            scope.spawn(|| owner.qp.fail().unwrap());
+            scope.spawn(|| owner.qp.fail().unwrap());
+        });
+    }
+}
+
+#[test]
+fn two_threads_post_to_and_poll_one_connection() {
+    let Pair { owner, peer } = Pair::new();
+    twice(|| {
+        let region = owner.local(64);
+        for _ in 0..ROUNDS {
+            let received = owner.qp.receive(&[region.all()]).unwrap();
+            peer.qp.send(b"from either").unwrap().wait().unwrap();
+            assert_eq!(received.wait().unwrap().length(), 11);
+        }
+    });
+}
+
+/// One thread copies in and out of memory that another copies too, at other places and lengths.
+#[test]
+fn two_threads_copy_from_and_to_one_region() {
+    let Pair { owner, peer: _peer } = Pair::new();
+    let region = owner.local(256);
+    twice(|| {
+        for round in 0..ROUNDS {
+            let offset = round * 7 % 128;
+            region.write_at(offset, &vec![1; round]).unwrap();
+            let mut bytes = vec![0; 128 - round];
+            region.read_at(round, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| *byte <= 1));
+        }
+    });
+}
