@@ -72,7 +72,7 @@ fn a_c_program_cancels_its_threads() {
     let program = compile(&scratch, "cancel.c");
     for link in ["", "wire"] {
         let mut command = Command::new(&program);
-        run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 3);
+        run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 4);
     }
 }
 

@@ -405,7 +405,7 @@ fn a_capture_ends_where_files_may_be_no_longer() {
         let pair = file.pair(link, IBV_QPT_RC);
         let path = file.scratch.path().join("test.pcapng");
         let length = || std::fs::metadata(&path).expect("it is there").len();
-        let most = length() + 1000;
+        let most = length();
         let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: a limit of this test's own; signals as a program of C has them.
         unsafe {

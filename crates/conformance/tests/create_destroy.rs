@@ -5,8 +5,12 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use transom_abi::*;
+use transom_conformance::extended::*;
 use transom_conformance::harness::*;
+use transom_conformance::memory::*;
 use transom_conformance::queues::*;
+use transom_conformance::shared_receive::*;
+use transom_conformance::xrc::*;
 use transom_ibverbs::*;
 
 fn end() -> End {
@@ -313,4 +317,221 @@ fn numbers_rest_before_they_come_back() {
         assert_eq!(destroy_qp(qp), 0);
         last = new;
     }
+}
+
+/// What a verb has answered, as an error, and what it has left in `errno`.
+trait Told {
+    fn errno(self) -> i32;
+}
+
+/// Zero, or an errno.
+impl Told for i32 {
+    fn errno(self) -> i32 {
+        self
+    }
+}
+
+/// A pointer, or null and an errno elsewhere.
+impl<T> Told for *mut T {
+    fn errno(self) -> i32 {
+        if self.is_null() { errno() } else { 0 }
+    }
+}
+
+/// An answer is what it should be, and so is `errno`, which had something else.
+fn expect_told(name: &str, wanted: i32, call: impl FnOnce() -> i32) {
+    // SAFETY: the address of this thread's own errno.
+    unsafe { *libc::__errno_location() = libc::ENOTTY };
+    let answer = call();
+    assert_eq!((answer, errno()), (wanted, wanted), "{name}");
+}
+
+/// Calls, each with its name, and the errno that it answers one way or the other.
+macro_rules! expect {
+    ($wanted:expr; $($name:literal: $call:expr,)+) => {
+        // SAFETY: live objects, or ones whose memory is still there, and values of the test's own.
+        $(
+            #[allow(unused_unsafe)]
+            expect_told($name, $wanted, || Told::errno(unsafe { $call }));
+        )+
+    };
+}
+
+/// A handle that is not there, or not any more, is `ENOENT` to every verb, in `errno` as well.
+/// Rules: PD-08, DR-02, MWA-17
+#[test]
+fn what_is_gone_is_enoent_to_every_verb() {
+    let end = end();
+    let (context, verbs) = (end.context, verbs(end.context));
+    // SAFETY: an open context.
+    let ops = unsafe { &(*context).ops };
+    let (address, access) = ((&raw const end).cast_mut().cast::<c_void>(), 0);
+    let buffer = Buffer::new(4096);
+    let pd = end.another_pd();
+    assert_eq!(dealloc_pd(pd), 0);
+    let cq = try_cq(context, 1, null_mut()).expect("a queue");
+    assert_eq!(destroy_cq(cq), 0);
+    let qp = end.qp(IBV_QPT_RC);
+    assert_eq!(destroy_qp(qp), 0);
+    let shared = srq(end.pd, 1);
+    assert_eq!(destroy_srq(shared), 0);
+    let mr = end.reg(&buffer, 0);
+    assert_eq!(dereg(mr), 0);
+    let mw = end.mw(IBV_MW_TYPE_2);
+    assert_eq!(dealloc_mw(mw), 0);
+    let dm = alloc_dm(context, 4096);
+    assert_eq!(free_dm(dm), 0);
+    let td = alloc_td(context);
+    assert_eq!(dealloc_td(context, td), 0);
+    let xrcd = xrcd(context);
+    assert_eq!(close_xrcd(context, xrcd), 0);
+    let mut attr = usual_attr(null_mut()).ah_attr;
+    // SAFETY: a live domain and an address of this test's own.
+    let ah = unsafe { ibv_create_ah(end.pd, &mut attr) };
+    // SAFETY: it is live.
+    assert_eq!(unsafe { ibv_destroy_ah(ah) }, 0);
+    let srq_init = ibv_srq_init_attr {
+        attr: ibv_srq_attr { max_wr: 1, max_sge: 1, srq_limit: 0 },
+        ..Default::default()
+    };
+    let with_srq = ibv_qp_init_attr { srq: shared, ..end.init(IBV_QPT_RC) };
+    let with_cq = ibv_qp_init_attr { send_cq: cq, ..end.init(IBV_QPT_RC) };
+    let group = ibv_gid { raw: [0xff; 16] };
+    let ece = ibv_ece { vendor_id: VENDOR_ID, options: 0, comp_mask: 0 };
+    let unknown = u32::MAX;
+    expect! { libc::ENOENT;
+        "ibv_dealloc_pd": ibv_dealloc_pd(pd),
+        "ibv_reg_mr": ibv_reg_mr(pd, address, 8, access),
+        "ibv_reg_mr_iova": ibv_reg_mr_iova(pd, address, 8, 0, access),
+        "ibv_reg_mr_iova2": ibv_reg_mr_iova2(pd, address, 8, 0, 0),
+        "ibv_reg_dmabuf_mr": ibv_reg_dmabuf_mr(pd, 0, 8, 0, 0, access),
+        "ibv_alloc_null_mr": verbs.alloc_null_mr.unwrap()(pd),
+        "ibv_alloc_mw": ops.alloc_mw.unwrap()(pd, IBV_MW_TYPE_1),
+        "ibv_create_srq": ibv_create_srq(pd, &mut { srq_init }),
+        "ibv_create_qp": ibv_create_qp(pd, &mut end.init(IBV_QPT_RC)),
+        "ibv_create_ah": ibv_create_ah(pd, &mut { attr }),
+        "ibv_advise_mr": verbs.advise_mr.unwrap()(pd, 0, 0, &mut ibv_sge::default(), 1),
+        "ibv_import_pd": ibv_import_pd(context, unknown),
+        "ibv_import_mr": ibv_import_mr(end.pd, unknown),
+        "ibv_import_dm": ibv_import_dm(context, unknown),
+        "ibv_create_qp of a queue": ibv_create_qp(end.pd, &mut { with_cq }),
+        "ibv_create_qp of a shared queue": ibv_create_qp(end.pd, &mut { with_srq }),
+        "ibv_destroy_cq": ibv_destroy_cq(cq),
+        "ibv_resize_cq": ibv_resize_cq(cq, 1),
+        "ibv_modify_cq": verbs.modify_cq.unwrap()(cq, &mut ibv_modify_cq_attr::default()),
+        "ibv_destroy_qp": ibv_destroy_qp(qp),
+        "ibv_modify_qp": ibv_modify_qp(qp, &mut ibv_qp_attr::default(), 0),
+        "ibv_query_qp": ibv_query_qp(qp, null_mut(), 0, null_mut()),
+        "ibv_modify_qp_rate_limit": verbs.modify_qp_rate_limit.unwrap()(qp, &mut Default::default()),
+        "ibv_query_ece": ibv_query_ece(qp, &mut { ece }),
+        "ibv_set_ece": ibv_set_ece(qp, &mut { ece }),
+        "ibv_attach_mcast": ibv_attach_mcast(qp, &group, 0),
+        "ibv_detach_mcast": ibv_detach_mcast(qp, &group, 0),
+        "ibv_destroy_srq": ibv_destroy_srq(shared),
+        "ibv_modify_srq": ibv_modify_srq(shared, &mut ibv_srq_attr::default(), 0),
+        "ibv_query_srq": ibv_query_srq(shared, &mut ibv_srq_attr::default()),
+        "ibv_get_srq_num": verbs.get_srq_num.unwrap()(shared, &mut 0),
+        "ibv_dereg_mr": ibv_dereg_mr(mr),
+        "ibv_dealloc_mw": ops.dealloc_mw.unwrap()(mw),
+        "ibv_free_dm": verbs.free_dm.unwrap()(dm),
+        "ibv_reg_dm_mr": verbs.reg_dm_mr.unwrap()(end.pd, dm, 0, 8, IBV_ACCESS_ZERO_BASED),
+        "ibv_memcpy_to_dm": (*dm).memcpy_to_dm.unwrap()(dm, 0, address, 8),
+        "ibv_memcpy_from_dm": (*dm).memcpy_from_dm.unwrap()(address, dm, 0, 8),
+        "ibv_dealloc_td": verbs.dealloc_td.unwrap()(td),
+        "ibv_close_xrcd": verbs.close_xrcd.unwrap()(xrcd),
+        "ibv_destroy_ah": ibv_destroy_ah(ah),
+    }
+}
+
+/// What is in use is `EBUSY`, what does not fit `ENOMEM`, what there is not `EOPNOTSUPP`, and so on;
+/// always in `errno` as well.
+/// Rules: PD-02, CR-12, CR-16, CR-17, DR-03, PS-02
+#[test]
+fn every_refusal_is_in_errno_as_well() {
+    let end = end();
+    let (context, verbs) = (end.context, verbs(end.context));
+    // SAFETY: an open context.
+    let ops = unsafe { &(*context).ops };
+    let buffer = Buffer::new(4096);
+    let mr = end.reg(&buffer, ALL);
+    let channel = channel(context);
+    let mut on_channel = end.init(IBV_QPT_RC);
+    on_channel.send_cq = try_cq(context, 1, channel).expect("a queue");
+    on_channel.srq = srq(end.pd, 1);
+    end.qp_with(&mut on_channel);
+    let (td, dm, xrcd) = (alloc_td(context), alloc_dm(context, 4096), xrcd(context));
+    try_parent(context, parent_attr(end.pd, td)).expect("a domain");
+    let zero_based = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE;
+    try_reg_dm(end.pd, dm, 0, 64, zero_based).expect("a region");
+    let xrc = xrc_srq_init(end.pd, xrcd, end.cq);
+    try_srq_ex(context, &xrc).expect("a queue");
+    let qp = end.qp(IBV_QPT_RC);
+    bring_up(qp, &usual_attr(qp));
+    let range = Range { mr, addr: buffer.addr(), length: 8, access: IBV_ACCESS_REMOTE_READ };
+    bind(&end, qp, end.mw(IBV_MW_TYPE_2), range);
+    expect! { libc::EBUSY;
+        "ibv_dealloc_pd": ibv_dealloc_pd(end.pd),
+        "ibv_destroy_cq": ibv_destroy_cq(on_channel.send_cq),
+        "ibv_destroy_comp_channel": ibv_destroy_comp_channel(channel),
+        "ibv_destroy_srq": ibv_destroy_srq(on_channel.srq),
+        "ibv_dereg_mr": ibv_dereg_mr(mr),
+        "ibv_dealloc_td": verbs.dealloc_td.unwrap()(td),
+        "ibv_free_dm": verbs.free_dm.unwrap()(dm),
+        "ibv_close_xrcd": verbs.close_xrcd.unwrap()(xrcd),
+    }
+    let bad = &mut null_mut();
+    assert_eq!(try_recv(qp, 0, &mut []), 0);
+    let full = || loop {
+        let refused = try_recv(qp, 0, &mut []);
+        if refused != 0 {
+            return refused;
+        }
+    };
+    let mut too_many = ibv_alloc_dm_attr { length: usize::MAX, ..Default::default() };
+    expect! { libc::ENOMEM;
+        "ibv_post_recv": full(),
+        "ibv_alloc_dm": verbs.alloc_dm.unwrap()(context, &mut too_many),
+    }
+    expect! { libc::EOPNOTSUPP;
+        "ibv_get_srq_num": verbs.get_srq_num.unwrap()(on_channel.srq, &mut 0),
+        "ibv_create_qp": ibv_create_qp(end.pd, &mut end.init(IBV_QPT_RAW_PACKET)),
+        "ibv_alloc_dmah": ibv_alloc_dmah(context, null_mut()),
+        "ibv_dealloc_dmah": ibv_dealloc_dmah(null_mut()),
+        "ibv_qp_to_qp_ex": ibv_qp_to_qp_ex(qp),
+        "a provider's command": private::ibv_cmd_alloc_pd(),
+    }
+    expect! { libc::EINVAL;
+        "ibv_resize_cq": ibv_resize_cq(end.cq, 0),
+        "ibv_modify_qp": ibv_modify_qp(qp, &mut ibv_qp_attr::default(), 1 << 30),
+        "ibv_modify_srq": ibv_modify_srq(on_channel.srq, &mut Default::default(), 1 << 30),
+        "ibv_query_port": ibv_query_port(context, 2, &mut Default::default()),
+        "ibv_query_gid_ex": _ibv_query_gid_ex(context, 2, 0, &mut Default::default(), 0, 32),
+        "ibv_attach_mcast": ibv_attach_mcast(qp, &ibv_gid { raw: [0; 16] }, 0),
+        "ibv_post_send": ops.post_send.unwrap()(qp, &mut wr(99), bad),
+        "ibv_bind_mw": ops.bind_mw.unwrap()(qp, end.mw(IBV_MW_TYPE_2), &mut Default::default()),
+        "ibv_start_poll": start_poll_with(cq_ex(context), 1),
+        "ibv_set_ece": ibv_set_ece(qp, &mut ibv_ece { vendor_id: 1, options: 0, comp_mask: 0 }),
+    }
+    // Those that answer -1, or the negative of an errno.
+    let minus_one = |answer: i32| if answer == -1 { errno() } else { answer };
+    // SAFETY: an open context, and null.
+    let table = unsafe { _ibv_query_gid_table(context, null_mut(), 1, 0, 32) };
+    assert_eq!((table, errno()), (-(libc::EINVAL as isize), libc::EINVAL));
+    expect! { libc::EINVAL;
+        "ibv_query_gid": minus_one(ibv_query_gid(context, 1, -1, &mut ibv_gid { raw: [0; 16] })),
+        "ibv_query_pkey": minus_one(ibv_query_pkey(context, 1, 1, &mut 0)),
+        "ibv_poll_cq": minus_one(ops.poll_cq.unwrap()(end.cq, -1, null_mut())),
+    }
+    expect! { libc::ENOENT;
+        "ibv_get_pkey_index": minus_one(ibv_get_pkey_index(context, 1, 1)),
+        "ibv_read_sysfs_file": minus_one(
+            ibv_read_sysfs_file(c"/nowhere".as_ptr(), c"file".as_ptr(), [0; 8].as_mut_ptr(), 8)
+        ),
+    }
+}
+
+/// Begins to poll with a mask; zero or an errno.
+fn start_poll_with(cq: *mut ibv_cq_ex, comp_mask: u32) -> i32 {
+    // SAFETY: a live queue.
+    unsafe { (*cq).start_poll.unwrap()(cq, &mut ibv_poll_cq_attr { comp_mask }) }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
+use transom_host::{Adapter, Copying, Options};
 
 const ROLE: &str = "TRANSOM_TEST_FORBIDDEN";
 
@@ -33,12 +34,54 @@ fn forbid() {
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, errno),
     ];
+    install(&mut filter);
+}
+
+/// Has the kernel ask this filter about every system call of this thread and those it starts.
+fn install(filter: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: plain numbers, and a filter that lives through the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let mode = libc::SECCOMP_MODE_FILTER;
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+    }
+}
+
+/// The kernel ends this process if it lets others trace it.
+fn end_at_consent() {
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    /// Where the first argument begins in the description of a system call.
+    const ARGUMENT: u32 = 16;
+    install(&mut [
+        instruction(load, 0, 0, 0),
+        instruction(equals, 0, 3, libc::SYS_prctl as u32),
+        instruction(load, 0, 0, ARGUMENT),
+        instruction(equals, 0, 1, libc::PR_SET_PTRACER as u32),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ]);
+}
+
+/// A process lets others trace it only where it is asked for that, and only if it wants copies.
+#[test]
+fn consent_to_be_traced_is_given_only_where_it_is_needed() {
+    const TEST: &str = "consent_to_be_traced_is_given_only_where_it_is_needed";
+    if let Some(role) = std::env::var_os(ROLE) {
+        end_at_consent();
+        let copying = if role == "shared" { Copying::SharedMemory } else { Copying::Best };
+        drop(Adapter::open(Options { copying, ..Options::default() }).expect("a device opens"));
+        return;
+    }
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let needed = scope.is_ok_and(|scope| scope.trim() == "1");
+    for (role, gives_it) in [("best", needed), ("shared", false)] {
+        let mut command = Command::new(std::env::current_exe().expect("a test has a path"));
+        command.args(["--exact", TEST, "--nocapture"]).env(ROLE, role);
+        let status = command.stdout(Stdio::null()).status().expect("it starts");
+        assert_eq!(status.success(), !gives_it, "{role}: {status}");
     }
 }
 
@@ -57,6 +100,11 @@ fn everything_works_without_process_vm() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert_eq!(said.matches("data goes through shared memory").count(), 1, "{said}");
+    // What it costs, and what to do about it.
+    for word in ["milliseconds a message", "kernel.yama.ptrace_scope", "CAP_SYS_PTRACE", "seccomp"]
+    {
+        assert!(said.contains(word), "{said}");
+    }
 }
 
 fn without_process_vm() {

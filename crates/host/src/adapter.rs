@@ -27,6 +27,7 @@ use self::queue_pairs::QueuePairs;
 pub(crate) use self::wire::LOOPBACK;
 use crate::addresses::Addresses;
 use crate::capture::Capture;
+use crate::failure;
 use crate::faults::{Faults, Injector, Outages};
 use crate::link::{Peer, Wire};
 use crate::memory::{Copier, this_process};
@@ -43,7 +44,9 @@ use crate::segment::Segment;
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copying {
-    /// By the kernel, straight from memory to memory; by shared memory where it forbids that.
+    /// By the kernel, straight from memory to memory; by shared memory where it forbids that. Where
+    /// `kernel.yama.ptrace_scope` is 1 the process has to agree to it: it lets all processes of its
+    /// user trace it (`PR_SET_PTRACER_ANY`, see `prctl(2)`).
     #[default]
     Best,
     /// By shared memory always.
@@ -140,6 +143,8 @@ pub struct Adapter {
     peers: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
     pub(crate) progress: Progress,
     pub(crate) outages: Arc<Outages>,
+    /// It is of no use any more, and the program has been told.
+    pub(crate) failed: AtomicBool,
     /// Makes atomics one step (rule AT-09).
     pub(crate) atomics: Mutex<()>,
 }
@@ -155,6 +160,7 @@ impl Adapter {
     /// reference to the device.
     pub fn open(options: Options) -> Result<Arc<Self>, OpenError> {
         let step = |doing: &'static str| move |cause| OpenError::new(doing, cause);
+        failure::begin_anew()?;
         let segment = Segment::create().map_err(step("making its shared memory"))?;
         let mut seed = vec![0; Scramble::SEED_BYTES + 2];
         getrandom::fill(&mut seed)
@@ -180,12 +186,11 @@ impl Adapter {
         };
         let copier = copier.map_err(step("finding a way to copy memory"))?;
         if options.copying == Copying::Best && !matches!(copier, Copier::Kernel) {
-            say_slow("this process may not use process_vm_readv");
+            say_slow("the kernel does not let this process use process_vm_readv (seccomp)");
         }
-        // Yama lets a process be reached by others of its user only if it says so; elsewhere this
-        // does nothing.
-        // SAFETY: this prctl takes plain numbers.
-        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+        if matches!(copier, Copier::Kernel) && crate::memory::needs_consent() {
+            consent();
+        }
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
         let claim =
             registry.claim(segment.descriptor()).map_err(step("taking a place in the registry"))?;
@@ -217,12 +222,22 @@ impl Adapter {
             peers: RwLock::new(Box::new(std::array::from_fn(|_| None))),
             progress: Progress::default(),
             outages: Arc::default(),
+            failed: AtomicBool::new(false),
             atomics: Mutex::new(()),
         });
-        crate::fork::watch(&adapter);
+        crate::fork::watch(&adapter).map_err(step("asking to be told of forks"))?;
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
         adapter.schedule_outages();
         Ok(adapter)
+    }
+
+    /// Tells peers that nothing comes from here any more, and the background thread to end.
+    pub(crate) fn depart(&self) {
+        self.segment.header().departed.store(1, SeqCst);
+        for peer in self.peers.read().iter().flatten() {
+            peer.notify();
+        }
+        self.progress.wake(self);
     }
 
     /// How it was opened.
@@ -240,14 +255,18 @@ impl Adapter {
         self.addresses.read()
     }
 
-    /// Has events of the port told to `events` too, for as long as the caller keeps what it gets.
+    /// Has events of the port and of the device told to `events` too, for as long as the caller keeps what it gets.
     pub fn tell_port_events(
         &self,
         events: &Arc<EventQueue<AsyncEvent>>,
     ) -> Result<Arc<EventSource<AsyncEvent>>, RegisterError> {
         const PORT: u64 = 1;
-        const KINDS: &[AsyncEvent] =
-            &[AsyncEvent::PortActive, AsyncEvent::PortError, AsyncEvent::GidChange];
+        const KINDS: &[AsyncEvent] = &[
+            AsyncEvent::PortActive,
+            AsyncEvent::PortError,
+            AsyncEvent::GidChange,
+            AsyncEvent::DeviceFatal,
+        ];
         let source = Arc::new(events.attach(PORT, KINDS)?);
         let mut listeners = self.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
@@ -272,7 +291,7 @@ impl Adapter {
         }
     }
 
-    /// Tells the program of an event of the port.
+    /// Tells the program of an event of the port or the device.
     pub(crate) fn raise_port_event(&self, event: AsyncEvent) {
         for listener in self.listeners.lock().iter().filter_map(Weak::upgrade) {
             listener.raise(event);
@@ -384,12 +403,26 @@ impl Adapter {
     }
 }
 
-/// Says once that data takes the slow way.
+/// Says once that data takes the slow way, what that costs, and what to do about it.
 fn say_slow(why: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        say(format_args!("{why}; data goes through shared memory instead, which is slower"));
+        say(format_args!(
+            "{why}; data goes through shared memory instead, and a WRITE or READ waits for the \
+             process that it is for: microseconds while that process polls or sleeps, milliseconds \
+             a message if it looks at its memory on a busy processor. Copying directly needs \
+             kernel.yama.ptrace_scope to be 0 or 1, or CAP_SYS_PTRACE at both ends, and a seccomp \
+             profile that allows process_vm_readv and process_vm_writev"
+        ));
     });
+}
+
+/// Lets the other processes of this user copy from and to this one. Yama asks for it where
+/// `kernel.yama.ptrace_scope` is 1, and it lets them trace this process as well, as they may everywhere
+/// else.
+fn consent() {
+    // SAFETY: this prctl takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
 /// Waiting: spin briefly, then give way. Who is waited for longer is noted for `transom explain`.
@@ -426,11 +459,7 @@ impl Drop for Adapter {
         if self.is_inherited() {
             return;
         }
-        self.segment.header().departed.store(1, SeqCst);
+        self.depart();
         self.send_rest();
-        for peer in self.peers.read().iter().flatten() {
-            peer.notify();
-        }
-        self.progress.wake(self);
     }
 }

@@ -6,6 +6,7 @@
 //! handles name them by index; one that comes takes the first empty place.
 
 mod netlink;
+mod reachable;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,6 +15,7 @@ use std::os::fd::BorrowedFd;
 use transom_wire::grh::{map_ipv4, mapped_ipv4};
 
 use self::netlink::{Interface, Watch};
+pub use self::reachable::{Unreachable, check_reachable};
 
 /// The GID of 127.0.0.1: by it a program reaches itself and others of its user on this host, whatever
 /// the network.

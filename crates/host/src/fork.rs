@@ -22,11 +22,13 @@
 //! `clone` keeps its parent's place in the registry, as it keeps all its files, and the parent counts as
 //! alive.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Once, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::adapter::Adapter;
+use crate::failure::{caught, has_failed};
 use crate::lock::ShortMutex;
 
 /// The devices of this process, and of those it was forked from.
@@ -54,26 +56,39 @@ struct Held {
     quiet: bool,
 }
 
+/// The devices that this process knows.
+pub(crate) fn devices() -> Vec<Arc<Adapter>> {
+    DEVICES.lock().iter().filter_map(Weak::upgrade).collect()
+}
+
 /// Sees to it that a fork leaves this device to this process.
-pub(crate) fn watch(device: &Arc<Adapter>) {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
+pub(crate) fn watch(device: &Arc<Adapter>) -> io::Result<()> {
+    static REGISTERED: ShortMutex<bool> = ShortMutex::new(false);
+    let mut registered = REGISTERED.lock();
+    if !*registered {
         // SAFETY: three functions that live as long as this library, which the C library forgets when
         // the library is unloaded.
         let done = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-        assert_eq!(done, 0, "the C library has no memory for three pointers");
+        if done != 0 {
+            return Err(io::Error::from_raw_os_error(done));
+        }
         // SAFETY: as above. Without it a peer would ask once more for what it was told too late.
         unsafe { libc::atexit(at_exit) };
-    });
+        *registered = true;
+    }
     let mut devices = DEVICES.lock();
     devices.retain(|known| known.strong_count() > 0);
     devices.push(Arc::downgrade(device));
+    Ok(())
 }
 
 /// A program may exit with its devices open, and owes its peers the last answers.
 extern "C" fn at_exit() {
     let Some(devices) = DEVICES.try_lock() else { return };
-    devices.iter().filter_map(Weak::upgrade).for_each(|device| device.send_rest());
+    let devices: Vec<_> = devices.iter().filter_map(Weak::upgrade).collect();
+    if !has_failed() {
+        let _ = caught(|| devices.iter().for_each(|device| device.send_rest()));
+    }
 }
 
 unsafe extern "C" fn before() {

@@ -16,6 +16,7 @@
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //! | [`guid()`] | what tells this host's device from those of others |
 //! | [`object_counts`] | how many objects each process has |
+//! | [`failure`] | what a panic becomes: an error of the device |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //! | `say` | sentences on standard error, which never are the program's trouble |
 //!
@@ -29,6 +30,7 @@ pub mod addresses;
 pub mod capture;
 mod clock;
 pub mod environment;
+pub mod failure;
 pub mod faults;
 pub mod file_limit;
 pub mod fork;

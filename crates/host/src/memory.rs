@@ -151,6 +151,13 @@ impl Copier {
     }
 }
 
+/// Whether other processes of this user may copy from and to this one only if it says so: Yama in its
+/// restricted mode. In the modes above that no consent helps, and without Yama none is needed.
+pub fn needs_consent() -> bool {
+    let scope = std::fs::read("/proc/sys/kernel/yama/ptrace_scope");
+    scope.is_ok_and(|scope| scope.trim_ascii() == b"1")
+}
+
 /// Whether this process may copy from and to another one; `probe` is readable there.
 pub fn may_copy_with(pid: u32, probe: u64) -> bool {
     let mut byte = 0_u8;

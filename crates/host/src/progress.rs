@@ -33,6 +33,9 @@ pub(crate) enum Deferred {
     Overrun(u64),
     /// A peer has ended: what was under way to it counts as lost.
     PeerLost(Arc<Peer>),
+    /// What nobody thought of.
+    #[cfg(test)]
+    Panic,
 }
 
 /// Who makes progress: what to leave to others depends on it.
@@ -243,8 +246,14 @@ impl Adapter {
                     self.lose_peer(&peer);
                 }
             }
-            if let Some(peer) = self.peer(slot as u8) {
-                self.take_from(&peer);
+            match self.reach(slot as u8) {
+                Ok(Some(peer)) => self.take_from(&peer),
+                Ok(None) => {}
+                // What it has sent waits until it can be reached.
+                Err(_) => {
+                    self.peer(slot as u8);
+                    self.segment().header().inbox[word].fetch_or(1 << (slot % 64), SeqCst);
+                }
             }
         }
     }
@@ -384,6 +393,8 @@ impl Adapter {
                     self.drain_peer(&peer);
                     self.end_what_was_under_way(&peer);
                 }
+                #[cfg(test)]
+                Deferred::Panic => panic!("a test wants it"),
                 Deferred::Overrun(cq) => {
                     let feeds = |qp: &Arc<QueuePair>| qp.feeds(cq);
                     for qp in self.all_qps().into_iter().filter(feeds) {

@@ -11,9 +11,9 @@ use transom_wire::grh::{GRH_BYTES, Route};
 
 use crate::context::Context;
 use crate::device::LID;
+use crate::entry::{errno_always, errno_of, number_of, pointer_of};
 use crate::object::{Table, trusted};
 use crate::pd::{self, Pd};
-use crate::{errno_of, null_with, set_errno};
 
 /// An address handle.
 pub(crate) struct Ah {
@@ -74,8 +74,10 @@ pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Addre
 /// # Safety
 /// `pd` is null or readable; `attr` is null or readable.
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: by the contract of this verb.
-    unsafe { create(pd, attr.as_ref()) }.unwrap_or_else(null_with)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        unsafe { create(pd, attr.as_ref()) }
+    })
 }
 
 /// # Safety
@@ -93,6 +95,7 @@ unsafe fn create(
     // SAFETY: a protection domain's context is open.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
     let address = address(attr, &context.adapter.addresses())?;
+    context.adapter.check_reachable(&address, true).map_err(|unreachable| unreachable.errno())?;
     let limit = Limits::DEVICE.address_handles;
     let one_more = |count| (count < limit).then(|| count + 1);
     COUNT.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| libc::ENOMEM)?;
@@ -114,15 +117,14 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
-    let mut attr = ibv_ah_attr::default();
-    // SAFETY: by the contract of this verb.
-    unsafe {
-        let context = pd.as_ref().map_or(std::ptr::null_mut(), |pd| pd.context);
-        if ibv_init_ah_from_wc(context, port, wc, grh, &mut attr) != 0 {
-            return std::ptr::null_mut();
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        unsafe {
+            let context = pd.as_ref().map_or(std::ptr::null_mut(), |pd| pd.context);
+            let attr = from_wc(context, port, wc, grh)?;
+            create(pd, Some(&attr))
         }
-        ibv_create_ah(pd, &mut attr)
-    }
+    })
 }
 
 /// Fills in the address of whoever sent a datagram (`ibv_init_ah_from_wc(3)`).
@@ -136,13 +138,27 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let (Some(wc), Some(attr)) = (unsafe { wc.as_ref() }, unsafe { attr.as_mut() }) else {
-        return refuse(libc::EINVAL);
-    };
-    if port != 1 {
-        return refuse(libc::EINVAL);
-    }
+    number_of(|| {
+        // SAFETY: by the contract of this verb.
+        let attr = unsafe { attr.as_mut() }.ok_or(libc::EINVAL)?;
+        // SAFETY: by the contract of this verb.
+        *attr = unsafe { from_wc(context, port, wc, grh) }?;
+        Ok(0)
+    })
+}
+
+/// The address of whoever sent a datagram.
+///
+/// # Safety
+/// As [`ibv_init_ah_from_wc`].
+unsafe fn from_wc(
+    context: *mut ibv_context,
+    port: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+) -> Result<ibv_ah_attr, c_int> {
+    // SAFETY: by the contract of this function.
+    let wc = unsafe { wc.as_ref() }.filter(|_| port == 1).ok_or(libc::EINVAL)?;
     let mut answer = ibv_ah_attr {
         dlid: wc.slid,
         sl: wc.sl,
@@ -151,10 +167,10 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         ..ibv_ah_attr::default()
     };
     if wc.wc_flags & IBV_WC_GRH != 0 {
-        // SAFETY: by the contract of this verb.
+        // SAFETY: by the contract of this function.
         let area = unsafe { grh.cast::<[u8; GRH_BYTES]>().as_ref() };
-        let Some(route) = area.and_then(Route::read) else { return refuse(libc::EINVAL) };
-        // SAFETY: by the contract of this verb.
+        let route = area.and_then(Route::read).ok_or(libc::EINVAL)?;
+        // SAFETY: by the contract of this function.
         let ours = unsafe { Context::of(context) };
         let index = ours.and_then(|ours| ours.adapter.addresses().index_of(&route.destination));
         answer.is_global = 1;
@@ -164,13 +180,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         answer.grh.flow_label = route.flow_label;
         answer.grh.hop_limit = 0xff;
     }
-    *attr = answer;
-    0
-}
-
-fn refuse(errno: c_int) -> c_int {
-    set_errno(errno);
-    -1
+    Ok(answer)
 }
 
 /// Ends an address handle; datagrams posted with it still go.
@@ -178,14 +188,14 @@ fn refuse(errno: c_int) -> c_int {
 /// # Safety
 /// `ah` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { AHS.take(ah) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
         ours.pd.domain.release();
         COUNT.fetch_sub(1, AcqRel);
         Ok(())
-    })())
+    })
 }
 
 /// The Ethernet address and VLAN of a GID: of this device's own there are neither, and those of others
@@ -200,27 +210,27 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     vlan: *mut u16,
 ) -> c_int {
     const NO_VLAN: u16 = 0xffff;
-    // SAFETY: by the contract of this verb.
-    let (Some(attr), Some(ours)) = (unsafe { attr.as_ref() }, unsafe { Context::of(context) })
-    else {
-        return libc::EINVAL;
-    };
-    let addresses = ours.adapter.addresses();
-    match address(attr, &addresses) {
-        Ok(address) if addresses.index_of(&address.gid).is_some() => {}
-        Ok(_) => return libc::EHOSTUNREACH,
-        Err(errno) => return errno,
-    }
-    // SAFETY: by the contract of this verb.
-    unsafe {
-        if !mac.is_null() {
-            mac.cast::<[u8; 6]>().write([0; 6]);
+    errno_of(|| {
+        // SAFETY: by the contract of this verb.
+        let (Some(attr), Some(ours)) = (unsafe { attr.as_ref() }, unsafe { Context::of(context) })
+        else {
+            return Err(libc::EINVAL);
+        };
+        let addresses = ours.adapter.addresses();
+        if addresses.index_of(&address(attr, &addresses)?.gid).is_none() {
+            return Err(libc::EHOSTUNREACH);
         }
-        if !vlan.is_null() {
-            vlan.write(NO_VLAN);
+        // SAFETY: by the contract of this verb.
+        unsafe {
+            if !mac.is_null() {
+                mac.cast::<[u8; 6]>().write([0; 6]);
+            }
+            if !vlan.is_null() {
+                vlan.write(NO_VLAN);
+            }
         }
-    }
-    0
+        Ok(())
+    })
 }
 
 /// Ends the address handles of a context that is closed.

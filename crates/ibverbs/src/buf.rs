@@ -6,8 +6,9 @@ use std::ptr::{NonNull, null_mut};
 
 use transom_abi::*;
 
+use crate::entry::{effect_always, number_of, pointer_of};
 use crate::object::{Handled, Table};
-use crate::{ibv_reg_mr_ex, null_with, pd, set_errno};
+use crate::{ibv_reg_mr_ex, pd};
 
 /// A buffer, and the C domain it was allocated from.
 struct Buffer {
@@ -81,20 +82,16 @@ pub unsafe extern "C" fn ibv_alloc_buf(
     size: usize,
     buf: *mut *mut ibv_buf,
 ) -> *mut c_void {
-    if buf.is_null() {
-        return null_with(libc::EINVAL);
-    }
-    // SAFETY: by the contract of this verb.
-    let made = unsafe { pd::find(pd) }.and_then(|_| Buffer::allocate(pd, size));
-    match made {
-        Ok(buffer) => {
-            let address = buffer.address.as_ptr();
-            // SAFETY: by the contract of this verb.
-            unsafe { *buf = BUFFERS.insert(ibv_buf::default(), |_| buffer) };
-            address
-        }
-        Err(errno) => null_with(errno),
-    }
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let buf = unsafe { buf.as_mut() }.ok_or(libc::EINVAL)?;
+        // SAFETY: as above.
+        unsafe { pd::find(pd) }?;
+        let buffer = Buffer::allocate(pd, size)?;
+        let address = buffer.address.as_ptr();
+        *buf = BUFFERS.insert(ibv_buf::default(), |_| buffer);
+        Ok(address)
+    })
 }
 
 /// Frees a buffer, which no region lies in any more. Nothing happens to one that has been freed.
@@ -102,9 +99,11 @@ pub unsafe extern "C" fn ibv_alloc_buf(
 /// # Safety
 /// `buf` is null or readable.
 pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
-    // SAFETY: by the contract of this verb.
-    let taken = unsafe { BUFFERS.take(buf) };
-    drop(taken.map(|mut taken| taken.inner.take()));
+    effect_always(|| {
+        // SAFETY: by the contract of this verb.
+        let taken = unsafe { BUFFERS.take(buf) };
+        drop(taken.map(|mut taken| taken.inner.take()));
+    })
 }
 
 /// Registers a range of a buffer, in the domain that it was allocated from (rule MR-42).
@@ -140,8 +139,9 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
 /// # Safety
 /// `buf` is null or readable.
 pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let known = unsafe { BUFFERS.with(buf, |_| ()) };
-    set_errno(known.err().unwrap_or(libc::ENODATA));
-    -1
+    number_of(|| {
+        // SAFETY: by the contract of this verb.
+        unsafe { BUFFERS.with(buf, |_| ()) }?;
+        Err(libc::ENODATA)
+    })
 }

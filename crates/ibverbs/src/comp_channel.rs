@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_abi::*;
 use transom_host::objects::{CompletionEvent, EventQueue};
 
-use crate::{cq, null_with, set_errno};
+use crate::cq;
+use crate::entry::{effect_always, errno_always, guarded_always, number_always, pointer_of};
 
 /// A completion channel: the C struct, and ours behind it.
 #[repr(C)]
@@ -58,18 +59,17 @@ impl Drop for ChannelUse {
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
-    if context.is_null() {
-        return null_with(libc::EINVAL);
-    }
-    match EventQueue::new() {
-        Ok(events) => {
-            let fd = events.descriptor().as_raw_fd();
-            let abi = ibv_comp_channel { context, fd, refcnt: 0 };
-            let channel = Channel { abi, events: Arc::new(events), users: AtomicU32::new(0) };
-            Box::into_raw(Box::new(channel)).cast()
+    pointer_of(|| {
+        if context.is_null() {
+            return Err(libc::EINVAL);
         }
-        Err(error) => null_with(error.raw_os_error().unwrap_or(libc::ENOMEM)),
-    }
+        let events = EventQueue::new();
+        let events = events.map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM))?;
+        let fd = events.descriptor().as_raw_fd();
+        let abi = ibv_comp_channel { context, fd, refcnt: 0 };
+        let channel = Channel { abi, events: Arc::new(events), users: AtomicU32::new(0) };
+        Ok(Box::into_raw(Box::new(channel)).cast())
+    })
 }
 
 /// Ends a completion channel; `EBUSY` while completion queues use it (rule CR-16).
@@ -77,54 +77,54 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 /// # Safety
 /// `channel` is null or live.
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    if channel.is_null() {
-        return libc::EINVAL;
-    }
-    let channel = channel.cast::<Channel>();
-    // SAFETY: by the contract of this verb, made by `ibv_create_comp_channel`.
-    unsafe {
-        if (*channel).users.load(Acquire) != 0 {
-            return libc::EBUSY;
+    errno_always(|| {
+        if channel.is_null() {
+            return Err(libc::EINVAL);
         }
-        drop(Box::from_raw(channel));
-    }
-    0
+        let channel = channel.cast::<Channel>();
+        // SAFETY: by the contract of this verb, made by `ibv_create_comp_channel`.
+        unsafe {
+            if (*channel).users.load(Acquire) != 0 {
+                return Err(libc::EBUSY);
+            }
+            drop(Box::from_raw(channel));
+        }
+        Ok(())
+    })
 }
 
-/// Takes the next event of a channel; blocks if its descriptor does (rules CQ-11, CR-18).
+/// Takes the next event of a channel; blocks if its descriptor does (rules CQ-11, CR-18). A thread
+/// that is cancelled meanwhile unwinds through it.
 ///
 /// # Safety
 /// All pointers are null or valid.
-pub unsafe extern "C" fn ibv_get_cq_event(
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { channel.cast::<Channel>().as_ref() }) else {
-        set_errno(libc::EINVAL);
-        return -1;
+    let ours = unsafe { channel.cast::<Channel>().as_ref() };
+    let Some(ours) = ours.filter(|_| !cq.is_null() && !cq_context.is_null()) else {
+        return number_always(|| Err(libc::EINVAL));
     };
-    if cq.is_null() || cq_context.is_null() {
-        set_errno(libc::EINVAL);
-        return -1;
-    }
     loop {
-        let handle = match ours.events.take() {
-            Ok((_, handle)) => handle as u32,
-            Err(error) => {
-                set_errno(error.raw_os_error().unwrap_or(libc::EIO));
-                return -1;
-            }
-        };
-        // An event of a queue destroyed meanwhile is nobody's.
-        if let Some((found, context)) = cq::deliver_completion(handle) {
+        // Not inside a verb's guard: a thread that waits here may be cancelled.
+        let taken = ours.events.take();
+        let delivered = guarded_always(|| {
+            let (_, handle) = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+            // An event of a queue destroyed meanwhile is nobody's.
+            Ok(cq::deliver_completion(handle as u32))
+        });
+        match delivered {
             // SAFETY: by the contract of this verb.
-            unsafe {
+            Ok(Some((found, context))) => unsafe {
                 *cq = found;
                 *cq_context = context;
-            }
-            return 0;
+                return 0;
+            },
+            Ok(None) => {}
+            Err(_) => return -1,
         }
     }
 }
@@ -134,8 +134,10 @@ pub unsafe extern "C" fn ibv_get_cq_event(
 /// # Safety
 /// `cq` is live.
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
-    // SAFETY: by the contract of this verb.
-    if let Some(queue) = unsafe { cq::of(cq) } {
-        queue.events.acknowledged(u64::from(count));
-    }
+    effect_always(|| {
+        // SAFETY: by the contract of this verb.
+        if let Some(queue) = unsafe { cq::of(cq) } {
+            queue.events.acknowledged(u64::from(count));
+        }
+    })
 }

@@ -10,8 +10,9 @@ use transom_host::Limits;
 use transom_host::objects::{AttachError, CompletionCounter, CounterUnit};
 
 use crate::context::Context;
+use crate::entry::{errno_always, errno_of, pointer_of};
 use crate::object::Table;
-use crate::{errno_of, null_with, qp};
+use crate::qp;
 
 static COUNTERS: Table<ibv_comp_cntr, Arc<CompletionCounter>> = Table::new();
 
@@ -25,21 +26,23 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     caps: *mut ibv_comp_cntr_caps,
     size: usize,
 ) -> c_int {
-    let known = size_of::<ibv_comp_cntr_caps>();
-    if context.is_null() || caps.is_null() || size < known {
-        return libc::EINVAL;
-    }
-    let full = ibv_comp_cntr_caps {
-        max_value: u64::MAX,
-        max_counters: Limits::DEVICE.completion_counters,
-        supported_qp_attach_ops: Counted::all().bits(),
-    };
-    // SAFETY: `size` bytes are writable, by the contract of this verb.
-    unsafe {
-        caps.write_unaligned(full);
-        caps.cast::<u8>().add(known).write_bytes(0, size - known);
-    }
-    0
+    errno_of(|| {
+        let known = size_of::<ibv_comp_cntr_caps>();
+        if context.is_null() || caps.is_null() || size < known {
+            return Err(libc::EINVAL);
+        }
+        let full = ibv_comp_cntr_caps {
+            max_value: u64::MAX,
+            max_counters: Limits::DEVICE.completion_counters,
+            supported_qp_attach_ops: Counted::all().bits(),
+        };
+        // SAFETY: `size` bytes are writable, by the contract of this verb.
+        unsafe {
+            caps.write_unaligned(full);
+            caps.cast::<u8>().add(known).write_bytes(0, size - known);
+        }
+        Ok(())
+    })
 }
 
 /// Makes a counter at zero (rules CC-02, CC-03).
@@ -50,22 +53,24 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
     context: *mut ibv_context,
     attr: *mut ibv_comp_cntr_init_attr,
 ) -> *mut ibv_comp_cntr {
-    // SAFETY: by the contract of this verb.
-    let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
-    let (Some(ours), Some(attr)) = (ours, attr) else { return null_with(libc::EINVAL) };
-    if attr.comp_mask != 0 || attr.flags != 0 {
-        return null_with(libc::EINVAL);
-    }
-    let unit = match attr.type_ {
-        IBV_COMP_CNTR_TYPE_WRS => CounterUnit::Operations,
-        IBV_COMP_CNTR_TYPE_BYTES => CounterUnit::Bytes,
-        _ => return null_with(libc::ENOTSUP),
-    };
-    let Some(counter) = CompletionCounter::new(&ours.adapter, unit) else {
-        return null_with(libc::ENOMEM);
-    };
-    ours.adopt();
-    COUNTERS.insert(ibv_comp_cntr { context, handle: 0 }, |_| counter)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
+        let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
+        if attr.comp_mask != 0 || attr.flags != 0 {
+            return Err(libc::EINVAL);
+        }
+        let unit = match attr.type_ {
+            IBV_COMP_CNTR_TYPE_WRS => CounterUnit::Operations,
+            IBV_COMP_CNTR_TYPE_BYTES => CounterUnit::Bytes,
+            _ => return Err(libc::ENOTSUP),
+        };
+        let Some(counter) = CompletionCounter::new(&ours.adapter, unit) else {
+            return Err(libc::ENOMEM);
+        };
+        ours.adopt();
+        Ok(COUNTERS.insert(ibv_comp_cntr { context, handle: 0 }, |_| counter))
+    })
 }
 
 /// Ends a counter; `EBUSY` while a queue pair counts with it (rule CC-09).
@@ -73,7 +78,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
 /// # Safety
 /// `counter` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(counter: *mut ibv_comp_cntr) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         // SAFETY: by the contract of this verb.
         unsafe { COUNTERS.check_unused(counter, |counter| counter.check_unused()) }?;
         // SAFETY: as above.
@@ -86,7 +91,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_cntr(counter: *mut ibv_comp_cntr) -> c
         // SAFETY: the struct stays readable; a context outlives its objects.
         unsafe { Context::release((*counter).context) };
         Ok(())
-    })())
+    })
 }
 
 /// The counter a pointer names.
@@ -108,7 +113,7 @@ unsafe fn on_value(
     with: impl FnOnce(&AtomicU64),
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    errno_of(unsafe { find(counter) }.map(|counter| with(value(&counter))))
+    errno_of(|| unsafe { find(counter) }.map(|counter| with(value(&counter))))
 }
 
 /// Sets how many operations have ended well (rule CC-04).
@@ -183,15 +188,15 @@ unsafe fn read(
     value: impl FnOnce(&CompletionCounter) -> &AtomicU64,
     to: *mut u64,
 ) -> c_int {
-    if to.is_null() {
-        return libc::EINVAL;
-    }
-    // SAFETY: by the contract of this function.
-    errno_of(unsafe { find(counter) }.map(|counter| {
-        counter.progress();
+    errno_of(|| {
+        // SAFETY: by the contract of this function.
+        let to = unsafe { to.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
-        unsafe { *to = value(&counter).load(Acquire) };
-    }))
+        let counter = unsafe { find(counter) }?;
+        counter.progress();
+        *to = value(&counter).load(Acquire);
+        Ok(())
+    })
 }
 
 /// Has a counter count operations of a queue pair (rules CC-05 to CC-09).
@@ -203,7 +208,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     counter: *mut ibv_comp_cntr,
     attr: *mut ibv_qp_attach_comp_cntr_attr,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
         let attr = attr.ok_or(libc::EINVAL)?;
@@ -216,7 +221,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
             AttachError::Taken => libc::EBUSY,
             AttachError::Gone => libc::ENOENT,
         })
-    })())
+    })
 }
 
 /// Ends the counters of a context that is closed. One that a queue pair of another context counts with

@@ -31,9 +31,10 @@ use transom_host::objects::{AsyncEvent, EventQueue, EventSource};
 use transom_host::{Adapter, Copying, OpenError, Options, say};
 
 use crate::device_name::DeviceName;
+use crate::entry::{errno_always, pointer_always, pointer_of};
 use crate::{
-    ah, comp_cntr, cq, cq_ex, device, device_ex, dm, import, mr, mw, null_with, on_demand,
-    parent_domain, pd, post, post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
+    ah, comp_cntr, cq, cq_ex, device, device_ex, dm, import, mr, mw, on_demand, parent_domain, pd,
+    post, post_srq_ops, qp, qp_ex, special_mr, srq, td, xrc,
 };
 
 /// The C struct, which C knows by the address of its last part, and ours behind it.
@@ -92,7 +93,7 @@ fn adapter() -> Result<Arc<Adapter>, OpenError> {
     let open = device.as_ref().and_then(Weak::upgrade);
     // After a fork the child opens a device of its own; the parent's is not its to use.
     if let Some(adapter) = open.filter(|adapter| !adapter.is_inherited()) {
-        return Ok(adapter);
+        return adapter.check().map(|()| adapter);
     }
     DeviceName::chosen().map_err(|error| {
         let cause = io::Error::new(io::ErrorKind::InvalidInput, error);
@@ -146,35 +147,38 @@ fn faults() -> Result<Option<&'static Faults>, OpenError> {
 
 /// Opens the device; null, `EINVAL`, if it is another's.
 pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    if !device::is_the_device(device) {
-        return null_with(libc::EINVAL);
-    }
-    match adapter() {
-        Ok(adapter) => open_context(adapter),
-        Err(error) => {
-            say(format_args!("{error}"));
-            null_with(error.errno().unwrap_or(libc::ENODEV))
+    // A device that has failed is none to open; once it is closed, there may be a new one.
+    let opened = || {
+        if !device::is_the_device(device) {
+            return Err(libc::EINVAL);
         }
-    }
+        let adapter = adapter().map_err(|error| {
+            say(format_args!("{error}"));
+            error.errno().unwrap_or(libc::ENODEV)
+        })?;
+        open(adapter)
+    };
+    pointer_always(opened)
 }
 
 /// Makes a context on a device that the caller has opened.
 pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
-    match adapter.command_descriptor() {
-        Ok(command) => context_with(adapter, command),
-        Err(error) => null_with(error.raw_os_error().unwrap_or(libc::EMFILE)),
-    }
+    pointer_of(|| open(adapter))
+}
+
+fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
+    let command = adapter.command_descriptor();
+    context_with(adapter, command.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?)
 }
 
 /// Makes a context whose `cmd_fd` is `command`, a descriptor that names the device.
-pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_context {
-    let events = match EventQueue::new() {
-        Ok(events) => Arc::new(events),
-        Err(error) => return null_with(error.raw_os_error().unwrap_or(libc::EMFILE)),
-    };
-    let Ok(port_events) = adapter.tell_port_events(&events) else {
-        return null_with(libc::ENOMEM);
-    };
+pub(crate) fn context_with(
+    adapter: Arc<Adapter>,
+    command: OwnedFd,
+) -> Result<*mut ibv_context, c_int> {
+    let events = EventQueue::new().map(Arc::new);
+    let events = events.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+    let port_events = adapter.tell_port_events(&events).map_err(|_| libc::ENOMEM)?;
     let context = ibv_context {
         device: device::the_device(),
         ops: ibv_context_ops {
@@ -232,7 +236,7 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
         open: AtomicU32::new(1),
     };
     let ours = Box::leak(Box::new(ours));
-    &raw mut ours.abi.context
+    Ok(&raw mut ours.abi.context)
 }
 
 /// Closes a context and ends what was made in it, windows first (rule MWA-22). What another context
@@ -241,24 +245,26 @@ pub(crate) fn context_with(adapter: Arc<Adapter>, command: OwnedFd) -> *mut ibv_
 /// # Safety
 /// `context` is from [`ibv_open_device`] and not closed.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { Context::of(context) }) else { return libc::EINVAL };
-    if ours.open.swap(0, AcqRel) == 0 {
-        return libc::EINVAL;
-    }
-    mw::free_all(context);
-    qp::free_all(context);
-    srq::free_all(context);
-    xrc::free_all(context);
-    ah::free_all(context);
-    mr::free_all(context);
-    cq::free_all(context);
-    comp_cntr::free_all(context);
-    dm::free_all(context);
-    pd::free_all(context);
-    td::free_all(context);
-    ours.adapter.objects().remove(ObjectKind::Context);
-    // SAFETY: open until now, which is counted off once.
-    unsafe { Context::release(context) };
-    0
+    errno_always(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        if ours.open.swap(0, AcqRel) == 0 {
+            return Err(libc::EINVAL);
+        }
+        mw::free_all(context);
+        qp::free_all(context);
+        srq::free_all(context);
+        xrc::free_all(context);
+        ah::free_all(context);
+        mr::free_all(context);
+        cq::free_all(context);
+        comp_cntr::free_all(context);
+        dm::free_all(context);
+        pd::free_all(context);
+        td::free_all(context);
+        ours.adapter.objects().remove(ObjectKind::Context);
+        // SAFETY: open until now, which is counted off once.
+        unsafe { Context::release(context) };
+        Ok(())
+    })
 }

@@ -12,9 +12,10 @@ use crate::comp_channel::ChannelUse;
 use crate::context::Context;
 use crate::cq_ex::Poller;
 use crate::device::LID;
+use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
 use crate::event::EventCount;
+use crate::mr;
 use crate::object::{Table, trusted};
-use crate::{errno_of, mr, null_with};
 
 /// A completion queue, and who waits for it.
 pub(crate) struct Queue {
@@ -69,17 +70,19 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    let request = Request {
-        cqe: cqe.into(),
-        channel,
-        comp_vector: comp_vector.into(),
-        options: CompletionOptions::default(),
-        poller: Poller::default(),
-        parent: None,
-    };
-    let abi = ibv_cq_ex { cq_context, ..ibv_cq_ex::default() };
-    // SAFETY: by the contract of this verb.
-    unsafe { create(context, request, abi) }.map_or_else(null_with, |cq| cq.cast())
+    pointer_of(|| {
+        let request = Request {
+            cqe: cqe.into(),
+            channel,
+            comp_vector: comp_vector.into(),
+            options: CompletionOptions::default(),
+            poller: Poller::default(),
+            parent: None,
+        };
+        let abi = ibv_cq_ex { cq_context, ..ibv_cq_ex::default() };
+        // SAFETY: by the contract of this verb.
+        unsafe { create(context, request, abi) }.map(|cq| cq.cast())
+    })
 }
 
 /// Makes a completion queue; the rest of `abi` is as the caller wants it.
@@ -143,7 +146,7 @@ pub(crate) unsafe fn find(cq: *const ibv_cq) -> Result<Arc<Cq>, c_int> {
 /// # Safety
 /// `cq` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         loop {
             // SAFETY: by the contract of this verb.
             let (queue, events, async_events) = unsafe {
@@ -171,7 +174,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             unsafe { Context::release((*cq).context) };
             return Ok(());
         }
-    })())
+    })
 }
 
 /// Changes the size; `EINVAL` below what is waiting (rule CQ-14).
@@ -179,7 +182,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 /// # Safety
 /// `cq` is null or readable.
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         if !(1..=Limits::DEVICE.completions as c_int).contains(&cqe) {
             return Err(libc::EINVAL);
         }
@@ -191,7 +194,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         unsafe {
             CQS.with(cq.cast(), |object| (*object.abi).cqe = object.inner.cq.capacity() as c_int)
         }
-    })())
+    })
 }
 
 /// Changes when events are raised. Every count and period is within the limits that
@@ -200,7 +203,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 /// # Safety
 /// `cq` is null or readable; `attr` is null or readable.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
@@ -213,7 +216,7 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
             queue.moderate(Moderation { count: cq_count, period: u64::from(cq_period) * 1000 });
         }
         Ok(())
-    })())
+    })
 }
 
 /// Ours, straight from a live pointer: polling trusts it, as C demands.
@@ -231,17 +234,22 @@ pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Queue> {
 /// # Safety
 /// `cq` is null or live; `wc` is null or writable for `limit` entries.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, limit: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(queue) = (unsafe { of(cq) }) else { return -1 };
-    let Ok(limit) = usize::try_from(limit) else { return -1 };
-    if wc.is_null() && limit > 0 {
-        return -1;
-    }
-    // SAFETY: `at` is below `limit`, so within what the caller gave.
-    let write = |at: usize, completion: &Completion| unsafe { wc.add(at).write(to_c(completion)) };
-    let Some(count) = queue.adapter.poll(&queue.cq, limit, write) else { return -1 };
-    queue.cq.polled(count);
-    count as c_int
+    let polled = guarded(|| {
+        // SAFETY: by the contract of this verb.
+        let queue = unsafe { of(cq) }.ok_or(libc::EINVAL)?;
+        let limit = usize::try_from(limit).map_err(|_| libc::EINVAL)?;
+        if wc.is_null() && limit > 0 {
+            return Err(libc::EINVAL);
+        }
+        let write = |at: usize, completion: &Completion| {
+            // SAFETY: `at` is below `limit`, so within what the caller gave.
+            unsafe { wc.add(at).write(to_c(completion)) };
+        };
+        let count = queue.adapter.poll(&queue.cq, limit, write).ok_or(libc::EIO)?;
+        queue.cq.polled(count);
+        Ok(count)
+    });
+    polled.map_or(-1, |count| count as c_int)
 }
 
 /// What the service level of a received datagram says of its header, as NVIDIA's adapters do: IPv4,
@@ -274,11 +282,13 @@ pub(crate) fn to_c(completion: &Completion) -> ibv_wc {
 /// # Safety
 /// `cq` is live.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(queue) = (unsafe { of(cq) }) else { return libc::EINVAL };
-    queue.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });
-    queue.adapter.expect_sleep();
-    0
+    zero_or(guarded(|| {
+        // SAFETY: by the contract of this verb.
+        let queue = unsafe { of(cq) }.ok_or(libc::EINVAL)?;
+        queue.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Any });
+        queue.adapter.expect_sleep();
+        Ok(())
+    }))
 }
 
 /// Counts a completion event as delivered; the pointer for C, and the program's own.

@@ -9,7 +9,8 @@ use transom_abi::*;
 use transom_device::queue::{Completion, CompletionOptions};
 
 use crate::cq::{self, DomainUse, Queue, Request};
-use crate::{null_with, pd};
+use crate::entry::{guarded, pointer_of};
+use crate::pd;
 
 /// The completion that is read, and the lock of who reads it: held from `start_poll` to `end_poll`.
 pub(crate) struct Poller {
@@ -42,10 +43,12 @@ impl Poller {
         Self { turn, current: UnsafeCell::default() }
     }
 
-    fn begin(&self) {
+    /// Takes the turn, until [`Poller::end`].
+    pub(crate) fn begin(&self) -> Turn<'_> {
         if let Some(turn) = &self.turn {
             turn.lock();
         }
+        Turn(self)
     }
 
     /// Ends what [`Poller::begin`] began; nothing if nothing was.
@@ -54,6 +57,15 @@ impl Poller {
             // SAFETY: locked by the thread that polls, which is the only one to end it.
             unsafe { turn.unlock() };
         }
+    }
+}
+
+/// Ends a turn that comes to nothing.
+pub(crate) struct Turn<'a>(&'a Poller);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -75,13 +87,15 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: by the contract of this verb.
-    let Some(attr) = (unsafe { attr.as_ref() }) else { return null_with(libc::EINVAL) };
-    // SAFETY: by the contract of this verb.
-    let made = unsafe { request(context, attr) }
+    pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        .and_then(|request| unsafe { cq::create(context, request, operations(attr)) });
-    made.unwrap_or_else(null_with)
+        let Some(attr) = (unsafe { attr.as_ref() }) else { return Err(libc::EINVAL) };
+        // SAFETY: by the contract of this verb.
+        let made = unsafe { request(context, attr) }
+            // SAFETY: by the contract of this verb.
+            .and_then(|request| unsafe { cq::create(context, request, operations(attr)) });
+        made
+    })
 }
 
 /// Checks the attributes.
@@ -160,19 +174,25 @@ fn operations(attr: &ibv_cq_init_attr_ex) -> ibv_cq_ex {
 /// # Safety
 /// `cq` is null or live, and this thread is in no batch of it; `attr` is null or readable.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let (queue, attr) = unsafe { (cq::of(cq.cast()), attr.as_ref()) };
-    let (Some(queue), Some(ibv_poll_cq_attr { comp_mask: 0 })) = (queue, attr) else {
-        return libc::EINVAL;
-    };
-    queue.poller.begin();
-    // SAFETY: a live queue, and it is this thread's turn.
-    let answer = unsafe { advance(cq, queue) };
-    if answer != 0 {
-        queue.poller.end();
-    }
-    queue.cq.polled(usize::from(answer == 0));
-    answer
+    let answer = guarded(|| {
+        // SAFETY: by the contract of this verb.
+        let (queue, attr) = unsafe { (cq::of(cq.cast()), attr.as_ref()) };
+        let (Some(queue), Some(ibv_poll_cq_attr { comp_mask: 0 })) = (queue, attr) else {
+            return Err(libc::EINVAL);
+        };
+        let turn = queue.poller.begin();
+        // SAFETY: a live queue, and it is this thread's turn.
+        let found = unsafe { advance(cq, queue) }?;
+        if found {
+            // `end_poll` ends it.
+            std::mem::forget(turn);
+        } else {
+            drop(turn);
+        }
+        queue.cq.polled(usize::from(found));
+        Ok(found)
+    });
+    zero_if_found(answer)
 }
 
 /// Goes on to the next completion; `ENOENT` if there is none.
@@ -180,10 +200,21 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 /// # Safety
 /// `cq` is null or live; this thread is in a batch of it.
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(queue) = (unsafe { cq::of(cq.cast()) }) else { return libc::EINVAL };
-    // SAFETY: as above.
-    unsafe { advance(cq, queue) }
+    zero_if_found(guarded(|| {
+        // SAFETY: by the contract of this verb.
+        let queue = unsafe { cq::of(cq.cast()) }.ok_or(libc::EINVAL)?;
+        // SAFETY: as above.
+        unsafe { advance(cq, queue) }
+    }))
+}
+
+/// What polling answers: `ENOENT`, which is no error, if there is no completion.
+fn zero_if_found(found: Result<bool, c_int>) -> c_int {
+    match found {
+        Ok(true) => 0,
+        Ok(false) => libc::ENOENT,
+        Err(errno) => errno,
+    }
 }
 
 /// Ends the batch.
@@ -197,11 +228,11 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     }
 }
 
-/// Makes the next completion the current one; `EIO` on an overrun queue (rule CQ-05).
+/// Makes the next completion the current one, if there is one; `EIO` on an overrun queue (rule CQ-05).
 ///
 /// # Safety
 /// `cq` is `queue`'s pointer for C, and it is this thread's turn.
-unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> c_int {
+unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> Result<bool, c_int> {
     let show = |_, completion: &Completion| {
         let wc = cq::to_c(completion);
         let tag = ibv_wc_tm_info { tag: completion.tag, priv_: completion.tag_context };
@@ -212,11 +243,7 @@ unsafe fn advance(cq: *mut ibv_cq_ex, queue: &Queue) -> c_int {
             *queue.poller.current.get() = Current { wc, tag, time: completion.time };
         }
     };
-    match queue.adapter.poll(&queue.cq, 1, show) {
-        Some(0) => libc::ENOENT,
-        Some(_) => 0,
-        None => libc::EIO,
-    }
+    queue.adapter.poll(&queue.cq, 1, show).map(|count| count > 0).ok_or(libc::EIO)
 }
 
 /// The tag of a message that a tagged buffer has matched, and its sender's own data; zeros of any

@@ -1,6 +1,9 @@
 //! The device as it is listed and queried: `ibv_get_device_list(3)`, `ibv_query_device(3)` and kin.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint};
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use transom_abi::*;
@@ -10,7 +13,7 @@ use transom_host::guid;
 
 use crate::context::Context;
 use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
-use crate::{errno_of, null_with, set_errno};
+use crate::entry::{errno_of, guarded, number_of, pointer_always, set_errno};
 
 /// Who made it.
 pub const VENDOR_ID: u32 = 0x0074_736d;
@@ -82,19 +85,21 @@ pub(crate) fn is_the_device(device: *const ibv_device) -> bool {
 /// # Safety
 /// `count` is null or writable.
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    if !count.is_null() {
-        // SAFETY: by the contract of this verb.
-        unsafe { *count = 1 };
-    }
-    // SAFETY: room for two pointers, zeroed, checked before it is written to.
-    unsafe {
-        let list = libc::calloc(2, size_of::<*mut ibv_device>()).cast::<*mut ibv_device>();
-        if list.is_null() {
-            return null_with(libc::ENOMEM);
+    pointer_always(|| {
+        if !count.is_null() {
+            // SAFETY: by the contract of this verb.
+            unsafe { *count = 1 };
         }
-        *list = the_device();
-        list
-    }
+        // SAFETY: room for two pointers, zeroed, checked before it is written to.
+        unsafe {
+            let list = libc::calloc(2, size_of::<*mut ibv_device>()).cast::<*mut ibv_device>();
+            if list.is_null() {
+                return Err(libc::ENOMEM);
+            }
+            *list = the_device();
+            Ok(list)
+        }
+    })
 }
 
 /// Frees a list; devices opened from it stay.
@@ -134,14 +139,16 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { Context::of(context) }) else { return libc::EINVAL };
-    if attr.is_null() {
-        return libc::EINVAL;
-    }
-    // SAFETY: by the contract of this verb.
-    unsafe { attr.write(device_attributes(ours.adapter.options().windows_2a)) };
-    0
+    errno_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        if attr.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this verb.
+        unsafe { attr.write(device_attributes(ours.adapter.options().windows_2a)) };
+        Ok(())
+    })
 }
 
 /// What [`ibv_query_device`] answers; `windows_2a` if windows of type 2 are of kind 2A.
@@ -264,21 +271,33 @@ pub(crate) unsafe extern "C" fn query_port_ex(
     attr: *mut ibv_port_attr,
     length: usize,
 ) -> c_int {
-    if attr.is_null() || port != 1 {
-        return libc::EINVAL;
-    }
+    errno_of(|| {
+        if attr.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this function.
+        let full = unsafe { port_of(context, port) }?;
+        let length = length.min(size_of::<ibv_port_attr>());
+        // SAFETY: by the contract of this function; plain data.
+        unsafe {
+            std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), length);
+        }
+        Ok(())
+    })
+}
+
+/// The attributes of a port as they are now.
+///
+/// # Safety
+/// `context` is null or open.
+pub(crate) unsafe fn port_of(context: *mut ibv_context, port: u8) -> Result<ibv_port_attr, c_int> {
     // SAFETY: by the contract of this function.
-    let Some(mut full) = (unsafe { with_addresses(context, port_attributes) }) else {
-        return libc::EINVAL;
-    };
-    // SAFETY: by the contract of this function.
-    if unsafe { Context::of(context) }.is_some_and(|ours| ours.adapter.has_outage()) {
+    let ours = unsafe { Context::of(context) }.filter(|_| port == 1).ok_or(libc::EINVAL)?;
+    let mut full = port_attributes(&ours.adapter.addresses());
+    if ours.adapter.has_outage() {
         (full.state, full.phys_state) = (IBV_PORT_DOWN, DISABLED);
     }
-    let length = length.min(size_of::<ibv_port_attr>());
-    // SAFETY: by the contract of this function; plain data.
-    unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), length) };
-    0
+    Ok(full)
 }
 
 /// The exported form, which older programs call: it fills the struct they knew.
@@ -305,17 +324,18 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    let place = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
-    let look = |addresses: &Addresses| place.map(|place| gid_at(addresses, place));
-    // SAFETY: by the contract of this verb.
-    let found = unsafe { with_addresses(context, look) }.flatten();
-    let (Some(raw), false, 1) = (found, gid.is_null(), port) else {
-        set_errno(libc::EINVAL);
-        return -1;
-    };
-    // SAFETY: by the contract of this verb.
-    unsafe { *gid = ibv_gid { raw } };
-    0
+    number_of(|| {
+        let place = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
+        let look = |addresses: &Addresses| place.map(|place| gid_at(addresses, place));
+        // SAFETY: by the contract of this verb.
+        let found = unsafe { with_addresses(context, look) }.flatten();
+        let (Some(raw), false, 1) = (found, gid.is_null(), port) else {
+            return Err(libc::EINVAL);
+        };
+        // SAFETY: by the contract of this verb.
+        unsafe { *gid = ibv_gid { raw } };
+        Ok(0)
+    })
 }
 
 /// The GID at an index; zeros where there is none.
@@ -333,17 +353,18 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
-    let known = (index as usize) < GID_TABLE;
-    let look = |addresses: &Addresses| addresses.get(index as usize).is_some();
-    // SAFETY: by the contract of this verb.
-    let used = unsafe { with_addresses(context, look) };
-    let (Some(used), true, false, 1) = (used, known, kind.is_null(), port) else {
-        set_errno(libc::EINVAL);
-        return -1;
-    };
-    // SAFETY: by the contract of this verb.
-    unsafe { *kind = c_uint::from(used) };
-    0
+    number_of(|| {
+        let known = (index as usize) < GID_TABLE;
+        let look = |addresses: &Addresses| addresses.get(index as usize).is_some();
+        // SAFETY: by the contract of this verb.
+        let used = unsafe { with_addresses(context, look) };
+        let (Some(used), true, false, 1) = (used, known, kind.is_null(), port) else {
+            return Err(libc::EINVAL);
+        };
+        // SAFETY: by the contract of this verb.
+        unsafe { *kind = c_uint::from(used) };
+        Ok(0)
+    })
 }
 
 fn gid_entry(index: usize, address: &Address) -> ibv_gid_entry {
@@ -368,7 +389,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         if context.is_null() || entry.is_null() || port != 1 || flags != 0 {
             return Err(libc::EINVAL);
         }
@@ -386,7 +407,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         // SAFETY: by the contract of this verb.
         unsafe { entry.write(found) };
         Ok(())
-    })())
+    })
 }
 
 /// All GID table entries; their number, or a negative errno (`ibv_query_gid_table(3)`).
@@ -400,22 +421,27 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
-    let wrong = context.is_null() || entries.is_null() || flags != 0;
-    if wrong || max == 0 || size < size_of::<ibv_gid_entry>() {
-        return -(libc::EINVAL as isize);
-    }
-    let fill = |addresses: &Addresses| {
-        let mut count = 0;
-        for (index, address) in addresses.iter().take(max) {
-            // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes,
-            // which may be any number.
-            unsafe { entries.byte_add(count * size).write_unaligned(gid_entry(index, address)) };
-            count += 1;
+    let told = guarded(|| {
+        let wrong = context.is_null() || entries.is_null() || flags != 0;
+        if wrong || max == 0 || size < size_of::<ibv_gid_entry>() {
+            return Err(libc::EINVAL);
         }
-        count as isize
-    };
-    // SAFETY: by the contract of this verb.
-    unsafe { with_addresses(context, fill) }.unwrap_or(-(libc::EINVAL as isize))
+        let fill = |addresses: &Addresses| {
+            let mut count = 0;
+            for (index, address) in addresses.iter().take(max) {
+                // SAFETY: by the contract of this verb, there is room for `max` entries of `size` bytes,
+                // which may be any number.
+                unsafe {
+                    entries.byte_add(count * size).write_unaligned(gid_entry(index, address))
+                };
+                count += 1;
+            }
+            count as isize
+        };
+        // SAFETY: by the contract of this verb.
+        unsafe { with_addresses(context, fill) }.ok_or(libc::EINVAL)
+    });
+    told.unwrap_or_else(|errno| -(errno as isize))
 }
 
 /// The only P_Key: the default one, in network order.
@@ -428,13 +454,14 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    if context.is_null() || pkey.is_null() || port != 1 || index != 0 {
-        set_errno(libc::EINVAL);
-        return -1;
-    }
-    // SAFETY: by the contract of this verb.
-    unsafe { *pkey = PKEY.to_be() };
-    0
+    number_of(|| {
+        if context.is_null() || pkey.is_null() || port != 1 || index != 0 {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this verb.
+        unsafe { *pkey = PKEY.to_be() };
+        Ok(0)
+    })
 }
 
 /// The index of a P_Key, or -1.
@@ -446,7 +473,11 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
     port: u8,
     pkey: u16,
 ) -> c_int {
-    if !context.is_null() && port == 1 && pkey == PKEY.to_be() { 0 } else { -1 }
+    number_of(|| match pkey == PKEY.to_be() {
+        _ if context.is_null() || port != 1 => Err(libc::EINVAL),
+        true => Ok(0),
+        false => Err(libc::ENOENT),
+    })
 }
 
 /// Where sysfs is.
@@ -465,24 +496,28 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     size: usize,
 ) -> c_int {
     use std::os::unix::ffi::OsStrExt;
-    if directory.is_null() || file.is_null() || buffer.is_null() {
-        return -1;
-    }
-    // SAFETY: by the contract of this verb.
-    let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
-    let path = |text: &CStr| std::path::PathBuf::from(std::ffi::OsStr::from_bytes(text.to_bytes()));
-    let Ok(mut bytes) = std::fs::read(path(directory).join(path(file))) else { return -1 };
-    if bytes.last() == Some(&b'\n') {
-        bytes.pop();
-    }
-    if size == 0 {
-        return -1;
-    }
-    let length = bytes.len().min(size - 1);
-    // SAFETY: `length + 1` bytes fit, by the contract of this verb.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), length);
-        *buffer.add(length) = 0;
-    }
-    length as c_int
+    number_of(|| {
+        if directory.is_null() || file.is_null() || buffer.is_null() || size == 0 {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this verb.
+        let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
+        let path = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
+        let mut bytes = Vec::new();
+        // No more than there is room for: not every file ends.
+        let room = u64::try_from(size).unwrap_or(u64::MAX);
+        File::open(path(directory).join(path(file)))
+            .and_then(|file| file.take(room).read_to_end(&mut bytes))
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+        }
+        let length = bytes.len().min(size - 1);
+        // SAFETY: `length + 1` bytes fit, by the contract of this verb.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), length);
+            *buffer.add(length) = 0;
+        }
+        Ok(length as c_int)
+    })
 }

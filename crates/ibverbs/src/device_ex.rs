@@ -8,7 +8,8 @@ use transom_device::queue::TAG_PIECES;
 use transom_host::Limits;
 
 use crate::context::Context;
-use crate::{device, errno_of};
+use crate::device;
+use crate::entry::errno_of;
 
 /// Ticks of the device's clock in a millisecond: a tick is a nanosecond.
 const CLOCK_KHZ: u64 = 1_000_000;
@@ -25,7 +26,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
         // SAFETY: by the contract of this verb.
@@ -43,7 +44,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             to.add(known).write_bytes(0, size - known);
         }
         Ok(())
-    })())
+    })
 }
 
 /// All attributes. Everything about Ethernet frames and hardware is zero: raw packets, checksums,
@@ -115,7 +116,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let (ours, values) = unsafe { (Context::of(context), values.as_mut()) };
         let (ours, values) = (ours.ok_or(libc::EINVAL)?, values.ok_or(libc::EINVAL)?);
@@ -126,5 +127,5 @@ pub(crate) unsafe extern "C" fn query_rt_values(
             values.raw_clock = timespec { tv_sec: 0, tv_nsec: ours.adapter.now() as i64 };
         }
         Ok(())
-    })())
+    })
 }

@@ -8,8 +8,8 @@ use transom_abi::*;
 use transom_host::objects::{AllocateError, DeviceMemory};
 
 use crate::context::Context;
+use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
-use crate::{errno_of, null_with};
 
 /// Device memory, as one context knows it.
 struct Dm {
@@ -56,17 +56,19 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    // SAFETY: by the contract of this verb.
-    let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
-    let (Some(ours), Some(attr)) = (ours, attr) else { return null_with(libc::EINVAL) };
-    if attr.comp_mask != 0 || attr.log_align_req > DeviceMemory::MAX_LOG_ALIGN {
-        return null_with(libc::EINVAL);
-    }
-    match DeviceMemory::allocate(&ours.adapter, attr.length as u64) {
-        Ok(memory) => enter(context, ours, memory, false),
-        Err(AllocateError::Invalid) => null_with(libc::EINVAL),
-        Err(AllocateError::Exhausted) => null_with(libc::ENOMEM),
-    }
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let (ours, attr) = unsafe { (Context::of(context), attr.as_ref()) };
+        let (Some(ours), Some(attr)) = (ours, attr) else { return Err(libc::EINVAL) };
+        if attr.comp_mask != 0 || attr.log_align_req > DeviceMemory::MAX_LOG_ALIGN {
+            return Err(libc::EINVAL);
+        }
+        match DeviceMemory::allocate(&ours.adapter, attr.length as u64) {
+            Ok(memory) => Ok(enter(context, ours, memory, false)),
+            Err(AllocateError::Invalid) => Err(libc::EINVAL),
+            Err(AllocateError::Exhausted) => Err(libc::ENOMEM),
+        }
+    })
 }
 
 /// Frees device memory, under whichever name; `EBUSY` while a region of it is registered.
@@ -74,7 +76,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 /// # Safety
 /// `dm` is null or readable.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         // SAFETY: by the contract of this verb.
         unsafe { DMS.check_unused(dm, |dm| dm.memory.check_unused()) }?;
         // SAFETY: by the contract of this verb.
@@ -88,7 +90,7 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         // SAFETY: the struct stays readable; a context outlives its objects.
         unsafe { Context::release((*dm).context) };
         Ok(())
-    })())
+    })
 }
 
 /// Device memory of the same device, by its handle: a second name for it, in this context.
@@ -96,16 +98,18 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
 /// # Safety
 /// `context` is open.
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-    // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
-    let found = DMS.by_handle(handle, |object| object.inner.memory.clone());
-    let usable = |memory: &Arc<DeviceMemory>| {
-        Arc::ptr_eq(memory.adapter(), &ours.adapter) && !memory.is_closed()
-    };
-    match found.filter(usable) {
-        Some(memory) => enter(context, ours, memory, true),
-        None => null_with(libc::ENOENT),
-    }
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        let found = DMS.by_handle(handle, |object| object.inner.memory.clone());
+        let usable = |memory: &Arc<DeviceMemory>| {
+            Arc::ptr_eq(memory.adapter(), &ours.adapter) && !memory.is_closed()
+        };
+        match found.filter(usable) {
+            Some(memory) => Ok(enter(context, ours, memory, true)),
+            None => Err(libc::ENOENT),
+        }
+    })
 }
 
 /// Ends an imported name; the memory itself stays. Nothing happens to one that is not imported.
@@ -113,14 +117,16 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
 /// # Safety
 /// `dm` is null or readable.
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
-    // SAFETY: by the contract of this verb.
-    let Ok(mut taken) = (unsafe { DMS.take(dm) }) else { return };
-    match taken.inner.take() {
-        // SAFETY: the struct stays readable; a context outlives its objects.
-        Some(ours) if ours.imported => unsafe { Context::release((*dm).context) },
-        Some(ours) => taken.put_back(ours),
-        None => {}
-    }
+    effect_always(|| {
+        // SAFETY: by the contract of this verb.
+        let Ok(mut taken) = (unsafe { DMS.take(dm) }) else { return };
+        match taken.inner.take() {
+            // SAFETY: the struct stays readable; a context outlives its objects.
+            Some(ours) if ours.imported => unsafe { Context::release((*dm).context) },
+            Some(ours) => taken.put_back(ours),
+            None => {}
+        }
+    })
 }
 
 /// Copies bytes of the program to device memory, whole words only.
@@ -133,12 +139,11 @@ unsafe extern "C" fn memcpy_to_dm(
     from: *const c_void,
     length: usize,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    errno_of(
-        unsafe { find(dm) }.and_then(|memory| {
-            memory.write(offset, from.addr() as u64, length as u64).map_err(errno)
-        }),
-    )
+    errno_of(|| {
+        // SAFETY: by the contract of this verb.
+        let memory = unsafe { find(dm) }?;
+        memory.write(offset, from.addr() as u64, length as u64).map_err(errno)
+    })
 }
 
 /// Copies bytes of device memory to the program, whole words only.
@@ -151,11 +156,11 @@ unsafe extern "C" fn memcpy_from_dm(
     offset: u64,
     length: usize,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    errno_of(
-        unsafe { find(dm) }
-            .and_then(|memory| memory.read(offset, to.addr() as u64, length as u64).map_err(errno)),
-    )
+    errno_of(|| {
+        // SAFETY: by the contract of this verb.
+        let memory = unsafe { find(dm) }?;
+        memory.read(offset, to.addr() as u64, length as u64).map_err(errno)
+    })
 }
 
 fn errno(error: io::Error) -> c_int {

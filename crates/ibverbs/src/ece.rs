@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use transom_abi::{ibv_ece, ibv_qp};
 
 use crate::device::VENDOR_ID;
+use crate::entry::errno_of;
 use crate::qp;
 
 /// Tells the options of a queue pair.
@@ -14,14 +15,14 @@ use crate::qp;
 /// # Safety
 /// `qp` is null or readable; `ece` is null or writable.
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(ece) = (unsafe { ece.as_mut() }) else { return libc::EINVAL };
-    // SAFETY: as above.
-    if !unsafe { qp::is_live(qp) } {
-        return libc::EINVAL;
-    }
-    *ece = ibv_ece { vendor_id: VENDOR_ID, options: 0, comp_mask: 0 };
-    0
+    errno_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(ece) = (unsafe { ece.as_mut() }) else { return Err(libc::EINVAL) };
+        // SAFETY: as above.
+        unsafe { qp::check_live(qp) }?;
+        *ece = ibv_ece { vendor_id: VENDOR_ID, options: 0, comp_mask: 0 };
+        Ok(())
+    })
 }
 
 /// Takes options of a peer; those accepted, which are none, are left in `ece`. A vendor of zero is a
@@ -30,15 +31,18 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
 /// # Safety
 /// As [`ibv_query_ece`].
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(ece) = (unsafe { ece.as_mut() }) else { return libc::EINVAL };
-    if ece.vendor_id == 0 {
-        return libc::EOPNOTSUPP;
-    }
-    // SAFETY: as above.
-    if ece.vendor_id != VENDOR_ID || ece.comp_mask != 0 || !unsafe { qp::is_live(qp) } {
-        return libc::EINVAL;
-    }
-    ece.options = 0;
-    0
+    errno_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(ece) = (unsafe { ece.as_mut() }) else { return Err(libc::EINVAL) };
+        if ece.vendor_id == 0 {
+            return Err(libc::EOPNOTSUPP);
+        }
+        if ece.vendor_id != VENDOR_ID || ece.comp_mask != 0 {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: as above.
+        unsafe { qp::check_live(qp) }?;
+        ece.options = 0;
+        Ok(())
+    })
 }

@@ -6,7 +6,8 @@ use parking_lot::{Condvar, Mutex};
 use transom_abi::*;
 
 use crate::context::Context;
-use crate::{cq, qp, set_errno, srq};
+use crate::entry::{effect_always, guarded_always, number_always};
+use crate::{cq, qp, srq};
 
 /// Events delivered and acknowledged (rules CR-18, AE-06).
 #[derive(Default)]
@@ -41,46 +42,52 @@ impl EventCount {
 }
 
 /// Takes the next asynchronous event; blocks if `async_fd` does, else -1 with `EAGAIN`
-/// (rules AE-06, AE-07).
+/// (rules AE-06, AE-07). A thread that is cancelled meanwhile unwinds through it.
 ///
 /// # Safety
 /// `context` is open; `event` is writable.
-pub unsafe extern "C" fn ibv_get_async_event(
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: by the contract of this verb.
     let Some(ours) = (unsafe { Context::of(context) }).filter(|_| !event.is_null()) else {
-        set_errno(libc::EINVAL);
-        return -1;
+        return number_always(|| Err(libc::EINVAL));
     };
     loop {
-        let (event_type, handle) = match ours.events.take() {
-            Ok(taken) => taken,
-            Err(error) => {
-                set_errno(error.raw_os_error().unwrap_or(libc::EIO));
-                return -1;
+        // Not inside a verb's guard: a thread that waits here may be cancelled.
+        let taken = ours.events.take();
+        let delivered = guarded_always(|| {
+            let taken = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+            Ok(deliver(taken.0 as ibv_event_type, taken.1 as u32))
+        });
+        match delivered {
+            Ok(Some(delivered)) => {
+                // SAFETY: by the contract of this verb.
+                unsafe { event.write(delivered) };
+                return 0;
             }
-        };
-        let event_type = event_type as ibv_event_type;
-        let handle = handle as u32;
-        let element = match event_type {
-            IBV_EVENT_CQ_ERR => cq::deliver_event(handle).map(|cq| ibv_async_event_element { cq }),
-            IBV_EVENT_SRQ_LIMIT_REACHED => {
-                srq::deliver_event(handle).map(|srq| ibv_async_event_element { srq })
-            }
-            IBV_EVENT_GID_CHANGE | IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR => {
-                Some(ibv_async_event_element { port_num: handle as c_int })
-            }
-            _ => qp::deliver_event(handle).map(|qp| ibv_async_event_element { qp }),
-        };
-        // An event of something destroyed meanwhile is nobody's.
-        if let Some(element) = element {
-            // SAFETY: by the contract of this verb.
-            unsafe { event.write(ibv_async_event { element, event_type }) };
-            return 0;
+            // An event of something destroyed meanwhile is nobody's.
+            Ok(None) => {}
+            Err(_) => return -1,
         }
     }
+}
+
+/// An event as C has it, counted as delivered; none if what it is about has gone.
+fn deliver(event_type: ibv_event_type, handle: u32) -> Option<ibv_async_event> {
+    let element = match event_type {
+        IBV_EVENT_CQ_ERR => cq::deliver_event(handle).map(|cq| ibv_async_event_element { cq }),
+        IBV_EVENT_SRQ_LIMIT_REACHED => {
+            srq::deliver_event(handle).map(|srq| ibv_async_event_element { srq })
+        }
+        IBV_EVENT_DEVICE_FATAL
+        | IBV_EVENT_GID_CHANGE
+        | IBV_EVENT_PORT_ACTIVE
+        | IBV_EVENT_PORT_ERR => Some(ibv_async_event_element { port_num: handle as c_int }),
+        _ => qp::deliver_event(handle).map(|qp| ibv_async_event_element { qp }),
+    };
+    element.map(|element| ibv_async_event { element, event_type })
 }
 
 /// Acknowledges an event.
@@ -89,13 +96,16 @@ pub unsafe extern "C" fn ibv_get_async_event(
 /// `event` is from [`ibv_get_async_event`].
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: by the contract of this verb; the element is what its type says.
-    unsafe {
+    effect_always(|| unsafe {
         let Some(event) = event.as_ref() else { return };
         match event.event_type {
             IBV_EVENT_CQ_ERR => cq::acknowledge_event(event.element.cq),
             IBV_EVENT_SRQ_LIMIT_REACHED => srq::acknowledge_event(event.element.srq),
-            IBV_EVENT_GID_CHANGE | IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR => {}
+            IBV_EVENT_DEVICE_FATAL
+            | IBV_EVENT_GID_CHANGE
+            | IBV_EVENT_PORT_ACTIVE
+            | IBV_EVENT_PORT_ERR => {}
             _ => qp::acknowledge_event(event.element.qp),
         }
-    }
+    });
 }

@@ -9,7 +9,7 @@ use transom_abi::ibv_context;
 use transom_host::Adapter;
 
 use crate::context::context_with;
-use crate::null_with;
+use crate::entry::pointer_of;
 
 /// The devices that contexts were made on.
 static DEVICES: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
@@ -26,19 +26,21 @@ pub(crate) fn note(adapter: &Arc<Adapter>) {
 /// Makes a context on the device that a duplicate of a `cmd_fd` names. The descriptor is the
 /// context's from now on, and closed with it. A device of another process is `EOPNOTSUPP`.
 pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    // SAFETY: this only asks the kernel about the number.
-    if cmd_fd < 0 || unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
-        return null_with(libc::EBADF);
-    }
-    // SAFETY: it is open, as was just seen, and the caller leaves it to this verb.
-    let fd = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
-    let known: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();
-    match known.into_iter().find(|adapter| adapter.is_named_by(fd)) {
-        // SAFETY: as above; the context owns it from now on.
-        Some(adapter) => context_with(adapter, unsafe { OwnedFd::from_raw_fd(cmd_fd) }),
-        None if names_a_device(cmd_fd) => null_with(libc::EOPNOTSUPP),
-        None => null_with(libc::EINVAL),
-    }
+    pointer_of(|| {
+        // SAFETY: this only asks the kernel about the number.
+        if cmd_fd < 0 || unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
+            return Err(libc::EBADF);
+        }
+        // SAFETY: it is open, as was just seen, and the caller leaves it to this verb.
+        let fd = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
+        let known: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();
+        match known.into_iter().find(|adapter| adapter.is_named_by(fd)) {
+            // SAFETY: as above; the context owns it from now on.
+            Some(adapter) => context_with(adapter, unsafe { OwnedFd::from_raw_fd(cmd_fd) }),
+            None if names_a_device(cmd_fd) => Err(libc::EOPNOTSUPP),
+            None => Err(libc::EINVAL),
+        }
+    })
 }
 
 /// Whether a descriptor names a Transom device, be it of this process or not.

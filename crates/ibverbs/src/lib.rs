@@ -22,6 +22,7 @@ mod device_ex;
 mod device_name;
 mod dm;
 mod ece;
+mod entry;
 mod event;
 mod fork;
 mod import;
@@ -97,21 +98,4 @@ pub use strings::{
 };
 pub use transom_host::LOOPBACK_GID;
 pub use transom_host::addresses;
-
-use std::ffi::c_int;
-
-/// Sets `errno` and answers null.
-fn null_with<T>(errno: c_int) -> *mut T {
-    set_errno(errno);
-    std::ptr::null_mut()
-}
-
-fn set_errno(errno: c_int) {
-    // SAFETY: the address of this thread's own errno.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-/// The C convention: zero, or an errno value.
-fn errno_of(result: Result<(), c_int>) -> c_int {
-    result.err().unwrap_or(0)
-}
+pub use transom_host::failure::say_panics;

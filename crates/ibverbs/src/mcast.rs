@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_host::objects::{JoinError, is_multicast};
 
-use crate::{errno_of, qp};
+use crate::entry::errno_of;
+use crate::qp;
 
 /// Makes a UD queue pair a member of a multicast group.
 ///
@@ -16,14 +17,14 @@ pub unsafe extern "C" fn ibv_attach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
         adapter.join_group(group, &pair).map_err(|error| match error {
             JoinError::Full => libc::ENOMEM,
             JoinError::Inherited => libc::EIO,
         })
-    })())
+    })
 }
 
 /// Ends a membership; `EINVAL` if there is none.
@@ -35,11 +36,11 @@ pub unsafe extern "C" fn ibv_detach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let (group, (adapter, pair)) = unsafe { (group(gid)?, qp::datagram_pair(qp)?) };
         adapter.leave_group(group, &pair).map_err(|_| libc::EINVAL)
-    })())
+    })
 }
 
 /// # Safety

@@ -9,9 +9,10 @@ use transom_device::Access;
 use transom_host::Adapter;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 
+use crate::device;
+use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::pd::{self, Pd};
-use crate::{device, errno_of, null_with, set_errno};
 
 /// A region, and the device it is on.
 pub(crate) struct Mr {
@@ -86,7 +87,7 @@ pub(crate) fn errno(error: RegisterError) -> c_int {
 
 /// # Safety
 /// `pd` is null or readable.
-unsafe fn register(
+pub(crate) unsafe fn register(
     pd_pointer: *mut ibv_pd,
     address: *mut c_void,
     length: usize,
@@ -137,8 +138,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
-    let mr = unsafe { register(pd, address, length, address as u64, access as c_uint) };
-    mr.unwrap_or_else(null_with)
+    pointer_of(|| unsafe { register(pd, address, length, address as u64, access as c_uint) })
 }
 
 /// Registers memory under the addresses from `iova` on (rules MR-28, MR-29, MR-32).
@@ -153,8 +153,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
-    let mr = unsafe { register(pd, address, length, iova, access as c_uint) };
-    mr.unwrap_or_else(null_with)
+    pointer_of(|| unsafe { register(pd, address, length, iova, access as c_uint) })
 }
 
 /// As [`ibv_reg_mr_iova`]; `access` may have optional bits, as it may there.
@@ -169,8 +168,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
-    let mr = unsafe { register(pd, address, length, iova, access) };
-    mr.unwrap_or_else(null_with)
+    pointer_of(|| unsafe { register(pd, address, length, iova, access) })
 }
 
 /// A region of the same device, by its handle: a second name for it, in this domain. It has no
@@ -179,26 +177,23 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// # Safety
 /// `pd` is null or readable.
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    // SAFETY: by the contract of this verb.
-    let ours = match unsafe { pd::find(pd) } {
-        Ok(ours) => ours,
-        Err(errno) => return null_with(errno),
-    };
-    let found = MRS.by_handle(handle, |object| {
-        let (mr, abi) = (object.inner, object.abi);
-        // SAFETY: the struct is live while the table is locked, and its fields are written under that
-        // lock.
-        let (length, lkey, rkey) = unsafe { ((*abi).length, (*abi).lkey, (*abi).rkey) };
-        let ours = Arc::ptr_eq(&mr.adapter, &ours.adapter);
-        ours.then(|| (length, lkey, rkey, mr.region.clone()))
-    });
-    let live = found.flatten().filter(|(.., region)| region.lock().is_some());
-    let Some((length, lkey, rkey, region)) = live else {
-        return null_with(libc::ENOENT);
-    };
-    let (context, addr) = (ours.context, std::ptr::null_mut());
-    let abi = ibv_mr { context, pd, addr, length, handle: 0, lkey, rkey };
-    MRS.insert(abi, |_| Mr { region, adapter: ours.adapter, imported: true })
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let ours = unsafe { pd::find(pd) }?;
+        let found = MRS.by_handle(handle, |object| {
+            let (mr, abi) = (object.inner, object.abi);
+            // SAFETY: the struct is live while the table is locked, and its fields are written under
+            // that lock.
+            let (length, lkey, rkey) = unsafe { ((*abi).length, (*abi).lkey, (*abi).rkey) };
+            let ours = Arc::ptr_eq(&mr.adapter, &ours.adapter);
+            ours.then(|| (length, lkey, rkey, mr.region.clone()))
+        });
+        let live = found.flatten().filter(|(.., region)| region.lock().is_some());
+        let (length, lkey, rkey, region) = live.ok_or(libc::ENOENT)?;
+        let (context, addr) = (ours.context, std::ptr::null_mut());
+        let abi = ibv_mr { context, pd, addr, length, handle: 0, lkey, rkey };
+        Ok(MRS.insert(abi, |_| Mr { region, adapter: ours.adapter, imported: true }))
+    })
 }
 
 /// Ends an imported name; the region itself stays. Nothing happens to one that is not imported.
@@ -206,11 +201,13 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
 /// # Safety
 /// `mr` is null or readable.
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
-    // SAFETY: by the contract of this verb.
-    let Ok(mut taken) = (unsafe { MRS.take(mr) }) else { return };
-    if let Some(ours) = taken.inner.take_if(|ours| !ours.imported) {
-        taken.put_back(ours);
-    }
+    effect_always(|| {
+        // SAFETY: by the contract of this verb.
+        let Ok(mut taken) = (unsafe { MRS.take(mr) }) else { return };
+        if let Some(ours) = taken.inner.take_if(|ours| !ours.imported) {
+            taken.put_back(ours);
+        }
+    })
 }
 
 /// Ends a region under all its names; false if that has happened, `EBUSY` while a window is bound.
@@ -228,7 +225,7 @@ fn deregister(region: &SharedRegion) -> Result<bool, c_int> {
 /// # Safety
 /// `mr` is null or readable.
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         // SAFETY: by the contract of this verb.
         let region = unsafe { MRS.with(mr, |object| object.inner.region.clone()) }?;
         if let Some(region) = &*region.lock() {
@@ -244,7 +241,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
                 Err(refused.err().unwrap_or(libc::ENOENT))
             }
         }
-    })())
+    })
 }
 
 /// Changes a registration; zero, or a code of `enum ibv_rereg_mr_err_code` (rules RR-01 to RR-12).
@@ -259,28 +256,29 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    let flags = flags as c_uint;
-    let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
-    // SAFETY: by the contract of this verb.
-    let special = unsafe { look_up(mr) }.is_some_and(|(special, _)| special);
-    // Special regions stay as they are (rule MR-36).
-    let wrong = special
-        || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
-        || (moves && (address.is_null() || length == 0))
-        || (access != 0 && flags & IBV_REREG_MR_CHANGE_ACCESS == 0);
-    if wrong {
-        set_errno(libc::EINVAL);
-        return IBV_REREG_MR_ERR_INPUT;
-    }
-    // SAFETY: by the contract of this verb.
-    let Ok(region) = (unsafe { MRS.with(mr, |object| object.inner.region.clone()) }) else {
-        // Not a region, or not any more (rule RR-01).
-        set_errno(libc::EINVAL);
-        return IBV_REREG_MR_ERR_INPUT;
-    };
-    // Locked until C is told, so that what C reads agrees with what is registered.
-    let mut region = region.lock();
-    let changed = (|| {
+    let mut code = IBV_REREG_MR_ERR_CMD;
+    let changed = errno_of(|| {
+        let flags = flags as c_uint;
+        let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+        // SAFETY: by the contract of this verb.
+        let special = unsafe { look_up(mr) }.is_some_and(|(special, _)| special);
+        // Special regions stay as they are (rule MR-36).
+        let wrong = special
+            || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
+            || (moves && (address.is_null() || length == 0))
+            || (access != 0 && flags & IBV_REREG_MR_CHANGE_ACCESS == 0);
+        if wrong {
+            code = IBV_REREG_MR_ERR_INPUT;
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this verb.
+        let Ok(region) = (unsafe { MRS.with(mr, |object| object.inner.region.clone()) }) else {
+            // Not a region, or not any more (rule RR-01).
+            code = IBV_REREG_MR_ERR_INPUT;
+            return Err(libc::EINVAL);
+        };
+        // Locked until C is told, so that what C reads agrees with what is registered.
+        let mut region = region.lock();
         let region = region.as_mut().ok_or(libc::ENOENT)?;
         let mut registration = region.registration();
         if moves {
@@ -312,14 +310,8 @@ pub unsafe extern "C" fn ibv_rereg_mr(
                 (*object.abi).length = registration.length as usize;
             })
         }
-    })();
-    match changed {
-        Ok(()) => 0,
-        Err(errno) => {
-            set_errno(errno);
-            IBV_REREG_MR_ERR_CMD
-        }
-    }
+    });
+    if changed == 0 { 0 } else { code }
 }
 
 /// Ends the registrations of a context that is closed. One that a window of another context is

@@ -8,8 +8,9 @@ use transom_device::protection::{Bind, Key};
 use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
 use transom_host::objects::MemoryWindow;
 
+use crate::entry::{errno_always, guarded, pointer_of, zero_or};
 use crate::object::Table;
-use crate::{errno_of, mr, null_with, pd, post, qp};
+use crate::{mr, pd, post, qp};
 
 static MWS: Table<ibv_mw, MemoryWindow> = Table::new();
 
@@ -18,24 +19,23 @@ static MWS: Table<ibv_mw, MemoryWindow> = Table::new();
 /// # Safety
 /// `pd` is null or readable.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
-    // SAFETY: by the contract of this verb.
-    let found = match unsafe { pd::find(pd) } {
-        Ok(found) => found,
-        Err(errno) => return null_with(errno),
-    };
-    let type1 = match kind {
-        IBV_MW_TYPE_1 => true,
-        IBV_MW_TYPE_2 => false,
-        _ => return null_with(libc::EINVAL),
-    };
-    match MemoryWindow::allocate(&found.adapter, &found.domain, type1) {
-        Ok(window) => {
-            let rkey = window.key().0;
-            let abi = ibv_mw { context: found.context, pd, rkey, handle: 0, type_: kind };
-            MWS.insert(abi, |_| window)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let found = unsafe { pd::find(pd) }?;
+        let type1 = match kind {
+            IBV_MW_TYPE_1 => true,
+            IBV_MW_TYPE_2 => false,
+            _ => return Err(libc::EINVAL),
+        };
+        match MemoryWindow::allocate(&found.adapter, &found.domain, type1) {
+            Ok(window) => {
+                let rkey = window.key().0;
+                let abi = ibv_mw { context: found.context, pd, rkey, handle: 0, type_: kind };
+                Ok(MWS.insert(abi, |_| window))
+            }
+            Err(error) => Err(mr::errno(error)),
         }
-        Err(error) => null_with(mr::errno(error)),
-    }
+    })
 }
 
 /// Unbinds and frees a window (rules MWA-12 to MWA-17).
@@ -43,12 +43,12 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
 /// # Safety
 /// `mw` is null or readable.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { MWS.take(mw) }?;
         taken.inner.take().ok_or(libc::ENOENT)?.deallocate();
         Ok(())
-    })())
+    })
 }
 
 /// The rights that a bind asks for. A window has remote rights only; LOCAL_WRITE is what its region
@@ -67,11 +67,13 @@ pub(crate) unsafe extern "C" fn bind_mw(
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
-    if qp.is_null() || mw.is_null() || bind.is_null() {
-        return libc::EINVAL;
-    }
-    // SAFETY: not null, so valid by the contract of this verb.
-    errno_of(unsafe { post_bind(qp, mw, &*bind) })
+    zero_or(guarded(|| {
+        if qp.is_null() || mw.is_null() || bind.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: not null, so valid by the contract of this verb.
+        unsafe { post_bind(qp, mw, &*bind) }
+    }))
 }
 
 /// # Safety

@@ -5,8 +5,11 @@ use std::ffi::{c_char, c_int, c_void};
 
 use transom_abi::*;
 
-use crate::device::query_port_ex;
-use crate::{buf, ibv_reg_dmabuf_mr, ibv_reg_mr_iova2, null_with};
+use crate::buf;
+use crate::device::port_of;
+use crate::entry::{errno_of, number_of, pointer_of};
+use crate::mr::register;
+use crate::special_mr::register_dmabuf;
 
 /// Registers memory of the program, of a buffer of [`ibv_alloc_buf`](crate::ibv_alloc_buf), or of a
 /// dma-buf, as [`ibv_reg_mr_iova2`] or [`ibv_reg_dmabuf_mr`] would. `EOPNOTSUPP` for a DMA handle and
@@ -23,33 +26,35 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     const ADDRESS: u64 = IBV_REG_MR_MASK_ADDR;
     const DMABUF: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
     let longer = attr.cast::<ibv_mr_init_attr_buf>();
-    // SAFETY: by the contract of this verb.
-    let Some(attr) = (unsafe { attr.as_ref() }) else { return null_with(libc::EINVAL) };
-    let has = |bit| attr.comp_mask & bit != 0;
-    if has(IBV_REG_MR_MASK_BUF) {
+    pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        let within = unsafe { buf::holds((*longer).buf, pd, attr.addr, attr.length) };
-        if !has(ADDRESS) || has(DMABUF) || !within {
-            return null_with(libc::EINVAL);
+        let Some(attr) = (unsafe { attr.as_ref() }) else { return Err(libc::EINVAL) };
+        let has = |bit| attr.comp_mask & bit != 0;
+        if has(IBV_REG_MR_MASK_BUF) {
+            // SAFETY: by the contract of this verb.
+            let within = unsafe { buf::holds((*longer).buf, pd, attr.addr, attr.length) };
+            if !has(ADDRESS) || has(DMABUF) || !within {
+                return Err(libc::EINVAL);
+            }
         }
-    }
-    if has(!(IBV_REG_MR_MASK_IOVA | ADDRESS | DMABUF | IBV_REG_MR_MASK_BUF)) {
-        return null_with(libc::EOPNOTSUPP);
-    }
-    if has(ADDRESS) == has(IBV_REG_MR_MASK_FD) || (has(ADDRESS) && has(DMABUF)) {
-        return null_with(libc::EINVAL);
-    }
-    if has(ADDRESS) {
-        let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
+        if has(!(IBV_REG_MR_MASK_IOVA | ADDRESS | DMABUF | IBV_REG_MR_MASK_BUF)) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        if has(ADDRESS) == has(IBV_REG_MR_MASK_FD) || (has(ADDRESS) && has(DMABUF)) {
+            return Err(libc::EINVAL);
+        }
+        if has(ADDRESS) {
+            let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
+            // SAFETY: by the contract of this verb.
+            return unsafe { register(pd, attr.addr, attr.length, iova, attr.access as u32) };
+        }
+        if !has(IBV_REG_MR_MASK_IOVA) {
+            return Err(libc::EINVAL);
+        }
+        let offset = if has(IBV_REG_MR_MASK_FD_OFFSET) { attr.fd_offset } else { 0 };
         // SAFETY: by the contract of this verb.
-        return unsafe { ibv_reg_mr_iova2(pd, attr.addr, attr.length, iova, attr.access as u32) };
-    }
-    if !has(IBV_REG_MR_MASK_IOVA) {
-        return null_with(libc::EINVAL);
-    }
-    let offset = if has(IBV_REG_MR_MASK_FD_OFFSET) { attr.fd_offset } else { 0 };
-    // SAFETY: by the contract of this verb.
-    unsafe { ibv_reg_dmabuf_mr(pd, offset, attr.length, attr.iova, attr.fd, attr.access) }
+        unsafe { register_dmabuf(pd, offset, attr.length, attr.iova, attr.fd, attr.access) }
+    })
 }
 
 /// The speed of a port in units of 100 Mbit/s: its lanes times the speed of each.
@@ -61,18 +66,15 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     port: u32,
     speed: *mut u64,
 ) -> c_int {
-    let Ok(port) = u8::try_from(port) else { return libc::EINVAL };
-    if speed.is_null() {
-        return libc::EINVAL;
-    }
-    let mut attr = ibv_port_attr::default();
-    // SAFETY: `attr` has that many bytes.
-    let error = unsafe { query_port_ex(context, port, &mut attr, size_of::<ibv_port_attr>()) };
-    if error == 0 {
+    errno_of(|| {
+        let port = u8::try_from(port).map_err(|_| libc::EINVAL)?;
         // SAFETY: by the contract of this verb.
-        unsafe { *speed = lanes(attr.active_width) * lane_speed(attr.active_speed) };
-    }
-    error
+        let speed = unsafe { speed.as_mut() }.ok_or(libc::EINVAL)?;
+        // SAFETY: by the contract of this verb.
+        let attr = unsafe { port_of(context, port) }?;
+        *speed = lanes(attr.active_width) * lane_speed(attr.active_speed);
+        Ok(())
+    })
 }
 
 /// How many lanes an `active_width` of a port stands for.
@@ -102,18 +104,17 @@ fn lane_speed(speed: u8) -> u64 {
 
 /// DMA handles steer the caches of a PCIe bus, and there is none. Null, `EOPNOTSUPP` (rule MR-44).
 pub extern "C" fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
-    null_with(libc::EOPNOTSUPP)
+    pointer_of(|| Err(libc::EOPNOTSUPP))
 }
 
 /// There are no DMA handles to free: `EOPNOTSUPP`.
 pub extern "C" fn ibv_dealloc_dmah(_dmah: *mut c_void) -> c_int {
-    libc::EOPNOTSUPP
+    errno_of(|| Err(libc::EOPNOTSUPP))
 }
 
 /// The memory of the device is no dma-buf: -1, `EOPNOTSUPP`.
 pub extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
-    crate::set_errno(libc::EOPNOTSUPP);
-    -1
+    number_of(|| Err(libc::EOPNOTSUPP))
 }
 
 /// The kind of a work request in words.

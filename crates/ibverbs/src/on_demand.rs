@@ -6,7 +6,8 @@ use transom_abi::*;
 use transom_device::queue::Sge;
 use transom_host::objects::{Prefetch, PrefetchError};
 
-use crate::{errno_of, pd};
+use crate::entry::errno_of;
+use crate::pd;
 
 /// Takes advice about pages that will be needed (rule MR-39).
 ///
@@ -20,7 +21,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     count: u32,
 ) -> c_int {
     // SAFETY: by the contract of this verb.
-    errno_of(unsafe { advise(pd, advice, flags, list, count) })
+    errno_of(|| unsafe { advise(pd, advice, flags, list, count) })
 }
 
 /// # Safety
@@ -33,7 +34,7 @@ unsafe fn advise(
     count: u32,
 ) -> Result<(), c_int> {
     // SAFETY: by the contract of this function.
-    let found = unsafe { pd::find(pd) }.map_err(|_| libc::EINVAL)?;
+    let found = unsafe { pd::find(pd) }?;
     let advice = match advice {
         IBV_ADVISE_MR_ADVICE_PREFETCH => Prefetch::Read,
         IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Prefetch::Write,

@@ -13,7 +13,8 @@ use transom_abi::*;
 use transom_host::objects::ProtectionDomain;
 
 use crate::context::Context;
-use crate::{null_with, pd, td};
+use crate::entry::pointer_of;
+use crate::{pd, td};
 
 /// Allocates a parent domain (rule PD-10); [`crate::ibv_dealloc_pd`] frees it.
 ///
@@ -23,8 +24,10 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    // SAFETY: by the contract of this verb.
-    unsafe { alloc(context, attr) }.unwrap_or_else(null_with)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        unsafe { alloc(context, attr) }
+    })
 }
 
 /// # Safety

@@ -8,8 +8,8 @@ use transom_host::Adapter;
 use transom_host::objects::ProtectionDomain;
 
 use crate::context::Context;
+use crate::entry::{effect_always, errno_always, pointer_of};
 use crate::object::Table;
-use crate::{errno_of, null_with};
 
 /// A protection domain and the device it is on.
 #[derive(Clone)]
@@ -56,10 +56,12 @@ pub(crate) fn enter(
 /// # Safety
 /// `context` is from [`crate::ibv_open_device`].
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
-    let Some(domain) = ours.adapter.allocate_domain() else { return null_with(libc::ENOMEM) };
-    enter(context, ours, domain, false)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        let Some(domain) = ours.adapter.allocate_domain() else { return Err(libc::ENOMEM) };
+        Ok(enter(context, ours, domain, false))
+    })
 }
 
 /// A domain of the same device, by its handle: a second name for it, in this context.
@@ -67,14 +69,16 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 /// # Safety
 /// `context` is from [`crate::ibv_open_device`] or [`crate::ibv_import_device`].
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
-    // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { Context::of(context) }) else { return null_with(libc::EINVAL) };
-    let found = PDS.by_handle(handle, |object| object.inner.clone());
-    let usable = |pd: &Pd| Arc::ptr_eq(&pd.adapter, &ours.adapter) && !pd.domain.is_closed();
-    match found.filter(usable) {
-        Some(pd) => enter(context, ours, pd.domain, true),
-        None => null_with(libc::ENOENT),
-    }
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        let found = PDS.by_handle(handle, |object| object.inner.clone());
+        let usable = |pd: &Pd| Arc::ptr_eq(&pd.adapter, &ours.adapter) && !pd.domain.is_closed();
+        match found.filter(usable) {
+            Some(pd) => Ok(enter(context, ours, pd.domain, true)),
+            None => Err(libc::ENOENT),
+        }
+    })
 }
 
 /// Ends an imported name; the domain itself stays. Nothing happens to one that is not imported.
@@ -82,14 +86,16 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
 /// # Safety
 /// `pd` is null or readable.
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
-    // SAFETY: by the contract of this verb.
-    let Ok(mut taken) = (unsafe { PDS.take(pd) }) else { return };
-    match taken.inner.take() {
-        // SAFETY: a context outlives its domains.
-        Some(ours) if ours.imported => unsafe { Context::release(ours.context) },
-        Some(ours) => taken.put_back(ours),
-        None => {}
-    }
+    effect_always(|| {
+        // SAFETY: by the contract of this verb.
+        let Ok(mut taken) = (unsafe { PDS.take(pd) }) else { return };
+        match taken.inner.take() {
+            // SAFETY: a context outlives its domains.
+            Some(ours) if ours.imported => unsafe { Context::release(ours.context) },
+            Some(ours) => taken.put_back(ours),
+            None => {}
+        }
+    })
 }
 
 /// Frees a protection domain, under whichever name; `EBUSY` while something belongs to it (rules
@@ -98,7 +104,7 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 /// # Safety
 /// `pd` is null or readable.
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         // SAFETY: by the contract of this verb.
         unsafe { PDS.check_unused(pd, |pd| pd.domain.check_unused()) }?;
         // SAFETY: by the contract of this verb.
@@ -112,7 +118,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         // SAFETY: a context outlives its domains.
         unsafe { Context::release(ours.context) };
         Ok(())
-    })())
+    })
 }
 
 /// Frees the protection domains of a context that is closed: parent domains before those they stand

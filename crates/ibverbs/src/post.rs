@@ -9,6 +9,7 @@ use transom_device::queue::{
 };
 use transom_host::Limits;
 
+use crate::entry::{guarded, zero_or};
 use crate::qp::{self, Qp};
 use crate::{ah, mw};
 
@@ -50,22 +51,20 @@ pub(crate) unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { qp::ours(qp) }) else { return libc::EINVAL };
     let mut next = wr;
-    // SAFETY: by the contract of this verb.
-    while let Some(wr) = unsafe { next.as_ref() } {
-        // SAFETY: as above.
-        if let Err(errno) = unsafe { post_one_send(ours, wr) } {
-            if !bad.is_null() {
-                // SAFETY: as above.
-                unsafe { *bad = next };
-            }
-            return errno;
+    let posted = guarded(|| {
+        // SAFETY: by the contract of this verb.
+        let ours = unsafe { qp::ours(qp) }.ok_or(libc::EINVAL)?;
+        // SAFETY: by the contract of this verb.
+        while let Some(wr) = unsafe { next.as_ref() } {
+            // SAFETY: as above.
+            unsafe { post_one_send(ours, wr) }?;
+            next = wr.next;
         }
-        next = wr.next;
-    }
-    0
+        Ok(())
+    });
+    // SAFETY: as above.
+    unsafe { tell_bad(bad, next, posted) }
 }
 
 /// # Safety
@@ -231,35 +230,49 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(ours) = (unsafe { qp::of(qp) }) else { return libc::EINVAL };
+    let mut next = wr;
+    let posted = guarded(|| {
+        // SAFETY: by the contract of this verb.
+        let ours = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
+        // SAFETY: as above.
+        unsafe { receives(&mut next, |request| ours.post_receive(request)) }
+    });
     // SAFETY: as above.
-    unsafe { receives(wr, bad, |request| ours.post_receive(request)) }
+    unsafe { tell_bad(bad, next, posted) }
 }
 
-/// Posts a list of receives one by one, up to the first bad one.
+/// Posts a list of receives one by one; `next` is the first that is not posted.
 ///
 /// # Safety
-/// The list and what it points to is valid; `bad` is null or writable.
+/// The list and what it points to is valid.
+#[inline]
 pub(crate) unsafe fn receives(
-    wr: *mut ibv_recv_wr,
-    bad: *mut *mut ibv_recv_wr,
+    next: &mut *mut ibv_recv_wr,
     mut post_one: impl FnMut(&ReceiveRequest<'_>) -> Result<(), PostError>,
-) -> c_int {
-    let mut next = wr;
+) -> Result<(), c_int> {
     // SAFETY: by the contract of this function.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
-        let posted = unsafe { pieces(wr.sg_list, wr.num_sge) }
-            .and_then(|sges| post_one(&ReceiveRequest { wr_id: wr.wr_id, sges }).map_err(errno));
-        if let Err(errno) = posted {
-            if !bad.is_null() {
-                // SAFETY: as above.
-                unsafe { *bad = next };
-            }
-            return errno;
-        }
-        next = wr.next;
+        let sges = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
+        post_one(&ReceiveRequest { wr_id: wr.wr_id, sges }).map_err(errno)?;
+        *next = wr.next;
     }
-    0
+    Ok(())
+}
+
+/// What a list of work requests answers: the first that was not taken is told by `bad`.
+///
+/// # Safety
+/// `bad` is null or writable.
+#[inline]
+pub(crate) unsafe fn tell_bad<T>(
+    bad: *mut *mut T,
+    next: *mut T,
+    posted: Result<(), c_int>,
+) -> c_int {
+    if posted.is_err() && !bad.is_null() {
+        // SAFETY: by the contract of this function.
+        unsafe { *bad = next };
+    }
+    zero_or(posted)
 }

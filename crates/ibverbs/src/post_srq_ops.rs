@@ -6,6 +6,7 @@ use transom_abi::*;
 use transom_device::queue::{TagChange, TagRequest};
 use transom_host::objects::SharedReceiveQueue;
 
+use crate::entry::guarded;
 use crate::{post, srq};
 
 /// Carries out a list of operations, up to the first bad one.
@@ -17,23 +18,20 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     wr: *mut ibv_ops_wr,
     bad: *mut *mut ibv_ops_wr,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let queue = unsafe { srq::of(srq) };
     let mut next = wr;
-    // SAFETY: as above.
-    while let Some(wr) = unsafe { next.as_mut() } {
+    let done = guarded(|| {
+        // SAFETY: by the contract of this verb.
+        let queue = unsafe { srq::of(srq) };
         // SAFETY: as above.
-        let done = queue.ok_or(libc::EINVAL).and_then(|queue| unsafe { post_one(queue, wr) });
-        if let Err(errno) = done {
-            if !bad.is_null() {
-                // SAFETY: as above.
-                unsafe { *bad = next };
-            }
-            return errno;
+        while let Some(wr) = unsafe { next.as_mut() } {
+            // SAFETY: as above.
+            unsafe { post_one(queue.ok_or(libc::EINVAL)?, wr) }?;
+            next = wr.next;
         }
-        next = wr.next;
-    }
-    0
+        Ok(())
+    });
+    // SAFETY: as above.
+    unsafe { post::tell_bad(bad, next, done) }
 }
 
 /// # Safety

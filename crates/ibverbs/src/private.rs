@@ -13,14 +13,15 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use transom_abi::{ibv_context, ibv_device};
 
-use crate::{ibv_open_device, null_with, set_errno};
+use crate::entry::{errno_of, number_of, pointer_of};
+use crate::ibv_open_device;
 
-/// Commands that return an errno value.
+/// Commands that return an errno value and set `errno`.
 macro_rules! errno {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// `EOPNOTSUPP`.
         pub extern "C" fn $name() -> c_int {
-            libc::EOPNOTSUPP
+            errno_of(|| Err(libc::EOPNOTSUPP))
         })+
     };
 }
@@ -30,8 +31,7 @@ macro_rules! minus_one {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// -1, `EOPNOTSUPP`.
         pub extern "C" fn $name() -> c_int {
-            set_errno(libc::EOPNOTSUPP);
-            -1
+            number_of(|| Err(libc::EOPNOTSUPP))
         })+
     };
 }
@@ -41,7 +41,7 @@ macro_rules! null {
     ($($(#[$doc:meta])* $name:ident)+) => {
         $($(#[$doc])* /// Null, `EOPNOTSUPP`.
         pub extern "C" fn $name() -> *mut c_void {
-            null_with(libc::EOPNOTSUPP)
+            pointer_of(|| Err(libc::EOPNOTSUPP))
         })+
     };
 }
@@ -70,7 +70,7 @@ macro_rules! post {
                 // SAFETY: by the contract of this function.
                 unsafe { *bad = requests };
             }
-            libc::EOPNOTSUPP
+            errno_of(|| Err(libc::EOPNOTSUPP))
         })+
     };
 }
@@ -82,7 +82,7 @@ pub extern "C" fn verbs_open_device(
     private_data: *mut c_void,
 ) -> *mut ibv_context {
     if !private_data.is_null() {
-        return null_with(libc::EOPNOTSUPP);
+        return pointer_of(|| Err(libc::EOPNOTSUPP));
     }
     ibv_open_device(device)
 }

@@ -17,7 +17,7 @@ pub use self::attributes::{ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_ord
 pub use self::create::ibv_create_qp;
 pub(crate) use self::create::{create, opened};
 use crate::context::Context;
-use crate::errno_of;
+use crate::entry::errno_always;
 use crate::event::EventCount;
 use crate::object::{Handled, InContext, Table, trusted};
 use crate::wr::Batch;
@@ -83,13 +83,13 @@ pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a QueuePair> {
     Some(&unsafe { ours(qp) }?.pair)
 }
 
-/// Whether a pointer names a queue pair that is not destroyed.
+/// Whether a pointer names a queue pair that is not destroyed: else `ENOENT`.
 ///
 /// # Safety
 /// `qp` is null or readable.
-pub(crate) unsafe fn is_live(qp: *mut ibv_qp) -> bool {
+pub(crate) unsafe fn check_live(qp: *mut ibv_qp) -> Result<(), c_int> {
     // SAFETY: by the contract of this function.
-    unsafe { QPS.with(qp.cast(), |_| ()) }.is_ok()
+    unsafe { QPS.with(qp.cast(), |_| ()) }
 }
 
 /// The device's queue pair that a pointer names.
@@ -121,7 +121,7 @@ pub(crate) unsafe fn datagram_pair(
 /// # Safety
 /// `qp` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         loop {
             // SAFETY: by the contract of this verb.
             let events = unsafe { QPS.with(qp.cast(), |object| object.inner.events.clone()) }?;
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             unsafe { Context::release((*qp).context) };
             return Ok(());
         }
-    })())
+    })
 }
 
 /// Counts an asynchronous event as delivered; the pointer for C.

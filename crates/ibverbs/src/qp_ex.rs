@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 
-use crate::null_with;
+use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
 
 /// Creates a queue pair in RESET, with a batch to build send work requests in if asked
@@ -16,13 +16,13 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: by the contract of this verb.
-    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
-    if let Err(errno) = check_extensions(context, init) {
-        return null_with(errno);
-    }
-    // SAFETY: as above.
-    unsafe { qp::create(init) }.unwrap_or_else(null_with)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
+        check_extensions(context, init)?;
+        // SAFETY: as above.
+        unsafe { qp::create(init) }
+    })
 }
 
 /// What only the extended attributes can ask for: `EINVAL` for what nobody knows, `EOPNOTSUPP` for
@@ -68,9 +68,11 @@ fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Re
 /// # Safety
 /// `qp` is null or live.
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: by the contract of this verb.
-    match unsafe { qp::ours(qp) } {
-        Some(Qp { batch: Some(_), .. }) => qp.cast(),
-        _ => std::ptr::null_mut(),
-    }
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        match unsafe { qp::ours(qp) } {
+            Some(Qp { batch: Some(_), .. }) => Ok(qp.cast()),
+            _ => Err(libc::EOPNOTSUPP),
+        }
+    })
 }

@@ -9,8 +9,9 @@ use transom_abi::*;
 use transom_device::Access;
 use transom_host::objects::{DmaBuf, DmaBufError, MemoryRegion};
 
+use crate::entry::pointer_of;
 use crate::mr::{enter, errno, parse_access};
-use crate::{dm, null_with, pd};
+use crate::{dm, pd};
 
 /// Rights that peers and this side can use; the others say how memory of a program is registered.
 const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::RELAXED_ORDERING);
@@ -20,12 +21,14 @@ const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::R
 /// # Safety
 /// `pd` is null or readable.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    // SAFETY: by the contract of this verb.
-    let made = unsafe { pd::find(pd) }.and_then(|found| {
-        let region = MemoryRegion::null(&found.adapter, &found.domain).map_err(errno)?;
-        Ok(enter(pd, found, null_mut(), region))
-    });
-    made.unwrap_or_else(null_with)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let made = unsafe { pd::find(pd) }.and_then(|found| {
+            let region = MemoryRegion::null(&found.adapter, &found.domain).map_err(errno)?;
+            Ok(enter(pd, found, null_mut(), region))
+        });
+        made
+    })
 }
 
 /// Registers a range of device memory; addresses count from zero.
@@ -39,21 +42,24 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: by the contract of this verb.
-    let made = unsafe { pd::find(pd) }.and_then(|found| {
-        // SAFETY: as above.
-        let memory = unsafe { dm::find(dm) }?;
-        let access = parse_access(access)?;
-        let allowed = USABLE | Access::ZERO_BASED | Access::MW_BIND | Access::FLUSH_GLOBAL;
-        let right = access.contains(Access::ZERO_BASED) && allowed.contains(access);
-        if !right || !Arc::ptr_eq(memory.adapter(), &found.adapter) {
-            return Err(libc::EINVAL);
-        }
-        let length = length as u64;
-        let region = MemoryRegion::of_device_memory(&found.domain, &memory, offset, length, access);
-        Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
-    });
-    made.unwrap_or_else(null_with)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let made = unsafe { pd::find(pd) }.and_then(|found| {
+            // SAFETY: as above.
+            let memory = unsafe { dm::find(dm) }?;
+            let access = parse_access(access)?;
+            let allowed = USABLE | Access::ZERO_BASED | Access::MW_BIND | Access::FLUSH_GLOBAL;
+            let right = access.contains(Access::ZERO_BASED) && allowed.contains(access);
+            if !right || !Arc::ptr_eq(memory.adapter(), &found.adapter) {
+                return Err(libc::EINVAL);
+            }
+            let length = length as u64;
+            let region =
+                MemoryRegion::of_device_memory(&found.domain, &memory, offset, length, access);
+            Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
+        });
+        made
+    })
 }
 
 /// Registers a range of a dma-buf under the addresses from `iova` on (rule MR-37). The region keeps
@@ -70,7 +76,21 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: by the contract of this verb.
-    let made = unsafe { pd::find(pd) }.and_then(|found| {
+    pointer_of(|| unsafe { register_dmabuf(pd, offset, length, iova, fd, access) })
+}
+
+/// # Safety
+/// As [`ibv_reg_dmabuf_mr`].
+pub(crate) unsafe fn register_dmabuf(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> Result<*mut ibv_mr, c_int> {
+    // SAFETY: by the contract of this function.
+    unsafe { pd::find(pd) }.and_then(|found| {
         let access = parse_access(access as c_uint)?;
         if !USABLE.contains(access) {
             return Err(libc::EOPNOTSUPP);
@@ -95,6 +115,5 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
         let (adapter, domain) = (&found.adapter, &found.domain);
         let region = MemoryRegion::of_dma_buf(adapter, domain, mapping, length, iova, access);
         Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
-    });
-    made.unwrap_or_else(null_with)
+    })
 }

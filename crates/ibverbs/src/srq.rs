@@ -4,14 +4,14 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use transom_abi::*;
-use transom_device::queue::ReceiveRequest;
 use transom_host::Limits;
 use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig};
 
 use crate::context::Context;
+use crate::entry::{errno_always, errno_of, guarded, pointer_of};
 use crate::event::EventCount;
 use crate::object::{Table, trusted};
-use crate::{cq, errno_of, mr, null_with, pd, post, xrc};
+use crate::{cq, mr, pd, post, xrc};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -48,19 +48,21 @@ pub unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    // SAFETY: by the contract of this verb.
-    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
-    let mut extended = ibv_srq_init_attr_ex {
-        srq_context: init.srq_context,
-        attr: init.attr,
-        comp_mask: IBV_SRQ_INIT_ATTR_PD,
-        pd,
-        ..ibv_srq_init_attr_ex::default()
-    };
-    // SAFETY: as above.
-    let created = unsafe { create(&mut extended) };
-    init.attr = extended.attr;
-    created.unwrap_or_else(null_with)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
+        let mut extended = ibv_srq_init_attr_ex {
+            srq_context: init.srq_context,
+            attr: init.attr,
+            comp_mask: IBV_SRQ_INIT_ATTR_PD,
+            pd,
+            ..ibv_srq_init_attr_ex::default()
+        };
+        // SAFETY: as above.
+        let created = unsafe { create(&mut extended) };
+        init.attr = extended.attr;
+        created
+    })
 }
 
 /// Makes a shared receive queue of any type.
@@ -71,10 +73,12 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    // SAFETY: by the contract of this verb.
-    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
-    // SAFETY: as above.
-    unsafe { create(init) }.unwrap_or_else(null_with)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
+        // SAFETY: as above.
+        unsafe { create(init) }
+    })
 }
 
 /// # Safety
@@ -143,7 +147,7 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
 /// # Safety
 /// `srq` is null or readable.
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         loop {
             // SAFETY: by the contract of this verb.
             let events = unsafe { SRQS.with(srq, |object| object.inner.events.clone()) }?;
@@ -166,7 +170,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             unsafe { Context::release((*srq).context) };
             return Ok(());
         }
-    })())
+    })
 }
 
 /// Changes the size, arms the limit, or both (rules SQ-03 to SQ-05).
@@ -178,7 +182,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         let mask = mask as u32;
@@ -192,7 +196,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
         }
         // SAFETY: as above.
         unsafe { look_up(srq) }?.modify(size, limit).map_err(cq::size_errno)
-    })())
+    })
 }
 
 /// Tells size and limit (rule SQ-02).
@@ -200,7 +204,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
 /// # Safety
 /// `srq` is null or readable; `attr` is null or writable.
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         if attr.is_null() {
             return Err(libc::EINVAL);
         }
@@ -214,7 +218,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
         // SAFETY: as above.
         unsafe { attr.write(now) };
         Ok(())
-    })())
+    })
 }
 
 /// The number by which XRC messages name the queue; `EOPNOTSUPP` if it is not for XRC.
@@ -222,7 +226,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 /// # Safety
 /// `srq` is null or readable; `number` is null or writable.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         if number.is_null() {
             return Err(libc::EINVAL);
         }
@@ -234,7 +238,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
         // SAFETY: as above.
         unsafe { number.write(queue.number()) };
         Ok(())
-    })())
+    })
 }
 
 /// The queue behind a pointer, without looking it up.
@@ -255,11 +259,15 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let Some(queue) = (unsafe { of(srq) }) else { return libc::EINVAL };
-    let post_one = |request: &ReceiveRequest<'_>| queue.post(request);
+    let mut next = wr;
+    let posted = guarded(|| {
+        // SAFETY: by the contract of this verb.
+        let queue = unsafe { of(srq) }.ok_or(libc::EINVAL)?;
+        // SAFETY: as above.
+        unsafe { post::receives(&mut next, |request| queue.post(request)) }
+    });
     // SAFETY: as above.
-    unsafe { post::receives(wr, bad, post_one) }
+    unsafe { post::tell_bad(bad, next, posted) }
 }
 
 /// Counts an asynchronous event as delivered; the pointer for C.

@@ -9,7 +9,7 @@ use transom_abi::{ibv_context, ibv_td, ibv_td_init_attr};
 use transom_host::objects::ThreadDomain;
 
 use crate::context::Context;
-use crate::null_with;
+use crate::entry::{errno_always, pointer_of};
 
 /// A thread domain's C struct has no handle, so its address is one.
 static TDS: Mutex<BTreeMap<usize, Td>> = Mutex::new(BTreeMap::new());
@@ -41,16 +41,18 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     init: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    // SAFETY: by the contract of this verb.
-    let (ours, init) = unsafe { (Context::of(context), init.as_ref()) };
-    let (Some(ours), Some(ibv_td_init_attr { comp_mask: 0 })) = (ours, init) else {
-        return null_with(libc::EINVAL);
-    };
-    ours.adopt();
-    let mut abi = Box::new(ibv_td { context });
-    let pointer = &raw mut *abi;
-    TDS.lock().insert(pointer.addr(), Td { domain: Arc::default(), abi });
-    pointer
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let (ours, init) = unsafe { (Context::of(context), init.as_ref()) };
+        let (Some(ours), Some(ibv_td_init_attr { comp_mask: 0 })) = (ours, init) else {
+            return Err(libc::EINVAL);
+        };
+        ours.adopt();
+        let mut abi = Box::new(ibv_td { context });
+        let pointer = &raw mut *abi;
+        TDS.lock().insert(pointer.addr(), Td { domain: Arc::default(), abi });
+        Ok(pointer)
+    })
 }
 
 /// Frees a thread domain; `EBUSY` while a parent domain uses it.
@@ -58,20 +60,22 @@ pub(crate) unsafe extern "C" fn alloc_td(
 /// # Safety
 /// The context of `td` is open if it is a thread domain.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    if td.is_null() {
-        return libc::EINVAL;
-    }
-    let mut tds = TDS.lock();
-    let Some(found) = tds.get(&td.addr()) else { return libc::ENOENT };
-    if found.domain.close().is_err() {
-        return libc::EBUSY;
-    }
-    let context = found.abi.context;
-    tds.remove(&td.addr());
-    drop(tds);
-    // SAFETY: a context outlives its thread domains.
-    unsafe { Context::release(context) };
-    0
+    errno_always(|| {
+        if td.is_null() {
+            return Err(libc::EINVAL);
+        }
+        let mut tds = TDS.lock();
+        let Some(found) = tds.get(&td.addr()) else { return Err(libc::ENOENT) };
+        if found.domain.close().is_err() {
+            return Err(libc::EBUSY);
+        }
+        let context = found.abi.context;
+        tds.remove(&td.addr());
+        drop(tds);
+        // SAFETY: a context outlives its thread domains.
+        unsafe { Context::release(context) };
+        Ok(())
+    })
 }
 
 /// Frees the thread domains of a context that is closed.

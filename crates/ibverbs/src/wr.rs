@@ -13,6 +13,9 @@ use transom_abi::*;
 use transom_device::protection::Key;
 use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 
+use transom_host::failure::has_failed;
+
+use crate::entry::{guarded, guarded_always, zero_or};
 use crate::{ah, post, qp};
 
 pub(crate) use batch::Batch;
@@ -77,11 +80,14 @@ pub(crate) fn extended(qp_base: ibv_qp) -> ibv_qp_ex_flush {
 /// # Safety
 /// `qp` is null or live.
 unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
-    // SAFETY: by the contract of this function.
-    if let Some(batch) = unsafe { batch_of(qp) } {
-        // `complete` or `abort` unlocks it.
-        forget(batch.lock());
-    }
+    let _ = guarded(|| {
+        // SAFETY: by the contract of this function.
+        if let Some(batch) = unsafe { batch_of(qp) } {
+            // `complete` or `abort` unlocks it.
+            forget(batch.lock());
+        }
+        Ok(())
+    });
 }
 
 /// Posts the batch, all of it or nothing (rule PS-14).
@@ -89,12 +95,15 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
 /// # Safety
 /// As [`start`].
 unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: by the contract of this function.
-    let posted = unsafe { end(qp, |batch| qp::of(qp.cast()).map(|pair| batch.post(pair))) };
-    match posted.flatten() {
-        Some(result) => result.err().unwrap_or(0),
-        None => libc::EINVAL,
-    }
+    zero_or(guarded_always(|| {
+        let post = |batch: &Batch| match has_failed() {
+            true => Err(libc::EIO),
+            // SAFETY: by the contract of this function.
+            false => batch.post(unsafe { qp::of(qp.cast()) }.ok_or(libc::EINVAL)?),
+        };
+        // SAFETY: by the contract of this function.
+        unsafe { end(qp, post) }.ok_or(libc::EINVAL)?
+    }))
 }
 
 /// Drops the batch (rule PS-15).
@@ -103,7 +112,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
 /// As [`start`].
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
     // SAFETY: by the contract of this function.
-    unsafe { end(qp, |_| ()) };
+    let _ = guarded_always(|| Ok(unsafe { end(qp, |_| ()) }));
 }
 
 /// # Safety
@@ -118,15 +127,23 @@ unsafe fn batch_of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Mutex<Batch>> {
 /// # Safety
 /// As [`start`].
 unsafe fn end<T>(qp: *mut ibv_qp_ex, last: impl FnOnce(&Batch) -> T) -> Option<T> {
+    /// A batch that ends, whatever comes of it.
+    struct Open<'a>(&'a Mutex<Batch>);
+    impl Drop for Open<'_> {
+        fn drop(&mut self) {
+            // SAFETY: locked, by a guard that `start` has forgotten, for whoever builds, which is
+            // who calls.
+            unsafe {
+                (*self.0.data_ptr()).clear();
+                self.0.force_unlock();
+            }
+        }
+    }
+
     // SAFETY: by the contract of this function.
-    let batch = unsafe { batch_of(qp) }.filter(|batch| batch.is_locked())?;
-    // SAFETY: `start` has locked it for whoever builds, which is who calls.
-    let open = unsafe { &mut *batch.data_ptr() };
-    let result = last(open);
-    open.clear();
-    // SAFETY: locked, by a guard that `start` has forgotten.
-    unsafe { batch.force_unlock() };
-    Some(result)
+    let open = Open(unsafe { batch_of(qp) }.filter(|batch| batch.is_locked())?);
+    // SAFETY: as above; nobody changes it meanwhile.
+    Some(last(unsafe { &*open.0.data_ptr() }))
 }
 
 /// Runs a builder or setter on the open batch.
@@ -134,11 +151,14 @@ unsafe fn end<T>(qp: *mut ibv_qp_ex, last: impl FnOnce(&Batch) -> T) -> Option<T
 /// # Safety
 /// As [`start`].
 unsafe fn build(qp: *mut ibv_qp_ex, step: impl FnOnce(&mut Batch)) {
-    // SAFETY: by the contract of this function.
-    if let Some(batch) = unsafe { batch_of(qp) }.filter(|batch| batch.is_locked()) {
-        // SAFETY: as in `end`.
-        step(unsafe { &mut *batch.data_ptr() });
-    }
+    let _ = guarded(|| {
+        // SAFETY: by the contract of this function.
+        if let Some(batch) = unsafe { batch_of(qp) }.filter(|batch| batch.is_locked()) {
+            // SAFETY: `start` has locked it for whoever builds, which is who calls.
+            step(unsafe { &mut *batch.data_ptr() });
+        }
+        Ok(())
+    });
 }
 
 /// Begins a request with the number and flags that the program has set.

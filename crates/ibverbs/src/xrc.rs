@@ -8,8 +8,9 @@ use transom_abi::*;
 use transom_host::objects::{XrcDomain, XrcFile, XrcOpenError};
 
 use crate::context::Context;
+use crate::entry::{errno_always, pointer_of};
 use crate::object::{Handled, InContext, Table};
-use crate::{errno_of, null_with, qp};
+use crate::qp;
 
 /// The C struct, which has no handle of its own.
 #[repr(C)]
@@ -55,19 +56,17 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     init: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
-    // SAFETY: by the contract of this verb.
-    let opened = unsafe {
-        match (Context::of(context), init.as_ref()) {
-            (Some(ours), Some(init)) => open(ours, init).inspect(|_| ours.adopt()),
-            _ => Err(libc::EINVAL),
-        }
-    };
-    match opened {
-        Ok(domain) => {
-            XRCDS.insert(Xrcd { abi: ibv_xrcd { context }, handle: 0 }, |_| domain).cast()
-        }
-        Err(errno) => null_with(errno),
-    }
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let opened = unsafe {
+            match (Context::of(context), init.as_ref()) {
+                (Some(ours), Some(init)) => open(ours, init).inspect(|_| ours.adopt()),
+                _ => Err(libc::EINVAL),
+            }
+        };
+        let xrcd = Xrcd { abi: ibv_xrcd { context }, handle: 0 };
+        opened.map(|domain| XRCDS.insert(xrcd, |_| domain).cast())
+    })
 }
 
 fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, c_int> {
@@ -100,7 +99,7 @@ fn open(context: &Context, init: &ibv_xrcd_init_attr) -> Result<Arc<XrcDomain>, 
 /// # Safety
 /// `xrcd` is null or readable.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    errno_of((|| {
+    errno_always(|| {
         // SAFETY: by the contract of this verb.
         unsafe { XRCDS.check_unused(xrcd.cast(), |domain| domain.check_unused()) }?;
         // SAFETY: by the contract of this verb.
@@ -113,7 +112,7 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
         // SAFETY: the struct stays readable; a context outlives its domains.
         unsafe { Context::release((*xrcd).context) };
         Ok(())
-    })())
+    })
 }
 
 /// Opens the receiving end of an XRC connection that this process has made, by number.
@@ -124,22 +123,24 @@ pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
-    const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-    // SAFETY: by the contract of this verb.
-    let opened = (|| unsafe {
-        let attr = attr.as_ref().ok_or(libc::EINVAL)?;
-        let ours = Context::of(context).ok_or(libc::EINVAL)?;
-        let known = attr.comp_mask < IBV_QP_OPEN_ATTR_RESERVED;
-        if !known || attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
-            return Err(libc::EINVAL);
-        }
-        let domain = find(attr.xrcd)?;
-        let pair = ours.adapter.open_xrc_target(attr.qp_num, &domain).ok_or(libc::ENOENT)?;
-        let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
-        let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
-        Ok(qp::opened(context, ours, qp_context, pair))
-    })();
-    opened.unwrap_or_else(null_with)
+    pointer_of(|| {
+        const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        // SAFETY: by the contract of this verb.
+        let opened = (|| unsafe {
+            let attr = attr.as_ref().ok_or(libc::EINVAL)?;
+            let ours = Context::of(context).ok_or(libc::EINVAL)?;
+            let known = attr.comp_mask < IBV_QP_OPEN_ATTR_RESERVED;
+            if !known || attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
+                return Err(libc::EINVAL);
+            }
+            let domain = find(attr.xrcd)?;
+            let pair = ours.adapter.open_xrc_target(attr.qp_num, &domain).ok_or(libc::ENOENT)?;
+            let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
+            let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
+            Ok(qp::opened(context, ours, qp_context, pair))
+        })();
+        opened
+    })
 }
 
 /// Closes the XRC domains of a context that is closed.

@@ -8,6 +8,15 @@
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+/// Run by the loader. This library's Rust is its own.
+extern "C" fn constructor() {
+    transom_ibverbs::say_panics();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
 /// One symbol: a jump to a function, in the node of the map and in others.
 macro_rules! symbol {
     ($name:ident, $target:path, [$($node:literal)*]) => {

@@ -18,6 +18,8 @@ type To = *mut c_void;
 /// A function of the program's.
 type Call = *const c_void;
 
+/// A thread may be cancelled in these functions of the C library, and the program's own, which some
+/// call, may throw: that goes through here, where nothing is to be dropped.
 macro_rules! calls {
     ($(
         fn $name:ident($($argument:ident: $type:ty),+) -> $answer:ty,
@@ -46,8 +48,8 @@ macro_rules! calls {
             /// # Safety
             /// As for the C library's.
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name($($argument: $type),+) -> $answer {
-                type Function = unsafe extern "C" fn($($type),+) -> $answer;
+            unsafe extern "C-unwind" fn $name($($argument: $type),+) -> $answer {
+                type Function = unsafe extern "C-unwind" fn($($type),+) -> $answer;
 
                 /// Apart, so that other calls need no stack for the room.
                 #[inline(never)]

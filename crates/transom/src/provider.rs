@@ -63,14 +63,21 @@ impl fmt::Debug for Provider {
     }
 }
 
+/// The type of an exported verb: the usual one, unless it has an ABI of its own.
+macro_rules! function {
+    (, $($signature:tt)*) => { unsafe extern "C" fn $($signature)* };
+    ($abi:literal, $($signature:tt)*) => { unsafe extern $abi fn $($signature)* };
+}
+
 /// Declares the table of exported verbs and its two sources.
 macro_rules! verbs {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+    ($($(extern $abi:literal)? fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*)
+    => {
         /// The verbs libibverbs exports and this crate calls, under their C names.
         ///
         /// What `<infiniband/verbs.h>` defines inline is called through the context's operations.
         pub(crate) struct Verbs {
-            $(pub(crate) $name: unsafe extern "C" fn($($argument: $type),*) $(-> $result)?,)*
+            $(pub(crate) $name: function!($($abi)?, ($($type),*) $(-> $result)?),)*
         }
 
         impl Verbs {
@@ -104,7 +111,11 @@ verbs! {
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
     fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid)
         -> c_int;
-    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
+    // A thread may be cancelled while it waits for an event.
+    extern "C-unwind" fn ibv_get_async_event(
+        context: *mut ibv_context,
+        event: *mut ibv_async_event
+    ) -> c_int;
     fn ibv_ack_async_event(event: *mut ibv_async_event);
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
@@ -122,7 +133,7 @@ verbs! {
     ) -> *mut ibv_cq;
     fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int;
     fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
-    fn ibv_get_cq_event(
+    extern "C-unwind" fn ibv_get_cq_event(
         channel: *mut ibv_comp_channel,
         cq: *mut *mut ibv_cq,
         cq_context: *mut *mut c_void

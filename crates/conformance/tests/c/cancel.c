@@ -67,6 +67,22 @@ static void *work(void *unused)
     return unused;
 }
 
+/* The library looks into files for this, where a thread could be cancelled, with something locked. */
+static void *register_and_deregister(void *pd)
+{
+    static char memory[4096];
+
+    while (rounds < ROUNDS) {
+        struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+
+        CHECK(mr && !ibv_dereg_mr(mr));
+        rounds++;
+    }
+    for (;;)
+        pthread_testcancel();
+    return pd;
+}
+
 static void cancel(pthread_t thread)
 {
     void *result;
@@ -107,6 +123,14 @@ int main(void)
     CHECK(rounds == ROUNDS);
     send_one();
     puts("ok - a thread that posts and polls is not cancelled there");
+
+    rounds = 0;
+    CHECK(!pthread_create(&thread, NULL, register_and_deregister, pd));
+    while (rounds == 0)
+        ;
+    cancel(thread);
+    CHECK(rounds == ROUNDS);
+    puts("ok - a thread that registers memory is not cancelled there");
 
     CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq));
     CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dealloc_pd(pd));

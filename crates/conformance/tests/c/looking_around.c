@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +179,28 @@ static void following(int root)
     CHECK(access("device/numa_node", R_OK) == 0);
 }
 
+static void *wait_for_a_writer(void *path)
+{
+    open(path, O_RDONLY);
+    return path;
+}
+
+/* A thread may be cancelled in a function that waits, as in the C library's own. */
+static void cancelling(void)
+{
+    char folder[] = "/tmp/transom-test-XXXXXX", path[sizeof folder + 8];
+    pthread_t thread;
+    void *result;
+
+    CHECK(mkdtemp(folder));
+    sprintf(path, "%s/pipe", folder);
+    CHECK(mkfifo(path, 0600) == 0);
+    CHECK(!pthread_create(&thread, NULL, wait_for_a_writer, path));
+    CHECK(!pthread_cancel(thread));
+    CHECK(!pthread_join(thread, &result) && result == PTHREAD_CANCELED);
+    CHECK(unlink(path) == 0 && rmdir(folder) == 0);
+}
+
 int main(void)
 {
     CHECK(errno == 0);
@@ -187,5 +210,6 @@ int main(void)
     asking(root);
     listing(root);
     following(root);
+    cancelling();
     return 0;
 }

@@ -8,7 +8,7 @@ use transom_device::execution::MAX_DATAGRAM;
 use transom_device::queue::Address;
 
 use super::Adapter;
-use crate::addresses::LOOPBACK_GID;
+use crate::addresses::{LOOPBACK_GID, Unreachable, check_reachable};
 use crate::faults::FaultyNetwork;
 use crate::link::udp::PortError;
 use crate::link::{Instruments, Wire};
@@ -72,6 +72,12 @@ impl Adapter {
             self.options().wire_only || !self.is_here(&to.gid)
         };
         if by_network { self.addresses().path_mtu_from(&to.source).into() } else { MAX_DATAGRAM }
+    }
+
+    /// Whether packets can be sent to an address: one of this host's, or one that the kernel knows a
+    /// way to; datagrams go to groups too.
+    pub fn check_reachable(&self, to: &Address, datagrams: bool) -> Result<(), Unreachable> {
+        if self.is_here(&to.gid) { Ok(()) } else { check_reachable(to, datagrams) }
     }
 
     /// Whether a GID is one of this host's.

@@ -5,6 +5,7 @@
 //! however many there are and however late they are taken.
 
 use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,6 +17,13 @@ use rustix::io::ReadWriteFlags;
 
 use super::RegisterError;
 use crate::fork;
+
+unsafe extern "C-unwind" {
+    /// As the C library has it: a thread that is cancelled meanwhile unwinds from here. By the other of
+    /// its names: everybody else promises the compiler that `read` does not unwind.
+    #[link_name = "__read"]
+    fn read(file: c_int, to: *mut c_void, size: usize) -> isize;
+}
 
 /// What an asynchronous event says, with the values of `enum ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +41,8 @@ pub enum AsyncEvent {
     Established = 4,
     /// The send queue drained.
     SendQueueDrained = 5,
+    /// The device is of no use any more.
+    DeviceFatal = 8,
     /// The port has a network again.
     PortActive = 9,
     /// The port has lost its last address that others reach.
@@ -133,9 +143,8 @@ impl<K: Copy + PartialEq> EventQueue<K> {
             }
             let mut signal = [0_u8; 8];
             // SAFETY: the kernel writes as many bytes as there is room for.
-            let count = unsafe {
-                libc::read(self.signals.as_raw_fd(), signal.as_mut_ptr().cast(), signal.len())
-            };
+            let count =
+                unsafe { read(self.signals.as_raw_fd(), signal.as_mut_ptr().cast(), signal.len()) };
             if count < 0 {
                 return Err(io::Error::last_os_error());
             }

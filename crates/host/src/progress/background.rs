@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Progress, Worker};
 use crate::adapter::Adapter;
+use crate::failure::caught;
 use crate::link::udp::Others;
 use crate::link::{Peer, Wire};
 
@@ -48,7 +49,7 @@ impl Progress {
         std::thread::Builder::new().name("transom".into()).spawn(move || {
             block_signals();
             wake_in_time();
-            background.run(&weak);
+            let _ = caught(|| background.run(&weak));
         })?;
         Ok(())
     }
@@ -95,6 +96,9 @@ impl Background {
         loop {
             drain(&self.wake);
             let Some(device) = adapter.upgrade() else { return };
+            if device.failed.load(Relaxed) {
+                return;
+            }
             self.look_around(&device);
             let working = device.progress.working.lock();
             if self.woken.addresses {

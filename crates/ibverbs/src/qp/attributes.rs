@@ -8,7 +8,8 @@ use transom_host::addresses::Addresses;
 use transom_host::objects::{Destination, ModifyFailure, QpAttributes};
 
 use super::{QPS, Told};
-use crate::{ah, errno_of};
+use crate::ah;
+use crate::entry::errno_of;
 
 /// Changes attributes and state (rules G.3); on an error nothing has changed.
 ///
@@ -19,7 +20,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
         let mask = Mask::from_bits(mask as u32).ok_or(libc::EINVAL)?;
@@ -41,7 +42,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
             unsafe { tell_state(qp, attr.qp_state) }?;
         }
         Ok(())
-    })())
+    })
 }
 
 /// Sets the state where C reads it. The caller has what was told of the queue pair locked.
@@ -56,7 +57,8 @@ unsafe fn tell_state(qp: *mut ibv_qp, state: ibv_qp_state) -> Result<(), c_int> 
 /// The errno of a modify that fails.
 fn errno(failure: ModifyFailure) -> c_int {
     match failure {
-        ModifyFailure::NoPort(errno) => errno,
+        ModifyFailure::NoPort(errno) | ModifyFailure::NoPeer(errno) => errno,
+        ModifyFailure::Unreachable(unreachable) => unreachable.errno(),
         ModifyFailure::NoMemory => libc::ENOMEM,
         ModifyFailure::Inherited => libc::EIO,
         _ => libc::EINVAL,
@@ -111,7 +113,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb; these fields do not change.
         let (pair, told, created) = unsafe {
             QPS.with(qp.cast(), |object| {
@@ -140,7 +142,7 @@ pub unsafe extern "C" fn ibv_query_qp(
             }
             tell_state(qp, attributes.state as ibv_qp_state)
         }
-    })())
+    })
 }
 
 fn to_c(attributes: &QpAttributes, draining: bool, cap: ibv_qp_cap, told: &Told) -> ibv_qp_attr {
@@ -180,7 +182,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_rate_limit_attr,
 ) -> c_int {
-    errno_of((|| {
+    errno_of(|| {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.filter(|attr| attr.comp_mask == 0);
         let attr = attr.ok_or(libc::EINVAL)?;
@@ -188,7 +190,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
         let told = unsafe { QPS.with(qp.cast(), |object| object.inner.told.clone()) }?;
         told.lock().rate_limit = attr.rate_limit;
         Ok(())
-    })())
+    })
 }
 
 /// No promise that the bytes of a message land in order (rule ORD-24): no bit of the newer answer,

@@ -12,8 +12,9 @@ use transom_host::objects::{Cq, ProtectionDomain, QpConfig, QpReceives, QueuePai
 
 use super::{QPS, Qp};
 use crate::context::Context;
+use crate::entry::pointer_of;
 use crate::wr::{self, Batch};
-use crate::{cq, mr, null_with, pd, srq, xrc};
+use crate::{cq, mr, pd, srq, xrc};
 
 /// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended
 /// verb, to name its XRC domain.
@@ -24,24 +25,26 @@ pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    // SAFETY: by the contract of this verb.
-    let Some(init) = (unsafe { init.as_mut() }) else { return null_with(libc::EINVAL) };
-    let mut extended = ibv_qp_init_attr_ex {
-        qp_context: init.qp_context,
-        send_cq: init.send_cq,
-        recv_cq: init.recv_cq,
-        srq: init.srq,
-        cap: init.cap,
-        qp_type: init.qp_type,
-        sq_sig_all: init.sq_sig_all,
-        comp_mask: IBV_QP_INIT_ATTR_PD,
-        pd,
-        ..ibv_qp_init_attr_ex::default()
-    };
-    // SAFETY: as above.
-    let created = unsafe { create(&mut extended) };
-    init.cap = extended.cap;
-    created.unwrap_or_else(null_with)
+    pointer_of(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
+        let mut extended = ibv_qp_init_attr_ex {
+            qp_context: init.qp_context,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            cap: init.cap,
+            qp_type: init.qp_type,
+            sq_sig_all: init.sq_sig_all,
+            comp_mask: IBV_QP_INIT_ATTR_PD,
+            pd,
+            ..ibv_qp_init_attr_ex::default()
+        };
+        // SAFETY: as above.
+        let created = unsafe { create(&mut extended) };
+        init.cap = extended.cap;
+        created
+    })
 }
 
 /// Creates a queue pair for either verb.

@@ -10,6 +10,7 @@ use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
 use crate::adapter::{LOOPBACK, Limits};
+use crate::addresses::Unreachable;
 use crate::link::{Link, Path};
 
 /// The rights to flush, which queue pairs grant but windows do not.
@@ -69,7 +70,8 @@ pub struct QpAttributes {
     pub rnr_retry: u8,
 }
 
-/// Why a modify is refused; those are `EINVAL` that say nothing else.
+/// Why a modify is refused. Those with a number have an errno of their own; so have `NoMemory` and
+/// `Inherited`. All others are `EINVAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModifyFailure {
     /// By the table of transitions.
@@ -80,11 +82,15 @@ pub enum ModifyFailure {
     Draining,
     /// No memory for what is kept of READs and atomics: `ENOMEM`.
     NoMemory,
-    /// It goes over the wire, and the port cannot be had, or to a process of this host that cannot be
-    /// reached. The program has been told why.
+    /// It goes over the wire, and the port cannot be had. The program has been told why.
     NoPort(i32),
     /// It is of the process that this one was forked from: `EIO`.
     Inherited,
+    /// The process at the other end is there, but the system does not let this one reach it, or it is
+    /// in another registry.
+    NoPeer(i32),
+    /// The address is none that packets can be sent to.
+    Unreachable(Unreachable),
 }
 
 impl QpAttributes {
@@ -324,6 +330,13 @@ impl QueuePair {
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
         let slot = peer.slot();
         if let Some(mut address) = self.adapter.over_wire(attributes.destination, slot) {
+            // Before the port: what cannot be reached needs none.
+            if let Destination::Address(address) = attributes.destination
+                && self.config.service != Service::Ud
+            {
+                let reachable = self.adapter.check_reachable(&address, false);
+                reachable.map_err(ModifyFailure::Unreachable)?;
+            }
             self.adapter.open_wire().map_err(ModifyFailure::NoPort)?;
             if self.adapter.options().congestion {
                 address.traffic_class |= ECN_CAPABLE;
@@ -334,10 +347,12 @@ impl QueuePair {
         if slot == self.number.slot() {
             return Ok(Link::Loopback);
         }
-        if let Some(peer) = self.adapter.peer(slot) {
-            return Ok(Link::Local(peer));
+        match self.adapter.reach(slot) {
+            Ok(Some(peer)) => return Ok(Link::Local(peer)),
+            Ok(None) => {}
+            Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
         }
-        self.adapter.check_strangers(slot).map_err(ModifyFailure::NoPort)?;
+        self.adapter.check_strangers(slot).map_err(ModifyFailure::NoPeer)?;
         Ok(Link::None)
     }
 

@@ -1,0 +1,98 @@
+//! Whether packets can be sent to an address: asked when a queue pair or an address handle gets it, as
+//! the kernel's drivers do, for what is sent into the void looks like loss.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use transom_device::queue::Address;
+use transom_wire::packet::PORT;
+
+use super::ip;
+use crate::objects::is_multicast;
+
+/// An address that no packets can be sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    address: IpAddr,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// It stands for no host at all.
+    NoAddress,
+    /// It stands for a group, and only datagrams go to groups.
+    Group,
+    /// It stands for all hosts of a network.
+    Broadcast,
+    /// It counts on one link only, and the device has no address there.
+    OtherLink,
+    /// The kernel has no way to it, for this reason.
+    NoRoute(i32),
+}
+
+impl Unreachable {
+    /// The error number that a verb answers.
+    pub fn errno(&self) -> i32 {
+        match self.why {
+            Why::NoAddress | Why::Group | Why::Broadcast => libc::EINVAL,
+            Why::OtherLink => libc::ENETUNREACH,
+            Why::NoRoute(errno) => errno,
+        }
+    }
+}
+
+/// The sentence for a person.
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing can be sent to {}: ", self.address)?;
+        match self.why {
+            Why::NoAddress => f.write_str("it is the address of no host"),
+            Why::Group => f.write_str("it is a multicast group, which only datagrams can reach"),
+            Why::Broadcast => f.write_str("it is a broadcast address, and RoCE has none"),
+            Why::OtherLink => f.write_str(
+                "it is a link-local address, and the device has none, for they mean nothing without \
+                 an interface",
+            ),
+            Why::NoRoute(errno) => {
+                write!(f, "the kernel has no way there: {}", io::Error::from_raw_os_error(errno))
+            }
+        }
+    }
+}
+
+/// Whether packets can be sent to an address that is not this host's. No packet is sent for it: a host
+/// that is down is still reachable.
+pub fn check_reachable(to: &Address, to_groups: bool) -> Result<(), Unreachable> {
+    let address = ip(&to.gid);
+    let because = |why| Err(Unreachable { address, why });
+    let link_local = |ip: Ipv6Addr| ip.is_unicast_link_local();
+    match address {
+        _ if is_multicast(&to.gid) => {
+            return if to_groups { Ok(()) } else { because(Why::Group) };
+        }
+        IpAddr::V4(Ipv4Addr::BROADCAST) => return because(Why::Broadcast),
+        _ if address.is_unspecified() => return because(Why::NoAddress),
+        IpAddr::V6(ip) if link_local(ip) => return because(Why::OtherLink),
+        _ => {}
+    }
+    // To connect a socket asks the kernel for a route, and sends nothing.
+    let from = |ip| UdpSocket::bind(SocketAddr::new(ip, 0));
+    let anywhere = match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    // The source has gone if its interface is down. Without a socket it cannot be told: packets will.
+    let Ok(socket) = from(ip(&to.source)).or_else(|_| from(anywhere)) else { return Ok(()) };
+    match socket.connect(SocketAddr::new(address, PORT)) {
+        Ok(()) => Ok(()),
+        // Without asking for it, a socket may not be connected to the broadcast address of a network.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => because(Why::Broadcast),
+        // No address to send from is no network to send to.
+        Err(error) => because(Why::NoRoute(match error.raw_os_error() {
+            Some(libc::EADDRNOTAVAIL) | None => libc::ENETUNREACH,
+            Some(errno) => errno,
+        })),
+    }
+}

@@ -1,0 +1,121 @@
+//! How a call from C comes in, and what it answers: the one way for every verb.
+//!
+//! A verb is a closure that answers a value or an errno. Here a panic becomes a failure of the device
+//! and `EIO` (`transom_host::failure`), once the device has failed verbs are not begun, and an errno is
+//! put where C looks for it: into `errno`, whatever else the verb answers by its convention.
+//!
+//! | convention | by | once the device has failed, too |
+//! |---|---|---|
+//! | zero, or an errno | [`errno_of`] | [`errno_always`] |
+//! | a pointer, or null | [`pointer_of`] | [`pointer_always`] |
+//! | a number, or -1 | [`number_of`] | [`number_always`] |
+//! | nothing | | [`effect_always`] |
+//! | any, where every nanosecond counts | [`guarded`] | [`guarded_always`] |
+//!
+//! What ends something is done always, or a program could not end. What only reads fields of its
+//! arguments, or answers a constant, comes in by itself.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use transom_host::failure::{Failed, caught, has_failed};
+
+/// Runs a verb, unless the device has failed; an error is in `errno` afterwards.
+#[inline]
+pub(crate) fn guarded<T>(verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+    if has_failed() { refused(libc::EIO) } else { guarded_always(verb) }
+}
+
+/// Runs a verb; an error is in `errno` afterwards.
+#[inline]
+pub(crate) fn guarded_always<T>(verb: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+    let verb = || {
+        #[cfg(test)]
+        tests::panic_if_wanted();
+        verb()
+    };
+    match caught(verb) {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(errno)) => refused(errno),
+        Err(Failed) => refused(libc::EIO),
+    }
+}
+
+#[cold]
+fn refused<T>(errno: c_int) -> Result<T, c_int> {
+    set_errno(errno);
+    Err(errno)
+}
+
+/// For what comes in by itself.
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: the address of this thread's own errno.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Zero, or an errno.
+#[inline]
+pub(crate) fn zero_or(result: Result<(), c_int>) -> c_int {
+    result.err().unwrap_or(0)
+}
+
+/// Zero, or an errno.
+pub(crate) fn errno_of(verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
+    zero_or(guarded(|| uncancelled(verb)))
+}
+
+/// Zero, or an errno; once the device has failed, too.
+pub(crate) fn errno_always(verb: impl FnOnce() -> Result<(), c_int>) -> c_int {
+    zero_or(guarded_always(|| uncancelled(verb)))
+}
+
+/// A pointer, or null.
+pub(crate) fn pointer_of<T>(verb: impl FnOnce() -> Result<*mut T, c_int>) -> *mut T {
+    guarded(|| uncancelled(verb)).unwrap_or(null_mut())
+}
+
+/// A pointer, or null; once the device has failed, too.
+pub(crate) fn pointer_always<T>(verb: impl FnOnce() -> Result<*mut T, c_int>) -> *mut T {
+    guarded_always(|| uncancelled(verb)).unwrap_or(null_mut())
+}
+
+/// A number, or -1.
+pub(crate) fn number_of(verb: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    guarded(|| uncancelled(verb)).unwrap_or(-1)
+}
+
+/// A number, or -1; once the device has failed, too.
+pub(crate) fn number_always(verb: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    guarded_always(|| uncancelled(verb)).unwrap_or(-1)
+}
+
+/// Nothing; once the device has failed, too.
+pub(crate) fn effect_always(verb: impl FnOnce()) {
+    let _ = guarded_always(|| uncancelled(|| Ok(verb())));
+}
+
+/// Runs a verb that may make calls of the C library's at which a thread can be cancelled: locks would
+/// stay locked. The thread ends at the next such call of its own.
+fn uncancelled<T>(verb: impl FnOnce() -> T) -> T {
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    }
+    const DISABLE: c_int = 1;
+
+    /// Puts back what was.
+    struct State(c_int);
+    impl Drop for State {
+        fn drop(&mut self) {
+            // SAFETY: a state that this function has answered, and nowhere to put the other.
+            unsafe { pthread_setcancelstate(self.0, null_mut()) };
+        }
+    }
+
+    let mut old = State(0);
+    // SAFETY: one of its two states, and a place for the other.
+    unsafe { pthread_setcancelstate(DISABLE, &mut old.0) };
+    verb()
+}
+
+#[cfg(test)]
+mod tests;
