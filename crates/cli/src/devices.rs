@@ -21,7 +21,7 @@ Examples:
 /// Of each process it tells the packets that it sent and received over the wire, and those that were
 /// dropped, by reason: look here if nothing arrives.
 ///
-/// Only processes of the same user, network namespace and PID namespace are seen: those that could
+/// Only processes of the same user and network namespace are seen: those that could
 /// be connected to directly.
 #[derive(clap::Args)]
 #[command(after_help = HELP, verbatim_doc_comment)]
@@ -96,7 +96,8 @@ pub(crate) fn registry() -> Result<&'static Registry> {
 /// The other processes of this user that have a device open.
 fn running(registry: &Registry) -> Vec<Process> {
     let mut processes = registry.processes();
-    processes.retain(|process| process.alive && process.pid != std::process::id());
+    let is_this = |process: &Process| process.shares_pids && process.pid == std::process::id();
+    processes.retain(|process| process.alive && !is_this(process));
     processes
 }
 
@@ -153,6 +154,7 @@ fn device_json(device: &Seen) -> Value {
 fn process_json(registry: &Registry, process: &Process) -> Value {
     json!({
         "pid": process.pid,
+        "other_pid_namespace": !process.shares_pids,
         "process": process.name,
         "slot": process.announcer.slot,
         "waits_for": process.waits_for,
@@ -204,6 +206,9 @@ fn print_text(devices: &[Seen], registry: &Registry, processes: &[Process]) -> R
     writeln!(out, "{NAME}Your processes that run a device now{NAME:#}")?;
     for process in processes {
         write!(out, "  PID {:<10}  {}", process.pid, process.name)?;
+        if !process.shares_pids {
+            write!(out, " (in another PID namespace)")?;
+        }
         if let Some(pid) = process.waits_for {
             write!(out, ", revoking, waits for PID {pid}")?;
         }

@@ -59,7 +59,7 @@ Examples:
 ///
 /// Each process keeps its last 64 refusals, also for a while after it has ended, and counts the packets
 /// that it dropped; those of processes that have ended are told of with --pid. Only processes of
-/// the same user, network namespace and PID namespace are seen. The rules that the sentences name
+/// the same user and network namespace are seen. The rules that the sentences name
 /// are those of spec/rules.md in Transom's source.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = FIELDS, verbatim_doc_comment)]
@@ -150,11 +150,12 @@ fn print(refusals: &[Refused], args: &ExplainArgs) -> Result {
 }
 
 fn who(process: Option<&Process>) -> String {
-    match process {
-        Some(Process { name, pid, alive: true, .. }) => format!("{name}, PID {pid}"),
-        Some(Process { name, pid, .. }) => format!("{name}, PID {pid} (ended)"),
-        None => "a process that has closed its device".to_owned(),
-    }
+    let Some(Process { name, pid, alive, shares_pids, .. }) = process else {
+        return "a process that has closed its device".to_owned();
+    };
+    let ended = if *alive { "" } else { " (ended)" };
+    let place = if *shares_pids { "" } else { " in another PID namespace" };
+    format!("{name}, PID {pid}{place}{ended}")
 }
 
 /// Says why packets were dropped: by processes that run, or by a certain one.
@@ -178,7 +179,10 @@ fn print_waiting(registry: &Registry, only: Option<u32>) -> Result {
     let waiting = waiting.filter(|process| only.is_none_or(|pid| process.pid == pid));
     for process in waiting {
         let Some(pid) = process.waits_for else { continue };
-        let other = processes.iter().find(|other| other.pid == pid);
+        // It is a PID in the namespace of the one that waits.
+        let is_other =
+            |other: &&Process| other.pid == pid && other.shares_pids == process.shares_pids;
+        let other = processes.iter().find(is_other);
         let other = other.map_or_else(|| format!("PID {pid}"), |other| who(Some(other)));
         writeln!(
             anstream::stdout(),

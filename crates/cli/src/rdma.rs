@@ -12,9 +12,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use transom_host::addresses::Addresses;
+use transom_host::guid;
 use transom_host::object_counts::{ObjectCounts, ObjectKind};
 use transom_host::registry::Registry;
-use transom_ibverbs::{DeviceName, FW_VER, GUID, device_attributes, port_attributes};
+use transom_ibverbs::{DeviceName, FW_VER, device_attributes, port_attributes};
 
 /// What this command is called then.
 pub(crate) const NAME: &str = "rdma";
@@ -181,7 +182,7 @@ impl Device {
     fn new(name: &DeviceName, details: bool) -> Self {
         // Which kind its windows of type 2 have is the program's affair, not the device's.
         let attributes = device_attributes(false);
-        let guid = format!("{GUID:016x}");
+        let guid = format!("{:016x}", guid());
         let parts: Vec<_> = (0..4).map(|part| &guid[4 * part..][..4]).collect();
         let guid = parts.join(":");
         Self {

@@ -241,7 +241,18 @@ pub struct Child {
 impl Child {
     /// Starts a process that plays a role of this test file.
     pub fn start(role: &str) -> Self {
+        Self::start_under(role, &[])
+    }
+
+    /// The same, by a command that runs the one given to it, such as `unshare`.
+    pub fn start_under(role: &str, wrapper: &[&str]) -> Self {
         let mut command = again(&env::current_exe().expect("a test has a path"), "role");
+        if let [program, arguments @ ..] = wrapper {
+            let mut wrapped = Command::new(program);
+            wrapped.args(arguments).arg(command.get_program()).args(command.get_args());
+            command = wrapped;
+            command.stdout(Stdio::null());
+        }
         command.env(ROLE, role).env_remove(ALONE);
         Self::spawn(role, command)
     }

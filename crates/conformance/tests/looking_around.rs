@@ -292,7 +292,7 @@ fn rdma_shows_the_device() {
     let addresses = Addresses::read().unwrap();
     let (interface, index) =
         addresses.get(0).map(|it| (it.interface_name().unwrap(), it.interface)).unwrap();
-    let guid = groups(&GUID.to_be_bytes());
+    let guid = groups(&transom_host::guid().to_be_bytes());
     let version = env!("CARGO_PKG_VERSION");
     let link = format!("link transom0/1 state ACTIVE physical_state LINK_UP netdev {interface} ");
     let details = format!("{link}netdev_index {index} ");

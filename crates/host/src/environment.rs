@@ -6,17 +6,11 @@
 //! program when it starts (`AT_SECURE`, see `getauxval(3)`), and then nothing is read.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 /// The value of a variable; none in a program that has rights its user does not have.
 pub fn variable(name: &str) -> Option<OsString> {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     (!is_secure()).then(|| std::env::var_os(name)).flatten()
-}
-
-/// The directory for temporary files.
-pub(crate) fn temporary_directory() -> PathBuf {
-    variable("TMPDIR").map_or_else(|| "/tmp".into(), PathBuf::from)
 }
 
 /// Whether this program has rights that its user does not have.

@@ -18,7 +18,9 @@
 //! see to it themselves that a fork does not find them inside a verb.
 //!
 //! Only `fork` runs this. A bare `clone` system call does not; neither need `vfork` and
-//! `posix_spawn`, whose children run nothing of ours.
+//! `posix_spawn`, whose children run nothing of ours. Until it calls `exec`, a child made by a bare
+//! `clone` keeps its parent's place in the registry, as it keeps all its files, and the parent counts as
+//! alive.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -122,6 +124,7 @@ unsafe extern "C" fn in_child() {
     // SAFETY: locked by `before`, in the thread that this one is the copy of.
     for Held { device, .. } in unsafe { &*FORKING.data_ptr() } {
         device.protect_segments();
+        device.claim.leave_to_parent();
         device.leave_port();
     }
     release();

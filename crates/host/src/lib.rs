@@ -14,6 +14,7 @@
 //! | [`fork`] | what a forked child must not do to its parent |
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
+//! | [`guid()`] | what tells this host's device from those of others |
 //! | [`object_counts`] | how many objects each process has |
 //! | [`failure`] | what a panic becomes: an error of the device |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
@@ -35,6 +36,7 @@ pub mod file_limit;
 pub mod fork;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod guid;
 pub mod link;
 mod lock;
 pub mod memory;
@@ -48,4 +50,5 @@ mod signals;
 
 pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
 pub use addresses::LOOPBACK_GID;
+pub use guid::guid;
 pub use say::say;

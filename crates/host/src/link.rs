@@ -3,7 +3,7 @@
 //! | link | between | how |
 //! |---|---|---|
 //! | loopback | queue pairs of one process | executed at once, on the caller's thread |
-//! | local | processes of one user on one host | one-sided operations straight into the target's memory; the rest as messages in shared rings |
+//! | local | processes of one user on one host, in the same namespaces | one-sided operations straight into the target's memory; the rest as messages in shared rings |
 //! | wire | anything else | RoCEv2 packets over UDP |
 
 mod copy;

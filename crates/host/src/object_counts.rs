@@ -47,6 +47,9 @@ impl ObjectCounts {
 
     /// Those of a process that is found in the registry; nothing if it cannot be looked into.
     pub fn of(process: &Process) -> Option<Self> {
+        if !process.is_near {
+            return None;
+        }
         let generation = process.announcer.generation;
         let segment = Segment::attach(process.pid, process.descriptor, generation).ok()?;
         let counts = &segment.header().objects;

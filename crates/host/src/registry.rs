@@ -1,13 +1,28 @@
 //! The processes of this user that run a device, their last refusals, and what became of their packets.
 //!
-//! One small file per user, network and PID namespace, in memory, mode 0600 in a directory of mode
-//! 0700. Each live process holds a lock on the byte of its slot; the kernel drops the lock when the
-//! process ends, however it ends, so what a killed process leaves can be told and cleaned up.
+//! One small file per user and network namespace, in memory, mode 0600 in a directory of mode 0700. Each
+//! live process holds a lock on its slot; the kernel drops the lock when the process ends, however it
+//! ends, so what a killed process leaves can be told and cleaned up.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `file` | the file: one slot for each process |
+//! | `place` | where it lies, and removing what nobody uses any more |
+//! | `lock` | who is there |
+//! | `presence` | what tells others that a process is there, and when it goes |
+//! | `namespaces` | who reaches whom by the local link |
+//! | `record` | a refusal, and the sentence it becomes |
+//! | `counters` | what became of packets |
 
 mod counters;
 mod file;
+mod lock;
+mod namespaces;
+mod place;
+mod presence;
 pub(crate) mod record;
 
 pub use counters::{Counters, Dropped};
 pub use file::{Claim, Process, Registry};
+pub(crate) use place::private_file;
 pub use record::{RefusalRecord, Role};

@@ -9,13 +9,12 @@ use std::sync::LazyLock;
 use transom_abi::*;
 use transom_host::Limits;
 use transom_host::addresses::{Address, Addresses, GID_TABLE};
+use transom_host::guid;
 
 use crate::context::Context;
 use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
 use crate::entry::{errno_of, guarded, number_of, pointer_always, set_errno};
 
-/// The node GUID, in host order.
-pub const GUID: u64 = 0x0274_7261_6e73_6f6d;
 /// Who made it.
 pub const VENDOR_ID: u32 = 0x0074_736d;
 /// Which of its maker's devices it is.
@@ -123,7 +122,7 @@ pub extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char 
 
 /// The node GUID in network order; zero, `EINVAL`, if it is not this device.
 pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    if is_the_device(device) { GUID.to_be() } else { 0 }
+    if is_the_device(device) { guid().to_be() } else { 0 }
 }
 
 /// The kernel's index of the device: it has none, so -1; with `EINVAL` if it is not this device.
@@ -161,8 +160,8 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
     let reads = c_int::from(limits.read_resources);
     ibv_device_attr {
         fw_ver: padded(FW_VER),
-        node_guid: GUID.to_be(),
-        sys_image_guid: GUID.to_be(),
+        node_guid: guid().to_be(),
+        sys_image_guid: guid().to_be(),
         max_mr_size: MAX_REGION,
         page_size_cap: 0xffff_ffff_ffff_f000,
         vendor_id: VENDOR_ID,

@@ -69,7 +69,7 @@ pub use device::{
     ibv_query_port, ibv_read_sysfs_file,
 };
 pub use device::{
-    FW_VER, GUID, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID, device_attributes, port_attributes,
+    FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID, device_attributes, port_attributes,
 };
 pub use device_name::{DEV_NAME, DEV_PATH, DeviceName, NotAName};
 pub use dm::{ibv_import_dm, ibv_unimport_dm};

@@ -11,6 +11,7 @@ use transom::{
     Access, Bound, Free, Grant, MemoryRegion, QueuePair, RemoteSlice, Rights, Type2, Window,
 };
 use transom_device::protection::{Key, Reason};
+use transom_host::registry::Process;
 
 const PAGE: usize = 4096;
 /// The bytes of the page that the window opens.
@@ -147,7 +148,8 @@ fn expect_text(found: &str, expected: &str) -> Result {
 /// Why this process's device refused the use of a grant.
 fn explanation(grant: Grant, reason: Reason) -> Result<String> {
     let registry = registry()?;
-    let here = registry.processes().into_iter().filter(|it| it.pid == std::process::id());
+    let is_this = |it: &Process| it.shares_pids && it.pid == std::process::id();
+    let here = registry.processes().into_iter().filter(is_this);
     let mut refusals = here.flat_map(|process| registry.refusals(process.announcer.slot)).rev();
     let found = refusals.find(|record| record.refusal.key() == Key(grant.rkey));
     match found {

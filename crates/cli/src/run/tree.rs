@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use transom_abi::IBV_NODE_CA;
 use transom_host::addresses::{Addresses, GID_TABLE};
 use transom_host::file_limit;
+use transom_host::guid;
 use transom_ibverbs::{
-    DEV_NAME, DEV_PATH, DeviceName, FW_VER, GUID, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID,
+    DEV_NAME, DEV_PATH, DeviceName, FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID,
     port_attributes,
 };
 
@@ -265,7 +266,7 @@ fn last_name(path: &str) -> &str {
 }
 
 fn device(name: &DeviceName) -> Vec<(&'static str, String)> {
-    let guid = words(&GUID.to_be_bytes());
+    let guid = words(&guid().to_be_bytes());
     vec![
         ("node_type", format!("{IBV_NODE_CA}: CA")),
         ("node_guid", guid.clone()),
@@ -464,7 +465,8 @@ mod tests {
         let tree = Tree::of(&DeviceName::default()).unwrap();
         let old = tree.in_parent(&scratch).unwrap();
         let guid = old.join("sys/class/infiniband/transom0/node_guid");
-        assert_eq!(fs::read_to_string(&guid).unwrap(), "0274:7261:6e73:6f6d\n");
+        let kept = fs::read_to_string(&guid).unwrap();
+        assert_eq!(kept.trim_end(), words(&super::guid().to_be_bytes()));
         assert_eq!(fs::metadata(&guid).unwrap().mode() & 0o777, 0o444);
         assert_eq!(fs::metadata(guid.parent().unwrap()).unwrap().mode() & 0o777, 0o555);
 

@@ -52,7 +52,8 @@ impl Adapter {
         })
     }
 
-    /// The process in a slot, attached to if it is not yet; `None` if nobody is there.
+    /// The process in a slot, attached to if it is not yet; `None` if nobody is there, or nobody whom
+    /// the local link leads to.
     pub(crate) fn reach(&self, slot: u8) -> Result<Option<Arc<Peer>>, OutOfReach> {
         let registry = self.claim.registry();
         let present = |peer: &Arc<Peer>| !peer.is_gone() && registry.holds(peer.announcer);
@@ -74,7 +75,9 @@ impl Adapter {
             }
             None => {}
         }
-        let Some(process) = registry.process(slot).filter(|process| process.alive) else {
+        let Some(process) =
+            registry.process(slot).filter(|process| process.alive && process.is_near)
+        else {
             return Ok(None);
         };
         let me = self.announcer();

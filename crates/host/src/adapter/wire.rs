@@ -24,6 +24,12 @@ pub(crate) const LOOPBACK: Address = Address {
     flow_label: 0,
 };
 
+/// What to say of a process that has a slot in this network namespace and is not in the registry.
+const STRANGER: &str = "\
+    the queue pair to send to is of a process that shares this network namespace, but not the registry \
+    in /dev/shm, so it cannot be reached: have both containers share /dev/shm (the IPC namespace), run \
+    the same version of Transom in both, or give each a network namespace of its own";
+
 impl Adapter {
     /// The wire link, if something has gone over it.
     #[inline]
@@ -31,15 +37,30 @@ impl Adapter {
         self.wire.get()
     }
 
-    /// The address of a destination that is reached over the wire.
-    pub(crate) fn over_wire(&self, destination: Destination) -> Option<Address> {
-        let wire_only = self.options().wire_only;
+    /// The address of a destination that is reached over the wire: on another host, or a process of
+    /// this one in other namespaces. `slot` is that of the queue pair there.
+    pub(crate) fn over_wire(&self, destination: Destination, slot: u8) -> Option<Address> {
+        let packets_only = || {
+            let other = slot != self.announcer().slot;
+            self.options().wire_only || other && self.claim.registry().needs_packets(slot)
+        };
         match destination {
             Destination::Address(address) => {
-                (wire_only || !self.is_here(&address.gid)).then_some(address)
+                (!self.is_here(&address.gid) || packets_only()).then_some(address)
             }
-            Destination::ThisDevice => wire_only.then_some(LOOPBACK),
+            Destination::ThisDevice => packets_only().then_some(LOOPBACK),
         }
+    }
+
+    /// The system's error number if the slot is that of a process on this host which this one cannot
+    /// reach, for they do not share a registry; the program is told why.
+    pub(crate) fn check_strangers(&self, slot: u8) -> Result<(), i32> {
+        if !self.claim.registry().is_strangers(slot) {
+            return Ok(());
+        }
+        static TOLD: Once = Once::new();
+        TOLD.call_once(|| say(format_args!("{STRANGER}")));
+        Err(libc::EHOSTUNREACH)
     }
 
     /// The longest datagram that gets to an address, in bytes: a packet of the network that it is sent
@@ -48,7 +69,7 @@ impl Adapter {
         let by_network = if is_multicast(&to.gid) {
             leaves_host(&to.gid) && self.addresses().network_of(&to.source).is_some()
         } else {
-            self.over_wire(Destination::Address(*to)).is_some()
+            self.options().wire_only || !self.is_here(&to.gid)
         };
         if by_network { self.addresses().path_mtu_from(&to.source).into() } else { MAX_DATAGRAM }
     }
@@ -64,13 +85,12 @@ impl Adapter {
         self.addresses().index_of(gid).is_some()
     }
 
-    /// A queue pair receives datagrams from now on, and they may come from anywhere. If the port
-    /// cannot be had, it has those from this host.
+    /// A queue pair receives datagrams from now on, and they may come from anywhere: from other hosts,
+    /// and from this one's other PID namespaces. If the port cannot be had, it has those that come by
+    /// the local link.
     pub(crate) fn expect_datagrams(&self) {
         self.expects_datagrams.store(true, Release);
-        if self.options().wire_only || self.addresses().has_network() {
-            let _ = self.open_wire();
-        }
+        let _ = self.open_wire();
     }
 
     /// There is a new address: what is to come by all of them comes by this one too.

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, PidfdFlags};
 use transom_device::execution::{CopyError, Reply, Request, Sent};
 use transom_device::protection::Announcer;
 
@@ -36,8 +35,8 @@ pub struct Peer {
     pub(crate) slow: bool,
     me: Announcer,
     wake: OwnedFd,
-    /// Readable once the process has ended.
-    pidfd: Option<OwnedFd>,
+    /// Hangs up once the process has ended.
+    life: OwnedFd,
     gone: AtomicBool,
     requests: Mutex<Requests>,
     replies: Mutex<Producer>,
@@ -75,13 +74,11 @@ impl Peer {
         copier: &Copier,
     ) -> io::Result<Self> {
         let Announcer { slot, generation } = process.announcer;
-        let pidfd = Pid::from_raw(process.pid as i32)
-            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
         let segment = Segment::attach(process.pid, process.descriptor, generation)?;
         let wake = registry.wake_of(slot)?;
-        // Opened by PID; now that its files are held, make sure that the PID still was its own.
-        let departed = segment.header().departed.load(Acquire) == 1;
-        if departed || !registry.is_alive(process.announcer) {
+        // Opened by PID; now that its files are held, this makes sure that the PID still was its own.
+        let life = registry.watch(process.announcer)?;
+        if segment.header().departed.load(Acquire) == 1 {
             return Err(io::Error::other("the process has ended or closed its device"));
         }
         segment.hazards().attach(me);
@@ -105,7 +102,7 @@ impl Peer {
             segment,
             me,
             wake,
-            pidfd,
+            life,
             gone: AtomicBool::new(false),
             requests: Mutex::new(Requests { producer: Producer::new(), reserved: 0 }),
             replies: Mutex::new(Producer::new()),
@@ -114,9 +111,9 @@ impl Peer {
         })
     }
 
-    /// Becomes readable when the process ends.
-    pub(crate) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.pidfd.as_ref().map(AsFd::as_fd)
+    /// Becomes readable when the process ends, calls `exec`, or closes its device.
+    pub(crate) fn life(&self) -> BorrowedFd<'_> {
+        self.life.as_fd()
     }
 
     /// Whether the process has ended or closed its device.

@@ -23,7 +23,7 @@ mod socket;
 mod steering;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -77,7 +77,7 @@ enum Recipient {
 impl Port {
     /// Opens the port for the process that has a place in the registry.
     pub fn open(registry: &'static Registry, me: Announcer) -> Result<Self, PortError> {
-        let forward = Forward::open(registry.directory(), me.slot).map_err(PortError::new)?;
+        let forward = Forward::open(registry, me.slot).map_err(PortError::new)?;
         let steering = Steering::open(registry, me).map_err(PortError::new)?;
         let handed = steering.handed().into();
         let enter = |inode| steering.enter(inode);
@@ -293,9 +293,34 @@ impl Port {
     }
 
     /// Sends datagrams of `segment` bytes each, the last of which may be shorter, and says how many
-    /// went out: all, or the first few.
+    /// went out: all, or the first few. Those to a group on interface zero go to no network.
     pub fn send(&self, way: &Way, bytes: &[u8], segment: usize) -> Result<usize, SendError> {
-        self.sending.send(way, bytes, segment)
+        if !way.destination.is_multicast() {
+            return self.sending.send(way, bytes, segment);
+        }
+        let sent = match way.interface {
+            0 => Ok(bytes.len().div_ceil(segment).min(self.most_segments(segment))),
+            _ => self.sending.send(way, bytes, segment),
+        };
+        if let Ok(count) = sent {
+            self.share(way, &bytes[..bytes.len().min(count * segment)], segment);
+        }
+        sent
+    }
+
+    /// Gives datagrams for a group to the processes of this host that only packets lead to: what is sent
+    /// to a network does not come back from it.
+    fn share(&self, way: &Way, bytes: &[u8], segment: usize) {
+        let Ok(port) = self.source_port(way) else { return };
+        let Way { source, destination: to, tos, ttl, .. } = *way;
+        let from = SocketAddr::new(source, port);
+        let datagrams = Datagrams { from, to, tos, ttl, first: 0, segment, bytes };
+        for Announcer { slot, .. } in self.steering.others() {
+            let apart = self.steering.registry().needs_packets(slot);
+            if apart && self.forward.send(slot, &datagrams).is_ok() {
+                self.steering.note_handed(slot);
+            }
+        }
     }
 }
 
@@ -304,7 +329,6 @@ impl Drop for Port {
         if self.steering.is_ours() {
             // Others' packets that went astray would be lost with the socket.
             let _ = self.receive(&mut Arrivals::default(), LEFT_BEHIND, |_| ());
-            self.forward.unlink(self.me.slot);
         }
     }
 }

@@ -18,8 +18,6 @@ use crate::link::{Peer, Wire};
 const TICK: u64 = 1_000_000;
 /// How long what has arrived may wait for a program that polls, before the thread takes it.
 const PATIENCE: Duration = Duration::from_micros(20);
-/// How often it looks whether a peer lives whose end it is not told of, in nanoseconds.
-const BLIND: u64 = 1_000_000_000;
 /// For how long the thread looks for more packets before it sleeps again, after it was woken by one. To
 /// wake it takes longer than most peers need to send the next.
 const LINGER: Duration = Duration::from_micros(50);
@@ -132,7 +130,7 @@ impl Background {
             false => Worker::Beside,
         });
         let peers = device.peers();
-        for peer in peers.iter().filter(|peer| has_ended(device, peer)) {
+        for peer in peers.iter().filter(|peer| has_ended(peer)) {
             device.lose_peer(peer);
         }
         self.arm(device);
@@ -181,16 +179,14 @@ impl Background {
     /// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port,
     /// a packet, or the timeout in nanoseconds.
     fn sleep(&self, wire: Option<&Wire>, peers: &[Arc<Peer>], timeout: Option<u64>) -> Woken {
-        let pidfds: Vec<_> = peers.iter().filter_map(|peer| peer.pidfd()).collect();
-        let blind = (pidfds.len() < peers.len()).then_some(BLIND);
-        let timeout = timeout.into_iter().chain(blind).min().map(|timeout| Timespec {
+        let timeout = timeout.map(|timeout| Timespec {
             tv_sec: (timeout / 1_000_000_000) as i64,
             tv_nsec: (timeout % 1_000_000_000) as i64,
         });
         // While the program takes packets, the thread is not to be woken for each.
         let sockets = wire.filter(|_| self.arms).map(|wire| wire.descriptors());
         let own = [self.addresses.as_fd(), self.wake.as_fd()];
-        let of_peers = pidfds.iter().map(|pidfd| pidfd.as_fd());
+        let of_peers = peers.iter().map(|peer| peer.life());
         let all = own.into_iter().chain(self.others.descriptors());
         let all = all.chain(sockets.into_iter().flatten()).chain(of_peers);
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -264,15 +260,10 @@ impl Adapter {
     }
 }
 
-fn has_ended(device: &Adapter, peer: &Peer) -> bool {
-    match peer.pidfd() {
-        Some(pidfd) => {
-            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
-        }
-        None => !device.claim.registry().is_alive(peer.announcer),
-    }
+fn has_ended(peer: &Peer) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(peer.life(), PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 fn drain(wake: &impl AsFd) {

@@ -1,20 +1,23 @@
 //! The registry file: one slot for each process with a device.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use transom_device::protection::{Announcer, PROCESSES};
 
 use super::counters::Counters;
+use super::lock::{self, Part, With};
+use super::namespaces::{self, Namespaces};
+use super::place;
+use super::presence::{self, Presence};
 use super::record::{RECORD_WORDS, RefusalRecord};
-use crate::{environment, file_limit};
+use crate::file_limit;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
@@ -22,9 +25,6 @@ const VERSION: u32 = 5;
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
-
-/// Held while slots are taken or left: the kernel's locks do not tell threads of one process apart.
-static SLOTS: Mutex<()> = Mutex::new(());
 
 /// One process's place.
 #[repr(C, align(4096))]
@@ -37,6 +37,8 @@ struct Slot {
     generation: AtomicU32,
     /// The segment's descriptor in that process.
     descriptor: AtomicU32,
+    /// The process's [`Namespaces`].
+    namespaces: [AtomicU64; 3],
     /// The program's name, zero-padded.
     name: [AtomicU64; 4],
     /// Whom a revocation waits for: PID (zero: nobody).
@@ -49,6 +51,12 @@ struct Slot {
     records: [[AtomicU64; RECORD_WORDS]; RECORDS],
 }
 
+impl Slot {
+    fn namespaces(&self) -> Namespaces {
+        Namespaces::from_words(self.namespaces.each_ref().map(|word| word.load(Relaxed)))
+    }
+}
+
 #[repr(C)]
 struct Layout {
     /// Where the next process begins to look for a slot, so that numbers are not reused soon.
@@ -58,11 +66,14 @@ struct Layout {
     slots: [Slot; PROCESSES],
 }
 
-/// The registry of this user in these namespaces.
+/// The registry of this user in this network namespace.
 pub struct Registry {
     layout: NonNull<Layout>,
+    /// Holds [`Part::Users`], and asks who holds what. It takes no slot, for a forked child has it too.
     file: OwnedFd,
     directory: PathBuf,
+    /// Those of this process.
+    namespaces: Namespaces,
 }
 
 // SAFETY: the mapping is never undone, and all of it is atomics.
@@ -75,10 +86,14 @@ unsafe impl Sync for Registry {}
 pub struct Process {
     /// Its slot and stay.
     pub announcer: Announcer,
-    /// Its PID.
+    /// Its PID, in its own PID namespace.
     pub pid: u32,
     /// Whether it still runs.
     pub alive: bool,
+    /// Whether it lives in the PID namespace of this process, so that its PID is one here.
+    pub shares_pids: bool,
+    /// Whether the local link leads to it. To others only packets do.
+    pub is_near: bool,
     /// Its program's name, up to 32 bytes.
     pub name: String,
     /// The PID a revocation of it waits for right now.
@@ -91,70 +106,49 @@ pub struct Process {
 pub struct Claim {
     registry: &'static Registry,
     announcer: Announcer,
+    presence: Presence,
+    /// The process that took it, for a child made without `fork`.
+    pid: u32,
+    /// This process was forked from the one that took it.
+    is_inherited: AtomicBool,
     /// Where others write to wake this process.
     pub(crate) wake: OwnedFd,
 }
 
 impl Registry {
-    /// The registry; opened once in a process and never closed, because closing a file drops this
-    /// process's locks on it.
+    /// The registry; opened once in a process and never closed, so that it is not removed.
     pub fn open() -> io::Result<&'static Self> {
         static REGISTRY: OnceLock<Registry> = OnceLock::new();
-        // Of two threads that open it at once, one would close the file again, and with it drop the
-        // lock of a slot that the other has taken meanwhile.
-        static OPENING: Mutex<()> = Mutex::new(());
-        let _one = OPENING.lock();
         if let Some(registry) = REGISTRY.get() {
             return Ok(registry);
         }
-        let opened = Self::create(&Self::place()?)?;
+        let opened = Self::find()?;
         Ok(REGISTRY.get_or_init(|| opened))
     }
 
-    /// A directory for this user, network namespace and PID namespace: the same addresses and PIDs
-    /// mean the same for all in it.
-    fn place() -> io::Result<PathBuf> {
-        let namespace = |name| {
-            let link = std::fs::read_link(format!("/proc/self/ns/{name}"))?;
-            Ok::<_, io::Error>(
-                link.to_string_lossy().chars().filter(char::is_ascii_digit).collect::<String>(),
-            )
-        };
-        let uid = rustix::process::geteuid().as_raw();
-        let name = format!("transom-{VERSION}-{uid}-{}-{}", namespace("net")?, namespace("pid")?);
-        let shared = Path::new("/dev/shm");
-        let parent =
-            if shared.is_dir() { shared.to_owned() } else { environment::temporary_directory() };
-        Ok(parent.join(name))
+    /// Opens the registry of this user and network namespace: the same addresses, and the same port,
+    /// mean the same for all in it. Takes away those of others that nobody uses any more.
+    fn find() -> io::Result<Self> {
+        let user = rustix::process::geteuid().as_raw();
+        let places = place::places(user);
+        let name = place::name(VERSION, user, namespaces::number("net")?);
+        let (directory, file) = place::open(&places, &name)?;
+        let registry = Self::map(directory, file)?;
+        place::remove_unused(&places, user);
+        Ok(registry)
     }
 
-    fn create(directory: &Path) -> io::Result<Self> {
-        let explain = |what: &str, error: io::Error| {
-            io::Error::new(error.kind(), format!("{what} {}: {error}", directory.display()))
-        };
-        match rustix::fs::mkdir(directory, Mode::RWXU) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(explain("cannot make", error.into())),
-        }
-        // Somebody else's directory of this name must not be trusted.
-        let stat = rustix::fs::lstat(directory)?;
-        let ours =
-            stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o7777 == 0o700;
-        if !ours || !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
-            return Err(explain(
-                "cannot use",
-                io::Error::other("it is not ours alone (mode 0700)"),
-            ));
-        }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(directory.join("registry"), flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| explain("cannot open the registry in", error.into()))?;
+    fn map(directory: PathBuf, file: OwnedFd) -> io::Result<Self> {
         if rustix::fs::fstat(&file)?.st_size < size_of::<Layout>() as i64 {
-            file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64))
-                .map_err(|error| explain("cannot make the registry in", error))?;
+            file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)).map_err(
+                |error| {
+                    let (place, kind) = (directory.display(), error.kind());
+                    let text = format!("cannot make the registry in {place}: {error}");
+                    io::Error::new(kind, text)
+                },
+            )?;
         }
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size_of::<AtomicU64>() as u64)
-            .map_err(|error| explain("no room left for the registry in", error.into()))?;
+        take_room(&file, &directory, 0, size_of::<AtomicU64>())?;
         // SAFETY: a fresh shared mapping of the whole file, at least as long as the layout; nobody
         // shrinks it.
         let address = unsafe {
@@ -168,7 +162,7 @@ impl Registry {
             )?
         };
         let layout = NonNull::new(address.cast()).expect("a mapping is never at zero");
-        Ok(Self { layout, file, directory: directory.to_owned() })
+        Ok(Self { layout, file, directory, namespaces: Namespaces::current()? })
     }
 
     /// The directory it lies in, which no other user can enter.
@@ -193,17 +187,19 @@ impl Registry {
     pub fn claim(&'static self, descriptor: u32) -> io::Result<Claim> {
         // Slots 0 and 255 are left out: their queue pair numbers include the reserved ones.
         const USABLE: u64 = PROCESSES as u64 - 2;
-        let _alone = SLOTS.lock();
-        self.sweep();
+        // Under a description of its own, which is that of this claim if it becomes one.
+        let mut file = self.reopen()?;
+        self.sweep(&file)?;
         let start = self.layout().next.fetch_add(1, Relaxed);
         for step in 0..USABLE {
             let slot = 1 + ((start + step) % USABLE) as u8;
-            if let Some(announcer) = self.try_claim(slot)? {
-                // Whoever comes next begins behind it, so that what was noted here stays a while.
-                self.layout().next.fetch_max(start + step + 1, Relaxed);
-                let wake = self.make_wake(slot)?;
-                self.slot(slot).descriptor.store(descriptor, Release);
-                return Ok(Claim { registry: self, announcer, wake });
+            match self.try_claim(slot, file, descriptor)? {
+                Ok(claim) => {
+                    // Whoever comes next begins behind it, so that what was noted here stays a while.
+                    self.layout().next.fetch_max(start + step + 1, Relaxed);
+                    return Ok(claim);
+                }
+                Err(unused) => file = unused,
             }
         }
         Err(io::Error::new(
@@ -214,81 +210,143 @@ impl Registry {
         ))
     }
 
-    /// Removes the pipes of processes that ended without closing their device. Their slots keep
-    /// what they noted until somebody else takes them.
-    fn sweep(&self) {
-        for index in (0..=u8::MAX).filter(|index| self.is_used(*index)) {
-            let pid = self.slot(index).token.load(SeqCst) as u32;
-            let dead =
-                pid != std::process::id() && self.lock(index, libc::F_WRLCK).unwrap_or(false);
-            if dead {
-                let _ = rustix::fs::unlink(self.wake_path(index));
-                let _ = self.lock(index, libc::F_UNLCK);
-            }
-        }
+    /// The same file under a new description.
+    fn reopen(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    fn try_claim(&self, index: u8) -> io::Result<Option<Announcer>> {
-        if !self.lock(index, libc::F_WRLCK)? {
-            return Ok(None);
+    /// Removes what processes leave in the directory that ended without closing their device. Their
+    /// slots keep what they noted until somebody else takes them.
+    fn sweep(&self, file: &OwnedFd) -> io::Result<()> {
+        for slot in self.taken() {
+            if self.begin_change(file, slot)? {
+                self.remove_names(slot);
+                lock::unlock(file, Part::Change(slot));
+            }
         }
-        self.commit(index)?;
-        self.layout().used[usize::from(index) / 64].fetch_or(1 << (index % 64), Release);
-        let slot = self.slot(index);
-        let old = slot.token.load(SeqCst);
-        // This process's own locks do not keep it out, so a slot of its own is told by its PID.
-        if old as u32 == std::process::id() {
-            return Ok(None);
+        Ok(())
+    }
+
+    /// Locks a slot that no process has for a change of what it holds; false if some process has it or
+    /// is at it.
+    fn begin_change(&self, file: &OwnedFd, slot: u8) -> io::Result<bool> {
+        if !lock::try_lock(file, Part::Change(slot), With::Nobody)? {
+            return Ok(false);
         }
-        let generation = slot.generation.fetch_add(1, SeqCst).wrapping_add(1) & 0x7f_ffff;
-        let token = u64::from(generation) << 32 | u64::from(std::process::id());
-        if slot.token.compare_exchange(old, token, SeqCst, Relaxed).is_err() {
-            return Ok(None);
+        let vacant = !lock::is_locked(file, Part::Stay(slot))?;
+        if !vacant {
+            lock::unlock(file, Part::Change(slot));
         }
-        for record in &slot.records {
+        Ok(vacant)
+    }
+
+    /// Takes a slot if it is free; else gives the file back.
+    fn try_claim(
+        &'static self,
+        slot: u8,
+        file: OwnedFd,
+        descriptor: u32,
+    ) -> io::Result<Result<Claim, OwnedFd>> {
+        if !self.begin_change(&file, slot)? {
+            return Ok(Err(file));
+        }
+        // The name is another registry's if that has a process in this slot.
+        let Some(name) = presence::bind_name(slot)? else {
+            lock::unlock(&file, Part::Change(slot));
+            return Ok(Err(file));
+        };
+        self.commit(slot)?;
+        self.layout().used[usize::from(slot) / 64].fetch_or(1 << (slot % 64), Release);
+        // Before the lock is taken that would say that whoever was here is alive.
+        let it = self.slot(slot);
+        it.token.store(0, SeqCst);
+        lock::try_lock(&file, Part::Stay(slot), With::Nobody)?;
+        let life = presence::make_pipe(&self.life_path(slot))?;
+        let wake = presence::make_pipe(&self.wake_path(slot))?;
+        let generation = it.generation.fetch_add(1, SeqCst).wrapping_add(1) & 0x7f_ffff;
+        for record in &it.records {
             record[0].store(0, Relaxed);
         }
-        slot.last_pid.store(std::process::id(), Relaxed);
-        slot.waits_for.store(0, Relaxed);
-        slot.counters.clear();
-        let name = program_name();
-        for (word, bytes) in slot.name.iter().zip(name.chunks_exact(8)) {
+        let pid = std::process::id();
+        it.last_pid.store(pid, Relaxed);
+        it.waits_for.store(0, Relaxed);
+        it.counters.clear();
+        it.descriptor.store(descriptor, Relaxed);
+        for (word, value) in it.namespaces.iter().zip(self.namespaces.to_words()) {
+            word.store(value, Relaxed);
+        }
+        let program = program_name();
+        for (word, bytes) in it.name.iter().zip(program.chunks_exact(8)) {
             word.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), Relaxed);
         }
-        Ok(Some(Announcer { slot: index, generation }))
+        it.token.store(u64::from(generation) << 32 | u64::from(pid), SeqCst);
+        lock::unlock(&file, Part::Change(slot));
+        Ok(Ok(Claim {
+            registry: self,
+            announcer: Announcer { slot, generation },
+            presence: Presence { lock: file, life, name },
+            pid,
+            is_inherited: AtomicBool::new(false),
+            wake,
+        }))
     }
 
     /// Takes memory for a slot, so that noting a refusal cannot fail.
     fn commit(&self, index: u8) -> io::Result<()> {
         let offset = std::ptr::from_ref(self.slot(index)).addr() - self.layout.as_ptr().addr();
-        let length = size_of::<Slot>() as u64;
-        rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset as u64, length).map_err(
-            |error| {
-                let place = self.directory.display();
-                let kind = io::Error::from(error).kind();
-                io::Error::new(kind, format!("no room left for the registry in {place}: {error}"))
-            },
-        )
+        take_room(&self.file, &self.directory, offset, size_of::<Slot>())
     }
 
     fn wake_path(&self, slot: u8) -> PathBuf {
         self.directory.join(format!("wake-{slot}"))
     }
 
-    fn make_wake(&self, slot: u8) -> io::Result<OwnedFd> {
-        let path = self.wake_path(slot);
-        let _ = rustix::fs::unlink(&path);
-        let mode = Mode::RUSR | Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)?;
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(rustix::fs::open(&path, flags, Mode::empty())?)
+    fn life_path(&self, slot: u8) -> PathBuf {
+        self.directory.join(format!("life-{slot}"))
+    }
+
+    /// The socket by which a process gets packets that others hand on to it.
+    pub(crate) fn socket_path(&self, slot: u8) -> PathBuf {
+        self.directory.join(format!("udp-{slot}"))
+    }
+
+    /// Removes what a process has, or had, in the directory.
+    fn remove_names(&self, slot: u8) {
+        for path in [self.wake_path(slot), self.life_path(slot), self.socket_path(slot)] {
+            let _ = rustix::fs::unlink(path);
+        }
     }
 
     /// What to write to, to wake the process in a slot. It is opened for reading as well: once the
     /// process has ended, a pipe without a reader would kill this one with SIGPIPE.
     pub(crate) fn wake_of(&self, slot: u8) -> io::Result<OwnedFd> {
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(rustix::fs::open(self.wake_path(slot), flags, Mode::empty())?)
+        presence::open_pipe(&self.wake_path(slot), OFlags::RDWR)
+    }
+
+    /// What hangs up when this stay ends: its process ends, calls `exec`, or closes its device. An
+    /// error if it has ended already.
+    pub(crate) fn watch(&self, process: Announcer) -> io::Result<OwnedFd> {
+        let life = presence::watch(&self.life_path(process.slot))?;
+        // It was there before the stay began, so this one is its own if the stay goes on.
+        match self.is_alive(process) {
+            true => Ok(life),
+            false => Err(io::Error::other("the process has ended or closed its device")),
+        }
+    }
+
+    /// Whether only packets lead to the process in a slot, because it lives in other namespaces. Of a
+    /// slot that nobody has it is not asked who had it.
+    #[inline]
+    pub(crate) fn needs_packets(&self, slot: u8) -> bool {
+        let taken = self.is_used(slot) && self.slot(slot).token.load(SeqCst) != 0;
+        taken && !self.namespaces.are_near(self.slot(slot).namespaces())
+    }
+
+    /// Whether a process of this user that is not in this registry has a slot of this number in this
+    /// network namespace.
+    pub(crate) fn is_strangers(&self, slot: u8) -> bool {
+        self.process(slot).is_none_or(|process| !process.alive) && presence::is_named(slot)
     }
 
     /// The process in a slot, if there is or was one.
@@ -314,6 +372,8 @@ impl Registry {
             announcer,
             pid: if token == 0 { slot.last_pid.load(Relaxed) } else { token as u32 },
             alive: self.is_alive(announcer),
+            shares_pids: self.namespaces.share_pids(slot.namespaces()),
+            is_near: self.namespaces.are_near(slot.namespaces()),
             name: String::from_utf8_lossy(&name).into_owned(),
             waits_for: (waits_for != 0).then_some(waits_for),
             descriptor: slot.descriptor.load(Acquire),
@@ -339,11 +399,11 @@ impl Registry {
 
     /// Whether this stay in the slot goes on.
     pub fn is_alive(&self, process: Announcer) -> bool {
-        let token = self.slot(process.slot).token.load(SeqCst);
-        let pid = token as u32;
-        token != 0
-            && (token >> 32) as u32 == process.generation
-            && (pid == std::process::id() || self.is_locked_by(process.slot, pid))
+        // A successor puts its name there after it has taken the other's away and then the lock. If
+        // the kernel cannot tell, take it for alive: exactness comes first.
+        self.holds(process)
+            && lock::is_locked(&self.file, Part::Stay(process.slot)).unwrap_or(true)
+            && self.holds(process)
     }
 
     /// The refusals noted by the process that is or was in a slot, oldest first.
@@ -369,38 +429,16 @@ impl Registry {
     pub fn counters(&self, slot: u8) -> &Counters {
         &self.slot(slot).counters
     }
-
-    fn lock(&self, slot: u8, kind: i32) -> io::Result<bool> {
-        let mut lock = byte_lock(slot, kind);
-        // SAFETY: `lock` is a valid flock of this call's own.
-        let done = unsafe { libc::fcntl(self.file.as_fd().as_raw_fd(), libc::F_SETLK, &mut lock) };
-        match (done, io::Error::last_os_error()) {
-            (0, _) => Ok(true),
-            (_, error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
-                Ok(false)
-            }
-            (_, error) => Err(error),
-        }
-    }
-
-    /// Whether this process holds the slot; one that sweeps or claims may have its lock for a moment.
-    fn is_locked_by(&self, slot: u8, pid: u32) -> bool {
-        let mut lock = byte_lock(slot, libc::F_WRLCK);
-        // SAFETY: `lock` is a valid flock of this call's own, which the kernel fills in.
-        let done = unsafe { libc::fcntl(self.file.as_fd().as_raw_fd(), libc::F_GETLK, &mut lock) };
-        // If the kernel cannot tell, take it for alive: exactness comes first.
-        done != 0 || i32::from(lock.l_type) != libc::F_UNLCK && lock.l_pid.unsigned_abs() == pid
-    }
 }
 
-fn byte_lock(slot: u8, kind: i32) -> libc::flock {
-    libc::flock {
-        l_type: kind as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: i64::from(slot),
-        l_len: 1,
-        l_pid: 0,
-    }
+/// Takes memory for a part of the file.
+fn take_room(file: &OwnedFd, directory: &Path, offset: usize, length: usize) -> io::Result<()> {
+    rustix::fs::fallocate(file, FallocateFlags::empty(), offset as u64, length as u64).map_err(
+        |error| {
+            let (place, kind) = (directory.display(), io::Error::from(error).kind());
+            io::Error::new(kind, format!("no room left for the registry in {place}: {error}"))
+        },
+    )
 }
 
 /// The name of this program, zero-padded to 32 bytes.
@@ -441,18 +479,23 @@ impl Claim {
     pub fn note_waiting(&self, pid: u32) {
         self.registry.slot(self.announcer.slot).waits_for.store(u64::from(pid), Relaxed);
     }
+
+    /// Leaves it to the parent, in a forked child: the slot is free when the parent ends.
+    pub(crate) fn leave_to_parent(&self) {
+        self.is_inherited.store(true, Relaxed);
+        self.presence.leave_to_parent(&self.registry.file);
+    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let slot = self.registry.slot(self.announcer.slot);
-        let token = u64::from(self.announcer.generation) << 32 | u64::from(std::process::id());
-        let _alone = SLOTS.lock();
-        // A forked child has a copy of this claim, but the slot is its parent's.
-        if slot.token.load(SeqCst) == token {
-            let _ = rustix::fs::unlink(self.registry.wake_path(self.announcer.slot));
-            slot.token.store(0, SeqCst);
-            let _ = self.registry.lock(self.announcer.slot, libc::F_UNLCK);
+        // A child has a copy of this claim, but the slot is its parent's.
+        if self.is_inherited.load(Relaxed) || self.pid != std::process::id() {
+            return;
         }
+        let slot = self.announcer.slot;
+        self.registry.remove_names(slot);
+        self.registry.slot(slot).token.store(0, SeqCst);
+        self.presence.end(slot);
     }
 }

@@ -4,13 +4,14 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix};
 use rustix::net::{SocketFlags, SocketType};
 
 use super::Datagrams;
+use crate::registry::Registry;
 
 /// In front of what is handed on: where it is from (address, port), where it went, TOS, TTL, the
 /// number of its first datagram, the length of each.
@@ -19,22 +20,21 @@ const HEAD: usize = 16 + 2 + 16 + 1 + 1 + 2 + 4;
 /// The socket at which this process gets what others hand on to it.
 pub(super) struct Forward {
     socket: OwnedFd,
-    directory: PathBuf,
-}
-
-fn path(directory: &Path, slot: u8) -> PathBuf {
-    directory.join(format!("udp-{slot}"))
+    registry: &'static Registry,
 }
 
 impl Forward {
-    pub(super) fn open(directory: &Path, slot: u8) -> io::Result<Self> {
+    /// Its name goes when the slot is left.
+    pub(super) fn open(registry: &'static Registry, slot: u8) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-        let path = path(directory, slot);
-        // One that was killed leaves its name behind.
+        let path = registry.socket_path(slot);
+        // That of a port which this process has had before.
         let _ = rustix::fs::unlink(&path);
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        Ok(Self { socket, directory: directory.to_owned() })
+        // The file mode creation mask may have left nothing.
+        rustix::fs::chmod(&path, Mode::RWXU)?;
+        Ok(Self { socket, registry })
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -46,7 +46,7 @@ impl Forward {
     pub(super) fn send(&self, slot: u8, datagrams: &Datagrams<'_>) -> io::Result<()> {
         let head = head(datagrams);
         let parts = [IoSlice::new(&head), IoSlice::new(datagrams.bytes)];
-        let to = SocketAddrUnix::new(path(&self.directory, slot))?;
+        let to = SocketAddrUnix::new(self.registry.socket_path(slot))?;
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let mut nothing = SendAncillaryBuffer::default();
         rustix::net::sendmsg_addr(&self.socket, &to, &parts, &mut nothing, flags)?;
@@ -63,11 +63,6 @@ impl Forward {
             }
         };
         Some(parse(&room[..length]))
-    }
-
-    /// Takes the name away; called by the process that made it.
-    pub(super) fn unlink(&self, slot: u8) {
-        let _ = rustix::fs::unlink(path(&self.directory, slot));
     }
 }
 

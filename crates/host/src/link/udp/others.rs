@@ -7,13 +7,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags};
 use transom_device::protection::Announcer;
 
 use super::Port;
 
-/// The others, as one process watches them. One that lives in another PID namespace cannot be watched;
-/// of its end the packets tell that go astray.
+/// The others, as one process watches them, wherever they live.
 #[derive(Debug, Default)]
 pub struct Others {
     /// The change of the table that was looked at last.
@@ -39,26 +37,23 @@ impl Others {
 
     fn add(&mut self, who: Announcer, port: &Port) {
         let registry = port.steering.registry();
-        let process = registry.process(who.slot).filter(|process| process.announcer == who);
-        let pid = process.and_then(|process| Pid::from_raw(process.pid as i32));
-        let pidfd = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        // Opened by PID: if it lives now, the PID was its own.
-        match (registry.is_alive(who), pidfd) {
-            (true, Some(pidfd)) => self.watched.push((who, pidfd)),
-            (true, None) => {}
-            (false, _) => port.bury(who),
+        match registry.watch(who) {
+            Ok(life) => self.watched.push((who, life)),
+            // Of its end the packets tell that go astray.
+            Err(_) if registry.is_alive(who) => {}
+            Err(_) => port.bury(who),
         }
     }
 
     /// Readable when one of them has ended.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.watched.iter().map(|(_, pidfd)| pidfd.as_fd())
+        self.watched.iter().map(|(_, life)| life.as_fd())
     }
 
     /// Sees to it that packets find their way again if one of them has ended.
     pub fn bury(&mut self, port: &Port) {
-        self.watched.retain(|(who, pidfd)| {
-            let mut ended = [PollFd::new(pidfd, PollFlags::IN)];
+        self.watched.retain(|(who, life)| {
+            let mut ended = [PollFd::new(life, PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             let lives = rustix::event::poll(&mut ended, Some(&now)).is_ok_and(|ended| ended == 0);
             if !lives {

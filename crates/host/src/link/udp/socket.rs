@@ -67,8 +67,8 @@ impl fmt::Display for PortError {
             }
             Some(Owner::Stranger) => write!(
                 f,
-                "a program of this user that is in another PID namespace, has another version of \
-                 Transom, or is none of Transom's (`ss -ulpn sport = :{PORT}` lists all): end it"
+                "a program of this user that does not have the same /dev/shm, has another version \
+                 of Transom, or is none of Transom's (`ss -ulpn sport = :{PORT}` lists all): end it"
             )?,
             None => write!(f, "another program (`ss -ulpn sport = :{PORT}` names it): end it")?,
         }

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::SendFlags;
 use transom_device::protection::{Announcer, PROCESSES};
@@ -29,7 +29,7 @@ use transom_wire::packet::PORT;
 
 use super::socket;
 use crate::file_limit;
-use crate::registry::Registry;
+use crate::registry::{Registry, private_file};
 
 /// Indexes that are probed beyond those of the known processes: one that was killed may still have
 /// its socket for a moment.
@@ -299,8 +299,7 @@ impl Drop for Steering {
 }
 
 fn map(path: &Path) -> io::Result<NonNull<Table>> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = private_file(path)?;
     let length = size_of::<Table>();
     // Memory for all of it now, so that writing to it cannot fail later.
     file_limit::grow(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64))?;

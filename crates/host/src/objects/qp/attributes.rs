@@ -86,7 +86,8 @@ pub enum ModifyFailure {
     NoPort(i32),
     /// It is of the process that this one was forked from: `EIO`.
     Inherited,
-    /// The process at the other end is there, but the system does not let this one reach it.
+    /// The process at the other end is there, but the system does not let this one reach it, or it is
+    /// in another registry.
     NoPeer(i32),
     /// The address is none that packets can be sent to.
     Unreachable(Unreachable),
@@ -327,7 +328,8 @@ impl QueuePair {
 
     /// The link to the queue pair at the other end.
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
-        if let Some(mut address) = self.adapter.over_wire(attributes.destination) {
+        let slot = peer.slot();
+        if let Some(mut address) = self.adapter.over_wire(attributes.destination, slot) {
             // Before the port: what cannot be reached needs none.
             if let Destination::Address(address) = attributes.destination
                 && self.config.service != Service::Ud
@@ -342,13 +344,16 @@ impl QueuePair {
             let mtu = 128 << attributes.path_mtu;
             return Ok(Link::Wire(Path::new(&address, self.number, mtu)));
         }
-        Ok(match peer.slot() {
-            slot if slot == self.number.slot() => Link::Loopback,
-            slot => match self.adapter.reach(slot) {
-                Ok(peer) => peer.map_or(Link::None, Link::Local),
-                Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
-            },
-        })
+        if slot == self.number.slot() {
+            return Ok(Link::Loopback);
+        }
+        match self.adapter.reach(slot) {
+            Ok(Some(peer)) => return Ok(Link::Local(peer)),
+            Ok(None) => {}
+            Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
+        }
+        self.adapter.check_strangers(slot).map_err(ModifyFailure::NoPeer)?;
+        Ok(Link::None)
     }
 
     /// Lets initiators see the state and what it allows.

@@ -27,40 +27,46 @@ impl At<'_> {
             Recipient::Nobody => return Sent::Unreachable,
         }
         let adapter = &self.qp.adapter;
-        if let Some(address) = adapter.over_wire(Destination::Address(datagram.address)) {
+        let slot = request.to.slot();
+        if let Some(address) = adapter.over_wire(Destination::Address(datagram.address), slot) {
             let path = Path::new(&address, self.qp.number, MAX_DATAGRAM);
             return match adapter.open_wire() {
                 Ok(()) => self.send_packets(&path, request, payload),
                 Err(_) => Sent::Unreachable,
             };
         }
-        let slot = request.to.slot();
         if slot == self.qp.number.slot() {
             return self.send_loopback_to(request.to, request, payload);
         }
         match adapter.peer(slot) {
             Some(peer) => self.send_to_peer(&peer, request, payload),
-            None => Sent::Unreachable,
+            None => {
+                let _ = adapter.check_strangers(slot);
+                Sent::Unreachable
+            }
         }
     }
 
     /// Sends to the group's network and to all members on this host but this queue pair itself, in all
-    /// processes; waits before it begins until there is room for each, so that none gets a datagram
-    /// twice.
+    /// processes; waits before it begins until there is room for each that the local link leads to, so
+    /// that none gets a datagram twice.
     fn send_to_group(&self, to: &Address, request: &Request, payload: Payload<'_>) -> Sent {
         let adapter = &self.qp.adapter;
         let gid = &to.gid;
         let me = adapter.announcer().slot;
-        let others = adapter.claim.registry().taken().filter(|slot| *slot != me);
-        let others = others.filter_map(|slot| adapter.peer(slot)).filter(|peer| peer.has_groups());
-        let peers: ArrayVec<_, PROCESSES> = others.collect();
+        let registry = adapter.claim.registry();
+        let others = || registry.taken().filter(|slot| *slot != me);
+        let near = others().filter(|slot| !registry.needs_packets(*slot));
+        let near = near.filter_map(|slot| adapter.peer(slot)).filter(|peer| peer.has_groups());
+        let peers: ArrayVec<_, PROCESSES> = near.collect();
         let index = self.qp.number.index();
         let ready =
             |peer: &Arc<Peer>| peer.takes_datagram(adapter.segment(), request.length, index);
         if !peers.iter().all(ready) {
             return Sent::Busy;
         }
-        match self.send_to_network(to, request, payload) {
+        let apart = others().any(|slot| registry.needs_packets(slot));
+        match self.send_to_network(to, apart, request, payload) {
             Sent::Queued | Sent::Unreachable => {}
             sent => return sent,
         }
@@ -84,13 +90,19 @@ impl At<'_> {
         Sent::Queued
     }
 
-    /// Sends a datagram for a group to the network of the address that it comes from.
-    fn send_to_network(&self, to: &Address, request: &Request, payload: Payload<'_>) -> Sent {
+    /// Sends a datagram for a group to the network of the address that it comes from, and to processes
+    /// of this host that only packets lead to if there are any.
+    fn send_to_network(
+        &self,
+        to: &Address,
+        apart: bool,
+        request: &Request,
+        payload: Payload<'_>,
+    ) -> Sent {
         let adapter = &self.qp.adapter;
         let network = adapter.addresses().network_of(&to.source).filter(|_| leaves_host(&to.gid));
-        let Some(interface) = network.filter(|_| adapter.open_wire().is_ok()) else {
-            return Sent::Queued;
-        };
+        let interface = network.or(apart.then_some(0)).filter(|_| adapter.open_wire().is_ok());
+        let Some(interface) = interface else { return Sent::Queued };
         let path = Path { interface, ..Path::new(to, self.qp.number, MAX_DATAGRAM) };
         self.send_packets(&path, request, payload)
     }

@@ -1,0 +1,501 @@
+//! The registry of processes: who finds whom on one host, in whatever namespaces; that no place in it is
+//! lost to processes that have ended; and where it lies.
+
+use std::fs::{self, File, FileTimes};
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use transom_abi::*;
+use transom_conformance::datagrams::*;
+use transom_conformance::harness::*;
+use transom_conformance::processes::*;
+use transom_conformance::programs::{Running, library};
+use transom_host::registry::{Process, Registry};
+use transom_ibverbs::{ibv_attach_mcast, ibv_get_device_guid, ibv_get_device_list};
+
+/// How a program is run in a PID namespace of its own.
+const OWN_PIDS: &[&str] = &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+/// The same, with the `/proc` of the namespace around it.
+const OWN_PIDS_BUT_PROC: &[&str] = &["unshare", "--pid", "--fork", "--kill-child"];
+/// How a program is run in a mount namespace of its own, after the commands that follow.
+const OWN_MOUNTS: &[&str] = &["unshare", "--mount", "sh", "-c"];
+/// How often a process that execs itself is to do so again.
+const AGAIN: &str = "TRANSOM_TEST_AGAIN";
+/// More than there are slots.
+const MANY: u32 = 260;
+
+#[test]
+fn role() {
+    play(&[
+        ("talks", talks),
+        ("talks_undumpable", talks_undumpable),
+        ("opens", opens),
+        ("has_many_open", has_many_open),
+        ("connects", connects),
+        ("forks", forks),
+        ("becomes_itself", becomes_itself),
+        ("becomes_another", becomes_another),
+        ("tells_guid", tells_guid),
+    ]);
+}
+
+/// Runs a test in a network namespace with its loopback interface up, if `wrapper` works there.
+fn in_network(test: &str, wrapper: &[&str], body: fn()) {
+    // Where the test itself runs, it has been found out.
+    if std::env::var_os("TRANSOM_TEST_ALONE").is_none() {
+        let user: &[&str] = if is_root() { &[] } else { &["--map-root-user"] };
+        let mut attempt = Command::new("unshare");
+        attempt.args(user).arg("--net").args(wrapper).arg("true").stderr(Stdio::null());
+        if !attempt.status().is_ok_and(|status| status.success()) {
+            return println!("skipped: {wrapper:?} does not work here");
+        }
+    }
+    alone(test, Way::Namespace, body);
+}
+
+fn loopback_up() {
+    let status = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    assert!(status.is_ok_and(|status| status.success()), "ip link set lo up");
+}
+
+/// Moves bytes to and from the other end by every operation, and then waits to be told to end.
+fn talks(channel: &mut Channel) {
+    let end = open();
+    let memory = Buffer::new(4096);
+    let mr = end.reg(&memory, ALL);
+    let (qp, ud) = (end.qp(IBV_QPT_RC), ud_qp(&end));
+    let me = number(qp);
+    channel.tell(&[me, number(ud), memory.addr(), keys(mr).1.into()]);
+    let [peer, peer_ud, there, key] = channel.hear();
+    let key = key as u32;
+    bring_up(qp, &attr_to(peer));
+    recv(qp, 1, &mut [sge(memory.addr() + 1024, 64, mr)]);
+    for (wr_id, at) in [(2, 2048), (5, 3072)] {
+        recv(ud, wr_id, &mut [sge(memory.addr() + at, GRH as u32 + 64, mr)]);
+    }
+    let group = ibv_gid { raw: Ipv4Addr::new(239, 7, 7, 7).to_ipv6_mapped().octets() };
+    // SAFETY: a queue pair of this process.
+    assert_eq!(unsafe { ibv_attach_mcast(ud, &group, 0) }, 0);
+    channel.tell(&[]);
+    let [] = channel.hear();
+    memory.set_word(0, me);
+    let mut word = [sge(memory.addr(), 8, mr)];
+    let write = rdma_wr(IBV_WR_RDMA_WRITE, &mut word, there + 64, key);
+    post(qp, &mut ibv_send_wr { wr_id: 7, ..write });
+    post(qp, &mut ibv_send_wr { wr_id: 3, ..with_sges(wr(IBV_WR_SEND), &mut word) });
+    let to = ah(end.pd, &here());
+    let datagram = ibv_send_wr { wr_id: 4, ..with_sges(wr(IBV_WR_SEND), &mut word) };
+    post(ud, &mut addressed(datagram, to, peer_ud as u32, QKEY));
+    // SAFETY: all variants are plain bytes.
+    let to_all = ah(end.pd, &to_gid(unsafe { group.raw }));
+    let datagram = ibv_send_wr { wr_id: 6, ..with_sges(wr(IBV_WR_SEND), &mut word) };
+    post(ud, &mut addressed(datagram, to_all, 0xff_ffff, QKEY));
+    let mut done = [(); 7].map(|()| end.expect(IBV_WC_SUCCESS).wr_id);
+    done.sort_unstable();
+    assert_eq!(done, [1, 2, 3, 4, 5, 6, 7]);
+    let arrived = [64, 1024, 2048 + GRH, 3072 + GRH];
+    assert_eq!(arrived.map(|at| memory.word(at)), [peer; 4]);
+    let mut back = [sge(memory.addr() + 128, 8, mr)];
+    post(qp, &mut rdma_wr(IBV_WR_RDMA_READ, &mut back, there + 64, key));
+    end.expect(IBV_WC_SUCCESS);
+    assert_eq!(memory.word(128), me);
+    post(qp, &mut atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut back, there + 192, key, 5, 0));
+    end.expect(IBV_WC_SUCCESS);
+    assert_eq!(memory.word(128), 0);
+    channel.tell(&[]);
+    let [is_survivor] = channel.hear();
+    assert_eq!(memory.word(192), 5);
+    if is_survivor == 1 {
+        post(qp, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut word, there, key));
+        end.expect(IBV_WC_RETRY_EXC_ERR);
+    }
+}
+
+/// The same in a process that closes itself to others of its user, as those that hold secrets do.
+fn talks_undumpable(channel: &mut Channel) {
+    // SAFETY: this prctl takes plain numbers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) }, 0);
+    talks(channel);
+}
+
+/// Has two of them talk, until both say that all has arrived.
+fn talk(one: &mut Child, other: &mut Child) {
+    let [first, second]: [[u64; 4]; 2] = [one.hear(), other.hear()];
+    one.tell(&second);
+    other.tell(&first);
+    let [[], []] = [one.hear(), other.hear()];
+    one.tell(&[]);
+    other.tell(&[]);
+    let [[], []] = [one.hear(), other.hear()];
+}
+
+/// Two of them, run in these ways, talk, and then one is killed.
+fn talk_and_kill(one: &[&str], other: &[&str]) {
+    let (mut one, mut other) =
+        (Child::start_under("talks", one), Child::start_under("talks", other));
+    talk(&mut one, &mut other);
+    one.kill();
+    other.tell(&[1]);
+    other.finish();
+}
+
+/// What a process has done before it runs, in a mount namespace of its own.
+fn after(commands: &str) -> Vec<String> {
+    let script = format!("{commands} && exec \"$@\"");
+    OWN_MOUNTS.iter().copied().chain([&*script, "sh"]).map(str::to_owned).collect()
+}
+
+fn words(wrapper: &[String]) -> Vec<&str> {
+    wrapper.iter().map(String::as_str).collect()
+}
+
+/// As the containers of a pod: one network namespace and one `/dev/shm`, and a PID 1 in each. By
+/// packets every operation arrives, the end of one is noticed, and those who share a PID namespace
+/// still have the local link.
+#[test]
+fn processes_of_several_pid_namespaces_talk() {
+    in_network("processes_of_several_pid_namespaces_talk", OWN_PIDS, || {
+        loopback_up();
+        let ways: [(&[&str], &[&str]); 5] = [
+            (OWN_PIDS, OWN_PIDS),
+            (OWN_PIDS, &[]),
+            (&[], OWN_PIDS_BUT_PROC),
+            (OWN_PIDS_BUT_PROC, OWN_PIDS_BUT_PROC),
+            (&[], &[]),
+        ];
+        for (one, other) in ways {
+            talk_and_kill(one, other);
+        }
+    });
+}
+
+/// Nobody may open its memory, and its peers get no further than by packets.
+#[test]
+fn a_process_that_is_closed_to_others_talks() {
+    in_network("a_process_that_is_closed_to_others_talks", WITHOUT_RIGHTS, || {
+        loopback_up();
+        let mut closed = Child::start_under("talks_undumpable", WITHOUT_RIGHTS);
+        let mut other = Child::start_under("talks", WITHOUT_RIGHTS);
+        talk(&mut closed, &mut other);
+        closed.kill();
+        other.tell(&[1]);
+        other.finish();
+    });
+}
+
+/// What others have written does, too.
+#[test]
+fn ping_pongs_run_between_pid_namespaces() {
+    in_network("ping_pongs_run_between_pid_namespaces", OWN_PIDS, || {
+        loopback_up();
+        let folder = library(env!("CARGO_TARGET_TMPDIR"));
+        let run = |tool: &str, arguments: &[&str]| {
+            let mut command = Command::new(OWN_PIDS[0]);
+            command.args(&OWN_PIDS[1..]).args([tool, "-n", "100", "-c", "-p", "18515"]);
+            Running::start(command.args(arguments).env("LD_LIBRARY_PATH", folder))
+        };
+        for tool in ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong"] {
+            let mut server = run(tool, &[]);
+            server.wait_until_it_listens(18515).expect("it starts");
+            let client = run(tool, &["127.0.0.1"]);
+            for end in [client, server] {
+                end.success(Duration::from_secs(30)).unwrap_or_else(|problem| panic!("{problem}"));
+            }
+        }
+    });
+}
+
+/// Opens a device and never closes it.
+fn opens(_: &mut Channel) {
+    open();
+}
+
+/// In a PID namespace of its own, has one process after the other open a device, all under one PID if
+/// the kernel can be told so.
+fn has_many_open(channel: &mut Channel) {
+    const PID: u32 = 1000;
+    for number in 0..MANY {
+        channel.tell(&[number.into()]);
+        let told = fs::write("/proc/sys/kernel/ns_last_pid", (PID - 1).to_string());
+        let child = Child::start("opens");
+        assert!(told.is_err() || child.pid() == PID);
+        child.finish();
+    }
+}
+
+/// As in small PID namespaces, where PIDs come again soon: in each container the first process is PID 1.
+#[test]
+fn places_of_the_dead_with_the_same_pid_are_free() {
+    in_network("places_of_the_dead_with_the_same_pid_are_free", OWN_PIDS, || {
+        Child::start_under("has_many_open", OWN_PIDS).finish();
+        for _ in 0..20 {
+            Child::start_under("opens", OWN_PIDS).finish();
+        }
+    });
+}
+
+/// Opens a device and has a child that lives on until the test closes its end of the channel.
+fn forks(channel: &mut Channel) {
+    open();
+    // SAFETY: the child makes system calls only, and ends by one.
+    if unsafe { libc::fork() } == 0 {
+        let mut byte = 0_u8;
+        // SAFETY: room for one byte.
+        unsafe {
+            while libc::read(0, (&raw mut byte).cast(), 1) > 0 {}
+            libc::_exit(0);
+        }
+    }
+    channel.tell(&[]);
+    let [] = channel.hear();
+}
+
+#[test]
+fn a_child_does_not_keep_its_parents_place() {
+    alone("a_child_does_not_keep_its_parents_place", Way::Direct, || {
+        let registry = Registry::open().expect("a registry");
+        let mut parent = Child::start("forks");
+        let [] = parent.hear();
+        let is_parent = |it: &Process| it.alive && it.pid == parent.pid();
+        let place = registry.processes().into_iter().find(is_parent).expect("it has a device");
+        // SAFETY: our own child, not reaped yet.
+        assert_eq!(unsafe { libc::kill(parent.pid() as i32, libc::SIGKILL) }, 0);
+        until("the place to be free", || (!registry.is_alive(place.announcer)).then_some(()));
+    });
+}
+
+/// Opens a device and execs itself, some times.
+fn becomes_itself(channel: &mut Channel) {
+    open();
+    let left = std::env::var(AGAIN).map_or(MANY, |left| left.parse().expect("a number"));
+    if left > 0 {
+        channel.tell(&[left.into()]);
+        let mut next = Command::new(std::env::current_exe().expect("a test has a path"));
+        next.args(std::env::args().skip(1)).env(AGAIN, (left - 1).to_string());
+        panic!("exec: {}", next.exec());
+    }
+}
+
+#[test]
+fn a_program_that_execs_itself_leaves_its_place() {
+    alone("a_program_that_execs_itself_leaves_its_place", Way::Direct, || {
+        Child::start("becomes_itself").finish();
+    });
+}
+
+/// Connects, and becomes another program.
+fn becomes_another(channel: &mut Channel) {
+    let end = open();
+    let memory = Buffer::new(4096);
+    let mr = end.reg(&memory, ALL);
+    meet(channel, end.qp(IBV_QPT_RC));
+    channel.tell(&[memory.addr(), keys(mr).1.into()]);
+    let [] = channel.hear();
+    panic!("exec: {}", Command::new("sleep").arg("600").exec());
+}
+
+/// Its PID goes on, but what it granted is gone.
+#[test]
+fn a_peer_that_execs_is_lost() {
+    alone("a_peer_that_execs_is_lost", Way::Direct, || {
+        let end = open();
+        let memory = Buffer::new(4096);
+        let mr = end.reg(&memory, ALL);
+        let qp = end.qp(IBV_QPT_RC);
+        let mut peer = Child::start("becomes_another");
+        meet(&mut peer.channel, qp);
+        let [there, key] = peer.hear();
+        let mut word = [sge(memory.addr(), 8, mr)];
+        let mut write = rdma_wr(IBV_WR_RDMA_WRITE, &mut word, there, key as u32);
+        post(qp, &mut write);
+        end.expect(IBV_WC_SUCCESS);
+        peer.tell(&[]);
+        // Its last word is the end of the descriptors that exec closes.
+        until("its device to be gone", || {
+            let processes = Registry::open().expect("it is open").processes();
+            let there = |pid| processes.iter().any(|it| it.alive && it.pid == pid);
+            (!there(peer.pid())).then_some(())
+        });
+        post(qp, &mut write);
+        end.expect(IBV_WC_RETRY_EXC_ERR);
+        peer.kill();
+    });
+}
+
+/// Tries to connect, and tells what came of it.
+fn connects(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    channel.tell(&[number(qp)]);
+    let [peer] = channel.hear();
+    assert_eq!(modify(qp, &attr_to(peer), IBV_QPS_INIT), 0);
+    channel.tell(&[modify(qp, &attr_to(peer), IBV_QPS_RTR) as u64]);
+    let [] = channel.hear();
+}
+
+/// As two containers that share the network namespace and nothing else: no two processes have the same
+/// numbers, and who connects is refused at once.
+#[test]
+fn processes_without_common_memory_are_told_so() {
+    let wrapper = after("mount -t tmpfs tmpfs /dev/shm");
+    in_network("processes_without_common_memory_are_told_so", &words(&wrapper), || {
+        loopback_up();
+        let wrapper = after("mount -t tmpfs tmpfs /dev/shm");
+        let start = || Child::start_under("connects", &words(&wrapper));
+        let mut both = [start(), start()];
+        let [one, other] = both.each_mut().map(|end| end.hear::<1>());
+        assert_ne!(one[0] >> 16, other[0] >> 16, "the slots");
+        both[0].tell(&other);
+        both[1].tell(&one);
+        for mut end in both {
+            assert_eq!(end.hear(), [libc::EHOSTUNREACH as u64]);
+            end.tell(&[]);
+            end.finish();
+        }
+    });
+}
+
+/// The name of the registry's directory in this network namespace.
+fn name() -> String {
+    let directory = Registry::open().expect("a registry").directory();
+    directory.file_name().expect("it has one").to_str().expect("text").to_owned()
+}
+
+/// Where `/dev/shm` is of no use all processes of the user find each other elsewhere.
+#[test]
+fn there_is_another_place_than_shared_memory() {
+    let read_only = "mount -t tmpfs -o ro tmpfs /dev/shm";
+    in_network("there_is_another_place_than_shared_memory", &words(&after(read_only)), || {
+        loopback_up();
+        let name = name();
+        let squatted = format!("mount -t tmpfs tmpfs /dev/shm && touch /dev/shm/{name}");
+        let open_to_all = format!("mount -t tmpfs tmpfs /dev/shm && mkdir -m 777 /dev/shm/{name}");
+        let of_nobody = format!(
+            "mount -t tmpfs tmpfs /dev/shm && mkdir -m 700 /dev/shm/{name} && \
+             {{ chown 65534 /dev/shm/{name} || chmod 777 /dev/shm/{name}; }}"
+        );
+        let read_only = "mount -t tmpfs -o ro tmpfs /dev/shm".to_owned();
+        for trouble in [read_only, squatted, open_to_all, of_nobody] {
+            let wrapper = after(&trouble);
+            talk_and_kill(&words(&wrapper), &words(&wrapper));
+        }
+        // Nobody looks there where nobody has such trouble.
+        for place in ["/run/user/0", "/tmp"] {
+            let _ = fs::remove_dir_all(Path::new(place).join(&name));
+        }
+    });
+}
+
+/// How a program is run so that no mode lets it pass because it is root.
+const WITHOUT_RIGHTS: &[&str] = &["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+
+/// Processes whose file mode creation mask takes away even the owner's rights find each other, by the
+/// local link and by packets.
+fn talk_under_mask(mask: &str) {
+    loopback_up();
+    let script = format!("umask {mask}; exec \"$@\"");
+    let wrapper = [WITHOUT_RIGHTS, &["sh", "-c", &script, "sh"]].concat();
+    talk_and_kill(&wrapper, &wrapper);
+    talk_and_kill(&[OWN_PIDS, &wrapper].concat(), &wrapper);
+}
+
+#[test]
+fn directories_that_cannot_be_entered_are_mended() {
+    let test = "directories_that_cannot_be_entered_are_mended";
+    in_network(test, WITHOUT_RIGHTS, || talk_under_mask("0177"));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_mended() {
+    let test = "files_that_cannot_be_read_are_mended";
+    in_network(test, WITHOUT_RIGHTS, || talk_under_mask("0777"));
+}
+
+/// A directory as a registry leaves it.
+struct Left {
+    file: File,
+    directory: std::path::PathBuf,
+}
+
+impl Left {
+    fn new(name: &str, last_change: SystemTime) -> Self {
+        let directory = Path::new("/dev/shm").join(name);
+        fs::DirBuilder::new().create(&directory).expect("nobody has it");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(&directory, mode).expect("our own");
+        fs::write(directory.join("steering"), "x").expect("our own");
+        let file = File::create(directory.join("registry")).expect("our own");
+        file.set_times(FileTimes::new().set_modified(last_change)).expect("our own");
+        Self { file, directory }
+    }
+
+    fn is_there(&self) -> bool {
+        self.directory.exists()
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Whoever opens a device takes away what namespaces that are gone have left, of whatever version: not
+/// what somebody uses, nor what was used a moment ago, for its user may still ask what was refused.
+#[test]
+fn what_nobody_uses_any_more_is_removed() {
+    // SAFETY: takes nothing and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let long_ago = SystemTime::now() - Duration::from_secs(7200);
+    // No namespace has such a number, so no other test is there.
+    let id = std::process::id();
+    let left = |number: &str, time| Left::new(&format!("transom-{number}{id}"), time);
+    let gone = [left(&format!("5-{user}-1"), long_ago), left(&format!("4-{user}-2-"), long_ago)];
+    let used = left(&format!("5-{user}-3"), long_ago);
+    let kept = [
+        left(&format!("5-{user}-4"), SystemTime::now()),
+        left(&format!("5-{user}-5"), UNIX_EPOCH),
+        left(&format!("5-{}-6", user + 1), long_ago),
+        left("run-", long_ago),
+    ];
+    // SAFETY: all zeros is a lock of the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as i16;
+    // SAFETY: an open file and a lock of this call's own.
+    assert_eq!(unsafe { libc::fcntl(used.file.as_raw_fd(), libc::F_SETLK, &mut lock) }, 0);
+    Child::start("opens").finish();
+    assert!(!gone.iter().any(Left::is_there));
+    assert!(used.is_there() && kept.iter().all(Left::is_there));
+    let marked = kept[1].file.metadata().and_then(|it| it.modified()).expect("it is there");
+    assert!(marked > long_ago, "from now on it counts as unused");
+}
+
+/// Tells the GUID of the device.
+fn tells_guid(channel: &mut Channel) {
+    // SAFETY: a list has a device at its beginning.
+    let guid = unsafe { ibv_get_device_guid(*ibv_get_device_list(std::ptr::null_mut())) };
+    channel.tell(&[u64::from_be(guid)]);
+}
+
+/// Every host has its own, and keeps it: what its machine ID makes of it (machine-id(5)).
+#[test]
+fn hosts_have_different_guids() {
+    in_network("hosts_have_different_guids", &words(&after("mount -t tmpfs tmpfs /etc")), || {
+        let guid = |digits: &str| {
+            let host = format!("mount -t tmpfs tmpfs /etc && echo {digits} >/etc/machine-id");
+            let mut process = Child::start_under("tells_guid", &words(&after(&host)));
+            let [guid] = process.hear();
+            process.finish();
+            guid
+        };
+        let (one, other) = ("1".repeat(32), "12".repeat(16));
+        assert_eq!(guid(&one), guid(&one));
+        assert_ne!(guid(&one), guid(&other));
+        // An EUI-64 that was assigned locally.
+        assert_eq!(guid(&one) >> 56 & 3, 2);
+    });
+}

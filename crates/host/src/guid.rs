@@ -1,0 +1,170 @@
+//! The GUID of this host's device: the same for all its processes and from one boot to the next, and
+//! another one on every other host.
+//!
+//! It comes from the first of these that there is:
+//!
+//! 1. the machine ID (`machine-id(5)`), which is not to be shown and so is the key of a keyed hash;
+//! 2. the MAC address of a network interface, if its maker gave it: what is assigned locally, as in
+//!    containers, is the same on many hosts;
+//! 3. the boot ID (`random(4)`), until the next boot;
+//! 4. the host's name.
+//!
+//! A container has its host's GUID where it shows the host's machine ID, or has none and no interface of
+//! a maker's either. With a machine ID of its own it has a GUID of its own; those of one image that has
+//! brought a machine ID along have the same on every host, as `machine-id(5)` warns.
+
+use std::fs;
+use std::hash::Hasher;
+#[expect(
+    deprecated,
+    reason = "it names its algorithm, SipHash 2-4, which the default hasher does not"
+)]
+use std::hash::SipHasher;
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// What is hashed: with another text another number would come of the same machine ID.
+const PURPOSE: &[u8] = b"transom node GUID";
+
+/// The bits of an EUI-64's first octet that say that it names one device, not a group, and that it was
+/// assigned locally, not by a maker.
+const GROUP: u64 = 1 << 56;
+const LOCAL: u64 = 1 << 57;
+
+/// The GUID of the node, and of the system that it is part of: an EUI-64 in host order.
+pub fn guid() -> u64 {
+    static GUID: LazyLock<u64> = LazyLock::new(|| from_identity(identity(Path::new("/"))));
+    *GUID
+}
+
+/// What tells the host whose files are below `root` from others.
+fn identity(root: &Path) -> u128 {
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let machine = ["etc/machine-id", "var/lib/dbus/machine-id"];
+    let boot = "proc/sys/kernel/random/boot_id";
+    let name = "proc/sys/kernel/hostname";
+    machine
+        .iter()
+        .find_map(|path| number(read(path).trim()))
+        .or_else(|| makers_address(&root.join("sys/class/net")))
+        .or_else(|| number(&read(boot).trim().replace('-', "")))
+        .unwrap_or_else(|| hash(0, read(name).as_bytes()).into())
+}
+
+/// A number of 128 bits in hexadecimal digits; zero is none.
+fn number(text: &str) -> Option<u128> {
+    let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| u128::from_str_radix(text, 16).ok()).flatten().filter(|number| *number != 0)
+}
+
+/// The lowest MAC address of an Ethernet interface that was not assigned locally.
+fn makers_address(interfaces: &Path) -> Option<u128> {
+    const ETHERNET: &str = "1";
+    const LOCAL_OR_GROUP: u8 = 0b11;
+    let entries = fs::read_dir(interfaces).ok()?.flatten();
+    let address = |entry: fs::DirEntry| {
+        let read = |name| fs::read_to_string(entry.path().join(name)).ok();
+        let octets = read("address")?;
+        let octets = octets.trim().split(':').map(|octet| u8::from_str_radix(octet, 16).ok());
+        let octets: [u8; 6] = octets.collect::<Option<Vec<u8>>>()?.try_into().ok()?;
+        let by_maker = octets != [0; 6] && octets[0] & LOCAL_OR_GROUP == 0;
+        let ethernet = read("type")?.trim() == ETHERNET;
+        (by_maker && ethernet).then(|| octets.iter().fold(0, |all, &it| all << 8 | u128::from(it)))
+    };
+    entries.filter_map(address).min()
+}
+
+fn from_identity(identity: u128) -> u64 {
+    hash(identity, PURPOSE) & !GROUP | LOCAL
+}
+
+fn hash(key: u128, text: &[u8]) -> u64 {
+    #[expect(deprecated, reason = "as above")]
+    let mut hasher = SipHasher::new_with_keys((key >> 64) as u64, key as u64);
+    hasher.write(text);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files of a host, gone with this value.
+    struct Host(std::path::PathBuf);
+
+    impl Host {
+        fn new(name: &str) -> Self {
+            let name = format!("transom-guid-{}-{name}", std::process::id());
+            Self(Path::new("/tmp").join(name))
+        }
+
+        fn with(self, path: &str, text: &str) -> Self {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("our own folder");
+            fs::write(path, text).expect("our own file");
+            self
+        }
+
+        fn guid(&self) -> u64 {
+            from_identity(identity(&self.0))
+        }
+    }
+
+    impl Drop for Host {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const MACHINE: &str = "0123456789abcdef0123456789abcdef\n";
+
+    fn booted(name: &str) -> Host {
+        let boot = "5b1a0f1e-3a56-4b7e-9f55-8a4d3f6a0001\n";
+        Host::new(name).with("proc/sys/kernel/random/boot_id", boot)
+    }
+
+    /// What it came to once it comes to for ever.
+    #[test]
+    fn a_host_keeps_its_guid() {
+        let host = Host::new("keeps").with("etc/machine-id", MACHINE);
+        assert_eq!(host.guid(), 0x425d_7f65_d3f8_582e);
+        // Whatever else it has.
+        let more = booted("more").with("var/lib/dbus/machine-id", MACHINE);
+        assert_eq!(more.guid(), host.guid());
+    }
+
+    #[test]
+    fn hosts_differ_by_whatever_tells_them_apart() {
+        let nic = |host: Host, mac: &str| {
+            host.with("sys/class/net/eth0/address", mac).with("sys/class/net/eth0/type", "1\n")
+        };
+        let hosts = [
+            Host::new("a").with("etc/machine-id", MACHINE),
+            Host::new("b").with("etc/machine-id", "0123456789abcdef0123456789abcdee\n"),
+            nic(booted("c"), "00:1b:21:00:00:01\n"),
+            nic(booted("d"), "00:1b:21:00:00:02\n"),
+            booted("e"),
+            Host::new("f").with("proc/sys/kernel/hostname", "one\n"),
+            Host::new("g").with("proc/sys/kernel/hostname", "other\n"),
+        ];
+        let guids: std::collections::BTreeSet<u64> = hosts.iter().map(Host::guid).collect();
+        assert_eq!(guids.len(), hosts.len());
+        for guid in guids {
+            assert_eq!(guid >> 56 & 3, 2, "an EUI-64 assigned locally: {guid:016x}");
+        }
+    }
+
+    /// Images come with such files, and containers with such addresses.
+    #[test]
+    fn what_tells_no_host_from_another_is_passed_over() {
+        let alone = booted("alone").guid();
+        for text in ["", "uninitialized\n", "00000000000000000000000000000000\n", "0123\n"] {
+            assert_eq!(booted("image").with("etc/machine-id", text).guid(), alone, "{text}");
+        }
+        for mac in ["02:42:ac:11:00:02\n", "00:00:00:00:00:00\n", "01:00:5e:00:00:01\n", "\n"] {
+            let host = booted("container").with("sys/class/net/eth0/address", mac);
+            let host = host.with("sys/class/net/eth0/type", "1\n");
+            assert_eq!(host.guid(), alone, "{mac}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Locks on bytes of the registry file.
+//!
+//! They are those of open file descriptions (`F_OFD_SETLK`, `fcntl_locking(2)`): the kernel lets go of
+//! one when the last descriptor of its description is closed, however the process ends, and when it
+//! calls `exec`. So a lock is told by who holds it, and never by a PID, which means nothing in another
+//! PID namespace and may be that of a process that has ended.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use transom_device::protection::PROCESSES;
+
+/// What is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A slot, for as long as a process has it. It is taken only by who holds [`Part::Change`] of it.
+    Stay(u8),
+    /// A slot, while somebody takes it or tidies up behind a process that has ended.
+    Change(u8),
+    /// Shared by all who have the registry open.
+    Users,
+    /// The whole file.
+    All,
+}
+
+/// With whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum With {
+    /// With nobody.
+    Nobody,
+    /// With others who share it.
+    Others,
+}
+
+impl Part {
+    fn of_kind(self, kind: i32) -> libc::flock {
+        let slots = PROCESSES as i64;
+        let (l_start, l_len) = match self {
+            Self::Stay(slot) => (i64::from(slot), 1),
+            Self::Change(slot) => (slots + i64::from(slot), 1),
+            Self::Users => (2 * slots, 1),
+            // To the end of the file, however long it gets.
+            Self::All => (0, 0),
+        };
+        let l_whence = libc::SEEK_SET as i16;
+        libc::flock { l_type: kind as i16, l_whence, l_start, l_len, l_pid: 0 }
+    }
+}
+
+/// Locks a part by the open file description of `file`, if no other one has a lock in its way.
+pub(super) fn try_lock(file: &OwnedFd, part: Part, with: With) -> io::Result<bool> {
+    let kind = if with == With::Nobody { libc::F_WRLCK } else { libc::F_RDLCK };
+    match control(file, libc::F_OFD_SETLK, &mut part.of_kind(kind)) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Lets go of a part, also where a forked child still has the description.
+pub(super) fn unlock(file: &OwnedFd, part: Part) {
+    // What was locked can be unlocked.
+    let _ = control(file, libc::F_OFD_SETLK, &mut part.of_kind(libc::F_UNLCK));
+}
+
+/// Whether another open file description than that of `file` has locked a part.
+pub(super) fn is_locked(file: &OwnedFd, part: Part) -> io::Result<bool> {
+    let mut lock = part.of_kind(libc::F_WRLCK);
+    control(file, libc::F_OFD_GETLK, &mut lock)?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+fn control(file: &OwnedFd, command: i32, lock: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: `lock` is valid for the call, in which the kernel reads it and fills it in.
+    let done = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, lock) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,71 @@
+//! The namespaces that a process lives in, as far as they decide who can reach it, and how.
+
+use std::io;
+use std::path::Path;
+
+/// The namespaces in which the local link works: those of one PID namespace name each other by PID, and
+/// those of one user namespace may open each other's segment and copy from and to each other's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Namespaces {
+    /// The number of the PID namespace.
+    pids: u64,
+    /// The number of the user namespace; zero on a kernel without.
+    users: u64,
+    /// Whether others may open the process's files by its PID, and it theirs.
+    open: bool,
+}
+
+impl Namespaces {
+    /// Those of this process.
+    pub(super) fn current() -> io::Result<Self> {
+        let users = match number("user") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            number => number?,
+        };
+        let open = proc_shows_own_pids() && is_dumpable();
+        Ok(Self { pids: number("pid")?, users, open })
+    }
+
+    /// As they are kept in the registry.
+    pub(super) fn to_words(self) -> [u64; 3] {
+        [self.pids, self.users, self.open.into()]
+    }
+
+    /// As they were kept there.
+    pub(super) fn from_words([pids, users, open]: [u64; 3]) -> Self {
+        Self { pids, users, open: open == 1 }
+    }
+
+    /// Whether a PID means the same in both.
+    pub(super) fn share_pids(self, other: Self) -> bool {
+        self.pids == other.pids
+    }
+
+    /// Whether processes that live in these and in the others reach each other by the local link.
+    pub(super) fn are_near(self, other: Self) -> bool {
+        self == other && self.open
+    }
+}
+
+/// The number of this process's namespace of a kind; of all that exist at a time, no two have the same.
+pub(super) fn number(kind: &str) -> io::Result<u64> {
+    let link = std::fs::read_link(Path::new("/proc/self/ns").join(kind))?;
+    let name = link.to_string_lossy();
+    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().map_err(io::Error::other)
+}
+
+/// Whether `/proc` is that of this process's PID namespace and not of one around it, as it is under
+/// `unshare --fork --pid` without `--mount-proc`.
+fn proc_shows_own_pids() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // One PID for each namespace, from that of `/proc` down to this process's own.
+    let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    pids.is_none_or(|pids| pids.split_whitespace().count() == 1)
+}
+
+/// Whether the process has not closed itself to others of its user (`PR_SET_DUMPABLE(2const)`).
+fn is_dumpable() -> bool {
+    // SAFETY: this prctl takes plain numbers.
+    unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 }
+}

@@ -1,0 +1,295 @@
+//! Where the registry's directory lies, and removing those that nobody uses any more.
+//!
+//! All processes of a user must come to the same place, so nothing in their environment decides: the
+//! first of a few places where a directory of this user's alone is, or can be made.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use rustix::io::Errno;
+
+use super::lock::{self, Part, With};
+
+/// What every directory's name begins with.
+const PREFIX: &str = "transom-";
+
+/// The file in it.
+const FILE: &str = "registry";
+
+/// How long a directory that nobody uses is kept, for whoever asks later what was refused.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// How long to wait for somebody who is just removing the directory.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The places of the user with this UID, the best first.
+pub(super) fn places(user: u32) -> Vec<PathBuf> {
+    // In memory; this user's own, where nobody else takes names away; on disk.
+    ["/dev/shm".into(), format!("/run/user/{user}"), "/tmp".into()].map(PathBuf::from).into()
+}
+
+/// The name of the registry of layout `version` for a user and a network namespace.
+pub(super) fn name(version: u32, user: u32, network: u64) -> String {
+    format!("{PREFIX}{version}-{user}-{network}")
+}
+
+/// The directory of this name, and the registry file in it, both made if need be: in the first place
+/// that allows it. It is not removed while the file is open.
+pub(super) fn open(places: &[PathBuf], name: &str) -> io::Result<(PathBuf, OwnedFd)> {
+    let mut first = None;
+    let mut why = Vec::new();
+    for directory in places.iter().map(|place| place.join(name)) {
+        match open_in(&directory) {
+            Ok(file) => return Ok((directory, file)),
+            Err(error) => match error.kind() {
+                // The same for all processes of the user.
+                ErrorKind::NotFound
+                | ErrorKind::NotADirectory
+                | ErrorKind::PermissionDenied
+                | ErrorKind::ReadOnlyFilesystem => {
+                    why.push(format!("{}: {error}", directory.display()));
+                    first.get_or_insert(error.kind());
+                }
+                // Next time there may be room, and others have come here.
+                kind @ (ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                    let text = format!("no room left for the registry in {}", directory.display());
+                    return Err(io::Error::new(kind, format!("{text}: {error}")));
+                }
+                // As when no descriptor is left.
+                _ => return Err(error),
+            },
+        }
+    }
+    Err(io::Error::new(first.unwrap_or(ErrorKind::NotFound), why.join("; ")))
+}
+
+fn open_in(directory: &Path) -> io::Result<OwnedFd> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // One that is just being removed is made anew.
+        match own(directory).and_then(|()| private_file(&directory.join(FILE))) {
+            Ok(file) => {
+                if lock::try_lock(&file, Part::Users, With::Others)? && is_linked(&file)? {
+                    note_use(&file, 0);
+                    return Ok(file);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        if Instant::now() > until {
+            return Err(io::Error::other("another process is removing it and does not go on"));
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Sees to it that a directory is this user's alone: somebody else's of the same name must not be
+/// trusted. One of this user's that the file mode creation mask has left without a right gets it.
+fn own(directory: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(directory)?;
+    let refuse = |why: String| Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return refuse(format!("it belongs to user {}", found.uid()));
+    }
+    if !found.is_dir() {
+        return refuse("it is not a directory".into());
+    }
+    // Others may have put something into it.
+    if found.mode() & 0o077 != 0 {
+        return refuse(format!("others may enter it (mode {:04o})", found.mode() & 0o7777));
+    }
+    if found.mode() & 0o700 != 0o700 {
+        // Nobody else can put another in its place, neither here nor in a directory with the
+        // sticky bit.
+        rustix::fs::chmod(directory, Mode::RWXU)?;
+    }
+    Ok(())
+}
+
+/// A file that only this user may read and write, whatever the file mode creation mask; made if need
+/// be.
+pub(crate) fn private_file(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = rustix::fs::open(path, flags, mode)?;
+    if Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != mode {
+        rustix::fs::fchmod(&file, mode)?;
+    }
+    Ok(file)
+}
+
+fn is_linked(file: &OwnedFd) -> io::Result<bool> {
+    Ok(rustix::fs::fstat(file)?.st_nlink > 0)
+}
+
+/// The time of the last modification says since when nobody has used the registry, as far as somebody
+/// has noticed: zero if nobody has.
+fn note_use(file: &OwnedFd, since: i64) {
+    let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let tv_nsec = if since == 0 { 0 } else { UTIME_NOW };
+    let last_modification = Timespec { tv_sec: 0, tv_nsec };
+    // Where it cannot be noted the registry goes a little sooner or later.
+    let _ = rustix::fs::futimens(file, &Timestamps { last_access: omit, last_modification });
+}
+
+/// Removes the directories of this user, of any namespace and layout, that nobody has used for
+/// [`KEPT`]. What cannot be removed stays.
+pub(super) fn remove_unused(places: &[PathBuf], user: u32) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    for entry in places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten() {
+        let of_user = |name: &str| {
+            let mut parts = name.strip_prefix(PREFIX)?.split('-');
+            let version = parts.next()?.parse::<u32>();
+            Some(version.is_ok() && parts.next()?.parse() == Ok(user))
+        };
+        if entry.file_name().to_str().and_then(of_user) == Some(true) {
+            let _ = remove_if_unused(&entry.path(), now.as_secs() as i64, KEPT);
+        }
+    }
+}
+
+fn remove_if_unused(directory: &Path, now: i64, kept: Duration) -> io::Result<()> {
+    own(directory)?;
+    let path = directory.join(FILE);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+        Ok(file) => file,
+        // Whoever was removing it has been killed.
+        Err(Errno::NOENT) => return fs::remove_dir(directory),
+        Err(error) => return Err(error.into()),
+    };
+    if !lock::try_lock(&file, Part::All, With::Nobody)? || !is_linked(&file)? {
+        return Ok(());
+    }
+    let since = rustix::fs::fstat(&file)?.st_mtime;
+    if since == 0 || since > now {
+        note_use(&file, now);
+        return Ok(());
+    }
+    if ((now - since) as u64) < kept.as_secs() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(directory)?.flatten().filter(|entry| entry.file_name() != FILE) {
+        fs::remove_file(entry.path())?;
+    }
+    // Last, for who opens it meanwhile finds it locked; then nobody who is there is disturbed.
+    fs::remove_file(&path)?;
+    fs::remove_dir(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+
+    /// A place of the test's own, gone with this value.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let name = format!("transom-place-{}-{name}", std::process::id());
+            let place = Path::new("/tmp").join(name);
+            fs::create_dir(&place).expect("nobody has it");
+            Self(place)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// As if a year had passed since somebody noticed that nobody uses it.
+    fn remove(directory: &Path) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let in_a_year = now as i64 + 365 * 86_400;
+        // Once to notice, once to remove.
+        for now in [now as i64, in_a_year] {
+            let _ = remove_if_unused(directory, now, KEPT);
+        }
+    }
+
+    #[test]
+    fn who_has_it_open_keeps_it() {
+        let place = Place::new("kept");
+        let places = [place.0.clone()];
+        let (directory, first) = open(&places, "transom-0-0-0").expect("a directory");
+        let (_, second) = open(&places, "transom-0-0-0").expect("the same");
+        for file in [first, second] {
+            remove(&directory);
+            assert!(is_linked(&file).expect("it is open"));
+            drop(file);
+        }
+        assert!(directory.exists(), "as long as nobody looks");
+        let now =
+            SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
+        for soon in [now, now + 60] {
+            remove_if_unused(&directory, soon, KEPT).expect("nobody has it");
+            assert!(directory.exists(), "for whoever asks after the program has ended");
+        }
+        remove(&directory);
+        assert!(!directory.exists());
+    }
+
+    /// Whoever comes while it is being removed has it whole, or another one, and so have all others.
+    #[test]
+    fn nobody_is_left_in_one_that_is_gone() {
+        let place = Place::new("race");
+        let places = [place.0.clone()];
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let removers = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        remove(&places[0].join("transom-0-0-0"));
+                    }
+                })
+            });
+            let users = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let (directory, file) = open(&places, "transom-0-0-0").expect("a place");
+                        fs::write(directory.join("steering"), "x").expect("it is not removed");
+                        let here = rustix::fs::fstat(&file).expect("it is open");
+                        let there = rustix::fs::stat(directory.join(FILE)).expect("it is there");
+                        assert_eq!(here.st_ino, there.st_ino);
+                    }
+                })
+            });
+            let ended = users.map(|user| user.join());
+            done.store(true, Relaxed);
+            assert!(ended.iter().all(Result::is_ok));
+            drop(removers);
+        });
+    }
+
+    #[test]
+    fn a_place_that_is_of_no_use_is_passed_over_with_its_reason() {
+        let [squatted, good] = [Place::new("squatted"), Place::new("good")];
+        fs::write(squatted.0.join("transom-0-0-0"), "").expect("a file");
+        let missing = squatted.0.join("missing");
+        let places = [missing, squatted.0.clone(), good.0.clone()];
+        let (directory, _) = open(&places, "transom-0-0-0").expect("the third");
+        assert_eq!(directory, good.0.join("transom-0-0-0"));
+        let refused = open(&places[..2], "transom-0-0-0").expect_err("neither").to_string();
+        for part in ["missing/transom-0-0-0: No such file", "squatted/transom-0-0-0: it is not a"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o750))
+            .expect("our own");
+        let refused = open(&places, "transom-0-0-0").expect_err("others may enter").to_string();
+        assert!(refused.contains("others may enter it (mode 0750)"), "{refused}");
+    }
+}

@@ -1,0 +1,112 @@
+//! What tells others that a process has a slot, and when it has no more.
+//!
+//! All of it goes with the process's descriptors, however it ends, and when it calls `exec`:
+//!
+//! * a lock, which says whether it is there;
+//! * the writing end of a pipe with a name (`fifo(7)`), which tells when it goes: whoever has opened the
+//!   reading end sees a hang-up, in another PID namespace too;
+//! * a socket with a name in the network namespace, which keeps the slot's number from processes of
+//!   another registry: one in a container that does not share `/dev/shm`, or of another version.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::lock::{self, Part};
+
+/// The descriptors of one stay.
+pub(super) struct Presence {
+    /// The registry file under a description of its own, with [`Part::Stay`] locked.
+    pub(super) lock: OwnedFd,
+    /// See [`watch`].
+    pub(super) life: OwnedFd,
+    /// See [`bind_name`].
+    pub(super) name: OwnedFd,
+}
+
+impl Presence {
+    /// Leaves it to the parent, in a forked child: it ends when the parent's does. Makes system calls
+    /// only, and needs no more descriptors: each becomes one of `other`, a file that says nothing.
+    pub(super) fn leave_to_parent(&self, other: &OwnedFd) {
+        for inherited in [&self.lock, &self.life, &self.name] {
+            // SAFETY: both are open, and `inherited` stays so, as another file.
+            unsafe { libc::dup3(other.as_raw_fd(), inherited.as_raw_fd(), libc::O_CLOEXEC) };
+        }
+    }
+
+    /// Ends it, also where a child made without `fork` still has the descriptors.
+    pub(super) fn end(&self, slot: u8) {
+        lock::unlock(&self.lock, Part::Stay(slot));
+    }
+}
+
+/// Makes a pipe with a name anew, for this user only, and opens both its ends.
+pub(super) fn make_pipe(path: &Path) -> io::Result<OwnedFd> {
+    let _ = rustix::fs::unlink(path);
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(CWD, path, FileType::Fifo, mode, 0)?;
+    // The file mode creation mask may have left nothing.
+    rustix::fs::chmod(path, mode)?;
+    open_pipe(path, OFlags::RDWR)
+}
+
+/// What becomes readable when the last process that writes to the pipe has gone.
+pub(super) fn watch(path: &Path) -> io::Result<OwnedFd> {
+    open_pipe(path, OFlags::RDONLY)
+}
+
+/// Opens a pipe with a name without waiting for the other end.
+pub(super) fn open_pipe(path: &Path, how: OFlags) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, how | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Abstract, so that it belongs to the network namespace and to no file system. Without the version of
+/// the layout: numbers of different versions are to differ too.
+fn address(slot: u8) -> io::Result<SocketAddrUnix> {
+    let user = rustix::process::geteuid().as_raw();
+    Ok(SocketAddrUnix::new_abstract_name(format!("transom-{user}-{slot}").as_bytes())?)
+}
+
+/// Takes the name of a slot in this network namespace; `None` if somebody has it.
+pub(super) fn bind_name(slot: u8) -> io::Result<Option<OwnedFd>> {
+    let socket = socket()?;
+    match rustix::net::bind(&socket, &address(slot)?) {
+        Err(Errno::ADDRINUSE) => return Ok(None),
+        bound => bound?,
+    }
+    rustix::net::listen(&socket, 1)?;
+    Ok(Some(socket))
+}
+
+/// Whether a process of this user has the name of a slot in this network namespace.
+pub(super) fn is_named(slot: u8) -> bool {
+    let (Ok(socket), Ok(address)) = (socket(), address(slot)) else { return false };
+    match rustix::net::connect(&socket, &address).map_err(io::Error::from) {
+        Ok(()) => owner(&socket).is_ok_and(|user| user == rustix::process::geteuid().as_raw()),
+        // It is there: as many have asked it as it has room for.
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+/// The user of the process at the other end of a socket. Its PID need not be one here, so `rustix`
+/// cannot tell.
+fn owner(socket: &OwnedFd) -> io::Result<u32> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as u32;
+    // SAFETY: the kernel writes no more than `length` bytes, which `found` has.
+    let done = unsafe {
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        let place = (&raw mut found).cast();
+        libc::getsockopt(socket.as_raw_fd(), level, option, place, &mut length)
+    };
+    if done == 0 { Ok(found.uid) } else { Err(io::Error::last_os_error()) }
+}
