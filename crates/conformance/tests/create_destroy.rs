@@ -384,8 +384,8 @@ fn expect_told(name: &str, wanted: i32, call: impl FnOnce() -> i32) {
 /// Calls, each with its name, and the errno that it answers one way or the other.
 macro_rules! expect {
     ($wanted:expr; $($name:literal: $call:expr,)+) => {
-        // SAFETY: live objects, or ones whose memory is still there, and values of the test's own.
         $(
+            // SAFETY: live objects, or ones whose memory is still there, and values of the test's own.
             #[allow(unused_unsafe)]
             expect_told($name, $wanted, || Told::errno(unsafe { $call }));
         )+

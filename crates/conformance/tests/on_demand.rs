@@ -179,7 +179,7 @@ fn advice_that_makes_no_sense_is_refused() {
             assert_eq!(advise(end.pd, advice, flags | 2, &mut good()), libc::EINVAL);
             assert_eq!(advise(end.pd, advice, flags, &mut []), libc::EINVAL);
             let nobody = unknown_pd(end.context);
-            assert_eq!(advise(nobody, advice, flags, &mut good()), libc::EINVAL);
+            assert_eq!(advise(nobody, advice, flags, &mut good()), libc::ENOENT);
             // A range that is not in the region.
             for (addr, length) in
                 [(buffer.addr() - 1, 2), (buffer.addr() + 3 * 4096 - 1, 2), (u64::MAX, 2), (0, 1)]

@@ -20,7 +20,7 @@ use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 
 /// What a refused call may say.
-const ERRNOS: [i32; 13] = [
+const ERRNOS: [i32; 14] = [
     libc::EINVAL,
     libc::EOPNOTSUPP,
     libc::ENOMEM,
@@ -32,6 +32,8 @@ const ERRNOS: [i32; 13] = [
     libc::EEXIST,
     libc::ENODATA,
     libc::EHOSTUNREACH,
+    // An address that the host has no way to (rule ST-29).
+    libc::ENETUNREACH,
     libc::EIO,
     // A queue pair that leads over the wire needs the port, which another user may have.
     libc::EADDRINUSE,
