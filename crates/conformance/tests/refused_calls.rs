@@ -111,6 +111,9 @@ fn what_is_not_made_is_told() {
         buffer.addr()
     ));
 
+    // SAFETY: a live domain.
+    assert!(unsafe { ibv_reg_dmabuf_mr(end.pd, 0, 4096, 0, -1, 0) }.is_null());
+    told("ibv_reg_dmabuf_mr answered EBADF: fd names nothing that is there");
     assert!(alloc_mw(end.pd, 3).is_err());
     told("ibv_alloc_mw answered EINVAL: type cannot be 0x3 (rule MWA-03)");
     let mut attr = usual_attr(null_mut()).ah_attr;
