@@ -1,4 +1,4 @@
-//! `transom explain`: why accesses were refused.
+//! `transom explain`: why accesses and calls were refused.
 
 mod json;
 
@@ -7,8 +7,9 @@ use crate::devices::registry;
 use crate::failure::{Failure, Result};
 use crate::packets;
 use anstyle::{AnsiColor, Style};
+use std::fmt;
 use std::io::Write;
-use transom_host::registry::{Process, RefusalRecord, Registry};
+use transom_host::registry::{CallRecord, Process, RefusalRecord, Registry};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,8 +17,8 @@ Examples:
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
 const FIELDS: &str = "\
-With --json, each line is one refusal, an object with these fields (numbers are whole, up to 64
-bits; null where there is nothing to say):
+With --json, each line is one refusal, an object (numbers are whole, up to 64 bits; null where
+there is nothing to say). Of an access that was refused it has these fields:
   time_ns      when, in nanoseconds since 1970
   pid          the process whose device refused; null if it closed its device since
   process      the name of its program; null likewise
@@ -51,11 +52,27 @@ bits; null where there is nothing to say):
     age_ns     for how long it had been registered or bound
   sentence     all that for a person, as it is printed without --json
 
+Of a call that was refused at once, such as of ibv_create_qp, it has these:
+  time_ns, pid, process, alive
+               as above
+  role         \"caller\"
+  reason       why, such as too_much, unsupported, invalid, unknown, missing, wrong_state,
+               unreachable
+  rule         the rule that refuses; null if there is none of that subject
+  verb         the verb that was called
+  errno        the number that it answered, or set
+  field        the field of its arguments that is wrong
+  value        what the field was; of a modify, the attributes or the state that are wrong
+  limit        what it may be at most; of a modify, the state to go to; for unreachable, value and
+               limit are the two halves of the GID
+  qp           the queue pair that the call was about
+  sentence     all that for a person
+
 Examples:
   transom explain --limit 1
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
-/// Say why accesses were refused, newest first, and why packets were dropped.
+/// Say why accesses and calls were refused, newest first, and why packets were dropped.
 ///
 /// Each process keeps its last 64 refusals, also for a while after it has ended, and counts the packets
 /// that it dropped; those of processes that have ended are told of with --pid. Only processes of
@@ -79,7 +96,33 @@ pub(crate) struct ExplainArgs {
 struct Refused {
     /// Unknown if it closed its device in order.
     process: Option<Process>,
-    record: RefusalRecord,
+    record: Record,
+}
+
+/// What was refused.
+enum Record {
+    /// An access to memory, a bind, an invalidation.
+    Access(RefusalRecord),
+    /// A call, at once.
+    Call(CallRecord),
+}
+
+impl Record {
+    fn time(&self) -> u64 {
+        match self {
+            Self::Access(record) => record.time,
+            Self::Call(record) => record.time,
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Access(record) => record.fmt(f),
+            Self::Call(record) => record.call.fmt(f),
+        }
+    }
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Result {
@@ -88,7 +131,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result {
     if args.json {
         let mut out = std::io::stdout().lock();
         for refused in refusals.iter().take(args.limit) {
-            let line = serde_json::to_string(&json::Line::new(refused)).map_err(Failure::new)?;
+            let line = serde_json::to_string(&json::line(refused)).map_err(Failure::new)?;
             writeln!(out, "{line}")?;
         }
         return Ok(());
@@ -103,7 +146,9 @@ fn collect(registry: &Registry, pid: Option<u32>) -> Vec<Refused> {
     let mut all = Vec::new();
     for slot in 0..=u8::MAX {
         let process = registry.process(slot);
-        let records = registry.refusals(slot);
+        let accesses = registry.refusals(slot).into_iter().map(Record::Access);
+        let calls = registry.refused_calls(slot).into_iter().map(Record::Call);
+        let records: Vec<_> = accesses.chain(calls).collect();
         // If another process has taken the place meanwhile, it is not clear whose they are.
         let now = registry.process(slot);
         if process.as_ref().map(|it| it.announcer) != now.map(|it| it.announcer) {
@@ -115,7 +160,7 @@ fn collect(registry: &Registry, pid: Option<u32>) -> Vec<Refused> {
         let refused = |record| Refused { process: process.clone(), record };
         all.extend(records.into_iter().map(refused));
     }
-    all.sort_by_key(|refused| std::cmp::Reverse(refused.record.time));
+    all.sort_by_key(|refused| std::cmp::Reverse(refused.record.time()));
     all
 }
 
@@ -132,13 +177,14 @@ fn print(refusals: &[Refused], args: &ExplainArgs) -> Result {
             out,
             "When the device refuses a READ, WRITE, atomic, bind or invalidation, the reason shows \
              up here:\nwhich key and range, whose window or region, its bounds and rights, and how \
-             far outside.\n`transom demo` has two accesses refused."
+             far outside.\nSo does a call that it refuses at once: which argument, and what it may \
+             be.\n`transom demo` has two accesses refused."
         )?;
     }
     let now = clock::now();
     for Refused { process, record } in refusals.iter().take(args.limit) {
-        let time = clock::local(record.time, now);
-        let ago = Ago(now.saturating_sub(record.time));
+        let time = clock::local(record.time(), now);
+        let ago = Ago(now.saturating_sub(record.time()));
         writeln!(out, "{TIME}{time}{TIME:#} {DIM}({ago}){DIM:#}  {}", who(process.as_ref()))?;
         writeln!(out, "  {record}")?;
     }

@@ -8,6 +8,8 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
 use transom_conformance::queues::*;
+use transom_host::registry::Registry;
+use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 
 const MIB: usize = 1 << 20;
@@ -296,6 +298,20 @@ on_each_way! {
         streamer.finish();
         family.end();
     }
+}
+
+/// What a child is refused is not noted as its parent's.
+#[test]
+fn a_childs_refused_calls_are_not_its_parents() {
+    let adapter = Adapter::open(Options::default()).expect("a device opens");
+    let slot = adapter.announcer().slot;
+    let end = End::on(open_context(adapter));
+    let noted = || Registry::open().expect("the registry").refused_calls(slot).len();
+    let refuse = || assert!(alloc_mw(end.pd, 3).is_err());
+    refuse();
+    assert_eq!(noted(), 1);
+    join(fork(refuse));
+    assert_eq!(noted(), 1);
 }
 
 #[test]

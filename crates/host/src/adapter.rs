@@ -37,7 +37,7 @@ use crate::objects::{
     XrcDomains,
 };
 use crate::progress::{Deferred, Progress};
-use crate::registry::{Claim, RefusalRecord, Registry};
+use crate::registry::{CallRecord, CallRefusal, Claim, RefusalRecord, Registry};
 use crate::say;
 use crate::segment::Segment;
 
@@ -389,9 +389,8 @@ impl Adapter {
 
     /// Notes a refusal for `transom explain`.
     pub(crate) fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        self.claim.note(&RefusalRecord {
-            time: time.map_or(0, |time| time.as_nanos() as u64),
+        let record = RefusalRecord {
+            time: wall_clock(),
             refusal: *refusal,
             age: match refusal.object.since {
                 0 => 0,
@@ -399,8 +398,23 @@ impl Adapter {
             },
             peer: summary.peering().from.bits(),
             qp_access: summary.gate().access,
-        });
+        };
+        self.claim.note(record.to_words());
     }
+
+    /// Notes that a verb was refused at once, for `transom explain`. What a forked child is refused is
+    /// not noted: the records are its parent's.
+    pub fn note_refused_call(&self, call: &CallRefusal) {
+        if !self.is_inherited() {
+            self.claim.note(CallRecord { time: wall_clock(), call: *call }.to_words());
+        }
+    }
+}
+
+/// Nanoseconds since 1970.
+fn wall_clock() -> u64 {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    time.map_or(0, |time| time.as_nanos() as u64)
 }
 
 /// Says once that data takes the slow way, what that costs, and what to do about it.

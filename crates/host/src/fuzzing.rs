@@ -10,8 +10,8 @@ use crate::link::message::{
 use crate::link::ring::{Consumer, Producer, Record};
 use crate::link::udp;
 use crate::memory::parse_maps_line;
-use crate::registry::RefusalRecord;
 use crate::registry::record::RECORD_WORDS;
+use crate::registry::{CallRecord, RefusalRecord};
 use crate::segment::{RING_BYTES, RingKind, RingPositions};
 
 /// A record's header, taken for a request and for an answer: what is read is written as the same.
@@ -152,6 +152,10 @@ pub fn registry_record(words: &[u64; RECORD_WORDS]) {
     if let Some(record) = RefusalRecord::from_words(words) {
         assert!(!record.to_string().is_empty());
         assert_eq!(RefusalRecord::from_words(&record.to_words()), Some(record));
+    }
+    if let Some(record) = CallRecord::from_words(words) {
+        assert!(!record.call.to_string().is_empty());
+        assert_eq!(CallRecord::from_words(&record.to_words()), Some(record));
     }
 }
 

@@ -14,6 +14,7 @@
 //! | `record` | a refusal, and the sentence it becomes |
 //! | `counters` | what became of packets |
 
+mod call;
 mod counters;
 mod file;
 mod lock;
@@ -22,6 +23,7 @@ mod place;
 mod presence;
 pub(crate) mod record;
 
+pub use call::{CallFault, CallRecord, CallRefusal, Name};
 pub use counters::{Counters, Dropped};
 pub use file::{Claim, Process, Registry};
 pub(crate) use place::private_file;

@@ -14,6 +14,7 @@ use crate::device::LID;
 use crate::entry::{errno_always, errno_of, number_of, pointer_of};
 use crate::object::{Table, trusted};
 use crate::pd::{self, Pd};
+use crate::wrong::Wrong;
 
 /// An address handle.
 pub(crate) struct Ah {
@@ -41,9 +42,12 @@ const MAX_SERVICE_LEVEL: u8 = 7;
 
 /// The address of an address vector (rule ST-09). RoCE addresses by GID; the LID of this very port
 /// is understood too, for programs that know no GIDs.
-pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Address, c_int> {
-    if attr.port_num > 1 || attr.sl > MAX_SERVICE_LEVEL {
-        return Err(libc::EINVAL);
+pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Address, Wrong> {
+    if attr.port_num > 1 {
+        return Err(Wrong::too_much("ah_attr.port_num", attr.port_num.into(), 1, "ST-09"));
+    }
+    if attr.sl > MAX_SERVICE_LEVEL {
+        return Err(Wrong::too_much("ah_attr.sl", attr.sl.into(), 7, "NET-15"));
     }
     if attr.is_global == 0 {
         let here = Address {
@@ -53,12 +57,15 @@ pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Addre
             hop_limit: 64,
             flow_label: 0,
         };
-        return if attr.dlid == LID { Ok(here) } else { Err(libc::EINVAL) };
+        let wrong = Wrong::invalid("ah_attr.dlid, no GRH", attr.dlid.into(), "ST-09");
+        return if attr.dlid == LID { Ok(here) } else { Err(wrong) };
     }
     let grh = &attr.grh;
     // SAFETY: both variants are plain bytes.
     let gid = unsafe { grh.dgid.raw };
-    let source = addresses.source(grh.sgid_index.into(), &gid).ok_or(libc::EINVAL)?;
+    let index = grh.sgid_index.into();
+    let wrong = Wrong::invalid("grh.sgid_index", u64::from(grh.sgid_index), "ST-09");
+    let source = addresses.source(index, &gid).ok_or(wrong)?;
     Ok(Address {
         gid,
         source,
@@ -76,7 +83,7 @@ pub(crate) fn address(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Addre
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
-        unsafe { create(pd, attr.as_ref()) }
+        unsafe { create(pd, attr.as_ref()).map_err(|wrong| wrong.told_in(pd, "ibv_create_ah")) }
     })
 }
 
@@ -85,23 +92,24 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 unsafe fn create(
     pd_pointer: *mut ibv_pd,
     attr: Option<&ibv_ah_attr>,
-) -> Result<*mut ibv_ah, c_int> {
+) -> Result<*mut ibv_ah, Wrong> {
     let attr = attr.ok_or(libc::EINVAL)?;
     // SAFETY: by the contract of this function.
-    let pd = unsafe { pd::find(pd_pointer) }?;
+    let pd = unsafe { pd::find(pd_pointer) };
+    let pd = pd.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
     if attr.port_num == 0 {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("port_num", 0, "ST-09"));
     }
     // SAFETY: a protection domain's context is open.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
     let address = address(attr, &context.adapter.addresses())?;
-    context.adapter.check_reachable(&address, true).map_err(|unreachable| unreachable.errno())?;
+    context.adapter.check_reachable(&address, true).map_err(Wrong::unreachable)?;
     let limit = Limits::DEVICE.address_handles;
     let one_more = |count| (count < limit).then(|| count + 1);
-    COUNT.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| libc::ENOMEM)?;
+    COUNT.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| Wrong::exhausted(""))?;
     if pd.domain.adopt().is_err() {
         COUNT.fetch_sub(1, AcqRel);
-        return Err(libc::EBUSY);
+        return Err(libc::EBUSY.into());
     }
     let abi = ibv_ah { context: pd.context, pd: pd_pointer, handle: 0 };
     Ok(AHS.insert(abi, |_| Ah { address, pd }))
@@ -122,7 +130,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
         unsafe {
             let context = pd.as_ref().map_or(std::ptr::null_mut(), |pd| pd.context);
             let attr = from_wc(context, port, wc, grh)?;
-            create(pd, Some(&attr))
+            create(pd, Some(&attr)).map_err(|wrong| wrong.told_in(pd, "ibv_create_ah_from_wc"))
         }
     })
 }

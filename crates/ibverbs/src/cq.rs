@@ -14,8 +14,8 @@ use crate::cq_ex::Poller;
 use crate::device::LID;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
 use crate::event::EventCount;
-use crate::mr;
 use crate::object::{Table, trusted};
+use crate::wrong::Wrong;
 
 /// A completion queue, and who waits for it.
 pub(crate) struct Queue {
@@ -95,10 +95,31 @@ pub(crate) unsafe fn create(
     abi: ibv_cq_ex,
 ) -> Result<*mut ibv_cq_ex, c_int> {
     // SAFETY: by the contract of this function.
+    unsafe {
+        try_create(context, request, abi).map_err(|wrong| wrong.told_of(context, "ibv_create_cq"))
+    }
+}
+
+/// # Safety
+/// As [`create`].
+unsafe fn try_create(
+    context: *mut ibv_context,
+    request: Request,
+    abi: ibv_cq_ex,
+) -> Result<*mut ibv_cq_ex, Wrong> {
+    // SAFETY: by the contract of this function.
     let ours = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
     let Request { cqe, channel, comp_vector, options, poller, parent } = request;
-    if !(1..=i64::from(Limits::DEVICE.completions)).contains(&cqe) || comp_vector != 0 {
-        return Err(libc::EINVAL);
+    let limit = Limits::DEVICE.completions;
+    match u64::try_from(cqe) {
+        Ok(0) | Err(_) => return Err(Wrong::invalid("cqe", cqe as u64, "CR-13")),
+        Ok(cqe) if cqe > limit.into() => {
+            return Err(Wrong::too_much("cqe", cqe, limit.into(), "CR-13"));
+        }
+        Ok(_) => {}
+    }
+    if comp_vector != 0 {
+        return Err(Wrong::invalid("comp_vector", comp_vector as u64, "CR-15"));
     }
     let cqe = Limits::shared_depth(cqe as u32);
     let abi = ibv_cq_ex { context, channel, cqe: cqe as c_int, ..abi };
@@ -114,7 +135,7 @@ pub(crate) unsafe fn create(
     };
     let queue = Queue {
         adapter: ours.adapter.clone(),
-        cq: Arc::new(Cq::new(&ours.adapter, config).map_err(mr::errno)?),
+        cq: Arc::new(Cq::new(&ours.adapter, config).map_err(|error| Wrong::of_object(error, ""))?),
         poller,
         events: Arc::default(),
         async_events: Arc::default(),

@@ -11,6 +11,7 @@ use transom_device::queue::{Completion, CompletionOptions};
 use crate::cq::{self, DomainUse, Queue, Request};
 use crate::entry::{guarded, pointer_of};
 use crate::pd;
+use crate::wrong::Wrong;
 
 /// The completion that is read, and the lock of who reads it: held from `start_poll` to `end_poll`.
 pub(crate) struct Poller {
@@ -91,9 +92,11 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         // SAFETY: by the contract of this verb.
         let Some(attr) = (unsafe { attr.as_ref() }) else { return Err(libc::EINVAL) };
         // SAFETY: by the contract of this verb.
-        unsafe { request(context, attr) }
-            // SAFETY: by the contract of this verb.
-            .and_then(|request| unsafe { cq::create(context, request, operations(attr)) })
+        unsafe {
+            let request = request(context, attr)
+                .map_err(|wrong| wrong.told_of(context, "ibv_create_cq_ex"))?;
+            cq::create(context, request, operations(attr))
+        }
     })
 }
 
@@ -101,21 +104,25 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 ///
 /// # Safety
 /// As [`create_cq_ex`].
-unsafe fn request(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<Request, c_int> {
+unsafe fn request(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<Request, Wrong> {
     const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
     if attr.comp_mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("comp_mask", attr.comp_mask.into(), ""));
     }
     let has = |field| attr.comp_mask & field != 0;
     let flags = if has(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
-    if attr.wc_flags & !READABLE != 0 || flags & !FLAGS != 0 {
-        return Err(libc::EOPNOTSUPP);
+    if attr.wc_flags & !READABLE != 0 {
+        return Err(Wrong::unsupported("wc_flags", attr.wc_flags & !READABLE, ""));
+    }
+    if flags & !FLAGS != 0 {
+        return Err(Wrong::unsupported("flags", (flags & !FLAGS).into(), ""));
     }
     let parent = if has(IBV_CQ_INIT_ATTR_MASK_PD) {
         // SAFETY: by the contract of this function.
-        let found = unsafe { pd::find(attr.parent_domain) }?;
+        let found = unsafe { pd::find(attr.parent_domain) };
+        let found = found.map_err(|errno| Wrong::unknown("parent_domain", errno, "PD-08"))?;
         if found.context != context {
-            return Err(libc::EINVAL);
+            return Err(Wrong::unknown("parent_domain", libc::EINVAL, "PD-08"));
         }
         Some(DomainUse::of(&found.domain).ok_or(libc::ENOENT)?)
     } else {

@@ -23,6 +23,13 @@ pub(crate) fn note(adapter: &Arc<Adapter>) {
     }
 }
 
+/// The device of this process, if contexts were made on one only.
+pub(crate) fn only_device() -> Option<Arc<Adapter>> {
+    let devices = DEVICES.lock();
+    let mut known = devices.iter().filter_map(Weak::upgrade);
+    known.next().filter(|_| known.next().is_none())
+}
+
 /// Makes a context on the device that a duplicate of a `cmd_fd` names. The descriptor is the
 /// context's from now on, and closed with it. A device of another process is `EOPNOTSUPP`.
 pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {

@@ -45,6 +45,7 @@ mod srq;
 mod strings;
 mod td;
 mod wr;
+mod wrong;
 mod xrc;
 
 pub use ah::{

@@ -8,11 +8,13 @@ use transom_abi::*;
 use transom_device::Access;
 use transom_host::Adapter;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
+use transom_host::registry::CallFault;
 
 use crate::device;
 use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::pd::{self, Pd};
+use crate::wrong::Wrong;
 
 /// A region, and the device it is on.
 pub(crate) struct Mr {
@@ -58,26 +60,26 @@ unsafe fn look_up(mr: *const ibv_mr) -> Option<(bool, Registration)> {
 }
 
 /// Checks the bits of `access` (rules MR-08 to MR-12).
-pub(crate) fn parse_access(bits: c_uint) -> Result<Access, c_int> {
+pub(crate) fn parse_access(bits: c_uint) -> Result<Access, Wrong> {
     let optional = IBV_ACCESS_OPTIONAL_RANGE;
     let known = Access::all().bits() | optional;
     if bits & !known != 0 {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("access", (bits & !known).into(), "MR-08"));
     }
     let access = Access::from_bits_truncate(bits);
     // There is no memory here that outlasts a power cut.
     if access.contains(Access::FLUSH_PERSISTENT) {
-        return Err(libc::EOPNOTSUPP);
+        return Err(Wrong::unsupported("access", Access::FLUSH_PERSISTENT.bits().into(), "MR-11"));
     }
     if access.contains(Access::HUGETLB) && !access.contains(Access::ON_DEMAND) {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("access", bits.into(), "MR-12"));
     }
     Ok(access)
 }
 
 pub(crate) fn errno(error: RegisterError) -> c_int {
     match error {
-        RegisterError::Invalid => libc::EINVAL,
+        RegisterError::Rights | RegisterError::Range | RegisterError::PageOffset => libc::EINVAL,
         RegisterError::Fault => libc::EFAULT,
         RegisterError::Exhausted => libc::ENOMEM,
         RegisterError::Busy => libc::EBUSY,
@@ -85,24 +87,57 @@ pub(crate) fn errno(error: RegisterError) -> c_int {
     }
 }
 
+/// What is wrong with a registration.
+fn wrong(error: RegisterError, registration: &Registration) -> Wrong {
+    let Registration { address, length, iova, access } = *registration;
+    match error {
+        RegisterError::Rights => Wrong::invalid("access", access.bits().into(), "MR-04"),
+        RegisterError::Range => Wrong::invalid("length", length, "MR-18"),
+        RegisterError::PageOffset => Wrong::invalid("iova", iova, "MR-29"),
+        RegisterError::Fault => {
+            Wrong::with(libc::EFAULT, CallFault::Memory, address, "MR-21").and(length)
+        }
+        RegisterError::Exhausted => Wrong::exhausted("MR-26"),
+        RegisterError::Busy | RegisterError::Inherited => errno(error).into(),
+    }
+}
+
 /// # Safety
 /// `pd` is null or readable.
 pub(crate) unsafe fn register(
-    pd_pointer: *mut ibv_pd,
+    pd: *mut ibv_pd,
     address: *mut c_void,
     length: usize,
     iova: u64,
     access: c_uint,
 ) -> Result<*mut ibv_mr, c_int> {
     // SAFETY: by the contract of this function.
-    let pd = unsafe { pd::find(pd_pointer) }?;
+    unsafe {
+        let made = try_register(pd, address, length, iova, access);
+        made.map_err(|wrong| wrong.told_in(pd, "ibv_reg_mr"))
+    }
+}
+
+/// # Safety
+/// `pd` is null or readable.
+unsafe fn try_register(
+    pd_pointer: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> Result<*mut ibv_mr, Wrong> {
+    // SAFETY: by the contract of this function.
+    let pd = unsafe { pd::find(pd_pointer) };
+    let pd = pd.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
     let access = parse_access(access)?;
     let registration =
         Registration { address: address as u64, length: length as u64, iova, access };
     if length as u64 > device::MAX_REGION && !registration.is_implicit() {
-        return Err(libc::EINVAL);
+        return Err(Wrong::too_much("length", length as u64, device::MAX_REGION, "MR-27"));
     }
-    let region = MemoryRegion::register(&pd.adapter, &pd.domain, registration).map_err(errno)?;
+    let region = MemoryRegion::register(&pd.adapter, &pd.domain, registration)
+        .map_err(|error| wrong(error, &registration))?;
     Ok(enter(pd_pointer, pd, address, region))
 }
 

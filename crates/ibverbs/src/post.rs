@@ -8,9 +8,12 @@ use transom_device::queue::{
     Body, LocalOp, PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use transom_host::Limits;
+use transom_host::objects::{QpReceives, QueuePair};
+use transom_host::registry::CallFault;
 
 use crate::entry::{guarded, zero_or};
 use crate::qp::{self, Qp};
+use crate::wrong::Wrong;
 use crate::{ah, mw};
 
 const MAX_PIECES: usize = Limits::DEVICE.pieces as usize;
@@ -27,18 +30,59 @@ pub(crate) fn errno(error: PostError) -> c_int {
     }
 }
 
+/// What is wrong with a post of so many pieces that is refused; a receive has no opcode.
+#[cold]
+pub(crate) fn wrong(
+    error: PostError,
+    qp: &QueuePair,
+    opcode: Option<u32>,
+    pieces: usize,
+    limit: usize,
+) -> Wrong {
+    let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
+    match error {
+        PostError::Full => Wrong::full(),
+        PostError::TooManyPieces => {
+            Wrong::too_much("num_sge", pieces as u64, limit as u64, "PS-03")
+        }
+        PostError::InlineTooLong => {
+            let room = qp.config().send.inline_room as u64;
+            Wrong::with(libc::EINVAL, CallFault::Unnamed, 0, "PS-04").and(room)
+        }
+        PostError::InlineNotAllowed => {
+            Wrong::invalid("send_flags", SendFlags::INLINE.bits().into(), "PS-05")
+        }
+        PostError::WrongState => {
+            let rule = if opcode.is_some() { "ST-20" } else { "ST-21" };
+            invalid(CallFault::WrongState, qp.summary().gate().state as u64, rule)
+        }
+        PostError::WrongService if opcode.is_none() => {
+            Wrong::invalid("qp->srq, being there,", 1, "PS-11")
+        }
+        PostError::WrongService => {
+            let rule = match opcode {
+                Some(IBV_WR_SEND_WITH_INV) => "INV-43",
+                Some(IBV_WR_LOCAL_INV) => "INV-19",
+                Some(IBV_WR_BIND_MW) => "T2-11",
+                _ => "PS-06",
+            };
+            invalid(CallFault::WrongService, opcode.unwrap_or(0).into(), rule)
+        }
+    }
+}
+
 /// A C list of pieces.
 ///
 /// # Safety
 /// `list` has `count` readable elements if `count` is positive.
-pub(crate) unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], c_int> {
+pub(crate) unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Wrong> {
     const { assert!(size_of::<Sge>() == size_of::<ibv_sge>()) };
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
-        Ok(_) if list.is_null() => Err(libc::EINVAL),
+        Ok(_) if list.is_null() => Err(Wrong::invalid("sg_list", 0, "PS-03")),
         // SAFETY: by the contract of this function; `Sge` is laid out as `ibv_sge`.
         Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count) }),
-        Err(_) => Err(libc::EINVAL),
+        Err(_) => Err(Wrong::invalid("num_sge", count as u64, "PS-03")),
     }
 }
 
@@ -58,7 +102,10 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: by the contract of this verb.
         while let Some(wr) = unsafe { next.as_ref() } {
             // SAFETY: as above.
-            unsafe { post_one_send(ours, wr) }?;
+            unsafe { post_one_send(ours, wr) }.map_err(|wrong| {
+                let number = ours.pair.number().bits();
+                wrong.told(Some(ours.pair.adapter()), "ibv_post_send", number)
+            })?;
             next = wr.next;
         }
         Ok(())
@@ -70,7 +117,7 @@ pub(crate) unsafe extern "C" fn post_send(
 /// # Safety
 /// What `wr` points to is valid.
 #[inline]
-unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Result<(), c_int> {
+unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Result<(), Wrong> {
     let flags = SendFlags::from_bits_truncate(wr.send_flags);
     // SAFETY: by the contract of this function.
     let sges = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
@@ -83,13 +130,15 @@ unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Res
         }
     };
     let request = SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None, remote };
+    let refused =
+        |error| wrong(error, qp, Some(wr.opcode), request.sges.len(), qp.config().send.pieces);
     if flags.contains(SendFlags::INLINE) && !sges.is_empty() {
         // SAFETY: as above.
-        unsafe { post_inline(qp, &request) }?;
+        unsafe { post_inline(qp, &request) }?.map_err(refused)?;
     } else if flags.contains(SendFlags::INLINE) {
-        qp.post_send(&SendRequest { inline: Some(&[]), ..request }).map_err(errno)?;
+        qp.post_send(&SendRequest { inline: Some(&[]), ..request }).map_err(refused)?;
     } else {
-        qp.post_send(&request).map_err(errno)?;
+        qp.post_send(&request).map_err(refused)?;
     }
     if wr.opcode == IBV_WR_BIND_MW {
         // Both styles of reading the key work (rule KEY-10).
@@ -106,16 +155,18 @@ unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Res
 /// # Safety
 /// The pieces are readable memory.
 unsafe fn post_inline(
-    qp: &transom_host::objects::QueuePair,
+    qp: &QueuePair,
     request: &SendRequest<'_>,
-) -> Result<(), c_int> {
+) -> Result<Result<(), PostError>, Wrong> {
     if request.sges.len() > MAX_PIECES {
-        return Err(libc::EINVAL);
+        let (asked, limit) = (request.sges.len() as u64, MAX_PIECES as u64);
+        return Err(Wrong::too_much("num_sge", asked, limit, "PS-03"));
     }
     // Lengths first: memory of what is refused is not looked at.
     let total: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
-    if total > qp.config().send.inline_room as u64 {
-        return Err(libc::EINVAL);
+    let room = qp.config().send.inline_room as u64;
+    if total > room {
+        return Err(Wrong::too_much("the inline length", total, room, "PS-04"));
     }
     let mut data: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
     for (data, sge) in data.iter_mut().zip(request.sges).filter(|(_, sge)| sge.length > 0) {
@@ -124,7 +175,7 @@ unsafe fn post_inline(
             unsafe { std::slice::from_raw_parts(sge.address as *const u8, sge.length as usize) };
     }
     let inline = Some(&data[..request.sges.len()]);
-    qp.post_send(&SendRequest { sges: &[], inline, ..*request }).map_err(errno)
+    Ok(qp.post_send(&SendRequest { sges: &[], inline, ..*request }))
 }
 
 /// What a UD queue pair is asked, and whom it reaches. What moves data but is no SEND is taken, to
@@ -132,7 +183,7 @@ unsafe fn post_inline(
 ///
 /// # Safety
 /// The unions of `wr` hold what UD and its opcode say.
-unsafe fn datagram(wr: &ibv_send_wr) -> Result<(SendOp, Remote), c_int> {
+unsafe fn datagram(wr: &ibv_send_wr) -> Result<(SendOp, Remote), Wrong> {
     let body = match wr.opcode {
         IBV_WR_SEND => Body::Send,
         // SAFETY: by the contract of this function.
@@ -143,17 +194,21 @@ unsafe fn datagram(wr: &ibv_send_wr) -> Result<(SendOp, Remote), c_int> {
         | IBV_WR_ATOMIC_CMP_AND_SWP
         | IBV_WR_ATOMIC_FETCH_AND_ADD
         | IBV_WR_ATOMIC_WRITE => return Ok((SendOp::Unsupported, Remote::Connected)),
-        _ => return Err(libc::EINVAL),
+        other => {
+            let fault = CallFault::WrongService;
+            return Err(Wrong::with(libc::EINVAL, fault, other.into(), "PS-06"));
+        }
     };
     // SAFETY: as above.
-    let to = unsafe { ah::datagram(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) }?;
+    let to = unsafe { ah::datagram(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) }
+        .map_err(|errno| Wrong::unknown("wr.ud.ah", errno, ""))?;
     Ok((SendOp::Message(body), Remote::Datagram(to)))
 }
 
 /// # Safety
 /// The unions of `wr` hold what its opcode says.
 #[inline]
-unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, c_int> {
+unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, Wrong> {
     // SAFETY: by the contract of this function; all variants are plain data.
     unsafe {
         let rdma = wr.wr.rdma;
@@ -193,7 +248,10 @@ unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, c_int> {
                 let bind = type2_bind(&wr.op.bind_mw)?;
                 return Ok(SendOp::Local(LocalOp::BindType2(bind)));
             }
-            _ => return Err(libc::EINVAL),
+            IBV_WR_LOCAL_INV | IBV_WR_BIND_MW => {
+                return Err(Wrong::invalid("num_sge", sges.len() as u64, "T2-12"));
+            }
+            other => return Err(Wrong::invalid("opcode", other.into(), "PS-07")),
         }))
     }
 }
@@ -202,15 +260,15 @@ unsafe fn operation(wr: &ibv_send_wr, sges: &[Sge]) -> Result<SendOp, c_int> {
 ///
 /// # Safety
 /// The window and region are null or readable.
-pub(crate) unsafe fn type2_bind(bind: &ibv_send_wr_bind_mw) -> Result<Bind, c_int> {
+pub(crate) unsafe fn type2_bind(bind: &ibv_send_wr_bind_mw) -> Result<Bind, Wrong> {
     let info = &bind.bind_info;
     if bind.mw.is_null() || info.mr.is_null() {
-        return Err(libc::EINVAL);
+        return Err(Wrong::unknown("bind_mw.mw or .mr", libc::EINVAL, ""));
     }
     // SAFETY: by the contract of this function.
     let (kind, rkey, lkey) = unsafe { ((*bind.mw).type_, (*bind.mw).rkey, (*info.mr).lkey) };
     if kind != IBV_MW_TYPE_2 {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("bind_mw.mw->type", kind.into(), "T2-11"));
     }
     Ok(Bind {
         window: Key(rkey).with_byte(bind.rkey as u8),
@@ -234,8 +292,19 @@ pub(crate) unsafe extern "C" fn post_recv(
     let posted = guarded(|| {
         // SAFETY: by the contract of this verb.
         let ours = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
+        let post_one = |request: &ReceiveRequest<'_>| {
+            ours.post_receive(request).map_err(|error| {
+                let limit = match ours.config().receives {
+                    QpReceives::Own { pieces, .. } => pieces,
+                    _ => 0,
+                };
+                wrong(error, ours, None, request.sges.len(), limit)
+            })
+        };
         // SAFETY: as above.
-        unsafe { receives(&mut next, |request| ours.post_receive(request)) }
+        unsafe { receives(&mut next, post_one) }.map_err(|wrong| {
+            wrong.told(Some(ours.adapter()), "ibv_post_recv", ours.number().bits())
+        })
     });
     // SAFETY: as above.
     unsafe { tell_bad(bad, next, posted) }
@@ -248,13 +317,13 @@ pub(crate) unsafe extern "C" fn post_recv(
 #[inline]
 pub(crate) unsafe fn receives(
     next: &mut *mut ibv_recv_wr,
-    mut post_one: impl FnMut(&ReceiveRequest<'_>) -> Result<(), PostError>,
-) -> Result<(), c_int> {
+    mut post_one: impl FnMut(&ReceiveRequest<'_>) -> Result<(), Wrong>,
+) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
         let sges = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
-        post_one(&ReceiveRequest { wr_id: wr.wr_id, sges }).map_err(errno)?;
+        post_one(&ReceiveRequest { wr_id: wr.wr_id, sges })?;
         *next = wr.next;
     }
     Ok(())

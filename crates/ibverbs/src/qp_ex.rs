@@ -1,11 +1,10 @@
 //! `ibv_create_qp_ex(3)`, `ibv_qp_to_qp_ex(3)`.
 
-use std::ffi::c_int;
-
 use transom_abi::*;
 
 use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
+use crate::wrong::Wrong;
 
 /// Creates a queue pair in RESET, with a batch to build send work requests in if asked
 /// (`ibv_create_qp_ex(3)`).
@@ -19,15 +18,18 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
         let Some(init) = (unsafe { init.as_mut() }) else { return Err(libc::EINVAL) };
-        check_extensions(context, init)?;
         // SAFETY: as above.
-        unsafe { qp::create(init) }
+        unsafe {
+            check_extensions(context, init)
+                .map_err(|wrong| wrong.told_of(context, "ibv_create_qp_ex"))?;
+            qp::create(init)
+        }
     })
 }
 
 /// What only the extended attributes can ask for: `EINVAL` for what nobody knows, `EOPNOTSUPP` for
 /// what this device does not do.
-fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Result<(), c_int> {
+fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Result<(), Wrong> {
     const NOT_HERE: u32 =
         IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     const KNOWN: u32 = NOT_HERE
@@ -42,25 +44,29 @@ fn check_extensions(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Re
         | IBV_QP_CREATE_PCI_WRITE_END_PADDING;
     let asks = |bits| init.comp_mask & bits != 0;
     if asks(!KNOWN) {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("comp_mask", (init.comp_mask & !KNOWN).into(), ""));
     }
     if asks(NOT_HERE) {
-        return Err(libc::EOPNOTSUPP);
+        return Err(Wrong::unsupported("comp_mask", (init.comp_mask & NOT_HERE).into(), ""));
     }
     if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0 {
-        let known = init.create_flags & !CREATE_FLAGS == 0;
-        return Err(if known { libc::EOPNOTSUPP } else { libc::EINVAL });
+        let (known, flags) = (init.create_flags & !CREATE_FLAGS == 0, init.create_flags.into());
+        let wrong = if known { Wrong::unsupported } else { Wrong::invalid };
+        return Err(wrong("create_flags", flags, ""));
     }
     if init.qp_type == IBV_QPT_XRC_RECV {
         return Ok(());
     }
     // Only that end belongs to an XRC domain.
     if asks(IBV_QP_INIT_ATTR_XRCD) {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("comp_mask", IBV_QP_INIT_ATTR_XRCD.into(), ""));
     }
     // SAFETY: null or a domain's struct, which stays readable.
     let domain = unsafe { init.pd.as_ref() }.filter(|_| asks(IBV_QP_INIT_ATTR_PD));
-    if domain.is_none_or(|pd| pd.context != context) { Err(libc::EINVAL) } else { Ok(()) }
+    match domain {
+        Some(pd) if pd.context == context => Ok(()),
+        _ => Err(Wrong::unknown("pd", libc::EINVAL, "PD-08")),
+    }
 }
 
 /// The extended form of a queue pair; null if it was not created to build requests.

@@ -11,6 +11,7 @@ use transom_host::objects::{DmaBuf, DmaBufError, MemoryRegion};
 
 use crate::entry::pointer_of;
 use crate::mr::{enter, errno, parse_access};
+use crate::wrong::Wrong;
 use crate::{dm, pd};
 
 /// Rights that peers and this side can use; the others say how memory of a program is registered.
@@ -88,30 +89,48 @@ pub(crate) unsafe fn register_dmabuf(
     access: c_int,
 ) -> Result<*mut ibv_mr, c_int> {
     // SAFETY: by the contract of this function.
-    unsafe { pd::find(pd) }.and_then(|found| {
-        let access = parse_access(access as c_uint)?;
-        if !USABLE.contains(access) {
-            return Err(libc::EOPNOTSUPP);
-        }
-        if fd < 0 {
-            return Err(libc::EBADF);
-        }
-        const PAGE: u64 = 4096;
-        if offset % PAGE != iova % PAGE {
-            return Err(libc::EINVAL);
-        }
-        // SAFETY: the caller keeps it open meanwhile; one that is not open is refused as that.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let length = length as u64;
-        let writable = access.contains(Access::LOCAL_WRITE);
-        let mapping = DmaBuf::map(fd, offset, length, writable).map_err(|error| match error {
-            DmaBufError::NotOpen => libc::EBADF,
-            DmaBufError::Invalid => libc::EINVAL,
-            DmaBufError::NotMappable => libc::EOPNOTSUPP,
-            DmaBufError::NoMemory => libc::ENOMEM,
-        })?;
-        let (adapter, domain) = (&found.adapter, &found.domain);
-        let region = MemoryRegion::of_dma_buf(adapter, domain, mapping, length, iova, access);
-        Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
-    })
+    unsafe {
+        let made = try_register_dmabuf(pd, offset, length, iova, fd, access);
+        made.map_err(|wrong| wrong.told_in(pd, "ibv_reg_dmabuf_mr"))
+    }
+}
+
+/// # Safety
+/// As [`ibv_reg_dmabuf_mr`].
+unsafe fn try_register_dmabuf(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> Result<*mut ibv_mr, Wrong> {
+    // SAFETY: by the contract of this function.
+    let found = unsafe { pd::find(pd) };
+    let found = found.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
+    let access = parse_access(access as c_uint)?;
+    if !USABLE.contains(access) {
+        let unusable = access.difference(USABLE).bits().into();
+        return Err(Wrong::unsupported("access", unusable, "MR-37"));
+    }
+    if fd < 0 {
+        return Err(Wrong::unknown("fd", libc::EBADF, ""));
+    }
+    const PAGE: u64 = 4096;
+    if offset % PAGE != iova % PAGE {
+        return Err(Wrong::invalid("iova", iova, "MR-29"));
+    }
+    // SAFETY: the caller keeps it open meanwhile; one that is not open is refused as that.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let length = length as u64;
+    let writable = access.contains(Access::LOCAL_WRITE);
+    let mapping = DmaBuf::map(fd, offset, length, writable).map_err(|error| match error {
+        DmaBufError::NotOpen => Wrong::unknown("fd", libc::EBADF, ""),
+        DmaBufError::Invalid => Wrong::invalid("length", length, ""),
+        DmaBufError::NotMappable => Wrong::unsupported("fd", 0, ""),
+        DmaBufError::NoMemory => libc::ENOMEM.into(),
+    })?;
+    let (adapter, domain) = (&found.adapter, &found.domain);
+    let region = MemoryRegion::of_dma_buf(adapter, domain, mapping, length, iova, access);
+    Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
 }

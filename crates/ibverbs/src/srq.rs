@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use transom_abi::*;
+use transom_device::queue::{PostError, ReceiveRequest};
 use transom_host::Limits;
 use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, XrcConfig};
 
@@ -11,7 +12,8 @@ use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of};
 use crate::event::EventCount;
 use crate::object::{Table, trusted};
-use crate::{cq, mr, pd, post, xrc};
+use crate::wrong::Wrong;
+use crate::{cq, pd, post, xrc};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -81,16 +83,34 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     })
 }
 
+/// A count of at least one.
+fn check_count(field: &'static str, asked: u32, limit: u32) -> Result<(), Wrong> {
+    match asked {
+        0 => Err(Wrong::invalid(field, 0, "CR-19")),
+        asked if asked > limit => Err(Wrong::too_much(field, asked.into(), limit.into(), "CR-19")),
+        _ => Ok(()),
+    }
+}
+
 /// # Safety
 /// The objects in `init` are null or readable.
 unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int> {
+    let pd = init.pd;
+    // SAFETY: by the contract of this function.
+    unsafe { try_create(init).map_err(|wrong| wrong.told_in(pd, "ibv_create_srq")) }
+}
+
+/// # Safety
+/// As [`create`].
+unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wrong> {
     let given = |bit| init.comp_mask & bit != 0;
     if init.comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED || !given(IBV_SRQ_INIT_ATTR_PD) {
-        return Err(libc::EINVAL);
+        return Err(Wrong::invalid("comp_mask", init.comp_mask.into(), ""));
     }
     let kind = if given(IBV_SRQ_INIT_ATTR_TYPE) { init.srq_type } else { IBV_SRQT_BASIC };
     // SAFETY: by the contract of this function.
-    let pd = unsafe { pd::find(init.pd) }?;
+    let pd = unsafe { pd::find(init.pd) };
+    let pd = pd.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
     let limits = Limits::DEVICE;
     let (xrc, tag_matching) = match kind {
         IBV_SRQT_BASIC => (None, None),
@@ -104,18 +124,20 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
             let cq = unsafe { cq::find(init.cq) }?;
             let ibv_tm_cap { max_num_tags, max_ops } = init.tm_cap;
             // A list operation is done when it is posted, so as many are outstanding as one likes.
-            let within = (1..=limits.tags).contains(&max_num_tags)
-                && (1..=limits.tag_operations).contains(&max_ops);
-            if !within {
-                return Err(libc::EINVAL);
+            for (field, asked, limit) in [
+                ("tm_cap.max_num_tags", max_num_tags, limits.tags),
+                ("tm_cap.max_ops", max_ops, limits.tag_operations),
+            ] {
+                check_count(field, asked, limit)?;
             }
             (None, Some(TagMatchingConfig { tags: max_num_tags as usize, cq }))
         }
-        _ => return Err(libc::EINVAL),
+        _ => return Err(Wrong::invalid("srq_type", kind.into(), "")),
     };
-    let wrong = init.attr.max_wr == 0 || init.attr.max_wr > limits.shared_work_requests;
-    if wrong || init.attr.max_sge > limits.pieces {
-        return Err(libc::EINVAL);
+    check_count("attr.max_wr", init.attr.max_wr, limits.shared_work_requests)?;
+    if init.attr.max_sge > limits.pieces {
+        let (asked, limit) = (init.attr.max_sge.into(), limits.pieces.into());
+        return Err(Wrong::too_much("attr.max_sge", asked, limit, "CR-19"));
     }
     // SAFETY: a context outlives its domains.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
@@ -131,7 +153,8 @@ unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int>
         events: context.events.clone(),
         id: u64::from(handle),
     };
-    let queue = SharedReceiveQueue::create(&pd.adapter, config).map_err(mr::errno)?;
+    let queue = SharedReceiveQueue::create(&pd.adapter, config)
+        .map_err(|error| Wrong::of_object(error, "CR-19"))?;
     (init.attr.max_wr, init.attr.srq_limit) = (max_wr, 0);
     context.adopt();
     let abi = ibv_srq {
@@ -266,10 +289,23 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         // SAFETY: by the contract of this verb.
         let queue = unsafe { of(srq) }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
-        unsafe { post::receives(&mut next, |request| queue.post(request)) }
+        unsafe { post::receives(&mut next, |request| post_one(queue, request)) }
+            .map_err(|wrong| wrong.told(Some(queue.adapter()), "ibv_post_srq_recv", 0))
     });
     // SAFETY: as above.
     unsafe { post::tell_bad(bad, next, posted) }
+}
+
+#[inline]
+fn post_one(queue: &SharedReceiveQueue, request: &ReceiveRequest<'_>) -> Result<(), Wrong> {
+    queue.post(request).map_err(|error| match error {
+        PostError::Full => Wrong::full(),
+        PostError::TooManyPieces => {
+            let (asked, limit) = (request.sges.len() as u64, queue.config().pieces as u64);
+            Wrong::too_much("num_sge", asked, limit, "PS-03")
+        }
+        other => post::errno(other).into(),
+    })
 }
 
 /// Counts an asynchronous event as delivered; the pointer for C.

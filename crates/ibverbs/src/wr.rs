@@ -277,10 +277,10 @@ unsafe extern "C" fn bind_mw(
 ) {
     // SAFETY: by the contract of this function.
     unsafe {
-        let bind = bind_info
-            .as_ref()
-            .ok_or(libc::EINVAL)
-            .and_then(|info| post::type2_bind(&ibv_send_wr_bind_mw { mw, rkey, bind_info: *info }));
+        let bind = bind_info.as_ref().ok_or(libc::EINVAL).and_then(|info| {
+            let bind = post::type2_bind(&ibv_send_wr_bind_mw { mw, rkey, bind_info: *info });
+            bind.map_err(c_int::from)
+        });
         match bind {
             Ok(bind) => {
                 begin(qp, IBV_QP_EX_WITH_BIND_MW, SendOp::Local(LocalOp::BindType2(bind)));

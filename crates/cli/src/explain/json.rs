@@ -1,14 +1,72 @@
 //! A refusal as a line of JSON. What the fields mean, `transom explain --help` says.
 
-use super::Refused;
+use super::{Record, Refused};
 use serde::Serialize;
 use std::fmt::Debug;
 use transom_device::Access;
 use transom_device::protection::{Kind, Operation, Reason, Snapshot, State};
-use transom_host::registry::{RefusalRecord, Role};
+use transom_host::registry::{CallRecord, Process, RefusalRecord, Role};
 
 #[derive(Serialize)]
-pub(super) struct Line<'a> {
+#[serde(untagged)]
+pub(super) enum Line<'a> {
+    Access(RefusedAccess<'a>),
+    Call(RefusedCall<'a>),
+}
+
+/// The line of a refusal.
+pub(super) fn line(refused: &Refused) -> Line<'_> {
+    let process = refused.process.as_ref();
+    match &refused.record {
+        Record::Access(record) => Line::Access(RefusedAccess::new(process, record)),
+        Record::Call(record) => Line::Call(RefusedCall::new(process, record)),
+    }
+}
+
+/// A call that was refused.
+#[derive(Serialize)]
+pub(super) struct RefusedCall<'a> {
+    time_ns: u64,
+    pid: Option<u32>,
+    process: Option<&'a str>,
+    alive: bool,
+    role: &'static str,
+    reason: String,
+    rule: Option<String>,
+    verb: String,
+    errno: i32,
+    field: Option<String>,
+    value: u64,
+    limit: u64,
+    qp: Option<u32>,
+    sentence: String,
+}
+
+impl<'a> RefusedCall<'a> {
+    fn new(process: Option<&'a Process>, record: &CallRecord) -> Self {
+        let call = &record.call;
+        Self {
+            time_ns: record.time,
+            pid: process.map(|process| process.pid),
+            process: process.map(|process| process.name.as_str()),
+            alive: process.is_some_and(|process| process.alive),
+            role: "caller",
+            reason: snake_case(call.fault),
+            rule: (!call.rule.is_empty()).then(|| call.rule.to_string()),
+            verb: call.verb.to_string(),
+            errno: call.errno,
+            field: (!call.field.is_empty()).then(|| call.field.to_string()),
+            value: call.value,
+            limit: call.limit,
+            qp: (call.qp != 0).then_some(call.qp),
+            sentence: call.to_string(),
+        }
+    }
+}
+
+/// An access that was refused.
+#[derive(Serialize)]
+pub(super) struct RefusedAccess<'a> {
     time_ns: u64,
     pid: Option<u32>,
     process: Option<&'a str>,
@@ -44,10 +102,8 @@ struct Object {
     age_ns: u64,
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn new(refused: &'a Refused) -> Self {
-        let Refused { process, record } = refused;
-        let process = process.as_ref();
+impl<'a> RefusedAccess<'a> {
+    fn new(process: Option<&'a Process>, record: &RefusalRecord) -> Self {
         let reason = record.refusal.reason;
         let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
         let is = |operations: &[Operation]| operations.contains(&attempt.operation);
@@ -147,12 +203,17 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
     use transom_device::protection::{Attempt, Key, Refusal};
+    use transom_host::registry::{CallFault, CallRefusal, Name};
 
     fn line(reason: Reason, attempt: Attempt, object: Snapshot) -> Value {
         let refusal = Refusal { reason, attempt, object };
         let qp_access = Access::REMOTE_READ;
         let record = RefusalRecord { time: 5, refusal, age: 7, peer: 0x10_0002, qp_access };
-        serde_json::to_value(Line::new(&Refused { process: None, record })).unwrap()
+        serde_json::to_value(super::line(&Refused {
+            process: None,
+            record: Record::Access(record),
+        }))
+        .unwrap()
     }
 
     fn attempt(operation: Operation) -> Attempt {
@@ -201,6 +262,30 @@ mod tests {
         let receive = Snapshot { length: 4, ..Snapshot::VACANT };
         let small = line(Reason::ReceiveTooSmall, attempt(Operation::Send), receive);
         assert_eq!((&small["room"], &small["key"]), (&json!(4), &Value::Null));
+    }
+
+    #[test]
+    fn a_refused_call_has_its_numbers() {
+        let call = CallRefusal {
+            verb: Name::new("ibv_create_qp"),
+            errno: 22,
+            fault: CallFault::TooMuch,
+            field: Name::new("cap.max_send_wr"),
+            value: 40_000,
+            limit: 32_768,
+            rule: Name::new("CR-03"),
+            qp: 0,
+        };
+        let record = Record::Call(CallRecord { time: 5, call });
+        let line = serde_json::to_value(super::line(&Refused { process: None, record })).unwrap();
+        let expected = json!({
+            "time_ns": 5, "pid": null, "process": null, "alive": false, "role": "caller",
+            "reason": "too_much", "rule": "CR-03", "verb": "ibv_create_qp", "errno": 22,
+            "field": "cap.max_send_wr", "value": 40_000, "limit": 32_768, "qp": null,
+            "sentence": "ibv_create_qp answered EINVAL: cap.max_send_wr is 40000, and may be at \
+                         most 32768 (rule CR-03)"
+        });
+        assert_eq!(line, expected);
     }
 
     #[test]

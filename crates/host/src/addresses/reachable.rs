@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use transom_device::queue::Address;
 use transom_wire::packet::PORT;
 
-use super::ip;
+use super::{gid, ip};
 use crate::objects::is_multicast;
 
 /// An address that no packets can be sent to.
@@ -32,7 +32,34 @@ enum Why {
     NoRoute(i32),
 }
 
+impl Why {
+    /// What the address itself shows, of one that is not this host's.
+    fn at_sight(gid: &[u8; 16]) -> Option<Self> {
+        match ip(gid) {
+            _ if is_multicast(gid) => Some(Self::Group),
+            IpAddr::V4(Ipv4Addr::BROADCAST) => Some(Self::Broadcast),
+            address if address.is_unspecified() => Some(Self::NoAddress),
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(Self::OtherLink),
+            _ => None,
+        }
+    }
+}
+
 impl Unreachable {
+    /// The one of a GID that has this error number.
+    pub(crate) fn for_errno(gid: [u8; 16], errno: i32) -> Self {
+        let why = Why::at_sight(&gid).unwrap_or(match errno {
+            libc::EINVAL => Why::Broadcast,
+            errno => Why::NoRoute(errno),
+        });
+        Self { address: ip(&gid), why }
+    }
+
+    /// The GID of the address.
+    pub fn gid(&self) -> [u8; 16] {
+        gid(self.address)
+    }
+
     /// The error number that a verb answers.
     pub fn errno(&self) -> i32 {
         match self.why {
@@ -67,15 +94,10 @@ impl fmt::Display for Unreachable {
 pub fn check_reachable(to: &Address, to_groups: bool) -> Result<(), Unreachable> {
     let address = ip(&to.gid);
     let because = |why| Err(Unreachable { address, why });
-    let link_local = |ip: Ipv6Addr| ip.is_unicast_link_local();
-    match address {
-        _ if is_multicast(&to.gid) => {
-            return if to_groups { Ok(()) } else { because(Why::Group) };
-        }
-        IpAddr::V4(Ipv4Addr::BROADCAST) => return because(Why::Broadcast),
-        _ if address.is_unspecified() => return because(Why::NoAddress),
-        IpAddr::V6(ip) if link_local(ip) => return because(Why::OtherLink),
-        _ => {}
+    match Why::at_sight(&to.gid) {
+        Some(Why::Group) if to_groups => return Ok(()),
+        Some(why) => return because(why),
+        None => {}
     }
     // To connect a socket asks the kernel for a route, and sends nothing.
     let from = |ip| UdpSocket::bind(SocketAddr::new(ip, 0));
@@ -94,5 +116,28 @@ pub fn check_reachable(to: &Address, to_groups: bool) -> Result<(), Unreachable>
             Some(libc::EADDRNOTAVAIL) | None => libc::ENETUNREACH,
             Some(errno) => errno,
         })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever has only the GID and the error number tells the same.
+    #[test]
+    fn the_reason_is_known_by_the_error_number() {
+        let source = gid(Ipv4Addr::UNSPECIFIED.into());
+        let to = |gid| Address { gid, source, traffic_class: 0, hop_limit: 64, flow_label: 0 };
+        for address in
+            ["::", "0.0.0.0", "255.255.255.255", "127.255.255.255", "224.0.0.9", "fe80::9"]
+        {
+            let gid = gid(address.parse().unwrap());
+            let why = check_reachable(&to(gid), false).unwrap_err();
+            assert_eq!(Unreachable::for_errno(why.gid(), why.errno()), why);
+            assert_eq!(why.gid(), gid);
+        }
+        let address = Ipv4Addr::LOCALHOST.into();
+        let why = Unreachable { address, why: Why::NoRoute(libc::EHOSTUNREACH) };
+        assert_eq!(Unreachable::for_errno(why.gid(), why.errno()), why);
     }
 }

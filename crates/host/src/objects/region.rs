@@ -28,8 +28,13 @@ pub struct Registration {
 /// Why a registration is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterError {
-    /// The range or the rights make no sense: `EINVAL`.
-    Invalid,
+    /// The rights do not go together: `EINVAL` (rules MR-04, MR-05).
+    Rights,
+    /// The range goes past the end of its addresses, or is none of its kind: `EINVAL` (rules MR-18,
+    /// MR-19, MR-32, MR-33).
+    Range,
+    /// The iova is at another place in its page than the address: `EINVAL` (rule MR-29).
+    PageOffset,
     /// Part of the range is not mapped, or not writable as the rights need: `EFAULT`.
     Fault,
     /// No key, or no memory for the key table, is left: `ENOMEM`.
@@ -73,7 +78,7 @@ impl Registration {
         if self.is_implicit() {
             // Huge pages are promised for a range, and addresses are the program's own.
             let odd = access.contains(Access::HUGETLB) || self.base() != 0;
-            return if odd { Err(RegisterError::Invalid) } else { Ok(()) };
+            return if odd { Err(RegisterError::Range) } else { Ok(()) };
         }
         self.check_range()?;
         if self.length == 0 || access.contains(Access::ON_DEMAND) {
@@ -92,17 +97,17 @@ impl Registration {
     /// Who may write from afar may write from here.
     fn check_rights(&self) -> Result<(), RegisterError> {
         let local = self.access.contains(Access::LOCAL_WRITE);
-        if self.access.intersects(WRITES) && !local { Err(RegisterError::Invalid) } else { Ok(()) }
+        if self.access.intersects(WRITES) && !local { Err(RegisterError::Rights) } else { Ok(()) }
     }
 
     fn check_range(&self) -> Result<(), RegisterError> {
         const PAGE: u64 = 4096;
-        let end = self.address.checked_add(self.length).ok_or(RegisterError::Invalid)?;
-        end.checked_next_multiple_of(PAGE).ok_or(RegisterError::Invalid)?;
-        self.base().checked_add(self.length).ok_or(RegisterError::Invalid)?;
+        let end = self.address.checked_add(self.length).ok_or(RegisterError::Range)?;
+        end.checked_next_multiple_of(PAGE).ok_or(RegisterError::Range)?;
+        self.base().checked_add(self.length).ok_or(RegisterError::Range)?;
         let zero_based = self.access.contains(Access::ZERO_BASED);
         if !zero_based && self.iova % PAGE != self.address % PAGE {
-            return Err(RegisterError::Invalid);
+            return Err(RegisterError::PageOffset);
         }
         Ok(())
     }
@@ -161,7 +166,7 @@ impl MemoryRegion {
         length: u64,
         access: Access,
     ) -> Result<Self, RegisterError> {
-        let address = memory.range(offset, length).ok_or(RegisterError::Invalid)?;
+        let address = memory.range(offset, length).ok_or(RegisterError::Range)?;
         let registration = Registration { address, length, iova: 0, access };
         registration.check_rights()?;
         memory.adopt().map_err(|_| RegisterError::Busy)?;
@@ -229,7 +234,7 @@ impl MemoryRegion {
         registration: Registration,
     ) -> Result<(), RegisterError> {
         if !matches!(self.backing, Backing::Program) {
-            return Err(RegisterError::Invalid);
+            return Err(RegisterError::Range);
         }
         self.adapter.check_own()?;
         registration.check()?;

@@ -145,6 +145,11 @@ impl SharedReceiveQueue {
         self.number
     }
 
+    /// The device it is on.
+    pub fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
     /// What it was created with.
     pub fn config(&self) -> &SrqConfig {
         &self.config

@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use transom_device::protection::{Announcer, PROCESSES};
 
+use super::call::CallRecord;
 use super::counters::Counters;
 use super::lock::{self, Part, With};
 use super::namespaces::{self, Namespaces};
@@ -21,7 +22,7 @@ use crate::file_limit;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
@@ -408,6 +409,15 @@ impl Registry {
 
     /// The refusals noted by the process that is or was in a slot, oldest first.
     pub fn refusals(&self, index: u8) -> Vec<RefusalRecord> {
+        self.records(index).iter().filter_map(RefusalRecord::from_words).collect()
+    }
+
+    /// The calls that the process in a slot was last refused, oldest first.
+    pub fn refused_calls(&self, index: u8) -> Vec<CallRecord> {
+        self.records(index).iter().filter_map(CallRecord::from_words).collect()
+    }
+
+    fn records(&self, index: u8) -> Vec<[u64; RECORD_WORDS]> {
         if !self.is_used(index) {
             return Vec::new();
         }
@@ -420,7 +430,7 @@ impl Registry {
                 let words = record.each_ref().map(|word| word.load(Acquire));
                 // Not being written, and not overwritten while it was read.
                 let whole = words[0] == number + 1 && record[0].load(SeqCst) == words[0];
-                whole.then(|| RefusalRecord::from_words(&words)).flatten()
+                whole.then_some(words)
             })
             .collect()
     }
@@ -464,12 +474,12 @@ impl Claim {
     }
 
     /// Notes a refusal for whoever asks.
-    pub fn note(&self, refusal: &RefusalRecord) {
+    pub(crate) fn note(&self, words: [u64; RECORD_WORDS]) {
         let slot = self.registry.slot(self.announcer.slot);
         let number = slot.noted.fetch_add(1, AcqRel);
         let record = &slot.records[(number % RECORDS as u64) as usize];
         record[0].store(0, SeqCst);
-        for (word, value) in record.iter().zip(refusal.to_words()).skip(1) {
+        for (word, value) in record.iter().zip(words).skip(1) {
             word.store(value, Release);
         }
         record[0].store(number + 1, SeqCst);

@@ -3,13 +3,15 @@
 use std::ffi::c_int;
 
 use transom_abi::*;
-use transom_device::qp::{Mask, QpState};
+use transom_device::qp::{Mask, ModifyError, QpState};
 use transom_host::addresses::Addresses;
-use transom_host::objects::{Destination, ModifyFailure, QpAttributes};
+use transom_host::objects::{Destination, ModifyFailure, QpAttributes, QueuePair};
+use transom_host::registry::CallFault;
 
 use super::{QPS, Told};
 use crate::ah;
 use crate::entry::errno_of;
+use crate::wrong::Wrong;
 
 /// Changes attributes and state (rules G.3); on an error nothing has changed.
 ///
@@ -23,14 +25,14 @@ pub unsafe extern "C" fn ibv_modify_qp(
     errno_of(|| {
         // SAFETY: by the contract of this verb.
         let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
-        let mask = Mask::from_bits(mask as u32).ok_or(libc::EINVAL)?;
         // SAFETY: as above.
         let (pair, told) = unsafe {
             QPS.with(qp.cast(), |object| (object.inner.pair.clone(), object.inner.told.clone()))
         }?;
-        let attributes = parse(attr, mask, &pair.adapter().addresses())?;
         let mut told = told.lock();
-        pair.modify(&attributes, mask).map_err(errno)?;
+        let mask = modify(&pair, attr, mask as u32).map_err(|wrong| {
+            wrong.told(Some(pair.adapter()), "ibv_modify_qp", pair.number().bits())
+        })?;
         if mask.contains(Mask::AV) {
             told.address = attr.ah_attr;
         }
@@ -54,21 +56,52 @@ unsafe fn tell_state(qp: *mut ibv_qp, state: ibv_qp_state) -> Result<(), c_int> 
     unsafe { QPS.with(qp.cast(), |object| (*object.abi).base.qp_base.state = state) }
 }
 
-/// The errno of a modify that fails.
-fn errno(failure: ModifyFailure) -> c_int {
+/// Changes a queue pair as C wants; the mask.
+fn modify(pair: &QueuePair, attr: &ibv_qp_attr, bits: u32) -> Result<Mask, Wrong> {
+    let unknown = u64::from(bits & !Mask::all().bits());
+    let mask = Mask::from_bits(bits);
+    let mask = mask.ok_or(Wrong::invalid("attr_mask", unknown, "ST-03"))?;
+    let attributes = parse(attr, mask, &pair.adapter().addresses())?;
+    let from = pair.summary().gate().state;
+    pair.modify(&attributes, mask).map_err(|failure| {
+        let to = if mask.contains(Mask::STATE) { attributes.state } else { from };
+        wrong(failure, from, to)
+    })?;
+    Ok(mask)
+}
+
+/// What is wrong with a modify that fails.
+fn wrong(failure: ModifyFailure, from: QpState, to: QpState) -> Wrong {
+    let (from, to) = (from as u64, to as u64);
+    let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
+    let of = |fault, mask: Mask, rule| invalid(fault, mask.bits().into(), rule).and(to);
     match failure {
-        ModifyFailure::NoPort(errno) | ModifyFailure::NoPeer(errno) => errno,
-        ModifyFailure::Unreachable(unreachable) => unreachable.errno(),
-        ModifyFailure::NoMemory => libc::ENOMEM,
-        ModifyFailure::Inherited => libc::EIO,
-        _ => libc::EINVAL,
+        ModifyFailure::Transition(error) => match error {
+            ModifyError::NoTransition => invalid(CallFault::NoTransition, from, "ST-01").and(to),
+            ModifyError::Missing(mask) => of(CallFault::Missing, mask, "ST-02"),
+            ModifyError::Excess(mask) => of(CallFault::Excess, mask, "ST-03"),
+            ModifyError::OtherState => invalid(CallFault::WrongState, from, "ST-05"),
+            ModifyError::NoAlternatePath => {
+                of(CallFault::Excess, Mask::ALT_PATH | Mask::PATH_MIG_STATE, "ST-08")
+            }
+        },
+        ModifyFailure::OutOfRange(mask) => of(CallFault::OutOfRange, mask, "ST-07"),
+        ModifyFailure::Draining => invalid(CallFault::WrongState, from, "ST-17"),
+        ModifyFailure::NoMemory => Wrong::exhausted(""),
+        ModifyFailure::NoPort(errno) => errno.into(),
+        ModifyFailure::NoPeer(errno) => Wrong::with(errno, CallFault::Unnamed, 0, "ST-28"),
+        ModifyFailure::Unreachable(why) => Wrong::unreachable(why),
+        ModifyFailure::Inherited => libc::EIO.into(),
     }
 }
 
 /// Turns attributes from C into values; fields that the mask does not name are not looked at.
-fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttributes, c_int> {
-    let state = |bit, value| match mask.contains(bit) {
-        true => QpState::new(value).ok_or(libc::EINVAL).map(Some),
+fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttributes, Wrong> {
+    let state = |bit, field, value| match mask.contains(bit) {
+        true => {
+            let state = QpState::new(value);
+            state.map(Some).ok_or(Wrong::invalid(field, value.into(), "ST-01"))
+        }
         false => Ok(None),
     };
     let destination = match mask.contains(Mask::AV) {
@@ -76,8 +109,8 @@ fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttr
         false => Destination::default(),
     };
     Ok(QpAttributes {
-        state: state(Mask::STATE, attr.qp_state)?.unwrap_or(QpState::Reset),
-        current: state(Mask::CUR_STATE, attr.cur_qp_state)?,
+        state: state(Mask::STATE, "qp_state", attr.qp_state)?.unwrap_or(QpState::Reset),
+        current: state(Mask::CUR_STATE, "cur_qp_state", attr.cur_qp_state)?,
         path_mtu: attr.path_mtu,
         qkey: attr.qkey,
         rq_psn: attr.rq_psn,
@@ -98,7 +131,7 @@ fn parse(attr: &ibv_qp_attr, mask: Mask, addresses: &Addresses) -> Result<QpAttr
 }
 
 /// Where an address vector points.
-fn destination(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Destination, c_int> {
+fn destination(attr: &ibv_ah_attr, addresses: &Addresses) -> Result<Destination, Wrong> {
     let address = ah::address(attr, addresses)?;
     Ok(if attr.is_global == 0 { Destination::ThisDevice } else { Destination::Address(address) })
 }

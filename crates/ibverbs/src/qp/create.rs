@@ -14,7 +14,8 @@ use super::{QPS, Qp};
 use crate::context::Context;
 use crate::entry::pointer_of;
 use crate::wr::{self, Batch};
-use crate::{cq, mr, pd, srq, xrc};
+use crate::wrong::Wrong;
+use crate::{cq, pd, srq, xrc};
 
 /// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended
 /// verb, to name its XRC domain.
@@ -52,11 +53,20 @@ pub unsafe extern "C" fn ibv_create_qp(
 /// # Safety
 /// The domains are null or readable; other pointers in `init` are valid.
 pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+    let pd = init.pd;
+    // SAFETY: by the contract of this function.
+    unsafe { try_create(init).map_err(|wrong| wrong.told_in(pd, "ibv_create_qp")) }
+}
+
+/// # Safety
+/// As [`create`].
+unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wrong> {
     let service = service(init.qp_type)?;
     let wants_batch = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
     let operations = if wants_batch { init.send_ops_flags } else { 0 };
-    if operations & !wr::operations_of(init.qp_type) != 0 {
-        return Err(libc::EOPNOTSUPP);
+    let unsupported = operations & !wr::operations_of(init.qp_type);
+    if unsupported != 0 {
+        return Err(Wrong::unsupported("send_ops_flags", unsupported, "PS-06"));
     }
     let cap = capacity(init, service, operations)?;
     // SAFETY: by the contract of this function.
@@ -81,7 +91,8 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
         events: context.events.clone(),
         id: u64::from(handle),
     };
-    let pair = QueuePair::create(&context.adapter, config).map_err(mr::errno)?;
+    let pair = QueuePair::create(&context.adapter, config)
+        .map_err(|error| Wrong::of_object(error, "CR-03"))?;
     context.adopt();
     let sends = service != Service::XrcTarget;
     let receives = !matches!(service, Service::XrcInitiator | Service::XrcTarget);
@@ -109,15 +120,17 @@ pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_q
     Ok(QPS.insert_reserved(handle, wr::extended(plain), qp).cast())
 }
 
-fn service(kind: ibv_qp_type) -> Result<Service, c_int> {
+fn service(kind: ibv_qp_type) -> Result<Service, Wrong> {
     match kind {
         IBV_QPT_RC => Ok(Service::Rc),
         IBV_QPT_UC => Ok(Service::Uc),
         IBV_QPT_UD => Ok(Service::Ud),
         IBV_QPT_XRC_SEND => Ok(Service::XrcInitiator),
         IBV_QPT_XRC_RECV => Ok(Service::XrcTarget),
-        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(libc::EOPNOTSUPP),
-        _ => Err(libc::EINVAL),
+        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => {
+            Err(Wrong::unsupported("qp_type", kind.into(), "CR-05"))
+        }
+        _ => Err(Wrong::invalid("qp_type", kind.into(), "CR-05")),
     }
 }
 
@@ -127,7 +140,7 @@ fn capacity(
     init: &ibv_qp_init_attr_ex,
     service: Service,
     operations: u64,
-) -> Result<ibv_qp_cap, c_int> {
+) -> Result<ibv_qp_cap, Wrong> {
     let limits = Limits::DEVICE;
     let mut cap = init.cap;
     let xrc = matches!(service, Service::XrcInitiator | Service::XrcTarget);
@@ -141,13 +154,15 @@ fn capacity(
         // Its eight bytes are taken when it is built.
         cap.max_inline_data = cap.max_inline_data.max(8);
     }
-    let within = cap.max_send_wr <= limits.work_requests
-        && cap.max_recv_wr <= limits.work_requests
-        && cap.max_send_sge <= limits.pieces
-        && cap.max_recv_sge <= limits.pieces
-        && cap.max_inline_data <= limits.inline;
-    if !within {
-        return Err(libc::EINVAL);
+    let asked = [
+        ("cap.max_send_wr", cap.max_send_wr, limits.work_requests),
+        ("cap.max_recv_wr", cap.max_recv_wr, limits.work_requests),
+        ("cap.max_send_sge", cap.max_send_sge, limits.pieces),
+        ("cap.max_recv_sge", cap.max_recv_sge, limits.pieces),
+        ("cap.max_inline_data", cap.max_inline_data, limits.inline),
+    ];
+    if let Some((field, asked, limit)) = asked.into_iter().find(|(_, asked, limit)| asked > limit) {
+        return Err(Wrong::too_much(field, asked.into(), limit.into(), "CR-03"));
     }
     cap.max_send_wr = Limits::depth(cap.max_send_wr);
     cap.max_recv_wr = Limits::depth(cap.max_recv_wr);
@@ -169,10 +184,14 @@ unsafe fn parts(
     init: &ibv_qp_init_attr_ex,
     service: Service,
     cap: &ibv_qp_cap,
-) -> Result<Parts, c_int> {
+) -> Result<Parts, Wrong> {
+    let kind = u64::from(init.qp_type);
     if service == Service::XrcTarget {
-        if init.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || !init.srq.is_null() {
-            return Err(libc::EINVAL);
+        if init.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
+            return Err(Wrong::invalid("comp_mask", init.comp_mask.into(), ""));
+        }
+        if !init.srq.is_null() {
+            return Err(Wrong::invalid("srq with a qp_type", kind, "CR-07"));
         }
         // SAFETY: by the contract of this function; `find` has seen that it is live.
         let (domain, context) = unsafe { (xrc::find(init.xrcd)?, (*init.xrcd).context) };
@@ -180,13 +199,18 @@ unsafe fn parts(
         return Ok(Parts { context, pd: None, send_cq: None, receive_cq: None, receives });
     }
     // SAFETY: by the contract of this function.
-    let (pd, send_cq) = unsafe { (pd::find(init.pd)?, cq::find(init.send_cq)?) };
+    let (pd, send_cq) = unsafe { (pd::find(init.pd), cq::find(init.send_cq)) };
+    let pd = pd.map_err(|errno| Wrong::unknown("pd", errno, "PD-08"))?;
+    let send_cq = send_cq.map_err(|errno| Wrong::unknown("send_cq", errno, "CR-06"))?;
     let (context, pd, send_cq) = (pd.context, Some(pd.domain), Some(send_cq));
     let shared = match service {
         _ if init.srq.is_null() => None,
         // SAFETY: by the contract of this function.
-        Service::Rc | Service::Ud => Some(unsafe { srq::find(init.srq) }?),
-        _ => return Err(libc::EINVAL),
+        Service::Rc | Service::Ud => Some(
+            unsafe { srq::find(init.srq) }
+                .map_err(|errno| Wrong::unknown("srq", errno, "CR-06"))?,
+        ),
+        _ => return Err(Wrong::invalid("srq with a qp_type", kind, "CR-07")),
     };
     let tag_matching = shared.as_ref().and_then(|srq| srq.config().tag_matching.clone());
     if let (Some(srq), Some(_)) = (&shared, &tag_matching) {
@@ -195,7 +219,7 @@ unsafe fn parts(
         let number = srq.config().pd.number();
         let same_pd = pd.as_ref().is_some_and(|pd| pd.number() == number);
         if service != Service::Rc || !same_pd {
-            return Err(libc::EINVAL);
+            return Err(libc::EINVAL.into());
         }
     }
     let receives = match (service, shared) {
@@ -208,7 +232,10 @@ unsafe fn parts(
     let receive_cq = match service {
         Service::XrcInitiator => None,
         // SAFETY: by the contract of this function.
-        _ => Some(unsafe { cq::find(init.recv_cq) }?),
+        _ => Some(
+            unsafe { cq::find(init.recv_cq) }
+                .map_err(|errno| Wrong::unknown("recv_cq", errno, "CR-06"))?,
+        ),
     };
     // With tag matching, all receives complete where the shared queue says.
     let receive_cq = tag_matching.map(|matching| matching.cq).or(receive_cq);

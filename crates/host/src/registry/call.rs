@@ -1,0 +1,315 @@
+//! A verb that was refused at once, as it is kept for `transom explain`, and the sentence it becomes.
+
+use std::fmt;
+
+use transom_device::qp::{Mask, QpState};
+
+use super::record::RECORD_WORDS;
+use crate::addresses::Unreachable;
+
+/// A name of up to `N` bytes: of a verb, of what it was given, of a rule. What other processes wrote may be
+/// anything, so only what is printable of it is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Name<const N: usize>([u8; N]);
+
+impl<const N: usize> Name<N> {
+    /// As much of the text as there is room for.
+    pub fn new(text: &str) -> Self {
+        let mut bytes = [0; N];
+        for (to, from) in bytes.iter_mut().zip(text.bytes()) {
+            *to = from;
+        }
+        Self(bytes)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.first().is_none_or(|byte| *byte == 0)
+    }
+
+    fn from_words(words: &[u64]) -> Self {
+        let mut bytes = [0; N];
+        for (to, from) in bytes.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())) {
+            *to = from;
+        }
+        Self(bytes)
+    }
+
+    fn to_words(self, words: &mut [u64]) {
+        for (word, bytes) in words.iter_mut().zip(self.0.chunks(8)) {
+            let mut all = [0; 8];
+            all[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(all);
+        }
+    }
+}
+
+impl<const N: usize> fmt::Display for Name<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0.iter().take_while(|byte| byte.is_ascii_graphic() || **byte == b' ') {
+            write!(f, "{}", char::from(*byte))?;
+        }
+        Ok(())
+    }
+}
+
+impl<const N: usize> fmt::Debug for Name<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+/// What is wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CallFault {
+    /// Nothing more is known than its errno.
+    Unnamed = 1,
+    /// The field is `value` and may be at most `limit`.
+    TooMuch = 2,
+    /// The device does not do what the field asks for by `value`.
+    Unsupported = 3,
+    /// The field cannot be `value`.
+    Invalid = 4,
+    /// The field names no object that is there.
+    Unknown = 5,
+    /// No queue pair goes from the state `value` to the state `limit`.
+    NoTransition = 6,
+    /// The attributes of the mask `value` are missing for a change to the state `limit`.
+    Missing = 7,
+    /// The attributes of the mask `value` are not taken in a change to the state `limit`.
+    Excess = 8,
+    /// The attributes of the mask `value` are out of their ranges.
+    OutOfRange = 9,
+    /// The state `value` of the queue pair does not allow it.
+    WrongState = 10,
+    /// The type of queue pair does not have the operation with the opcode `value`.
+    WrongService = 11,
+    /// The memory from the address `value` on, of `limit` bytes, is not all there, or not writable.
+    Memory = 12,
+    /// There are as many as there may be.
+    Exhausted = 13,
+    /// Nothing can be sent to the GID whose first eight bytes are `value` and whose last are `limit`, the
+    /// most significant first.
+    Unreachable = 14,
+}
+
+impl CallFault {
+    const ALL: [Self; 14] = [
+        Self::Unnamed,
+        Self::TooMuch,
+        Self::Unsupported,
+        Self::Invalid,
+        Self::Unknown,
+        Self::NoTransition,
+        Self::Missing,
+        Self::Excess,
+        Self::OutOfRange,
+        Self::WrongState,
+        Self::WrongService,
+        Self::Memory,
+        Self::Exhausted,
+        Self::Unreachable,
+    ];
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+/// A call that was refused, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallRefusal {
+    /// The verb.
+    pub verb: Name<24>,
+    /// What it answered.
+    pub errno: i32,
+    /// What is wrong.
+    pub fault: CallFault,
+    /// The field of its arguments that is; may be empty.
+    pub field: Name<24>,
+    /// A number that belongs to the fault.
+    pub value: u64,
+    /// Another.
+    pub limit: u64,
+    /// The rule that refuses; may be empty.
+    pub rule: Name<8>,
+    /// The queue pair that was called for, zero if none.
+    pub qp: u32,
+}
+
+/// A call that was refused, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallRecord {
+    /// Nanoseconds since 1970.
+    pub time: u64,
+    /// What was refused, and why.
+    pub call: CallRefusal,
+}
+
+impl CallRecord {
+    pub(crate) fn to_words(self) -> [u64; RECORD_WORDS] {
+        let mut words = self.call.to_words();
+        words[1] = self.time;
+        words
+    }
+
+    pub(crate) fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
+        Some(Self { time: words[1], call: CallRefusal::from_words(words)? })
+    }
+}
+
+impl CallRefusal {
+    /// Where an access that was refused has its reason, which is never zero.
+    const MARK: u8 = 0;
+
+    fn to_words(self) -> [u64; RECORD_WORDS] {
+        let mut words = [0; RECORD_WORDS];
+        let small = [Self::MARK, self.fault as u8, 0, 0];
+        words[2] = u64::from(u32::from_le_bytes(small)) | u64::from(self.errno as u32) << 32;
+        (words[3], words[4]) = (self.value, self.limit);
+        self.verb.to_words(&mut words[5..8]);
+        self.field.to_words(&mut words[8..11]);
+        self.rule.to_words(&mut words[11..12]);
+        words[12] = u64::from(self.qp);
+        words
+    }
+
+    fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Self> {
+        let small = words[2].to_le_bytes();
+        if small[0] != Self::MARK {
+            return None;
+        }
+        Some(Self {
+            verb: Name::from_words(&words[5..8]),
+            errno: (words[2] >> 32) as i32,
+            fault: CallFault::from_code(small[1])?,
+            field: Name::from_words(&words[8..11]),
+            value: words[3],
+            limit: words[4],
+            rule: Name::from_words(&words[11..12]),
+            qp: words[12] as u32,
+        })
+    }
+
+    /// The name of the errno, or its number.
+    pub fn errno_name(&self) -> String {
+        let name = match self.errno {
+            libc::EPERM => "EPERM",
+            libc::ENOENT => "ENOENT",
+            libc::EBADF => "EBADF",
+            libc::ENOMEM => "ENOMEM",
+            libc::EACCES => "EACCES",
+            libc::EFAULT => "EFAULT",
+            libc::EBUSY => "EBUSY",
+            libc::EINVAL => "EINVAL",
+            libc::EMFILE => "EMFILE",
+            libc::EOPNOTSUPP => "EOPNOTSUPP",
+            libc::EADDRINUSE => "EADDRINUSE",
+            libc::ENETUNREACH => "ENETUNREACH",
+            libc::EHOSTUNREACH => "EHOSTUNREACH",
+            number => return format!("errno {number}"),
+        };
+        name.to_owned()
+    }
+}
+
+/// The sentence for a person.
+impl fmt::Display for CallRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.verb)?;
+        if self.qp != 0 {
+            write!(f, " on QP {:#x}", self.qp)?;
+        }
+        write!(f, " answered {}", self.errno_name())?;
+        let (field, value, limit) = (&self.field, self.value, self.limit);
+        match self.fault {
+            CallFault::Unnamed if field.is_empty() => {}
+            CallFault::Unnamed => write!(f, ": {field}")?,
+            CallFault::TooMuch => write!(f, ": {field} is {value}, and may be at most {limit}")?,
+            CallFault::Unsupported => {
+                write!(f, ": this device does not do what {field} asks for with {value:#x}")?;
+            }
+            CallFault::Invalid => write!(f, ": {field} cannot be {value:#x}")?,
+            CallFault::Unknown => write!(f, ": {field} names nothing that is there")?,
+            CallFault::NoTransition => {
+                write!(f, ": no queue pair goes from {} to {}", State(value), State(limit))?;
+            }
+            CallFault::Missing => {
+                write!(f, ": a change to {} needs {} too", State(limit), Attributes(value))?;
+            }
+            CallFault::Excess => {
+                write!(f, ": a change to {} does not take {}", State(limit), Attributes(value))?;
+            }
+            CallFault::OutOfRange => write!(f, ": out of range: {}", Attributes(value))?,
+            CallFault::WrongState => write!(f, ": the queue pair is in {}", State(value))?,
+            CallFault::WrongService => {
+                write!(f, ": this type of queue pair does not have opcode {value}")?;
+            }
+            CallFault::Memory => write!(
+                f,
+                ": not all of the {limit} bytes from {value:#x} on are mapped, or not writable though \
+                 the access asks for it"
+            )?,
+            CallFault::Exhausted => write!(f, ": there are as many as there may be")?,
+            CallFault::Unreachable => {
+                let gid = u128::from(value) << 64 | u128::from(limit);
+                write!(f, ": {}", Unreachable::for_errno(gid.to_be_bytes(), self.errno))?;
+            }
+        }
+        if self.rule.is_empty() { Ok(()) } else { write!(f, " (rule {})", self.rule) }
+    }
+}
+
+/// A state by its name.
+struct State(u64);
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = u32::try_from(self.0).ok().and_then(QpState::new);
+        f.write_str(match state {
+            Some(QpState::Reset) => "RESET",
+            Some(QpState::Init) => "INIT",
+            Some(QpState::Rtr) => "RTR",
+            Some(QpState::Rts) => "RTS",
+            Some(QpState::Sqd) => "SQD",
+            Some(QpState::Sqe) => "SQE",
+            Some(QpState::Error) => "ERR",
+            None => return write!(f, "a state {}", self.0),
+        })
+    }
+}
+
+/// A mask by the names of its attributes.
+struct Attributes(u64);
+
+impl fmt::Display for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mask = Mask::from_bits_retain(self.0 as u32);
+        for (number, (name, _)) in mask.iter_names().enumerate() {
+            write!(f, "{}IBV_QP_{name}", if number > 0 { " | " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other processes write records: what they say need not fit together.
+    #[test]
+    fn what_others_wrote_is_still_a_sentence() {
+        for fault in 0..=u8::MAX {
+            for fill in [0, 0x4141_4141_4141_4141, u64::MAX] {
+                let mut words = [fill; RECORD_WORDS];
+                words[2] = u64::from_le_bytes([0, fault, 0, 0, 22, 0, 0, 0]);
+                let Some(record) = CallRecord::from_words(&words) else { continue };
+                let sentence = record.call.to_string();
+                assert!(sentence.contains(" answered EINVAL"), "{sentence}");
+                assert!(sentence.chars().all(|letter| !letter.is_control()), "{sentence}");
+                assert_eq!(CallRecord::from_words(&record.to_words()), Some(record));
+            }
+        }
+    }
+}
