@@ -44,7 +44,7 @@ const HINT: &str = "To write spec/coverage.md from the sources: \
 
 #[test]
 fn every_rule_is_listed_exactly_once() {
-    assert_eq!(PROJECT.rules.len(), 640, "rules are not dropped, and new ones are counted here");
+    assert_eq!(PROJECT.rules.len(), 664, "rules are not dropped, and new ones are counted here");
     none("rules not listed exactly once", |problems| problems.listing);
 }
 
