@@ -13,8 +13,8 @@ use crate::special_mr::register_dmabuf;
 use crate::wrong::Wrong;
 
 /// Registers memory of the program, of a buffer of [`ibv_alloc_buf`](crate::ibv_alloc_buf), or of a
-/// dma-buf, as [`ibv_reg_mr_iova2`] or [`ibv_reg_dmabuf_mr`] would. `EOPNOTSUPP` for a DMA handle and
-/// whatever came later; `EINVAL` unless exactly one kind of memory is named, or if the range is not one
+/// dma-buf, as [`ibv_reg_mr_iova2`](crate::ibv_reg_mr_iova2) or
+/// [`ibv_reg_dmabuf_mr`](crate::ibv_reg_dmabuf_mr) would. `EOPNOTSUPP` for a DMA handle and whatever came later; `EINVAL` unless exactly one kind of memory is named, or if the range is not one
 /// of the buffer's (rules MR-38, MR-42, MR-44).
 ///
 /// # Safety
