@@ -55,7 +55,7 @@ impl Triangle {
         });
         let (qa, qb) = (origin.qp(IBV_QPT_XRC_SEND), xrc_target(target.context, domains[0]));
         connect(qa, qb);
-        let (near, far) = (Buffer::new(1 << 20), Buffer::new(1 << 20));
+        let (near, far) = (Buffer::filled(1 << 20, 7), Buffer::new(1 << 20));
         let ma = origin.reg(&near, ALL);
         let mrs = [target.reg(&far, ALL), third.reg(&far, ALL)];
         Self { origin, target, third, qa, qb, srqs, near, far, ma, mrs }
@@ -88,8 +88,8 @@ on_each_link! {
             return; // Packets go to the process that made the receiving end.
         }
         let t = Triangle::new(link, true);
-        t.near.fill(7);
-        let long = 200_000;
+        // More than goes in one piece, also between queue pairs of one device.
+        let long = 300_000;
         for round in 0..20_u64 {
             let which = (round % 3 == 0) as usize;
             let length = if round % 4 == 0 { long } else { 100 };
