@@ -21,7 +21,7 @@ pub struct Request {
     /// its own, for its part of the range.
     pub message: Psn,
     /// Counts the origin's restarts, so that answers to abandoned attempts are told apart.
-    pub attempt: u16,
+    pub attempt: u64,
     /// What the message does.
     pub body: Body,
     /// Where in the message this segment begins.

@@ -55,7 +55,7 @@ pub struct Requester {
     begun: u64,
     /// The number the next message gets.
     message: Psn,
-    attempt: u16,
+    attempt: u64,
     /// XRC: the process of the shared receive queues that messages under way are for.
     route: u8,
     /// How many of the target's READ resources are taken by what is on its way.
@@ -143,7 +143,7 @@ impl Requester {
         self.rendezvous_work = 0;
         self.ended_read = None;
         self.next = self.ring.tail();
-        self.attempt = self.attempt.wrapping_add(1);
+        self.attempt += 1;
         self.reading = 0;
         self.flight.stop_clock();
         self.not_before = None;

@@ -41,7 +41,7 @@ struct Stream {
 #[derive(Clone, Copy, Debug)]
 struct Message {
     number: Psn,
-    attempt: u16,
+    attempt: u64,
     first: Psn,
     body: Body,
     /// It is one of XRC.

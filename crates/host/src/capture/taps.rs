@@ -28,7 +28,7 @@ pub(crate) struct Answered {
     /// The number of the message.
     pub(crate) message: Psn,
     /// The attempt.
-    pub(crate) attempt: u16,
+    pub(crate) attempt: u64,
     /// The answer.
     pub(crate) reply: Reply,
 }

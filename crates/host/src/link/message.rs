@@ -14,7 +14,7 @@ use super::ring::{Garbled, MAX_PAYLOAD, record_bytes};
 use crate::segment::RingKind;
 
 /// Words of a header: the first is the ring's.
-pub(crate) const HEADER_WORDS: usize = 12;
+pub(crate) const HEADER_WORDS: usize = 13;
 
 type Header = [u64; HEADER_WORDS];
 
@@ -32,7 +32,7 @@ pub(crate) struct Answer {
     /// The number of the message it answers.
     pub(crate) message: Psn,
     /// The attempt it answers.
-    pub(crate) attempt: u16,
+    pub(crate) attempt: u64,
     /// Bytes that the requester kept free for it.
     pub(crate) reserved: u64,
     /// The answer.
@@ -111,7 +111,7 @@ pub(crate) fn encode_request(request: &Request) -> Header {
     let flags = if request.solicited { SOLICITED } else { 0 } | (request.service as u64) << SERVICE;
     [
         0,
-        kind | flags | u64::from(request.attempt) << 16 | reservation(request) << 32,
+        kind | flags | reservation(request) << 32,
         pair(request.to.bits(), request.from.bits()),
         pair(request.message.value(), key),
         if datagram { remote.source[0] } else { request.offset },
@@ -122,6 +122,7 @@ pub(crate) fn encode_request(request: &Request) -> Header {
         if datagram { remote.gid[1] } else { extra[1] },
         remote.words[0],
         remote.words[1],
+        request.attempt,
     ]
 }
 
@@ -216,7 +217,7 @@ pub(crate) fn decode_request(header: &Header) -> Option<Request> {
         service,
         remote: decode_remote(header, service, to),
         message: Psn::new(message),
-        attempt: (control >> 16) as u16,
+        attempt: header[12],
         body,
         offset: if datagram { 0 } else { header[4] },
         length: header[5],
@@ -240,10 +241,10 @@ pub(crate) fn encode_answer(answer: &Answer) -> Header {
         Reply::Dropped | Reply::OriginFailed => (6, 0, 0),
     };
     let mut header = [0; HEADER_WORDS];
-    header[1] =
-        kind | u64::from(syndrome) << 8 | u64::from(answer.attempt) << 16 | answer.reserved << 32;
+    header[1] = kind | u64::from(syndrome) << 8 | answer.reserved << 32;
     header[2] = pair(answer.to.bits(), answer.message.value());
     header[3] = value;
+    header[4] = answer.attempt;
     header
 }
 
@@ -267,7 +268,7 @@ pub(crate) fn decode_answer(header: &Header) -> Option<Answer> {
     Some(Answer {
         to: QpNumber::from_bits(to),
         message: Psn::new(message),
-        attempt: (control >> 16) as u16,
+        attempt: header[4],
         reserved: control >> 32,
         reply,
     })
@@ -349,7 +350,7 @@ mod tests {
                     from: QpNumber::from_bits(0xfe_dcba),
                     service,
                     message: Psn::new(0xff_ffff),
-                    attempt: 65_535,
+                    attempt: u64::MAX,
                     body,
                     offset: 1 << 30,
                     length: MAX_PAYLOAD,
@@ -373,7 +374,7 @@ mod tests {
             let answer = Answer {
                 to: QpNumber::from_bits(5),
                 message: Psn::new(9),
-                attempt: 3,
+                attempt: 1 << 40,
                 reserved: 128,
                 reply,
             };
@@ -446,7 +447,7 @@ mod tests {
             encode_answer(&Answer {
                 to: QpNumber::from_bits(5),
                 message: Psn::new(9),
-                attempt: 3,
+                attempt: 1 << 40,
                 reserved: 128,
                 reply: Reply::Data { length },
             })

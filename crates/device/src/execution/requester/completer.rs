@@ -17,7 +17,7 @@ impl Requester {
         while !self.ring.is_empty() {
             self.complete_head(origin, Status::Flushed, 0);
         }
-        self.attempt = self.attempt.wrapping_add(1);
+        self.attempt += 1;
         self.reading = 0;
         self.flight.stop_clock();
         self.not_before = None;
@@ -38,7 +38,7 @@ impl Requester {
     pub fn on_reply<O: Origin>(
         &mut self,
         message: Psn,
-        attempt: u16,
+        attempt: u64,
         reply: Reply,
         data: Option<&mut dyn Source>,
         origin: &O,
@@ -186,7 +186,7 @@ impl Requester {
             self.ring.at_mut(position).progress = Progress::Waiting;
         }
         self.next = head;
-        self.attempt = self.attempt.wrapping_add(1);
+        self.attempt += 1;
         self.reading = 0;
         self.flight.stop_clock();
         if let Some(mtu) = origin.path_mtu()
