@@ -10,7 +10,7 @@ use transom_conformance::datagrams::*;
 use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
-use transom_conformance::processes::{Scratch, Way, alone};
+use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Running, command, program};
 use transom_conformance::queues::number;
 use transom_conformance::shared_receive::srq_recv;
@@ -394,32 +394,6 @@ fn a_file_that_cannot_be_written_is_told() {
     };
     let error = transom_host::Adapter::open(options).expect_err("there is no such file");
     assert!(error.to_string().contains("opening the capture file /nowhere/file.pcapng"), "{error}");
-}
-
-/// A capture that has become as long as the program's files may be ends, and the program goes on.
-#[test]
-fn a_capture_ends_where_files_may_be_no_longer() {
-    alone("a_capture_ends_where_files_may_be_no_longer", Way::Direct, || {
-        let link = Link::Loopback;
-        let file = File::new("limit", link);
-        let pair = file.pair(link, IBV_QPT_RC);
-        let path = file.scratch.path().join("test.pcapng");
-        let length = || std::fs::metadata(&path).expect("it is there").len();
-        let most = length();
-        let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: a limit of this test's own; signals as a program of C has them.
-        unsafe {
-            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
-            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-        }
-        for round in 0..100 {
-            recv(pair.qb, round, &mut []);
-            post(pair.qa, &mut wr(IBV_WR_SEND));
-            pair.a.expect(IBV_WC_SUCCESS);
-            pair.b.expect(IBV_WC_SUCCESS);
-        }
-        assert!(length() <= most);
-    });
 }
 
 /// An acknowledgement that waits for something to go out with leaves before the answer to a READ that

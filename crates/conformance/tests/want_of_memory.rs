@@ -93,7 +93,6 @@ on_each_way! {
         let small_srq = try_srq(end.pd, 1, attr.max_srq_sge as u32).unwrap();
         limit_memory(Limited::All, 256 << 20);
         let (requests, pieces) = (attr.max_qp_wr as u32, attr.max_sge as u32);
-        let shared = attr.max_srq_wr as u32;
         let most = ibv_qp_cap {
             max_send_wr: requests,
             max_recv_wr: requests,
