@@ -194,8 +194,9 @@ on_each_link! {
         }
     }
 
-    /// A completion that nobody has taken when the queue is armed raises the event at once, each time
-    /// that it is armed; one that has been taken raises none.
+    /// A completion that nobody has taken when the queue is armed raises the event at once. One of which
+    /// the last event told raises no other until something is taken, for programs arm before they look;
+    /// nor does one that has been taken.
     /// Rules: CQ-10
     fn what_waits_when_armed_raises_the_event(link: Link) {
         let it = Watched::new(link);
@@ -204,11 +205,17 @@ on_each_link! {
         it.expect_event();
         it.expect_no_event();
         it.arm(false);
-        it.expect_event();
+        it.expect_no_event();
         assert_eq!(wait(it.cq).status, IBV_WC_SUCCESS);
         it.arm(false);
         it.expect_no_event();
-        it.deliver(send(0));
+        it.post_only(send(0));
+        it.expect_event();
+        it.post_only(send(0));
+        it.arm(false);
+        it.expect_event();
+        assert_eq!(wait(it.cq).status, IBV_WC_SUCCESS);
+        it.arm(false);
         it.expect_event();
     }
 
@@ -231,8 +238,6 @@ on_each_link! {
         // A flushed receive is of that kind too.
         assert_eq!(wait_for(it.cq, 1).len(), 1);
         assert_eq!(set_state(it.qb, IBV_QPS_ERR), 0);
-        it.expect_event();
-        it.arm(true);
         it.expect_event();
     }
 

@@ -62,6 +62,8 @@ pub struct CompletionQueue {
     waiting: VecDeque<Completion>,
     /// How many of them a consumer that asked for solicited ones wants to be told of.
     urgent: usize,
+    /// How many of both the last event told of, until one is taken.
+    told: (usize, usize),
     capacity: usize,
     options: CompletionOptions,
     notify: Notify,
@@ -81,6 +83,7 @@ impl CompletionQueue {
         Ok(Self {
             waiting: room_for(capacity)?.into(),
             urgent: 0,
+            told: (0, 0),
             capacity,
             options,
             notify: Notify::No,
@@ -169,6 +172,7 @@ impl CompletionQueue {
     fn raise(&mut self) -> Pending {
         self.notify = Notify::No;
         self.held = 0;
+        self.told = (self.waiting.len(), self.urgent);
         Pending { notify: true, ..Pending::default() }
     }
 
@@ -201,6 +205,7 @@ impl CompletionQueue {
     pub fn pop(&mut self) -> Option<Completion> {
         let completion = self.waiting.pop_front()?;
         self.urgent -= usize::from(is_urgent(&completion));
+        self.told = (0, 0);
         Some(completion)
     }
 
@@ -211,12 +216,13 @@ impl CompletionQueue {
 
     /// Asks for an event; asking again never asks for less (rules CQ-08, CQ-09). Completions that the
     /// consumer has not taken yet count as if they came now (rule CQ-10): it may ask without having
-    /// looked.
+    /// looked. Not so those of which the last event told, as long as it has taken none since: it asks
+    /// before it looks, and would find nothing at the second event.
     pub fn arm(&mut self, notify: Notify, now: u64) -> Pending {
         self.notify = self.notify.max(notify);
         let there = match self.notify {
-            Notify::Any => self.waiting.len(),
-            Notify::Solicited => self.urgent,
+            Notify::Any => self.waiting.len() - self.told.0,
+            Notify::Solicited => self.urgent - self.told.1,
             Notify::No => 0,
         };
         match there.saturating_sub(self.held.into()) {
@@ -241,6 +247,7 @@ impl CompletionQueue {
     pub fn forget(&mut self, qp: u32) {
         self.waiting.retain(|completion| completion.qp != qp);
         self.urgent = self.waiting.iter().filter(|completion| is_urgent(completion)).count();
+        self.told = (0, 0);
     }
 }
 
@@ -311,9 +318,11 @@ mod tests {
         assert_eq!(queue.arm(Notify::Any, 20), NOTHING, "it is held back already");
         assert_eq!(queue.end_period(110), NOW);
         assert_eq!(queue.arm(Notify::Solicited, 120), NOTHING, "nobody solicited it");
-        assert_eq!(queue.arm(Notify::Any, 130), later(230));
+        assert_eq!(queue.arm(Notify::Any, 125), NOTHING, "the event told of it");
+        assert_eq!(queue.push(at(130), false), later(230));
         assert_eq!(queue.push(at(140), false), NOTHING);
         assert_eq!(queue.push(at(150), false), NOW);
+        queue.pop();
         assert_eq!(queue.arm(Notify::Any, 160), NOW, "three wait");
     }
 
