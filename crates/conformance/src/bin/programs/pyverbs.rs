@@ -246,11 +246,21 @@ impl<'a> Suite<'a> {
         Ok(suite)
     }
 
-    fn python(&self) -> Command {
-        let mut command = Command::new(PYTHON);
-        command.envs(self.release.bindings.as_ref().map(|bindings| ("PYTHONPATH", bindings)));
+    fn python(&self) -> Result<Command, String> {
+        let mut command = match &self.release.bindings {
+            None => {
+                let mut command = Command::new(PYTHON);
+                command.env("LD_LIBRARY_PATH", self.installation.folder());
+                command
+            }
+            // Its tests ask `rdma` for the device's network.
+            Some(bindings) => {
+                let mut command = self.installation.transom_run()?;
+                command.arg(PYTHON).env("PYTHONPATH", bindings);
+                command
+            }
+        };
         (self.release.bind)(&mut command);
-        command.env("LD_LIBRARY_PATH", self.installation.folder());
         command.arg(self.folder.join("run_tests.py")).arg(&self.folder);
         match self.place {
             Place::Here => command.arg(DEVICE),
@@ -262,12 +272,13 @@ impl<'a> Suite<'a> {
                 wire.pair.space(Side::Near).enter(&mut command)
             }
         };
-        command
+        Ok(command)
     }
 
     /// The tests that are for any device.
     fn list(&self) -> Result<Vec<String>, String> {
-        let printed = Running::start(self.python().arg("list")).success(Duration::from_secs(60))?;
+        let printed =
+            Running::start(self.python()?.arg("list")).success(Duration::from_secs(60))?;
         let any = |test: &&str| !VENDORS.iter().any(|vendor| test.starts_with(vendor));
         let tests = printed.output.lines().filter(|line| line.starts_with("tests."));
         Ok(tests.filter(any).map(str::to_owned).collect())
@@ -301,7 +312,7 @@ impl<'a> Suite<'a> {
     fn run_until_it_ends(&self, tests: &[String]) -> Result<Vec<Outcome>, String> {
         let (results, log) = (self.folder.join("results"), self.folder.join("results.log"));
         let _ = (fs::remove_file(&results), fs::remove_file(&log));
-        let mut command = self.python();
+        let mut command = self.python()?;
         command.arg(&results).arg(SECONDS.to_string()).args(tests);
         let limit = Duration::from_secs(SECONDS * tests.len() as u64 + 60);
         let (status, Printed { output, complaints }) = Running::start(&mut command).end(limit)?;
