@@ -46,7 +46,7 @@ pub(crate) fn depth() -> u64 {
     DEPTH.load(Relaxed)
 }
 
-/// How long a fork waits for the background thread.
+/// How long a fork waits for the background thread, and an exit for whoever has a queue pair's lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A device during a fork.
@@ -86,8 +86,13 @@ pub(crate) fn watch(device: &Arc<Adapter>) -> io::Result<()> {
 extern "C" fn at_exit() {
     let Some(devices) = DEVICES.try_lock() else { return };
     let devices: Vec<_> = devices.iter().filter_map(Weak::upgrade).collect();
+    let until = Instant::now() + PATIENCE;
+    let last = |device: &Arc<Adapter>| {
+        device.acknowledge_all(until);
+        device.send_rest();
+    };
     if !has_failed() {
-        let _ = caught(|| devices.iter().for_each(|device| device.send_rest()));
+        let _ = caught(|| devices.iter().for_each(last));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Once};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use transom_device::execution::MAX_DATAGRAM;
@@ -124,20 +125,18 @@ impl Adapter {
         })
     }
 
-    /// Sends what waits for company or is held back by a network with faults, for there may be nobody
-    /// to do it later. In a forked child it is the parent's.
+    /// Sends all acknowledgements that were kept back, for the program exits. In a forked child they are
+    /// the parent's.
+    pub(crate) fn acknowledge_all(&self, until: Instant) {
+        if self.wire().is_some() && !self.is_inherited() {
+            self.all_qps().iter().for_each(|qp| qp.acknowledge_at_exit(until));
+        }
+    }
+
+    /// Sends what a network with faults holds back, for there may be nobody to do it later. In a forked
+    /// child it is the parent's.
     pub(crate) fn send_rest(&self) {
         if let Some(wire) = self.wire().filter(|_| !self.is_inherited()) {
-            if let Some(index) = wire.owed.take() {
-                wire.stall(index);
-            }
-            wire.stalled.each(|index| {
-                if let Some(qp) = self.qp(index) {
-                    qp.try_acknowledge();
-                }
-                // The process may go on, and what else waits there is not done.
-                wire.stall(index);
-            });
             wire.send_rest();
         }
     }
@@ -168,7 +167,7 @@ impl Adapter {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
     use crate::Options;
@@ -208,22 +207,5 @@ mod tests {
     fn a_thread_that_sleeps_is_woken_by_an_acknowledgement_that_is_kept_back() {
         let owe = |adapter: &Adapter, wire: &Wire, index| wire.owe(index, adapter.now());
         expect_woken(owe, |wire| wire.owed.waits());
-    }
-
-    /// A program may go on after it was about to end: what waited then still waits.
-    #[test]
-    fn queue_pairs_that_wait_for_room_still_do_after_the_rest_was_sent() {
-        let adapter = on_the_wire();
-        let wire = adapter.wire().expect("it is open");
-        // The background thread would give them a turn.
-        let _working = adapter.progress.working.lock();
-        for index in [3, 5] {
-            wire.stall(index);
-        }
-        adapter.send_rest();
-        let mut waiting = Vec::new();
-        wire.stalled.each(|index| waiting.push(index));
-        waiting.sort_unstable();
-        assert_eq!(waiting, [3, 5]);
     }
 }

@@ -10,6 +10,7 @@ mod services;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use transom_device::Access;
@@ -389,9 +390,10 @@ impl QueuePair {
         self.receive.lock().acknowledge(self);
     }
 
-    /// The same at exit, when whoever has the lock may not go on.
-    pub(crate) fn try_acknowledge(&self) {
-        if let Some(mut half) = self.receive.try_lock() {
+    /// The same at exit. Another thread may be about to keep one back, for a message whose completion
+    /// the program has seen already; but it may also be one that does not go on.
+    pub(crate) fn acknowledge_at_exit(&self, until: Instant) {
+        if let Some(mut half) = self.receive.try_lock_until(until) {
             half.acknowledge(self);
         }
     }
@@ -600,7 +602,7 @@ impl QueuePair {
             half.link = Link::None;
             receive.reset(&self.here());
         }
-        // A program that ends next still owes its peer the last answers.
+        // A program may end next, and owes its peer the last answers.
         self.adapter.send_rest();
         let keys = self.adapter.segment().keys();
         keys.drain_queue_pair(self.number.index(), &*self.adapter);
