@@ -179,7 +179,7 @@ impl Adapter {
         let deadline = self.progress.next_deadline.load(Acquire);
         if deadline != 0 {
             let now = self.now();
-            if deadline <= now {
+            if deadline <= now && self.take_what_is_in_time(worker) {
                 self.progress.due(now).into_iter().for_each(|due| self.serve(due, now));
             }
         }
@@ -213,6 +213,20 @@ impl Adapter {
                 qp.advance_packets();
             }
         });
+    }
+
+    /// Takes the packets that have come before a deadline has been noticed: they may lie in the socket, or
+    /// another thread may be taking them, which has lost its processor. False if a poll leaves it all
+    /// to that thread.
+    #[cold]
+    fn take_what_is_in_time(&self, worker: Worker) -> bool {
+        match worker {
+            Worker::Poll => self.try_take_all_packets(),
+            Worker::Beside | Worker::Instead | Worker::All => {
+                self.take_all_packets();
+                true
+            }
+        }
     }
 
     fn serve(&self, due: Due, now: u64) {

@@ -99,6 +99,12 @@ impl Wire {
         self.instruments.sends_until_full.store(sends, Relaxed);
     }
 
+    /// Keeps what arrives from everybody, as a thread that takes it and has lost its processor.
+    #[cfg(test)]
+    pub(crate) fn keep_arrivals(&self) -> impl Drop + '_ {
+        self.arrivals.lock()
+    }
+
     /// What to wait for.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         self.port.descriptors()

@@ -55,6 +55,15 @@ impl Adapter {
         self.take_trains(wire, &mut arrivals, ALL);
     }
 
+    /// The same, unless another thread is at it.
+    pub(crate) fn try_take_all_packets(&self) -> bool {
+        let Some(wire) = self.wire() else { return true };
+        let Some(mut arrivals) = wire.arrivals.try_lock() else { return false };
+        wire.owed.begin(false);
+        self.take_trains(wire, &mut arrivals, ALL);
+        true
+    }
+
     fn take_trains(&self, wire: &Wire, arrivals: &mut Arrivals, limit: usize) {
         // An error of the socket itself leaves nothing to take; the next call asks again.
         let take = |train: Datagrams<'_>| self.take_train(wire, &train);

@@ -227,6 +227,7 @@ mod tests {
 
     use transom_device::Access;
     use transom_device::execution::RequesterLimits;
+    use transom_device::protection::Key;
     use transom_device::qp::{Mask, QpState};
     use transom_device::queue::{
         Body, Completion, CompletionOptions, ReceiveRequest, Remote, SendFlags, SendOp,
@@ -250,7 +251,7 @@ mod tests {
     const REQUESTS: Mask = RETRIES.union(Mask::MAX_QP_RD_ATOMIC);
 
     /// A queue pair that sends to itself.
-    fn queue_pair(adapter: &Arc<Adapter>, service: Service) -> Arc<QueuePair> {
+    fn queue_pair(adapter: &Arc<Adapter>, service: Service, timeout: u8) -> Arc<QueuePair> {
         let events = Arc::new(EventQueue::new().expect("a queue of events"));
         let (options, channel) = (CompletionOptions::default(), None);
         let config = CqConfig { capacity: 16, options, channel, events: events.clone(), id: 0 };
@@ -275,7 +276,7 @@ mod tests {
             access: (Access::REMOTE_READ | Access::REMOTE_WRITE).bits(),
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,
-            timeout: 20,
+            timeout,
             ..QpAttributes::reset()
         };
         let (responds, requests) = match service {
@@ -316,7 +317,7 @@ mod tests {
     fn answers_leave_in_the_order_of_their_numbers() {
         let options = Options { wire_only: true, ..Options::default() };
         let adapter = Adapter::open(options).expect("a device opens");
-        let qp = queue_pair(&adapter, Service::Rc);
+        let qp = queue_pair(&adapter, Service::Rc, 20);
         let half = qp.receive.lock();
         let at = At { link: &half.link, peer: half.peer, may_owe: true, ..qp.here() };
         let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 0 };
@@ -359,7 +360,7 @@ mod tests {
         let options = Options { wire_only: true, ..Options::default() };
         let adapter = Adapter::open(options).expect("a device opens");
         for service in [Service::Uc, Service::Rc] {
-            let qp = queue_pair(&adapter, service);
+            let qp = queue_pair(&adapter, service, 20);
             let pd = qp.config.pd.as_ref().expect("it has one");
             let wire = adapter.wire().expect("it leads over the wire");
             for full in 0..8 {
@@ -413,13 +414,55 @@ mod tests {
         }
     }
 
+    /// An answer that another thread is about to take when the time is up is in time, though that thread
+    /// has long had no processor.
+    #[test]
+    fn an_answer_that_another_thread_is_taking_is_in_time() {
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        // 4.096 us << 10 is some 4 ms, and there is no second attempt.
+        let (timeout, ten_times) = (10, Duration::from_millis(40));
+        let qp = queue_pair(&adapter, Service::Rc, timeout);
+        let wire = adapter.wire().expect("it leads over the wire");
+        let read = Body::Read { address: 0, key: Key(0) };
+        let request = SendRequest {
+            wr_id: 1,
+            op: SendOp::Message(read),
+            flags: SendFlags::SIGNALED,
+            sges: &[],
+            inline: None,
+            remote: Remote::Connected,
+        };
+        let cq = qp.config.send_cq.as_ref().expect("it has one");
+        let working = adapter.progress.working.lock();
+        qp.post_send(&request).expect("there is room");
+        // The request: the answer lies in the socket then.
+        adapter.take_packets(wire, false);
+        let arrivals = wire.keep_arrivals();
+        drop(working);
+        let mut statuses = Vec::new();
+        let mut poll = || {
+            let each = |_: usize, completion: &Completion| statuses.push(completion.status);
+            adapter.poll(cq, 2, each).expect("no overrun")
+        };
+        let start = Instant::now();
+        while start.elapsed() < ten_times {
+            assert_eq!(poll(), 0, "while it lies there");
+        }
+        drop(arrivals);
+        while poll() == 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "it comes");
+        }
+        assert_eq!(statuses, [Status::Success]);
+    }
+
     /// What nobody sends again waits for its turn; what is answered has a window instead.
     #[test]
     fn unreliable_queue_pairs_alone_keep_to_the_pace() {
         let options = Options { wire_only: true, ..Options::default() };
         let adapter = Adapter::open(options).expect("a device opens");
         for (service, waits) in [(Service::Rc, false), (Service::Uc, true)] {
-            let qp = queue_pair(&adapter, service);
+            let qp = queue_pair(&adapter, service, 20);
             let wire = adapter.wire().expect("it leads over the wire");
             // The background thread would give it its turn when that comes.
             let _working = adapter.progress.working.lock();
