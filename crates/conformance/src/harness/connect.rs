@@ -22,7 +22,7 @@ pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
         min_rnr_timer: 1,
         port_num: 1,
         timeout: 15,
-        retry_cnt: 1,
+        retry_cnt: 7,
         rnr_retry: 7,
         ..ibv_qp_attr::default()
     };
