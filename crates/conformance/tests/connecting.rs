@@ -3,15 +3,19 @@
 
 use std::fs::File;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use transom_abi::*;
-use transom_conformance::datagrams::to_gid;
+use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
-use transom_conformance::queues::take_to;
+use transom_conformance::queues::{arm, channel, cq_event, has_cq_event, take_to, try_cq};
 use transom_host::addresses::gid;
 use transom_ibverbs::*;
+
+/// A hundred times as long as a process takes to be woken.
+const SOME_TIME: Duration = Duration::from_millis(100);
 
 /// What the children run; on its own it does nothing.
 #[test]
@@ -86,6 +90,34 @@ on_each_way! {
         assert_eq!((errno(), state(qa)), (libc::EMFILE, IBV_QPS_INIT));
         drop(files);
         assert_eq!(modify(qa, &usual_attr(qb), IBV_QPS_RTR), 0);
+    }
+
+    /// A process may have no descriptor left for the sender of a datagram. It has the datagram when it
+    /// has one again, though it sleeps and nothing else comes.
+    /// Rules: UD-01
+    fn a_sender_out_of_reach_is_heard_once_it_is_in_reach() {
+        let (a, b) = ends(Link::Local, Default::default());
+        let bell = channel(b.context);
+        let mut init = b.init(IBV_QPT_UD);
+        init.recv_cq = try_cq(b.context, 16, bell).expect("a queue");
+        let (qa, qb) = (ud_qp(&a), b.qp_with(&mut init));
+        bring_up_ud(qb, QKEY);
+        // The sender reaches the receiver already, and not the other way round.
+        bring_up(a.qp(IBV_QPT_UC), &usual_attr(b.qp(IBV_QPT_UC)));
+        let far = Buffer::new(64);
+        let mb = b.reg(&far, ALL);
+        recv(qb, 7, &mut [sge(far.addr(), 64, mb)]);
+        assert_eq!(arm(init.recv_cq, false), 0);
+        let to = ah(a.pd, &here());
+        let files = use_up_descriptors();
+        post(qa, &mut addressed(wr(IBV_WR_SEND), to, transom_conformance::queues::number(qb), QKEY));
+        // Long enough for the receiver to try, and to go to sleep.
+        let start = Instant::now();
+        until("some time has passed", || (start.elapsed() > SOME_TIME).then_some(()));
+        assert!(!has_cq_event(bell));
+        drop(files);
+        assert_eq!(cq_event(bell), init.recv_cq);
+        assert_eq!(wait(init.recv_cq).wr_id, 7);
     }
 
     /// Nor can one open the port, if the connection goes over the wire.

@@ -197,6 +197,11 @@ impl Adapter {
         }
     }
 
+    /// Whether peers have sent something that is not taken yet: just now, or they are out of reach.
+    fn has_inbox(&self) -> bool {
+        self.segment().header().inbox.iter().any(|bits| bits.load(Acquire) != 0)
+    }
+
     /// Takes what came over the wire, and goes on with what waited for room.
     fn progress_wire(&self, wire: &Wire, worker: Worker) {
         let owes = match worker.leaves_owed() {

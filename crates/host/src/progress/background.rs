@@ -170,10 +170,11 @@ impl Background {
         let deadline = device.progress.next_deadline.load(Acquire);
         let of_progress = (deadline != 0).then(|| left(deadline));
         let of_polling = self.program_polls.then_some(TICK);
+        let of_unreached = device.has_inbox().then_some(TICK);
         let wire = device.wire();
         let of_waiting = wire.and_then(|wire| wire.watch(self.program_polls));
         let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
-        [of_progress, of_polling, of_waiting, of_faults].into_iter().flatten().min()
+        [of_progress, of_polling, of_unreached, of_waiting, of_faults].into_iter().flatten().min()
     }
 
     /// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port,
