@@ -57,7 +57,8 @@ pub enum Stop {
 impl<'m> Target<'m> {
     /// Whether the initiator, if one goes around the responder, may: the queue pair listens to it,
     /// expects its first message, and has no first message to see yet (rules PSN-02, RA-05), nor each
-    /// that comes. The keys of XRC are those of the shared receive queue's domain, which only the responder knows.
+    /// that comes. The keys of XRC are those of the shared receive queue's domain, which only the
+    /// responder knows.
     #[inline]
     fn admits(&self, gate: &Gate, peering: &Peering) -> bool {
         let Some(initiator) = &self.initiator else { return true };
