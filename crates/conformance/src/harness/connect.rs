@@ -21,8 +21,8 @@ pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
         max_dest_rd_atomic: 16,
         min_rnr_timer: 1,
         port_num: 1,
-        timeout: 15,
-        retry_cnt: 7,
+        timeout: 14,
+        retry_cnt: 3,
         rnr_retry: 7,
         ..ibv_qp_attr::default()
     };
