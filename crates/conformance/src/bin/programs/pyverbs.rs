@@ -112,8 +112,11 @@ pub(crate) fn run_newer(
     };
     let suite = Suite::unpack(installation, Place::Here, release)?;
     let mut outcomes = Vec::new();
-    for tests in suite.modules()?.values() {
-        outcomes.extend(suite.run(tests)?);
+    for (module, tests) in suite.modules()? {
+        // They find the network of the device, and then no rdma_cm that would connect by it.
+        if module != "test_rdmacm" {
+            outcomes.extend(suite.run(&tests)?);
+        }
     }
     let wrong = |outcome: &&Outcome| !["pass", "skip"].contains(&outcome.kind.as_str());
     let problems: Vec<_> = outcomes.iter().filter(wrong).filter_map(Outcome::problem).collect();
