@@ -444,7 +444,8 @@ impl Waiter for Adapter {
     fn pause(&self, round: u32, on: Option<Announcer>) {
         match round {
             0..64 => std::hint::spin_loop(),
-            64..4096 => std::thread::yield_now(),
+            // Each may take as long as all who want the processor have their turns.
+            64..320 => std::thread::yield_now(),
             _ => {
                 if let Some(process) = on.and_then(|on| self.claim.registry().process(on.slot)) {
                     self.claim.note_waiting(process.pid);
