@@ -8,7 +8,7 @@ use transom_abi::*;
 
 use crate::entry::{effect_always, number_of, pointer_of};
 use crate::object::{Handled, Table};
-use crate::{ibv_reg_mr_ex, pd};
+use crate::pd;
 
 /// A buffer, and the C domain it was allocated from.
 struct Buffer {
@@ -104,34 +104,6 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
         let taken = unsafe { BUFFERS.take(buf) };
         drop(taken.map(|mut taken| taken.inner.take()));
     })
-}
-
-/// Registers a range of a buffer, in the domain that it was allocated from (rule MR-42).
-///
-/// # Safety
-/// `pd` and `buf` are null or readable.
-pub unsafe extern "C" fn ibv_reg_buf_mr(
-    pd: *mut ibv_pd,
-    buf: *mut ibv_buf,
-    addr: *mut c_void,
-    length: usize,
-    access: c_int,
-) -> *mut ibv_mr {
-    let attr = ibv_mr_init_attr_buf {
-        base: ibv_mr_init_attr {
-            length,
-            access,
-            comp_mask: IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF,
-            iova: 0,
-            addr,
-            fd: -1,
-            fd_offset: 0,
-            dmah: null_mut(),
-        },
-        buf,
-    };
-    // SAFETY: by the contract of this verb; the attributes are of the longer kind.
-    unsafe { ibv_reg_mr_ex(pd, (&raw const attr).cast()) }
 }
 
 /// A new descriptor of a buffer that is a dma-buf; none is: -1, `ENODATA` (rule MR-43).

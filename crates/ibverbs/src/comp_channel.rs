@@ -1,6 +1,6 @@
-//! `ibv_create_comp_channel(3)`, `ibv_get_cq_event(3)`.
+//! `ibv_create_comp_channel(3)`.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -8,15 +8,25 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_abi::*;
 use transom_host::objects::{CompletionEvent, EventQueue};
 
-use crate::cq;
-use crate::entry::{effect_always, errno_always, guarded_always, number_always, pointer_of};
+use crate::entry::{errno_always, pointer_of};
 
 /// A completion channel: the C struct, and ours behind it.
 #[repr(C)]
-struct Channel {
+pub(crate) struct Channel {
     abi: ibv_comp_channel,
-    events: Arc<EventQueue<CompletionEvent>>,
+    pub(crate) events: Arc<EventQueue<CompletionEvent>>,
     users: AtomicU32,
+}
+
+impl Channel {
+    /// Ours, from the pointer that C has.
+    ///
+    /// # Safety
+    /// `channel` is null or live.
+    pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> Option<&'a Self> {
+        // SAFETY: by the contract of this function, made by `ibv_create_comp_channel`.
+        unsafe { channel.cast::<Self>().as_ref() }
+    }
 }
 
 /// A completion queue's use of a channel, which so stays alive.
@@ -90,54 +100,5 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
             drop(Box::from_raw(channel));
         }
         Ok(())
-    })
-}
-
-/// Takes the next event of a channel; blocks if its descriptor does (rules CQ-11, CR-18). A thread
-/// that is cancelled meanwhile unwinds through it.
-///
-/// # Safety
-/// All pointers are null or valid.
-pub unsafe extern "C-unwind" fn ibv_get_cq_event(
-    channel: *mut ibv_comp_channel,
-    cq: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: by the contract of this verb.
-    let ours = unsafe { channel.cast::<Channel>().as_ref() };
-    let Some(ours) = ours.filter(|_| !cq.is_null() && !cq_context.is_null()) else {
-        return number_always(|| Err(libc::EINVAL));
-    };
-    loop {
-        // Not inside a verb's guard: a thread that waits here may be cancelled.
-        let taken = ours.events.take();
-        let delivered = guarded_always(|| {
-            let (_, handle) = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-            // An event of a queue destroyed meanwhile is nobody's.
-            Ok(cq::deliver_completion(handle as u32))
-        });
-        match delivered {
-            // SAFETY: by the contract of this verb.
-            Ok(Some((found, context))) => unsafe {
-                *cq = found;
-                *cq_context = context;
-                return 0;
-            },
-            Ok(None) => {}
-            Err(_) => return -1,
-        }
-    }
-}
-
-/// Acknowledges events.
-///
-/// # Safety
-/// `cq` is live.
-pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
-    effect_always(|| {
-        // SAFETY: by the contract of this verb.
-        if let Some(queue) = unsafe { cq::of(cq) } {
-            queue.events.acknowledged(u64::from(count));
-        }
     })
 }

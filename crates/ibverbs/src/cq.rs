@@ -4,17 +4,18 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use transom_abi::*;
-use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify, SizeError};
+use transom_device::queue::{Completion, CompletionOptions, Flags, Moderation, Notify};
 use transom_host::objects::{Cq, CqConfig, ProtectionDomain};
 use transom_host::{Adapter, Limits};
 
 use crate::comp_channel::ChannelUse;
 use crate::context::Context;
-use crate::cq_ex::Poller;
 use crate::device::LID;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of, zero_or};
-use crate::event::EventCount;
+use crate::errno;
+use crate::event_count::EventCount;
 use crate::object::{Table, trusted};
+use crate::poller::Poller;
 use crate::wrong::Wrong;
 
 /// A completion queue, and who waits for it.
@@ -146,14 +147,6 @@ unsafe fn try_create(
     Ok(CQS.insert_reserved(handle, abi, queue))
 }
 
-/// The errno of a refused size.
-pub(crate) fn size_errno(error: SizeError) -> c_int {
-    match error {
-        SizeError::TooSmall => libc::EINVAL,
-        SizeError::NoMemory => libc::ENOMEM,
-    }
-}
-
 /// The queue a pointer names, for a queue pair that shall use it.
 ///
 /// # Safety
@@ -211,7 +204,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         let cqe = Limits::shared_depth(cqe as u32);
         // SAFETY: by the contract of this verb.
         let queue = unsafe { find(cq) }?;
-        queue.resize(cqe as usize).map_err(size_errno)?;
+        queue.resize(cqe as usize).map_err(errno::of_size)?;
         // The size that it has now: another thread may have changed it again.
         // SAFETY: as above; the struct is live while the table is locked.
         unsafe {

@@ -1,74 +1,15 @@
 //! `ibv_create_cq_ex(3)`: completion queues that are polled field by field.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_int;
 
-use parking_lot::RawMutex;
-use parking_lot::lock_api::RawMutex as _;
 use transom_abi::*;
 use transom_device::queue::{Completion, CompletionOptions};
 
 use crate::cq::{self, DomainUse, Queue, Request};
 use crate::entry::{guarded, pointer_of};
 use crate::pd;
+use crate::poller::{Current, Poller};
 use crate::wrong::Wrong;
-
-/// The completion that is read, and the lock of who reads it: held from `start_poll` to `end_poll`.
-pub(crate) struct Poller {
-    /// None for a queue that one thread uses at a time.
-    turn: Option<RawMutex>,
-    current: UnsafeCell<Current>,
-}
-
-// SAFETY: the current completion is reached by whose turn it is; of a queue that one thread uses at a
-// time, C sees to it.
-unsafe impl Sync for Poller {}
-
-#[derive(Default)]
-struct Current {
-    wc: ibv_wc,
-    tag: ibv_wc_tm_info,
-    /// When it was added, in nanoseconds of the steady clock.
-    time: u64,
-}
-
-impl Default for Poller {
-    fn default() -> Self {
-        Self::new(false)
-    }
-}
-
-impl Poller {
-    fn new(single_threaded: bool) -> Self {
-        let turn = (!single_threaded).then_some(RawMutex::INIT);
-        Self { turn, current: UnsafeCell::default() }
-    }
-
-    /// Takes the turn, until [`Poller::end`].
-    pub(crate) fn begin(&self) -> Turn<'_> {
-        if let Some(turn) = &self.turn {
-            turn.lock();
-        }
-        Turn(self)
-    }
-
-    /// Ends what [`Poller::begin`] began; nothing if nothing was.
-    fn end(&self) {
-        if let Some(turn) = self.turn.as_ref().filter(|turn| turn.is_locked()) {
-            // SAFETY: locked by the thread that polls, which is the only one to end it.
-            unsafe { turn.unlock() };
-        }
-    }
-}
-
-/// Ends a turn that comes to nothing.
-pub(crate) struct Turn<'a>(&'a Poller);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
 
 /// The fields that a completion of this device can have.
 const READABLE: u64 = (IBV_WC_STANDARD_FLAGS

@@ -10,31 +10,41 @@
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+mod adapters;
 mod ah;
+mod batch;
+mod bind_mw;
 mod buf;
 mod comp_channel;
 mod comp_cntr;
 mod context;
 mod cq;
+mod cq_event;
 mod cq_ex;
+mod create_qp;
 mod device;
 mod device_ex;
 mod device_name;
 mod dm;
 mod ece;
 mod entry;
+mod errno;
 mod event;
+mod event_count;
 mod fork;
-mod import;
 mod marshal;
 mod mcast;
 mod mr;
+mod mr_ex;
 mod mw;
 mod newer;
 mod object;
 mod on_demand;
+mod open_device;
+mod operations;
 mod parent_domain;
 mod pd;
+mod poller;
 mod post;
 mod post_srq_ops;
 pub mod private;
@@ -52,17 +62,16 @@ pub use ah::{
     ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_from_wc,
     ibv_resolve_eth_l2_from_gid,
 };
-pub use buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
-pub use comp_channel::{
-    ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
-};
+pub use buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf};
+pub use comp_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 pub use comp_cntr::{
     _ibv_query_comp_cntr_caps, ibv_create_comp_cntr, ibv_destroy_comp_cntr, ibv_inc_comp_cntr,
     ibv_inc_err_comp_cntr, ibv_qp_attach_comp_cntr, ibv_read_comp_cntr, ibv_read_err_comp_cntr,
     ibv_set_comp_cntr, ibv_set_err_comp_cntr,
 };
-pub use context::{ibv_close_device, ibv_open_device, open_context};
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
+pub use cq_event::{ibv_ack_cq_events, ibv_get_cq_event};
+pub use create_qp::ibv_create_qp;
 pub use device::{
     _ibv_query_gid_ex, _ibv_query_gid_table, LID, ibv_free_device_list, ibv_get_device_guid,
     ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_get_pkey_index,
@@ -77,19 +86,18 @@ pub use dm::{ibv_import_dm, ibv_unimport_dm};
 pub use ece::{ibv_query_ece, ibv_set_ece};
 pub use event::{ibv_ack_async_event, ibv_get_async_event};
 pub use fork::{ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized};
-pub use import::ibv_import_device;
 pub use marshal::*;
 pub use mcast::{ibv_attach_mcast, ibv_detach_mcast};
 pub use mr::{
     ibv_dereg_mr, ibv_import_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr,
     ibv_unimport_mr,
 };
+pub use mr_ex::{ibv_reg_buf_mr, ibv_reg_mr_ex};
 pub use newer::*;
+pub use open_device::{ibv_close_device, ibv_import_device, ibv_open_device, open_context};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd, ibv_import_pd, ibv_unimport_pd};
 pub use private::ibv_register_driver;
-pub use qp::{
-    ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order,
-};
+pub use qp::{ibv_destroy_qp, ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order};
 pub use qp_ex::ibv_qp_to_qp_ex;
 pub use special_mr::ibv_reg_dmabuf_mr;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};

@@ -10,11 +10,11 @@ use transom_host::Adapter;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 use transom_host::registry::CallFault;
 
-use crate::device;
 use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;
 use crate::pd::{self, Pd};
 use crate::wrong::Wrong;
+use crate::{device, errno};
 
 /// A region, and the device it is on.
 pub(crate) struct Mr {
@@ -77,16 +77,6 @@ pub(crate) fn parse_access(bits: c_uint) -> Result<Access, Wrong> {
     Ok(access)
 }
 
-pub(crate) fn errno(error: RegisterError) -> c_int {
-    match error {
-        RegisterError::Rights | RegisterError::Range | RegisterError::PageOffset => libc::EINVAL,
-        RegisterError::Fault => libc::EFAULT,
-        RegisterError::Exhausted => libc::ENOMEM,
-        RegisterError::Busy => libc::EBUSY,
-        RegisterError::Inherited => libc::EIO,
-    }
-}
-
 /// What is wrong with a registration.
 fn wrong(error: RegisterError, registration: &Registration) -> Wrong {
     let Registration { address, length, iova, access } = *registration;
@@ -98,7 +88,7 @@ fn wrong(error: RegisterError, registration: &Registration) -> Wrong {
             Wrong::with(libc::EFAULT, CallFault::Memory, address, "MR-21").and(length)
         }
         RegisterError::Exhausted => Wrong::exhausted("MR-26"),
-        RegisterError::Busy | RegisterError::Inherited => errno(error).into(),
+        RegisterError::Busy | RegisterError::Inherited => errno::of_register(error).into(),
     }
 }
 
@@ -334,7 +324,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             _ => Some(unsafe { pd::find(pd) }?),
         };
         let domain = new_pd.as_ref().map(|pd| &pd.domain);
-        region.change(domain, registration).map_err(errno)?;
+        region.change(domain, registration).map_err(errno::of_register)?;
         // SAFETY: by the contract of this verb; the struct is live while the table is locked.
         unsafe {
             MRS.with(mr, |object| {

@@ -1,82 +1,12 @@
-//! What rdma-core added after its version 44 and is of no other subject here: extended registration,
-//! the speed of a port, DMA handles, `ibv_wr_opcode_str`.
+//! What rdma-core added after its version 44 and is of no other subject here: the speed of a
+//! port, DMA handles, `ibv_wr_opcode_str`.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use transom_abi::*;
 
-use crate::buf;
 use crate::device::port_of;
 use crate::entry::{errno_of, number_of, pointer_of};
-use crate::mr::register;
-use crate::special_mr::register_dmabuf;
-use crate::wrong::Wrong;
-
-/// Registers memory of the program, of a buffer of [`ibv_alloc_buf`](crate::ibv_alloc_buf), or of a
-/// dma-buf, as [`ibv_reg_mr_iova2`](crate::ibv_reg_mr_iova2) or
-/// [`ibv_reg_dmabuf_mr`](crate::ibv_reg_dmabuf_mr) would. `EOPNOTSUPP` for a DMA handle and whatever came later; `EINVAL` unless exactly one kind of memory is named, or if the range is not one
-/// of the buffer's (rules MR-38, MR-42, MR-44).
-///
-/// # Safety
-/// `pd` is null or readable, `attr` null or valid: an [`ibv_mr_init_attr_buf`] if it says that it has a
-/// buffer.
-pub unsafe extern "C" fn ibv_reg_mr_ex(
-    pd: *mut ibv_pd,
-    attr: *const ibv_mr_init_attr,
-) -> *mut ibv_mr {
-    pointer_of(|| {
-        // SAFETY: by the contract of this verb.
-        unsafe { check_memory(pd, attr).map_err(|wrong| wrong.told_in(pd, "ibv_reg_mr_ex")) }?;
-        // SAFETY: as above; it was just found not to be null.
-        let attr = unsafe { &*attr };
-        let has = |bit| attr.comp_mask & bit != 0;
-        if has(ADDRESS) {
-            let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
-            // SAFETY: by the contract of this verb.
-            return unsafe { register(pd, attr.addr, attr.length, iova, attr.access as u32) };
-        }
-        let offset = if has(IBV_REG_MR_MASK_FD_OFFSET) { attr.fd_offset } else { 0 };
-        // SAFETY: by the contract of this verb.
-        unsafe { register_dmabuf(pd, offset, attr.length, attr.iova, attr.fd, attr.access) }
-    })
-}
-
-const ADDRESS: u64 = IBV_REG_MR_MASK_ADDR;
-const DMABUF: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
-
-/// Whether exactly one kind of memory is named, with all that it needs.
-///
-/// # Safety
-/// As [`ibv_reg_mr_ex`].
-unsafe fn check_memory(pd: *mut ibv_pd, attr: *const ibv_mr_init_attr) -> Result<(), Wrong> {
-    let longer = attr.cast::<ibv_mr_init_attr_buf>();
-    // SAFETY: by the contract of this function.
-    let attr = unsafe { attr.as_ref() }.ok_or(libc::EINVAL)?;
-    let has = |bit| attr.comp_mask & bit != 0;
-    let invalid = |rule| Err(Wrong::invalid("comp_mask", attr.comp_mask, rule));
-    if has(IBV_REG_MR_MASK_BUF) {
-        // SAFETY: by the contract of this function.
-        let within = unsafe { buf::holds((*longer).buf, pd, attr.addr, attr.length) };
-        if !has(ADDRESS) || has(DMABUF) {
-            return invalid("MR-42");
-        }
-        if !within {
-            return Err(Wrong::invalid("addr, by the buf,", attr.addr as u64, "MR-42"));
-        }
-    }
-    let unknown = attr.comp_mask & !(IBV_REG_MR_MASK_IOVA | ADDRESS | DMABUF | IBV_REG_MR_MASK_BUF);
-    if unknown != 0 {
-        let rule = if has(IBV_REG_MR_MASK_DMAH) { "MR-44" } else { "" };
-        return Err(Wrong::unsupported("comp_mask", unknown, rule));
-    }
-    if has(ADDRESS) == has(IBV_REG_MR_MASK_FD) || (has(ADDRESS) && has(DMABUF)) {
-        return invalid("MR-38");
-    }
-    if !has(ADDRESS) && !has(IBV_REG_MR_MASK_IOVA) {
-        return invalid("MR-38");
-    }
-    Ok(())
-}
 
 /// The speed of a port in units of 100 Mbit/s: its lanes times the speed of each.
 ///

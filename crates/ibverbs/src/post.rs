@@ -18,18 +18,6 @@ use crate::{ah, mw};
 
 const MAX_PIECES: usize = Limits::DEVICE.pieces as usize;
 
-/// The errno of a refused post.
-pub(crate) fn errno(error: PostError) -> c_int {
-    match error {
-        PostError::Full => libc::ENOMEM,
-        PostError::TooManyPieces
-        | PostError::InlineTooLong
-        | PostError::InlineNotAllowed
-        | PostError::WrongState
-        | PostError::WrongService => libc::EINVAL,
-    }
-}
-
 /// What is wrong with a post of so many pieces that is refused; a receive has no opcode.
 #[cold]
 pub(crate) fn wrong(

@@ -7,7 +7,7 @@ use transom_device::queue::{TagChange, TagRequest};
 use transom_host::objects::SharedReceiveQueue;
 
 use crate::entry::guarded;
-use crate::{post, srq};
+use crate::{errno, post, srq};
 
 /// Carries out a list of operations, up to the first bad one.
 ///
@@ -61,7 +61,7 @@ unsafe fn post_one(queue: &SharedReceiveQueue, wr: &mut ibv_ops_wr) -> Result<()
         unexpected: reports.then_some(wr.tm.unexpected_cnt),
         change,
     };
-    if let Some(handle) = queue.post_list_operation(&request).map_err(post::errno)? {
+    if let Some(handle) = queue.post_list_operation(&request).map_err(errno::of_post)? {
         wr.tm.handle = handle;
     }
     Ok(())

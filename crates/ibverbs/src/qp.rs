@@ -1,7 +1,6 @@
 //! A queue pair as C holds it; `ibv_destroy_qp(3)`, and what its events need.
 
 mod attributes;
-mod create;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -14,13 +13,11 @@ use transom_host::objects::QueuePair;
 
 pub(crate) use self::attributes::modify_qp_rate_limit;
 pub use self::attributes::{ibv_modify_qp, ibv_query_qp, ibv_query_qp_data_in_order};
-pub use self::create::ibv_create_qp;
-pub(crate) use self::create::{create, opened};
+use crate::batch::Batch;
 use crate::context::Context;
 use crate::entry::errno_always;
-use crate::event::EventCount;
+use crate::event_count::EventCount;
 use crate::object::{Handled, InContext, Table, trusted};
-use crate::wr::Batch;
 
 /// A queue pair, and what only C wants back.
 pub(crate) struct Qp {
@@ -32,6 +29,18 @@ pub(crate) struct Qp {
     cap: ibv_qp_cap,
     told: Arc<Mutex<Told>>,
     events: Arc<EventCount>,
+}
+
+impl Qp {
+    pub(crate) fn new(
+        pair: Arc<QueuePair>,
+        kind: ibv_qp_type,
+        batch: Option<Batch>,
+        cap: ibv_qp_cap,
+    ) -> Self {
+        let batch = batch.map(Mutex::new);
+        Self { pair, kind, batch, cap, told: Arc::default(), events: Arc::default() }
+    }
 }
 
 /// What was told of a queue pair and is only kept to be asked for. Whoever changes the queue pair, or
@@ -61,6 +70,16 @@ impl Handled for ibv_qp_ex_flush {
     fn set_handle(&mut self, handle: u32) {
         self.base.qp_base.handle = handle;
     }
+}
+
+/// A handle for a queue pair that is about to be made: its events name it.
+pub(crate) fn reserve() -> u32 {
+    QPS.reserve()
+}
+
+/// Adds a queue pair under its handle; the pointer for C.
+pub(crate) fn enter(handle: u32, abi: ibv_qp_ex_flush, qp: Qp) -> *mut ibv_qp {
+    QPS.insert_reserved(handle, abi, qp).cast()
 }
 
 /// Ours, straight from a live pointer: posting trusts it, as C demands.

@@ -2,6 +2,7 @@
 
 use transom_abi::*;
 
+use crate::create_qp;
 use crate::entry::pointer_of;
 use crate::qp::{self, Qp};
 use crate::wrong::Wrong;
@@ -22,7 +23,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         unsafe {
             check_extensions(context, init)
                 .map_err(|wrong| wrong.told_of(context, "ibv_create_qp_ex"))?;
-            qp::create(init)
+            create_qp::create(init)
         }
     })
 }

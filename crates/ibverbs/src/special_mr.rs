@@ -10,9 +10,9 @@ use transom_device::Access;
 use transom_host::objects::{DmaBuf, DmaBufError, MemoryRegion};
 
 use crate::entry::pointer_of;
-use crate::mr::{enter, errno, parse_access};
+use crate::mr::{enter, parse_access};
 use crate::wrong::Wrong;
-use crate::{dm, pd};
+use crate::{dm, errno, pd};
 
 /// Rights that peers and this side can use; the others say how memory of a program is registered.
 const USABLE: Access = Access::REMOTE.union(Access::LOCAL_WRITE).union(Access::RELAXED_ORDERING);
@@ -25,7 +25,8 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
         unsafe { pd::find(pd) }.and_then(|found| {
-            let region = MemoryRegion::null(&found.adapter, &found.domain).map_err(errno)?;
+            let region =
+                MemoryRegion::null(&found.adapter, &found.domain).map_err(errno::of_register)?;
             Ok(enter(pd, found, null_mut(), region))
         })
     })
@@ -56,7 +57,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
             let length = length as u64;
             let region =
                 MemoryRegion::of_device_memory(&found.domain, &memory, offset, length, access);
-            Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
+            Ok(enter(pd, found, null_mut(), region.map_err(errno::of_register)?))
         })
     })
 }
@@ -132,5 +133,5 @@ unsafe fn try_register_dmabuf(
     })?;
     let (adapter, domain) = (&found.adapter, &found.domain);
     let region = MemoryRegion::of_dma_buf(adapter, domain, mapping, length, iova, access);
-    Ok(enter(pd, found, null_mut(), region.map_err(errno)?))
+    Ok(enter(pd, found, null_mut(), region.map_err(errno::of_register)?))
 }

@@ -10,10 +10,10 @@ use transom_host::objects::{SharedReceiveQueue, SrqConfig, TagMatchingConfig, Xr
 
 use crate::context::Context;
 use crate::entry::{errno_always, errno_of, guarded, pointer_of};
-use crate::event::EventCount;
+use crate::event_count::EventCount;
 use crate::object::{Table, trusted};
 use crate::wrong::Wrong;
-use crate::{cq, pd, post, xrc};
+use crate::{cq, errno, pd, post, xrc};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
         }
         let size = size.map(|size| Limits::shared_depth(size) as usize);
         // SAFETY: as above.
-        unsafe { look_up(srq) }?.modify(size, limit).map_err(cq::size_errno)
+        unsafe { look_up(srq) }?.modify(size, limit).map_err(errno::of_size)
     })
 }
 
@@ -304,7 +304,7 @@ fn post_one(queue: &SharedReceiveQueue, request: &ReceiveRequest<'_>) -> Result<
             let (asked, limit) = (request.sges.len() as u64, queue.config().pieces as u64);
             Wrong::too_much("num_sge", asked, limit, "PS-03")
         }
-        other => post::errno(other).into(),
+        other => errno::of_post(other).into(),
     })
 }
 

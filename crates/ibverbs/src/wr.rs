@@ -3,8 +3,6 @@
 //! A batch is locked from `wr_start` to `wr_complete` or `wr_abort`: other threads that start one
 //! on the same queue pair wait. Builders and setters outside of that do nothing.
 
-mod batch;
-
 use std::ffi::{c_int, c_void};
 use std::mem::forget;
 
@@ -15,10 +13,9 @@ use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 
 use transom_host::failure::has_failed;
 
+use crate::batch::Batch;
 use crate::entry::{guarded, guarded_always, zero_or};
 use crate::{ah, post, qp};
-
-pub(crate) use batch::Batch;
 
 /// What a queue pair of this type can be asked to build; none if it sends nothing.
 pub(crate) fn operations_of(kind: ibv_qp_type) -> u64 {

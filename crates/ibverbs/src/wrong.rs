@@ -11,7 +11,7 @@ use transom_host::objects::RegisterError;
 use transom_host::registry::{CallFault, CallRefusal, Name};
 
 use crate::context::Context;
-use crate::{import, mr, pd};
+use crate::{adapters, errno, pd};
 
 /// Why a verb is refused, and the errno that says so to the program.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ impl Wrong {
     pub(crate) fn of_object(error: RegisterError, rule: &'static str) -> Self {
         match error {
             RegisterError::Exhausted => Self::exhausted(rule),
-            other => mr::errno(other).into(),
+            other => errno::of_register(other).into(),
         }
     }
 
@@ -117,7 +117,7 @@ impl Wrong {
     pub(crate) unsafe fn told_in(self, pd: *const ibv_pd, verb: &'static str) -> c_int {
         // SAFETY: by the contract of this function.
         let found = unsafe { pd::find(pd) }.ok().map(|found| found.adapter);
-        self.told(found.or_else(import::only_device).as_deref(), verb, 0)
+        self.told(found.or_else(adapters::only).as_deref(), verb, 0)
     }
 
     /// The same of a verb that was given a context.
@@ -128,7 +128,7 @@ impl Wrong {
     pub(crate) unsafe fn told_of(self, context: *mut ibv_context, verb: &'static str) -> c_int {
         // SAFETY: by the contract of this function.
         let found = unsafe { Context::of(context) }.map(|context| context.adapter.clone());
-        let found: Option<Arc<Adapter>> = found.or_else(import::only_device);
+        let found: Option<Arc<Adapter>> = found.or_else(adapters::only);
         self.told(found.as_deref(), verb, 0)
     }
 }

@@ -1,4 +1,4 @@
-//! `ibv_open_xrcd(3)`, `ibv_open_qp(3)`: XRC domains, and queue pairs opened by number.
+//! `ibv_open_xrcd(3)`: XRC domains.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,6 @@ use transom_host::objects::{XrcDomain, XrcFile, XrcOpenError};
 use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
 use crate::object::{Handled, InContext, Table};
-use crate::qp;
 
 /// The C struct, which has no handle of its own.
 #[repr(C)]
@@ -112,33 +111,6 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
         // SAFETY: the struct stays readable; a context outlives its domains.
         unsafe { Context::release((*xrcd).context) };
         Ok(())
-    })
-}
-
-/// Opens the receiving end of an XRC connection that this process has made, by number.
-///
-/// # Safety
-/// `context` is open; `attr` is null or readable.
-pub(crate) unsafe extern "C" fn open_qp(
-    context: *mut ibv_context,
-    attr: *mut ibv_qp_open_attr,
-) -> *mut ibv_qp {
-    pointer_of(|| {
-        const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-        // SAFETY: by the contract of this verb.
-        (|| unsafe {
-            let attr = attr.as_ref().ok_or(libc::EINVAL)?;
-            let ours = Context::of(context).ok_or(libc::EINVAL)?;
-            let known = attr.comp_mask < IBV_QP_OPEN_ATTR_RESERVED;
-            if !known || attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
-                return Err(libc::EINVAL);
-            }
-            let domain = find(attr.xrcd)?;
-            let pair = ours.adapter.open_xrc_target(attr.qp_num, &domain).ok_or(libc::ENOENT)?;
-            let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
-            let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
-            Ok(qp::opened(context, ours, qp_context, pair))
-        })()
     })
 }
 

@@ -1,21 +1,20 @@
-//! `ibv_create_qp(3)`, and what each type of queue pair is made of.
+//! `ibv_create_qp(3)`, `ibv_open_qp(3)`, and what each type of queue pair is made of.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::execution::RequesterLimits;
 use transom_device::qp::Service;
 use transom_host::Limits;
 use transom_host::objects::{Cq, ProtectionDomain, QpConfig, QpReceives, QueuePair};
 
-use super::{QPS, Qp};
+use crate::batch::Batch;
 use crate::context::Context;
 use crate::entry::pointer_of;
-use crate::wr::{self, Batch};
+use crate::qp::{self, Qp};
 use crate::wrong::Wrong;
-use crate::{cq, pd, srq, xrc};
+use crate::{cq, pd, srq, wr, xrc};
 
 /// Creates a queue pair in RESET (rules CR-01 to CR-08). The receiving end of XRC needs the extended
 /// verb, to name its XRC domain.
@@ -75,7 +74,7 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
     let context = unsafe { Context::of(parts.context) }.ok_or(libc::EINVAL)?;
     let batch = wants_batch.then(|| Batch::new(init.qp_type, operations, cap)).transpose()?;
     // The handle names the queue pair in events, so it comes first.
-    let handle = QPS.reserve();
+    let handle = qp::reserve();
     let config = QpConfig {
         pd: parts.pd,
         service,
@@ -108,16 +107,9 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
         qp_type: init.qp_type,
         ..ibv_qp::default()
     };
-    let qp = Qp {
-        pair,
-        kind: init.qp_type,
-        batch: batch.map(Mutex::new),
-        cap,
-        told: Arc::default(),
-        events: Arc::default(),
-    };
+    let qp = Qp::new(pair, init.qp_type, batch, cap);
     init.cap = cap;
-    Ok(QPS.insert_reserved(handle, wr::extended(plain), qp).cast())
+    Ok(qp::enter(handle, wr::extended(plain), qp))
 }
 
 fn service(kind: ibv_qp_type) -> Result<Service, Wrong> {
@@ -242,8 +234,35 @@ unsafe fn parts(
     Ok(Parts { context, pd, send_cq, receive_cq, receives })
 }
 
+/// Opens the receiving end of an XRC connection that this process has made, by number.
+///
+/// # Safety
+/// `context` is open; `attr` is null or readable.
+pub(crate) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
+    pointer_of(|| {
+        const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        // SAFETY: by the contract of this verb.
+        (|| unsafe {
+            let attr = attr.as_ref().ok_or(libc::EINVAL)?;
+            let ours = Context::of(context).ok_or(libc::EINVAL)?;
+            let known = attr.comp_mask < IBV_QP_OPEN_ATTR_RESERVED;
+            if !known || attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
+                return Err(libc::EINVAL);
+            }
+            let domain = xrc::find(attr.xrcd)?;
+            let pair = ours.adapter.open_xrc_target(attr.qp_num, &domain).ok_or(libc::ENOENT)?;
+            let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
+            let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
+            Ok(opened(context, ours, qp_context, pair))
+        })()
+    })
+}
+
 /// The C object for the receiving end of an XRC connection that is opened once more.
-pub(crate) fn opened(
+fn opened(
     context: *mut ibv_context,
     ours: &Context,
     qp_context: *mut c_void,
@@ -258,13 +277,6 @@ pub(crate) fn opened(
         qp_type: IBV_QPT_XRC_RECV,
         ..ibv_qp::default()
     };
-    let qp = Qp {
-        pair,
-        kind: IBV_QPT_XRC_RECV,
-        batch: None,
-        cap: ibv_qp_cap::default(),
-        told: Arc::default(),
-        events: Arc::default(),
-    };
-    QPS.insert(wr::extended(plain), |_| qp).cast()
+    let qp = Qp::new(pair, IBV_QPT_XRC_RECV, None, ibv_qp_cap::default());
+    qp::enter(qp::reserve(), wr::extended(plain), qp)
 }

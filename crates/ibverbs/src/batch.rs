@@ -8,7 +8,7 @@ use transom_abi::*;
 use transom_device::queue::{LocalOp, PostError, Remote, SendFlags, SendOp, SendRequest, Sge};
 use transom_host::objects::{PostOne, QueuePair};
 
-use crate::post;
+use crate::errno;
 
 /// A send work request as far as it is built.
 struct Built {
@@ -68,7 +68,7 @@ impl Batch {
     }
 
     /// Begins a request. `operation` is its bit of `ibv_qp_create_send_ops_flags`.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         operation: ibv_qp_create_send_ops_flags,
         wr_id: u64,
@@ -95,14 +95,14 @@ impl Batch {
     }
 
     /// Names the window that the request just begun binds.
-    pub(super) fn set_window(&mut self, window: *mut ibv_mw) {
+    pub(crate) fn set_window(&mut self, window: *mut ibv_mw) {
         if let Some(request) = self.last() {
             request.window = window;
         }
     }
 
     /// Says whom the last request reaches, on a queue pair of this type.
-    pub(super) fn set_remote(&mut self, kind: ibv_qp_type, remote: Result<Remote, c_int>) {
+    pub(crate) fn set_remote(&mut self, kind: ibv_qp_type, remote: Result<Remote, c_int>) {
         let right_type = self.kind == kind;
         match (self.last(), remote) {
             (Some(request), Ok(remote)) if right_type => request.remote = remote,
@@ -112,7 +112,7 @@ impl Batch {
     }
 
     /// Gives the last request its local buffers.
-    pub(super) fn set_pieces(&mut self, pieces: &[Sge]) {
+    pub(crate) fn set_pieces(&mut self, pieces: &[Sge]) {
         let fits = pieces.len() <= self.cap.max_send_sge as usize;
         let start = self.pieces.len();
         match self.last() {
@@ -128,7 +128,7 @@ impl Batch {
     ///
     /// # Safety
     /// The buffers are readable memory, unless refused by their lengths alone.
-    pub(super) unsafe fn set_inline(&mut self, buffers: &[ibv_data_buf]) {
+    pub(crate) unsafe fn set_inline(&mut self, buffers: &[ibv_data_buf]) {
         let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.length));
         let fits = total.is_some_and(|total| total <= self.cap.max_inline_data as usize);
         let missing = buffers.iter().any(|buffer| buffer.addr.is_null() && buffer.length > 0);
@@ -146,7 +146,7 @@ impl Batch {
     }
 
     /// Gives the ATOMIC WRITE just begun its eight bytes.
-    pub(super) fn set_word(&mut self, word: [u8; 8]) {
+    pub(crate) fn set_word(&mut self, word: [u8; 8]) {
         let start = self.inline.len();
         if self.last().is_some() {
             self.inline.extend_from_slice(&word);
@@ -163,7 +163,7 @@ impl Batch {
     }
 
     /// The batch will not be posted; the first reason counts.
-    pub(super) fn fail(&mut self, errno: c_int) {
+    pub(crate) fn fail(&mut self, errno: c_int) {
         self.error.get_or_insert(errno);
     }
 
@@ -173,7 +173,7 @@ impl Batch {
     }
 
     /// Posts all requests or none.
-    pub(super) fn post(&self, pair: &QueuePair) -> Result<(), c_int> {
+    pub(crate) fn post(&self, pair: &QueuePair) -> Result<(), c_int> {
         if let Some(errno) = self.error {
             return Err(errno);
         }
@@ -181,7 +181,7 @@ impl Batch {
             return Err(libc::EINVAL);
         }
         let count = self.requests.len();
-        pair.post_send_batch(count, |post_one| self.each(post_one)).map_err(post::errno)?;
+        pair.post_send_batch(count, |post_one| self.each(post_one)).map_err(errno::of_post)?;
         for request in &self.requests {
             if let SendOp::Local(LocalOp::BindType2(bind)) = request.op
                 // SAFETY: the program named it, and its memory stays readable.
@@ -221,7 +221,7 @@ impl Batch {
     }
 
     /// Forgets what was built.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.pieces.clear();
         self.inline.clear();

@@ -1,0 +1,37 @@
+//! The errnos of what the device refuses.
+
+use std::ffi::c_int;
+
+use transom_device::queue::{PostError, SizeError};
+use transom_host::objects::RegisterError;
+
+/// Of a refused registration, or of another object that takes room on the device.
+pub(crate) fn of_register(error: RegisterError) -> c_int {
+    match error {
+        RegisterError::Rights | RegisterError::Range | RegisterError::PageOffset => libc::EINVAL,
+        RegisterError::Fault => libc::EFAULT,
+        RegisterError::Exhausted => libc::ENOMEM,
+        RegisterError::Busy => libc::EBUSY,
+        RegisterError::Inherited => libc::EIO,
+    }
+}
+
+/// Of a refused post.
+pub(crate) fn of_post(error: PostError) -> c_int {
+    match error {
+        PostError::Full => libc::ENOMEM,
+        PostError::TooManyPieces
+        | PostError::InlineTooLong
+        | PostError::InlineNotAllowed
+        | PostError::WrongState
+        | PostError::WrongService => libc::EINVAL,
+    }
+}
+
+/// Of a refused size of a queue.
+pub(crate) fn of_size(error: SizeError) -> c_int {
+    match error {
+        SizeError::TooSmall => libc::EINVAL,
+        SizeError::NoMemory => libc::ENOMEM,
+    }
+}

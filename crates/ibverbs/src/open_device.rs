@@ -1,0 +1,99 @@
+//! `ibv_open_device(3)`, `ibv_import_device(3)`: contexts, each a view of a device of this process.
+
+use std::ffi::c_int;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use transom_abi::{ibv_context, ibv_device};
+use transom_host::object_counts::ObjectKind;
+use transom_host::{Adapter, say};
+
+use crate::context::Context;
+use crate::entry::{errno_always, pointer_always, pointer_of};
+use crate::operations::operations;
+use crate::{adapters, ah, comp_cntr, cq, device, dm, mr, mw, pd, qp, srq, td, xrc};
+
+/// Opens the device; null, `EINVAL`, if it is another's.
+pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // A device that has failed is none to open; once it is closed, there may be a new one.
+    let opened = || {
+        if !device::is_the_device(device) {
+            return Err(libc::EINVAL);
+        }
+        let adapter = adapters::open().map_err(|error| {
+            say(format_args!("{error}"));
+            error.errno().unwrap_or(libc::ENODEV)
+        })?;
+        open(adapter)
+    };
+    pointer_always(opened)
+}
+
+/// Makes a context on a device that the caller has opened.
+pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
+    pointer_of(|| open(adapter))
+}
+
+fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
+    let command = adapter.command_descriptor();
+    let command = command.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+    Context::enter(adapter, command, operations())
+}
+
+/// Makes a context on the device that a duplicate of a `cmd_fd` names. The descriptor is the
+/// context's from now on, and closed with it. A device of another process is `EOPNOTSUPP`.
+pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    pointer_of(|| {
+        // SAFETY: this only asks the kernel about the number.
+        if cmd_fd < 0 || unsafe { libc::fcntl(cmd_fd, libc::F_GETFD) } < 0 {
+            return Err(libc::EBADF);
+        }
+        // SAFETY: it is open, as was just seen, and the caller leaves it to this verb.
+        let fd = unsafe { BorrowedFd::borrow_raw(cmd_fd) };
+        match adapters::named_by(fd) {
+            Some(adapter) => {
+                // SAFETY: as above; the context owns it from now on.
+                let command = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
+                Context::enter(adapter, command, operations())
+            }
+            None if names_a_device(cmd_fd) => Err(libc::EOPNOTSUPP),
+            None => Err(libc::EINVAL),
+        }
+    })
+}
+
+/// Whether a descriptor names a Transom device, be it of this process or not.
+fn names_a_device(fd: c_int) -> bool {
+    let file = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+    file.is_ok_and(|file| file.as_os_str().as_encoded_bytes().starts_with(b"/memfd:transom"))
+}
+
+/// Closes a context and ends what was made in it, windows first (rule MWA-22). What another context
+/// still uses stays until that lets go.
+///
+/// # Safety
+/// `context` is from [`ibv_open_device`] and not closed.
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    errno_always(|| {
+        // SAFETY: by the contract of this verb.
+        let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
+        if !ours.close() {
+            return Err(libc::EINVAL);
+        }
+        mw::free_all(context);
+        qp::free_all(context);
+        srq::free_all(context);
+        xrc::free_all(context);
+        ah::free_all(context);
+        mr::free_all(context);
+        cq::free_all(context);
+        comp_cntr::free_all(context);
+        dm::free_all(context);
+        pd::free_all(context);
+        td::free_all(context);
+        ours.adapter.objects().remove(ObjectKind::Context);
+        // SAFETY: open until now, which is counted off once.
+        unsafe { Context::release(context) };
+        Ok(())
+    })
+}
