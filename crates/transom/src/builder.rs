@@ -32,9 +32,16 @@ pub struct QueuePairBuilder<S: QueuePairState = Initialized> {
     state: PhantomData<S>,
 }
 
+impl QueuePair<Initialized> {
+    /// Begins a queue pair whose completions all go to one queue.
+    pub fn builder(pd: &ProtectionDomain, completions: &CompletionQueue) -> QueuePairBuilder {
+        QueuePairBuilder::connected(pd, completions)
+    }
+}
+
 impl QueuePairBuilder<Initialized> {
     /// A reliable connection.
-    pub(crate) fn connected(pd: &ProtectionDomain, completions: &CompletionQueue) -> Self {
+    fn connected(pd: &ProtectionDomain, completions: &CompletionQueue) -> Self {
         Self::new(receiving(pd, completions), IBV_QPT_RC)
     }
 

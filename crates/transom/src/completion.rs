@@ -1,6 +1,6 @@
 //! How a work request ended.
 
-use crate::outstanding::Moment;
+use crate::moment::Moment;
 use std::fmt;
 use std::time::SystemTime;
 use transom_abi::*;

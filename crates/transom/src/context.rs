@@ -6,7 +6,7 @@ use crate::extended::extended;
 use crate::{DeviceAttributes, Gid, PortAttributes, Provider, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -155,6 +155,23 @@ pub(crate) struct OpenDevice {
 unsafe impl Send for OpenDevice {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for OpenDevice {}
+
+impl OpenDevice {
+    /// The table of operations beside the context, which grows at its front, if it reaches this offset.
+    pub(crate) fn extended_to(&self, offset: usize) -> Option<*const verbs_context> {
+        // SAFETY: the context is open.
+        if unsafe { (*self.context).abi_compat } != __VERBS_ABI_IS_EXTENDED {
+            return None;
+        }
+        let table = self
+            .context
+            .wrapping_byte_sub(offset_of!(verbs_context, context))
+            .cast::<verbs_context>();
+        // SAFETY: the mark says that the context is the last part of a `verbs_context`.
+        let size = unsafe { (*table).sz };
+        (size >= size_of::<verbs_context>() - offset).then_some(table.cast_const())
+    }
+}
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {

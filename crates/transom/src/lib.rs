@@ -100,6 +100,7 @@ mod extended;
 mod grant;
 mod keep;
 mod modify;
+mod moment;
 mod outstanding;
 mod poll;
 mod post;
@@ -111,10 +112,12 @@ mod received;
 mod region;
 mod request;
 mod shared;
+mod shared_receives;
 mod state;
 mod transition;
 mod window;
 mod xrc;
+mod xrc_domain;
 
 pub use address::{Address, AddressHandle, Destination};
 pub use attributes::{DeviceAttributes, PortAttributes, Type2Check};
@@ -138,11 +141,11 @@ pub use queue_pair::QueuePair;
 pub use received::{ReceivedDatagram, Receiving};
 pub use region::{Access, MemoryRegion, Slice};
 pub use request::{Payload, Request};
-pub use shared::{SharedReceiveQueue, SharingMessages};
+pub use shared_receives::{SharedReceiveQueue, SharingMessages};
 pub use state::{
     Connected, Datagram, Initialized, OnePeer, QueuePairState, Sharing, XrcInitialized,
     XrcInitiator, XrcTarget,
 };
 pub use transition::{Binding, Invalidating, Rebinding, Transition};
 pub use window::{Bound, Free, Type1, Type2, Window, WindowState, WindowType};
-pub use xrc::XrcDomain;
+pub use xrc_domain::XrcDomain;

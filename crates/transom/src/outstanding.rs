@@ -6,6 +6,7 @@
 
 use crate::completion::judge;
 use crate::keep::Keep;
+use crate::moment::Moment;
 use crate::{Completion, Operation, WorkError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -15,30 +16,6 @@ use transom_abi::ibv_wc;
 /// How many completions are taken from the device at a time. Room for them is made on each poll,
 /// and most polls find one or none.
 pub(crate) const BATCH: usize = 4;
-
-/// A point in the life of a completion queue. Queues' names are never given again, so moments of
-/// different queues are not mistaken for each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
-    queue: u64,
-    /// How many completions had been taken.
-    number: u64,
-}
-
-impl Moment {
-    /// Whether it is of the same queue, and later.
-    pub(crate) fn is_after(self, other: Self) -> bool {
-        self.queue == other.queue && self.number > other.number
-    }
-}
-
-impl Default for Moment {
-    /// The first of a new queue.
-    fn default() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { queue: NEXT.fetch_add(1, Ordering::Relaxed), number: 0 }
-    }
-}
 
 /// The slots, and how many are in use.
 #[derive(Default)]
@@ -156,7 +133,7 @@ impl Outstanding {
 
     /// Hands a completion, just taken from the queue, to its request.
     pub(crate) fn deliver(&mut self, wc: &ibv_wc, time: Option<SystemTime>) -> Leftover {
-        self.now.number += 1;
+        self.now = self.now.next();
         let ticket = Ticket::from_wr_id(wc.wr_id);
         let Some(slot) = self.slots.get_mut(ticket.index as usize) else {
             return Leftover::NOTHING;

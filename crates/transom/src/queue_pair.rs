@@ -4,8 +4,8 @@ use crate::connection::Connection;
 use crate::post::post_receive;
 use crate::request::Toward;
 use crate::{
-    CompletionQueue, Connected, Endpoint, Initialized, OnePeer, Operation, Payload, Posted,
-    ProtectionDomain, QueuePairBuilder, QueuePairState, RemoteSlice, Request, Result, Slice,
+    Connected, Endpoint, Initialized, OnePeer, Operation, Payload, Posted, QueuePairState,
+    RemoteSlice, Request, Result, Slice,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -105,11 +105,6 @@ impl<S: OnePeer> QueuePair<S> {
 }
 
 impl QueuePair<Initialized> {
-    /// Begins a queue pair whose completions all go to one queue.
-    pub fn builder(pd: &ProtectionDomain, completions: &CompletionQueue) -> QueuePairBuilder {
-        QueuePairBuilder::connected(pd, completions)
-    }
-
     /// Connects it to a peer, which must connect to [`endpoint`](Self::endpoint) in turn; see
     /// `ibv_modify_qp(3)`.
     ///

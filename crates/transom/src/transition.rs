@@ -5,8 +5,10 @@ use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
 use crate::post::post_send;
 use crate::region::Registered;
-use crate::window::{AllocatedWindow, Bound, Free, Type1, Window, WindowState, WindowType};
-use crate::{Completion, Error, Grant, Operation, Posted, Refused, Result, Rights, Slice};
+use crate::window::{AllocatedWindow, Bound, Free, Type1, Type2, Window, WindowState, WindowType};
+use crate::{
+    Completion, Error, Grant, Operation, Posted, QueuePair, Refused, Result, Rights, Slice,
+};
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -106,8 +108,81 @@ impl<T: WindowType, From: WindowState, To: WindowState> fmt::Debug for Transitio
     }
 }
 
+impl<T: WindowType> Window<T, Free> {
+    /// Binds the window to a part of a region, through a connected queue pair.
+    ///
+    /// The region needs [`Access::MW_BIND`](crate::Access::MW_BIND), and
+    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) if the window shall grant writing or
+    /// atomics. A peer that is told of the grant by a later send on the same queue pair finds the
+    /// window bound (rule T1-56).
+    ///
+    /// # Errors
+    /// Gives the window back with [`Error::EmptyWindow`]; [`Error::OtherContext`]; or
+    /// [`Error::Verb`]: EPERM if the region is of another domain than the window, ENOMEM if the
+    /// send queue is full. The binding gives it back if it ends with
+    /// [`Status::WindowBind`](crate::Status::WindowBind) (rules T1-20 to T1-30, T2-26 to T2-28);
+    /// the queue pair is in error then.
+    pub fn bind(
+        self,
+        queue_pair: &QueuePair,
+        memory: &Slice,
+        rights: Rights,
+    ) -> Result<Binding<T>, Refused<Self>> {
+        bind(self, &queue_pair.inner, memory, rights.access_flags(), memory.address)
+    }
+}
+
+impl Window<Type2, Free> {
+    /// Binds the window like [`bind`](Window::bind), with remote addresses that count from the
+    /// start of the window, so that the peer learns nothing of this side's addresses (rules T2-29,
+    /// T2-30).
+    ///
+    /// # Errors
+    /// As [`bind`](Window::bind).
+    pub fn bind_zero_based(
+        self,
+        queue_pair: &QueuePair,
+        memory: &Slice,
+        rights: Rights,
+    ) -> Result<Binding<Type2>, Refused<Self>> {
+        let flags = rights.access_flags() | IBV_ACCESS_ZERO_BASED;
+        bind(self, &queue_pair.inner, memory, flags, 0)
+    }
+}
+
+impl<T: WindowType> Window<T, Bound> {
+    /// Revokes the window. When this has completed, no access through the key touches memory any
+    /// more, not even one that had begun (rules INV-23, ORD-14).
+    ///
+    /// A window of type 2 is invalidated by the queue pair that bound it, one of type 1 is unbound
+    /// by any of its domain (rules INV-01, T1-45).
+    ///
+    /// # Errors
+    /// Gives the window back, still bound, with [`Error::OtherQueuePair`];
+    /// [`Error::OtherContext`]; or [`Error::Verb`], ENOMEM if the send queue is full.
+    pub fn invalidate(self, queue_pair: &QueuePair) -> Result<Invalidating<T>, Refused<Self>> {
+        invalidate(self, &queue_pair.inner)
+    }
+}
+
+impl Window<Type1, Bound> {
+    /// Binds the window to something else, in one step (rules T1-50, T1-51, DR-09). The old key
+    /// opens nothing then. If it fails, the old binding stays as it was (rules T1-35, KEY-08).
+    ///
+    /// # Errors
+    /// As [`bind`](Window::bind).
+    pub fn rebind(
+        self,
+        queue_pair: &QueuePair,
+        memory: &Slice,
+        rights: Rights,
+    ) -> Result<Rebinding, Refused<Self>> {
+        bind(self, &queue_pair.inner, memory, rights.access_flags(), memory.address)
+    }
+}
+
 /// Posts the bind of a window. `addr` is where the peer will find its first byte.
-pub(crate) fn bind<T: WindowType, From: WindowState + Holds>(
+fn bind<T: WindowType, From: WindowState + Holds>(
     window: Window<T, From>,
     queue_pair: &Arc<Connection>,
     memory: &Slice,
@@ -148,7 +223,7 @@ pub(crate) fn bind<T: WindowType, From: WindowState + Holds>(
 }
 
 /// Posts what takes a window's binding away.
-pub(crate) fn invalidate<T: WindowType>(
+fn invalidate<T: WindowType>(
     window: Window<T, Bound>,
     queue_pair: &Arc<Connection>,
 ) -> Result<Invalidating<T>, Refused<Window<T, Bound>>> {
@@ -256,7 +331,7 @@ fn held(mw: &Arc<AllocatedWindow>, regions: [Option<&Arc<dyn Registered>>; 2]) -
 }
 
 /// A state and the region it holds.
-pub(crate) trait Holds {
+trait Holds {
     fn region(&self) -> Option<&Arc<dyn Registered>>;
 }
 

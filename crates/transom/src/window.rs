@@ -4,12 +4,9 @@ use crate::connection::Connection;
 use crate::domain::AllocatedDomain;
 use crate::error::{non_null, unsupported};
 use crate::keep::Held;
-use crate::outstanding::Moment;
+use crate::moment::Moment;
 use crate::region::Registered;
-use crate::transition::{self, Binding, Invalidating, Rebinding};
-use crate::{
-    Completion, Error, Grant, ProtectionDomain, QueuePair, Refused, Result, Rights, Slice,
-};
+use crate::{Completion, Error, Grant, ProtectionDomain, Refused, Result};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -147,46 +144,6 @@ impl<T: WindowType> Window<T, Free> {
         let mw = Arc::new(AllocatedWindow { mw, before_bind: Mutex::default(), domain });
         Ok(Self { mw, state: Free(()), window_type: PhantomData })
     }
-
-    /// Binds the window to a part of a region, through a connected queue pair.
-    ///
-    /// The region needs [`Access::MW_BIND`](crate::Access::MW_BIND), and
-    /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE) if the window shall grant writing or
-    /// atomics. A peer that is told of the grant by a later send on the same queue pair finds the
-    /// window bound (rule T1-56).
-    ///
-    /// # Errors
-    /// Gives the window back with [`Error::EmptyWindow`]; [`Error::OtherContext`]; or
-    /// [`Error::Verb`]: EPERM if the region is of another domain than the window, ENOMEM if the
-    /// send queue is full. The binding gives it back if it ends with
-    /// [`Status::WindowBind`](crate::Status::WindowBind) (rules T1-20 to T1-30, T2-26 to T2-28);
-    /// the queue pair is in error then.
-    pub fn bind(
-        self,
-        queue_pair: &QueuePair,
-        memory: &Slice,
-        rights: Rights,
-    ) -> Result<Binding<T>, Refused<Self>> {
-        transition::bind(self, &queue_pair.inner, memory, rights.access_flags(), memory.address)
-    }
-}
-
-impl Window<Type2, Free> {
-    /// Binds the window like [`bind`](Window::bind), with remote addresses that count from the
-    /// start of the window, so that the peer learns nothing of this side's addresses (rules T2-29,
-    /// T2-30).
-    ///
-    /// # Errors
-    /// As [`bind`](Window::bind).
-    pub fn bind_zero_based(
-        self,
-        queue_pair: &QueuePair,
-        memory: &Slice,
-        rights: Rights,
-    ) -> Result<Binding<Type2>, Refused<Self>> {
-        let flags = rights.access_flags() | IBV_ACCESS_ZERO_BASED;
-        transition::bind(self, &queue_pair.inner, memory, flags, 0)
-    }
 }
 
 impl<T: WindowType> Window<T, Bound> {
@@ -194,35 +151,6 @@ impl<T: WindowType> Window<T, Bound> {
     /// dropping the window revokes it.
     pub fn grant(&self) -> Grant {
         self.state.grant()
-    }
-
-    /// Revokes the window. When this has completed, no access through the key touches memory any
-    /// more, not even one that had begun (rules INV-23, ORD-14).
-    ///
-    /// A window of type 2 is invalidated by the queue pair that bound it, one of type 1 is unbound
-    /// by any of its domain (rules INV-01, T1-45).
-    ///
-    /// # Errors
-    /// Gives the window back, still bound, with [`Error::OtherQueuePair`];
-    /// [`Error::OtherContext`]; or [`Error::Verb`], ENOMEM if the send queue is full.
-    pub fn invalidate(self, queue_pair: &QueuePair) -> Result<Invalidating<T>, Refused<Self>> {
-        transition::invalidate(self, &queue_pair.inner)
-    }
-}
-
-impl Window<Type1, Bound> {
-    /// Binds the window to something else, in one step (rules T1-50, T1-51, DR-09). The old key
-    /// opens nothing then. If it fails, the old binding stays as it was (rules T1-35, KEY-08).
-    ///
-    /// # Errors
-    /// As [`bind`](Window::bind).
-    pub fn rebind(
-        self,
-        queue_pair: &QueuePair,
-        memory: &Slice,
-        rights: Rights,
-    ) -> Result<Rebinding, Refused<Self>> {
-        transition::bind(self, &queue_pair.inner, memory, rights.access_flags(), memory.address)
     }
 }
 
