@@ -1,8 +1,6 @@
 //! `transom completions`: what a shell needs to complete this command's arguments.
 
-use crate::Arguments;
 use crate::failure::Result;
-use clap::CommandFactory;
 use clap_complete::Shell;
 use std::io::Write;
 
@@ -20,9 +18,10 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &CompletionsArgs) -> Result {
+/// `command` is the whole command line.
+pub(crate) fn run(args: &CompletionsArgs, mut command: clap::Command) -> Result {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Arguments::command(), "transom", &mut script);
+    clap_complete::generate(args.shell, &mut command, "transom", &mut script);
     std::io::stdout().write_all(&script)?;
     Ok(())
 }

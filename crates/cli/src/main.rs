@@ -12,7 +12,7 @@ mod packets;
 mod rdma;
 mod run;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => return bench::run(args),
-        Command::Completions(args) => completions::run(&args),
+        Command::Completions(args) => completions::run(&args, Arguments::command()),
         Command::DemoGuest => demo::guest(),
         Command::BenchPeer => bench::peer(),
     };
@@ -75,8 +75,7 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::Arguments;
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_arguments_are_consistent() {
