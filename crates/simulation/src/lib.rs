@@ -12,6 +12,7 @@
 //! | [`world`] | the events, in order |
 //! | [`model`] | what must happen, kept without the device's code |
 
+mod advance;
 mod arrival;
 pub mod clock;
 pub mod device;
