@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use transom_host::addresses::Addresses;
 use transom_host::guid;
-use transom_host::object_counts::{ObjectCounts, ObjectKind};
+use transom_host::object_counts::ObjectKind;
 use transom_host::registry::Registry;
+use transom_host::segment::Segment;
 use transom_ibverbs::{DeviceName, FW_VER, device_attributes, port_attributes};
 
 /// What this command is called then.
@@ -305,7 +306,7 @@ impl Resources {
 /// How many objects of a kind all processes have.
 fn total(registry: &Registry) -> impl Fn(ObjectKind) -> u64 {
     let running = registry.processes().into_iter().filter(|process| process.alive);
-    let all: Vec<_> = running.filter_map(|process| ObjectCounts::of(&process)).collect();
+    let all: Vec<_> = running.filter_map(|process| Segment::objects_of(&process)).collect();
     move |kind| all.iter().map(|counts| u64::from(counts.get(kind))).sum()
 }
 

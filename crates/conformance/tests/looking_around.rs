@@ -16,8 +16,9 @@ use transom_conformance::harness::{End, device_attr};
 use transom_conformance::processes::{Scratch, is_root, open};
 use transom_conformance::programs::{Running, as_nobody, command, program};
 use transom_host::addresses::Addresses;
-use transom_host::object_counts::{ObjectCounts, ObjectKind};
+use transom_host::object_counts::ObjectKind;
 use transom_host::registry::Registry;
+use transom_host::segment::Segment;
 use transom_ibverbs::*;
 
 const DEVICE: &str = "/sys/class/infiniband/transom0";
@@ -358,7 +359,7 @@ fn objects_are_counted_where_others_find_it() {
         assert_eq!(line.trim_end(), said);
         let processes = Registry::open().unwrap().processes();
         let process = processes.iter().find(|process| process.alive && process.pid == pid);
-        let counts = ObjectCounts::of(process.expect("it has a device open")).expect("ours");
+        let counts = Segment::objects_of(process.expect("it has a device open")).expect("ours");
         ObjectKind::ALL.map(|kind| counts.get(kind))
     };
     // Domains, completion queues, queue pairs, regions, contexts, shared receive queues.

@@ -4,6 +4,7 @@ mod domains;
 mod keys;
 mod limits;
 mod peers;
+mod process;
 mod queue_pairs;
 mod wire;
 
@@ -27,10 +28,12 @@ use self::queue_pairs::QueuePairs;
 pub(crate) use self::wire::LOOPBACK;
 use crate::addresses::Addresses;
 use crate::capture::Capture;
+use crate::clock;
 use crate::failure;
 use crate::faults::{Faults, Injector, Outages};
+use crate::fork::Owner;
 use crate::link::{Peer, Wire};
-use crate::memory::{Copier, this_process};
+use crate::memory::Copier;
 use crate::object_counts::ObjectCounts;
 use crate::objects::{
     AsyncEvent, Cq, EventQueue, EventSource, ForeignTargets, Groups, RegisterError, SharedQueues,
@@ -113,8 +116,8 @@ impl std::error::Error for OpenError {
 /// The device of this process: one for all its contexts.
 pub struct Adapter {
     options: Options,
-    /// The process that opened it: its number, and its place in a line of forks.
-    owner: (u32, u64),
+    /// The process that opened it.
+    owner: Owner,
     pub(crate) claim: Claim,
     segment: Segment,
     addresses: RwLock<Addresses>,
@@ -198,7 +201,7 @@ impl Adapter {
         segment.publish(claim.announcer().generation);
         let adapter = Arc::new(Self {
             options,
-            owner: (this_process(), crate::fork::depth()),
+            owner: Owner::this(),
             claim,
             segment,
             addresses: RwLock::new(addresses),
@@ -225,7 +228,8 @@ impl Adapter {
             failed: AtomicBool::new(false),
             atomics: Mutex::new(()),
         });
-        crate::fork::watch(&adapter).map_err(step("asking to be told of forks"))?;
+        let handler: Weak<Self> = Arc::downgrade(&adapter);
+        crate::fork::watch(handler).map_err(step("asking to be told of forks"))?;
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
         adapter.schedule_outages();
         Ok(adapter)
@@ -313,10 +317,7 @@ impl Adapter {
     /// what it shares. It takes no system call.
     #[inline]
     pub fn is_inherited(&self) -> bool {
-        let (process, depth) = self.owner;
-        // A fork counts even if the child has its parent's number, in a namespace of its own; and a
-        // child that was made without the C library has another number.
-        depth != crate::fork::depth() || process != this_process()
+        self.owner.is_another()
     }
 
     /// Refuses to make something on an inherited device.
@@ -390,31 +391,26 @@ impl Adapter {
     /// Notes a refusal for `transom explain`.
     pub(crate) fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
         let record = RefusalRecord {
-            time: wall_clock(),
+            time: clock::wall(),
             refusal: *refusal,
             age: match refusal.object.since {
                 0 => 0,
-                since => self.now().saturating_sub(since),
+                since => clock::steady().saturating_sub(since),
             },
             peer: summary.peering().from.bits(),
             qp_access: summary.gate().access,
         };
-        self.claim.note(record.to_words());
+        self.claim.note_refusal(&record);
     }
 
     /// Notes that a verb was refused at once, for `transom explain`. What a forked child is refused is
     /// not noted: the records are its parent's.
     pub fn note_refused_call(&self, call: &CallRefusal) {
         if !self.is_inherited() {
-            self.claim.note(CallRecord { time: wall_clock(), call: *call }.to_words());
+            let record = CallRecord { time: clock::wall(), call: *call };
+            self.claim.note_refused_call(&record);
         }
     }
-}
-
-/// Nanoseconds since 1970.
-fn wall_clock() -> u64 {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    time.map_or(0, |time| time.as_nanos() as u64)
 }
 
 /// Says once that data takes the slow way, what that costs, and what to do about it.

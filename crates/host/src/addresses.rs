@@ -5,6 +5,7 @@
 //! that goes leaves its place empty and the others where they are, because queue pairs and address
 //! handles name them by index; one that comes takes the first empty place.
 
+mod multicast;
 mod netlink;
 mod reachable;
 
@@ -14,6 +15,7 @@ use std::os::fd::BorrowedFd;
 
 use transom_wire::grh::{map_ipv4, mapped_ipv4};
 
+pub use self::multicast::{GroupGid, is_multicast, leaves_host};
 use self::netlink::{Interface, Watch};
 pub use self::reachable::{Unreachable, check_reachable};
 

@@ -18,7 +18,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use transom_device::qp::QpNumber;
@@ -27,7 +26,7 @@ use transom_wire::packet::Packet;
 use streams::Streams;
 pub(crate) use taps::{Answered, reason_of_nak};
 
-use crate::{file_limit, link, say};
+use crate::{clock, file_limit, link, say};
 
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";
@@ -111,7 +110,7 @@ impl Capture {
         if ip::write(path, identification, datagram, &mut packet).is_some() {
             let mut blocks = Vec::with_capacity(packet.len() + 64);
             let interface = Interface::Wire;
-            pcapng::packet(&mut blocks, interface, direction, now(), &packet, comment);
+            pcapng::packet(&mut blocks, interface, direction, clock::wall(), &packet, comment);
             self.append(&blocks);
         }
     }
@@ -129,7 +128,7 @@ impl Capture {
         comment: Option<&str>,
         make: impl FnOnce(&mut Streams, &mut dyn FnMut(&link::Path, &Packet<'_>)),
     ) {
-        let (time, mut blocks, mut packet) = (now(), Vec::new(), Vec::new());
+        let (time, mut blocks, mut packet) = (clock::wall(), Vec::new(), Vec::new());
         // Held until they are written, so that packets of one connection are in order.
         let mut streams = self.streams.lock();
         make(&mut streams, &mut |path, it| {
@@ -165,9 +164,4 @@ impl Capture {
             say(format_args!("the capture ends here, its file cannot be written to: {problem}"));
         }
     }
-}
-
-/// Nanoseconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }

@@ -2,43 +2,41 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::adapter::Adapter;
-
 /// A reading of both clocks is good if the steady one moved no further meanwhile.
 const CLOSE: u64 = 1_000;
 
-impl Adapter {
-    /// Nanoseconds of the steady clock.
-    pub fn now(&self) -> u64 {
-        steady()
-    }
-
-    /// Nanoseconds since 1970 at a moment of the steady clock, as the wall clock stands today.
-    pub fn wall_time(&self, moment: u64) -> u64 {
-        // Whoever is interrupted between the two clocks reads them again, a few times at most.
-        let readings = (0..8).map(|_| {
-            let before = read(ClockId::Monotonic);
-            let wall = read(ClockId::Realtime);
-            let after = read(ClockId::Monotonic);
-            (after - before, before + (after - before) / 2, wall)
-        });
-        let mut best = (u64::MAX, 0, 0);
-        for reading in readings {
-            best = best.min(reading);
-            if best.0 <= CLOSE {
-                break;
-            }
-        }
-        let (_, steady, wall) = best;
-        wall.wrapping_sub(steady).wrapping_add(moment)
-    }
-}
-
 /// Nanoseconds of the steady clock, which is one for all processes.
-pub(crate) fn steady() -> u64 {
+#[inline]
+pub fn steady() -> u64 {
     read(ClockId::Monotonic)
 }
 
+/// Nanoseconds since 1970.
+pub fn wall() -> u64 {
+    read(ClockId::Realtime)
+}
+
+/// Nanoseconds since 1970 at a moment of the steady clock, as the wall clock stands today.
+pub fn wall_time(moment: u64) -> u64 {
+    // Whoever is interrupted between the two clocks reads them again, a few times at most.
+    let readings = (0..8).map(|_| {
+        let before = steady();
+        let wall = wall();
+        let after = steady();
+        (after - before, before + (after - before) / 2, wall)
+    });
+    let mut best = (u64::MAX, 0, 0);
+    for reading in readings {
+        best = best.min(reading);
+        if best.0 <= CLOSE {
+            break;
+        }
+    }
+    let (_, steady, wall) = best;
+    wall.wrapping_sub(steady).wrapping_add(moment)
+}
+
+#[inline]
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

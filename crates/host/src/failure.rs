@@ -7,15 +7,10 @@
 //! are in error, each context has an `IBV_EVENT_DEVICE_FATAL`, and verbs answer `EIO` but for those
 //! that end something. When the last of these devices is closed, a new one can be opened.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-use transom_device::qp::QpState;
-
-use crate::adapter::{Adapter, OpenError};
 use crate::fork;
-use crate::objects::AsyncEvent;
 use crate::say;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
@@ -65,103 +60,25 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Failed> {
 #[cold]
 fn fail() {
     FAILED.store(true, SeqCst);
-    for device in fork::devices() {
-        let told = catch_unwind(AssertUnwindSafe(|| device.fail()));
+    for handler in fork::handlers() {
+        let told = catch_unwind(AssertUnwindSafe(|| handler.fail()));
         // The event may be missing then, but not the errors.
         std::mem::forget(told);
     }
 }
 
-/// Lets a process begin anew whose failed devices are all closed; an error if one is left.
-pub(crate) fn begin_anew() -> Result<(), OpenError> {
+/// Lets a process begin anew whose failed devices are all closed.
+///
+/// # Errors
+///
+/// [`Failed`] if one is left.
+pub fn begin_anew() -> Result<(), Failed> {
     if has_failed() {
         // A forked child has begun anew with those that it inherits.
-        if fork::devices().iter().any(|device| !device.is_inherited()) {
-            return Err(not_yet());
+        if fork::handlers().iter().any(|handler| !handler.is_inherited()) {
+            return Err(Failed);
         }
         FAILED.store(false, SeqCst);
     }
     Ok(())
-}
-
-fn not_yet() -> OpenError {
-    let cause = io::Error::from_raw_os_error(libc::EIO);
-    OpenError::new("it has failed, and is not closed everywhere", cause)
-}
-
-impl Adapter {
-    /// Whether it is of use: not if it has failed.
-    pub fn check(&self) -> Result<(), OpenError> {
-        match self.failed.load(SeqCst) {
-            true => Err(not_yet()),
-            false => Ok(()),
-        }
-    }
-
-    /// Nothing is done for peers any more; the program is told, once.
-    fn fail(&self) {
-        if self.failed.swap(true, SeqCst) || self.is_inherited() {
-            return;
-        }
-        for qp in self.all_qps() {
-            qp.summary().fall(QpState::Error);
-        }
-        self.depart();
-        self.leave_port();
-        self.raise_port_event(AsyncEvent::DeviceFatal);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::Options;
-    use crate::objects::EventQueue;
-    use crate::progress::Deferred;
-
-    /// Says that this is the process that a test started for itself: all devices of a process fail
-    /// together.
-    const ALONE: &str = "TRANSOM_TEST_ALONE";
-
-    /// Nobody is there to catch what happens on the background thread.
-    /// Rules: AE-09
-    #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
-    #[test]
-    fn a_panic_on_the_background_thread_is_an_error_of_the_device() {
-        const TEST: &str =
-            "failure::tests::a_panic_on_the_background_thread_is_an_error_of_the_device";
-        if std::env::var_os(ALONE).is_none() {
-            let this = std::env::current_exe().expect("a test has a path");
-            let status = Command::new(this).args(["--exact", TEST]).env(ALONE, "1").status();
-            return assert!(status.expect("it starts").success());
-        }
-        let open = || Adapter::open(Options::default());
-        let devices = [(); 2].map(|()| open().expect("a device opens"));
-        let told = [(); 3].map(|()| Arc::new(EventQueue::new().expect("a queue")));
-        let attach =
-            |(told, of): (&Arc<_>, usize)| devices[of].tell_port_events(told).expect("room");
-        let _sources: Vec<_> = told.iter().zip([0, 0, 1]).map(attach).collect();
-        devices[0].progress.defer(Deferred::Panic);
-        devices[0].progress.wake(&devices[0]);
-        for told in &told {
-            let (event, _) = told.take().expect("it comes");
-            assert_eq!(event, AsyncEvent::DeviceFatal);
-            rustix::io::ioctl_fionbio(told.descriptor(), true).expect("an option");
-            assert!(told.take().is_err(), "once");
-        }
-        assert!(has_failed() && devices.iter().all(|device| device.check().is_err()));
-        assert_eq!(open().map(drop).expect_err("they are not closed").errno(), Some(libc::EIO));
-        let [first, second] = devices;
-        drop(first);
-        assert!(open().is_err());
-        drop(second);
-        // The thread lets go of its device a moment later.
-        while open().is_err() {
-            std::thread::yield_now();
-        }
-        assert!(!has_failed());
-    }
 }

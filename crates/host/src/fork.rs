@@ -1,10 +1,10 @@
-//! What happens to devices when a process forks or exits.
+//! What becomes of a process, and who is told: it forks, it exits, or it finds a mistake of its own.
 //!
 //! Forked children inherit this process's objects, and its mappings of shared memory.
 //!
 //! A child is not to use them, but its destructors run when it exits, and a destructor that ends a
 //! region would end its parent's: the key table is shared memory. So whatever would change shared
-//! memory is not done in a child ([`Adapter::is_inherited`]): objects end there, and nowhere else; none
+//! memory is not done in a child ([`Owner::is_another`]): objects end there, and nowhere else; none
 //! can be made, and queue pairs are in error, for what it posted would not be seen by those who revoke
 //! keys from its parent. That takes no memory, of which a child may get none: a copy of each segment
 //! could fail, and leave the child with its parent's. Should anything try to change one all the same, the
@@ -27,12 +27,39 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::adapter::Adapter;
 use crate::failure::{caught, has_failed};
 use crate::lock::ShortMutex;
+use crate::memory::this_process;
 
-/// The devices of this process, and of those it was forked from.
-static DEVICES: ShortMutex<Vec<Weak<Adapter>>> = ShortMutex::new(Vec::new());
+/// Something of this process's, a device, that is told what becomes of the process.
+pub trait ForkHandler: Send + Sync {
+    /// The process is about to fork: waits until nothing of this is in the middle of something, though
+    /// no longer than until `until`, and has it stay so. False if that was in vain.
+    fn hold(&self, until: Instant) -> bool;
+
+    /// Ends [`ForkHandler::hold`].
+    ///
+    /// # Safety
+    ///
+    /// That has returned true, in this thread or in the one that it is the copy of.
+    unsafe fn release(&self);
+
+    /// This is a forked child, and what is shared stays its parent's. It is called before
+    /// [`ForkHandler::release`], with no other thread in the process.
+    fn leave_to_parent(&self);
+
+    /// The program exits. Nobody waits longer than until `until`.
+    fn at_exit(&self, until: Instant);
+
+    /// The process has found a mistake in this library: nothing of this is used any more.
+    fn fail(&self);
+
+    /// Whether it was inherited from the process that this one was forked from.
+    fn is_inherited(&self) -> bool;
+}
+
+/// Those who are told, of this process and of those it was forked from.
+static HANDLERS: ShortMutex<Vec<Weak<dyn ForkHandler>>> = ShortMutex::new(Vec::new());
 
 /// What is held from before a fork until after it, in parent and child.
 static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());
@@ -42,27 +69,54 @@ static DEPTH: AtomicU64 = AtomicU64::new(0);
 
 /// A number that differs from process to process along a line of forks: what remembers it can tell that
 /// it has been inherited, without a system call.
-pub(crate) fn depth() -> u64 {
+#[inline]
+pub fn depth() -> u64 {
     DEPTH.load(Relaxed)
 }
 
-/// How long a fork waits for the background thread, and an exit for whoever has a queue pair's lock.
+/// The process that something belongs to: its number, and its place in a line of forks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    process: u32,
+    depth: u64,
+}
+
+impl Owner {
+    /// This process.
+    pub fn this() -> Self {
+        Self { process: this_process(), depth: depth() }
+    }
+
+    /// Whether it is not this process, but one that this was forked from. It takes no system call.
+    #[inline]
+    pub fn is_another(self) -> bool {
+        // A fork counts even if the child has its parent's number, in a namespace of its own; and a
+        // child that was made without the C library has another number.
+        self.depth != depth() || self.process != this_process()
+    }
+}
+
+/// How long a fork waits for each of them, and an exit for all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A device during a fork.
+/// A handler during a fork.
 struct Held {
-    device: Arc<Adapter>,
-    /// Its background thread is not in the middle of something.
+    handler: Arc<dyn ForkHandler>,
+    /// It is not in the middle of something.
     quiet: bool,
 }
 
-/// The devices that this process knows.
-pub(crate) fn devices() -> Vec<Arc<Adapter>> {
-    DEVICES.lock().iter().filter_map(Weak::upgrade).collect()
+/// Those who are told, as far as they are there.
+pub(crate) fn handlers() -> Vec<Arc<dyn ForkHandler>> {
+    HANDLERS.lock().iter().filter_map(Weak::upgrade).collect()
 }
 
-/// Sees to it that a fork leaves this device to this process.
-pub(crate) fn watch(device: &Arc<Adapter>) -> io::Result<()> {
+/// Has a handler told what becomes of this process, for as long as somebody else has it.
+///
+/// # Errors
+///
+/// That of `pthread_atfork(3)`.
+pub fn watch(handler: Weak<dyn ForkHandler>) -> io::Result<()> {
     static REGISTERED: ShortMutex<bool> = ShortMutex::new(false);
     let mut registered = REGISTERED.lock();
     if !*registered {
@@ -76,48 +130,33 @@ pub(crate) fn watch(device: &Arc<Adapter>) -> io::Result<()> {
         unsafe { libc::atexit(at_exit) };
         *registered = true;
     }
-    let mut devices = DEVICES.lock();
-    devices.retain(|known| known.strong_count() > 0);
-    devices.push(Arc::downgrade(device));
+    let mut handlers = HANDLERS.lock();
+    handlers.retain(|known| known.strong_count() > 0);
+    handlers.push(handler);
     Ok(())
 }
 
 /// A program may exit with its devices open, and owes its peers the last answers.
 extern "C" fn at_exit() {
-    let Some(devices) = DEVICES.try_lock() else { return };
-    let devices: Vec<_> = devices.iter().filter_map(Weak::upgrade).collect();
+    let Some(handlers) = HANDLERS.try_lock() else { return };
+    let handlers: Vec<_> = handlers.iter().filter_map(Weak::upgrade).collect();
     let until = Instant::now() + PATIENCE;
-    let last = |device: &Arc<Adapter>| {
-        device.acknowledge_all(until);
-        device.send_rest();
-    };
     if !has_failed() {
-        let _ = caught(|| devices.iter().for_each(last));
+        let _ = caught(|| handlers.iter().for_each(|handler| handler.at_exit(until)));
     }
 }
 
 unsafe extern "C" fn before() {
-    let devices = DEVICES.lock();
-    let held = devices.iter().filter_map(Weak::upgrade).map(|device| {
-        let until = Instant::now() + PATIENCE;
-        let working = &device.progress.working;
-        let quiet = loop {
-            if let Some(guard) = working.try_lock() {
-                std::mem::forget(guard);
-                break true;
-            }
-            if Instant::now() > until {
-                break false;
-            }
-            std::thread::yield_now();
-        };
-        Held { device, quiet }
+    let handlers = HANDLERS.lock();
+    let held = handlers.iter().filter_map(Weak::upgrade).map(|handler| {
+        let quiet = handler.hold(Instant::now() + PATIENCE);
+        Held { handler, quiet }
     });
     let held = held.collect();
     // Two threads may fork at once; the second finds the list taken, and waits.
     let mut forking = FORKING.lock();
     *forking = held;
-    std::mem::forget((devices, forking));
+    std::mem::forget((handlers, forking));
 }
 
 unsafe extern "C" fn in_parent() {
@@ -127,10 +166,8 @@ unsafe extern "C" fn in_parent() {
 unsafe extern "C" fn in_child() {
     DEPTH.fetch_add(1, Relaxed);
     // SAFETY: locked by `before`, in the thread that this one is the copy of.
-    for Held { device, .. } in unsafe { &*FORKING.data_ptr() } {
-        device.protect_segments();
-        device.claim.leave_to_parent();
-        device.leave_port();
+    for Held { handler, .. } in unsafe { &*FORKING.data_ptr() } {
+        handler.leave_to_parent();
     }
     release();
 }
@@ -139,14 +176,14 @@ unsafe extern "C" fn in_child() {
 fn release() {
     // SAFETY: locked by `before`, in this thread or in the one that this one is the copy of.
     let held = unsafe { std::mem::take(&mut *FORKING.data_ptr()) };
-    for Held { device, .. } in held.iter().filter(|held| held.quiet) {
-        // SAFETY: as above.
-        unsafe { device.progress.working.force_unlock() };
+    for Held { handler, .. } in held.iter().filter(|held| held.quiet) {
+        // SAFETY: as above; it was held.
+        unsafe { handler.release() };
     }
     // SAFETY: as above.
     unsafe {
         FORKING.force_unlock();
-        DEVICES.force_unlock();
+        HANDLERS.force_unlock();
     }
     // The last reference to a device may be among these; nothing is locked any more.
     drop(held);

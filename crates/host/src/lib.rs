@@ -9,6 +9,7 @@
 //! | [`progress`] | who does the work when nobody polls: one thread, asleep while idle |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
+//! | [`clock`] | the clocks of the machine |
 //! | [`environment`] | what the environment says, where it may be obeyed |
 //! | [`file_limit`] | files that must not grow without end |
 //! | [`fork`] | what a forked child must not do to its parent |
@@ -28,7 +29,7 @@
 pub mod adapter;
 pub mod addresses;
 pub mod capture;
-mod clock;
+pub mod clock;
 pub mod environment;
 pub mod failure;
 pub mod faults;

@@ -2,9 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-use crate::registry::Process;
-use crate::segment::Segment;
-
 /// What programs make on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
@@ -45,19 +42,13 @@ impl ObjectCounts {
         Self([const { AtomicU32::new(0) }; ObjectKind::ALL.len()])
     }
 
-    /// Those of a process that is found in the registry; nothing if it cannot be looked into.
-    pub fn of(process: &Process) -> Option<Self> {
-        if !process.is_near {
-            return None;
-        }
-        let generation = process.announcer.generation;
-        let segment = Segment::attach(process.pid, process.descriptor, generation).ok()?;
-        let counts = &segment.header().objects;
+    /// A copy of these numbers.
+    pub fn copy(&self) -> Self {
         let copy = Self::new();
         for kind in ObjectKind::ALL {
-            copy.0[kind as usize].store(counts.get(kind), Relaxed);
+            copy.0[kind as usize].store(self.get(kind), Relaxed);
         }
-        Some(copy)
+        copy
     }
 
     /// How many there are now.

@@ -17,6 +17,7 @@ use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
 
 use crate::adapter::Adapter;
 use crate::capture::{Answered, Direction, Interface};
+use crate::clock;
 use crate::faults::PortChange;
 use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
 use crate::lock::ShortMutex;
@@ -178,7 +179,7 @@ impl Adapter {
         }
         let deadline = self.progress.next_deadline.load(Acquire);
         if deadline != 0 {
-            let now = self.now();
+            let now = clock::steady();
             if deadline <= now && self.take_what_is_in_time(worker) {
                 self.progress.due(now).into_iter().for_each(|due| self.serve(due, now));
             }
@@ -205,7 +206,7 @@ impl Adapter {
     /// Takes what came over the wire, and goes on with what waited for room.
     fn progress_wire(&self, wire: &Wire, worker: Worker) {
         let owes = match worker.leaves_owed() {
-            true => wire.owed.take_late(self.now()),
+            true => wire.owed.take_late(clock::steady()),
             false => wire.owed.take(),
         };
         if let Some(qp) = owes.and_then(|index| self.qp(index)) {

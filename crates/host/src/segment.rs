@@ -16,6 +16,7 @@ use transom_device::qp::{QpSummary, QpTable};
 
 use crate::file_limit;
 use crate::object_counts::ObjectCounts;
+use crate::registry::Process;
 
 /// Slots of a key table: enough for the promised regions and windows together.
 pub const KEY_SLOTS: u32 = 2 << 20;
@@ -141,6 +142,17 @@ impl Segment {
             return Err(io::Error::other("the process has not finished opening its device"));
         }
         Ok(segment)
+    }
+
+    /// How many objects a process has that is found in the registry; nothing if it cannot be looked
+    /// into.
+    pub fn objects_of(process: &Process) -> Option<ObjectCounts> {
+        if !process.is_near {
+            return None;
+        }
+        let generation = process.announcer.generation;
+        let segment = Self::attach(process.pid, process.descriptor, generation).ok()?;
+        Some(segment.header().objects.copy())
     }
 
     fn map(file: OwnedFd) -> io::Result<Self> {

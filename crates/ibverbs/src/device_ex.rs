@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use transom_abi::*;
 use transom_device::queue::TAG_PIECES;
-use transom_host::Limits;
+use transom_host::{Limits, clock};
 
 use crate::context::Context;
 use crate::device;
@@ -119,12 +119,12 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     errno_of(|| {
         // SAFETY: by the contract of this verb.
         let (ours, values) = unsafe { (Context::of(context), values.as_mut()) };
-        let (ours, values) = (ours.ok_or(libc::EINVAL)?, values.ok_or(libc::EINVAL)?);
+        let (_, values) = (ours.ok_or(libc::EINVAL)?, values.ok_or(libc::EINVAL)?);
         if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {
             return Err(libc::EINVAL);
         }
         if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0 {
-            values.raw_clock = timespec { tv_sec: 0, tv_nsec: ours.adapter.now() as i64 };
+            values.raw_clock = timespec { tv_sec: 0, tv_nsec: clock::steady() as i64 };
         }
         Ok(())
     })

@@ -9,11 +9,11 @@ use transom_device::execution::MAX_DATAGRAM;
 use transom_device::queue::Address;
 
 use super::Adapter;
-use crate::addresses::{LOOPBACK_GID, Unreachable, check_reachable};
+use crate::addresses::{LOOPBACK_GID, Unreachable, check_reachable, is_multicast, leaves_host};
 use crate::faults::FaultyNetwork;
 use crate::link::udp::PortError;
 use crate::link::{Instruments, Wire};
-use crate::objects::{Destination, is_multicast, leaves_host};
+use crate::objects::Destination;
 use crate::say;
 
 /// The address that stands for this very port.
@@ -171,6 +171,7 @@ mod tests {
 
     use super::*;
     use crate::Options;
+    use crate::clock;
 
     /// A device with its port open.
     fn on_the_wire() -> Arc<Adapter> {
@@ -181,13 +182,13 @@ mod tests {
     }
 
     /// Has something wait while the background thread is about to sleep, again and again: it is woken.
-    fn expect_woken(begin: impl Fn(&Adapter, &Wire, u16), waits: impl Fn(&Wire) -> bool) {
+    fn expect_woken(begin: impl Fn(&Wire, u16), waits: impl Fn(&Wire) -> bool) {
         let adapter = on_the_wire();
         let wire = adapter.wire().expect("it is open");
         for index in 0..100 {
             // It has looked whether anything waits.
             drop(adapter.progress.working.lock());
-            begin(&adapter, wire, index);
+            begin(wire, index);
             let start = Instant::now();
             while waits(wire) {
                 assert!(start.elapsed() < Duration::from_secs(20), "it sleeps");
@@ -199,13 +200,13 @@ mod tests {
     /// A program that sleeps does not poll for what it has posted.
     #[test]
     fn a_thread_that_sleeps_is_woken_by_a_queue_pair_that_waits_for_room() {
-        expect_woken(|_, wire, index| wire.stall(index), |wire| wire.stalled.any());
+        expect_woken(|wire, index| wire.stall(index), |wire| wire.stalled.any());
     }
 
     /// A program may take a message in a poll and then neither poll nor post.
     #[test]
     fn a_thread_that_sleeps_is_woken_by_an_acknowledgement_that_is_kept_back() {
-        let owe = |adapter: &Adapter, wire: &Wire, index| wire.owe(index, adapter.now());
+        let owe = |wire: &Wire, index| wire.owe(index, clock::steady());
         expect_woken(owe, |wire| wire.owed.waits());
     }
 }

@@ -8,8 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use transom_device::queue::Address;
 use transom_wire::packet::PORT;
 
-use super::{gid, ip};
-use crate::objects::is_multicast;
+use super::{gid, ip, is_multicast};
 
 /// An address that no packets can be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

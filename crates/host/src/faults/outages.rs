@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use crate::adapter::Adapter;
+use crate::clock;
 use crate::objects::AsyncEvent;
 
 /// How many outages there are now.
@@ -36,7 +37,7 @@ impl Adapter {
     /// Sees to it that the outages come. One from the beginning is there already.
     pub(crate) fn schedule_outages(&self) {
         let outages = self.options().faults.map_or(&[][..], |faults| &faults.outages);
-        let now = self.now();
+        let now = clock::steady();
         for (number, outage) in outages.iter().enumerate() {
             let begins = now + outage.at.nanoseconds();
             let ends = begins + outage.lasts.nanoseconds();

@@ -10,6 +10,7 @@ use transom_device::queue::{
 use super::empty_polls::EmptyPolls;
 use super::{AsyncEvent, Busy, CompletionEvent, EventQueue, EventSource, RegisterError};
 use crate::adapter::{Adapter, Limits};
+use crate::clock;
 use crate::lock::ShortMutex;
 use crate::object_counts::ObjectKind;
 
@@ -87,7 +88,7 @@ impl Cq {
         let mut queue = self.queue.lock();
         // Read under the lock, so that times rise in the order of completions.
         if queue.wants_time() {
-            completion.time = self.adapter.now();
+            completion.time = clock::steady();
         }
         let pending = queue.push(completion, solicited);
         drop(queue);
@@ -148,7 +149,7 @@ impl Cq {
     #[inline]
     pub fn polled(&self, count: usize) {
         match count {
-            0 => self.empty_polls.add(|| self.adapter.now()),
+            0 => self.empty_polls.add(clock::steady),
             _ => self.empty_polls.end(),
         }
     }
@@ -156,7 +157,7 @@ impl Cq {
     /// Asks for an event at the next completion, or now for one that nobody has taken yet.
     pub fn arm(self: &Arc<Self>, notify: Notify) {
         let mut queue = self.queue.lock();
-        let now = if queue.is_moderated() { self.adapter.now() } else { 0 };
+        let now = if queue.is_moderated() { clock::steady() } else { 0 };
         let pending = queue.arm(notify, now);
         drop(queue);
         self.carry_out(pending);

@@ -19,6 +19,7 @@ use transom_device::queue::{Completion, Receive};
 
 use super::SharedReceiveQueue;
 use crate::adapter::{Adapter, Limits};
+use crate::clock;
 use crate::link::Peer;
 
 /// The receiving ends of others that messages came for, by number.
@@ -119,7 +120,7 @@ impl Services for AtForeign<'_> {
     }
 
     fn now(&self) -> u64 {
-        self.adapter.now()
+        clock::steady()
     }
 
     fn number(&self) -> QpNumber {

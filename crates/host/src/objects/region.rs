@@ -7,6 +7,7 @@ use transom_device::protection::{Exhausted, Key, Kind, Place, Region};
 
 use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
 use crate::adapter::Adapter;
+use crate::clock;
 use crate::memory::{Mapping, mapping};
 
 /// The rights by which peers write.
@@ -202,7 +203,7 @@ impl MemoryRegion {
         pd.adopt().map_err(|_| RegisterError::Busy)?;
         let taken = adapter.take_key(backing.kind()).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
-        region.register(&adapter.segment().keys(), slot, key, adapter.now());
+        region.register(&adapter.segment().keys(), slot, key, clock::steady());
         let (adapter, pd) = (adapter.clone(), pd.clone());
         Ok(Self { adapter, pd, slot, key, registration, backing })
     }
@@ -240,7 +241,7 @@ impl MemoryRegion {
         registration.check()?;
         let new_pd = pd.unwrap_or(&self.pd).clone();
         new_pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let (keys, now) = (self.adapter.segment().keys(), self.adapter.now());
+        let (keys, now) = (self.adapter.segment().keys(), clock::steady());
         let region = registration.region(&new_pd);
         if region.change(&keys, self.slot, self.key, now, &*self.adapter).is_err() {
             new_pd.release();

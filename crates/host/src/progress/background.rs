@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Progress, Worker};
 use crate::adapter::Adapter;
+use crate::clock;
 use crate::failure::caught;
 use crate::link::udp::Others;
 use crate::link::{Peer, Wire};
@@ -123,7 +124,7 @@ impl Background {
     fn work(&mut self, device: &Adapter) -> Vec<Arc<Peer>> {
         if let Some(wire) = device.wire() {
             wire.look_after(&mut self.others, self.woken.others);
-            wire.owed.look(device.now());
+            wire.owed.look(clock::steady());
         }
         device.progress_for(match device.progress.polls.load(Relaxed) == self.polls {
             true => Worker::Instead,
@@ -166,7 +167,7 @@ impl Background {
 
     /// How long the thread may sleep, in nanoseconds.
     fn timeout(&self, device: &Adapter) -> Option<u64> {
-        let left = |deadline: u64| deadline.saturating_sub(device.now());
+        let left = |deadline: u64| deadline.saturating_sub(clock::steady());
         let deadline = device.progress.next_deadline.load(Acquire);
         let of_progress = (deadline != 0).then(|| left(deadline));
         let of_polling = self.program_polls.then_some(TICK);

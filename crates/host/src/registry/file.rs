@@ -474,7 +474,16 @@ impl Claim {
     }
 
     /// Notes a refusal for whoever asks.
-    pub(crate) fn note(&self, words: [u64; RECORD_WORDS]) {
+    pub fn note_refusal(&self, record: &RefusalRecord) {
+        self.note(record.to_words());
+    }
+
+    /// Notes a call that was refused, for whoever asks.
+    pub fn note_refused_call(&self, record: &CallRecord) {
+        self.note(record.to_words());
+    }
+
+    fn note(&self, words: [u64; RECORD_WORDS]) {
         let slot = self.registry.slot(self.announcer.slot);
         let number = slot.noted.fetch_add(1, AcqRel);
         let record = &slot.records[(number % RECORDS as u64) as usize];

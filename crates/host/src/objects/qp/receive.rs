@@ -14,6 +14,7 @@ use transom_wire::packet::Packet;
 
 use super::QueuePair;
 use super::services::At;
+use crate::clock;
 use crate::link::Link;
 use crate::registry::Counters;
 
@@ -55,7 +56,7 @@ impl ReceiveHalf {
         let connected = matches!(self.link, Link::Wire(_));
         if marked && connected && qp.adapter.options().congestion {
             let at = At { link: &self.link, peer: self.peer, ..qp.here() };
-            let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, qp.adapter.now());
+            let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, clock::steady());
             if let (Some(packet), Some(wire)) = (notice, qp.adapter.wire()) {
                 Counters::add(&wire.counters().notifications_sent, 1);
                 at.respond(&packet);
@@ -70,7 +71,7 @@ impl ReceiveHalf {
             wire.owed.take_of(qp.number.index());
             qp.owes.store(false, Release);
         } else {
-            wire.owe(qp.number.index(), qp.adapter.now());
+            wire.owe(qp.number.index(), clock::steady());
         }
     }
 

@@ -9,9 +9,10 @@ use transom_device::queue::{Address, Remote};
 
 use super::At;
 use crate::adapter::Adapter;
+use crate::addresses::leaves_host;
 use crate::capture::{Direction, Interface};
 use crate::link::{Path, Peer, RingBytes, Where};
-use crate::objects::{Destination, Recipient, leaves_host};
+use crate::objects::{Destination, Recipient};
 
 impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.

@@ -1,0 +1,132 @@
+//! What becomes of the device when its process forks, exits or fails.
+
+use std::io;
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+
+use transom_device::qp::QpState;
+
+use super::{Adapter, OpenError};
+use crate::failure::Failed;
+use crate::fork::ForkHandler;
+use crate::objects::AsyncEvent;
+
+impl From<Failed> for OpenError {
+    fn from(Failed: Failed) -> Self {
+        let cause = io::Error::from_raw_os_error(libc::EIO);
+        Self::new("it has failed, and is not closed everywhere", cause)
+    }
+}
+
+impl Adapter {
+    /// Whether it is of use: not if it has failed.
+    pub fn check(&self) -> Result<(), OpenError> {
+        match self.failed.load(SeqCst) {
+            true => Err(Failed.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl ForkHandler for Adapter {
+    fn hold(&self, until: Instant) -> bool {
+        loop {
+            if let Some(guard) = self.progress.working.try_lock() {
+                std::mem::forget(guard);
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    unsafe fn release(&self) {
+        // SAFETY: locked by `hold`, in this thread or in the one that this one is the copy of.
+        unsafe { self.progress.working.force_unlock() };
+    }
+
+    fn leave_to_parent(&self) {
+        self.protect_segments();
+        self.claim.leave_to_parent();
+        self.leave_port();
+    }
+
+    fn at_exit(&self, until: Instant) {
+        self.acknowledge_all(until);
+        self.send_rest();
+    }
+
+    /// Nothing is done for peers any more; the program is told, once.
+    fn fail(&self) {
+        if self.failed.swap(true, SeqCst) || self.is_inherited() {
+            return;
+        }
+        for qp in self.all_qps() {
+            qp.summary().fall(QpState::Error);
+        }
+        self.depart();
+        self.leave_port();
+        self.raise_port_event(AsyncEvent::DeviceFatal);
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.is_inherited()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Options;
+    use crate::failure::has_failed;
+    use crate::objects::EventQueue;
+    use crate::progress::Deferred;
+
+    /// Says that this is the process that a test started for itself: all devices of a process fail
+    /// together.
+    const ALONE: &str = "TRANSOM_TEST_ALONE";
+
+    /// Nobody is there to catch what happens on the background thread.
+    /// Rules: AE-09
+    #[expect(clippy::disallowed_methods, reason = "a test's own variable")]
+    #[test]
+    fn a_panic_on_the_background_thread_is_an_error_of_the_device() {
+        const TEST: &str =
+            "adapter::process::tests::a_panic_on_the_background_thread_is_an_error_of_the_device";
+        if std::env::var_os(ALONE).is_none() {
+            let this = std::env::current_exe().expect("a test has a path");
+            let status = Command::new(this).args(["--exact", TEST]).env(ALONE, "1").status();
+            return assert!(status.expect("it starts").success());
+        }
+        let open = || Adapter::open(Options::default());
+        let devices = [(); 2].map(|()| open().expect("a device opens"));
+        let told = [(); 3].map(|()| Arc::new(EventQueue::new().expect("a queue")));
+        let attach =
+            |(told, of): (&Arc<_>, usize)| devices[of].tell_port_events(told).expect("room");
+        let _sources: Vec<_> = told.iter().zip([0, 0, 1]).map(attach).collect();
+        devices[0].progress.defer(Deferred::Panic);
+        devices[0].progress.wake(&devices[0]);
+        for told in &told {
+            let (event, _) = told.take().expect("it comes");
+            assert_eq!(event, AsyncEvent::DeviceFatal);
+            rustix::io::ioctl_fionbio(told.descriptor(), true).expect("an option");
+            assert!(told.take().is_err(), "once");
+        }
+        assert!(has_failed() && devices.iter().all(|device| device.check().is_err()));
+        assert_eq!(open().map(drop).expect_err("they are not closed").errno(), Some(libc::EIO));
+        let [first, second] = devices;
+        drop(first);
+        assert!(open().is_err());
+        drop(second);
+        // The thread lets go of its device a moment later.
+        while open().is_err() {
+            std::thread::yield_now();
+        }
+        assert!(!has_failed());
+    }
+}
