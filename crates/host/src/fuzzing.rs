@@ -9,9 +9,6 @@ use crate::link::message::{
 };
 use crate::link::ring::{Consumer, Producer, Record};
 use crate::link::udp;
-use crate::memory::parse_maps_line;
-use crate::registry::record::RECORD_WORDS;
-use crate::registry::{CallRecord, RefusalRecord};
 use crate::segment::{RING_BYTES, RingKind, RingPositions};
 
 /// A record's header, taken for a request and for an answer: what is read is written as the same.
@@ -145,23 +142,6 @@ impl Replies {
             self.producer.publish(&self.positions, &room, &[0; HEADER_WORDS], data);
         }
     }
-}
-
-/// A record of the registry, and the sentence that `transom explain` makes of it.
-pub fn registry_record(words: &[u64; RECORD_WORDS]) {
-    if let Some(record) = RefusalRecord::from_words(words) {
-        assert!(!record.to_string().is_empty());
-        assert_eq!(RefusalRecord::from_words(&record.to_words()), Some(record));
-    }
-    if let Some(record) = CallRecord::from_words(words) {
-        assert!(!record.call.to_string().is_empty());
-        assert_eq!(CallRecord::from_words(&record.to_words()), Some(record));
-    }
-}
-
-/// A line of `/proc/self/maps`.
-pub fn maps_line(line: &[u8]) {
-    parse_maps_line(line);
 }
 
 /// A packet that asks for nobody, and may tell its receiver its place among the processes of the port.

@@ -100,7 +100,7 @@ pub struct Process {
     /// The PID a revocation of it waits for right now.
     pub waits_for: Option<u32>,
     /// The segment's descriptor there.
-    pub(crate) descriptor: u32,
+    pub descriptor: u32,
 }
 
 /// A slot held by this process until it is dropped.
@@ -113,7 +113,7 @@ pub struct Claim {
     /// This process was forked from the one that took it.
     is_inherited: AtomicBool,
     /// Where others write to wake this process.
-    pub(crate) wake: OwnedFd,
+    pub wake: OwnedFd,
 }
 
 impl Registry {
@@ -308,7 +308,7 @@ impl Registry {
     }
 
     /// The socket by which a process gets packets that others hand on to it.
-    pub(crate) fn socket_path(&self, slot: u8) -> PathBuf {
+    pub fn socket_path(&self, slot: u8) -> PathBuf {
         self.directory.join(format!("udp-{slot}"))
     }
 
@@ -321,13 +321,13 @@ impl Registry {
 
     /// What to write to, to wake the process in a slot. It is opened for reading as well: once the
     /// process has ended, a pipe without a reader would kill this one with SIGPIPE.
-    pub(crate) fn wake_of(&self, slot: u8) -> io::Result<OwnedFd> {
+    pub fn wake_of(&self, slot: u8) -> io::Result<OwnedFd> {
         presence::open_pipe(&self.wake_path(slot), OFlags::RDWR)
     }
 
     /// What hangs up when this stay ends: its process ends, calls `exec`, or closes its device. An
     /// error if it has ended already.
-    pub(crate) fn watch(&self, process: Announcer) -> io::Result<OwnedFd> {
+    pub fn watch(&self, process: Announcer) -> io::Result<OwnedFd> {
         let life = presence::watch(&self.life_path(process.slot))?;
         // It was there before the stay began, so this one is its own if the stay goes on.
         match self.is_alive(process) {
@@ -339,14 +339,14 @@ impl Registry {
     /// Whether only packets lead to the process in a slot, because it lives in other namespaces. Of a
     /// slot that nobody has it is not asked who had it.
     #[inline]
-    pub(crate) fn needs_packets(&self, slot: u8) -> bool {
+    pub fn needs_packets(&self, slot: u8) -> bool {
         let taken = self.is_used(slot) && self.slot(slot).token.load(SeqCst) != 0;
         taken && !self.namespaces.are_near(self.slot(slot).namespaces())
     }
 
     /// Whether a process of this user that is not in this registry has a slot of this number in this
     /// network namespace.
-    pub(crate) fn is_strangers(&self, slot: u8) -> bool {
+    pub fn is_strangers(&self, slot: u8) -> bool {
         self.process(slot).is_none_or(|process| !process.alive) && presence::is_named(slot)
     }
 
@@ -387,7 +387,7 @@ impl Registry {
     }
 
     /// The slots that are taken, without a look at whether their processes still run.
-    pub(crate) fn taken(&self) -> impl Iterator<Item = u8> {
+    pub fn taken(&self) -> impl Iterator<Item = u8> {
         let taken = |slot: &u8| self.is_used(*slot) && self.slot(*slot).token.load(SeqCst) != 0;
         (0..=u8::MAX).filter(taken)
     }
@@ -500,7 +500,7 @@ impl Claim {
     }
 
     /// Leaves it to the parent, in a forked child: the slot is free when the parent ends.
-    pub(crate) fn leave_to_parent(&self) {
+    pub fn leave_to_parent(&self) {
         self.is_inherited.store(true, Relaxed);
         self.presence.leave_to_parent(&self.registry.file);
     }

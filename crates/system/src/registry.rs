@@ -26,5 +26,5 @@ pub(crate) mod record;
 pub use call::{CallFault, CallRecord, CallRefusal, Name};
 pub use counters::{Counters, Dropped};
 pub use file::{Claim, Process, Registry};
-pub(crate) use place::private_file;
+pub use place::private_file;
 pub use record::{RefusalRecord, Role};

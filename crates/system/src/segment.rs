@@ -193,7 +193,7 @@ impl Segment {
     /// Has the kernel let nothing be changed from here any more, in a forked child. It only makes a
     /// system call, for locks of the parent's other threads may be held for ever here; and that takes
     /// no memory, as it is one mapping before and after.
-    pub(crate) fn protect(&self) {
+    pub fn protect(&self) {
         // SAFETY: the mapping is this value's own, and in a forked child nothing writes to it. Where the
         // kernel refuses, nothing is lost for that reason.
         unsafe {

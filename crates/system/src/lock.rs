@@ -8,10 +8,10 @@
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Data under the lock.
-pub(crate) type ShortMutex<T> = lock_api::Mutex<ShortLock, T>;
+pub type ShortMutex<T> = lock_api::Mutex<ShortLock, T>;
 
 /// The lock itself.
-pub(crate) struct ShortLock(AtomicBool);
+pub struct ShortLock(AtomicBool);
 
 // SAFETY: `lock` returns only after its exchange found the flag clear and set it, so one holder at a
 // time; `unlock` releases what that holder wrote to the next.

@@ -118,7 +118,7 @@ fn own(directory: &Path) -> io::Result<()> {
 
 /// A file that only this user may read and write, whatever the file mode creation mask; made if need
 /// be.
-pub(crate) fn private_file(path: &Path) -> io::Result<OwnedFd> {
+pub fn private_file(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::RUSR | Mode::WUSR;
     let file = rustix::fs::open(path, flags, mode)?;

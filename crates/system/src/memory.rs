@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 
 use parking_lot::Mutex;
 use rustix::pipe::PipeFlags;
-pub(crate) use this_process::this_process;
+pub use this_process::this_process;
 
 /// Which side of a copy could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

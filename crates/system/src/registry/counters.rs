@@ -113,17 +113,17 @@ pub struct Counters {
 
 impl Counters {
     /// Counts `count` more.
-    pub(crate) fn add(counter: &AtomicU64, count: usize) {
+    pub fn add(counter: &AtomicU64, count: usize) {
         counter.fetch_add(count as u64, Relaxed);
     }
 
     /// Counts packets that are dropped.
-    pub(crate) fn drop(&self, why: Dropped, count: usize) {
+    pub fn drop(&self, why: Dropped, count: usize) {
         Self::add(&self.dropped[why as usize], count);
     }
 
     /// The socket has lost so many in all.
-    pub(crate) fn set_overflow(&self, count: u32) {
+    pub fn set_overflow(&self, count: u32) {
         self.dropped[Dropped::Overflow as usize].store(count.into(), Relaxed);
     }
 

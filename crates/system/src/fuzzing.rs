@@ -1,0 +1,23 @@
+//! What other processes and the kernel write and this crate reads, as the fuzz targets reach it. In
+//! builds with `--cfg fuzzing` only.
+
+use crate::memory::parse_maps_line;
+use crate::registry::record::RECORD_WORDS;
+use crate::registry::{CallRecord, RefusalRecord};
+
+/// A record of the registry, and the sentence that `transom explain` makes of it.
+pub fn registry_record(words: &[u64; RECORD_WORDS]) {
+    if let Some(record) = RefusalRecord::from_words(words) {
+        assert!(!record.to_string().is_empty());
+        assert_eq!(RefusalRecord::from_words(&record.to_words()), Some(record));
+    }
+    if let Some(record) = CallRecord::from_words(words) {
+        assert!(!record.call.to_string().is_empty());
+        assert_eq!(CallRecord::from_words(&record.to_words()), Some(record));
+    }
+}
+
+/// A line of `/proc/self/maps`.
+pub fn maps_line(line: &[u8]) {
+    parse_maps_line(line);
+}

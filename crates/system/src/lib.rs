@@ -1,0 +1,41 @@
+//! What a device needs of the machine and of its process, whatever it does with it: memory and copying,
+//! the memory and the register that processes share, the addresses, the clocks.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`addresses`] | the addresses of this network namespace: the GID table |
+//! | [`clock`] | the clocks of the machine |
+//! | [`environment`] | what the environment says, where it may be obeyed |
+//! | [`failure`] | what a panic becomes: an error of the device |
+//! | [`file_limit`] | files that must not grow without end |
+//! | [`fork`] | who is told when the process forks or exits |
+//! | [`guid()`] | what tells this host's device from those of others |
+//! | [`lock`] | a lock for a handful of instructions |
+//! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
+//! | [`object_counts`] | how many objects each process has |
+//! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
+//! | [`segment`] | the memory one process shares with the others |
+//! | `say` | sentences on standard error, which never are the program's trouble |
+//! | `signals` | calls of this library's that the program is to have no signal of |
+
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
+pub mod addresses;
+pub mod clock;
+pub mod environment;
+pub mod failure;
+pub mod file_limit;
+pub mod fork;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod guid;
+pub mod lock;
+pub mod memory;
+pub mod object_counts;
+pub mod registry;
+mod say;
+pub mod segment;
+mod signals;
+
+pub use guid::guid;
+pub use say::say;
