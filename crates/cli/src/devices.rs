@@ -6,7 +6,7 @@ use anstyle::Style;
 use serde_json::{Value, json};
 use std::io::Write;
 use transom::{Context, DeviceAttributes, Gid, PortAttributes, Provider, Type2Check};
-use transom_host::registry::{Process, Registry};
+use transom_system::registry::{Process, Registry};
 
 const HELP: &str = "\
 The device is opened to look at it, so this also tells whether it can work here.

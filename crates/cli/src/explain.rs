@@ -9,7 +9,7 @@ use crate::packets;
 use anstyle::{AnsiColor, Style};
 use std::fmt;
 use std::io::Write;
-use transom_host::registry::{CallRecord, Process, RefusalRecord, Registry};
+use transom_system::registry::{CallRecord, Process, RefusalRecord, Registry};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
-use transom_host::registry::{Counters, Dropped};
+use transom_system::registry::{Counters, Dropped};
 
 /// One line for each reason why packets were dropped: `3 packets dropped: wrong ICRC`.
 pub(crate) fn dropped(counters: &Counters) -> impl Iterator<Item = String> {

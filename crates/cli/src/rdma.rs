@@ -11,12 +11,12 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use transom_host::addresses::Addresses;
-use transom_host::guid;
-use transom_host::object_counts::ObjectKind;
-use transom_host::registry::Registry;
-use transom_host::segment::Segment;
 use transom_ibverbs::{DeviceName, FW_VER, device_attributes, port_attributes};
+use transom_system::addresses::Addresses;
+use transom_system::guid;
+use transom_system::object_counts::ObjectKind;
+use transom_system::registry::Registry;
+use transom_system::segment::Segment;
 
 /// What this command is called then.
 pub(crate) const NAME: &str = "rdma";

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use transom_abi::*;
 use transom_host::Options;
-use transom_host::registry::{Counters, Dropped, Registry};
+use transom_system::registry::{Counters, Dropped, Registry};
 use transom_wire::Psn;
 use transom_wire::icrc::{Path, Verdict};
 use transom_wire::packet::{Operation, PORT, Packet, Reth, Transport};

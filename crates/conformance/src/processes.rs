@@ -21,8 +21,8 @@ use std::time::Duration;
 use std::{env, fs};
 
 use transom_abi::*;
-use transom_host::registry::Registry;
 use transom_ibverbs::{ibv_free_device_list, ibv_get_device_list, ibv_open_device};
+use transom_system::registry::Registry;
 
 use crate::harness::*;
 

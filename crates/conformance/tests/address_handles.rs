@@ -8,8 +8,8 @@ use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
-use transom_host::addresses::gid;
 use transom_ibverbs::*;
+use transom_system::addresses::gid;
 
 /// The address of whoever sent this; the errno if it is refused.
 fn answer(

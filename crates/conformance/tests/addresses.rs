@@ -8,9 +8,9 @@ use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
 use transom_conformance::processes::{Way, alone, ip};
 use transom_conformance::queues::number;
-use transom_host::addresses::gid;
 use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
+use transom_system::addresses::gid;
 
 /// Two contexts of one device, in a namespace with a network interface that is up and has no address.
 struct Scene([End; 2]);

@@ -16,8 +16,8 @@ use transom_conformance::queues::number;
 use transom_conformance::shared_receive::srq_recv;
 use transom_conformance::stage::Stage;
 use transom_conformance::xrc::*;
-use transom_host::addresses::LOOPBACK_GID;
 use transom_host::{Options, capture};
+use transom_system::addresses::LOOPBACK_GID;
 use transom_wire::packet::{Operation, Transport};
 
 /// The first PSN of queue pairs that are connected here.

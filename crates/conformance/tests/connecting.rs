@@ -11,8 +11,8 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
 use transom_conformance::queues::{arm, channel, cq_event, take_to, try_cq};
-use transom_host::addresses::gid;
 use transom_ibverbs::*;
+use transom_system::addresses::gid;
 
 /// A hundred times as long as a process takes to be woken.
 const SOME_TIME: Duration = Duration::from_millis(100);

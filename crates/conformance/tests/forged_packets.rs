@@ -7,8 +7,8 @@ use transom_abi::*;
 use transom_conformance::forger::*;
 use transom_conformance::harness::*;
 use transom_host::Options;
-use transom_host::registry::Dropped;
 use transom_ibverbs::*;
+use transom_system::registry::Dropped;
 use transom_wire::packet::{Aeth, Ending, ICRC_BYTES, Operation, Packet, Reth, Transport};
 use transom_wire::{NakCode, Psn, Syndrome};
 

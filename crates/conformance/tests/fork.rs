@@ -8,9 +8,9 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
 use transom_conformance::queues::*;
-use transom_host::registry::Registry;
 use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
+use transom_system::registry::Registry;
 
 const MIB: usize = 1 << 20;
 

@@ -130,8 +130,8 @@ impl Survivor {
     }
 }
 
-fn registry() -> &'static transom_host::registry::Registry {
-    transom_host::registry::Registry::open().expect("the registry of this user")
+fn registry() -> &'static transom_system::registry::Registry {
+    transom_system::registry::Registry::open().expect("the registry of this user")
 }
 
 /// The registry slot of a process that runs a device.

@@ -15,11 +15,11 @@ use transom_abi::*;
 use transom_conformance::harness::{End, device_attr};
 use transom_conformance::processes::{Scratch, is_root, open};
 use transom_conformance::programs::{Running, as_nobody, command, program};
-use transom_host::addresses::Addresses;
-use transom_host::object_counts::ObjectKind;
-use transom_host::registry::Registry;
-use transom_host::segment::Segment;
 use transom_ibverbs::*;
+use transom_system::addresses::Addresses;
+use transom_system::object_counts::ObjectKind;
+use transom_system::registry::Registry;
+use transom_system::segment::Segment;
 
 const DEVICE: &str = "/sys/class/infiniband/transom0";
 /// Where it is, behind that link.
@@ -293,7 +293,7 @@ fn rdma_shows_the_device() {
     let addresses = Addresses::read().unwrap();
     let (interface, index) =
         addresses.get(0).map(|it| (it.interface_name().unwrap(), it.interface)).unwrap();
-    let guid = groups(&transom_host::guid().to_be_bytes());
+    let guid = groups(&transom_system::guid().to_be_bytes());
     let version = env!("CARGO_PKG_VERSION");
     let link = format!("link transom0/1 state ACTIVE physical_state LINK_UP netdev {interface} ");
     let details = format!("{link}netdev_index {index} ");

@@ -13,9 +13,9 @@ use transom_conformance::on_each_link;
 use transom_conformance::processes::{Way, alone, ip};
 use transom_conformance::queues::*;
 use transom_host::Limits;
-use transom_host::addresses::{Addresses, gid};
-use transom_host::registry::Dropped;
 use transom_ibverbs::*;
+use transom_system::addresses::{Addresses, gid};
+use transom_system::registry::Dropped;
 use transom_wire::Psn;
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 

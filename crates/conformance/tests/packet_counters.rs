@@ -7,7 +7,7 @@ use transom_abi::*;
 use transom_conformance::forger::*;
 use transom_conformance::programs::command;
 use transom_host::Options;
-use transom_host::registry::Dropped;
+use transom_system::registry::Dropped;
 use transom_wire::packet::{Packet, Transport};
 
 /// What `transom` says.

@@ -8,10 +8,10 @@ use transom_conformance::datagrams::to_gid;
 use transom_conformance::harness::*;
 use transom_conformance::queues::*;
 use transom_conformance::shared_receive::*;
-use transom_host::addresses::gid;
-use transom_host::registry::Registry;
 use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
+use transom_system::addresses::gid;
+use transom_system::registry::Registry;
 
 /// An end, and where its refusals are kept.
 struct Scene {

@@ -14,8 +14,8 @@ use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
 use transom_conformance::programs::{Running, library};
-use transom_host::registry::{Process, Registry};
 use transom_ibverbs::{ibv_attach_mcast, ibv_get_device_guid, ibv_get_device_list};
+use transom_system::registry::{Process, Registry};
 
 /// How a program is run in a PID namespace of its own.
 const OWN_PIDS: &[&str] = &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];

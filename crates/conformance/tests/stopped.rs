@@ -7,7 +7,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
-use transom_host::registry::Registry;
+use transom_system::registry::Registry;
 
 const MIB: usize = 1 << 20;
 

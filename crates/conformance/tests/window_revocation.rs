@@ -12,8 +12,8 @@ use transom_conformance::access::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_host::Options;
-use transom_host::registry::Registry;
 use transom_ibverbs::{ibv_close_device, ibv_dealloc_pd, ibv_destroy_cq};
+use transom_system::registry::Registry;
 
 /// What each operation of the load moves: as much as is copied under one announcement.
 const SIZE: usize = 256 << 10;

@@ -20,29 +20,27 @@ use transom_device::execution::MemoryGone;
 use transom_device::protection::{Announcer, Grant, PROCESSES, Refusal, Scramble, Waiter};
 use transom_device::qp::QpSummary;
 use transom_device::queue::Completion;
+use transom_system::addresses::Addresses;
+use transom_system::fork::Owner;
+use transom_system::memory::Copier;
+use transom_system::object_counts::ObjectCounts;
+use transom_system::registry::{CallRecord, CallRefusal, Claim, RefusalRecord, Registry};
+use transom_system::segment::Segment;
+use transom_system::{clock, failure, say};
 
 use self::domains::Domains;
 use self::keys::Keys;
 pub use self::limits::Limits;
 use self::queue_pairs::QueuePairs;
 pub(crate) use self::wire::LOOPBACK;
-use crate::addresses::Addresses;
 use crate::capture::Capture;
-use crate::clock;
-use crate::failure;
 use crate::faults::{Faults, Injector, Outages};
-use crate::fork::Owner;
 use crate::link::{Peer, Wire};
-use crate::memory::Copier;
-use crate::object_counts::ObjectCounts;
 use crate::objects::{
     AsyncEvent, Cq, EventQueue, EventSource, ForeignTargets, Groups, RegisterError, SharedQueues,
     XrcDomains,
 };
 use crate::progress::{Deferred, Progress};
-use crate::registry::{CallRecord, CallRefusal, Claim, RefusalRecord, Registry};
-use crate::say;
-use crate::segment::Segment;
 
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -191,7 +189,7 @@ impl Adapter {
         if options.copying == Copying::Best && !matches!(copier, Copier::Kernel) {
             say_slow("the kernel does not let this process use process_vm_readv (seccomp)");
         }
-        if matches!(copier, Copier::Kernel) && crate::memory::needs_consent() {
+        if matches!(copier, Copier::Kernel) && transom_system::memory::needs_consent() {
             consent();
         }
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
@@ -229,7 +227,7 @@ impl Adapter {
             atomics: Mutex::new(()),
         });
         let handler: Weak<Self> = Arc::downgrade(&adapter);
-        crate::fork::watch(handler).map_err(step("asking to be told of forks"))?;
+        transom_system::fork::watch(handler).map_err(step("asking to be told of forks"))?;
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
         adapter.schedule_outages();
         Ok(adapter)

@@ -25,8 +25,9 @@ use transom_wire::packet::Packet;
 
 use streams::Streams;
 pub(crate) use taps::{Answered, reason_of_nak};
+use transom_system::{clock, file_limit, say};
 
-use crate::{clock, file_limit, link, say};
+use crate::link;
 
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";

@@ -3,13 +3,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use transom_system::segment::{RING_BYTES, RingKind, RingPositions};
+
 use crate::link::message::{
     Arrival, HEADER_WORDS, answer_data, decode_answer, decode_request, encode_answer,
     encode_request,
 };
 use crate::link::ring::{Consumer, Producer, Record};
 use crate::link::udp;
-use crate::segment::{RING_BYTES, RingKind, RingPositions};
 
 /// A record's header, taken for a request and for an answer: what is read is written as the same.
 pub fn ring_message(header: &[u64; HEADER_WORDS]) {

@@ -23,8 +23,3 @@ pub mod objects;
 pub mod progress;
 
 pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
-pub use transom_system::addresses::LOOPBACK_GID;
-pub use transom_system::{
-    addresses, clock, environment, failure, file_limit, fork, guid, lock, memory, object_counts,
-    registry, say, segment,
-};

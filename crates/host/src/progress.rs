@@ -14,15 +14,14 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
+use transom_system::lock::ShortMutex;
+use transom_system::{clock, say};
 
 use crate::adapter::Adapter;
 use crate::capture::{Answered, Direction, Interface};
-use crate::clock;
 use crate::faults::PortChange;
 use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
-use crate::lock::ShortMutex;
 use crate::objects::{Cq, QueuePair, Recipient};
-use crate::say;
 
 /// Work that has to wait until locks are free.
 pub(crate) enum Deferred {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
 use transom_device::queue::{Address, Datagram};
-use transom_host::addresses::Addresses;
-use transom_host::{LOOPBACK_GID, Limits};
+use transom_host::Limits;
+use transom_system::addresses::{Addresses, LOOPBACK_GID};
 use transom_wire::grh::{GRH_BYTES, Route};
 
 use crate::context::Context;

@@ -7,7 +7,7 @@ use transom_device::Access;
 use transom_device::protection::{Bind, Key};
 use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
 use transom_host::objects::QueuePair;
-use transom_host::registry::CallFault;
+use transom_system::registry::CallFault;
 
 use crate::entry::{guarded, zero_or};
 use crate::wrong::Wrong;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::{ibv_context, verbs_context};
 use transom_host::Adapter;
-use transom_host::object_counts::ObjectKind;
 use transom_host::objects::{AsyncEvent, EventQueue, EventSource};
+use transom_system::object_counts::ObjectKind;
 
 use crate::adapters;
 

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 use transom_device::queue::{Completion, CompletionOptions};
-use transom_host::clock;
+use transom_system::clock;
 
 use crate::cq::{self, DomainUse, Queue, Request};
 use crate::entry::{guarded, pointer_of};

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use transom_abi::*;
 use transom_host::Limits;
-use transom_host::addresses::{Address, Addresses, GID_TABLE};
-use transom_host::guid;
+use transom_system::addresses::{Address, Addresses, GID_TABLE};
+use transom_system::guid;
 
 use crate::context::Context;
 use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};

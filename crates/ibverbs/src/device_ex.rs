@@ -5,7 +5,8 @@ use std::mem::offset_of;
 
 use transom_abi::*;
 use transom_device::queue::TAG_PIECES;
-use transom_host::{Limits, clock};
+use transom_host::Limits;
+use transom_system::clock;
 
 use crate::context::Context;
 use crate::device;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use transom_abi::{IBV_SYSFS_NAME_MAX, IBV_SYSFS_PATH_MAX};
-use transom_host::environment;
+use transom_system::environment;
 
 /// What its character device is called, as that of the first device of a host.
 pub const DEV_NAME: &CStr = c"uverbs0";

@@ -1,7 +1,7 @@
 //! How a call from C comes in, and what it answers: the one way for every verb.
 //!
 //! A verb is a closure that answers a value or an errno. Here a panic becomes a failure of the device
-//! and `EIO` (`transom_host::failure`), once the device has failed verbs are not begun, and an errno is
+//! and `EIO` (`transom_system::failure`), once the device has failed verbs are not begun, and an errno is
 //! put where C looks for it: into `errno`, whatever else the verb answers by its convention.
 //!
 //! | convention | by | once the device has failed, too |
@@ -18,7 +18,7 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use transom_host::failure::{Failed, caught, has_failed};
+use transom_system::failure::{Failed, caught, has_failed};
 
 /// Runs a verb, unless the device has failed; an error is in `errno` afterwards.
 #[inline]

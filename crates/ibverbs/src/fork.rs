@@ -2,7 +2,7 @@
 //!
 //! Regions are not pinned, and pages are copied by the kernel in the address space of the process
 //! that registered them, so a fork takes no page away from them. What a child does with the objects
-//! it inherits stays with the child (`transom_host::fork`).
+//! it inherits stays with the child (`transom_system::fork`).
 
 use std::ffi::{c_int, c_void};
 

@@ -105,6 +105,6 @@ pub use strings::{
     ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_rate_to_mbps, ibv_rate_to_mult,
     ibv_wc_status_str, mbps_to_ibv_rate, mult_to_ibv_rate,
 };
-pub use transom_host::LOOPBACK_GID;
-pub use transom_host::addresses;
-pub use transom_host::failure::say_panics;
+pub use transom_system::addresses;
+pub use transom_system::addresses::LOOPBACK_GID;
+pub use transom_system::failure::say_panics;

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 
 use transom_abi::*;
-use transom_host::addresses::is_multicast;
 use transom_host::objects::JoinError;
+use transom_system::addresses::is_multicast;
 
 use crate::entry::errno_of;
 use crate::qp;

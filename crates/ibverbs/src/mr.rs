@@ -8,7 +8,7 @@ use transom_abi::*;
 use transom_device::Access;
 use transom_host::Adapter;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
-use transom_host::registry::CallFault;
+use transom_system::registry::CallFault;
 
 use crate::entry::{effect_always, errno_always, errno_of, pointer_of};
 use crate::object::Table;

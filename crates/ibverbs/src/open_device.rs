@@ -5,8 +5,9 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use transom_abi::{ibv_context, ibv_device};
-use transom_host::object_counts::ObjectKind;
-use transom_host::{Adapter, say};
+use transom_host::Adapter;
+use transom_system::object_counts::ObjectKind;
+use transom_system::say;
 
 use crate::context::Context;
 use crate::entry::{errno_always, pointer_always, pointer_of};

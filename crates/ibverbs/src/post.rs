@@ -9,7 +9,7 @@ use transom_device::queue::{
 };
 use transom_host::Limits;
 use transom_host::objects::{QpReceives, QueuePair};
-use transom_host::registry::CallFault;
+use transom_system::registry::CallFault;
 
 use crate::entry::{guarded, zero_or};
 use crate::qp::{self, Qp};

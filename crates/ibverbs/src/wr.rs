@@ -11,7 +11,7 @@ use transom_abi::*;
 use transom_device::protection::Key;
 use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 
-use transom_host::failure::has_failed;
+use transom_system::failure::has_failed;
 
 use crate::batch::Batch;
 use crate::entry::{guarded, guarded_always, zero_or};

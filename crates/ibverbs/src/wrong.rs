@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use transom_abi::{ibv_context, ibv_pd};
 use transom_host::Adapter;
-use transom_host::addresses::Unreachable;
 use transom_host::objects::RegisterError;
-use transom_host::registry::{CallFault, CallRefusal, Name};
+use transom_system::addresses::Unreachable;
+use transom_system::registry::{CallFault, CallRefusal, Name};
 
 use crate::context::Context;
 use crate::{adapters, errno, pd};

@@ -8,7 +8,7 @@ use transom_wire::icrc::Path;
 use transom_wire::packet::{ICRC_BYTES, Packet};
 
 use crate::device::{Device, Egress};
-use crate::model::{At, Cause, Model, Verdict};
+use crate::model::{At, Model, Verdict};
 use crate::network::{Arrival, Network};
 use crate::plan::Plan;
 use crate::random::Random;

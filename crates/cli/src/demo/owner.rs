@@ -11,7 +11,7 @@ use transom::{
     Access, Bound, Free, Grant, MemoryRegion, QueuePair, RemoteSlice, Rights, Type2, Window,
 };
 use transom_device::protection::{Key, Reason};
-use transom_host::registry::Process;
+use transom_system::registry::Process;
 
 const PAGE: usize = 4096;
 /// The bytes of the page that the window opens.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::fmt::Debug;
 use transom_device::Access;
 use transom_device::protection::{Kind, Operation, Reason, Snapshot, State};
-use transom_host::registry::{CallRecord, Process, RefusalRecord, Role};
+use transom_system::registry::{CallRecord, Process, RefusalRecord, Role};
 
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
     use transom_device::protection::{Attempt, Key, Refusal};
-    use transom_host::registry::{CallFault, CallRefusal, Name};
+    use transom_system::registry::{CallFault, CallRefusal, Name};
 
     fn line(reason: Reason, attempt: Attempt, object: Snapshot) -> Value {
         let refusal = Refusal { reason, attempt, object };

@@ -9,13 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use transom_abi::IBV_NODE_CA;
-use transom_host::addresses::{Addresses, GID_TABLE};
-use transom_host::file_limit;
-use transom_host::guid;
 use transom_ibverbs::{
     DEV_NAME, DEV_PATH, DeviceName, FW_VER, HW_VER, PKEY, VENDOR_ID, VENDOR_PART_ID,
     port_attributes,
 };
+use transom_system::addresses::{Addresses, GID_TABLE};
+use transom_system::{file_limit, guid};
 
 /// Where a program finds its tree, if it is led there by `libtransom_paths.so`; children inherit it.
 pub(super) const VARIABLE: &str = "TRANSOM_TREE";

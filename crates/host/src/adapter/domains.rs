@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use transom_system::object_counts::ObjectKind;
+
 use super::{Adapter, Limits};
-use crate::object_counts::ObjectKind;
 use crate::objects::{Busy, ProtectionDomain};
 
 /// Which numbers are taken, and the last that was given. Zero is that of a queue pair without a domain.

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::protection::{Exhausted, Key, KeyOwner, Kind};
+use transom_system::object_counts::ObjectKind;
+use transom_system::segment::KEY_SLOTS;
 
 use super::{Adapter, Limits};
-use crate::object_counts::ObjectKind;
-use crate::segment::KEY_SLOTS;
 
 /// Which slots are free, and how many objects have one.
 pub(super) struct Keys {

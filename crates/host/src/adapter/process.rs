@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
 use transom_device::qp::QpState;
+use transom_system::failure::Failed;
+use transom_system::fork::ForkHandler;
 
 use super::{Adapter, OpenError};
-use crate::failure::Failed;
-use crate::fork::ForkHandler;
 use crate::objects::AsyncEvent;
 
 impl From<Failed> for OpenError {
@@ -81,9 +81,10 @@ mod tests {
     use std::process::Command;
     use std::sync::Arc;
 
+    use transom_system::failure::has_failed;
+
     use super::*;
     use crate::Options;
-    use crate::failure::has_failed;
     use crate::objects::EventQueue;
     use crate::progress::Deferred;
 

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use transom_system::object_counts::ObjectKind;
+
 use super::{Adapter, Limits};
-use crate::object_counts::ObjectKind;
 use crate::objects::QueuePair;
 
 /// Which indices are taken, and the next to try.

@@ -7,14 +7,16 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use transom_device::execution::MAX_DATAGRAM;
 use transom_device::queue::Address;
+use transom_system::addresses::{
+    LOOPBACK_GID, Unreachable, check_reachable, is_multicast, leaves_host,
+};
+use transom_system::say;
 
 use super::Adapter;
-use crate::addresses::{LOOPBACK_GID, Unreachable, check_reachable, is_multicast, leaves_host};
 use crate::faults::FaultyNetwork;
 use crate::link::udp::PortError;
 use crate::link::{Instruments, Wire};
 use crate::objects::Destination;
-use crate::say;
 
 /// The address that stands for this very port.
 pub(crate) const LOOPBACK: Address = Address {
@@ -169,9 +171,10 @@ impl Adapter {
 mod tests {
     use std::time::Duration;
 
+    use transom_system::clock;
+
     use super::*;
     use crate::Options;
-    use crate::clock;
 
     /// A device with its port open.
     fn on_the_wire() -> Arc<Adapter> {

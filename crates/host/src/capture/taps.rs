@@ -7,14 +7,14 @@ use transom_device::execution::one_sided::CHUNK;
 use transom_device::execution::{Reply, Request, Source};
 use transom_device::protection::Reason;
 use transom_device::qp::QpNumber;
+use transom_system::addresses::gid;
+use transom_system::registry::Registry;
 use transom_wire::packet::{Operation, Packet, Transport};
 use transom_wire::{NakCode, Psn, Syndrome};
 
 use super::{Capture, Direction, Interface};
 use crate::adapter::Adapter;
-use crate::addresses::gid;
 use crate::link::{Path, Peer, RingBytes};
-use crate::registry::Registry;
 
 /// An answer, and to what.
 #[derive(Clone, Copy, Debug)]

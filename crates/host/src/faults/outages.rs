@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use transom_system::clock;
+
 use crate::adapter::Adapter;
-use crate::clock;
 use crate::objects::AsyncEvent;
 
 /// How many outages there are now.

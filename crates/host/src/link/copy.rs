@@ -2,8 +2,7 @@
 
 use transom_device::execution::{CopyError, LocalBuffers, Payload, Sink, Source};
 use transom_device::protection::{Grant, Operation, Refusal};
-
-use crate::memory::{Copier, Fault};
+use transom_system::memory::{Copier, Fault};
 
 /// What a null region reads as, a part at a time.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];

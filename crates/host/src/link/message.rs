@@ -8,10 +8,10 @@ use transom_device::execution::{MAX_MESSAGE, Reply, Request};
 use transom_device::protection::Key;
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Address, Body, Datagram, Placement, Remote};
+use transom_system::segment::RingKind;
 use transom_wire::{Psn, Syndrome};
 
 use super::ring::{Garbled, MAX_PAYLOAD, record_bytes};
-use crate::segment::RingKind;
 
 /// Words of a header: the first is the ring's.
 pub(crate) const HEADER_WORDS: usize = 13;

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use parking_lot::Mutex;
 use transom_device::execution::{CopyError, Reply, Request, Sent};
 use transom_device::protection::Announcer;
+use transom_system::memory::{Copier, may_copy_with};
+use transom_system::registry::{Process, Registry};
+use transom_system::segment::{RING_BYTES, RingKind, Segment};
 
 use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
 use super::ring::{Consumer, Garbled, Producer, Record, Room};
 use super::stalled::Stalled;
 use super::{Gather, RingBytes};
-use crate::memory::{Copier, may_copy_with};
-use crate::registry::{Process, Registry};
-use crate::segment::{RING_BYTES, RingKind, Segment};
 
 /// How much of the peer's reply ring the requests under way may claim: half, for fillers take room
 /// too.

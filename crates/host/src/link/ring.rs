@@ -5,8 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use transom_system::segment::{RING_BYTES, RingPositions};
+
 use super::message::HEADER_WORDS;
-use crate::segment::{RING_BYTES, RingPositions};
 
 const SIZE: u64 = RING_BYTES as u64;
 const ALIGN: u64 = 64;
@@ -107,7 +108,7 @@ pub(crate) struct Consumer {
 /// A record in place; it stays until [`Consumer::release`].
 pub(crate) struct Record {
     pub(crate) header: Header,
-    /// First byte of the payload, in shared memory: read it by [`crate::memory::Copier`] only.
+    /// First byte of the payload, in shared memory: read it by [`transom_system::memory::Copier`] only.
     pub(crate) payload: *const u8,
     /// Bytes that may be read there.
     pub(crate) room: u64,
@@ -199,11 +200,11 @@ mod tests {
     use transom_device::protection::Key;
     use transom_device::qp::{QpNumber, Service};
     use transom_device::queue::{Body, Remote};
+    use transom_system::segment::RingKind;
     use transom_wire::Psn;
 
     use super::super::message::{Arrival, answer_data, encode_request};
     use super::*;
-    use crate::segment::RingKind;
 
     fn ring() -> (Box<RingPositions>, Vec<u64>) {
         // SAFETY: all zeros is a valid value of atomics and bytes.

@@ -43,7 +43,7 @@ pub use self::socket::{PortError, path_mtu};
 #[cfg(fuzzing)]
 pub(crate) use self::steering::Probe;
 use self::steering::Steering;
-use crate::registry::{Counters, Dropped, Registry};
+use transom_system::registry::{Counters, Dropped, Registry};
 
 /// How long opening the port waits for its place in the kernel's list; the loopback interface takes
 /// microseconds, and a busy machine a few milliseconds.

@@ -23,10 +23,10 @@ use pace::Pace;
 pub use path::Path;
 pub(crate) use receive::{Taken, is_of};
 pub(crate) use train::{Filling, Run, TrainBuffer};
+use transom_system::registry::{Counters, Dropped};
 
 use super::stalled::Stalled;
 use super::udp::{Arrivals, Others, Port, PortError, SendError};
-use crate::registry::{Counters, Dropped};
 
 /// Trains taken in one go, so that whoever takes them gets back to his own work.
 const BATCH: usize = 16;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };
+use transom_system::clock;
+use transom_system::lock::ShortMutex;
+use transom_system::object_counts::ObjectKind;
 
 use super::empty_polls::EmptyPolls;
 use super::{AsyncEvent, Busy, CompletionEvent, EventQueue, EventSource, RegisterError};
 use crate::adapter::{Adapter, Limits};
-use crate::clock;
-use crate::lock::ShortMutex;
-use crate::object_counts::ObjectKind;
 
 /// What a completion queue is created with.
 #[derive(Clone, Debug)]

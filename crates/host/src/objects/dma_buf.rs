@@ -104,9 +104,9 @@ mod tests {
     use std::os::fd::AsFd;
 
     use rustix::fs::MemfdFlags;
+    use transom_system::memory::Copier;
 
     use super::*;
-    use crate::memory::Copier;
 
     /// Any file can stand for a dma-buf here: both are mapped alike.
     #[test]

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 use rustix::io::ReadWriteFlags;
+use transom_system::fork;
 
 use super::RegisterError;
-use crate::fork;
 
 unsafe extern "C-unwind" {
     /// As the C library has it: a thread that is cancelled meanwhile unwinds from here. By the other of

@@ -10,10 +10,10 @@ use parking_lot::RwLock;
 use transom_device::execution::Request;
 use transom_device::qp::QpNumber;
 use transom_device::queue::Remote;
+use transom_system::addresses::{GroupGid, ip, is_multicast, leaves_host};
 
 use super::QueuePair;
 use crate::adapter::{Adapter, Limits};
-use crate::addresses::{GroupGid, ip, is_multicast, leaves_host};
 
 /// The queue pair number that stands for all members of a group (rule NET-12).
 const MEMBERS: QpNumber = QpNumber::from_bits(0xff_ffff);
@@ -176,8 +176,9 @@ fn remove(members: &mut Members, qp: &QueuePair) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use transom_system::addresses::gid;
+
     use super::*;
-    use crate::addresses::gid;
 
     /// Rules: NET-17
     #[test]

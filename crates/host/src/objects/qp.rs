@@ -22,6 +22,7 @@ use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
+use transom_system::addresses::ip;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
@@ -32,7 +33,6 @@ use super::{
     ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
 };
 use crate::adapter::{Adapter, Limits};
-use crate::addresses::ip;
 use crate::link::{Link, Peer, RingBytes, Taken, is_of};
 use crate::progress::Deferred;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use transom_device::Access;
 use transom_device::protection::{Exhausted, Key, Kind, Place, Region};
+use transom_system::clock;
+use transom_system::memory::{Mapping, mapping};
 
 use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
 use crate::adapter::Adapter;
-use crate::clock;
-use crate::memory::{Mapping, mapping};
 
 /// The rights by which peers write.
 const WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);

@@ -8,12 +8,12 @@ use parking_lot::{Mutex, RwLock};
 use transom_device::queue::{
     PostError, Receive, ReceiveQueue, ReceiveRequest, SizeError, TagList, TagPart, TagRequest, Take,
 };
+use transom_system::object_counts::ObjectKind;
 
 use super::{
     AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError, XrcDomain,
 };
 use crate::adapter::{Adapter, Limits};
-use crate::object_counts::ObjectKind;
 use crate::progress::Deferred;
 
 /// What makes a shared receive queue one for XRC.

@@ -7,11 +7,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use transom_system::clock;
+use transom_system::failure::caught;
 
 use super::{Progress, Worker};
 use crate::adapter::Adapter;
-use crate::clock;
-use crate::failure::caught;
 use crate::link::udp::Others;
 use crate::link::{Peer, Wire};
 

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use transom_host::addresses::{Addresses, Changes, gid, path_mtu};
+use transom_system::addresses::{Addresses, Changes, gid, path_mtu};
 
 use crate::namespace::{in_namespace, ip};
 
 fn texts(addresses: &Addresses) -> Vec<String> {
-    let text = |(_, address): (usize, &transom_host::addresses::Address)| address.ip().to_string();
+    let text =
+        |(_, address): (usize, &transom_system::addresses::Address)| address.ip().to_string();
     addresses.iter().map(text).collect()
 }
 

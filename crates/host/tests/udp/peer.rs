@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use transom_host::link::udp::{Arrivals, Others, Port};
-use transom_host::registry::Registry;
+use transom_system::registry::Registry;
 
 const ROLE: &str = "TRANSOM_TEST_PEER";
 

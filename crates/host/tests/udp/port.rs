@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
 use transom_host::link::udp::{Arrivals, Datagrams, Port, SendError, Way, path_mtu};
-use transom_host::registry::{Claim, Dropped, Registry};
+use transom_system::registry::{Claim, Dropped, Registry};
 use transom_wire::packet::PORT;
 
 use crate::namespace::{in_namespace, ip};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use transom_host::link::udp::{Arrivals, Port, Way};
-use transom_host::registry::{Claim, Registry};
+use transom_system::registry::{Claim, Registry};
 
 use crate::namespace::in_namespace;
 use crate::peer::Peer;

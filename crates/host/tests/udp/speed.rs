@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use transom_host::link::udp::{Arrivals, Port, SendError, Way};
-use transom_host::registry::Registry;
+use transom_system::registry::Registry;
 
 use crate::namespace::{in_namespace, ip};
 

@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 use transom_device::qp::{Mask, ModifyError, QpState};
-use transom_host::addresses::Addresses;
 use transom_host::objects::{Destination, ModifyFailure, QpAttributes, QueuePair};
-use transom_host::registry::CallFault;
+use transom_system::addresses::Addresses;
+use transom_system::registry::CallFault;
 
 use super::{QPS, Told};
 use crate::ah;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use transom_conformance::processes::is_root;
 use transom_conformance::programs::{Running, as_nobody};
-use transom_host::addresses::Addresses;
+use transom_system::addresses::Addresses;
 
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;

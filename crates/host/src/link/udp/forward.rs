@@ -9,9 +9,9 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix};
 use rustix::net::{SocketFlags, SocketType};
+use transom_system::registry::Registry;
 
 use super::Datagrams;
-use crate::registry::Registry;
 
 /// In front of what is handed on: where it is from (address, port), where it went, TOS, TTL, the
 /// number of its first datagram, the length of each.

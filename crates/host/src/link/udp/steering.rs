@@ -25,11 +25,11 @@ use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::SendFlags;
 use transom_device::protection::{Announcer, PROCESSES};
+use transom_system::file_limit;
+use transom_system::registry::{Registry, private_file};
 use transom_wire::packet::PORT;
 
 use super::socket;
-use crate::file_limit;
-use crate::registry::{Registry, private_file};
 
 /// Indexes that are probed beyond those of the known processes: one that was killed may still have
 /// its socket for a moment.
@@ -192,7 +192,7 @@ impl Steering {
 
     /// Begins a round because a packet went astray, unless one has begun just now.
     pub(super) fn repair(&self, socket: &OwnedFd) {
-        let now = crate::clock::steady();
+        let now = transom_system::clock::steady();
         let begun = self.table().begun.load(Relaxed);
         // A time that lies ahead is that of an earlier boot.
         let recent = begun <= now && now - begun < PAUSE;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_device::protection::Announcer;
+use transom_system::clock;
+use transom_system::registry::Registry;
 use transom_wire::packet::Packet;
 
 use super::{Path, Run};
 use crate::capture::{Capture, Direction, reason_of_nak};
-use crate::clock;
 use crate::faults::{FaultyNetwork, Outages};
 use crate::link::udp::{Port, SendError, Way};
-use crate::registry::Registry;
 
 /// The user's wishes for the packets that leave.
 pub(crate) struct Instruments {

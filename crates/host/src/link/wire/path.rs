@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
+use transom_system::addresses::ip;
 use transom_wire::icrc;
 
 use super::train::{PACKETS, PAYLOAD, SENT_AT_ONCE};
-use crate::addresses::ip;
 use crate::link::udp::Way;
 
 /// Source ports of RoCEv2 begin here (rule NET-02).

@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use arrayvec::ArrayVec;
 use transom_device::qp::{QpNumber, Service};
 use transom_device::transport::serves;
+use transom_system::addresses::gid;
+use transom_system::registry::{Counters, Dropped};
 use transom_wire::grh::Route;
 use transom_wire::icrc::{self, Verdict};
 use transom_wire::packet::{Operation, Packet};
 
 use super::{BATCH, Path, Wire};
 use crate::adapter::Adapter;
-use crate::addresses::gid;
 use crate::link::udp::{Arrivals, Datagrams};
 use crate::objects::Recipient;
-use crate::registry::{Counters, Dropped};
 
 /// More trains than a socket holds, unless more keep coming.
 const ALL: usize = 16_384;

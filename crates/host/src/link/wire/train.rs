@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use transom_device::execution::{CopyError, Sink};
 use transom_device::protection::Grant;
+use transom_system::memory::Copier;
 use transom_wire::icrc;
 use transom_wire::packet::{ICRC_BYTES, Packet};
-
-use crate::memory::Copier;
 
 /// Most packets of a train.
 pub(crate) const PACKETS: usize = 64;

@@ -6,11 +6,11 @@ use transom_device::qp::{
     Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
 use transom_device::queue::Address;
+use transom_system::addresses::Unreachable;
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
 use crate::adapter::{LOOPBACK, Limits};
-use crate::addresses::Unreachable;
 use crate::link::{Link, Path};
 
 /// The rights to flush, which queue pairs grant but windows do not.

@@ -9,14 +9,14 @@ use transom_device::transport::Outlet;
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
 use transom_device::transport::train::DEFAULT_PKEY;
+use transom_system::clock;
+use transom_system::registry::Counters;
 use transom_wire::grh::Route;
 use transom_wire::packet::Packet;
 
 use super::QueuePair;
 use super::services::At;
-use crate::clock;
 use crate::link::Link;
-use crate::registry::Counters;
 
 /// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
 const CONGESTED: u8 = 3;

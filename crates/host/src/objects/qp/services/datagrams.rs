@@ -6,10 +6,10 @@ use arrayvec::ArrayVec;
 use transom_device::execution::{MAX_DATAGRAM, Payload, Request, Sent};
 use transom_device::protection::PROCESSES;
 use transom_device::queue::{Address, Remote};
+use transom_system::addresses::leaves_host;
 
 use super::At;
 use crate::adapter::Adapter;
-use crate::addresses::leaves_host;
 use crate::capture::{Direction, Interface};
 use crate::link::{Path, Peer, RingBytes, Where};
 use crate::objects::{Destination, Recipient};

@@ -6,11 +6,11 @@ use transom_device::execution::{CopyError, MAX_DATAGRAM, Payload, Reply, Request
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
 use transom_device::transport::{Outlet, ResponseTrain, train};
+use transom_system::clock;
 use transom_wire::Psn;
 use transom_wire::packet::{Packet, Transport};
 
 use super::At;
-use crate::clock;
 use crate::link::{Filling, Link, Path, TrainBuffer, Wire};
 
 impl At<'_> {
