@@ -4,6 +4,7 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod access;
+pub mod address_handles;
 pub mod captured;
 pub mod coverage;
 pub mod datagrams;

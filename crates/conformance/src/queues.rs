@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use transom_abi::*;
 use transom_ibverbs::*;
 
-use crate::datagrams::*;
+use crate::address_handles::*;
 use crate::harness::*;
 
 /// Modifies exactly the attributes of `mask`; zero or an errno.

@@ -1,0 +1,45 @@
+//! Address handles, and work requests that name them.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+use transom_ibverbs::*;
+
+use crate::harness::errno;
+
+/// The address of this host.
+pub fn here() -> ibv_ah_attr {
+    to_gid(LOOPBACK_GID)
+}
+
+/// The address of a GID.
+pub fn to_gid(raw: [u8; 16]) -> ibv_ah_attr {
+    let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+    attr.grh.dgid = ibv_gid { raw };
+    attr
+}
+
+/// Makes an address handle; the errno if it is refused.
+pub fn try_ah(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, i32> {
+    let mut attr = *attr;
+    // SAFETY: null or a domain of this test.
+    let ah = unsafe { ibv_create_ah(pd, &mut attr) };
+    if ah.is_null() { Err(errno()) } else { Ok(ah) }
+}
+
+/// Makes an address handle.
+pub fn ah(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> *mut ibv_ah {
+    try_ah(pd, attr).expect("an address handle")
+}
+
+/// Ends an address handle; zero or an errno.
+pub fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    // SAFETY: null or an address handle of this test; its struct stays readable.
+    unsafe { ibv_destroy_ah(ah) }
+}
+
+/// Gives a work request its recipient.
+pub fn addressed(mut wr: ibv_send_wr, ah: *mut ibv_ah, qpn: u32, qkey: u32) -> ibv_send_wr {
+    wr.wr.ud = ibv_send_wr_ud { ah, remote_qpn: qpn, remote_qkey: qkey };
+    wr
+}
