@@ -14,7 +14,6 @@ use transom_device::execution::*;
 use transom_device::protection::*;
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive, ReceiveQueue};
-use transom_device::transport::train::packets;
 use transom_device::transport::{Outlet, ResponseTrain};
 use transom_wire::Psn;
 use transom_wire::packet::{Operation as Op, Packet, Transport};

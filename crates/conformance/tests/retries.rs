@@ -58,7 +58,7 @@ fn deaf(pair: &Pair, origin: impl FnOnce(&mut ibv_qp_attr)) -> (*mut ibv_qp, *mu
 /// Rules: RN-16
 #[test]
 fn rnr_timers_are_those_of_the_table() {
-    use transom_device::transport::retry::{Retry, Verdict};
+    use transom_device::execution::retry::{Retry, Verdict};
     for (code, microseconds) in RNR.into_iter().enumerate() {
         let timer = transom_wire::RnrTimer::new(code as u8).expect("32 codes");
         let mut retry = Retry::default();

@@ -2,13 +2,13 @@
 //! device here is shown to the model first.
 
 use transom_device::execution::{
-    CopyError, Direct, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide, Reply,
-    Request, Sent, Services, Sink, TakeShared,
+    CopyError, Direct, LocalBuffers, MAX_TRAIN, MemoryGone, Origin, Payload, QpEvent, QueueSide,
+    Reply, Request, Sent, Services, Sink, TakeShared,
 };
 use transom_device::protection::{Announcer, Grant, Key, KeyTable, Operation, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
 use transom_device::queue::{Completion, Receive, Sge};
-use transom_device::transport::train::{MAX_TRAIN, Train};
+use transom_device::transport::train::Train;
 use transom_device::transport::{Outlet, ResponseTrain};
 use transom_wire::packet::{Aeth, Operation as Opcode, Packet, Transport};
 use transom_wire::{Psn, Syndrome};

@@ -4,14 +4,15 @@
 use std::collections::VecDeque;
 
 use transom_device::execution::{
-    Direct, LocalBuffers, Origin, Payload, Request, Requester, RequesterLimits, Sent, Services,
+    Direct, LocalBuffers, MAX_TRAIN, Origin, Payload, Request, Requester, RequesterLimits, Sent,
+    Services,
 };
 use transom_device::protection::{Key, Operation};
 use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::{
     Address, Body, Datagram, Placement, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
-use transom_device::transport::train::{MAX_TRAIN, Train};
+use transom_device::transport::train::Train;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
 

@@ -11,6 +11,8 @@
 //!
 //! [`one_sided`] is both the responder's way to carry out WRITE and READ and the initiator's direct
 //! way; whatever it declines there goes to the responder as a message, which decides by itself.
+//! [`retry`] counts and times retries, for every link. Where a link carries packets, the requester
+//! numbers them and keeps to a window; how they look is for [`transport`](crate::transport).
 
 mod counted;
 mod local;
@@ -20,6 +22,8 @@ mod rendezvous;
 mod request;
 mod requester;
 mod responder;
+pub mod retry;
+mod segmentation;
 
 pub use counted::Counted;
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
@@ -28,6 +32,7 @@ pub use rendezvous::Rendezvous;
 pub use request::{Injection, Reply, Request};
 pub use requester::{Requester, RequesterLimits};
 pub use responder::{Receives, Responder};
+pub use segmentation::{MAX_TRAIN, packets};
 
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};

@@ -64,6 +64,6 @@ pub trait Origin: Services {
     }
     /// Hands a segment to the link. Of a READ or atomic, `payload` is where the data goes if the
     /// link carries it out at once. A link that carries packets sends the segment as a
-    /// [`Train`](crate::transport::train::Train), and answers nothing at once.
+    /// train of them, and answers nothing at once.
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent;
 }

@@ -5,10 +5,12 @@ mod flight;
 mod rendezvous;
 mod responses;
 mod start;
+mod window;
 mod wqe;
 
 use transom_wire::Psn;
 
+use super::retry::Retry;
 use super::{Counted, Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide};
 use crate::protection::Reason;
 use crate::qp::{QpState, Service};
@@ -16,7 +18,6 @@ use crate::queue::{
     Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, SizeError, Status,
     TAG_PIECES, WorkRing, filled,
 };
-use crate::transport::retry::Retry;
 use flight::Flight;
 use rendezvous::EndedRead;
 use wqe::{Part, Progress, SendWqe, opcode};

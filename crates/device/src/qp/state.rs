@@ -1,6 +1,7 @@
 //! The state machine of a queue pair and its table of attributes (rules G.3, G.3.1).
 
 use bitflags::bitflags;
+use transom_wire::packet::Transport;
 
 /// States, with the values of `enum ibv_qp_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +65,16 @@ pub enum Service {
 }
 
 impl Service {
+    /// Whether packets of this kind are for queue pairs of this service (rule OP-32).
+    pub fn serves(self, transport: &Transport) -> bool {
+        match transport {
+            Transport::Rc => self == Self::Rc,
+            Transport::Uc => self == Self::Uc,
+            Transport::Ud { .. } => self == Self::Ud,
+            Transport::Xrc { .. } => matches!(self, Self::XrcInitiator | Self::XrcTarget),
+        }
+    }
+
     /// The service of a code, as `self as u8` gives it.
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {

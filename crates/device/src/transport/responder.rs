@@ -23,7 +23,6 @@ use transom_wire::{Psn, RnrTimer};
 use self::kept::KeptRequests;
 use self::segment::Message;
 use super::Outlet;
-use super::serves;
 use super::train::DEFAULT_PKEY;
 use crate::execution::{CopyError, Responder, Sink};
 use crate::protection::Grant;
@@ -124,7 +123,7 @@ impl PacketResponder {
     /// Whether a packet is a request for this queue pair, now (rules RA-03, OP-32, PK-14). Others
     /// are dropped without a trace.
     fn admits<S: Outlet>(&self, packet: &Packet<'_>, outlet: &S) -> bool {
-        serves(self.service, &packet.transport)
+        self.service.serves(&packet.transport)
             && self.service != Service::XrcInitiator
             && !packet.operation.is_for_requester()
             && packet.pkey & MEMBERS == DEFAULT_PKEY & MEMBERS

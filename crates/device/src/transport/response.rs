@@ -4,7 +4,8 @@ use transom_wire::Syndrome;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 
 use super::ResponseTrain;
-use super::train::{DEFAULT_PKEY, packets};
+use super::train::DEFAULT_PKEY;
+use crate::execution::packets;
 
 /// Responders here count no credits (rule ACK-03).
 const NO_CREDITS: u8 = 0x1f;

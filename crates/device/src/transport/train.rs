@@ -4,21 +4,13 @@ use core::ops::Range;
 
 use transom_wire::packet::{Ending, Operation, Packet, Reth, Transport};
 
-use crate::execution::Request;
+use crate::execution::{Request, packets};
 use crate::protection::Key;
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
 
-/// Most packets of a train: what one system call sends in segments.
-pub const MAX_TRAIN: u64 = 64;
 /// The partition that everything belongs to, as a full member (rule PK-14).
 pub const DEFAULT_PKEY: u16 = 0xffff;
-
-/// How many packets carry this many bytes: at least one.
-pub const fn packets(length: u64, mtu: u64) -> u32 {
-    let count = length.div_ceil(mtu);
-    if count == 0 { 1 } else { count as u32 }
-}
 
 /// A packet of a train.
 #[derive(Clone, Debug, PartialEq, Eq)]

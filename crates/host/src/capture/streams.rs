@@ -7,11 +7,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use transom_device::execution::{MAX_DATAGRAM, Reply, Request};
+use transom_device::execution::{MAX_DATAGRAM, Reply, Request, packets};
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Body, Remote};
 use transom_device::transport::ResponseTrain;
-use transom_device::transport::train::{DEFAULT_PKEY, Train, packets};
+use transom_device::transport::train::{DEFAULT_PKEY, Train};
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
 

@@ -2,14 +2,13 @@
 
 use transom_wire::{NakCode, Psn};
 
-use super::super::{Bytes, CopyError, Counted, Origin, QpEvent, QueueSide, Reply, Source};
+use super::super::retry::Verdict;
+use super::super::{Bytes, CopyError, Counted, Origin, QpEvent, QueueSide, Reply, Source, packets};
 use super::wqe::{Part, Progress};
 use super::{Requester, buffers, completion};
 use crate::protection::{Operation, Reason, Refusal};
 use crate::qp::QpState;
 use crate::queue::{Body, SendFlags, SendOp, Status};
-use crate::transport::retry::Verdict;
-use crate::transport::train::packets;
 
 impl Requester {
     /// Completes everything posted as flushed, in order.

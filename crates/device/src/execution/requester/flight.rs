@@ -6,12 +6,11 @@
 
 use transom_wire::Psn;
 
-use super::super::Origin;
+use super::super::{Origin, packets};
+use super::window::Window;
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Retry};
 use crate::queue::{Body, Status};
-use crate::transport::train::packets;
-use crate::transport::window::Window;
 
 /// Packets that a queue pair may have on their way however many others there are.
 const LEAST_SHARE: u64 = 8;

@@ -4,14 +4,12 @@
 use transom_wire::packet::{Operation as Opcode, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
 
-use super::super::{CopyError, Origin, Services, Source};
+use super::super::{CopyError, MAX_TRAIN, Origin, Services, Source, packets};
 use super::Requester;
 use super::completer::status_of;
 use super::wqe::{Progress, SendWqe};
 use crate::protection::Grant;
 use crate::queue::{Body, SendOp, Status};
-use crate::transport::serves;
-use crate::transport::train::{MAX_TRAIN, packets};
 
 impl Requester {
     /// Takes packets for this queue pair in the order in which they came, those that are no answers
@@ -33,7 +31,7 @@ impl Requester {
     /// Takes the first of the packets, and those that continue it; says how many.
     fn on_packet<O: Origin>(&mut self, packets: &[Packet<'_>], mtu: u64, origin: &O) -> usize {
         let packet = &packets[0];
-        if !serves(self.service, &packet.transport) || !self.awaits(packet.psn, mtu) {
+        if !self.service.serves(&packet.transport) || !self.awaits(packet.psn, mtu) {
             return 1;
         }
         match packet.operation {

@@ -1,6 +1,8 @@
 //! Starting: what a work request needs before it may begin, and its way to the link.
 
-use super::super::{Direct, MAX_MESSAGE, Origin, Payload, Reply, Request, Sent, one_sided};
+use super::super::{
+    Direct, MAX_MESSAGE, Origin, Payload, Reply, Request, Sent, one_sided, packets,
+};
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, buffers};
 use crate::protection::{
@@ -8,7 +10,6 @@ use crate::protection::{
 };
 use crate::qp::{QpNumber, Service};
 use crate::queue::{Body, Datagram, LocalOp, Remote, SendFlags, SendOp, Status};
-use crate::transport::train::packets;
 
 /// The smallest path MTU there is, in bytes (rule PK-11): so much gets anywhere.
 const SHORTEST_MTU: u64 = 256;

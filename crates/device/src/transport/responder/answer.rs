@@ -5,10 +5,10 @@ use transom_wire::{NakCode, Psn, RnrTimer, Syndrome};
 
 use super::PacketResponder;
 use super::kept::{Answer, Kept};
-use crate::execution::{Counted, Reply, Request, Responder};
+use crate::execution::{Counted, Reply, Request, Responder, packets};
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
-use crate::transport::train::{DEFAULT_PKEY, packets};
+use crate::transport::train::DEFAULT_PKEY;
 use crate::transport::{Outlet, ResponseTrain};
 
 /// An acknowledgement that says nothing of credits (rule ACK-03).

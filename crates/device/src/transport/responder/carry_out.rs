@@ -6,12 +6,11 @@ use transom_wire::packet::{Operation as Op, Packet, Reth, Transport};
 use super::kept::{Answer, Kept};
 use super::segment::{Payloads, Segment};
 use super::{Nowhere, PacketResponder};
-use crate::execution::{Bytes, Reply, Request, Responder};
+use crate::execution::{Bytes, Reply, Request, Responder, packets};
 use crate::protection::{Key, Operation, Reason};
 use crate::qp::Service;
 use crate::queue::{Body, Placement, Remote};
 use crate::transport::Outlet;
-use crate::transport::train::packets;
 
 /// The bit of FLUSH's selectivity that asks for the whole region.
 const WHOLE_REGION: u8 = 1;

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
 use transom_device::qp::{QpNumber, Service};
-use transom_device::transport::serves;
 use transom_system::addresses::gid;
 use transom_system::registry::{Counters, Dropped};
 use transom_wire::grh::Route;
@@ -173,7 +172,7 @@ impl Adapter {
 /// Whether queue pairs of a service take a packet at all (rule OP-32). Word of congestion is of no
 /// service.
 pub(crate) fn is_of(service: Service, packet: &Packet<'_>) -> bool {
-    packet.operation == Operation::Congestion || serves(service, &packet.transport)
+    packet.operation == Operation::Congestion || service.serves(&packet.transport)
 }
 
 /// Whether a queue pair takes packets.

@@ -15,7 +15,7 @@ const MAX_NUMBERS: u64 = (1 << 23) - 1;
 /// will bring. It grows by a train with each window that is acknowledged, and halves with each in
 /// which something is lost or congestion is told of.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub(super) struct Window {
     size: u64,
     limit: u64,
     /// Bytes acknowledged since it last grew.
@@ -26,25 +26,25 @@ pub struct Window {
 
 impl Window {
     /// A window that never is larger than `limit` bytes, but always lets a train pass.
-    pub fn new(limit: u64) -> Self {
+    pub(super) fn new(limit: u64) -> Self {
         let limit = limit.max(STEP);
         Self { size: INITIAL.min(limit), limit, gained: 0, shrunk: None }
     }
 
     /// How many packets it lets be on their way.
-    pub fn packets(&self, mtu: u64) -> u32 {
+    pub(super) fn packets(&self, mtu: u64) -> u32 {
         (self.size / mtu).min(MAX_NUMBERS) as u32
     }
 
     /// How many bytes one request of a READ asks for, a power of two: fixed as long as the limit,
     /// for requests that are repeated end where they ended before.
-    pub fn read_limit(&self) -> u64 {
+    pub(super) fn read_limit(&self) -> u64 {
         let share = (self.limit / 4).min(MAX_READ);
         1 << share.ilog2()
     }
 
     /// So many bytes have been acknowledged.
-    pub fn acknowledged(&mut self, bytes: u64) {
+    pub(super) fn acknowledged(&mut self, bytes: u64) {
         self.gained += bytes;
         if self.gained >= self.size {
             self.gained = 0;
@@ -55,14 +55,14 @@ impl Window {
 
     /// Nothing has come back for as long as the timeout: whatever others send at the same time, a
     /// train finds its way.
-    pub fn collapse(&mut self, oldest: Psn, end: Psn) {
+    pub(super) fn collapse(&mut self, oldest: Psn, end: Psn) {
         self.shrink(oldest, end);
         self.size = STEP;
     }
 
     /// Something is lost, or congestion told of, while the numbers from `oldest` to before `end` are
     /// on their way.
-    pub fn shrink(&mut self, oldest: Psn, end: Psn) {
+    pub(super) fn shrink(&mut self, oldest: Psn, end: Psn) {
         if self.shrunk.is_some_and(|shrunk| oldest.compare(shrunk).is_lt()) {
             return;
         }
