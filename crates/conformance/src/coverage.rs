@@ -15,7 +15,6 @@ mod rust;
 mod scan;
 mod script;
 mod table;
-mod tokens;
 
 pub use self::rules::{Rule, Rules};
 pub use self::rust::scan_rust;

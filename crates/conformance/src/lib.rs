@@ -23,4 +23,5 @@ pub mod shared_receive;
 pub mod spaces;
 pub mod stage;
 pub mod tag_matching;
+mod tokens;
 pub mod xrc;

@@ -1,8 +1,8 @@
 //! Tests in Rust sources.
 
 use super::scan::ids_in_comment;
-use super::tokens::{Token, lex};
 use super::{Rules, Test};
+use crate::tokens::{Token, lex};
 
 /// Every function inside a call of a macro whose name begins so is a test.
 const LISTING_MACROS: &str = "on_each_";

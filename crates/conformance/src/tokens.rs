@@ -1,15 +1,15 @@
-//! Rust sources as tokens, so that a test in a string or a comment is not taken for one.
+//! Rust sources as tokens, so that what stands in a string or a comment is not taken for code.
 
-/// As much of Rust's tokens as it takes to find functions and what stands above them.
+/// As much of Rust's tokens as it takes to find items, paths, and what stands above them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Token<'a> {
+pub(crate) enum Token<'a> {
     Comment(&'a str),
     Word(&'a str),
     Other(char),
     Group(char, Vec<Token<'a>>),
 }
 
-pub(super) fn lex(source: &str) -> Vec<Token<'_>> {
+pub(crate) fn lex(source: &str) -> Vec<Token<'_>> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
     loop {
