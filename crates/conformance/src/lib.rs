@@ -13,6 +13,7 @@ pub mod extended_qp;
 pub mod forger;
 pub mod harness;
 pub mod memory;
+pub mod modules;
 pub mod packet_stage;
 pub mod processes;
 pub mod programs;

@@ -1,0 +1,320 @@
+//! The imports of a crate, from its sources.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ROOT;
+use crate::tokens::{Token, lex};
+
+/// A path of module names and items: of a module, or as it is written.
+type Names = Vec<String>;
+
+/// What one top-level module takes from another.
+pub(super) struct Import {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) file: String,
+    /// As it is written.
+    pub(super) path: String,
+}
+
+/// What is read of all files of a crate.
+#[derive(Default)]
+pub(super) struct Sources {
+    modules: BTreeSet<Names>,
+    /// Modules that are compiled for unit tests only.
+    tests: BTreeSet<Names>,
+    /// The items of each module.
+    items: BTreeSet<(Names, String)>,
+    paths: Vec<Written>,
+}
+
+/// A path as it is written somewhere.
+struct Written {
+    file: String,
+    module: Names,
+    path: Names,
+    /// What the module calls it.
+    alias: Option<String>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `pub use`: another name for what it names.
+    Export,
+    Use,
+    /// In a type or an expression.
+    Inline,
+}
+
+impl Sources {
+    pub(super) fn new(root: &str, files: &[(String, String)]) -> Self {
+        let mut sources = Self::default();
+        for (name, text) in files {
+            let module = if name == root { Names::new() } else { module_of(name) };
+            sources.modules.insert(module.clone());
+            Reader { sources: &mut sources, file: name }.items(&lex(text), &module);
+        }
+        sources
+    }
+
+    /// The names of the modules right below the root, but for unit tests.
+    pub(super) fn top_level(&self) -> BTreeSet<String> {
+        let named = self.modules.iter().filter(|module| !self.is_test(module));
+        named.filter_map(|module| module.first().cloned()).collect()
+    }
+
+    fn is_test(&self, module: &[String]) -> bool {
+        (1..=module.len()).any(|length| self.tests.contains(&module[..length]))
+    }
+
+    /// What goes from one top-level module, or the root, to another.
+    pub(super) fn imports(&self) -> Vec<Import> {
+        let exports = self.exports();
+        let mut imports = Vec::new();
+        for written in &self.paths {
+            let by_root = written.module.is_empty();
+            if self.is_test(&written.module) || by_root && written.kind == Kind::Export {
+                continue;
+            }
+            let Some(meant) = self.resolve(&written.module, &written.path) else { continue };
+            let from = written.module.first().map_or(ROOT, String::as_str);
+            let to = self.owner(meant, &exports);
+            if from != to {
+                let (from, file, path) =
+                    (from.into(), written.file.clone(), written.path.join("::"));
+                imports.push(Import { from, to, file, path });
+            }
+        }
+        imports
+    }
+
+    /// What a path means, from the root on; none if it leads out of the crate or is an item's.
+    fn resolve(&self, module: &[String], path: &[String]) -> Option<Names> {
+        let mut at = module.to_vec();
+        let mut rest = path;
+        match path.first()?.as_str() {
+            "crate" => return Some(path[1..].to_vec()),
+            "self" | "super" => {
+                while let Some((first, after)) = rest.split_first() {
+                    match first.as_str() {
+                        "self" => {}
+                        "super" => drop(at.pop()),
+                        _ => break,
+                    }
+                    rest = after;
+                }
+            }
+            child => {
+                at.push(child.to_owned());
+                rest = &path[1..];
+                if !self.modules.contains(&at) {
+                    return None;
+                }
+            }
+        }
+        at.extend(rest.iter().cloned());
+        Some(at)
+    }
+
+    /// The names that the root gives to what modules have, and the modules whose items it all takes.
+    fn exports(&self) -> (BTreeMap<String, Names>, Vec<Names>) {
+        let (mut named, mut whole) = (BTreeMap::new(), Vec::new());
+        for written in &self.paths {
+            if !written.module.is_empty() || written.kind == Kind::Inline {
+                continue;
+            }
+            let Some(mut meant) = self.resolve(&[], &written.path) else { continue };
+            match (&written.alias, meant.last().map(String::as_str)) {
+                (None, Some("*")) => {
+                    meant.pop();
+                    whole.push(meant);
+                }
+                (Some(alias), _) => drop(named.insert(alias.clone(), meant)),
+                (None, Some(name)) => drop(named.insert(name.to_owned(), meant)),
+                (None, None) => {}
+            }
+        }
+        (named, whole)
+    }
+
+    /// The top-level module that has what is meant, or the root.
+    fn owner(&self, mut meant: Names, exports: &(BTreeMap<String, Names>, Vec<Names>)) -> String {
+        let (named, whole) = exports;
+        // A name may be a name for a name, but not without end.
+        for _ in 0..8 {
+            let Some(first) = meant.first() else { break };
+            if self.modules.contains(std::slice::from_ref(first)) {
+                return first.clone();
+            }
+            let has = |module: &&Names| self.items.contains(&((*module).clone(), first.clone()));
+            meant = match (named.get(first), whole.iter().find(has)) {
+                (Some(named), _) => named.iter().chain(&meant[1..]).cloned().collect(),
+                (None, Some(module)) => module.clone(),
+                (None, None) => break,
+            };
+        }
+        ROOT.to_owned()
+    }
+}
+
+/// `a/b.rs` and `a/b/mod.rs` are `a::b`.
+fn module_of(file: &str) -> Names {
+    let stem = file.strip_suffix(".rs").unwrap_or(file);
+    let stem = stem.strip_suffix("/mod").unwrap_or(stem);
+    stem.split('/').map(str::to_owned).collect()
+}
+
+/// The words that an item's name follows.
+const ITEMS: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
+
+/// Whether an attribute is `cfg(test)`, alone or with others that must hold too.
+fn is_for_tests(attribute: &[Token<'_>]) -> bool {
+    let [Token::Word("cfg"), Token::Group('(', condition)] = attribute else { return false };
+    match condition.as_slice() {
+        [Token::Word("all"), Token::Group('(', all)] => all.contains(&Token::Word("test")),
+        [Token::Word("test")] => true,
+        _ => false,
+    }
+}
+
+/// What stands behind an item or a field, of which the first token is taken already.
+fn after_item<'t, 'a>(first: &Token<'a>, rest: &'t [Token<'a>]) -> &'t [Token<'a>] {
+    let ends = |token: &Token<'_>| matches!(token, Token::Group('{', _) | Token::Other(';'));
+    if ends(first) {
+        return rest;
+    }
+    // A field ends at a comma, which a function may have among its parameters' types.
+    let field = matches!(rest.first(), Some(Token::Other(':')));
+    let end = rest.iter().position(|token| ends(token) || field && *token == Token::Other(','));
+    end.map_or(&[], |end| &rest[end + 1..])
+}
+
+struct Reader<'s> {
+    sources: &'s mut Sources,
+    file: &'s str,
+}
+
+impl Reader<'_> {
+    /// Reads what is in a module, or in a group of its tokens.
+    fn items(&mut self, tokens: &[Token<'_>], module: &[String]) {
+        let (mut test, mut public) = (false, false);
+        let mut rest = tokens;
+        while let Some((token, after)) = rest.split_first() {
+            rest = after;
+            match (token, rest) {
+                (Token::Comment(_), _) => continue,
+                (Token::Other('#'), [Token::Group('[', attribute), after @ ..]) => {
+                    test |= is_for_tests(attribute);
+                    rest = after;
+                    continue;
+                }
+                (Token::Word("pub"), _) => {
+                    public = true;
+                    if let [Token::Group('(', _), after @ ..] = rest {
+                        rest = after;
+                    }
+                    continue;
+                }
+                (Token::Word("mod"), [Token::Word(name), after @ ..]) => {
+                    let mut child = module.to_vec();
+                    child.push((*name).to_owned());
+                    if test {
+                        self.sources.tests.insert(child.clone());
+                    }
+                    self.sources.modules.insert(child.clone());
+                    rest = after;
+                    if let [Token::Group('{', body), after @ ..] = after {
+                        self.items(body, &child);
+                        rest = after;
+                    }
+                }
+                _ if test => rest = after_item(token, rest),
+                (Token::Word("use"), _) => {
+                    let kind = if public { Kind::Export } else { Kind::Use };
+                    rest = self.tree(rest, module, &[], kind);
+                }
+                (Token::Word(item), [Token::Word(name), ..]) if ITEMS.contains(item) => {
+                    self.sources.items.insert((module.to_vec(), (*name).to_owned()));
+                }
+                (Token::Word(first), [Token::Other(':'), Token::Other(':'), ..]) => {
+                    let mut path = vec![(*first).to_owned()];
+                    while let [
+                        Token::Other(':'),
+                        Token::Other(':'),
+                        Token::Word(name),
+                        after @ ..,
+                    ] = rest
+                    {
+                        path.push((*name).to_owned());
+                        rest = after;
+                    }
+                    // What follows belongs to none of our paths: `::<T>`.
+                    while let [Token::Other(':'), after @ ..] = rest {
+                        rest = after;
+                    }
+                    self.note(module, path, None, Kind::Inline);
+                }
+                (Token::Group(_, inner), _) => self.items(inner, module),
+                _ => {}
+            }
+            (test, public) = (false, false);
+        }
+    }
+
+    /// Reads one branch of what is used, and answers what stands behind it.
+    fn tree<'t, 'a>(
+        &mut self,
+        tokens: &'t [Token<'a>],
+        module: &[String],
+        prefix: &[String],
+        kind: Kind,
+    ) -> &'t [Token<'a>] {
+        let mut path = prefix.to_vec();
+        let (mut named, mut rest) = (false, tokens);
+        loop {
+            match rest {
+                [Token::Other(':') | Token::Comment(_), after @ ..] => rest = after,
+                [Token::Group('{', inner), after @ ..] => {
+                    let mut branches = inner.as_slice();
+                    while !branches.is_empty() {
+                        branches = self.tree(branches, module, &path, kind);
+                        if let [Token::Other(','), after @ ..] = branches {
+                            branches = after;
+                        }
+                    }
+                    return after;
+                }
+                [Token::Word("as"), Token::Word(alias), after @ ..] => {
+                    self.note(module, path, Some((*alias).to_owned()), kind);
+                    return after;
+                }
+                [Token::Word(name), after @ ..] => {
+                    // In braces, `self` is what stands before them.
+                    if *name != "self" || path.is_empty() {
+                        path.push((*name).to_owned());
+                    }
+                    (named, rest) = (true, after);
+                }
+                [Token::Other('*'), after @ ..] => {
+                    path.push("*".to_owned());
+                    (named, rest) = (true, after);
+                }
+                _ => {
+                    if named {
+                        self.note(module, path, None, kind);
+                    }
+                    return match rest {
+                        [] | [Token::Other(',' | ';'), ..] => rest,
+                        [_, after @ ..] => after,
+                    };
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, module: &[String], path: Names, alias: Option<String>, kind: Kind) {
+        let (file, module) = (self.file.to_owned(), module.to_vec());
+        self.sources.paths.push(Written { file, module, path, alias, kind });
+    }
+}

@@ -1,0 +1,59 @@
+//! The modules of a crate import each other in no circle, and no lower layer imports a higher one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::{env, fs};
+
+use transom_conformance::modules::Modules;
+
+/// Crates whose modules may import each other in circles, and why.
+const KNOTS: [(&str, &str); 2] = [
+    ("abi", "the structs of verbs.h name each other by pointers, and lie in files by subject"),
+    ("host", "an adapter, its objects and its links are not in layers yet"),
+];
+
+/// The layers of a crate, lowest first: what is in one may import its neighbours and what is below.
+const LAYERS: [(&str, &[&[&str]]); 1] = [(
+    "device",
+    &[&["access", "sync"], &["qp"], &["protection"], &["queue"], &["execution"], &["transport"]],
+)];
+
+/// All crates of the workspace.
+static CRATES: LazyLock<BTreeMap<String, Modules>> = LazyLock::new(|| {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folders = fs::read_dir(crates).expect("the crates").map(|entry| entry.expect("one").path());
+    let read = |path: std::path::PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let modules = Modules::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        (name, modules)
+    };
+    folders.filter(|path| path.join("Cargo.toml").is_file()).map(read).collect()
+});
+
+#[test]
+fn modules_import_each_other_in_no_circle() {
+    let knot = |name: &str| KNOTS.iter().any(|(knot, _)| *knot == name);
+    let mut found = Vec::new();
+    for (name, modules) in CRATES.iter().filter(|(name, _)| !knot(name)) {
+        found.extend(modules.circles().into_iter().map(|circle| format!("{name}: {circle}")));
+    }
+    assert!(found.is_empty(), "circles of imports ({}):\n  {}", found.len(), found.join("\n  "));
+}
+
+#[test]
+fn no_layer_imports_one_above_it() {
+    let mut found = Vec::new();
+    for (name, layers) in LAYERS {
+        let upward = CRATES[name].upward(layers).into_iter();
+        found.extend(upward.map(|what| format!("{name}: {what}")));
+    }
+    assert!(found.is_empty(), "against the layers ({}):\n  {}", found.len(), found.join("\n  "));
+}
+
+#[test]
+fn no_excuse_for_circles_has_outlived_them() {
+    for (name, why) in KNOTS {
+        assert!(!CRATES[name].circles().is_empty(), "{name} has no circle any more: {why}");
+    }
+}
