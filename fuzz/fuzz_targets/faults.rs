@@ -2,7 +2,7 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    if let Err(error) = text.parse::<transom_host::faults::Faults>() {
+    if let Err(error) = text.parse::<transom_net::faults::Faults>() {
         assert!(!error.to_string().is_empty());
     }
 });

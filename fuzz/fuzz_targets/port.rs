@@ -3,6 +3,6 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    transom_host::fuzzing::probe(bytes);
-    transom_host::fuzzing::handed_on(bytes);
+    transom_net::fuzzing::probe(bytes);
+    transom_net::fuzzing::handed_on(bytes);
 });

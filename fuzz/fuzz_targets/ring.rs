@@ -7,8 +7,8 @@ fuzz_target!(|bytes: &[u8]| {
     let (words, _) = bytes.as_chunks();
     let Some((tail, words)) = words.split_first() else { return };
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    transom_host::fuzzing::ring(u64::from_le_bytes(*tail), &words);
+    transom_net::fuzzing::ring(u64::from_le_bytes(*tail), &words);
     if let Some(header) = words.first_chunk() {
-        transom_host::fuzzing::ring_message(header);
+        transom_net::fuzzing::ring_message(header);
     }
 });

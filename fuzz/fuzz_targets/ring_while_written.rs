@@ -14,6 +14,6 @@ fuzz_target!(|bytes: &[u8]| {
         })
         .collect();
     if !writes.is_empty() {
-        transom_host::fuzzing::ring_while_written(&writes);
+        transom_net::fuzzing::ring_while_written(&writes);
     }
 });

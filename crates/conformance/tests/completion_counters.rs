@@ -7,8 +7,8 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_host::Options;
-use transom_host::faults::Faults;
 use transom_ibverbs::*;
+use transom_net::faults::Faults;
 
 const SEND: u32 = IBV_QP_ATTACH_COMP_CNTR_OP_SEND;
 const RECV: u32 = IBV_QP_ATTACH_COMP_CNTR_OP_RECV;

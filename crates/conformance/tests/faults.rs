@@ -10,8 +10,8 @@ use transom_conformance::stage::Stage;
 use transom_conformance::{on_each_link, processes};
 use transom_device::protection::Reason;
 use transom_host::Options;
-use transom_host::faults::Faults;
 use transom_ibverbs::ibv_query_port;
+use transom_net::faults::Faults;
 
 /// How long a program may run.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,6 +3,7 @@
 mod domains;
 mod keys;
 mod limits;
+mod outages;
 mod peers;
 mod process;
 mod queue_pairs;
@@ -20,6 +21,8 @@ use transom_device::execution::MemoryGone;
 use transom_device::protection::{Announcer, Grant, PROCESSES, Refusal, Scramble, Waiter};
 use transom_device::qp::QpSummary;
 use transom_device::queue::Completion;
+use transom_net::faults::{Faults, Injector, Outages};
+use transom_net::{Peer, Wire};
 use transom_system::addresses::Addresses;
 use transom_system::fork::Owner;
 use transom_system::memory::Copier;
@@ -31,11 +34,9 @@ use transom_system::{clock, failure, say};
 use self::domains::Domains;
 use self::keys::Keys;
 pub use self::limits::Limits;
+pub(crate) use self::outages::PortChange;
 use self::queue_pairs::QueuePairs;
-pub(crate) use self::wire::LOOPBACK;
 use crate::capture::Capture;
-use crate::faults::{Faults, Injector, Outages};
-use crate::link::{Peer, Wire};
 use crate::objects::{
     AsyncEvent, Cq, EventQueue, EventSource, ForeignTargets, Groups, RegisterError, SharedQueues,
     XrcDomains,
@@ -129,6 +130,9 @@ pub struct Adapter {
     /// The wire link, from when something first goes over it.
     wire: OnceLock<Arc<Wire>>,
     opening_wire: Mutex<()>,
+    /// What packets pass through instead of what was asked for.
+    #[cfg(test)]
+    pub(crate) network: OnceLock<Arc<dyn transom_net::Network>>,
     /// A queue pair has been made ready to receive datagrams from other hosts.
     expects_datagrams: AtomicBool,
     keys: Keys,
@@ -210,6 +214,8 @@ impl Adapter {
             injector,
             wire: OnceLock::new(),
             opening_wire: Mutex::new(()),
+            #[cfg(test)]
+            network: OnceLock::new(),
             expects_datagrams: AtomicBool::new(false),
             keys: Keys::default(),
             domains: Mutex::default(),

@@ -21,13 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::qp::QpNumber;
+use transom_system::{clock, file_limit, say};
 use transom_wire::packet::Packet;
 
 use streams::Streams;
-pub(crate) use taps::{Answered, reason_of_nak};
-use transom_system::{clock, file_limit, say};
-
-use crate::link;
+pub(crate) use taps::{Answered, Departures};
 
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";
@@ -102,7 +100,7 @@ impl Capture {
     pub(crate) fn record(
         &self,
         direction: Direction,
-        path: &link::Path,
+        path: &transom_net::Path,
         identification: u16,
         datagram: &[u8],
         comment: Option<&str>,
@@ -117,7 +115,7 @@ impl Capture {
     }
 
     /// A queue pair is connected anew, by this path.
-    pub(crate) fn connect(&self, from: QpNumber, path: link::Path) {
+    pub(crate) fn connect(&self, from: QpNumber, path: transom_net::Path) {
         self.streams.lock().connect(from, path);
     }
 
@@ -127,7 +125,7 @@ impl Capture {
         interface: Interface,
         direction: Direction,
         comment: Option<&str>,
-        make: impl FnOnce(&mut Streams, &mut dyn FnMut(&link::Path, &Packet<'_>)),
+        make: impl FnOnce(&mut Streams, &mut dyn FnMut(&transom_net::Path, &Packet<'_>)),
     ) {
         let (time, mut blocks, mut packet) = (clock::wall(), Vec::new(), Vec::new());
         // Held until they are written, so that packets of one connection are in order.

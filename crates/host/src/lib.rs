@@ -4,10 +4,8 @@
 //! |---|---|
 //! | [`adapter`] | the device of this process: what the C ABI and others call |
 //! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
-//! | [`link`] | loopback, local and wire links: rings, packets, sockets |
 //! | [`progress`] | who does the work when nobody polls: one thread, asleep while idle |
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
-//! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //!
 //! Of unsafe code here and elsewhere each block says why it is sound.
 
@@ -15,10 +13,6 @@
 
 pub mod adapter;
 pub mod capture;
-pub mod faults;
-#[cfg(fuzzing)]
-pub mod fuzzing;
-pub mod link;
 pub mod objects;
 pub mod progress;
 

@@ -7,6 +7,7 @@
 //! not, the thread arms and sleeps until there is something to do. An idle process is not woken at all.
 
 mod background;
+mod packets;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
@@ -14,13 +15,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use transom_device::execution::{QueueSide, Reply, Request, Sink, Source};
+use transom_net::{Answer, Arrival, Arrived, Peer, Wire};
 use transom_system::lock::ShortMutex;
 use transom_system::{clock, say};
 
 use crate::adapter::Adapter;
+use crate::adapter::PortChange;
 use crate::capture::{Answered, Direction, Interface};
-use crate::faults::PortChange;
-use crate::link::{Answer, Arrival, Arrived, Peer, Wire};
 use crate::objects::{Cq, QueuePair, Recipient};
 
 /// Work that has to wait until locks are free.
@@ -211,7 +212,7 @@ impl Adapter {
         if let Some(qp) = owes.and_then(|index| self.qp(index)) {
             qp.acknowledge();
         }
-        self.take_packets(wire, worker.may_owe());
+        wire.receive(self, worker.may_owe());
         wire.send_due();
         wire.stalled.each(|index| {
             if let Some(qp) = self.qp(index) {

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use transom_host::capture;
-use transom_host::faults::{self, FaultError, Faults};
 use transom_host::{Adapter, Copying, OpenError, Options};
+use transom_net::faults::{self, FaultError, Faults};
 use transom_system::environment;
 
 use crate::device_name::DeviceName;

@@ -13,6 +13,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 
+use transom_device::queue;
 use transom_wire::grh::{map_ipv4, mapped_ipv4};
 
 pub use self::multicast::{GroupGid, is_multicast, leaves_host};
@@ -22,6 +23,15 @@ pub use self::reachable::{Unreachable, check_reachable};
 /// The GID of 127.0.0.1: by it a program reaches itself and others of its user on this host, whatever
 /// the network.
 pub const LOOPBACK_GID: [u8; 16] = map_ipv4([127, 0, 0, 1]);
+
+/// The address that stands for this very port.
+pub const LOOPBACK: queue::Address = queue::Address {
+    gid: LOOPBACK_GID,
+    source: LOOPBACK_GID,
+    traffic_class: 0,
+    hop_limit: 64,
+    flow_label: 0,
+};
 
 /// What the kernel gives the loopback interface.
 const LOOPBACK_INTERFACE: u32 = 1;

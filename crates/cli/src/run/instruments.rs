@@ -4,7 +4,7 @@ use crate::failure::{Failure, Result};
 use std::path::PathBuf;
 use std::process::Command;
 use transom_host::capture;
-use transom_host::faults::{self, Fault, Faults};
+use transom_net::faults::{self, Fault, Faults};
 
 /// Where a program finds that every link must be the one with packets.
 const LINK: &str = "TRANSOM_LINK";

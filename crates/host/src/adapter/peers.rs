@@ -4,10 +4,10 @@
 use std::sync::{Arc, Once};
 use std::{fmt, io};
 
+use transom_net::Peer;
 use transom_system::say;
 
 use super::{Adapter, say_slow};
-use crate::link::Peer;
 use crate::progress::Deferred;
 
 /// A process of this user's that is there, and which the system does not let this one reach: it has

@@ -7,25 +7,17 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use transom_device::execution::MAX_DATAGRAM;
 use transom_device::queue::Address;
+use transom_net::faults::FaultyNetwork;
+use transom_net::udp::PortError;
+use transom_net::{Instruments, Network, Observer, Wire};
 use transom_system::addresses::{
-    LOOPBACK_GID, Unreachable, check_reachable, is_multicast, leaves_host,
+    LOOPBACK, Unreachable, check_reachable, is_multicast, leaves_host,
 };
 use transom_system::say;
 
 use super::Adapter;
-use crate::faults::FaultyNetwork;
-use crate::link::udp::PortError;
-use crate::link::{Instruments, Wire};
+use crate::capture::Departures;
 use crate::objects::Destination;
-
-/// The address that stands for this very port.
-pub(crate) const LOOPBACK: Address = Address {
-    gid: LOOPBACK_GID,
-    source: LOOPBACK_GID,
-    traffic_class: 0,
-    hop_limit: 64,
-    flow_label: 0,
-};
 
 /// What to say of a process that has a slot in this network namespace and is not in the registry.
 const STRANGER: &str = "\
@@ -113,18 +105,27 @@ impl Adapter {
 
     /// What a user wants of the wire link beside its work.
     fn instruments(&self) -> Result<Instruments, PortError> {
-        let me = self.announcer();
-        let network = self.options().faults.and_then(|faults| faults.network);
+        let (registry, slot) = (self.claim.registry(), self.announcer().slot);
+        let observer = self.capture.clone().map(|capture| {
+            let departures = Departures { capture, registry, slot };
+            Arc::new(departures) as Arc<dyn Observer>
+        });
         Ok(Instruments {
-            me,
-            registry: self.claim.registry(),
-            capture: self.capture.clone(),
+            observer,
             outages: self.outages.clone(),
-            network: network.map(|faults| Mutex::new(FaultyNetwork::new(&faults, me.slot))),
+            network: self.network(),
             wake: self.claim.wake.try_clone().map_err(PortError::new)?,
-            #[cfg(test)]
-            sends_until_full: std::sync::atomic::AtomicU32::new(u32::MAX),
         })
+    }
+
+    /// What packets pass through on their way out.
+    fn network(&self) -> Option<Arc<dyn Network>> {
+        #[cfg(test)]
+        if let Some(network) = self.network.get() {
+            return Some(network.clone());
+        }
+        let faults = self.options().faults?.network?;
+        Some(Arc::new(Mutex::new(FaultyNetwork::new(&faults, self.announcer().slot))))
     }
 
     /// Sends all acknowledgements that were kept back, for the program exits. In a forked child they are
@@ -150,7 +151,8 @@ impl Adapter {
         if self.wire.get().is_some() {
             return Ok(());
         }
-        match self.instruments().and_then(Wire::open) {
+        let (registry, me) = (self.claim.registry(), self.announcer());
+        match self.instruments().and_then(|it| Wire::open(registry, me, it)) {
             Ok(wire) => {
                 let _ = self.wire.set(Arc::new(wire));
                 // The background thread is to listen to it too.

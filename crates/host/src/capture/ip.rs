@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
+use transom_net::Path;
 use transom_wire::packet::PORT;
-
-use crate::link::Path;
 
 const UDP: u8 = 17;
 const UDP_BYTES: usize = 8;

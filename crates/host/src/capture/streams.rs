@@ -12,12 +12,12 @@ use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Body, Remote};
 use transom_device::transport::ResponseTrain;
 use transom_device::transport::train::{DEFAULT_PKEY, Train};
+use transom_net::Path;
+use transom_system::addresses::LOOPBACK;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
 
 use super::Answered;
-use crate::adapter::LOOPBACK;
-use crate::link::Path;
 
 /// Messages of a queue pair that are remembered: more than a send queue holds.
 const MOST_BEGUN: usize = 1 << 16;

@@ -1,12 +1,14 @@
 //! Where the links without packets are listened to.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use transom_device::execution::one_sided::CHUNK;
 use transom_device::execution::{Reply, Request, Source};
 use transom_device::protection::Reason;
 use transom_device::qp::QpNumber;
+use transom_net::{Observer, Path, Peer, RingBytes};
 use transom_system::addresses::gid;
 use transom_system::registry::Registry;
 use transom_wire::packet::{Operation, Packet, Transport};
@@ -14,7 +16,6 @@ use transom_wire::{NakCode, Psn, Syndrome};
 
 use super::{Capture, Direction, Interface};
 use crate::adapter::Adapter;
-use crate::link::{Path, Peer, RingBytes};
 
 /// An answer, and to what.
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +173,25 @@ impl Capture {
     }
 }
 
+/// Writes down the packets that leave over the wire.
+pub(crate) struct Departures {
+    /// Where to.
+    pub(crate) capture: Arc<Capture>,
+    /// Where refusals are noted.
+    pub(crate) registry: &'static Registry,
+    /// Whoever answers is in this slot.
+    pub(crate) slot: u8,
+}
+
+impl Observer for Departures {
+    fn sees(&self, path: &Path, identification: u16, datagram: &[u8]) {
+        let nak = Packet::parse(datagram).ok();
+        let reason = nak.and_then(|it| reason_of_nak(self.registry, self.slot, &it));
+        let (outbound, comment) = (Direction::Outbound, reason.as_deref());
+        self.capture.record(outbound, path, identification, datagram, comment);
+    }
+}
+
 /// Whether a peer writes to the same file.
 fn shares(peer: &Peer, capture: &Capture) -> bool {
     peer.segment.header().capture.load(Relaxed) == capture.identity()
@@ -193,7 +213,7 @@ fn explain(registry: &Registry, slot: u8, reason: u8, of: QpNumber) -> String {
 }
 
 /// The words for the refusal that a packet tells, if it is one by the process in a slot.
-pub(crate) fn reason_of_nak(registry: &Registry, slot: u8, packet: &Packet<'_>) -> Option<String> {
+fn reason_of_nak(registry: &Registry, slot: u8, packet: &Packet<'_>) -> Option<String> {
     let Operation::Acknowledge(aeth) = packet.operation else { return None };
     match aeth.syndrome()? {
         Syndrome::Nak(code) if code != NakCode::SequenceError => {}

@@ -16,11 +16,11 @@ use transom_device::execution::{
 use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{Completion, Receive};
+use transom_net::Peer;
 use transom_system::clock;
 
 use super::SharedReceiveQueue;
 use crate::adapter::{Adapter, Limits};
-use crate::link::Peer;
 
 /// The receiving ends of others that messages came for, by number.
 #[derive(Default)]

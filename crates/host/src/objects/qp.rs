@@ -22,10 +22,11 @@ use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
+use transom_net::{Peer, RingBytes};
 use transom_system::addresses::ip;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
-use transom_wire::packet::Packet;
+use transom_wire::packet::{Operation, Packet};
 
 use super::completion_counter::Counters;
 use super::{
@@ -33,7 +34,7 @@ use super::{
     ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
 };
 use crate::adapter::{Adapter, Limits};
-use crate::link::{Link, Peer, RingBytes, Taken, is_of};
+use crate::objects::Link;
 use crate::progress::Deferred;
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
@@ -85,6 +86,23 @@ impl QpReceives {
     fn match_tags(&self) -> bool {
         matches!(self, Self::Srq(srq) if srq.config().tag_matching.is_some())
     }
+}
+
+/// Whether a queue pair takes packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It does, whatever it makes of them.
+    Yes,
+    /// It is of another service, or has no packets.
+    WrongService,
+    /// It is connected to another address (rule NET-10).
+    WrongAddress,
+}
+
+/// Whether queue pairs of a service take a packet at all (rule OP-32). Word of congestion is of no
+/// service.
+fn is_of(service: Service, packet: &Packet<'_>) -> bool {
+    packet.operation == Operation::Congestion || service.serves(&packet.transport)
 }
 
 /// Posts one request of a batch.
@@ -459,7 +477,7 @@ impl QueuePair {
     }
 
     /// Takes a reply.
-    pub(crate) fn on_reply(&self, answer: &crate::link::Answer, payload: &mut RingBytes<'_>) {
+    pub(crate) fn on_reply(&self, answer: &transom_net::Answer, payload: &mut RingBytes<'_>) {
         self.drive(|requester, at| {
             let data: Option<&mut dyn Source> = match answer.reply {
                 Reply::Data { .. } => Some(payload),

@@ -7,13 +7,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use transom_net::udp::Others;
+use transom_net::{Peer, Wire};
 use transom_system::clock;
 use transom_system::failure::caught;
 
 use super::{Progress, Worker};
 use crate::adapter::Adapter;
-use crate::link::udp::Others;
-use crate::link::{Peer, Wire};
 
 /// How often the thread looks whether the program still polls, in nanoseconds.
 const TICK: u64 = 1_000_000;

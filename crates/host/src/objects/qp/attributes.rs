@@ -6,12 +6,13 @@ use transom_device::qp::{
     Attributes, Gate, Mask, ModifyError, Peering, QpNumber, QpState, Service, check_transition,
 };
 use transom_device::queue::Address;
-use transom_system::addresses::Unreachable;
+use transom_net::Path;
+use transom_system::addresses::{LOOPBACK, Unreachable};
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
-use crate::adapter::{LOOPBACK, Limits};
-use crate::link::{Link, Path};
+use crate::adapter::Limits;
+use crate::objects::Link;
 
 /// The rights to flush, which queue pairs grant but windows do not.
 const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);

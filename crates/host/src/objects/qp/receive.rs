@@ -16,7 +16,7 @@ use transom_wire::packet::Packet;
 
 use super::QueuePair;
 use super::services::At;
-use crate::link::Link;
+use crate::objects::Link;
 
 /// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
 const CONGESTED: u8 = 3;

@@ -15,13 +15,14 @@ use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waite
 use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
 use transom_device::queue::{Address, Completion, Flags, Receive, Remote, Sge, Status};
 use transom_device::transport::Outlet;
+use transom_net::{Gather, MAX_PAYLOAD, Peer, RingBytes, Scatter, Where};
 use transom_system::clock;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
 
 use super::{QpReceives, QueuePair};
 use crate::capture::{Answered, Direction, Interface};
-use crate::link::{Gather, Link, MAX_PAYLOAD, Peer, RingBytes, Scatter, Where};
+use crate::objects::Link;
 use crate::objects::{Recipient, SharedReceiveQueue};
 use crate::progress::Deferred;
 

@@ -6,12 +6,12 @@ use arrayvec::ArrayVec;
 use transom_device::execution::{MAX_DATAGRAM, Payload, Request, Sent};
 use transom_device::protection::PROCESSES;
 use transom_device::queue::{Address, Remote};
+use transom_net::{Path, Peer, RingBytes, Where};
 use transom_system::addresses::leaves_host;
 
 use super::At;
 use crate::adapter::Adapter;
 use crate::capture::{Direction, Interface};
-use crate::link::{Path, Peer, RingBytes, Where};
 use crate::objects::{Destination, Recipient};
 
 impl At<'_> {

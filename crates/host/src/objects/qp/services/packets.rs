@@ -6,12 +6,13 @@ use transom_device::execution::{CopyError, MAX_DATAGRAM, Payload, Reply, Request
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
 use transom_device::transport::{Outlet, ResponseTrain, train};
+use transom_net::{Filling, Path, TrainBuffer, Wire};
 use transom_system::clock;
 use transom_wire::Psn;
 use transom_wire::packet::{Packet, Transport};
 
 use super::At;
-use crate::link::{Filling, Link, Path, TrainBuffer, Wire};
+use crate::objects::Link;
 
 impl At<'_> {
     /// Sends a segment as packets.
@@ -224,6 +225,7 @@ impl Outlet for At<'_> {
 mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
     use std::time::{Duration, Instant};
 
     use transom_device::Access;
@@ -235,6 +237,8 @@ mod tests {
         SendRequest, Sge, Status,
     };
     use transom_device::transport::train::DEFAULT_PKEY;
+    use transom_net::udp::{Port, SendError, Way};
+    use transom_net::{Network, Run};
     use transom_wire::Syndrome;
     use transom_wire::packet::{Aeth, Operation};
 
@@ -250,6 +254,28 @@ mod tests {
     const RESPONDS: Mask = Mask::MAX_DEST_RD_ATOMIC.union(Mask::MIN_RNR_TIMER);
     const RETRIES: Mask = Mask::TIMEOUT.union(Mask::RETRY_CNT).union(Mask::RNR_RETRY);
     const REQUESTS: Mask = RETRIES.union(Mask::MAX_QP_RD_ATOMIC);
+
+    /// A network that has no room for one send, after so many that it has room for.
+    struct FillsUp(AtomicU32);
+
+    impl Network for FillsUp {
+        fn most_segments(&self, most: usize) -> usize {
+            most
+        }
+
+        fn send(&self, port: &Port, way: &Way, run: &Run<'_>) -> Result<usize, SendError> {
+            match self.0.fetch_sub(1, Relaxed) {
+                0 => Err(SendError::Busy),
+                _ => port.send(way, run.bytes, run.size),
+            }
+        }
+
+        fn send_due(&self, _: &Port, _: u64) {}
+
+        fn deadline(&self) -> Option<u64> {
+            None
+        }
+    }
 
     /// A queue pair that sends to itself.
     fn queue_pair(adapter: &Arc<Adapter>, service: Service, timeout: u8) -> Arc<QueuePair> {
@@ -360,10 +386,11 @@ mod tests {
         const LENGTH: usize = 200_000;
         let options = Options { wire_only: true, ..Options::default() };
         let adapter = Adapter::open(options).expect("a device opens");
+        let network = Arc::new(FillsUp(AtomicU32::new(u32::MAX)));
+        assert!(adapter.network.set(network.clone()).is_ok());
         for service in [Service::Uc, Service::Rc] {
             let qp = queue_pair(&adapter, service, 20);
             let pd = qp.config.pd.as_ref().expect("it has one");
-            let wire = adapter.wire().expect("it leads over the wire");
             for full in 0..8 {
                 let bytes: Vec<u8> = (0..2 * LENGTH)
                     .map(|at| if at < LENGTH { (at / 7) as u8 } else { 0 })
@@ -387,7 +414,7 @@ mod tests {
                     }
                     _ => (Body::Read { address, key: region.key() }, &to),
                 };
-                wire.fill_after(full);
+                network.0.store(full, Relaxed);
                 let request = SendRequest {
                     wr_id: 1,
                     op: SendOp::Message(body),
@@ -407,7 +434,7 @@ mod tests {
                     left -= adapter.poll(cq, 2, each).expect("no overrun");
                     assert!(start.elapsed() < Duration::from_secs(20), "{service:?} {full}");
                 }
-                wire.fill_after(u32::MAX);
+                network.0.store(u32::MAX, Relaxed);
                 let (sent, received) = memory.split_at(LENGTH);
                 assert!(sent == received, "{service:?} {full}");
                 region.deregister().expect("nothing is bound");
@@ -438,8 +465,8 @@ mod tests {
         let working = adapter.progress.working.lock();
         qp.post_send(&request).expect("there is room");
         // The request: the answer lies in the socket then.
-        adapter.take_packets(wire, false);
-        let arrivals = wire.keep_arrivals();
+        wire.receive(&*adapter, false);
+        let arrivals = wire.turn();
         drop(working);
         let mut statuses = Vec::new();
         let mut poll = || {

@@ -1,0 +1,52 @@
+//! When a user wants the port to be down.
+
+use transom_system::clock;
+
+use super::Adapter;
+use crate::objects::AsyncEvent;
+
+/// What becomes of the port, by the number of the outage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PortChange {
+    /// An outage begins.
+    Down(usize),
+    /// It is over.
+    Up(usize),
+}
+
+impl Adapter {
+    /// Whether a user wants the port to be down now: then nothing passes over the wire.
+    #[inline]
+    pub fn has_outage(&self) -> bool {
+        self.outages.is_down()
+    }
+
+    /// Sees to it that the outages come. One from the beginning is there already.
+    pub(crate) fn schedule_outages(&self) {
+        let outages = self.options().faults.map_or(&[][..], |faults| &faults.outages);
+        let now = clock::steady();
+        for (number, outage) in outages.iter().enumerate() {
+            let begins = now + outage.at.nanoseconds();
+            let ends = begins + outage.lasts.nanoseconds();
+            if begins == now {
+                self.change_port(PortChange::Down(number));
+            } else {
+                self.progress.schedule_outage(self, begins, PortChange::Down(number));
+            }
+            self.progress.schedule_outage(self, ends, PortChange::Up(number));
+        }
+    }
+
+    /// An outage begins or is over; the program is told of the first and of the last.
+    pub(crate) fn change_port(&self, change: PortChange) {
+        match change {
+            PortChange::Down(_) if self.outages.begin() => {
+                self.raise_port_event(AsyncEvent::PortError);
+            }
+            PortChange::Up(_) if self.outages.end() => {
+                self.raise_port_event(AsyncEvent::PortActive);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What arrives over the wire, and whom it is for.
+
+use transom_device::qp::QpNumber;
+use transom_net::{Path, Receiver};
+use transom_system::registry::{Counters, Dropped};
+use transom_wire::grh::Route;
+use transom_wire::packet::{Operation, Packet};
+
+use crate::adapter::Adapter;
+use crate::objects::{Recipient, Taken};
+
+impl Adapter {
+    /// Carries out all that has arrived over the wire until now, or is being carried out by another
+    /// thread.
+    pub(crate) fn take_all_packets(&self) {
+        if let Some(wire) = self.wire() {
+            wire.turn().receive_all(self);
+        }
+    }
+
+    /// The same, unless another thread is at it; false then.
+    pub(crate) fn try_take_all_packets(&self) -> bool {
+        let Some(wire) = self.wire() else { return true };
+        let turn = wire.try_turn();
+        turn.map(|mut turn| turn.receive_all(self)).is_some()
+    }
+
+    /// Gives datagrams to all members of the group that they have come for.
+    fn deliver_to_members(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
+        let members = self.members(&route.destination);
+        let taken = members.filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
+        match taken.count() {
+            0 => counters.drop(Dropped::NoQueuePair, packets.len()),
+            _ => Counters::add(&counters.received, packets.len()),
+        }
+    }
+}
+
+impl Receiver for Adapter {
+    fn hear(&self, came: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>) {
+        self.capture_arrival(came, identification, datagram, dropped);
+    }
+
+    /// Gives packets to the queue pair they are for.
+    fn deliver(&self, packets: &[Packet<'_>], route: &Route) {
+        let (Some(first), Some(wire)) = (packets.first(), self.wire()) else { return };
+        let counters = wire.counters();
+        let to = QpNumber::from_bits(first.to);
+        match Recipient::at(&route.destination, to) {
+            Recipient::QueuePair => {}
+            Recipient::Members => return self.deliver_to_members(counters, packets, route),
+            Recipient::Nobody => return counters.drop(Dropped::WrongDestination, packets.len()),
+        }
+        let Some(qp) = self.qp(to.index()).filter(|qp| qp.number() == to) else {
+            return counters.drop(Dropped::NoQueuePair, packets.len());
+        };
+        let why = match qp.take_packets(packets, route) {
+            Taken::Yes => {
+                let is_notice = |packet: &&Packet<'_>| packet.operation == Operation::Congestion;
+                let notices = packets.iter().filter(is_notice).count();
+                Counters::add(&counters.received, packets.len());
+                return Counters::add(&counters.notifications_received, notices);
+            }
+            Taken::WrongService => Dropped::OtherService,
+            Taken::WrongAddress => Dropped::OtherAddress,
+        };
+        counters.drop(why, packets.len());
+    }
+}

@@ -1,0 +1,182 @@
+//! Faults that a user asks for, to see how a program copes: `transom run --fault`.
+//!
+//! ```text
+//! loss=1%,delay=2ms,reorder=5%,duplicate=1%,corrupt=0.1%,rate=100mbit,seed=7   the network
+//! nak=remote-access,op=read,nth=3      the third READ is refused
+//! rnr,op=send,nth=1                    the first SEND finds no receive
+//! drop,op=write,nth=2..                every WRITE from the second on is lost
+//! port-down=2s,at=5s                   the port is down for a while
+//! ```
+//!
+//! Each line is a [`Fault`]; [`Faults`] are what a process lives with. Texts are parsed once, here, and
+//! everything else works with values that cannot be wrong.
+
+mod grammar;
+mod injector;
+mod network;
+mod outages;
+mod quantity;
+mod random;
+
+use std::num::NonZeroU64;
+
+use transom_device::execution::Injection;
+use transom_device::queue::Body;
+
+pub use grammar::FaultError;
+pub use injector::Injector;
+pub use network::FaultyNetwork;
+pub use outages::Outages;
+pub use quantity::{Rate, Share, Time};
+
+/// The environment variable that hands faults to a program: faults with `;` between them.
+pub const VARIABLE: &str = "TRANSOM_FAULT";
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// What the network does to packets.
+    Network(NetworkFaults),
+    /// How some requests are answered.
+    Rule(InjectionRule),
+    /// The port is down for a while.
+    Outage(PortOutage),
+}
+
+/// All faults of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// What the network does to packets.
+    pub network: Option<NetworkFaults>,
+    /// How some requests are answered; the first rule that matches decides.
+    pub rules: Vec<InjectionRule>,
+    /// When the port is down.
+    pub outages: Vec<PortOutage>,
+}
+
+/// What the network does to the packets that a process sends. What is absent does not happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkFaults {
+    /// How many are lost.
+    pub loss: Option<Share>,
+    /// How long each is under way.
+    pub delay: Option<Time>,
+    /// How many are held back while later ones pass.
+    pub reorder: Option<Share>,
+    /// How many arrive twice.
+    pub duplicate: Option<Share>,
+    /// How many arrive with a bit turned over.
+    pub corrupt: Option<Share>,
+    /// How much passes in a second.
+    pub rate: Option<Rate>,
+    /// Where chance begins: the same seed, the same fate of each packet.
+    pub seed: Option<u64>,
+}
+
+/// Which requests get which answer, without being carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InjectionRule {
+    /// The answer.
+    pub answer: Injection,
+    /// To which operation.
+    pub operation: OperationKind,
+    /// To which of them, as they arrive at this process over any queue pair.
+    pub nth: Nth,
+}
+
+/// Operations as rules name them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OperationKind {
+    /// All of them.
+    #[default]
+    Any,
+    /// SEND, with immediate data or an invalidation or neither; datagrams too.
+    Send,
+    /// RDMA WRITE, with immediate data or without.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// Compare and swap, fetch and add.
+    Atomic,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH.
+    Flush,
+}
+
+impl OperationKind {
+    /// Whether a message does it.
+    pub const fn includes(self, body: &Body) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Send => {
+                matches!(body, Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_))
+            }
+            Self::Write => matches!(body, Body::Write { .. }),
+            Self::Read => matches!(body, Body::Read { .. }),
+            Self::Atomic => matches!(body, Body::CompareSwap { .. } | Body::FetchAdd { .. }),
+            Self::AtomicWrite => matches!(body, Body::AtomicWrite { .. }),
+            Self::Flush => matches!(body, Body::Flush { .. }),
+        }
+    }
+}
+
+/// Which of the requests that match, counted from one. One that is sent again counts again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nth {
+    /// This one.
+    Only(NonZeroU64),
+    /// This one and all after it.
+    From(NonZeroU64),
+}
+
+impl Nth {
+    /// Every request that matches.
+    pub const ALL: Self = Self::From(NonZeroU64::MIN);
+
+    /// Whether the request with this count is meant.
+    pub const fn includes(self, count: u64) -> bool {
+        match self {
+            Self::Only(nth) => count == nth.get(),
+            Self::From(first) => count >= first.get(),
+        }
+    }
+}
+
+/// When the port is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortOutage {
+    /// For how long.
+    pub lasts: Time,
+    /// How long after the device was opened it begins.
+    pub at: Time,
+}
+
+impl Faults {
+    /// All of these together. What the network does may be said in several pieces, each thing once.
+    pub fn new(faults: impl IntoIterator<Item = Fault>) -> Result<Self, FaultError> {
+        let mut all = Self::default();
+        for fault in faults {
+            match fault {
+                Fault::Network(more) => match &mut all.network {
+                    Some(network) => network.add(&more)?,
+                    None => all.network = Some(more),
+                },
+                Fault::Rule(rule) => all.rules.push(rule),
+                Fault::Outage(outage) => all.outages.push(outage),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether they only show on a link that has packets and a port, so that processes of one host
+    /// must use it as well.
+    pub fn need_wire(&self) -> bool {
+        self.network.is_some() || !self.outages.is_empty()
+    }
+}

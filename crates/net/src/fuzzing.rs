@@ -1,0 +1,162 @@
+//! What other processes and the kernel write and this crate reads, as the fuzz targets reach it. In
+//! builds with `--cfg fuzzing` only.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use transom_system::segment::{RING_BYTES, RingKind, RingPositions};
+
+use crate::message::{
+    Arrival, HEADER_WORDS, answer_data, decode_answer, decode_request, encode_answer,
+    encode_request,
+};
+use crate::ring::{Consumer, Producer, Record};
+use crate::udp;
+
+/// A record's header, taken for a request and for an answer: what is read is written as the same.
+pub fn ring_message(header: &[u64; HEADER_WORDS]) {
+    if let Some(request) = decode_request(header) {
+        assert_eq!(decode_request(&encode_request(&request)), Some(request));
+    }
+    if let Some(answer) = decode_answer(header) {
+        assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
+    }
+}
+
+/// A ring's memory, aligned as in a segment.
+struct Ring {
+    positions: RingPositions,
+    memory: Vec<u64>,
+}
+
+impl Ring {
+    fn new(words: &[u64]) -> Self {
+        // SAFETY: all zeros is a valid value of atomics and bytes.
+        let positions = unsafe { std::mem::zeroed() };
+        let mut ring = Self { positions, memory: vec![0_u64; RING_BYTES / 8 + 8] };
+        let given = words.len().min(RING_BYTES / 8);
+        let begin = ring.begin();
+        ring.memory[begin..][..given].copy_from_slice(&words[..given]);
+        ring
+    }
+
+    fn begin(&self) -> usize {
+        self.memory.as_ptr().cast::<u8>().align_offset(64) / 8
+    }
+
+    fn bytes(&mut self) -> *mut u8 {
+        let begin = self.begin();
+        self.memory[begin..].as_mut_ptr().cast()
+    }
+}
+
+/// A ring that begins with these words and whose producer says it has written up to `tail`: no record
+/// reaches beyond it.
+pub fn ring(tail: u64, words: &[u64]) {
+    let mut ring = Ring::new(words);
+    ring.positions.tail.store(tail, Relaxed);
+    let bytes = ring.bytes();
+    let (mut consumer, mut replies) = (Consumer::new(), Replies::new());
+    while let Ok(Some(record)) = consumer.next(&ring.positions, bytes) {
+        replies.answer(&record, bytes);
+        ring_message(&record.header);
+        consumer.release(&ring.positions, &record);
+    }
+}
+
+/// A ring that another thread writes into while it is read: values and where they go, word by word,
+/// its positions among them, over and over. No record reaches beyond the ring, nor does an answer.
+pub fn ring_while_written(writes: &[(u16, u64)]) {
+    struct Shared(*mut u8);
+    // SAFETY: both threads use atomics only.
+    unsafe impl Sync for Shared {}
+    impl Shared {
+        fn word(&self, index: usize) -> &AtomicU64 {
+            // SAFETY: within the ring, whose words are only used as atomics meanwhile.
+            unsafe { AtomicU64::from_ptr(self.0.cast::<u64>().add(index % (RING_BYTES / 8))) }
+        }
+    }
+
+    let mut ring = Ring::new(&[]);
+    let bytes = Shared(ring.bytes());
+    let (positions, done) = (&ring.positions, AtomicBool::new(false));
+    let mut replies = Replies::new();
+    let head = &AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let write = |&(place, value): &(u16, u64)| match place {
+                0..32 => positions.tail.store(value, Relaxed),
+                32..64 => positions
+                    .tail
+                    .store(positions.head.load(Relaxed).wrapping_add(value % 4096), Relaxed),
+                64..96 => head.store(value, Relaxed),
+                // Most of it where the next record is.
+                96..0x8000 => {
+                    let next = positions.head.load(Relaxed) as usize / 8;
+                    bytes.word(next + usize::from(place) % 16).store(value, Relaxed);
+                }
+                _ => bytes.word(usize::from(place)).store(value, Relaxed),
+            };
+            while !done.load(Relaxed) {
+                writes.iter().for_each(write);
+            }
+        });
+        let mut consumer = Consumer::new();
+        for _ in 0..1_000 {
+            replies.positions.head.store(head.load(Relaxed), Relaxed);
+            let Ok(Some(record)) = consumer.next(positions, bytes.0) else { continue };
+            replies.answer(&record, bytes.0);
+            consumer.release(positions, &record);
+        }
+        done.store(true, Relaxed);
+    });
+}
+
+/// Where the requests of a ring are answered.
+struct Replies {
+    positions: RingPositions,
+    ring: Ring,
+    producer: Producer,
+}
+
+impl Replies {
+    fn new() -> Self {
+        // SAFETY: all zeros is a valid value of atomics and bytes.
+        let positions = unsafe { std::mem::zeroed() };
+        Self { positions, ring: Ring::new(&[]), producer: Producer::new() }
+    }
+
+    /// Checks a record of the ring at `bytes`, and answers it if it is a request.
+    fn answer(&mut self, record: &Record, bytes: *mut u8) {
+        let within = |begin: *const u8, length: u64, ring: *mut u8| {
+            let begin = (begin.addr() as u64).checked_sub(ring.addr() as u64).expect("behind it");
+            assert!(begin.checked_add(length).is_some_and(|end| end <= RING_BYTES as u64));
+        };
+        within(record.payload, record.room, bytes);
+        for kind in [RingKind::Requests, RingKind::Replies] {
+            let Ok(arrival) = Arrival::parse(kind, &record.header, record.room) else { continue };
+            assert!(arrival.payload() <= record.room);
+            let Arrival::Request(request) = arrival else { continue };
+            let data = answer_data(&request);
+            let ring = self.ring.bytes();
+            let Some(room) = self.producer.room(&self.positions, ring, data) else { continue };
+            within(room.payload(), data, ring);
+            self.producer.publish(&self.positions, &room, &[0; HEADER_WORDS], data);
+        }
+    }
+}
+
+/// A packet that asks for nobody, and may tell its receiver its place among the processes of the port.
+pub fn probe(packet: &[u8]) {
+    if let Some(probe) = udp::Probe::parse(packet) {
+        assert_eq!(probe.to_bytes(), packet);
+    }
+}
+
+/// What another process hands on: no datagram is longer than it says.
+pub fn handed_on(message: &[u8]) {
+    if let Some(datagrams) = udp::parse(message) {
+        assert!(datagrams.iter().all(|datagram| datagram.len() <= datagrams.segment));
+        let again = [&udp::head(&datagrams)[..], datagrams.bytes].concat();
+        assert_eq!(udp::parse(&again), Some(datagrams));
+    }
+}

@@ -1,0 +1,33 @@
+//! How bytes get from process to process: the links, as far as they know nothing of queue pairs' states.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`peer`] | the local link: another process of this user, with rings of messages to and from it |
+//! | [`wire`] | the wire link: RoCEv2 packets, their trains and pace |
+//! | [`udp`] | its sockets: port 4791, shared by the processes of a user |
+//! | [`faults`] | what a user wants to go wrong, to see how a program copes |
+//! | `copy` | between a process's buffers, other processes' memory and rings |
+//! | `ring`, `message` | what lies in shared memory between two processes |
+//! | `stalled` | queue pairs that found no room, or are too early |
+//!
+//! Bytes go in, arrivals come out: to whom they go and what they do is for whoever asks for them, by
+//! [`Receiver`] or by the function that [`Peer::receive`] is given.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
+mod copy;
+pub mod faults;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod message;
+pub mod peer;
+mod ring;
+mod stalled;
+pub mod udp;
+pub mod wire;
+
+pub use copy::{Gather, RingBytes, Scatter, Where};
+pub use message::{Answer, Arrival};
+pub use peer::{Arrived, Peer};
+pub use ring::MAX_PAYLOAD;
+pub use wire::{Filling, Instruments, Network, Observer, Path, Receiver, Run, TrainBuffer, Wire};

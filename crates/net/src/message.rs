@@ -1,0 +1,459 @@
+//! Requests and replies as the words of a ring's record header.
+//!
+//! They come from another process, so all of them is checked here, once, on a copy that nobody else
+//! can write: who gets a message from here need not ask whether its lengths fit each other, the
+//! record it came in or the record of the answer.
+
+use transom_device::execution::{MAX_MESSAGE, Reply, Request};
+use transom_device::protection::Key;
+use transom_device::qp::{QpNumber, Service};
+use transom_device::queue::{Address, Body, Datagram, Placement, Remote};
+use transom_system::segment::RingKind;
+use transom_wire::{Psn, Syndrome};
+
+use super::ring::{Garbled, MAX_PAYLOAD, record_bytes};
+
+/// Words of a header: the first is the ring's.
+pub(crate) const HEADER_WORDS: usize = 13;
+
+type Header = [u64; HEADER_WORDS];
+
+const IMMEDIATE: u64 = 1 << 8;
+const INVALIDATE: u64 = 1 << 9;
+const SOLICITED: u64 = 1 << 10;
+/// The service's code takes three bits from here on.
+const SERVICE: u32 = 11;
+
+/// A reply and what it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The requester.
+    pub to: QpNumber,
+    /// The number of the message it answers.
+    pub message: Psn,
+    /// The attempt it answers.
+    pub attempt: u64,
+    /// Bytes that the requester kept free for it.
+    pub reserved: u64,
+    /// The answer.
+    pub reply: Reply,
+}
+
+/// Something that came from the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A segment of a request.
+    Request(Request),
+    /// An answer to one.
+    Answer(Answer),
+}
+
+impl Arrival {
+    /// What the header of a record says that has room for so many bytes behind it; `Err` if that is
+    /// nonsense.
+    pub(crate) fn parse(kind: RingKind, header: &Header, room: u64) -> Result<Self, Garbled> {
+        let arrival = match kind {
+            RingKind::Requests => decode_request(header).map(Self::Request),
+            RingKind::Replies => decode_answer(header).map(Self::Answer),
+        };
+        arrival.filter(|arrival| arrival.payload() <= room).ok_or(Garbled)
+    }
+
+    /// Bytes that come behind the header.
+    pub(crate) fn payload(&self) -> u64 {
+        match self {
+            Self::Request(request) if request.body.carries_data() => request.length,
+            Self::Answer(Answer { reply: Reply::Data { length }, .. }) => *length,
+            _ => 0,
+        }
+    }
+}
+
+/// Bytes of data that the answer to a request may bring.
+pub(crate) fn answer_data(request: &Request) -> u64 {
+    if matches!(request.body, Body::Read { .. }) { request.length } else { 0 }
+}
+
+/// Bytes of the reply ring that a requester keeps free for the answer to a request.
+pub(crate) fn reservation(request: &Request) -> u64 {
+    if request.service.is_reliable() { record_bytes(answer_data(request)) } else { 0 }
+}
+
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+/// Writes a request, and what is kept free for its reply.
+pub(crate) fn encode_request(request: &Request) -> Header {
+    let (kind, address, key, extra) = match request.body {
+        Body::Send => (1, 0, 0, [0, 0]),
+        Body::SendImmediate(immediate) => (1 | IMMEDIATE, 0, 0, [u64::from(immediate), 0]),
+        Body::SendInvalidate(key) => (1 | INVALIDATE, 0, key.0, [0, 0]),
+        Body::Write { address, key, immediate } => {
+            let flags = if immediate.is_some() { IMMEDIATE } else { 0 };
+            (2 | flags, address, key.0, [u64::from(immediate.unwrap_or(0)), 0])
+        }
+        Body::Read { address, key } => (3, address, key.0, [0, 0]),
+        Body::CompareSwap { address, key, swap, compare } => (4, address, key.0, [swap, compare]),
+        Body::FetchAdd { address, key, add } => (5, address, key.0, [add, 0]),
+        Body::AtomicWrite { address, key } => (6, address, key.0, [0, 0]),
+        Body::Flush { address, key, length, placement, whole } => {
+            let how = u64::from(placement.bits()) << 1 | u64::from(whole);
+            (7, address, key.0, [u64::from(length), how])
+        }
+    };
+    let remote = encode_remote(&request.remote);
+    let datagram = matches!(request.remote, Remote::Datagram(_));
+    let flags = if request.solicited { SOLICITED } else { 0 } | (request.service as u64) << SERVICE;
+    [
+        0,
+        kind | flags | reservation(request) << 32,
+        pair(request.to.bits(), request.from.bits()),
+        pair(request.message.value(), key),
+        if datagram { remote.source[0] } else { request.offset },
+        request.length,
+        if datagram { remote.source[1] } else { request.total },
+        if datagram { remote.gid[0] } else { address },
+        extra[0],
+        if datagram { remote.gid[1] } else { extra[1] },
+        remote.words[0],
+        remote.words[1],
+        request.attempt,
+    ]
+}
+
+/// Whom a request reaches, as words of a header. A datagram's GID takes the places of an address and
+/// of an operand, for SEND has neither, and the GID it comes from those of the offset and the total
+/// length, for a datagram is one segment.
+#[derive(Default)]
+struct RemoteWords {
+    gid: [u64; 2],
+    source: [u64; 2],
+    words: [u64; 2],
+}
+
+fn gid_words(gid: [u8; 16]) -> [u64; 2] {
+    let gid = u128::from_be_bytes(gid);
+    [(gid >> 64) as u64, gid as u64]
+}
+
+fn gid_of(high: u64, low: u64) -> [u8; 16] {
+    (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+}
+
+fn encode_remote(remote: &Remote) -> RemoteWords {
+    match remote {
+        Remote::Connected => RemoteWords::default(),
+        Remote::Srq(number) => {
+            RemoteWords { words: [u64::from(*number), 0], ..RemoteWords::default() }
+        }
+        Remote::Datagram(Datagram { address, qkey, .. }) => {
+            let bytes = [0, 0, address.traffic_class, address.hop_limit];
+            RemoteWords {
+                gid: gid_words(address.gid),
+                source: gid_words(address.source),
+                words: [pair(*qkey, address.flow_label), u64::from(u32::from_be_bytes(bytes))],
+            }
+        }
+    }
+}
+
+fn decode_remote(header: &Header, service: Service, to: QpNumber) -> Remote {
+    match service {
+        Service::Rc | Service::Uc => Remote::Connected,
+        Service::XrcInitiator | Service::XrcTarget => Remote::Srq(header[10] as u32),
+        Service::Ud => {
+            let (qkey, flow_label) = halves(header[10]);
+            let (gid, source) = (gid_of(header[7], header[9]), gid_of(header[4], header[6]));
+            let [_, _, traffic_class, hop_limit] = (header[11] as u32).to_be_bytes();
+            let address = Address { gid, source, traffic_class, hop_limit, flow_label };
+            Remote::Datagram(Datagram { pd: 0, address, qp: to.bits(), qkey })
+        }
+    }
+}
+
+/// Reads a request; `None` if it is none: if its parts do not fit each other, it is longer than a
+/// record can be, or less is kept free for its reply than that may need.
+pub(crate) fn decode_request(header: &Header) -> Option<Request> {
+    let control = header[1];
+    let (to, from) = halves(header[2]);
+    let to = QpNumber::from_bits(to);
+    let (message, key) = halves(header[3]);
+    let (address, key) = (header[7], Key(key));
+    let immediate = (control & IMMEDIATE != 0).then_some(header[8] as u32);
+    let body = match control & 0xff {
+        1 => match (immediate, control & INVALIDATE != 0) {
+            (None, false) => Body::Send,
+            (Some(immediate), false) => Body::SendImmediate(immediate),
+            (None, true) => Body::SendInvalidate(key),
+            (Some(_), true) => return None,
+        },
+        2 => Body::Write { address, key, immediate },
+        3 => Body::Read { address, key },
+        4 => Body::CompareSwap { address, key, swap: header[8], compare: header[9] },
+        5 => Body::FetchAdd { address, key, add: header[8] },
+        6 => Body::AtomicWrite { address, key },
+        7 => Body::Flush {
+            address,
+            key,
+            length: u32::try_from(header[8]).ok()?,
+            placement: Placement::from_bits_retain((header[9] >> 1) as u8),
+            whole: header[9] & 1 == 1,
+        },
+        _ => return None,
+    };
+    let service = Service::from_code((control >> SERVICE) as u8 & 7)?;
+    if service == Service::Ud && !matches!(body, Body::Send | Body::SendImmediate(_)) {
+        return None;
+    }
+    let datagram = service == Service::Ud;
+    let request = Request {
+        to,
+        from: QpNumber::from_bits(from),
+        service,
+        remote: decode_remote(header, service, to),
+        message: Psn::new(message),
+        attempt: header[12],
+        body,
+        offset: if datagram { 0 } else { header[4] },
+        length: header[5],
+        total: if datagram { header[5] } else { header[6] },
+        solicited: control & SOLICITED != 0,
+    };
+    let within = request.offset.checked_add(request.length)? <= request.total;
+    let fits = within && request.length <= MAX_PAYLOAD && request.total <= MAX_MESSAGE;
+    (fits && control >> 32 == reservation(&request)).then_some(request)
+}
+
+/// Writes an answer. Acknowledgements use the codes of the AETH (rules H.3).
+pub(crate) fn encode_answer(answer: &Answer) -> Header {
+    let (kind, syndrome, value) = match answer.reply {
+        Reply::Silence => (1, 0, 0),
+        Reply::Ack => (2, 0, 0),
+        Reply::Atomic(old) => (3, 0, old),
+        Reply::Data { length } => (4, 0, length),
+        Reply::NotReady(timer) => (5, Syndrome::RnrNak(timer).to_byte(), 0),
+        Reply::Nak { code, reason } => (5, Syndrome::Nak(code).to_byte(), u64::from(reason)),
+        Reply::Dropped | Reply::OriginFailed => (6, 0, 0),
+    };
+    let mut header = [0; HEADER_WORDS];
+    header[1] = kind | u64::from(syndrome) << 8 | answer.reserved << 32;
+    header[2] = pair(answer.to.bits(), answer.message.value());
+    header[3] = value;
+    header[4] = answer.attempt;
+    header
+}
+
+/// Reads an answer; `None` if it is none.
+pub(crate) fn decode_answer(header: &Header) -> Option<Answer> {
+    let control = header[1];
+    let (to, message) = halves(header[2]);
+    let reply = match control & 0xff {
+        1 => Reply::Silence,
+        2 => Reply::Ack,
+        3 => Reply::Atomic(header[3]),
+        4 if header[3] <= MAX_PAYLOAD => Reply::Data { length: header[3] },
+        5 => match Syndrome::from_byte((control >> 8) as u8)? {
+            Syndrome::Ack { .. } => Reply::Ack,
+            Syndrome::RnrNak(timer) => Reply::NotReady(timer),
+            Syndrome::Nak(code) => Reply::Nak { code, reason: header[3] as u8 },
+        },
+        6 => Reply::Dropped,
+        _ => return None,
+    };
+    Some(Answer {
+        to: QpNumber::from_bits(to),
+        message: Psn::new(message),
+        attempt: header[4],
+        reserved: control >> 32,
+        reply,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use transom_wire::{NakCode, RnrTimer};
+
+    use super::*;
+
+    #[test]
+    fn datagrams_read_back() {
+        let address = Address {
+            gid: *b"0123456789abcdef",
+            source: *b"fedcba9876543210",
+            traffic_class: 0xfc,
+            hop_limit: 7,
+            flow_label: 0xabcde,
+        };
+        let datagram = Datagram { pd: 0, address, qp: 0xff_ffff, qkey: 0x8765_4321 };
+        let request = Request {
+            to: QpNumber::from_bits(0xff_ffff),
+            from: QpNumber::from_bits(0x01_0002),
+            service: Service::Ud,
+            remote: Remote::Datagram(datagram),
+            message: Psn::new(1),
+            attempt: 0,
+            body: Body::SendImmediate(9),
+            offset: 0,
+            length: 4096,
+            total: 4096,
+            solicited: false,
+        };
+        assert_eq!(decode_request(&encode_request(&request)), Some(request));
+        // A number has 24 bits, whatever else another process puts there.
+        let mut forged = encode_request(&request);
+        forged[2] |= 0xff << 56;
+        assert_eq!(decode_request(&forged), Some(request));
+        let write = Body::Write { address: 0, key: Key(1), immediate: None };
+        let forged = encode_request(&Request { body: write, ..request });
+        assert_eq!(decode_request(&forged), None);
+        // Nobody sends immediate data and a key to invalidate together.
+        let connected = Request { service: Service::Rc, remote: Remote::Connected, ..request };
+        let mut forged = encode_request(&connected);
+        assert!(decode_request(&forged).is_some());
+        forged[1] |= INVALIDATE;
+        assert_eq!(decode_request(&forged), None);
+    }
+
+    #[test]
+    fn requests_and_answers_read_back() {
+        let bodies = [
+            Body::Send,
+            Body::SendImmediate(7),
+            Body::SendInvalidate(Key(0xdead_beef)),
+            Body::Write { address: u64::MAX, key: Key(1), immediate: Some(0) },
+            Body::Read { address: 3, key: Key(u32::MAX) },
+            Body::CompareSwap { address: 8, key: Key(2), swap: u64::MAX, compare: 1 },
+            Body::FetchAdd { address: 16, key: Key(2), add: 5 },
+            Body::AtomicWrite { address: 24, key: Key(3) },
+            Body::Flush {
+                address: 32,
+                key: Key(4),
+                length: u32::MAX,
+                placement: Placement::GLOBAL,
+                whole: true,
+            },
+        ];
+        for body in bodies {
+            for (service, remote) in [
+                (Service::Rc, Remote::Connected),
+                (Service::Uc, Remote::Connected),
+                (Service::XrcInitiator, Remote::Srq(0x0212_3456)),
+            ] {
+                let request = Request {
+                    remote,
+                    to: QpNumber::from_bits(0x12_3456),
+                    from: QpNumber::from_bits(0xfe_dcba),
+                    service,
+                    message: Psn::new(0xff_ffff),
+                    attempt: u64::MAX,
+                    body,
+                    offset: 1 << 30,
+                    length: MAX_PAYLOAD,
+                    total: 1 << 31,
+                    solicited: true,
+                };
+                assert_eq!(decode_request(&encode_request(&request)), Some(request));
+            }
+        }
+        let timer = RnrTimer::new(12).unwrap();
+        let replies = [
+            Reply::Silence,
+            Reply::Ack,
+            Reply::Atomic(u64::MAX),
+            Reply::Data { length: 77 },
+            Reply::NotReady(timer),
+            Reply::Nak { code: NakCode::RemoteAccess, reason: 8 },
+            Reply::Dropped,
+        ];
+        for reply in replies {
+            let answer = Answer {
+                to: QpNumber::from_bits(5),
+                message: Psn::new(9),
+                attempt: 1 << 40,
+                reserved: 128,
+                reply,
+            };
+            assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
+        }
+        assert_eq!(decode_request(&[0; HEADER_WORDS]), None);
+        assert_eq!(decode_answer(&[0xff; HEADER_WORDS]), None);
+    }
+
+    fn read(offset: u64, length: u64, total: u64) -> Header {
+        let request = Request {
+            to: QpNumber::from_bits(0x12_3456),
+            from: QpNumber::from_bits(0xfe_dcba),
+            service: Service::Rc,
+            remote: Remote::Connected,
+            message: Psn::new(1),
+            attempt: 0,
+            body: Body::Read { address: 3, key: Key(4) },
+            offset: 0,
+            length: 8,
+            total: 8,
+            solicited: false,
+        };
+        let mut header = encode_request(&request);
+        (header[4], header[5], header[6]) = (offset, length, total);
+        // What was written for these lengths before they were checked.
+        let reserved = length.wrapping_add(96).wrapping_add(63) & !63;
+        header[1] = header[1] & 0xffff_ffff | reserved << 32;
+        header
+    }
+
+    #[test]
+    fn lengths_that_wrap_or_do_not_fit_each_other_are_no_request() {
+        assert!(decode_request(&read(0, 8, 8)).is_some());
+        assert!(decode_request(&read(0, MAX_PAYLOAD, MAX_MESSAGE)).is_some());
+        for length in [u64::MAX, u64::MAX - 95, u64::MAX - 96, MAX_PAYLOAD + 1, 1 << 32] {
+            for total in [length, u64::MAX, MAX_MESSAGE, 0] {
+                assert_eq!(decode_request(&read(0, length, total)), None, "{length:#x} {total:#x}");
+            }
+        }
+        for (offset, length, total) in [
+            (1, 8, 8),
+            (0, 8, 7),
+            (u64::MAX, 8, 7),
+            (u64::MAX - 7, 8, u64::MAX),
+            (0, 8, MAX_MESSAGE + 1),
+        ] {
+            assert_eq!(
+                decode_request(&read(offset, length, total)),
+                None,
+                "{offset:#x} {total:#x}"
+            );
+        }
+        // A requester that keeps less free than the answer takes gets none; it is not heard at all.
+        let mut greedy = read(0, 4096, 4096);
+        greedy[1] = greedy[1] & 0xffff_ffff | record_bytes(0) << 32;
+        assert_eq!(decode_request(&greedy), None);
+    }
+
+    #[test]
+    fn a_message_that_is_longer_than_its_record_is_nonsense() {
+        let parse = |kind, header, room| Arrival::parse(kind, &header, room);
+        let mut write = read(0, 64, 64);
+        write[1] = write[1] & 0xffff_ff00 | record_bytes(0) << 32 | 2;
+        assert!(parse(RingKind::Requests, write, 64).is_ok());
+        assert!(parse(RingKind::Requests, write, 63).is_err());
+        // A READ brings nothing with it.
+        assert!(parse(RingKind::Requests, read(0, 64, 64), 0).is_ok());
+        let answer = |length| {
+            encode_answer(&Answer {
+                to: QpNumber::from_bits(5),
+                message: Psn::new(9),
+                attempt: 1 << 40,
+                reserved: 128,
+                reply: Reply::Data { length },
+            })
+        };
+        assert!(parse(RingKind::Replies, answer(64), 64).is_ok());
+        assert!(parse(RingKind::Replies, answer(65), 64).is_err());
+        assert!(parse(RingKind::Replies, answer(u64::MAX), u64::MAX).is_err());
+    }
+}

@@ -1,0 +1,317 @@
+//! Another process of this user: its segment, and the rings to and from it.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use parking_lot::Mutex;
+use transom_device::execution::{CopyError, Reply, Request, Sent};
+use transom_device::protection::Announcer;
+use transom_system::memory::{Copier, may_copy_with};
+use transom_system::registry::{Process, Registry};
+use transom_system::segment::{RING_BYTES, RingKind, Segment};
+
+use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
+use super::ring::{Consumer, Garbled, Producer, Record, Room};
+use super::stalled::Stalled;
+use super::{Gather, RingBytes};
+
+/// How much of the peer's reply ring the requests under way may claim: half, for fillers take room
+/// too.
+const REPLY_BUDGET: u64 = RING_BYTES as u64 / 2;
+
+/// A process at the other end of local links.
+pub struct Peer {
+    /// Its slot and stay.
+    pub announcer: Announcer,
+    /// Its PID.
+    pub pid: u32,
+    /// Its segment.
+    pub segment: Segment,
+    /// WRITE and READ go straight into its memory and out of it.
+    pub direct: bool,
+    /// They would, but the kernel does not let us.
+    pub slow: bool,
+    me: Announcer,
+    wake: OwnedFd,
+    /// Hangs up once the process has ended.
+    life: OwnedFd,
+    gone: AtomicBool,
+    requests: Mutex<Requests>,
+    replies: Mutex<Producer>,
+    arrivals: Mutex<Arrivals>,
+    /// Queue pairs that wait for room towards this peer.
+    pub stalled: Stalled,
+}
+
+/// The writing end of our requests.
+struct Requests {
+    producer: Producer,
+    /// Bytes of the reply ring that requests under way may need.
+    reserved: u64,
+}
+
+/// The reading ends of what the peer sends.
+struct Arrivals {
+    requests: Consumer,
+    replies: Consumer,
+}
+
+/// A record in place, with its payload.
+pub struct Arrived<'a> {
+    /// What it is.
+    pub what: Arrival,
+    /// Its data.
+    pub payload: RingBytes<'a>,
+}
+
+impl Peer {
+    /// Attaches to a process of the registry. `own` is this process's segment.
+    pub fn attach(
+        registry: &Registry,
+        process: &Process,
+        me: Announcer,
+        own: &Segment,
+        copier: &Copier,
+    ) -> io::Result<Self> {
+        let Announcer { slot, generation } = process.announcer;
+        let segment = Segment::attach(process.pid, process.descriptor, generation)?;
+        let wake = registry.wake_of(slot)?;
+        // Opened by PID; now that its files are held, this makes sure that the PID still was its own.
+        let life = registry.watch(process.announcer)?;
+        if segment.header().departed.load(Acquire) == 1 {
+            return Err(io::Error::other("the process has ended or closed its device"));
+        }
+        segment.hazards().attach(me);
+        for kind in [RingKind::Requests, RingKind::Replies] {
+            own.open_ring(kind, slot)?;
+            let (positions, _) = own.ring(kind, slot);
+            positions.consumer.store(u32::MAX, SeqCst);
+            positions.full.store(0, SeqCst);
+            positions.head.store(0, SeqCst);
+            positions.tail.store(0, SeqCst);
+            positions.consumer.store(generation, SeqCst);
+        }
+        let probe = segment.header().probe.load(Relaxed);
+        let direct = matches!(copier, Copier::Kernel) && may_copy_with(process.pid, probe);
+        let by_message = [own, &segment].iter().any(|it| it.header().by_message.load(Relaxed) == 1);
+        Ok(Self {
+            announcer: process.announcer,
+            pid: process.pid,
+            slow: matches!(copier, Copier::Kernel) && !direct,
+            direct: direct && !by_message,
+            segment,
+            me,
+            wake,
+            life,
+            gone: AtomicBool::new(false),
+            requests: Mutex::new(Requests { producer: Producer::new(), reserved: 0 }),
+            replies: Mutex::new(Producer::new()),
+            arrivals: Mutex::new(Arrivals { requests: Consumer::new(), replies: Consumer::new() }),
+            stalled: Stalled::default(),
+        })
+    }
+
+    /// Becomes readable when the process ends, calls `exec`, or closes its device.
+    pub fn life(&self) -> BorrowedFd<'_> {
+        self.life.as_fd()
+    }
+
+    /// Whether the process has ended or closed its device.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(SeqCst)
+    }
+
+    /// Notes that it has; true the first time.
+    pub fn set_gone(&self) -> bool {
+        !self.gone.swap(true, SeqCst)
+    }
+
+    /// Whether queue pairs of the process are in multicast groups.
+    pub fn has_groups(&self) -> bool {
+        self.segment.header().groups.load(Acquire) > 0
+    }
+
+    /// Tells the peer that there is something for it, and wakes it if it asked for that.
+    pub fn notify(&self) {
+        let header = self.segment.header();
+        let slot = usize::from(self.me.slot);
+        header.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
+        if header.armed.load(SeqCst) == 1 && header.armed.swap(0, SeqCst) == 1 {
+            // A full pipe wakes it as well.
+            let _ = rustix::io::write(&self.wake, &[0]);
+        }
+    }
+
+    /// Sends a segment of a request; its data is copied into the ring, where `tap` sees it before the
+    /// peer does.
+    pub fn send(
+        &self,
+        own: &Segment,
+        request: &Request,
+        mut data: Option<&mut Gather<'_>>,
+        qp_index: u16,
+        tap: Option<&dyn Fn(*mut u8)>,
+    ) -> Sent {
+        if self.is_gone() {
+            return Sent::Unreachable;
+        }
+        let payload = if data.is_some() { request.length } else { 0 };
+        let reserved = reservation(request);
+        let mut requests = self.requests.lock();
+        let room = self.room(own, &requests, payload, reserved, qp_index);
+        let Some(room) = room else {
+            // It may have ended before this noted that it waits.
+            return if self.is_gone() { Sent::Unreachable } else { Sent::Busy };
+        };
+        let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
+        if let Some(data) = &mut data {
+            match data.copy_out(0, payload, room.payload() as u64) {
+                Ok(()) => {}
+                Err(CopyError::Near(refusal)) => return Sent::Near(refusal),
+                Err(CopyError::Far) => return Sent::Unreachable,
+            }
+        }
+        if let Some(tap) = tap {
+            tap(room.payload());
+        }
+        requests.reserved += reserved;
+        requests.producer.publish(positions, &room, &encode_request(request), payload);
+        drop(requests);
+        self.notify();
+        Sent::Queued
+    }
+
+    /// Whether the peer has carried out every request that was sent to it.
+    pub fn has_carried_out_all(&self, own: &Segment) -> bool {
+        let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
+        self.requests.lock().producer.is_drained(positions)
+    }
+
+    /// Whether a datagram of `length` bytes would be taken now; if not, the queue pair is advanced
+    /// when there is room.
+    pub fn takes_datagram(&self, own: &Segment, length: u64, qp_index: u16) -> bool {
+        let requests = self.requests.lock();
+        let takes = self.is_gone() || self.room(own, &requests, length, 0, qp_index).is_some();
+        // It may have ended before this noted that it waits.
+        takes || self.is_gone()
+    }
+
+    /// Room for a request, and in the other direction for its reply; if there is none, the queue pair
+    /// is noted as waiting for it.
+    fn room(
+        &self,
+        own: &Segment,
+        requests: &Requests,
+        payload: u64,
+        reserved: u64,
+        qp_index: u16,
+    ) -> Option<Room> {
+        let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
+        let find = || {
+            let answerable = requests.reserved + reserved <= REPLY_BUDGET;
+            answerable.then(|| requests.producer.room(positions, bytes, payload)).flatten()
+        };
+        find().or_else(|| {
+            // In this order: whoever makes room takes the flag down and then looks for who waits.
+            // Then look once more, lest the room came before the flag was up.
+            self.stalled.add(qp_index);
+            positions.full.store(1, SeqCst);
+            find()
+        })
+    }
+
+    /// Takes everything that has arrived, in the order in which the peer sent it as far as that can
+    /// matter, and hands it to `take`; requests may return a reply. One thread at a time.
+    pub fn receive(
+        &self,
+        own: &Segment,
+        copier: &Copier,
+        mut take: impl FnMut(Arrived<'_>, &mut Replying<'_>),
+    ) -> Result<(), Garbled> {
+        let mut arrivals = self.arrivals.lock();
+        let Arrivals { requests, replies } = &mut *arrivals;
+        let mut replying = Replying { peer: self, own, copier, told: false };
+        let mut made_room = false;
+        let next = |kind, consumer: &mut Consumer| {
+            let (positions, bytes) = self.segment.ring(kind, self.me.slot);
+            // The ring may still be the one of our predecessor in the slot.
+            let ours = positions.consumer.load(SeqCst) == self.me.generation;
+            if ours { consumer.next(positions, bytes) } else { Ok(None) }
+        };
+        let mut hand_out = |kind, consumer: &mut Consumer, record: &Record| {
+            let what = Arrival::parse(kind, &record.header, record.room)?;
+            if let Arrival::Answer(answer) = &what {
+                let mut requests = self.requests.lock();
+                requests.reserved = requests.reserved.saturating_sub(answer.reserved);
+            }
+            let payload =
+                RingBytes { bytes: record.payload.cast_mut(), length: what.payload(), copier };
+            take(Arrived { what, payload }, &mut replying);
+            let (positions, _) = self.segment.ring(kind, self.me.slot);
+            consumer.release(positions, record);
+            made_room |= positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1;
+            Ok(())
+        };
+        loop {
+            let request = next(RingKind::Requests, requests)?;
+            // What the peer answered before it sent this comes before it: a program that has the
+            // answer to its message takes it for granted that the message has completed.
+            while let Some(reply) = next(RingKind::Replies, replies)? {
+                hand_out(RingKind::Replies, replies, &reply)?;
+            }
+            let Some(request) = request else { break };
+            hand_out(RingKind::Requests, requests, &request)?;
+        }
+        if made_room || replying.told {
+            self.notify();
+        }
+        Ok(())
+    }
+}
+
+/// Answers to the peer's requests while they are taken.
+pub struct Replying<'a> {
+    peer: &'a Peer,
+    own: &'a Segment,
+    copier: &'a Copier,
+    told: bool,
+}
+
+impl Replying<'_> {
+    /// Answers with what `make` says, or calls the function it is given with; a READ puts its data
+    /// into the sink.
+    pub fn answer(
+        &mut self,
+        request: &Request,
+        make: impl FnOnce(&mut RingBytes<'_>, &dyn Fn(Reply)) -> Reply,
+    ) {
+        let producer = RefCell::new(self.peer.replies.lock());
+        let (positions, bytes) = self.own.ring(RingKind::Replies, self.peer.announcer.slot);
+        let data = answer_data(request);
+        let room = producer.borrow().room(positions, bytes, data);
+        let payload = room.as_ref().map_or(std::ptr::null_mut(), |room| room.payload());
+        let length = if room.is_some() { data } else { 0 };
+        let mut sink = RingBytes { bytes: payload, length, copier: self.copier };
+        let answered = Cell::new(false);
+        let publish = |reply| {
+            // The requester keeps room for its replies; one that did not gets none.
+            let Some(room) = &room else { return };
+            if !request.service.is_reliable() || answered.replace(true) {
+                return;
+            }
+            let answer = Answer {
+                to: request.from,
+                message: request.message,
+                attempt: request.attempt,
+                reserved: reservation(request),
+                reply,
+            };
+            let data = if let Reply::Data { length } = reply { length } else { 0 };
+            producer.borrow_mut().publish(positions, room, &encode_answer(&answer), data);
+        };
+        publish(make(&mut sink, &publish));
+        self.told |= answered.get();
+    }
+}

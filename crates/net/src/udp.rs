@@ -1,0 +1,334 @@
+//! The wire link's sockets: UDP port 4791, shared by the processes of one user in one network
+//! namespace. Bytes in, bytes out; what they mean is the transport's business.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `arrivals` | receiving trains of datagrams |
+//! | `sending` | sending them, from a few sockets that differ in their source port |
+//! | `steering` | which process gets a packet |
+//! | `others` | noticing the end of one of them |
+//! | `forward` | handing on one that went astray |
+//! | `control` | what goes with a datagram beside its bytes |
+//! | `socket` | opening sockets, and what to say when that fails |
+//!
+//! `quinn-udp` does the sending and receiving of trains too, but neither the TTL and DSCP, which a
+//! datagram's Global Route Header shows, nor the choice of both by datagram.
+
+mod arrivals;
+mod control;
+mod forward;
+mod others;
+mod sending;
+mod socket;
+mod steering;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use transom_device::protection::Announcer;
+use transom_system::registry::{Counters, Dropped, Registry};
+
+pub use self::arrivals::{Arrivals, Datagrams};
+use self::forward::Forward;
+#[cfg(fuzzing)]
+pub(crate) use self::forward::{head, parse};
+pub use self::others::Others;
+use self::sending::Sending;
+pub use self::sending::{SendError, Way};
+pub use self::socket::{PortError, path_mtu};
+#[cfg(fuzzing)]
+pub(crate) use self::steering::Probe;
+use self::steering::Steering;
+
+/// How long opening the port waits for its place in the kernel's list; the loopback interface takes
+/// microseconds, and a busy machine a few milliseconds.
+const FIND_PLACE: Duration = Duration::from_millis(50);
+
+/// Trains that are looked through for those of others before the port is of use, and after.
+const LEFT_BEHIND: usize = 64;
+
+/// This process's share of the port.
+pub struct Port {
+    // Closed before the others are told that it is.
+    socket: OwnedFd,
+    steering: Steering,
+    forward: Forward,
+    sending: Sending,
+    me: Announcer,
+    /// Packets handed on to this process that it has looked for.
+    handed: AtomicU32,
+    counters: &'static Counters,
+}
+
+/// For whom a datagram is, by its destination QP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recipient {
+    Me,
+    Process(u8),
+    /// Queue pair 0: nobody, or a probe.
+    Steering,
+}
+
+impl Port {
+    /// Opens the port for the process that has a place in the registry.
+    pub fn open(registry: &'static Registry, me: Announcer) -> Result<Self, PortError> {
+        let forward = Forward::open(registry, me.slot).map_err(PortError::new)?;
+        let steering = Steering::open(registry, me).map_err(PortError::new)?;
+        let handed = steering.handed().into();
+        let enter = |inode| steering.enter(inode);
+        let socket = socket::open_receiving(enter).map_err(PortError::new)?;
+        // Those of another registry would be steered by other slots.
+        if socket::has_strangers(|inode| steering.is_known(inode)) {
+            return Err(PortError::stranger());
+        }
+        steering.attach(&socket).map_err(PortError::new)?;
+        steering.begin_round();
+        let (sending, counters) = (Sending::new(), registry.counters(me.slot));
+        let port = Self { socket, steering, forward, sending, me, handed, counters };
+        port.find_place();
+        Ok(port)
+    }
+
+    /// Waits until packets for this process come here and do not go astray first: datagrams would be
+    /// late, behind what was sent after them. Where the loopback interface is down it gives up, for
+    /// then they always go astray.
+    fn find_place(&self) {
+        let mut arrivals = Arrivals::default();
+        let deadline = Instant::now() + FIND_PLACE;
+        while !self.steering.has_place() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(left) = Timespec::try_from(left) else { return };
+            let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
+            let came = rustix::event::poll(&mut wait, Some(&left)).is_ok_and(|ready| ready > 0);
+            if !came || Instant::now() >= deadline {
+                return;
+            }
+            // Nothing here can be for this process yet.
+            let _ = self.receive(&mut arrivals, LEFT_BEHIND, |_| ());
+        }
+    }
+
+    /// Readable when there is something to receive: the port, and what other processes hand on.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.socket.as_fd(), self.forward.descriptor()]
+    }
+
+    /// Leaves the sockets to the parent, in a forked child: its packets do not come here, and the
+    /// port is free when it ends.
+    pub fn make_private(&self) {
+        let Ok(nobody) = UnixDatagram::unbound() else { return };
+        for inherited in self.descriptors() {
+            // SAFETY: both are open, and `inherited` stays so, as another socket.
+            unsafe { libc::dup3(nobody.as_raw_fd(), inherited.as_raw_fd(), libc::O_CLOEXEC) };
+        }
+    }
+
+    /// Bytes that may lie in the socket before it loses some, with the kernel's overhead left out.
+    pub fn receive_room(&self) -> usize {
+        // The kernel counts both, and says twice what was asked for.
+        rustix::net::sockopt::socket_recv_buffer_size(&self.socket).unwrap_or_default() / 2
+    }
+
+    /// What was dropped or took a detour.
+    pub fn counters(&self) -> &Counters {
+        self.counters
+    }
+
+    /// Takes what has arrived for this process, about `limit` trains at most, and says how many that
+    /// were.
+    pub fn receive(
+        &self,
+        arrivals: &mut Arrivals,
+        limit: usize,
+        mut handler: impl FnMut(Datagrams<'_>),
+    ) -> io::Result<usize> {
+        // A process that hands on much does not keep what comes by itself waiting.
+        let mut trains = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
+        while trains < limit {
+            let taken = arrivals.receive(&self.socket, limit - trains, |datagrams, lost| {
+                if let Some(lost) = lost {
+                    self.counters.set_overflow(lost);
+                }
+                match datagrams {
+                    Some(datagrams) => self.sort(datagrams, &mut handler),
+                    None => self.counters.drop(Dropped::Cut, 1),
+                }
+            })?;
+            trains += taken.trains;
+            if taken.all {
+                break;
+            }
+        }
+        Ok(trains)
+    }
+
+    /// Takes what other processes have handed on; costs nothing if they have not.
+    fn receive_handed(
+        &self,
+        arrivals: &mut Arrivals,
+        limit: usize,
+        handler: &mut impl FnMut(Datagrams<'_>),
+    ) -> usize {
+        let handed = self.steering.handed();
+        if handed == self.handed.load(Relaxed) {
+            return 0;
+        }
+        for trains in 0..limit {
+            match self.forward.receive(arrivals.room()) {
+                Some(Some(datagrams))
+                    if self.recipient(datagrams.to, datagrams.bytes) == Recipient::Me =>
+                {
+                    handler(datagrams);
+                }
+                // Not for this process, or nonsense.
+                Some(_) => {}
+                None => {
+                    self.handed.store(handed, Relaxed);
+                    return trains;
+                }
+            }
+        }
+        limit
+    }
+
+    /// Something has been handed on that may not have been counted.
+    pub fn expect_handed(&self) {
+        self.handed.store(self.steering.handed().wrapping_sub(1), Relaxed);
+    }
+
+    /// Another process that had the port has ended without a word.
+    fn bury(&self, who: Announcer) {
+        self.steering.bury(who, &self.socket);
+    }
+
+    fn recipient(&self, to: IpAddr, datagram: &[u8]) -> Recipient {
+        match *datagram.get(5..8).unwrap_or_default() {
+            // Each process has its own copy of what comes to a group, whatever the number in it.
+            _ if to.is_multicast() => Recipient::Me,
+            [0, 0, 0] => Recipient::Steering,
+            // QP 1, and groups.
+            [0 | 0xff, _, _] => Recipient::Me,
+            [slot, _, _] if slot != self.me.slot => Recipient::Process(slot),
+            // Too short to name anybody is nobody else's.
+            _ => Recipient::Me,
+        }
+    }
+
+    /// Gives the parts of a train to those they are for. A network card puts datagrams of one flow
+    /// together, and queue pairs of several processes may share a flow.
+    fn sort(&self, train: Datagrams<'_>, handler: &mut impl FnMut(Datagrams<'_>)) {
+        let mut rest = train;
+        let of = |datagram: &[u8]| self.recipient(train.to, datagram);
+        while let Some(recipient) = rest.iter().next().map(of) {
+            let same = |datagram: &&[u8]| of(datagram) == recipient;
+            let count = rest.iter().take_while(same).count();
+            let middle = (count * rest.segment).min(rest.bytes.len());
+            let (bytes, behind) = rest.bytes.split_at(middle);
+            let part = Datagrams { bytes, ..rest };
+            match recipient {
+                Recipient::Me => handler(part),
+                Recipient::Process(slot) => self.hand_on(slot, part, count),
+                Recipient::Steering => {
+                    part.iter().for_each(|probe| self.steering.take(probe, &self.socket));
+                }
+            }
+            rest = Datagrams { bytes: behind, first: rest.first + count, ..rest };
+        }
+    }
+
+    fn hand_on(&self, slot: u8, datagrams: Datagrams<'_>, count: usize) {
+        if !self.steering.has_port(slot) {
+            self.counters.drop(Dropped::NobodyThere, count);
+            return;
+        }
+        match self.forward.send(slot, &datagrams) {
+            Ok(()) => {
+                self.steering.note_handed(slot);
+                Counters::add(&self.counters.handed_on, count);
+            }
+            Err(_) => self.counters.drop(Dropped::NobodyThere, count),
+        }
+        self.steering.repair(&self.socket);
+    }
+
+    /// The UDP port that datagrams of this way come from.
+    pub fn source_port(&self, way: &Way) -> io::Result<u16> {
+        self.sending.source_port(way)
+    }
+
+    /// Has what is sent to a group on an interface come here too; again is no error.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if there is no such interface, `ENOBUFS` if the kernel lets the socket join no more
+    /// groups of IPv4 (`net.ipv4.igmp_max_memberships`, usually 20), `ENOMEM` for those of IPv6
+    /// (`net.core.optmem_max`).
+    pub fn join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        socket::join(&self.socket, group, interface)
+    }
+
+    /// Ends [`Port::join`].
+    ///
+    /// # Errors
+    ///
+    /// `EADDRNOTAVAIL` if it has not joined, `ENODEV` if the interface is gone.
+    pub fn leave(&self, group: IpAddr, interface: u32) -> io::Result<()> {
+        socket::leave(&self.socket, group, interface)
+    }
+
+    /// How many datagrams of `segment` bytes one [`Port::send`] takes.
+    pub fn most_segments(&self, segment: usize) -> usize {
+        self.sending.most(segment)
+    }
+
+    /// The IPv4 identification, which the ICRC covers, of the datagram with this number in a call of
+    /// [`Port::send`].
+    pub fn identification(&self, index: usize) -> u16 {
+        self.sending.identification(index)
+    }
+
+    /// Sends datagrams of `segment` bytes each, the last of which may be shorter, and says how many
+    /// went out: all, or the first few. Those to a group on interface zero go to no network.
+    pub fn send(&self, way: &Way, bytes: &[u8], segment: usize) -> Result<usize, SendError> {
+        if !way.destination.is_multicast() {
+            return self.sending.send(way, bytes, segment);
+        }
+        let sent = match way.interface {
+            0 => Ok(bytes.len().div_ceil(segment).min(self.most_segments(segment))),
+            _ => self.sending.send(way, bytes, segment),
+        };
+        if let Ok(count) = sent {
+            self.share(way, &bytes[..bytes.len().min(count * segment)], segment);
+        }
+        sent
+    }
+
+    /// Gives datagrams for a group to the processes of this host that only packets lead to: what is sent
+    /// to a network does not come back from it.
+    fn share(&self, way: &Way, bytes: &[u8], segment: usize) {
+        let Ok(port) = self.source_port(way) else { return };
+        let Way { source, destination: to, tos, ttl, .. } = *way;
+        let from = SocketAddr::new(source, port);
+        let datagrams = Datagrams { from, to, tos, ttl, first: 0, segment, bytes };
+        for Announcer { slot, .. } in self.steering.others() {
+            let apart = self.steering.registry().needs_packets(slot);
+            if apart && self.forward.send(slot, &datagrams).is_ok() {
+                self.steering.note_handed(slot);
+            }
+        }
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        if self.steering.is_ours() {
+            // Others' packets that went astray would be lost with the socket.
+            let _ = self.receive(&mut Arrivals::default(), LEFT_BEHIND, |_| ());
+        }
+    }
+}

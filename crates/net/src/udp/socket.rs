@@ -1,0 +1,370 @@
+//! Opening UDP sockets, and what to tell a person when that fails.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use libc::c_int;
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use transom_wire::packet::PORT;
+
+/// Room that is asked for in a socket's buffers. The kernel counts its own overhead in, so half of
+/// it is data; it gives less where the system's limit (`net.core.rmem_max`) is lower.
+const ROOM: usize = 4 << 20;
+
+/// The port could not be opened.
+#[derive(Debug)]
+pub struct PortError {
+    cause: io::Error,
+    /// Whose socket is in the way, as far as the kernel tells.
+    owner: Option<Owner>,
+}
+
+/// Who has the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The kernel itself: the rxe driver.
+    Kernel,
+    /// A user's program.
+    User(u32),
+    /// A program of this user that shares the port, but not the registry.
+    Stranger,
+}
+
+impl PortError {
+    /// What the system said, and who has the port if that is why.
+    pub fn new(cause: impl Into<io::Error>) -> Self {
+        let cause = cause.into();
+        let taken = cause.kind() == io::ErrorKind::AddrInUse;
+        Self { owner: taken.then(owner_of_port).flatten(), cause }
+    }
+
+    /// The port is shared with a program whose packets cannot be told from ours.
+    pub(super) fn stranger() -> Self {
+        Self { cause: Errno::ADDRINUSE.into(), owner: Some(Owner::Stranger) }
+    }
+
+    /// The system's error number.
+    pub fn errno(&self) -> i32 {
+        self.cause.raw_os_error().unwrap_or(libc::EIO)
+    }
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.cause.kind() != io::ErrorKind::AddrInUse {
+            return write!(f, "cannot open UDP port {PORT}: {}", self.cause);
+        }
+        write!(f, "UDP port {PORT}, the only one that RoCEv2 has, is taken by ")?;
+        match self.owner {
+            Some(Owner::Kernel) => {
+                write!(f, "the kernel, most likely its rxe driver: unload it (`rmmod rdma_rxe`)")?
+            }
+            Some(Owner::User(uid)) => {
+                write!(f, "a program of user {uid} (`ss -ulpn sport = :{PORT}` names it): end it")?;
+            }
+            Some(Owner::Stranger) => write!(
+                f,
+                "a program of this user that does not have the same /dev/shm, has another version \
+                 of Transom, or is none of Transom's (`ss -ulpn sport = :{PORT}` lists all): end it"
+            )?,
+            None => write!(f, "another program (`ss -ulpn sport = :{PORT}` names it): end it")?,
+        }
+        write!(f, ", or run this program in a network namespace of its own")
+    }
+}
+
+impl std::error::Error for PortError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// A socket on the port, by the kernel's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Listed {
+    uid: u32,
+    /// Zero for a socket of the kernel's own.
+    inode: u64,
+}
+
+/// The sockets that have the port in this network namespace.
+fn on_port() -> Vec<Listed> {
+    // A thread may be in a namespace of its own.
+    let lists = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+    let texts = lists.iter().filter_map(|list| std::fs::read_to_string(list).ok());
+    texts.flat_map(|text| listed(&text)).collect()
+}
+
+/// One line for each socket: number, local address, remote address, state, queues, timer,
+/// retransmissions, UID, timeout, inode.
+fn listed(text: &str) -> Vec<Listed> {
+    let port = format!(":{PORT:04X}");
+    let entry = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (uid, inode) = (fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?);
+        fields.get(1)?.ends_with(&port).then_some(Listed { uid, inode })
+    };
+    text.lines().skip(1).filter_map(entry).collect()
+}
+
+fn owner_of_port() -> Option<Owner> {
+    let first = on_port().first().copied()?;
+    Some(if first.inode == 0 { Owner::Kernel } else { Owner::User(first.uid) })
+}
+
+/// Whether the port is shared with a socket that `is_known` does not know.
+pub(super) fn has_strangers(is_known: impl Fn(u64) -> bool) -> bool {
+    on_port().iter().any(|listed| !is_known(listed.inode))
+}
+
+/// The number that a socket has in the kernel's list.
+pub(super) fn inode(socket: &OwnedFd) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(socket)?.st_ino)
+}
+
+/// The receiving socket: on the port at any address, IPv4 and IPv6, shared with the other processes
+/// of this user. One socket for both families, so that there is one order to steer by.
+///
+/// `enter` is told its inode before it joins them.
+pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
+    let any_v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+    let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+    let (socket, at) = match open(any_v6) {
+        // A kernel without IPv6.
+        Err(Errno::AFNOSUPPORT) => (open(any_v4)?, any_v4),
+        opened => (opened?, any_v6),
+    };
+    let on = |level, option| set(&socket, level, option, &1_i32);
+    if at.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+        on(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
+        on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)?;
+        on(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT)?;
+        // RoCEv2 packets have no UDP checksum over IPv6 either (rule NET-04).
+        on(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX)?;
+    } else {
+        // Where both families arrive, IPV6_PKTINFO tells of IPv4 as well.
+        on(libc::IPPROTO_IP, libc::IP_PKTINFO)?;
+    }
+    on(libc::IPPROTO_IP, libc::IP_RECVTOS)?;
+    on(libc::IPPROTO_IP, libc::IP_RECVTTL)?;
+    on(libc::SOL_SOCKET, libc::SO_RXQ_OVFL)?;
+    // Without it each datagram comes alone, which is only slower.
+    let _ = on(libc::SOL_UDP, libc::UDP_GRO);
+    if sockopt::set_socket_recv_buffer_size_force(&socket, ROOM).is_err() {
+        sockopt::set_socket_recv_buffer_size(&socket, ROOM)?;
+    }
+    sockopt::set_socket_reuseport(&socket, true)?;
+    enter(inode(&socket)?);
+    bind(&socket, at)?;
+    Ok(socket)
+}
+
+/// Joins a group on an interface; one that is joined stays so.
+pub(super) fn join(socket: &OwnedFd, group: IpAddr, interface: u32) -> io::Result<()> {
+    let any = Ipv4Addr::UNSPECIFIED;
+    let joined = match group {
+        IpAddr::V4(group) => {
+            sockopt::set_ip_add_membership_with_ifindex(socket, &group, &any, interface)
+        }
+        IpAddr::V6(group) => sockopt::set_ipv6_add_membership(socket, &group, interface),
+    };
+    match joined {
+        Err(Errno::ADDRINUSE) => Ok(()),
+        joined => Ok(joined?),
+    }
+}
+
+/// Leaves it.
+pub(super) fn leave(socket: &OwnedFd, group: IpAddr, interface: u32) -> io::Result<()> {
+    let any = Ipv4Addr::UNSPECIFIED;
+    Ok(match group {
+        IpAddr::V4(group) => {
+            sockopt::set_ip_drop_membership_with_ifindex(socket, &group, &any, interface)
+        }
+        IpAddr::V6(group) => sockopt::set_ipv6_drop_membership(socket, &group, interface),
+    }?)
+}
+
+/// A socket that only sends, from `port` or, if that is taken, from one of the next.
+///
+/// Its datagrams are never fragmented, and with no peer of its own the kernel gives each
+/// identification 0; both as hardware does, and the ICRC covers the identification. Checksums stay
+/// on: the kernel cuts no segments without them.
+pub(super) fn open_sending(family: AddressFamily, port: u16) -> io::Result<(OwnedFd, u16)> {
+    let at = |port| match family {
+        AddressFamily::INET6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+        _ => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+    };
+    let socket = open(at(port))?;
+    if family == AddressFamily::INET6 {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+        sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
+        // Members on this host are reached without packets.
+        sockopt::set_ipv6_multicast_loop(&socket, false)?;
+    } else {
+        sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?;
+        sockopt::set_ip_multicast_loop(&socket, false)?;
+    }
+    // Nothing is received on it: what comes is dropped before it takes room.
+    filter(&socket, libc::SO_ATTACH_FILTER, &[instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])?;
+    if sockopt::set_socket_send_buffer_size_force(&socket, ROOM).is_err() {
+        sockopt::set_socket_send_buffer_size(&socket, ROOM)?;
+    }
+    let mut last = Errno::ADDRINUSE;
+    for step in 0..256 {
+        let port = 0xc000 | port.wrapping_add(step);
+        match bind(&socket, at(port)) {
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => {
+                last = error;
+                break;
+            }
+            Ok(()) => return Ok((socket, port)),
+        }
+    }
+    Err(last.into())
+}
+
+pub(super) fn open(for_address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = match for_address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
+}
+
+pub(super) fn bind(socket: &OwnedFd, at: SocketAddr) -> rustix::io::Result<()> {
+    rustix::net::bind(socket, &at)
+}
+
+/// Sets an option that `rustix` does not have.
+fn set<T: Copy>(socket: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    let length = size_of::<T>() as u32;
+    // SAFETY: the kernel reads `length` bytes of `value`, which lives that long.
+    let done = unsafe {
+        let value = std::ptr::from_ref(value).cast();
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, length)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives a socket, or the group it shares its port with, a classic BPF program.
+pub(super) fn filter(
+    socket: &OwnedFd,
+    option: c_int,
+    program: &[libc::sock_filter],
+) -> io::Result<()> {
+    // The kernel copies the program and does not write to it.
+    let filter = program.as_ptr().cast_mut();
+    let program = libc::sock_fprog { len: program.len() as u16, filter };
+    set(socket, libc::SOL_SOCKET, option, &program)
+}
+
+/// One instruction of a classic BPF program.
+pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// An address as the kernel wrote it; IPv4 addresses come mapped on a socket of both families.
+pub(super) fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match c_int::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says what it is, and a `sockaddr_storage` holds and aligns any.
+            let address = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(address.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let address = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
+            let (ip, port) = (Ipv6Addr::from(address.sin6_addr.s6_addr), address.sin6_port);
+            let port = u16::from_be(port);
+            Some(match ip.to_ipv4_mapped() {
+                Some(ip) => SocketAddrV4::new(ip, port).into(),
+                None => SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into(),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// An address as the kernel reads it, and how long it is.
+pub(super) fn encode(address: SocketAddr) -> (libc::sockaddr_storage, u32) {
+    // SAFETY: all zeros is a valid `sockaddr_storage`.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let place = &raw mut storage;
+    let length = match address {
+        SocketAddr::V4(address) => {
+            let address = libc::sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: a `sockaddr_storage` has room for any address, and its alignment.
+            unsafe { place.cast::<libc::sockaddr_in>().write(address) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(address) => {
+            let address = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as u16,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_scope_id: address.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { place.cast::<libc::sockaddr_in6>().write(address) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, length as u32)
+}
+
+/// The longest IP packet, in bytes, that the way from one address to another carries whole, as far as
+/// is known: the MTU of the route, or less if a router has said so.
+pub fn path_mtu(source: IpAddr, destination: IpAddr) -> io::Result<u32> {
+    let to = SocketAddr::new(destination.to_canonical(), PORT);
+    let socket = open(to)?;
+    rustix::net::bind(&socket, &SocketAddr::new(source.to_canonical(), 0))?;
+    rustix::net::connect(&socket, &to)?;
+    Ok(if to.is_ipv4() { sockopt::ip_mtu(&socket)? } else { sockopt::ipv6_mtu(&socket)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_the_same_on_the_way_back() {
+        for text in ["10.1.2.3:4791", "[fd00::7]:49152"] {
+            let written: SocketAddr = text.parse().expect("an address");
+            assert_eq!(address(&encode(written).0), Some(written));
+        }
+        let mapped = encode("[::ffff:10.1.2.3]:4791".parse().expect("an address")).0;
+        assert_eq!(address(&mapped), "10.1.2.3:4791".parse().ok());
+    }
+
+    #[test]
+    fn the_list_of_sockets_says_who_has_the_port() {
+        let head = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt\n";
+        let line = |port: &str, uid, inode| {
+            format!(
+                " 9: 00000000:{port} 00000000:0000 07 00000000:00000000 00:00000000 00000000 \
+                 {uid} 0 {inode} 2 0000000000000000 0\n"
+            )
+        };
+        let list = |lines: &[String]| listed(&format!("{head}{}", lines.concat()));
+        assert_eq!(list(&[line("0044", 0, 5)]), []);
+        let one = Listed { uid: 1000, inode: 6 };
+        assert_eq!(list(&[line("0044", 0, 5), line("12B7", 1000, 6)]), [one]);
+        assert_eq!(list(&[line("12B7", 0, 0)]), [Listed { uid: 0, inode: 0 }]);
+        assert_eq!(listed("nonsense\n1 2\n"), []);
+    }
+}

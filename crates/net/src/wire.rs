@@ -1,0 +1,280 @@
+//! The wire link: RoCEv2 packets over UDP, for whoever is not reached otherwise.
+//!
+//! Sockets are in [`udp`](super::udp): bytes in, bytes out. Here bytes become packets of queue pairs
+//! (`receive`) and back (`train`).
+
+mod instruments;
+mod owed;
+mod pace;
+mod path;
+mod receive;
+mod train;
+
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*, fence};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+pub use instruments::{Instruments, Network, Observer};
+use owed::{COMPANY, Owed};
+use pace::Pace;
+pub use path::Path;
+pub use receive::{Receiver, Turn};
+pub use train::{Filling, Run, TrainBuffer};
+use transom_device::protection::Announcer;
+use transom_system::clock;
+use transom_system::registry::{Counters, Dropped, Registry};
+
+use super::stalled::Stalled;
+use super::udp::{Arrivals, Others, Port, PortError, SendError};
+
+/// Trains taken in one go, so that whoever takes them gets back to his own work.
+const BATCH: usize = 16;
+
+/// How often one who polls finds another at the arrivals before he gives way: a few microseconds.
+const REFUSALS: u32 = 64;
+
+/// How long queue pairs wait that found the sockets full, in nanoseconds.
+const STALL: u64 = 100_000;
+
+/// The part of a receiver's room that what one process sends may fill.
+const RECEIVERS_SHARE: usize = 4;
+
+/// The wire link of this process: its share of the port, and what it needs to use it.
+pub struct Wire {
+    port: Port,
+    /// Room for what arrives. Whoever has it carries packets out, so that they keep their order.
+    arrivals: Mutex<Arrivals>,
+    /// Room for what goes out, one for each thread that is at it.
+    buffers: Mutex<Vec<TrainBuffer>>,
+    /// Queue pairs that found the socket full, or are too early.
+    pub stalled: Stalled,
+    /// Somebody will give them a turn before long, and send what is owed: a program that polls, or the
+    /// background thread, which has been told.
+    watched: AtomicBool,
+    window_limit: u64,
+    pace: Pace,
+    /// Queue pairs that have packets on their way.
+    senders: AtomicU32,
+    /// An acknowledgement that waits.
+    pub owed: Owed,
+    /// How often others have wanted the arrivals since somebody has had them.
+    refused: AtomicU32,
+    counters: &'static Counters,
+    instruments: Instruments,
+}
+
+impl Wire {
+    /// Opens the port for the process that has a place in the registry.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open`].
+    pub fn open(
+        registry: &'static Registry,
+        me: Announcer,
+        instruments: Instruments,
+    ) -> Result<Self, PortError> {
+        let counters = registry.counters(me.slot);
+        let port = Port::open(registry, me)?;
+        let window_limit = (port.receive_room() / RECEIVERS_SHARE) as u64;
+        Ok(Self {
+            window_limit,
+            pace: Pace::new(window_limit),
+            senders: AtomicU32::new(0),
+            port,
+            instruments,
+            arrivals: Mutex::default(),
+            buffers: Mutex::default(),
+            stalled: Stalled::default(),
+            watched: AtomicBool::new(false),
+            owed: Owed::default(),
+            refused: AtomicU32::new(0),
+            counters,
+        })
+    }
+
+    /// What to wait for.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        self.port.descriptors()
+    }
+
+    /// Something lies in the second of them: whoever handed it on may have ended before he counted it.
+    pub fn expect_handed(&self) {
+        self.port.expect_handed();
+    }
+
+    /// Whether something has arrived that nobody has taken.
+    pub fn has_arrivals(&self) -> bool {
+        let descriptors = self.descriptors();
+        let mut fds = descriptors.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Watches the other processes of the port; some may have ended if `ended` says so.
+    pub fn look_after(&self, others: &mut Others, ended: bool) {
+        if ended {
+            others.bury(&self.port);
+        }
+        others.watch(&self.port);
+    }
+
+    /// Has what is sent to a group on an interface come here. Where that cannot be, the group ends at
+    /// this host.
+    pub fn join(&self, group: IpAddr, interface: u32) {
+        let _ = self.port.join(group, interface);
+    }
+
+    /// Ends [`Wire::join`].
+    pub fn leave(&self, group: IpAddr, interface: u32) {
+        let _ = self.port.leave(group, interface);
+    }
+
+    /// Leaves the port to the process that this one was forked from.
+    pub fn leave_port(&self) {
+        self.port.make_private();
+    }
+
+    /// What became of packets.
+    pub fn counters(&self) -> &Counters {
+        self.counters
+    }
+
+    /// How many bytes all queue pairs together may have on their way: the other end is taken to have as
+    /// much room as this one, and others send to it too.
+    pub fn window_limit(&self) -> u64 {
+        self.window_limit
+    }
+
+    /// How many of them one of those that send now may have.
+    pub fn window_share(&self) -> u64 {
+        self.window_limit / u64::from(self.senders.load(Relaxed).max(1))
+    }
+
+    /// Whether `bytes` that nobody sends again may go now.
+    pub fn admits(&self, bytes: u64, now: u64) -> bool {
+        self.pace.admits(bytes, now)
+    }
+
+    /// A queue pair has packets on their way from now on, or none any more.
+    pub fn count_sender(&self, sends: bool) {
+        match sends {
+            true => self.senders.fetch_add(1, Relaxed),
+            false => self.senders.fetch_sub(1, Relaxed),
+        };
+    }
+
+    /// An empty buffer for a train.
+    pub fn take_buffer(&self) -> TrainBuffer {
+        let mut buffer = self.buffers.lock().pop().unwrap_or_else(TrainBuffer::new);
+        buffer.clear();
+        buffer
+    }
+
+    /// Keeps a buffer for the next train.
+    pub fn give_back(&self, buffer: TrainBuffer) {
+        self.buffers.lock().push(buffer);
+    }
+
+    /// Sends a train; false if there was no room for all of it. What finds no way is lost, and sent again
+    /// like anything a network loses.
+    pub fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> bool {
+        let Ok(port) = self.port.source_port(&path.way()) else {
+            // No descriptor is left for its socket.
+            self.counters.drop(Dropped::Unreachable, buffer.packets());
+            return true;
+        };
+        let Some(icrc) = path.icrc(port) else { return true };
+        let mut room = true;
+        // A second try if the kernel turns out to number packets differently.
+        for _ in 0..2 {
+            let identification = |number| self.port.identification(number);
+            let limit = |size| self.instruments.most_segments(self.port.most_segments(size));
+            let mut again = false;
+            buffer.seal(icrc, identification, limit, |run| {
+                if again || !room {
+                    return;
+                }
+                self.instruments.show(&Path { port, ..*path }, identification, &run);
+                match self.instruments.send(&self.port, &path.way(), &run) {
+                    Ok(count) => {
+                        // Where the kernel cuts no trains it may take a part of one.
+                        room = count == run.bytes.len().div_ceil(run.size);
+                        Counters::add(&self.counters.sent, count);
+                        let bytes = run.bytes.len().min(count * run.size);
+                        Counters::add(&self.counters.bytes_sent, bytes);
+                    }
+                    Err(SendError::Identification) => again = true,
+                    Err(SendError::Busy) => room = false,
+                    Err(SendError::TooLong | SendError::Unreachable(_)) => {
+                        let count = run.bytes.len().div_ceil(run.size);
+                        self.counters.drop(Dropped::Unreachable, count);
+                    }
+                }
+            });
+            if !again {
+                break;
+            }
+        }
+        if !room {
+            Counters::add(&self.counters.no_room, 1);
+        }
+        room
+    }
+
+    /// Sends what a network with faults has held back until now.
+    pub fn send_due(&self) {
+        self.instruments.send_due(&self.port, clock::steady);
+    }
+
+    /// Sends what such a network still holds back: there may be nobody to do it later.
+    pub fn send_rest(&self) {
+        self.instruments.send_due(&self.port, || u64::MAX);
+    }
+
+    /// When to call [`Wire::send_due`] next.
+    pub fn deadline(&self) -> Option<u64> {
+        self.instruments.deadline()
+    }
+
+    /// Has a queue pair advanced as soon as there may be room again, or it is time.
+    pub fn stall(&self, index: u16) {
+        self.stalled.add(index);
+        self.have_watched();
+    }
+
+    /// A queue pair keeps an acknowledgement back: it waits for company, not for ever.
+    pub fn owe(&self, index: u16, now: u64) {
+        if let Some(other) = self.owed.owe(index, now) {
+            self.stalled.add(other);
+        }
+        self.have_watched();
+    }
+
+    /// Something waits: wakes the background thread if nobody would look at it.
+    fn have_watched(&self) {
+        // Either this sees that nobody watches, or the thread that is about to sleep sees what waits.
+        fence(SeqCst);
+        if !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
+            self.instruments.wake();
+        }
+    }
+
+    /// Asked by the background thread before it sleeps: how long it may, in nanoseconds, for the sake of
+    /// queue pairs that are stalled or keep an acknowledgement back. If `program_polls` that looks at what
+    /// begins to wait from now on, else the thread is woken for it.
+    pub fn watch(&self, program_polls: bool) -> Option<u64> {
+        self.watched.store(program_polls, SeqCst);
+        fence(SeqCst);
+        let of_stalled = self.stalled.any().then_some(STALL);
+        let of_owed = self.owed.waits().then_some(COMPANY);
+        let wait = of_stalled.into_iter().chain(of_owed).min();
+        if wait.is_some() {
+            self.watched.store(true, SeqCst);
+        }
+        wait
+    }
+}

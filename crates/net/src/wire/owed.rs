@@ -1,0 +1,154 @@
+//! Acknowledgements that wait for something to go out with.
+//!
+//! Who receives a message often sends one back at once. An acknowledgement that goes out with that
+//! one saves a packet, and more than that: the other end, which polls for it, then finds the answer
+//! in the same poll, though it may have been about to look at its memory only, where nobody but the
+//! background thread would take the answer for it.
+//!
+//! So when a message has been taken in a poll, or by the background thread for a program that polls, its
+//! acknowledgement waits for the next post or poll, whichever comes first. A program that does neither in
+//! time is noticed, and its next acknowledgements do not wait.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+
+/// How long one waits for company, in nanoseconds, before it was in vain. A program may be without a
+/// processor for that long because the background thread has it.
+pub(super) const COMPANY: u64 = 200_000;
+
+/// How many acknowledgements do not wait after one has waited in vain.
+const AT_ONCE: u32 = 64;
+
+/// Which queue pair owes an acknowledgement: one at a time.
+#[derive(Default)]
+pub struct Owed {
+    /// Since when, above the queue pair's index plus one; the latter is zero if none waits.
+    state: AtomicU64,
+    /// Whether what is being received may wait. Written with the arrivals locked.
+    may_wait: AtomicBool,
+    /// How many more are not to wait.
+    at_once: AtomicU32,
+}
+
+/// The part of the state that is an index plus one.
+const INDEX_BITS: u32 = 17;
+const INDEX: u64 = (1 << INDEX_BITS) - 1;
+
+impl Owed {
+    /// Whether acknowledgements of what is received from now on may wait, as far as its taker says.
+    pub fn begin(&self, may_wait: bool) {
+        self.may_wait.store(may_wait, Relaxed);
+    }
+
+    /// Whether an acknowledgement may wait now.
+    pub fn may_wait(&self) -> bool {
+        if !self.may_wait.load(Relaxed) {
+            return false;
+        }
+        // Two threads may count one down as one; nothing depends on the exact number.
+        let at_once = self.at_once.load(Relaxed);
+        if at_once > 0 {
+            self.at_once.store(at_once - 1, Relaxed);
+        }
+        at_once == 0
+    }
+
+    /// A queue pair keeps an acknowledgement back. Answers another that did so before and is to send
+    /// its own now.
+    pub fn owe(&self, index: u16, now: u64) -> Option<u16> {
+        // The uppermost bits of a time in nanoseconds only tell days apart.
+        let state = now << INDEX_BITS | (u64::from(index) + 1);
+        index_in(self.state.swap(state, AcqRel)).filter(|other| *other != index)
+    }
+
+    /// The queue pair that owes one, which the caller has send it.
+    #[inline]
+    pub fn take(&self) -> Option<u16> {
+        index_in(self.state.load(Acquire))?;
+        index_in(self.state.fetch_and(!INDEX, AcqRel))
+    }
+
+    /// The same, if it has waited in vain.
+    pub fn take_late(&self, now: u64) -> Option<u16> {
+        if waited(self.state.load(Acquire), now) > COMPANY { self.take() } else { None }
+    }
+
+    /// Whether this queue pair owes one, which the caller has it send.
+    #[inline]
+    pub fn take_of(&self, index: u16) -> bool {
+        let state = self.state.load(Acquire);
+        index_in(state) == Some(index)
+            && self.state.compare_exchange(state, state & !INDEX, AcqRel, Acquire).is_ok()
+    }
+
+    /// Whether one waits.
+    pub fn waits(&self) -> bool {
+        index_in(self.state.load(Acquire)).is_some()
+    }
+
+    /// Looks how long the one has waited that waits now: if it was in vain, the next do not wait.
+    pub fn look(&self, now: u64) {
+        let state = self.state.load(Acquire);
+        if index_in(state).is_some() && waited(state, now) > COMPANY {
+            self.at_once.store(AT_ONCE, Relaxed);
+        }
+    }
+}
+
+/// For how long it has waited, in nanoseconds.
+fn waited(state: u64, now: u64) -> u64 {
+    (now << INDEX_BITS).wrapping_sub(state & !INDEX) >> INDEX_BITS
+}
+
+fn index_in(state: u64) -> Option<u16> {
+    (state & INDEX).checked_sub(1).map(|index| index as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_queue_pair_owes_at_a_time() {
+        let owed = Owed::default();
+        assert_eq!((owed.take(), owed.waits()), (None, false));
+        assert_eq!(owed.owe(0, 1), None);
+        assert!(owed.waits());
+        assert_eq!(owed.owe(0, 2), None, "again the same");
+        assert_eq!(owed.owe(u16::MAX, 3), Some(0));
+        assert!(!owed.take_of(0));
+        assert!(owed.take_of(u16::MAX));
+        assert_eq!((owed.take(), owed.waits()), (None, false));
+        assert_eq!(owed.owe(7, 4), None);
+        assert_eq!(owed.take(), Some(7));
+    }
+
+    #[test]
+    fn one_that_has_not_waited_long_is_left_to_the_program() {
+        let owed = Owed::default();
+        assert_eq!(owed.take_late(u64::MAX), None);
+        owed.owe(7, 1_000);
+        assert_eq!(owed.take_late(1_000 + COMPANY), None);
+        assert!(owed.waits());
+        assert_eq!(owed.take_late(1_001 + COMPANY), Some(7));
+        assert!(!owed.waits());
+    }
+
+    #[test]
+    fn after_one_in_vain_some_go_at_once() {
+        let owed = Owed::default();
+        let waiting = || (0..100).filter(|_| owed.may_wait()).count();
+        assert_eq!(waiting(), 0);
+        owed.begin(true);
+        // At the end of what the state can tell of a time, too.
+        for begun in [5, (1 << 47) - 7] {
+            owed.owe(1, begun);
+            owed.look(begun + COMPANY);
+            assert_eq!(waiting(), 100);
+            owed.look(begun + COMPANY + 1);
+            assert_eq!(waiting(), 36);
+        }
+        owed.take();
+        owed.look(u64::MAX);
+        assert_eq!(waiting(), 100);
+    }
+}

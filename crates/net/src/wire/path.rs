@@ -1,0 +1,128 @@
+//! The way of packets from a queue pair to an address.
+
+use std::net::IpAddr;
+
+use transom_device::qp::QpNumber;
+use transom_device::queue::Address;
+use transom_system::addresses::ip;
+use transom_wire::icrc;
+
+use super::train::{PACKETS, PAYLOAD, SENT_AT_ONCE};
+use crate::udp::Way;
+
+/// Source ports of RoCEv2 begin here (rule NET-02).
+const FIRST_PORT: u16 = 0xc000;
+
+/// The way of packets from a queue pair to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Where they come from.
+    pub source: IpAddr,
+    /// Where they go.
+    pub destination: IpAddr,
+    /// Traffic class, the TOS byte of IPv4 (rule NET-07).
+    pub traffic_class: u8,
+    /// Hop limit (rule NET-05).
+    pub hop_limit: u8,
+    /// UDP source port that the flow would like: it tells switches what belongs together.
+    pub port: u16,
+    /// Bytes of payload of a packet.
+    pub mtu: u64,
+    /// Index of the interface that packets to a group leave by; else zero.
+    pub interface: u32,
+}
+
+impl Path {
+    /// The path of a queue pair's packets to an address.
+    pub fn new(address: &Address, from: QpNumber, mtu: u64) -> Self {
+        Self {
+            source: ip(&address.source),
+            destination: ip(&address.gid),
+            traffic_class: address.traffic_class,
+            hop_limit: address.hop_limit,
+            port: source_port(address.flow_label, from),
+            mtu,
+            interface: 0,
+        }
+    }
+
+    /// The path of what the queue pair at the other end sends.
+    pub fn back(&self, from: QpNumber) -> Self {
+        let (source, destination) = (self.destination, self.source);
+        Self { source, destination, port: source_port(0, from), ..*self }
+    }
+
+    /// The path as the sockets see it.
+    pub fn way(&self) -> Way {
+        Way {
+            source: self.source,
+            destination: self.destination,
+            flow: self.port,
+            tos: self.traffic_class,
+            ttl: self.hop_limit,
+            interface: self.interface,
+        }
+    }
+
+    /// How many of the `rest` bytes of a message go in one train: all, if it has room for them, else
+    /// what one send takes.
+    pub fn train_of(&self, rest: u64) -> u64 {
+        let whole = |payload: u64| (payload / self.mtu).min(PACKETS as u64) * self.mtu;
+        if rest <= whole(PAYLOAD) { rest } else { whole(SENT_AT_ONCE) }
+    }
+
+    /// The path as the ICRC sees it, if packets leave from `port`.
+    pub fn icrc(&self, port: u16) -> Option<icrc::Path> {
+        icrc::Path::new(self.source, port, self.destination)
+    }
+
+    /// Whether a packet from `source` to `destination` may be an answer to what went this way, or a
+    /// request of the same connection (rule NET-10).
+    pub fn is_back(&self, source: IpAddr, destination: IpAddr) -> bool {
+        source == self.destination && destination == self.source
+    }
+}
+
+/// The source port of a flow label, or of a queue pair that has none (rules NET-01, NET-02).
+fn source_port(flow_label: u32, from: QpNumber) -> u16 {
+    let label = if flow_label != 0 { flow_label } else { from.bits() };
+    FIRST_PORT | ((label ^ label >> 14) & 0x3fff) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_train_takes_all_that_it_can_or_what_one_send_takes() {
+        let path = |mtu| Path {
+            source: IpAddr::from([10, 0, 0, 1]),
+            destination: IpAddr::from([10, 0, 0, 2]),
+            traffic_class: 0,
+            hop_limit: 64,
+            port: FIRST_PORT,
+            mtu,
+            interface: 0,
+        };
+        // BTH, XRCETH, ICRC.
+        let headers = 12 + 4 + 4;
+        for mtu in [256, 512, 1024, 2048, 4096] {
+            let most = 64 * mtu.min(1024);
+            assert_eq!(path(mtu).train_of(most), most, "{mtu}");
+            let some = path(mtu).train_of(most + 1);
+            assert_eq!((path(mtu).train_of(u64::MAX), some % mtu), (some, 0), "{mtu}");
+            let sent = |packets: u64| packets * (mtu + headers);
+            assert!(some / mtu <= 64 && sent(some / mtu) <= 65_507, "{mtu}");
+            assert!(some / mtu == 64 || sent(some / mtu + 1) > 65_507, "{mtu}");
+        }
+    }
+
+    /// Rules: NET-02
+    #[test]
+    fn the_flow_label_chooses_the_source_port() {
+        let from = QpNumber::from_bits(0x12_3456);
+        assert_eq!(source_port(0x0_0001, from), 0xc001);
+        assert_eq!(source_port(0xf_ffff, from), 0xc000 | (0x3fff ^ 0x3f));
+        assert_eq!(source_port(0, from), source_port(0x12_3456, from));
+    }
+}

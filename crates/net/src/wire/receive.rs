@@ -1,0 +1,164 @@
+//! Receiving: from datagrams to the packets of queue pairs.
+
+use std::mem::discriminant;
+use std::sync::atomic::Ordering::Relaxed;
+
+use arrayvec::ArrayVec;
+use parking_lot::MutexGuard;
+use transom_system::addresses::gid;
+use transom_system::registry::{Counters, Dropped};
+use transom_wire::grh::Route;
+use transom_wire::icrc::{self, Verdict};
+use transom_wire::packet::Packet;
+
+use super::{BATCH, Path, REFUSALS, Wire};
+use crate::udp::{Arrivals, Datagrams};
+
+/// More trains than a socket holds, unless more keep coming.
+const ALL: usize = 16_384;
+/// Packets handed to a queue pair at once: a whole train.
+const TOGETHER: usize = 64;
+/// Without the bit that says full member (rule PK-14).
+const PARTITION: u16 = 0x7fff;
+
+/// Packets of one service for one queue pair, requests or responses, from one train.
+type Group<'a> = ArrayVec<Packet<'a>, TOGETHER>;
+
+/// Whether a packet goes to the queue pair together with these.
+fn belongs(packet: &Packet<'_>, group: &[Packet<'_>]) -> bool {
+    let kind = |packet: &Packet<'_>| {
+        (packet.to, discriminant(&packet.transport), packet.operation.is_for_requester())
+    };
+    group.len() < TOGETHER && group.first().is_none_or(|first| kind(first) == kind(packet))
+}
+
+/// Where arrivals go.
+pub trait Receiver {
+    /// A datagram has arrived, and goes further unless `dropped` says why not.
+    fn hear(&self, came: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>);
+
+    /// Packets have arrived: of one service, for one queue pair number, all requests or all responses,
+    /// from one place. There is at least one.
+    fn deliver(&self, packets: &[Packet<'_>], route: &Route);
+}
+
+/// The right to take what has arrived over the wire: one at a time has it, for packets must keep their
+/// order.
+pub struct Turn<'a> {
+    wire: &'a Wire,
+    arrivals: MutexGuard<'a, Arrivals>,
+}
+
+impl Wire {
+    /// The right to take what has arrived, unless another thread is at it.
+    pub fn try_turn(&self) -> Option<Turn<'_>> {
+        let arrivals = self.arrivals.try_lock()?;
+        Some(Turn { wire: self, arrivals })
+    }
+
+    /// The same, after any other thread that is at it.
+    pub fn turn(&self) -> Turn<'_> {
+        Turn { wire: self, arrivals: self.arrivals.lock() }
+    }
+
+    /// Hands on what has arrived, though not without end. If another thread is at it, it is left to that
+    /// one. Acknowledgements may wait for something to go out with if `may_wait` says so.
+    pub fn receive(&self, receiver: &impl Receiver, may_wait: bool) {
+        let Some(mut turn) = self.try_turn() else { return self.give_way() };
+        self.refused.store(0, Relaxed);
+        self.owed.begin(may_wait);
+        turn.receive(receiver, BATCH);
+    }
+
+    /// Another thread is taking what has arrived. It may have lost its processor over it, to the caller
+    /// even, who polls and would keep it for milliseconds.
+    fn give_way(&self) {
+        if self.refused.fetch_add(1, Relaxed) % REFUSALS == REFUSALS - 1 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Hands on all that has arrived until now. No acknowledgement waits.
+    pub fn receive_all(&mut self, receiver: &impl Receiver) {
+        self.wire.owed.begin(false);
+        self.receive(receiver, ALL);
+    }
+
+    fn receive(&mut self, receiver: &impl Receiver, limit: usize) {
+        let wire = self.wire;
+        // An error of the socket itself leaves nothing to take; the next call asks again.
+        let take = |train: Datagrams<'_>| wire.sort(&train, receiver);
+        let _ = wire.port.receive(&mut self.arrivals, limit, take);
+    }
+}
+
+impl Wire {
+    /// Makes packets of datagrams that came together, and hands on those that go together.
+    fn sort(&self, train: &Datagrams<'_>, receiver: &impl Receiver) {
+        let counters = self.counters();
+        Counters::add(&counters.bytes_received, train.bytes.len());
+        let Some(path) = icrc::Path::new(train.from.ip(), train.from.port(), train.to) else {
+            return counters.drop(Dropped::Malformed, train.iter().len());
+        };
+        let route = Route {
+            source: gid(train.from.ip()),
+            destination: gid(train.to),
+            traffic_class: train.tos,
+            hop_limit: train.ttl,
+            flow_label: 0,
+        };
+        if self.instruments.outages.is_down() {
+            return;
+        }
+        let came = Path {
+            source: train.from.ip(),
+            destination: train.to,
+            traffic_class: train.tos,
+            hop_limit: train.ttl,
+            port: train.from.port(),
+            mtu: 0,
+            interface: 0,
+        };
+        let mut icrcs = icrc::Series::new(path);
+        let mut group = Group::new();
+        for (number, datagram) in train.iter().enumerate() {
+            let likely = (train.first + number) as u16;
+            let identification = match icrcs.check(likely, datagram) {
+                Verdict::Right => likely,
+                Verdict::Identified(identification) => identification,
+                Verdict::Wrong => {
+                    counters.drop(Dropped::WrongIcrc, 1);
+                    receiver.hear(&came, likely, datagram, Some("dropped: wrong ICRC"));
+                    continue;
+                }
+            };
+            let Ok(packet) = Packet::parse(datagram) else {
+                counters.drop(Dropped::Malformed, 1);
+                receiver.hear(&came, identification, datagram, Some("dropped: malformed"));
+                continue;
+            };
+            receiver.hear(&came, identification, datagram, None);
+            if packet.pkey & PARTITION != PARTITION {
+                counters.drop(Dropped::OtherPartition, 1);
+                continue;
+            }
+            // One that came with requests was given before them: they may fail the queue pair.
+            let behind_requests =
+                group.first().is_some_and(|first| !first.operation.is_for_requester());
+            if behind_requests && packet.is_acknowledgement() {
+                receiver.deliver(&[packet], &route);
+                continue;
+            }
+            if !belongs(&packet, &group) {
+                receiver.deliver(&group, &route);
+                group.clear();
+            }
+            group.push(packet);
+        }
+        if !group.is_empty() {
+            receiver.deliver(&group, &route);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A train: packets in a row that go to one place, being made in one buffer.
+
+use std::ops::Range;
+
+use transom_device::execution::{CopyError, Sink};
+use transom_device::protection::Grant;
+use transom_system::memory::Copier;
+use transom_wire::icrc;
+use transom_wire::packet::{ICRC_BYTES, Packet};
+
+/// Most packets of a train.
+pub(super) const PACKETS: usize = 64;
+/// Most payload of a train.
+pub(super) const PAYLOAD: u64 = 64 << 10;
+/// Payload that fits, with its headers, in the 65,507 bytes that one send takes.
+pub(super) const SENT_AT_ONCE: u64 = 62 << 10;
+/// Longest headers of a packet.
+const HEADERS: usize = 12 + 4 + 28;
+const BYTES: usize = PAYLOAD as usize + PACKETS * (HEADERS + 3 + ICRC_BYTES);
+/// Longest payload of a packet.
+const LONGEST: usize = 4096;
+
+/// What stands for a payload that is not there yet.
+static BLANK: [u8; LONGEST] = [0; LONGEST];
+
+/// Where a packet lies in the buffer.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    begin: usize,
+    payload: usize,
+    length: usize,
+    end: usize,
+}
+
+/// Packets being made. The buffer is allocated once and used again and again.
+pub struct TrainBuffer {
+    bytes: Box<[u8]>,
+    places: [Place; PACKETS],
+    count: usize,
+}
+
+/// Packets of one size, but that the last may be shorter: what one send takes.
+pub struct Run<'a> {
+    /// All of them.
+    pub bytes: &'a [u8],
+    /// Bytes of each.
+    pub size: usize,
+}
+
+/// Parts of the buffer, at most one for each packet.
+struct Ranges {
+    all: [Range<usize>; PACKETS],
+    count: usize,
+}
+
+impl Ranges {
+    fn as_slice(&self) -> &[Range<usize>] {
+        &self.all[..self.count]
+    }
+}
+
+impl TrainBuffer {
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; BYTES].into(), places: [Place::default(); PACKETS], count: 0 }
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Adds a packet whose payload of `length` bytes comes later. False if there is no room for it.
+    pub fn add(&mut self, packet: &Packet<'_>, length: u64) -> bool {
+        let blank = usize::try_from(length).ok().and_then(|length| BLANK.get(..length));
+        let (Some(payload), true) = (blank, self.count < PACKETS) else { return false };
+        let packet = Packet { payload, ..*packet };
+        let begin = self.end();
+        let Some(out) = self.bytes.get_mut(begin..begin + packet.length()) else { return false };
+        let header = packet.write_header(out);
+        let end = begin + packet.length();
+        let pad = end - ICRC_BYTES - packet.pad();
+        self.bytes[pad..end - ICRC_BYTES].fill(0);
+        self.places[self.count] =
+            Place { begin, payload: begin + header, length: payload.len(), end };
+        self.count += 1;
+        true
+    }
+
+    /// Adds a packet without payload behind the only one, so that both arrive together; false if they
+    /// would not, or it is not the only one.
+    pub fn add_behind(&mut self, packet: &Packet<'_>) -> bool {
+        let [only] = self.places() else { return false };
+        packet.length() <= only.end - only.begin && self.add(packet, 0)
+    }
+
+    /// How many packets it has.
+    pub fn packets(&self) -> usize {
+        self.count
+    }
+
+    fn end(&self) -> usize {
+        self.places().last().map_or(0, |place| place.end)
+    }
+
+    fn places(&self) -> &[Place] {
+        &self.places[..self.count]
+    }
+
+    /// Where `length` bytes of the train's payload from `offset` on lie.
+    fn ranges(&self, offset: u64, length: u64) -> Ranges {
+        let (from, to) = (offset as usize, (offset + length) as usize);
+        let mut ranges = Ranges { all: [const { 0..0 }; PACKETS], count: 0 };
+        let mut begin = 0;
+        for place in self.places() {
+            let end = begin + place.length;
+            let (from, to) = (from.max(begin), to.min(end));
+            if from < to {
+                ranges.all[ranges.count] = place.payload + from - begin..place.payload + to - begin;
+                ranges.count += 1;
+            }
+            begin = end;
+        }
+        ranges
+    }
+
+    /// Puts bytes of ours at `offset` of the payload.
+    pub fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let mut rest = bytes;
+        for range in self.ranges(offset, bytes.len() as u64).as_slice() {
+            let (now, later) = rest.split_at(range.len());
+            self.bytes[range.clone()].copy_from_slice(now);
+            rest = later;
+        }
+    }
+
+    /// Copies granted memory of this process to `offset` of the payload; false if it is gone.
+    pub fn copy_in(&mut self, copier: &Copier, offset: u64, at: &Grant<'_>) -> bool {
+        let ranges = self.ranges(offset, at.length());
+        if at.is_null() {
+            // A null region reads as zeros (rule MR-36).
+            for range in ranges.as_slice() {
+                self.bytes[range.clone()].fill(0);
+            }
+            return true;
+        }
+        copier.copy_apart(&mut self.bytes, ranges.as_slice(), at.address()).is_ok()
+    }
+
+    /// The runs that the train is sent in, none longer than `limit` says for its size. Each packet gets
+    /// its ICRC, which depends on its place in its run: segmentation counts up the identification of
+    /// IPv4.
+    pub fn seal(
+        &mut self,
+        path: icrc::Path,
+        identification: impl Fn(usize) -> u16,
+        limit: impl Fn(usize) -> usize,
+        mut each: impl FnMut(Run<'_>),
+    ) {
+        let mut icrcs = icrc::Series::new(path);
+        let mut first = 0;
+        while first < self.count {
+            let size = |place: &Place| place.end - place.begin;
+            let places = &self.places[first..self.count];
+            let whole = size(&places[0]);
+            let limit = limit(whole).max(1);
+            let alike = places.iter().take(limit).take_while(|place| size(place) == whole);
+            let same = alike.count();
+            let shorter = same < limit && places.get(same).is_some_and(|place| size(place) < whole);
+            let run = &places[..same + usize::from(shorter)];
+            for (number, place) in run.iter().enumerate() {
+                let icrc_at = place.end - ICRC_BYTES;
+                let icrc = icrcs.icrc(identification(number), &self.bytes[place.begin..icrc_at]);
+                self.bytes[icrc_at..place.end].copy_from_slice(&icrc);
+            }
+            let range = run[0].begin..run[run.len() - 1].end;
+            first += run.len();
+            each(Run { bytes: &self.bytes[range], size: whole });
+        }
+    }
+}
+
+/// A train that takes the data of a READ.
+pub struct Filling<'a> {
+    /// The train.
+    pub train: &'a mut TrainBuffer,
+    /// What copies the data.
+    pub copier: &'a Copier,
+}
+
+impl Sink for Filling<'_> {
+    fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        let copied = self.train.copy_in(self.copier, offset, at);
+        if copied { Ok(()) } else { Err(CopyError::Far) }
+    }
+}

@@ -1,0 +1,441 @@
+//! One process's port.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
+use transom_net::udp::{Arrivals, Datagrams, Port, SendError, Way, path_mtu};
+use transom_system::registry::{Claim, Dropped, Registry};
+use transom_wire::packet::PORT;
+
+use crate::namespace::{in_namespace, ip};
+
+/// Datagrams that came together, and their way.
+struct Train {
+    from: SocketAddr,
+    to: IpAddr,
+    tos: u8,
+    ttl: u8,
+    parts: Vec<Vec<u8>>,
+}
+
+/// A port and its place in the registry.
+pub(crate) struct Opened {
+    pub(crate) port: Port,
+    pub(crate) claim: Claim,
+    arrivals: Arrivals,
+}
+
+impl Opened {
+    pub(crate) fn new() -> Self {
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0).expect("a slot");
+        let port = Port::open(registry, claim.announcer()).expect("the port");
+        Self { port, claim, arrivals: Arrivals::default() }
+    }
+
+    /// Datagrams of `length` bytes for this process, all different.
+    pub(crate) fn datagrams(&self, count: usize, length: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..count * length).map(|at| (at / 3) as u8).collect();
+        for (number, datagram) in bytes.chunks_mut(length).enumerate() {
+            datagram[..12].fill(0);
+            datagram[5] = self.claim.announcer().slot;
+            datagram[8..12].copy_from_slice(&(number as u32).to_be_bytes());
+        }
+        bytes
+    }
+
+    /// What has arrived.
+    fn take(&mut self) -> Vec<Train> {
+        let mut all = Vec::new();
+        let each = |train: Datagrams<'_>| {
+            let Datagrams { from, to, tos, ttl, .. } = train;
+            all.push(Train {
+                from,
+                to,
+                tos,
+                ttl,
+                parts: train.iter().map(<[u8]>::to_vec).collect(),
+            });
+        };
+        self.port.receive(&mut self.arrivals, usize::MAX, each).expect("a socket that works");
+        all
+    }
+
+    /// Sends to this process itself and checks that the same arrives.
+    fn there_and_back(&mut self, way: &Way, bytes: &[u8], segment: usize) {
+        let count = bytes.len().div_ceil(segment);
+        let mut left = bytes;
+        while !left.is_empty() {
+            let sent = self.port.send(way, left, segment).expect("it is sent");
+            left = &left[(sent * segment).min(left.len())..];
+        }
+        let mut arrived = Vec::new();
+        for Train { from, to, tos, ttl, parts } in self.take() {
+            assert_eq!((from.ip(), to), (way.source, way.destination));
+            assert_eq!((tos, ttl), (way.tos, way.ttl));
+            assert!(from.port() >= 0xc000, "rule NET-01: {from}");
+            arrived.extend(parts);
+        }
+        assert_eq!(arrived.len(), count);
+        assert!(arrived.iter().zip(bytes.chunks(segment)).all(|(one, other)| one == other));
+    }
+}
+
+fn local(way: &str) -> Way {
+    let address: IpAddr = way.parse().expect("an address");
+    Way { source: address, destination: address, flow: 0x1234, tos: 0x6a, ttl: 33, interface: 0 }
+}
+
+/// Whoever hands a packet on may be killed before he has counted it; and what lies there may be no packet.
+#[test]
+fn what_is_handed_on_and_not_counted_is_taken_nevertheless() {
+    in_namespace("port::what_is_handed_on_and_not_counted_is_taken_nevertheless", || {
+        let mut here = Opened::new();
+        let registry = Registry::open().expect("a registry");
+        let name = format!("udp-{}", here.claim.announcer().slot);
+        let other = UnixDatagram::unbound().expect("a socket");
+        for _ in 0..3 {
+            let to = registry.directory().join(&name);
+            assert_eq!(other.send_to(b"nonsense", to).expect("it is taken"), 8);
+        }
+        let handed = here.port.descriptors()[1].try_clone_to_owned().expect("a descriptor");
+        let is_readable = || {
+            let mut wait = [PollFd::new(&handed, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut wait, Some(&now)).expect("poll") == 1
+        };
+        assert!(here.take().is_empty());
+        assert!(is_readable(), "nobody has said that there is something");
+        here.port.expect_handed();
+        assert!(here.take().is_empty());
+        assert!(!is_readable());
+    });
+}
+
+/// Rules: NET-01, NET-05, NET-07
+#[test]
+fn trains_arrive_whole_in_order_and_with_their_way() {
+    in_namespace("port::trains_arrive_whole_in_order_and_with_their_way", || {
+        let mut here = Opened::new();
+        assert!(here.take().is_empty());
+        let ways = [
+            local("127.0.0.1"),
+            local("::1"),
+            Way { source: Ipv4Addr::new(127, 0, 0, 9).into(), ..local("127.0.0.1") },
+        ];
+        for way in ways {
+            for (count, segment) in
+                [(1, 60), (2, 60), (64, 60), (15, 4136), (62, 1052), (1, 65_000)]
+            {
+                assert!(count <= here.port.most_segments(segment));
+                let bytes = here.datagrams(count, segment);
+                here.there_and_back(&way, &bytes, segment);
+                // The last one may be shorter.
+                here.there_and_back(&way, &bytes[..bytes.len() - 40], segment);
+            }
+            // More than one call takes goes in several.
+            let bytes = here.datagrams(200, 1052);
+            here.there_and_back(&way, &bytes, 1052);
+        }
+    });
+}
+
+/// Rules: NET-01
+#[test]
+fn a_flow_keeps_its_source_port() {
+    in_namespace("port::a_flow_keeps_its_source_port", || {
+        let mut here = Opened::new();
+        let mut port_of = |flow| {
+            let way = Way { flow, ..local("127.0.0.1") };
+            let bytes = here.datagrams(1, 60);
+            here.port.send(&way, &bytes, 60).expect("it is sent");
+            here.take()[0].from.port()
+        };
+        let (one, other) = (port_of(0x0001), port_of(0xfff2));
+        assert_eq!((one, other), (0xc001, 0xfff2));
+        assert_eq!((port_of(0x0001), port_of(0xfff2)), (one, other));
+        // The two share a socket.
+        assert_eq!(port_of(0x0011), one);
+    });
+}
+
+#[test]
+fn a_source_port_that_is_taken_is_passed_over() {
+    in_namespace("port::a_source_port_that_is_taken_is_passed_over", || {
+        let taken = [0xffff_u16, 0xc000].map(|port| UdpSocket::bind(("0.0.0.0", port)));
+        let mut here = Opened::new();
+        let bytes = here.datagrams(1, 60);
+        here.port.send(&Way { flow: 0xffff, ..local("127.0.0.1") }, &bytes, 60).expect("sent");
+        assert_eq!(here.take()[0].from.port(), 0xc001);
+        drop(taken);
+    });
+}
+
+/// Rules: NET-13
+#[test]
+fn datagrams_of_any_length_arrive() {
+    in_namespace("port::datagrams_of_any_length_arrive", || {
+        let mut here = Opened::new();
+        let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        for length in [0, 1, 5, 6, 7, 8, 11, 65_507] {
+            let mut bytes = vec![0; length];
+            if let Some(slot) = bytes.get_mut(5) {
+                *slot = here.claim.announcer().slot;
+            }
+            stranger.send_to(&bytes, ("127.0.0.1", PORT)).expect("it is sent");
+            let arrived: Vec<Vec<u8>> =
+                here.take().into_iter().flat_map(|train| train.parts).collect();
+            let told: usize = arrived.iter().map(Vec::len).sum();
+            assert_eq!(told, length);
+        }
+        assert_eq!(here.port.counters().dropped(Dropped::Cut), 0);
+    });
+}
+
+/// Rules: NET-04
+#[test]
+fn datagrams_without_a_checksum_arrive() {
+    in_namespace("port::datagrams_without_a_checksum_arrive", || {
+        let mut here = Opened::new();
+        let bytes = here.datagrams(1, 60);
+        let options = [
+            ("127.0.0.1", libc::SOL_SOCKET, libc::SO_NO_CHECK),
+            ("::1", libc::SOL_UDP, libc::UDP_NO_CHECK6_TX),
+        ];
+        for (address, level, option) in options {
+            let stranger = UdpSocket::bind((address, 0)).expect("a port");
+            // SAFETY: the kernel reads a number of four bytes.
+            let done = unsafe {
+                let on = (&raw const ONE).cast();
+                libc::setsockopt(stranger.as_raw_fd(), level, option, on, 4)
+            };
+            assert_eq!(done, 0);
+            stranger.send_to(&bytes, (address, PORT)).expect("it is sent");
+            assert_eq!(here.take().len(), 1, "{address}");
+        }
+    });
+}
+
+static ONE: i32 = 1;
+
+/// Rules: NET-12
+#[test]
+fn nothing_for_queue_pair_zero_is_given_out() {
+    in_namespace("port::nothing_for_queue_pair_zero_is_given_out", || {
+        let mut here = Opened::new();
+        let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        // The form of a probe, with a wrong secret.
+        let mut probe = [0; 24];
+        (probe[0], probe[11], probe[15]) = (0xff, 7, 1);
+        for bytes in [&probe[..], &[0; 64]] {
+            stranger.send_to(bytes, ("127.0.0.1", PORT)).expect("it is sent");
+        }
+        assert!(here.take().is_empty());
+        let bytes = here.datagrams(3, 60);
+        here.there_and_back(&local("::1"), &bytes, 60);
+    });
+}
+
+#[test]
+fn what_no_way_carries_is_refused() {
+    in_namespace("port::what_no_way_carries_is_refused", || {
+        ip("link set lo mtu 1500");
+        let mut here = Opened::new();
+        for text in ["127.0.0.1", "::1"] {
+            let way = local(text);
+            assert_eq!(path_mtu(way.source, way.destination).expect("a route"), 1500);
+            let bytes = here.datagrams(4, 2000);
+            for count in [1, 4] {
+                let refused = here.port.send(&way, &bytes[..count * 2000], 2000);
+                assert!(matches!(refused, Err(SendError::TooLong)), "{refused:?}");
+            }
+            let bytes = here.datagrams(4, 1052);
+            here.there_and_back(&way, &bytes, 1052);
+            assert_eq!(here.port.most_segments(1052), 62, "trains go on");
+        }
+    });
+}
+
+#[test]
+fn no_route_and_no_such_source_are_told() {
+    in_namespace("port::no_route_and_no_such_source_are_told", || {
+        let here = Opened::new();
+        let bytes = here.datagrams(4, 60);
+        let nowhere = Ipv4Addr::new(192, 0, 2, 1).into();
+        let ways = [
+            Way { destination: nowhere, ..local("127.0.0.1") },
+            Way { source: nowhere, ..local("127.0.0.1") },
+            Way { destination: Ipv6Addr::from(1_u128 << 125).into(), ..local("::1") },
+            Way { source: Ipv6Addr::from(1_u128 << 125).into(), ..local("::1") },
+        ];
+        for way in ways {
+            for count in [1, 4] {
+                let refused = here.port.send(&way, &bytes[..count * 60], 60);
+                assert!(matches!(refused, Err(SendError::Unreachable(_))), "{way:?} {refused:?}");
+            }
+        }
+        assert_eq!(here.port.identification(3), 3, "trains go on");
+    });
+}
+
+#[test]
+fn what_the_socket_has_no_room_for_is_counted() {
+    in_namespace("port::what_the_socket_has_no_room_for_is_counted", || {
+        let mut here = Opened::new();
+        let (way, bytes) = (local("127.0.0.1"), here.datagrams(60, 1052));
+        let trains = 3 * here.port.receive_room() / bytes.len();
+        for _ in 0..trains {
+            here.port.send(&way, &bytes, 1052).expect("it is sent");
+        }
+        let arrived: usize = here.take().iter().map(|train| train.parts.len()).sum();
+        assert!(arrived * 1052 >= here.port.receive_room() / 2, "{arrived} arrived");
+        // The kernel tells with the next one.
+        here.there_and_back(&way, &bytes, 1052);
+        let lost = here.port.counters().dropped(Dropped::Overflow);
+        assert!(lost > 0);
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_who_has_it() {
+    in_namespace("port::a_port_that_is_taken_is_named_with_who_has_it", || {
+        for address in ["0.0.0.0", "::"] {
+            let taken = UdpSocket::bind((address, PORT)).expect("nobody has it");
+            let registry = Registry::open().expect("a registry");
+            let claim = registry.claim(0).expect("a slot");
+            let refused = Port::open(registry, claim.announcer()).err().expect("it is taken");
+            assert_eq!(refused.errno(), libc::EADDRINUSE);
+            let text = refused.to_string();
+            assert!(text.contains("port 4791") && text.contains("of user 0"), "{text}");
+            assert!(text.contains("network namespace"), "{text}");
+            drop(taken);
+            Port::open(registry, claim.announcer()).expect("it is free again");
+        }
+    });
+}
+
+#[test]
+fn a_port_shared_with_a_program_of_another_registry_is_refused() {
+    in_namespace("port::a_port_shared_with_a_program_of_another_registry_is_refused", || {
+        let stranger = rustix::net::socket(AddressFamily::INET6, SocketType::DGRAM, None);
+        let stranger = stranger.expect("a socket");
+        rustix::net::sockopt::set_socket_reuseport(&stranger, true).expect("an option");
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+        rustix::net::bind(&stranger, &any).expect("nobody has it");
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0).expect("a slot");
+        let refused = Port::open(registry, claim.announcer()).err().expect("it is a stranger");
+        assert_eq!(refused.errno(), libc::EADDRINUSE);
+        assert!(refused.to_string().contains("the same /dev/shm"), "{refused}");
+        drop(stranger);
+        Port::open(registry, claim.announcer()).expect("it is free again");
+    });
+}
+
+#[test]
+fn a_forked_child_does_not_hold_the_port() {
+    in_namespace("port::a_forked_child_does_not_hold_the_port", || {
+        let mut here = Opened::new();
+        let (until, end) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child makes system calls only, and ends by one.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            here.port.make_private();
+            drop(end);
+            let _ = rustix::io::read(&until, &mut [0; 1]);
+            // SAFETY: takes a number and does not return.
+            unsafe { libc::_exit(0) };
+        }
+        drop(until);
+        let bytes = here.datagrams(10, 60);
+        here.there_and_back(&local("127.0.0.1"), &bytes, 60);
+        drop(here);
+        // The child may not have got so far yet.
+        let patience = Instant::now() + Duration::from_secs(10);
+        while let Err(taken) = UdpSocket::bind(("::", PORT)) {
+            assert!(Instant::now() < patience, "{taken}");
+            std::thread::yield_now();
+        }
+        drop(end);
+        // SAFETY: it is this process's child.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+    });
+}
+
+/// Rules: NET-03, NET-05
+#[test]
+fn identifications_are_as_told_and_nothing_is_fragmented() {
+    in_namespace("port::identifications_are_as_told_and_nothing_is_fragmented", || {
+        ip("link add near type veth peer name far");
+        // The far end cuts nothing, so this one must.
+        ip("link set near gso_max_segs 1");
+        ip("address add 10.9.0.1/24 dev near");
+        ip("link set near up");
+        ip("link set far up");
+        ip("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev near");
+        const EVERY: u16 = libc::ETH_P_ALL as u16;
+        let protocol = Protocol::from_raw(u32::from(EVERY.to_be()).try_into().expect("not zero"));
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let all = rustix::net::socket_with(
+            AddressFamily::PACKET,
+            SocketType::DGRAM,
+            flags,
+            Some(protocol),
+        )
+        .expect("a socket that sees every packet");
+        let here = Opened::new();
+        let way = Way {
+            source: Ipv4Addr::new(10, 9, 0, 1).into(),
+            destination: Ipv4Addr::new(10, 9, 0, 2).into(),
+            flow: 7,
+            tos: 0x68,
+            ttl: 9,
+            interface: 0,
+        };
+        // A link that has just come up may still drop packets without a word.
+        let bytes = here.datagrams(1, 60);
+        loop {
+            here.port.send(&way, &bytes, 60).expect("it is sent");
+            if identifications(&all, 1, 60).is_some() {
+                break;
+            }
+        }
+        // The packet socket, which sees each where it leaves and where it arrives, holds so many.
+        for (count, segment) in [(1, 64), (5, 1052), (1, 68), (30, 1056)] {
+            let bytes = here.datagrams(count, segment);
+            assert_eq!(here.port.send(&way, &bytes, segment).expect("it is sent"), count);
+            let told: Vec<u16> = (0..count).map(|index| here.port.identification(index)).collect();
+            assert_eq!(identifications(&all, count, segment), Some(told));
+        }
+    });
+}
+
+/// The identifications of packets to 10.9.0.2 with datagrams of `segment` bytes, as a packet socket
+/// sees them in the order of their numbers; `None` if they do not come.
+fn identifications(all: &OwnedFd, count: usize, segment: usize) -> Option<Vec<u16>> {
+    let patience = Instant::now() + Duration::from_secs(1);
+    let (mut seen, mut packet) = (Vec::new(), [0; 4096]);
+    while seen.len() < count {
+        let Ok((length, _)) = rustix::net::recv(all, &mut packet, RecvFlags::DONTWAIT) else {
+            if Instant::now() > patience {
+                return None;
+            }
+            std::thread::yield_now();
+            continue;
+        };
+        let own = packet[0] == 0x45 && packet[16..20] == [10, 9, 0, 2];
+        let number = u32::from_be_bytes(packet[36..40].try_into().expect("four bytes"));
+        if own && length == 28 + segment && number as usize == seen.len() {
+            seen.push(u16::from_be_bytes([packet[4], packet[5]]));
+            assert_eq!(packet[6..8], [0x40, 0], "DF is set, and it is no fragment");
+            assert_eq!((packet[1], packet[8], packet[9]), (0x68, 9, 17));
+            let covered = u16::from_be_bytes([packet[24], packet[25]]);
+            assert_eq!(usize::from(covered), 8 + segment, "UDP covers the datagram");
+        }
+    }
+    Some(seen)
+}
