@@ -10,7 +10,7 @@
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
-use crate::fork;
+use crate::handlers::handlers;
 use crate::say;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
@@ -60,7 +60,7 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Failed> {
 #[cold]
 fn fail() {
     FAILED.store(true, SeqCst);
-    for handler in fork::handlers() {
+    for handler in handlers() {
         let told = catch_unwind(AssertUnwindSafe(|| handler.fail()));
         // The event may be missing then, but not the errors.
         std::mem::forget(told);
@@ -75,7 +75,7 @@ fn fail() {
 pub fn begin_anew() -> Result<(), Failed> {
     if has_failed() {
         // A forked child has begun anew with those that it inherits.
-        if fork::handlers().iter().any(|handler| !handler.is_inherited()) {
+        if handlers().iter().any(|handler| !handler.is_inherited()) {
             return Err(Failed);
         }
         FAILED.store(false, SeqCst);

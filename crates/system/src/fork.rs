@@ -1,4 +1,4 @@
-//! What becomes of a process, and who is told: it forks, it exits, or it finds a mistake of its own.
+//! When a process forks or exits, its devices are told.
 //!
 //! Forked children inherit this process's objects, and its mappings of shared memory.
 //!
@@ -28,38 +28,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::failure::{caught, has_failed};
+pub use crate::handlers::ForkHandler;
+use crate::handlers::HANDLERS;
 use crate::lock::ShortMutex;
 use crate::memory::this_process;
-
-/// Something of this process's, a device, that is told what becomes of the process.
-pub trait ForkHandler: Send + Sync {
-    /// The process is about to fork: waits until nothing of this is in the middle of something, though
-    /// no longer than until `until`, and has it stay so. False if that was in vain.
-    fn hold(&self, until: Instant) -> bool;
-
-    /// Ends [`ForkHandler::hold`].
-    ///
-    /// # Safety
-    ///
-    /// That has returned true, in this thread or in the one that it is the copy of.
-    unsafe fn release(&self);
-
-    /// This is a forked child, and what is shared stays its parent's. It is called before
-    /// [`ForkHandler::release`], with no other thread in the process.
-    fn leave_to_parent(&self);
-
-    /// The program exits. Nobody waits longer than until `until`.
-    fn at_exit(&self, until: Instant);
-
-    /// The process has found a mistake in this library: nothing of this is used any more.
-    fn fail(&self);
-
-    /// Whether it was inherited from the process that this one was forked from.
-    fn is_inherited(&self) -> bool;
-}
-
-/// Those who are told, of this process and of those it was forked from.
-static HANDLERS: ShortMutex<Vec<Weak<dyn ForkHandler>>> = ShortMutex::new(Vec::new());
 
 /// What is held from before a fork until after it, in parent and child.
 static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());
@@ -104,11 +76,6 @@ struct Held {
     handler: Arc<dyn ForkHandler>,
     /// It is not in the middle of something.
     quiet: bool,
-}
-
-/// Those who are told, as far as they are there.
-pub(crate) fn handlers() -> Vec<Arc<dyn ForkHandler>> {
-    HANDLERS.lock().iter().filter_map(Weak::upgrade).collect()
 }
 
 /// Has a handler told what becomes of this process, for as long as somebody else has it.

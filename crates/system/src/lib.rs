@@ -29,6 +29,7 @@ pub mod fork;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod guid;
+mod handlers;
 pub mod lock;
 pub mod memory;
 pub mod object_counts;
