@@ -22,7 +22,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let adapter = Adapter::open(Options::default()).expect("a device opens");
-        let slot = adapter.announcer().slot;
+        let slot = adapter.process().announcer().slot;
         Self { end: End::on(open_context(adapter)), slot }
     }
 

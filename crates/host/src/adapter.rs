@@ -4,42 +4,33 @@ mod domains;
 mod keys;
 mod limits;
 mod outages;
-mod peers;
 mod process;
 mod queue_pairs;
-mod wire;
+mod tables;
 
 use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Once, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use transom_device::execution::MemoryGone;
-use transom_device::protection::{Announcer, Grant, PROCESSES, Refusal, Scramble, Waiter};
-use transom_device::qp::QpSummary;
+use parking_lot::Mutex;
+use transom_device::protection::Scramble;
 use transom_device::queue::Completion;
-use transom_net::faults::{Faults, Injector, Outages};
-use transom_net::{Peer, Wire};
-use transom_system::addresses::Addresses;
-use transom_system::fork::Owner;
-use transom_system::memory::Copier;
-use transom_system::object_counts::ObjectCounts;
-use transom_system::registry::{CallRecord, CallRefusal, Claim, RefusalRecord, Registry};
+use transom_net::faults::{Faults, FaultyNetwork, Injector};
+use transom_net::{DevicePort, Network, OutOfReach, Peer, Peers, PortOptions};
+use transom_system::memory::{Copier, consent, needs_consent, say_slow};
+use transom_system::registry::Registry;
 use transom_system::segment::Segment;
-use transom_system::{clock, failure, say};
+use transom_system::{ThisProcess, failure, fork};
 
-use self::domains::Domains;
-use self::keys::Keys;
 pub use self::limits::Limits;
 pub(crate) use self::outages::PortChange;
-use self::queue_pairs::QueuePairs;
-use crate::capture::Capture;
+pub(crate) use self::tables::Tables;
+use crate::capture::{Capture, Departures};
 use crate::objects::{
-    AsyncEvent, Cq, EventQueue, EventSource, ForeignTargets, Groups, RegisterError, SharedQueues,
-    XrcDomains,
+    AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError,
 };
 use crate::progress::{Deferred, Progress};
 
@@ -115,48 +106,24 @@ impl std::error::Error for OpenError {
 /// The device of this process: one for all its contexts.
 pub struct Adapter {
     options: Options,
-    /// The process that opened it.
-    owner: Owner,
-    pub(crate) claim: Claim,
-    segment: Segment,
-    addresses: RwLock<Addresses>,
+    process: Arc<ThisProcess>,
+    port: DevicePort,
+    pub(crate) peers: Peers,
+    pub(crate) tables: Tables,
     /// Who is told of events of the port.
     listeners: Mutex<Vec<Weak<EventSource<AsyncEvent>>>>,
-    pub(crate) copier: Copier,
-    by_message: bool,
     pub(crate) capture: Option<Arc<Capture>>,
     /// Requests that are answered without being carried out.
     pub(crate) injector: Injector,
-    /// The wire link, from when something first goes over it.
-    wire: OnceLock<Arc<Wire>>,
-    opening_wire: Mutex<()>,
-    /// What packets pass through instead of what was asked for.
-    #[cfg(test)]
-    pub(crate) network: OnceLock<Arc<dyn transom_net::Network>>,
-    /// A queue pair has been made ready to receive datagrams from other hosts.
-    expects_datagrams: AtomicBool,
-    keys: Keys,
-    domains: Mutex<Domains>,
-    pub(crate) completion_counters: AtomicU32,
-    /// Bytes of device memory handed out.
-    pub(crate) device_memory: AtomicU64,
-    queue_pairs: RwLock<QueuePairs>,
-    pub(crate) shared_queues: SharedQueues,
-    pub(crate) xrc_domains: XrcDomains,
-    pub(crate) groups: Groups,
-    pub(crate) foreign_targets: ForeignTargets,
-    peers: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
+    by_message: bool,
     pub(crate) progress: Progress,
-    pub(crate) outages: Arc<Outages>,
     /// It is of no use any more, and the program has been told.
     pub(crate) failed: AtomicBool,
-    /// Makes atomics one step (rule AT-09).
-    pub(crate) atomics: Mutex<()>,
 }
 
 impl fmt::Debug for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Adapter({:?})", self.claim.announcer())
+        write!(f, "Adapter({:?})", self.process.announcer())
     }
 }
 
@@ -164,6 +131,18 @@ impl Adapter {
     /// Opens a device for this process and starts its background thread, which ends with the last
     /// reference to the device.
     pub fn open(options: Options) -> Result<Arc<Self>, OpenError> {
+        let faults = options.faults.and_then(|faults| faults.network);
+        Self::open_on(options, |slot| {
+            let network = Mutex::new(FaultyNetwork::new(&faults?, slot));
+            Some(Arc::new(network))
+        })
+    }
+
+    /// Opens a device whose packets pass through a network, which is made for its slot.
+    pub(crate) fn open_on(
+        options: Options,
+        network: impl FnOnce(u8) -> Option<Arc<dyn Network>>,
+    ) -> Result<Arc<Self>, OpenError> {
         let step = |doing: &'static str| move |cause| OpenError::new(doing, cause);
         failure::begin_anew()?;
         let segment = Segment::create().map_err(step("making its shared memory"))?;
@@ -184,7 +163,6 @@ impl Adapter {
         segment.header().capture.store(identity, Relaxed);
         let by_message = !injector.is_empty() || capture.is_some();
         segment.header().by_message.store(u32::from(by_message), Relaxed);
-        let addresses = Addresses::read().map_err(step("asking the kernel for its addresses"))?;
         let copier = match options.copying {
             Copying::Best => Copier::best(),
             Copying::SharedMemory => Copier::pipes(),
@@ -193,47 +171,38 @@ impl Adapter {
         if options.copying == Copying::Best && !matches!(copier, Copier::Kernel) {
             say_slow("the kernel does not let this process use process_vm_readv (seccomp)");
         }
-        if matches!(copier, Copier::Kernel) && transom_system::memory::needs_consent() {
+        if matches!(copier, Copier::Kernel) && needs_consent() {
             consent();
         }
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
         let claim =
             registry.claim(segment.descriptor()).map_err(step("taking a place in the registry"))?;
-        segment.hazards().attach(claim.announcer());
-        segment.publish(claim.announcer().generation);
+        let slot = claim.announcer().slot;
+        let process = Arc::new(ThisProcess::new(claim, segment, copier));
+        let observer = capture.clone().map(|capture| {
+            let departures: Arc<dyn transom_net::Observer> =
+                Arc::new(Departures { capture, registry, slot });
+            departures
+        });
+        let wire_only = options.wire_only;
+        let port_options = PortOptions { wire_only, observer, network: network(slot) };
+        let port = DevicePort::new(process.clone(), port_options)
+            .map_err(step("asking the kernel for its addresses"))?;
         let adapter = Arc::new(Self {
             options,
-            owner: Owner::this(),
-            claim,
-            segment,
-            addresses: RwLock::new(addresses),
+            port,
+            peers: Peers::new(process.clone()),
+            tables: Tables::new(process.clone(), first_qp),
+            process,
             listeners: Mutex::default(),
-            copier,
-            by_message,
             capture,
             injector,
-            wire: OnceLock::new(),
-            opening_wire: Mutex::new(()),
-            #[cfg(test)]
-            network: OnceLock::new(),
-            expects_datagrams: AtomicBool::new(false),
-            keys: Keys::default(),
-            domains: Mutex::default(),
-            completion_counters: AtomicU32::new(0),
-            device_memory: AtomicU64::new(0),
-            queue_pairs: RwLock::new(QueuePairs::starting_at(first_qp)),
-            shared_queues: SharedQueues::default(),
-            xrc_domains: XrcDomains::default(),
-            groups: Groups::default(),
-            foreign_targets: ForeignTargets::default(),
-            peers: RwLock::new(Box::new(std::array::from_fn(|_| None))),
+            by_message,
             progress: Progress::default(),
-            outages: Arc::default(),
             failed: AtomicBool::new(false),
-            atomics: Mutex::new(()),
         });
         let handler: Weak<Self> = Arc::downgrade(&adapter);
-        transom_system::fork::watch(handler).map_err(step("asking to be told of forks"))?;
+        fork::watch(handler).map_err(step("asking to be told of forks"))?;
         Progress::start(&adapter).map_err(step("starting its background thread"))?;
         adapter.schedule_outages();
         Ok(adapter)
@@ -241,11 +210,9 @@ impl Adapter {
 
     /// Tells peers that nothing comes from here any more, and the background thread to end.
     pub(crate) fn depart(&self) {
-        self.segment.header().departed.store(1, SeqCst);
-        for peer in self.peers.read().iter().flatten() {
-            peer.notify();
-        }
-        self.progress.wake(self);
+        self.process.segment().header().departed.store(1, SeqCst);
+        self.peers.all().iter().for_each(|peer| peer.notify());
+        self.process.wake();
     }
 
     /// How it was opened.
@@ -253,14 +220,40 @@ impl Adapter {
         self.options
     }
 
-    /// Its slot in the registry, and the generation of its stay.
-    pub fn announcer(&self) -> Announcer {
-        self.claim.announcer()
+    /// The process that it is of, among the others.
+    #[inline]
+    pub fn process(&self) -> &Arc<ThisProcess> {
+        &self.process
     }
 
-    /// Its addresses: the GID table.
-    pub fn addresses(&self) -> RwLockReadGuard<'_, Addresses> {
-        self.addresses.read()
+    /// Its port.
+    #[inline]
+    pub fn port(&self) -> &DevicePort {
+        &self.port
+    }
+
+    /// The process in a slot, attached to if it is not yet; `None` if nobody is there, or nobody whom
+    /// the local link leads to.
+    pub(crate) fn reach(&self, slot: u8) -> Result<Option<Arc<Peer>>, OutOfReach> {
+        // The caller may hold a queue's lock, so the queue pairs that a loss concerns are told later.
+        self.peers.reach(slot, |lost| self.progress.defer(Deferred::PeerLost(lost)))
+    }
+
+    /// As [`Adapter::reach`], for those who can do nothing about a process that is out of reach:
+    /// the program is told once.
+    pub(crate) fn peer(&self, slot: u8) -> Option<Arc<Peer>> {
+        self.reach(slot).unwrap_or_else(|unreachable| {
+            unreachable.say_once();
+            None
+        })
+    }
+
+    /// Sends all acknowledgements that were kept back, for the program exits. In a forked child they are
+    /// the parent's.
+    pub(crate) fn acknowledge_all(&self, until: Instant) {
+        if self.port.wire().is_some() && !self.process.is_inherited() {
+            self.tables.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
+        }
     }
 
     /// Has events of the port and of the device told to `events` too, for as long as the caller keeps what it gets.
@@ -285,10 +278,7 @@ impl Adapter {
     /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
     pub(crate) fn refresh_addresses(&self) {
         // What cannot be read now is read at the next change.
-        let Ok(changes) = self.addresses.write().refresh() else { return };
-        if !changes.added.is_empty() || changes.moved {
-            self.expect_at_new_address();
-        }
+        let Ok(changes) = self.port.refresh_addresses() else { return };
         if !changes.added.is_empty() || !changes.removed.is_empty() {
             self.raise_port_event(AsyncEvent::GidChange);
         }
@@ -306,40 +296,23 @@ impl Adapter {
         }
     }
 
-    /// A descriptor that names this device, and by which [`Adapter::is_named_by`] knows it again.
-    pub fn command_descriptor(&self) -> io::Result<OwnedFd> {
-        self.segment.duplicate_descriptor()
+    /// A new protection domain; `None` at the limit (rule PD-11), or without memory.
+    pub fn allocate_domain(&self) -> Option<Arc<ProtectionDomain>> {
+        self.tables.domains.allocate()
     }
 
-    /// Whether a descriptor, however it was duplicated, is one of this device, and the device one of
-    /// this process.
-    pub fn is_named_by(&self, descriptor: BorrowedFd<'_>) -> bool {
-        !self.is_inherited() && self.segment.is_behind(descriptor)
-    }
-
-    /// Whether it was opened by the process that this one was forked from, and nothing may be done to
-    /// what it shares. It takes no system call.
-    #[inline]
-    pub fn is_inherited(&self) -> bool {
-        self.owner.is_another()
+    /// Ends a protection domain that nothing belongs to.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] if something does.
+    pub fn free_domain(&self, domain: &ProtectionDomain) -> Result<(), Busy> {
+        self.tables.domains.free(domain)
     }
 
     /// Refuses to make something on an inherited device.
     pub(crate) fn check_own(&self) -> Result<(), RegisterError> {
-        if self.is_inherited() { Err(RegisterError::Inherited) } else { Ok(()) }
-    }
-
-    /// The memory it shares.
-    #[inline]
-    pub fn segment(&self) -> &Segment {
-        &self.segment
-    }
-
-    /// How many objects programs have made on it. Those that a forked child ends are its parent's, and
-    /// stay counted there.
-    pub fn objects(&self) -> &ObjectCounts {
-        static OF_NOBODY: ObjectCounts = ObjectCounts::new();
-        if self.is_inherited() { &OF_NOBODY } else { &self.segment.header().objects }
+        if self.process.is_inherited() { Err(RegisterError::Inherited) } else { Ok(()) }
     }
 
     /// Whether every request travels as a message, even where the direct way is open, because this
@@ -347,33 +320,6 @@ impl Adapter {
     #[inline]
     pub(crate) fn by_message(&self) -> bool {
         self.by_message
-    }
-
-    /// Writes bytes of ours to granted memory of this process.
-    pub(crate) fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        let (to, from) = (at.address(), bytes.as_ptr() as u64);
-        self.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
-    }
-
-    /// Writes pieces of ours, one after the other, to granted memory of this process.
-    pub(crate) fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
-        self.copier.copy_pieces(at.address(), pieces).map_err(|_| MemoryGone)
-    }
-
-    /// Changes eight bytes of this process in one step among all atomics (rule AT-09).
-    pub(crate) fn atomic(
-        &self,
-        at: &Grant<'_>,
-        update: &mut dyn FnMut(u64) -> u64,
-    ) -> Result<u64, MemoryGone> {
-        let _one_step = self.atomics.lock();
-        let mut old = 0_u64;
-        self.copier.copy(&raw mut old as u64, at.address(), 8).map_err(|_| MemoryGone)?;
-        let new = update(old);
-        if new != old {
-            self.copier.copy(at.address(), &raw const new as u64, 8).map_err(|_| MemoryGone)?;
-        }
-        Ok(old)
     }
 
     /// Hands a completion to its queue; true if the queue has just overrun, which its queue pairs
@@ -391,90 +337,14 @@ impl Adapter {
         }
         overrun
     }
-
-    /// Notes a refusal for `transom explain`.
-    pub(crate) fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
-        let record = RefusalRecord {
-            time: clock::wall(),
-            refusal: *refusal,
-            age: match refusal.object.since {
-                0 => 0,
-                since => clock::steady().saturating_sub(since),
-            },
-            peer: summary.peering().from.bits(),
-            qp_access: summary.gate().access,
-        };
-        self.claim.note_refusal(&record);
-    }
-
-    /// Notes that a verb was refused at once, for `transom explain`. What a forked child is refused is
-    /// not noted: the records are its parent's.
-    pub fn note_refused_call(&self, call: &CallRefusal) {
-        if !self.is_inherited() {
-            let record = CallRecord { time: clock::wall(), call: *call };
-            self.claim.note_refused_call(&record);
-        }
-    }
-}
-
-/// Says once that data takes the slow way, what that costs, and what to do about it.
-fn say_slow(why: &str) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        say(format_args!(
-            "{why}; data goes through shared memory instead, and a WRITE or READ waits for the \
-             process that it is for: microseconds while that process polls or sleeps, milliseconds \
-             a message if it looks at its memory on a busy processor. Copying directly needs \
-             kernel.yama.ptrace_scope to be 0 or 1, or CAP_SYS_PTRACE at both ends, and a seccomp \
-             profile that allows process_vm_readv and process_vm_writev"
-        ));
-    });
-}
-
-/// Lets the other processes of this user copy from and to this one. Yama asks for it where
-/// `kernel.yama.ptrace_scope` is 1, and it lets them trace this process as well, as they may everywhere
-/// else.
-fn consent() {
-    // SAFETY: this prctl takes plain numbers.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
-}
-
-/// Waiting: spin briefly, then give way. Who is waited for longer is noted for `transom explain`.
-impl Waiter for Adapter {
-    fn pause(&self, round: u32, on: Option<Announcer>) {
-        match round {
-            0..64 => std::hint::spin_loop(),
-            // Each may take as long as all who want the processor have their turns.
-            64..320 => std::thread::yield_now(),
-            _ => {
-                if let Some(process) = on.and_then(|on| self.claim.registry().process(on.slot)) {
-                    self.claim.note_waiting(process.pid);
-                }
-                // The other side is stopped or starved: ask again a few thousand times a second.
-                std::thread::sleep(std::time::Duration::from_micros(200));
-            }
-        }
-    }
-
-    fn resumed(&self) {
-        self.claim.note_waiting(0);
-    }
-
-    fn is_gone(&self, process: Announcer) -> bool {
-        let me = self.announcer();
-        if process.slot == me.slot {
-            return process.generation != me.generation;
-        }
-        !self.claim.registry().is_alive(process)
-    }
 }
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        if self.is_inherited() {
+        if self.process.is_inherited() {
             return;
         }
         self.depart();
-        self.send_rest();
+        self.port.send_rest();
     }
 }

@@ -96,14 +96,6 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Makes the background thread look around.
-    pub(crate) fn wake(&self, adapter: &Adapter) {
-        if adapter.is_inherited() {
-            return;
-        }
-        let _ = rustix::io::write(&adapter.claim.wake, &[0]);
-    }
-
     pub(crate) fn defer(&self, work: Deferred) {
         self.deferred.lock().push_back(work);
         self.deferred_count.fetch_add(1, Release);
@@ -132,7 +124,7 @@ impl Progress {
         let earlier = self.next_deadline.swap(first, AcqRel) != first;
         drop(deadlines);
         if earlier {
-            self.wake(adapter);
+            adapter.process().wake();
         }
     }
 
@@ -170,11 +162,11 @@ impl Adapter {
 
     #[inline]
     fn progress_for(&self, worker: Worker) {
-        if self.is_inherited() {
+        if self.process().is_inherited() {
             return self.run_deferred();
         }
         self.take_inboxes();
-        if let Some(wire) = self.wire() {
+        if let Some(wire) = self.port().wire() {
             self.progress_wire(wire, worker);
         }
         let deadline = self.progress.next_deadline.load(Acquire);
@@ -190,7 +182,7 @@ impl Adapter {
     /// Takes what peers on this host have sent.
     #[inline]
     fn take_inboxes(&self) {
-        let inbox = &self.segment().header().inbox;
+        let inbox = &self.process().segment().header().inbox;
         for (word, bits) in inbox.iter().enumerate() {
             if bits.load(Acquire) != 0 {
                 self.take_inbox(word, bits.swap(0, SeqCst));
@@ -200,7 +192,7 @@ impl Adapter {
 
     /// Whether peers have sent something that is not taken yet: just now, or they are out of reach.
     fn has_inbox(&self) -> bool {
-        self.segment().header().inbox.iter().any(|bits| bits.load(Acquire) != 0)
+        self.process().segment().header().inbox.iter().any(|bits| bits.load(Acquire) != 0)
     }
 
     /// Takes what came over the wire, and goes on with what waited for room.
@@ -209,13 +201,13 @@ impl Adapter {
             true => wire.owed.take_late(clock::steady()),
             false => wire.owed.take(),
         };
-        if let Some(qp) = owes.and_then(|index| self.qp(index)) {
+        if let Some(qp) = owes.and_then(|index| self.tables.queue_pairs.get(index)) {
             qp.acknowledge();
         }
         wire.receive(self, worker.may_owe());
         wire.send_due();
         wire.stalled.each(|index| {
-            if let Some(qp) = self.qp(index) {
+            if let Some(qp) = self.tables.queue_pairs.get(index) {
                 qp.advance_packets();
             }
         });
@@ -238,7 +230,7 @@ impl Adapter {
     fn serve(&self, due: Due, now: u64) {
         match due {
             Due::QueuePair(index) => {
-                if let Some(qp) = self.qp(index) {
+                if let Some(qp) = self.tables.queue_pairs.get(index) {
                     qp.advance_in_time();
                 }
             }
@@ -257,10 +249,10 @@ impl Adapter {
             let slot = (word * 64) as u32 + bits.trailing_zeros();
             bits &= bits - 1;
             // First what is left of a process that has ended or made way for another.
-            if let Some(peer) = self.attached(slot as u8) {
+            if let Some(peer) = self.peers.attached(slot as u8) {
                 self.take_from(&peer);
                 if !peer.is_gone() {
-                    if self.claim.registry().holds(peer.announcer) {
+                    if self.process().registry().holds(peer.announcer) {
                         continue;
                     }
                     self.lose_peer(&peer);
@@ -272,7 +264,8 @@ impl Adapter {
                 // What it has sent waits until it can be reached.
                 Err(_) => {
                     self.peer(slot as u8);
-                    self.segment().header().inbox[word].fetch_or(1 << (slot % 64), SeqCst);
+                    self.process().segment().header().inbox[word]
+                        .fetch_or(1 << (slot % 64), SeqCst);
                 }
             }
         }
@@ -293,47 +286,57 @@ impl Adapter {
 
     /// Takes what a peer has sent; false if it does not speak our language.
     fn drain_peer(&self, peer: &Arc<Peer>) -> bool {
-        let taken = peer.receive(self.segment(), &self.copier, |arrived, replying| {
-            let Arrived { what, mut payload } = arrived;
-            match what {
-                Arrival::Request(request) => {
-                    let capture = self.capture_for(peer);
-                    if let Some(capture) = capture {
-                        let (link, inbound) = (Interface::Local, Direction::Inbound);
-                        capture.request(link, inbound, &request, &mut payload);
-                    }
-                    match Recipient::of(&request) {
-                        Recipient::QueuePair => {}
-                        Recipient::Members => {
-                            return self.deliver_to_group(&request, &mut payload);
-                        }
-                        Recipient::Nobody => return,
-                    }
-                    let honest = request.from.slot() == peer.announcer.slot;
-                    replying.answer(&request, |sink, answer| {
-                        if !honest {
-                            return Reply::Dropped;
-                        }
-                        let Some(capture) = capture else {
-                            return self.execute(&request, &mut payload, sink, Some(answer));
-                        };
-                        self.execute_captured(capture, &request, &mut payload, sink, answer)
-                    });
-                }
-                Arrival::Answer(answer) => {
-                    if let Some(qp) = self.qp(answer.to.index()) {
-                        if let Some(capture) = self.capture() {
-                            let Answer { to: from, message, attempt, reply, .. } = answer;
-                            let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
-                            let answered = Answered { by, from, to, message, attempt, reply };
+        let taken = peer.receive(
+            self.process().segment(),
+            &self.process().copier(),
+            |arrived, replying| {
+                let Arrived { what, mut payload } = arrived;
+                match what {
+                    Arrival::Request(request) => {
+                        let capture = self.capture_for(peer);
+                        if let Some(capture) = capture {
                             let (link, inbound) = (Interface::Local, Direction::Inbound);
-                            self.capture_answer(capture, link, inbound, &answered, &mut payload);
+                            capture.request(link, inbound, &request, &mut payload);
                         }
-                        qp.on_reply(&answer, &mut payload);
+                        match Recipient::of(&request) {
+                            Recipient::QueuePair => {}
+                            Recipient::Members => {
+                                return self.deliver_to_group(&request, &mut payload);
+                            }
+                            Recipient::Nobody => return,
+                        }
+                        let honest = request.from.slot() == peer.announcer.slot;
+                        replying.answer(&request, |sink, answer| {
+                            if !honest {
+                                return Reply::Dropped;
+                            }
+                            let Some(capture) = capture else {
+                                return self.execute(&request, &mut payload, sink, Some(answer));
+                            };
+                            self.execute_captured(capture, &request, &mut payload, sink, answer)
+                        });
+                    }
+                    Arrival::Answer(answer) => {
+                        if let Some(qp) = self.tables.queue_pairs.get(answer.to.index()) {
+                            if let Some(capture) = self.capture() {
+                                let Answer { to: from, message, attempt, reply, .. } = answer;
+                                let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
+                                let answered = Answered { by, from, to, message, attempt, reply };
+                                let (link, inbound) = (Interface::Local, Direction::Inbound);
+                                self.capture_answer(
+                                    capture,
+                                    link,
+                                    inbound,
+                                    &answered,
+                                    &mut payload,
+                                );
+                            }
+                            qp.on_reply(&answer, &mut payload);
+                        }
                     }
                 }
-            }
-        });
+            },
+        );
         if taken.is_err() {
             say(format_args!("process {} sent nonsense and is not heard any more", peer.pid));
         }
@@ -349,9 +352,9 @@ impl Adapter {
         sink: &mut dyn Sink,
         answer: Option<&dyn Fn(Reply)>,
     ) -> Reply {
-        let me = self.announcer().slot;
+        let me = self.process().announcer().slot;
         if request.to.slot() == me {
-            return match self.qp(request.to.index()) {
+            return match self.tables.queue_pairs.get(request.to.index()) {
                 Some(qp) => qp.execute(request, source, sink, answer),
                 None => Reply::Dropped,
             };
@@ -368,14 +371,14 @@ impl Adapter {
         if !peer.is_gone() {
             self.drain_peer(peer);
         }
-        self.forget_peer(peer);
+        self.peers.forget(peer);
         self.end_what_was_under_way(peer);
     }
 
     /// Nothing more comes from this peer, and nothing goes there.
     fn end_what_was_under_way(&self, peer: &Arc<Peer>) {
         self.end_foreign_targets(peer);
-        for qp in self.all_qps() {
+        for qp in self.tables.queue_pairs.all() {
             qp.on_peer_lost(peer);
         }
         // Whoever waited for room there need not wait any more: what is sent to nobody has gone.
@@ -384,7 +387,7 @@ impl Adapter {
 
     fn advance_stalled(&self, peer: &Peer) {
         peer.stalled.each(|index| {
-            if let Some(qp) = self.qp(index) {
+            if let Some(qp) = self.tables.queue_pairs.get(index) {
                 qp.advance();
             }
         });
@@ -398,17 +401,17 @@ impl Adapter {
             self.progress.deferred_count.fetch_sub(1, Release);
             match work {
                 Deferred::Flush(index, side) => {
-                    if let Some(qp) = self.qp(index) {
+                    if let Some(qp) = self.tables.queue_pairs.get(index) {
                         qp.flush(side);
                     }
                 }
                 Deferred::Rendezvous(index) => {
-                    if let Some(qp) = self.qp(index) {
+                    if let Some(qp) = self.tables.queue_pairs.get(index) {
                         qp.start_rendezvous();
                     }
                 }
                 // What was sent to an inherited device is its parent's.
-                Deferred::PeerLost(_) if self.is_inherited() => {}
+                Deferred::PeerLost(_) if self.process().is_inherited() => {}
                 Deferred::PeerLost(peer) => {
                     self.drain_peer(&peer);
                     self.end_what_was_under_way(&peer);
@@ -417,7 +420,7 @@ impl Adapter {
                 Deferred::Panic => panic!("a test wants it"),
                 Deferred::Overrun(cq) => {
                     let feeds = |qp: &Arc<QueuePair>| qp.feeds(cq);
-                    for qp in self.all_qps().into_iter().filter(feeds) {
+                    for qp in self.tables.queue_pairs.all().into_iter().filter(feeds) {
                         qp.fail_fatally();
                     }
                 }
@@ -427,13 +430,13 @@ impl Adapter {
 
     /// The program is about to sleep until it is told: have new messages wake the thread.
     pub fn expect_sleep(&self) {
-        if self.is_inherited() {
+        if self.process().is_inherited() {
             return;
         }
-        self.segment().header().armed.store(1, SeqCst);
+        self.process().segment().header().armed.store(1, SeqCst);
         self.progress.sleeps.store(true, SeqCst);
-        if self.wire().is_some() && !self.progress.listens.load(SeqCst) {
-            self.progress.wake(self);
+        if self.port().wire().is_some() && !self.progress.listens.load(SeqCst) {
+            self.process().wake();
         }
         self.progress_now();
     }

@@ -25,7 +25,7 @@ pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
     let mut device = DEVICE.lock();
     let open = device.as_ref().and_then(Weak::upgrade);
     // After a fork the child opens a device of its own; the parent's is not its to use.
-    if let Some(adapter) = open.filter(|adapter| !adapter.is_inherited()) {
+    if let Some(adapter) = open.filter(|adapter| !adapter.process().is_inherited()) {
         return adapter.check().map(|()| adapter);
     }
     DeviceName::chosen().map_err(|error| {
@@ -97,5 +97,5 @@ pub(crate) fn only() -> Option<Arc<Adapter>> {
 /// The device with contexts that a descriptor names.
 pub(crate) fn named_by(fd: BorrowedFd<'_>) -> Option<Arc<Adapter>> {
     let known: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();
-    known.into_iter().find(|adapter| adapter.is_named_by(fd))
+    known.into_iter().find(|adapter| adapter.process().is_named_by(fd))
 }

@@ -40,7 +40,7 @@ impl Context {
         let port_events = adapter.tell_port_events(&events).map_err(|_| libc::ENOMEM)?;
         abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.descriptor().as_raw_fd();
-        adapter.objects().add(ObjectKind::Context);
+        adapter.process().objects().add(ObjectKind::Context);
         adapters::note(&adapter);
         let ours = Self {
             abi,

@@ -95,7 +95,7 @@ impl Wrong {
     #[cold]
     pub(crate) fn told(self, adapter: Option<&Adapter>, verb: &'static str, qp: u32) -> c_int {
         if let (Some(adapter), Some(fault)) = (adapter, self.fault) {
-            adapter.note_refused_call(&CallRefusal {
+            adapter.process().note_refused_call(&CallRefusal {
                 verb: Name::new(verb),
                 errno: self.errno,
                 fault,

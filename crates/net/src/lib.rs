@@ -3,7 +3,9 @@
 //! | module | holds |
 //! |---|---|
 //! | [`peer`] | the local link: another process of this user, with rings of messages to and from it |
+//! | [`Peers`] | those that this process is attached to |
 //! | [`wire`] | the wire link: RoCEv2 packets, their trains and pace |
+//! | [`DevicePort`] | the addresses, and the wire link from when something first goes over it |
 //! | [`udp`] | its sockets: port 4791, shared by the processes of a user |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //! | `copy` | between a process's buffers, other processes' memory and rings |
@@ -16,18 +18,22 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod copy;
+mod device_port;
 pub mod faults;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod message;
 pub mod peer;
+mod peers;
 mod ring;
 mod stalled;
 pub mod udp;
 pub mod wire;
 
 pub use copy::{Gather, RingBytes, Scatter, Where};
+pub use device_port::{DevicePort, PortOptions};
 pub use message::{Answer, Arrival};
 pub use peer::{Arrived, Peer};
+pub use peers::{OutOfReach, Peers};
 pub use ring::MAX_PAYLOAD;
 pub use wire::{Filling, Instruments, Network, Observer, Path, Receiver, Run, TrainBuffer, Wire};

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use parking_lot::Mutex;
 use transom_device::execution::{CopyError, Reply, Request, Sent};
 use transom_device::protection::Announcer;
+use transom_system::ThisProcess;
 use transom_system::memory::{Copier, may_copy_with};
-use transom_system::registry::{Process, Registry};
+use transom_system::registry::Process;
 use transom_system::segment::{RING_BYTES, RingKind, Segment};
 
 use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
@@ -67,14 +68,14 @@ pub struct Arrived<'a> {
 }
 
 impl Peer {
-    /// Attaches to a process of the registry. `own` is this process's segment.
-    pub fn attach(
-        registry: &Registry,
-        process: &Process,
-        me: Announcer,
-        own: &Segment,
-        copier: &Copier,
-    ) -> io::Result<Self> {
+    /// Attaches to a process of the registry.
+    ///
+    /// # Errors
+    ///
+    /// What the system says if it is not there any more, or out of reach.
+    pub(crate) fn attach(this: &ThisProcess, process: &Process) -> io::Result<Self> {
+        let (registry, me, own, copier) =
+            (this.registry(), this.announcer(), this.segment(), this.copier());
         let Announcer { slot, generation } = process.announcer;
         let segment = Segment::attach(process.pid, process.descriptor, generation)?;
         let wake = registry.wake_of(slot)?;

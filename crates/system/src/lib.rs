@@ -13,6 +13,7 @@
 //! | [`lock`] | a lock for a handful of instructions |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //! | [`object_counts`] | how many objects each process has |
+//! | [`ThisProcess`] | this process among the others of its user |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
 //! | `say` | sentences on standard error, which never are the program's trouble |
@@ -33,10 +34,12 @@ mod handlers;
 pub mod lock;
 pub mod memory;
 pub mod object_counts;
+mod process;
 pub mod registry;
 mod say;
 pub mod segment;
 mod signals;
 
 pub use guid::guid;
+pub use process::ThisProcess;
 pub use say::say;

@@ -9,10 +9,13 @@ mod this_process;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::Once;
 
 use parking_lot::Mutex;
 use rustix::pipe::PipeFlags;
 pub use this_process::this_process;
+
+use crate::say;
 
 /// Which side of a copy could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +159,28 @@ impl Copier {
 pub fn needs_consent() -> bool {
     let scope = std::fs::read("/proc/sys/kernel/yama/ptrace_scope");
     scope.is_ok_and(|scope| scope.trim_ascii() == b"1")
+}
+
+/// Says once that data takes the slow way, what that costs, and what to do about it.
+pub fn say_slow(why: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        say(format_args!(
+            "{why}; data goes through shared memory instead, and a WRITE or READ waits for the \
+             process that it is for: microseconds while that process polls or sleeps, milliseconds \
+             a message if it looks at its memory on a busy processor. Copying directly needs \
+             kernel.yama.ptrace_scope to be 0 or 1, or CAP_SYS_PTRACE at both ends, and a seccomp \
+             profile that allows process_vm_readv and process_vm_writev"
+        ));
+    });
+}
+
+/// Lets the other processes of this user copy from and to this one. Yama asks for it where
+/// `kernel.yama.ptrace_scope` is 1, and it lets them trace this process as well, as they may everywhere
+/// else.
+pub fn consent() {
+    // SAFETY: this prctl takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
 /// Whether this process may copy from and to another one; `probe` is readable there.

@@ -3,19 +3,27 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
 
-use super::{Adapter, Limits};
+use super::Limits;
 use crate::objects::{Busy, ProtectionDomain};
+
+/// The numbers of the domains.
+pub(crate) struct Domains {
+    process: Arc<ThisProcess>,
+    numbers: Mutex<Numbers>,
+}
 
 /// Which numbers are taken, and the last that was given. Zero is that of a queue pair without a domain.
 #[derive(Default)]
-pub(super) struct Domains {
+struct Numbers {
     taken: HashSet<u32>,
     last: u32,
 }
 
-impl Domains {
+impl Numbers {
     /// Takes a number: the longest unused, and none that a domain has. A program may allocate and free
     /// as many domains as there are numbers, in an hour, and keep one of the first meanwhile: a new
     /// domain of its number would open its memory.
@@ -37,21 +45,26 @@ impl Domains {
     }
 }
 
-impl Adapter {
+impl Domains {
+    /// None are taken.
+    pub(super) fn new(process: Arc<ThisProcess>) -> Self {
+        Self { process, numbers: Mutex::default() }
+    }
+
     /// A new protection domain; `None` at the limit (rule PD-11), or without memory.
-    pub fn allocate_domain(&self) -> Option<Arc<ProtectionDomain>> {
-        let number = self.domains.lock().take()?;
-        self.objects().add(ObjectKind::Domain);
+    pub(super) fn allocate(&self) -> Option<Arc<ProtectionDomain>> {
+        let number = self.numbers.lock().take()?;
+        self.process.objects().add(ObjectKind::Domain);
         Some(Arc::new(ProtectionDomain::new(number)))
     }
 
     /// Ends a protection domain that nothing belongs to.
-    pub fn free_domain(&self, domain: &ProtectionDomain) -> Result<(), Busy> {
+    pub(super) fn free(&self, domain: &ProtectionDomain) -> Result<(), Busy> {
         domain.close()?;
         // A parent domain stands for one whose number it has.
         if !domain.is_parent_domain() {
-            self.domains.lock().give_back(domain.number());
-            self.objects().remove(ObjectKind::Domain);
+            self.numbers.lock().give_back(domain.number());
+            self.process.objects().remove(ObjectKind::Domain);
         }
         Ok(())
     }
@@ -64,7 +77,7 @@ mod tests {
     /// Rules: PD-17
     #[test]
     fn a_number_that_a_domain_has_is_not_given_again() {
-        let mut domains = Domains { last: u32::MAX - 2, ..Domains::default() };
+        let mut domains = Numbers { last: u32::MAX - 2, ..Numbers::default() };
         let before: Vec<_> = (0..4).map_while(|_| domains.take()).collect();
         assert_eq!(before, [u32::MAX - 1, u32::MAX, 1, 2], "zero is no domain's");
         domains.give_back(1);
@@ -76,7 +89,7 @@ mod tests {
     /// Rules: PD-11
     #[test]
     fn the_limit_counts_domains_and_not_numbers() {
-        let mut domains = Domains::default();
+        let mut domains = Numbers::default();
         for _ in 0..3 {
             let all: Vec<_> = std::iter::from_fn(|| domains.take()).collect();
             assert_eq!(all.len(), Limits::DEVICE.domains as usize);

@@ -1,34 +1,37 @@
 //! The slots and keys of this process's regions and windows.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_device::protection::{Exhausted, Key, KeyOwner, Kind};
+use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
 use transom_system::segment::KEY_SLOTS;
 
-use super::{Adapter, Limits};
+use super::Limits;
 
 /// Which slots are free, and how many objects have one.
-pub(super) struct Keys {
+pub(crate) struct Keys {
+    process: Arc<ThisProcess>,
     owner: Mutex<KeyOwner>,
     windows: AtomicU32,
 }
 
-impl Default for Keys {
-    fn default() -> Self {
-        Self { owner: Mutex::new(KeyOwner::new(KEY_SLOTS, 0)), windows: AtomicU32::new(0) }
+impl Keys {
+    /// All are free.
+    pub(super) fn new(process: Arc<ThisProcess>) -> Self {
+        let owner = Mutex::new(KeyOwner::new(KEY_SLOTS, 0));
+        Self { process, owner, windows: AtomicU32::new(0) }
     }
-}
 
-impl Adapter {
     /// Takes a slot and key for an object; windows of all kinds count as one.
-    pub(crate) fn take_key(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
+    pub(crate) fn take(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
         let one_more = |count| (count < Limits::DEVICE.windows).then(|| count + 1);
         let counted = if is_region(kind) {
-            self.objects().add_below(ObjectKind::Region, Limits::DEVICE.regions)
+            self.process.objects().add_below(ObjectKind::Region, Limits::DEVICE.regions)
         } else {
-            self.keys.windows.fetch_update(AcqRel, Relaxed, one_more).is_ok()
+            self.windows.fetch_update(AcqRel, Relaxed, one_more).is_ok()
         };
         if !counted {
             return Err(Exhausted::Full);
@@ -39,13 +42,13 @@ impl Adapter {
     fn take_slot(&self, kind: Kind) -> Result<(u32, Key), Exhausted> {
         let mut random = [0];
         getrandom::fill(&mut random).map_err(|_| Exhausted::Full)?;
-        let mut keys = self.keys.owner.lock();
+        let mut keys = self.owner.lock();
         loop {
-            match keys.take(&self.segment.keys(), kind, random[0]) {
+            match keys.take(&self.process.segment().keys(), kind, random[0]) {
                 Err(Exhausted::NeedsMemory { open }) => {
                     // A quarter of a megabyte at a time: little is taken that nobody uses.
                     let open = (open + 4096).min(KEY_SLOTS);
-                    self.segment.open_keys(open).map_err(|_| Exhausted::Full)?;
+                    self.process.segment().open_keys(open).map_err(|_| Exhausted::Full)?;
                     keys.opened(open);
                 }
                 other => return other,
@@ -53,16 +56,16 @@ impl Adapter {
         }
     }
 
-    pub(crate) fn give_back_key(&self, kind: Kind, slot: u32) {
-        self.keys.owner.lock().give_back(slot);
+    pub(crate) fn give_back(&self, kind: Kind, slot: u32) {
+        self.owner.lock().give_back(slot);
         self.count_off(kind);
     }
 
     fn count_off(&self, kind: Kind) {
         if is_region(kind) {
-            self.objects().remove(ObjectKind::Region);
+            self.process.objects().remove(ObjectKind::Region);
         } else {
-            self.keys.windows.fetch_sub(1, AcqRel);
+            self.windows.fetch_sub(1, AcqRel);
         }
     }
 }

@@ -15,12 +15,6 @@ pub(crate) enum PortChange {
 }
 
 impl Adapter {
-    /// Whether a user wants the port to be down now: then nothing passes over the wire.
-    #[inline]
-    pub fn has_outage(&self) -> bool {
-        self.outages.is_down()
-    }
-
     /// Sees to it that the outages come. One from the beginning is there already.
     pub(crate) fn schedule_outages(&self) {
         let outages = self.options().faults.map_or(&[][..], |faults| &faults.outages);
@@ -40,10 +34,10 @@ impl Adapter {
     /// An outage begins or is over; the program is told of the first and of the last.
     pub(crate) fn change_port(&self, change: PortChange) {
         match change {
-            PortChange::Down(_) if self.outages.begin() => {
+            PortChange::Down(_) if self.port().outages().begin() => {
                 self.raise_port_event(AsyncEvent::PortError);
             }
-            PortChange::Up(_) if self.outages.end() => {
+            PortChange::Up(_) if self.port().outages().end() => {
                 self.raise_port_event(AsyncEvent::PortActive);
             }
             _ => {}

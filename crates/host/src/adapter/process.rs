@@ -48,31 +48,31 @@ impl ForkHandler for Adapter {
     }
 
     fn leave_to_parent(&self) {
-        self.protect_segments();
-        self.claim.leave_to_parent();
-        self.leave_port();
+        self.process().leave_to_parent();
+        self.peers.protect_segments();
+        self.port().leave_to_parent();
     }
 
     fn at_exit(&self, until: Instant) {
         self.acknowledge_all(until);
-        self.send_rest();
+        self.port().send_rest();
     }
 
     /// Nothing is done for peers any more; the program is told, once.
     fn fail(&self) {
-        if self.failed.swap(true, SeqCst) || self.is_inherited() {
+        if self.failed.swap(true, SeqCst) || self.process().is_inherited() {
             return;
         }
-        for qp in self.all_qps() {
+        for qp in self.tables.queue_pairs.all() {
             qp.summary().fall(QpState::Error);
         }
         self.depart();
-        self.leave_port();
+        self.port().leave_to_parent();
         self.raise_port_event(AsyncEvent::DeviceFatal);
     }
 
     fn is_inherited(&self) -> bool {
-        self.is_inherited()
+        self.process().is_inherited()
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
             |(told, of): (&Arc<_>, usize)| devices[of].tell_port_events(told).expect("room");
         let _sources: Vec<_> = told.iter().zip([0, 0, 1]).map(attach).collect();
         devices[0].progress.defer(Deferred::Panic);
-        devices[0].progress.wake(&devices[0]);
+        devices[0].process().wake();
         for told in &told {
             let (event, _) = told.take().expect("it comes");
             assert_eq!(event, AsyncEvent::DeviceFatal);

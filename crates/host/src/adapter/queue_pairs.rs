@@ -3,64 +3,74 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use parking_lot::RwLock;
+use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
 
-use super::{Adapter, Limits};
+use super::Limits;
 use crate::objects::QueuePair;
 
+/// The queue pairs of a device.
+pub(crate) struct QueuePairs {
+    process: Arc<ThisProcess>,
+    indices: RwLock<Indices>,
+}
+
 /// Which indices are taken, and the next to try.
-pub(super) struct QueuePairs {
-    by_index: HashMap<u16, Weak<QueuePair>>,
+struct Indices {
+    taken: HashMap<u16, Weak<QueuePair>>,
     next: u16,
 }
 
 impl QueuePairs {
     /// None yet; `first` is the first index to try.
-    pub(super) fn starting_at(first: u16) -> Self {
-        Self { by_index: HashMap::new(), next: first }
+    pub(super) fn starting_at(process: Arc<ThisProcess>, first: u16) -> Self {
+        Self { process, indices: RwLock::new(Indices { taken: HashMap::new(), next: first }) }
     }
-}
 
-impl Adapter {
     /// Takes an index for a queue pair: the longest unused, and none that a bound window still
     /// names (rules CR-20, T2-04).
-    pub(crate) fn take_qp_index(&self) -> Option<u16> {
-        let mut pairs = self.queue_pairs.write();
-        if pairs.by_index.len() >= Limits::DEVICE.queue_pairs as usize {
+    pub(crate) fn take_index(&self) -> Option<u16> {
+        let mut indices = self.indices.write();
+        if indices.taken.len() >= Limits::DEVICE.queue_pairs as usize {
             return None;
         }
-        pairs.by_index.try_reserve(1).ok()?;
+        indices.taken.try_reserve(1).ok()?;
+        let segment = self.process.segment();
         for _ in 0..=u16::MAX {
-            let index = pairs.next;
-            pairs.next = pairs.next.wrapping_add(1);
-            let free = !pairs.by_index.contains_key(&index)
-                && self.segment.qps().summary(index).is_some_and(|qp| qp.windows() == 0);
+            let index = indices.next;
+            indices.next = indices.next.wrapping_add(1);
+            let free = !indices.taken.contains_key(&index)
+                && segment.qps().summary(index).is_some_and(|qp| qp.windows() == 0);
             if free {
-                self.segment.open_qp(index).ok()?;
-                pairs.by_index.insert(index, Weak::new());
-                self.objects().add(ObjectKind::QueuePair);
+                segment.open_qp(index).ok()?;
+                indices.taken.insert(index, Weak::new());
+                self.process.objects().add(ObjectKind::QueuePair);
                 return Some(index);
             }
         }
         None
     }
 
-    pub(crate) fn enter_qp(&self, index: u16, qp: &Arc<QueuePair>) {
-        self.queue_pairs.write().by_index.insert(index, Arc::downgrade(qp));
+    /// Has a queue pair found by its index.
+    pub(crate) fn enter(&self, index: u16, qp: &Arc<QueuePair>) {
+        self.indices.write().taken.insert(index, Arc::downgrade(qp));
     }
 
-    pub(crate) fn leave_qp(&self, index: u16) {
-        if self.queue_pairs.write().by_index.remove(&index).is_some() {
-            self.objects().remove(ObjectKind::QueuePair);
+    /// The index is free again.
+    pub(crate) fn leave(&self, index: u16) {
+        if self.indices.write().taken.remove(&index).is_some() {
+            self.process.objects().remove(ObjectKind::QueuePair);
         }
     }
 
     /// The queue pair at an index.
-    pub(crate) fn qp(&self, index: u16) -> Option<Arc<QueuePair>> {
-        self.queue_pairs.read().by_index.get(&index)?.upgrade()
+    pub(crate) fn get(&self, index: u16) -> Option<Arc<QueuePair>> {
+        self.indices.read().taken.get(&index)?.upgrade()
     }
 
-    pub(crate) fn all_qps(&self) -> Vec<Arc<QueuePair>> {
-        self.queue_pairs.read().by_index.values().filter_map(Weak::upgrade).collect()
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<QueuePair>> {
+        self.indices.read().taken.values().filter_map(Weak::upgrade).collect()
     }
 }

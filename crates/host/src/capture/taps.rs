@@ -73,17 +73,18 @@ impl Adapter {
 
     /// Whether the sender of a packet writes to the same file.
     fn has_written(&self, capture: &Capture, path: &Path, packet: &Packet<'_>) -> bool {
-        if !self.is_here(&gid(path.source)) {
+        if !self.port().is_here(&gid(path.source)) {
             return false;
         }
         let slot = match packet.transport {
             Transport::Ud { source, .. } => QpNumber::from_bits(source).slot(),
-            _ => match self.qp(QpNumber::from_bits(packet.to).index()) {
+            _ => match self.tables.queue_pairs.get(QpNumber::from_bits(packet.to).index()) {
                 Some(qp) => qp.summary().peering().from.slot(),
                 None => return false,
             },
         };
-        slot == self.announcer().slot || self.peer(slot).is_some_and(|peer| shares(&peer, capture))
+        slot == self.process().announcer().slot
+            || self.peer(slot).is_some_and(|peer| shares(&peer, capture))
     }
 
     /// Carries out a segment from a peer that does not write down what it sends, and writes down the
@@ -100,7 +101,7 @@ impl Adapter {
         let written = Cell::new(false);
         let write = |reply, data: &mut RingBytes<'_>| {
             if request.service.is_reliable() && !written.replace(true) {
-                let answer = Answered::to(request, reply, self.announcer().slot);
+                let answer = Answered::to(request, reply, self.process().announcer().slot);
                 let (link, outbound) = (Interface::Local, Direction::Outbound);
                 self.capture_answer(capture, link, outbound, &answer, data);
             }
@@ -135,7 +136,7 @@ impl Adapter {
         }
         let comment = match answer.reply {
             Reply::Nak { reason, .. } => {
-                Some(explain(self.claim.registry(), answer.by, reason, answer.from))
+                Some(explain(self.process().registry(), answer.by, reason, answer.from))
             }
             _ => None,
         };

@@ -38,7 +38,7 @@ impl CompletionCounter {
     pub fn new(adapter: &Arc<Adapter>, unit: CounterUnit) -> Option<Arc<Self>> {
         let limit = Limits::DEVICE.completion_counters;
         let one_more = |count| (count < limit).then(|| count + 1);
-        adapter.completion_counters.fetch_update(AcqRel, Relaxed, one_more).ok()?;
+        adapter.tables.completion_counters.fetch_update(AcqRel, Relaxed, one_more).ok()?;
         Some(Arc::new(Self {
             adapter: adapter.clone(),
             unit,
@@ -91,7 +91,7 @@ impl CompletionCounter {
 
 impl Drop for CompletionCounter {
     fn drop(&mut self) {
-        self.adapter.completion_counters.fetch_sub(1, AcqRel);
+        self.adapter.tables.completion_counters.fetch_sub(1, AcqRel);
     }
 }
 

@@ -57,7 +57,7 @@ impl Cq {
         let channel = config.channel.map(attach).transpose()?;
         let events = config.events.attach(id, &[AsyncEvent::CqError])?;
         let limit = Limits::DEVICE.completion_queues;
-        if !adapter.objects().add_below(ObjectKind::CompletionQueue, limit) {
+        if !adapter.process().objects().add_below(ObjectKind::CompletionQueue, limit) {
             return Err(RegisterError::Exhausted);
         }
         Ok(Self {
@@ -194,6 +194,6 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        self.adapter.objects().remove(ObjectKind::CompletionQueue);
+        self.adapter.process().objects().remove(ObjectKind::CompletionQueue);
     }
 }

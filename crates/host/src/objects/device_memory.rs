@@ -53,7 +53,7 @@ impl DeviceMemory {
         }
         let limit = Limits::DEVICE.device_memory;
         let with_more = |taken: u64| taken.checked_add(length).filter(|taken| *taken <= limit);
-        let taken = adapter.device_memory.fetch_update(AcqRel, Relaxed, with_more);
+        let taken = adapter.tables.device_memory.fetch_update(AcqRel, Relaxed, with_more);
         taken.map_err(|_| AllocateError::Exhausted)?;
         match Self::map(length) {
             Ok(address) => {
@@ -61,7 +61,7 @@ impl DeviceMemory {
                 Ok(Arc::new(Self { adapter, address, length, regions }))
             }
             Err(_) => {
-                adapter.device_memory.fetch_sub(length, AcqRel);
+                adapter.tables.device_memory.fetch_sub(length, AcqRel);
                 Err(AllocateError::Exhausted)
             }
         }
@@ -99,13 +99,13 @@ impl DeviceMemory {
     /// Copies bytes of the program to `offset`.
     pub fn write(&self, offset: u64, from: u64, length: u64) -> io::Result<()> {
         let to = self.copy_range(offset, length)?;
-        self.adapter.copier.copy(to, from, length).map_err(|_| fault())
+        self.adapter.process().copier().copy(to, from, length).map_err(|_| fault())
     }
 
     /// Copies bytes from `offset` on to the program.
     pub fn read(&self, offset: u64, to: u64, length: u64) -> io::Result<()> {
         let from = self.copy_range(offset, length)?;
-        self.adapter.copier.copy(to, from, length).map_err(|_| fault())
+        self.adapter.process().copier().copy(to, from, length).map_err(|_| fault())
     }
 
     fn copy_range(&self, offset: u64, length: u64) -> io::Result<u64> {
@@ -135,7 +135,7 @@ impl DeviceMemory {
     /// names it any more.
     pub fn close(&self) -> Result<(), Busy> {
         self.regions.close()?;
-        self.adapter.device_memory.fetch_sub(self.length, AcqRel);
+        self.adapter.tables.device_memory.fetch_sub(self.length, AcqRel);
         Ok(())
     }
 

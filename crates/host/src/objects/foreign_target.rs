@@ -51,7 +51,7 @@ impl Adapter {
 
     fn foreign_target(&self, number: QpNumber) -> Option<Arc<ForeignTarget>> {
         let owner = self.peer(number.slot())?;
-        let mut targets = self.foreign_targets.0.lock();
+        let mut targets = self.tables.foreign_targets.0.lock();
         if let Some(target) = targets.get(&number.bits())
             && Arc::ptr_eq(&target.owner, &owner)
         {
@@ -68,7 +68,7 @@ impl Adapter {
     pub(crate) fn end_foreign_targets(&self, owner: &Peer) {
         let of_owner = |target: &Arc<ForeignTarget>| std::ptr::eq(&*target.owner, owner);
         let ended: Vec<_> = {
-            let mut targets = self.foreign_targets.0.lock();
+            let mut targets = self.tables.foreign_targets.0.lock();
             targets.extract_if(|_, target| of_owner(target)).map(|(_, target)| target).collect()
         };
         for target in ended {
@@ -79,7 +79,7 @@ impl Adapter {
 
     /// Forgets receives taken from a shared queue that is gone.
     pub(crate) fn forget_shared_abroad(&self, srq: u32) {
-        for target in self.foreign_targets.0.lock().values() {
+        for target in self.tables.foreign_targets.0.lock().values() {
             target.responder.lock().forget_shared(srq);
         }
     }
@@ -96,7 +96,7 @@ impl AtForeign<'_> {
     /// The shared queue of this number, if it is of the receiving end's domain: that of one file.
     fn named_queue(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
         let domain = self.summary().xrc_domain()?;
-        let srq = self.adapter.shared_queues.get(number)?;
+        let srq = self.adapter.tables.shared_queues.get(number)?;
         let same = srq.config().xrc.as_ref().is_some_and(|xrc| xrc.domain.file() == Some(domain));
         same.then_some(srq)
     }
@@ -104,19 +104,19 @@ impl AtForeign<'_> {
 
 impl Services for AtForeign<'_> {
     fn keys(&self) -> KeyTable<'_> {
-        self.adapter.segment().keys()
+        self.adapter.process().segment().keys()
     }
 
     fn qps(&self) -> QpTable<'_> {
-        self.adapter.segment().qps()
+        self.adapter.process().segment().qps()
     }
 
     fn announcer(&self) -> Announcer {
-        self.adapter.announcer()
+        self.adapter.process().announcer()
     }
 
     fn waiter(&self) -> &dyn Waiter {
-        self.adapter
+        &**self.adapter.process()
     }
 
     fn now(&self) -> u64 {
@@ -133,11 +133,11 @@ impl Services for AtForeign<'_> {
     }
 
     fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.adapter.store(at, bytes)
+        self.adapter.process().store(at, bytes)
     }
 
     fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
-        self.adapter.store_pieces(at, pieces)
+        self.adapter.process().store_pieces(at, pieces)
     }
 
     fn atomic(
@@ -145,7 +145,7 @@ impl Services for AtForeign<'_> {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        self.adapter.atomic(at, update)
+        self.adapter.process().atomic(at, update)
     }
 
     fn acknowledge(&self, reply: Reply) {
@@ -176,7 +176,7 @@ impl Services for AtForeign<'_> {
     }
 
     fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
-        let srq = self.adapter.shared_queues.get(srq);
+        let srq = self.adapter.tables.shared_queues.get(srq);
         if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref())
             && self.adapter.complete_to(&xrc.cq, completion, solicited)
         {
@@ -192,7 +192,7 @@ impl Services for AtForeign<'_> {
     }
 
     fn refused(&self, refusal: &Refusal) {
-        self.adapter.note_refusal(self.summary(), refusal);
+        self.adapter.process().note_refusal(self.summary(), refusal);
     }
 
     fn flush_other(&self, _fallen: QueueSide) {}

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use transom_device::execution::Request;
 use transom_device::qp::QpNumber;
 use transom_device::queue::Remote;
-use transom_system::addresses::{GroupGid, ip, is_multicast, leaves_host};
+use transom_system::addresses::{GroupGid, is_multicast};
 
 use super::QueuePair;
 use crate::adapter::{Adapter, Limits};
@@ -74,10 +74,10 @@ pub struct NotAMember;
 impl Adapter {
     /// Makes a queue pair a member; one that is one already stays one.
     pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
-        if self.is_inherited() {
+        if self.process().is_inherited() {
             return Err(JoinError::Inherited);
         }
-        let mut groups = self.groups.0.write();
+        let mut groups = self.tables.groups.0.write();
         if !groups.contains_key(&group) && groups.len() >= Limits::DEVICE.multicast_groups as usize
         {
             return Err(JoinError::Full);
@@ -94,21 +94,22 @@ impl Adapter {
         groups.insert(group, before.iter().cloned().chain([new]).collect());
         qp.memberships.fetch_add(1, AcqRel);
         self.count_groups(groups.len());
+        self.port().add_group(group);
         drop(groups);
-        self.join_networks();
+        self.port().join_networks();
         Ok(())
     }
 
     /// Ends a membership.
     pub fn leave_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), NotAMember> {
-        let mut groups = self.groups.0.write();
+        let mut groups = self.tables.groups.0.write();
         let members = groups.get_mut(&group).ok_or(NotAMember)?;
         if !remove(members, qp) {
             return Err(NotAMember);
         }
         if members.is_empty() {
             groups.remove(&group);
-            self.leave_networks(&group);
+            self.port().remove_group(&group);
         }
         qp.memberships.fetch_sub(1, AcqRel);
         self.count_groups(groups.len());
@@ -117,10 +118,10 @@ impl Adapter {
 
     /// Ends all memberships of a queue pair that goes with its context.
     pub(crate) fn leave_all_groups(&self, qp: &QueuePair) {
-        let mut groups = self.groups.0.write();
+        let mut groups = self.tables.groups.0.write();
         groups.retain(|group, members| {
             if remove(members, qp) && members.is_empty() {
-                self.leave_networks(group);
+                self.port().remove_group(group);
             }
             !members.is_empty()
         });
@@ -128,36 +129,18 @@ impl Adapter {
         self.count_groups(groups.len());
     }
 
-    /// Has the networks bring what is sent to the groups of this process: when there is a new group, a
-    /// new address, or the wire link at last.
-    pub(crate) fn join_networks(&self) {
-        let Some(wire) = self.wire() else { return };
-        let groups = self.groups.0.read();
-        let addresses = self.addresses();
-        for group in groups.keys().filter(|group| leaves_host(group)).map(ip) {
-            addresses.networks(group.is_ipv4()).for_each(|network| wire.join(group, network));
-        }
-    }
-
     /// Tells the other processes whether there are groups here. In a forked child it is the parent's
     /// that they see.
     fn count_groups(&self, count: usize) {
-        if !self.is_inherited() {
-            self.segment().header().groups.store(count as u32, Release);
+        if !self.process().is_inherited() {
+            self.process().segment().header().groups.store(count as u32, Release);
         }
-    }
-
-    fn leave_networks(&self, group: &GroupGid) {
-        let leaves = leaves_host(group) && !self.is_inherited();
-        let Some(wire) = self.wire().filter(|_| leaves) else { return };
-        let group = ip(group);
-        self.addresses().networks(group.is_ipv4()).for_each(|it| wire.leave(group, it));
     }
 
     /// The members of a group in this process.
     #[inline]
     pub(crate) fn members(&self, group: &GroupGid) -> impl Iterator<Item = Arc<QueuePair>> {
-        let members = self.groups.0.read().get(group).cloned();
+        let members = self.tables.groups.0.read().get(group).cloned();
         let member = move |at| members.as_deref()?.get(at).map(Weak::upgrade);
         (0..).map_while(member).flatten()
     }

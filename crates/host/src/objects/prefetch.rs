@@ -46,7 +46,7 @@ impl Adapter {
         wait: bool,
         pieces: &[Sge],
     ) -> Result<(), PrefetchError> {
-        if self.is_inherited() {
+        if self.process().is_inherited() {
             return Err(PrefetchError::Inherited);
         }
         for piece in pieces {
@@ -73,8 +73,8 @@ impl Adapter {
         };
         let (address, length) = (piece.address, u64::from(piece.length));
         let attempt = Attempt { operation, key, address, length, qp: 0, pd: pd.number() };
-        let keys = self.segment().keys();
-        let granted = keys.grant(attempt, self.announcer(), self);
+        let keys = self.process().segment().keys();
+        let granted = keys.grant(attempt, self.process().announcer(), &**self.process());
         let place =
             granted.map(|grant| grant.address()).map_err(|refusal| refused(refusal.reason))?;
         // The grant is over: bringing pages in harms nobody, even if the region has just ended.

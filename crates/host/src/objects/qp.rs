@@ -159,7 +159,7 @@ impl SendHalf {
     fn count(&mut self, adapter: &Adapter) {
         let sends = self.requester.awaits_packets();
         if sends != self.counted
-            && let Some(wire) = adapter.wire()
+            && let Some(wire) = adapter.port().wire()
         {
             self.counted = sends;
             wire.count_sender(sends);
@@ -171,7 +171,7 @@ impl Adapter {
     /// The receiving end of an XRC connection, by number, held once more
     /// (`ibv_open_qp(3)`); `None` if this process has none of that number in the domain.
     pub fn open_xrc_target(&self, number: u32, domain: &Arc<XrcDomain>) -> Option<Arc<QueuePair>> {
-        let qp = self.qp(QpNumber::from_bits(number).index())?;
+        let qp = self.tables.queue_pairs.get(QpNumber::from_bits(number).index())?;
         let QpReceives::Xrc(own) = &qp.config.receives else { return None };
         if qp.number.bits() != number || !Arc::ptr_eq(own, domain) {
             return None;
@@ -212,13 +212,13 @@ impl QueuePair {
         if let Some(pd) = &config.pd {
             pd.adopt().map_err(|_| RegisterError::Busy)?;
         }
-        let Some(index) = adapter.take_qp_index() else {
+        let Some(index) = adapter.tables.queue_pairs.take_index() else {
             if let Some(pd) = &config.pd {
                 pd.release();
             }
             return Err(RegisterError::Exhausted);
         };
-        let number = QpNumber::new(adapter.announcer().slot, index);
+        let number = QpNumber::new(adapter.process().announcer().slot, index);
         match &config.receives {
             QpReceives::Srq(srq) => srq.adopt(),
             QpReceives::Xrc(domain) => domain.adopt(),
@@ -269,7 +269,7 @@ impl QueuePair {
             QpReceives::Xrc(domain) => domain.file(),
             _ => None,
         });
-        adapter.enter_qp(index, &qp);
+        adapter.tables.queue_pairs.enter(index, &qp);
         Ok(qp)
     }
 
@@ -291,10 +291,10 @@ impl QueuePair {
     /// What initiators see of it.
     #[inline]
     pub fn summary(&self) -> &QpSummary {
-        if self.adapter.is_inherited() {
+        if self.adapter.process().is_inherited() {
             return &self.inherited;
         }
-        let table = self.adapter.segment().qps();
+        let table = self.adapter.process().segment().qps();
         table.summary(self.number.index()).expect("the table has an entry for every u16")
     }
 
@@ -530,7 +530,7 @@ impl QueuePair {
         let own = self.config.send_cq.iter().chain(&self.config.receive_cq);
         own.map(|fed| fed.id()).any(|id| id == cq)
             || matches!(&self.config.receives, QpReceives::Xrc(domain)
-                if self.adapter.shared_queues.any_completes_to(domain, cq))
+                if self.adapter.tables.shared_queues.any_completes_to(domain, cq))
     }
 
     /// Forgets a receive it has taken from this shared queue, which is gone.
@@ -587,10 +587,10 @@ impl QueuePair {
             Ok(_) | Err(_) => return Ok(()),
         }
         // That of a forked child's parent goes on.
-        if !self.adapter.is_inherited() {
+        if !self.adapter.process().is_inherited() {
             self.close();
         }
-        self.adapter.leave_qp(self.number.index());
+        self.adapter.tables.queue_pairs.leave(self.number.index());
         let QpConfig { pd, send_cq, receive_cq, receives, .. } = &self.config;
         for cq in send_cq.iter().chain(receive_cq) {
             cq.forget(self.number.bits());
@@ -621,9 +621,9 @@ impl QueuePair {
             receive.reset(&self.here());
         }
         // A program may end next, and owes its peer the last answers.
-        self.adapter.send_rest();
-        let keys = self.adapter.segment().keys();
-        keys.drain_queue_pair(self.number.index(), &*self.adapter);
+        self.adapter.port().send_rest();
+        let keys = self.adapter.process().segment().keys();
+        keys.drain_queue_pair(self.number.index(), &**self.adapter.process());
     }
 
     /// Ends it with its context: what would refuse [`QueuePair::destroy`] goes first.

@@ -201,9 +201,9 @@ impl MemoryRegion {
     ) -> Result<Self, RegisterError> {
         adapter.check_own()?;
         pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let taken = adapter.take_key(backing.kind()).inspect_err(|_| pd.release());
+        let taken = adapter.tables.keys.take(backing.kind()).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
-        region.register(&adapter.segment().keys(), slot, key, clock::steady());
+        region.register(&adapter.process().segment().keys(), slot, key, clock::steady());
         let (adapter, pd) = (adapter.clone(), pd.clone());
         Ok(Self { adapter, pd, slot, key, registration, backing })
     }
@@ -241,9 +241,9 @@ impl MemoryRegion {
         registration.check()?;
         let new_pd = pd.unwrap_or(&self.pd).clone();
         new_pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let (keys, now) = (self.adapter.segment().keys(), clock::steady());
+        let (keys, now) = (self.adapter.process().segment().keys(), clock::steady());
         let region = registration.region(&new_pd);
-        if region.change(&keys, self.slot, self.key, now, &*self.adapter).is_err() {
+        if region.change(&keys, self.slot, self.key, now, &**self.adapter.process()).is_err() {
             new_pd.release();
             return Err(RegisterError::Busy);
         }
@@ -255,22 +255,22 @@ impl MemoryRegion {
 
     /// Whether windows are bound to it.
     pub fn check_unused(&self) -> Result<(), Busy> {
-        if self.adapter.is_inherited() {
+        if self.adapter.process().is_inherited() {
             return Ok(());
         }
-        Region::check_unused(&self.adapter.segment().keys(), self.slot).map_err(|_| Busy)
+        Region::check_unused(&self.adapter.process().segment().keys(), self.slot).map_err(|_| Busy)
     }
 
     /// Ends the registration. When it returns, no access through its key is under way. While a
     /// window is bound it is refused and stays (rules DR-03 to DR-05).
     pub fn deregister(self) -> Result<(), (Self, Busy)> {
-        let keys = self.adapter.segment().keys();
+        let keys = self.adapter.process().segment().keys();
         // That of a forked child's parent stays registered.
-        let inherited = self.adapter.is_inherited();
-        if !inherited && Region::deregister(&keys, self.slot, &*self.adapter).is_err() {
+        let inherited = self.adapter.process().is_inherited();
+        if !inherited && Region::deregister(&keys, self.slot, &**self.adapter.process()).is_err() {
             return Err((self, Busy));
         }
-        self.adapter.give_back_key(self.backing.kind(), self.slot);
+        self.adapter.tables.keys.give_back(self.backing.kind(), self.slot);
         if let Backing::Device(memory) = &self.backing {
             memory.release();
         }

@@ -108,7 +108,7 @@ impl SharedReceiveQueue {
         let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
         let tags = tags.transpose().map_err(|_| RegisterError::Exhausted)?;
         config.pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let queues = &adapter.shared_queues;
+        let queues = &adapter.tables.shared_queues;
         let mut by_index = queues.by_index.write();
         let limit = Limits::DEVICE.shared_receive_queues as usize;
         let free = (0..=u16::MAX)
@@ -128,7 +128,7 @@ impl SharedReceiveQueue {
         }
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
-            number: u32::from(adapter.announcer().slot) << 16 | u32::from(index),
+            number: u32::from(adapter.process().announcer().slot) << 16 | u32::from(index),
             tags: tags.map(Mutex::new),
             queue: Mutex::new(queue),
             events,
@@ -136,7 +136,7 @@ impl SharedReceiveQueue {
             config,
         });
         by_index.insert(index, Arc::downgrade(&srq));
-        adapter.objects().add(ObjectKind::SharedReceiveQueue);
+        adapter.process().objects().add(ObjectKind::SharedReceiveQueue);
         Ok(srq)
     }
 
@@ -265,15 +265,15 @@ impl SharedReceiveQueue {
     /// Ends the queue, unless a queue pair was created with it (rule CR-17). When it returns, nothing
     /// is placed into its receives any more.
     pub fn destroy(&self) -> Result<(), Busy> {
-        let mut by_index = self.adapter.shared_queues.by_index.write();
+        let mut by_index = self.adapter.tables.shared_queues.by_index.write();
         self.check_unused()?;
         if by_index.remove(&(self.number as u16)).is_some() {
-            self.adapter.objects().remove(ObjectKind::SharedReceiveQueue);
+            self.adapter.process().objects().remove(ObjectKind::SharedReceiveQueue);
         }
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {
             // A message may be on its way into one of its receives.
-            for qp in self.adapter.all_qps() {
+            for qp in self.adapter.tables.queue_pairs.all() {
                 qp.forget_shared(self.number);
             }
             self.adapter.forget_shared_abroad(self.number);

@@ -30,9 +30,9 @@ impl MemoryWindow {
             (false, true) => WindowKind::Type2A,
             (false, false) => WindowKind::Type2B,
         };
-        let taken = adapter.take_key(Kind::Window1).inspect_err(|_| pd.release());
+        let taken = adapter.tables.keys.take(Kind::Window1).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
-        kind.allocate(&adapter.segment().keys(), slot, key, pd.number());
+        kind.allocate(&adapter.process().segment().keys(), slot, key, pd.number());
         Ok(Self { adapter: adapter.clone(), pd: pd.clone(), slot, key })
     }
 
@@ -50,11 +50,11 @@ impl MemoryWindow {
     /// (rules MWA-13, MWA-14).
     pub fn deallocate(self) {
         // That of a forked child's parent stays bound.
-        if !self.adapter.is_inherited() {
-            let segment = self.adapter.segment();
-            release_window(&segment.keys(), &segment.qps(), self.slot, &*self.adapter);
+        if !self.adapter.process().is_inherited() {
+            let segment = self.adapter.process().segment();
+            release_window(&segment.keys(), &segment.qps(), self.slot, &**self.adapter.process());
         }
-        self.adapter.give_back_key(Kind::Window1, self.slot);
+        self.adapter.tables.keys.give_back(Kind::Window1, self.slot);
         self.pd.release();
     }
 }

@@ -52,7 +52,7 @@ impl XrcDomain {
     ) -> Result<Arc<Self>, XrcOpenError> {
         let fresh = || Arc::new(Self { file, users: AtomicU32::new(0), opened: AtomicU32::new(1) });
         let Some(file) = file else { return Ok(fresh()) };
-        let mut domains = adapter.xrc_domains.0.lock();
+        let mut domains = adapter.tables.xrc_domains.0.lock();
         domains.retain(|_, domain| domain.strong_count() > 0);
         match domains.get(&file).and_then(Weak::upgrade) {
             Some(_) if create && exclusive => Err(XrcOpenError::Present),

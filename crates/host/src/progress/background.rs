@@ -36,8 +36,8 @@ impl Progress {
     /// Starts the background thread.
     pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
         let background = Background {
-            wake: adapter.claim.wake.try_clone()?,
-            addresses: adapter.addresses().descriptor().try_clone_to_owned()?,
+            wake: adapter.process().wake_descriptor()?,
+            addresses: adapter.port().addresses().descriptor().try_clone_to_owned()?,
             polls: 0,
             program_polls: false,
             vigilant: 0,
@@ -106,11 +106,11 @@ impl Background {
                 device.refresh_addresses();
             }
             if self.woken.handed {
-                device.wire().inspect(|wire| wire.expect_handed());
+                device.port().wire().inspect(|wire| wire.expect_handed());
             }
             let peers = self.work(&device);
             let timeout = self.timeout(&device);
-            let wire = device.wire().cloned();
+            let wire = device.port().wire().cloned();
             drop(working);
             drop(device);
             self.woken = self.sleep(wire.as_deref(), &peers, timeout);
@@ -122,7 +122,7 @@ impl Background {
 
     /// Does what there is to do; the peers whose ends are to be watched.
     fn work(&mut self, device: &Adapter) -> Vec<Arc<Peer>> {
-        if let Some(wire) = device.wire() {
+        if let Some(wire) = device.port().wire() {
             wire.look_after(&mut self.others, self.woken.others);
             wire.owed.look(clock::steady());
         }
@@ -130,7 +130,7 @@ impl Background {
             true => Worker::Instead,
             false => Worker::Beside,
         });
-        let peers = device.peers();
+        let peers = device.peers.all();
         for peer in peers.iter().filter(|peer| has_ended(peer)) {
             device.lose_peer(peer);
         }
@@ -158,7 +158,7 @@ impl Background {
         // A program that has found the thread listening does not wake it.
         self.arms = listens || progress.sleeps.load(SeqCst);
         if self.arms {
-            device.segment().header().armed.store(1, SeqCst);
+            device.process().segment().header().armed.store(1, SeqCst);
             // What came before the flag was seen brought no wake-up.
             device.take_inboxes();
             device.run_deferred();
@@ -172,7 +172,7 @@ impl Background {
         let of_progress = (deadline != 0).then(|| left(deadline));
         let of_polling = self.program_polls.then_some(TICK);
         let of_unreached = device.has_inbox().then_some(TICK);
-        let wire = device.wire();
+        let wire = device.port().wire();
         let of_waiting = wire.and_then(|wire| wire.watch(self.program_polls));
         let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
         [of_progress, of_polling, of_unreached, of_waiting, of_faults].into_iter().flatten().min()
@@ -248,10 +248,10 @@ impl Adapter {
     /// Whether something waits that a program which polls would take by now, asked by the thread when
     /// it has left the work to the program.
     fn is_neglected(&self) -> bool {
-        let inbox = &self.segment().header().inbox;
+        let inbox = &self.process().segment().header().inbox;
         let waits = || {
             inbox.iter().any(|bits| bits.load(Acquire) != 0)
-                || self.wire().is_some_and(|wire| wire.has_arrivals())
+                || self.port().wire().is_some_and(|wire| wire.has_arrivals())
         };
         let polls = self.progress.polls.load(Relaxed);
         if !waits() {
@@ -287,4 +287,47 @@ fn block_signals() {
 fn wake_in_time() {
     // SAFETY: this prctl takes plain numbers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    /// A device with its port open.
+    fn on_the_wire() -> Arc<Adapter> {
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        adapter.port().open_wire().expect("the port is free");
+        adapter
+    }
+
+    /// Has something wait while the background thread is about to sleep, again and again: it is woken.
+    fn expect_woken(begin: impl Fn(&Wire, u16), waits: impl Fn(&Wire) -> bool) {
+        let adapter = on_the_wire();
+        let wire = adapter.port().wire().expect("it is open");
+        for index in 0..100 {
+            // It has looked whether anything waits.
+            drop(adapter.progress.working.lock());
+            begin(wire, index);
+            let start = Instant::now();
+            while waits(wire) {
+                assert!(start.elapsed() < Duration::from_secs(20), "it sleeps");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// A program that sleeps does not poll for what it has posted.
+    #[test]
+    fn a_thread_that_sleeps_is_woken_by_a_queue_pair_that_waits_for_room() {
+        expect_woken(|wire, index| wire.stall(index), |wire| wire.stalled.any());
+    }
+
+    /// A program may take a message in a poll and then neither poll nor post.
+    #[test]
+    fn a_thread_that_sleeps_is_woken_by_an_acknowledgement_that_is_kept_back() {
+        let owe = |wire: &Wire, index| wire.owe(index, clock::steady());
+        expect_woken(owe, |wire| wire.owed.waits());
+    }
 }

@@ -13,14 +13,14 @@ impl Adapter {
     /// Carries out all that has arrived over the wire until now, or is being carried out by another
     /// thread.
     pub(crate) fn take_all_packets(&self) {
-        if let Some(wire) = self.wire() {
+        if let Some(wire) = self.port().wire() {
             wire.turn().receive_all(self);
         }
     }
 
     /// The same, unless another thread is at it; false then.
     pub(crate) fn try_take_all_packets(&self) -> bool {
-        let Some(wire) = self.wire() else { return true };
+        let Some(wire) = self.port().wire() else { return true };
         let turn = wire.try_turn();
         turn.map(|mut turn| turn.receive_all(self)).is_some()
     }
@@ -43,7 +43,7 @@ impl Receiver for Adapter {
 
     /// Gives packets to the queue pair they are for.
     fn deliver(&self, packets: &[Packet<'_>], route: &Route) {
-        let (Some(first), Some(wire)) = (packets.first(), self.wire()) else { return };
+        let (Some(first), Some(wire)) = (packets.first(), self.port().wire()) else { return };
         let counters = wire.counters();
         let to = QpNumber::from_bits(first.to);
         match Recipient::at(&route.destination, to) {
@@ -51,7 +51,8 @@ impl Receiver for Adapter {
             Recipient::Members => return self.deliver_to_members(counters, packets, route),
             Recipient::Nobody => return counters.drop(Dropped::WrongDestination, packets.len()),
         }
-        let Some(qp) = self.qp(to.index()).filter(|qp| qp.number() == to) else {
+        let Some(qp) = self.tables.queue_pairs.get(to.index()).filter(|qp| qp.number() == to)
+        else {
             return counters.drop(Dropped::NoQueuePair, packets.len());
         };
         let why = match qp.take_packets(packets, route) {

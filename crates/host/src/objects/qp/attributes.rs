@@ -30,6 +30,16 @@ pub enum Destination {
     Address(Address),
 }
 
+impl Destination {
+    /// Its address, unless it is this very port.
+    fn address(self) -> Option<Address> {
+        match self {
+            Self::ThisDevice => None,
+            Self::Address(address) => Some(address),
+        }
+    }
+}
+
 /// Everything a modify can set, with the values programs use.
 #[derive(Clone, Copy, Debug)]
 pub struct QpAttributes {
@@ -186,7 +196,7 @@ impl QueuePair {
 
     /// Changes attributes and state. On an error nothing has changed (rules ST-01 to ST-08).
     pub fn modify(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
-        if self.adapter.is_inherited() {
+        if self.adapter.process().is_inherited() {
             return Err(ModifyFailure::Inherited);
         }
         let resets = mask.contains(Mask::STATE) && new.state == QpState::Reset;
@@ -265,7 +275,7 @@ impl QueuePair {
         match (from, asked.state) {
             (QpState::Init, QpState::Rtr) => {
                 if self.config.service == Service::Ud {
-                    self.adapter.expect_datagrams();
+                    self.adapter.port().expect_datagrams();
                 }
                 receive.responder.start(first, self.summary());
                 self.summary().set_peering(Peering {
@@ -280,7 +290,7 @@ impl QueuePair {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
                 half.requester.window_limit =
-                    self.adapter.wire().map_or(0, |wire| wire.window_limit());
+                    self.adapter.port().wire().map_or(0, |wire| wire.window_limit());
                 self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }
@@ -289,8 +299,8 @@ impl QueuePair {
         self.open_gate(asked.state, &attributes);
         // Whoever came in under the old gate is waited for: after RESET, ERR or a loss of rights
         // nothing arrives any more.
-        let keys = self.adapter.segment().keys();
-        keys.drain_queue_pair(self.number.index(), &*self.adapter);
+        let keys = self.adapter.process().segment().keys();
+        keys.drain_queue_pair(self.number.index(), &**self.adapter.process());
         match asked.state {
             // What it completed before belongs to the life that is over: a program that connects
             // anew waits for its new work only.
@@ -315,10 +325,7 @@ impl QueuePair {
     /// it sends, of the one at the other end.
     fn capture_connection(&self, from: QpNumber, attributes: &QpAttributes) {
         let Some(capture) = self.adapter.capture() else { return };
-        let address = match attributes.destination {
-            Destination::Address(address) => address,
-            Destination::ThisDevice => LOOPBACK,
-        };
+        let address = attributes.destination.address().unwrap_or(LOOPBACK);
         let mtu = match self.config.service {
             Service::Ud => MAX_DATAGRAM,
             _ => 128 << attributes.path_mtu,
@@ -330,15 +337,17 @@ impl QueuePair {
     /// The link to the queue pair at the other end.
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
         let slot = peer.slot();
-        if let Some(mut address) = self.adapter.over_wire(attributes.destination, slot) {
+        if let Some(mut address) =
+            self.adapter.port().over_wire(attributes.destination.address(), slot)
+        {
             // Before the port: what cannot be reached needs none.
             if let Destination::Address(address) = attributes.destination
                 && self.config.service != Service::Ud
             {
-                let reachable = self.adapter.check_reachable(&address, false);
+                let reachable = self.adapter.port().check_reachable(&address, false);
                 reachable.map_err(ModifyFailure::Unreachable)?;
             }
-            self.adapter.open_wire().map_err(ModifyFailure::NoPort)?;
+            self.adapter.port().open_wire().map_err(ModifyFailure::NoPort)?;
             if self.adapter.options().congestion {
                 address.traffic_class |= ECN_CAPABLE;
             }
@@ -353,7 +362,7 @@ impl QueuePair {
             Ok(None) => {}
             Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
         }
-        self.adapter.check_strangers(slot).map_err(ModifyFailure::NoPeer)?;
+        self.adapter.port().check_strangers(slot).map_err(ModifyFailure::NoPeer)?;
         Ok(Link::None)
     }
 

@@ -52,21 +52,21 @@ pub(super) const TURN: usize = 1024;
 impl Services for At<'_> {
     #[inline]
     fn keys(&self) -> KeyTable<'_> {
-        self.qp.adapter.segment().keys()
+        self.qp.adapter.process().segment().keys()
     }
 
     fn qps(&self) -> QpTable<'_> {
-        self.qp.adapter.segment().qps()
+        self.qp.adapter.process().segment().qps()
     }
 
     #[inline]
     fn announcer(&self) -> Announcer {
-        self.qp.adapter.announcer()
+        self.qp.adapter.process().announcer()
     }
 
     #[inline]
     fn waiter(&self) -> &dyn Waiter {
-        &*self.qp.adapter
+        &**self.qp.adapter.process()
     }
 
     fn now(&self) -> u64 {
@@ -84,11 +84,11 @@ impl Services for At<'_> {
     }
 
     fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.qp.adapter.store(at, bytes)
+        self.qp.adapter.process().store(at, bytes)
     }
 
     fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
-        self.qp.adapter.store_pieces(at, pieces)
+        self.qp.adapter.process().store_pieces(at, pieces)
     }
 
     fn atomic(
@@ -96,7 +96,7 @@ impl Services for At<'_> {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        self.qp.adapter.atomic(at, update)
+        self.qp.adapter.process().atomic(at, update)
     }
 
     fn acknowledge(&self, reply: Reply) {
@@ -163,7 +163,7 @@ impl Services for At<'_> {
 
     fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
         // A queue destroyed since has nobody left to tell.
-        let srq = self.qp.adapter.shared_queues.get(srq);
+        let srq = self.qp.adapter.tables.shared_queues.get(srq);
         if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
             self.qp.adapter.complete_to(&xrc.cq, completion, solicited);
         }
@@ -184,7 +184,7 @@ impl Services for At<'_> {
     }
 
     fn refused(&self, refusal: &Refusal) {
-        self.qp.adapter.note_refusal(self.qp.summary(), refusal);
+        self.qp.adapter.process().note_refusal(self.qp.summary(), refusal);
     }
 
     fn flush_other(&self, fallen: QueueSide) {
@@ -222,7 +222,7 @@ impl Origin for At<'_> {
     }
 
     fn datagram_limit(&self, to: &Address) -> u64 {
-        self.qp.adapter.datagram_limit(to)
+        self.qp.adapter.port().datagram_limit(to)
     }
 
     fn segment_of(&self, rest: u64) -> u64 {
@@ -238,7 +238,7 @@ impl Origin for At<'_> {
     }
 
     fn window_share(&self) -> u64 {
-        self.qp.adapter.wire().map_or(u64::MAX, |wire| wire.window_share())
+        self.qp.adapter.port().wire().map_or(u64::MAX, |wire| wire.window_share())
     }
 
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
@@ -274,7 +274,7 @@ impl At<'_> {
         let (segment, place) = match self.link {
             Link::None => return None,
             Link::Loopback if !self.qp.adapter.by_message() => {
-                (self.qp.adapter.segment(), Where::Here)
+                (self.qp.adapter.process().segment(), Where::Here)
             }
             Link::Local(peer) if peer.direct && !peer.is_gone() && !self.would_pass(peer) => {
                 (&peer.segment, Where::Peer(peer.pid))
@@ -301,7 +301,7 @@ impl At<'_> {
     #[inline]
     fn would_pass(&self, peer: &Peer) -> bool {
         self.qp.config.service == Service::Uc
-            && !peer.has_carried_out_all(self.qp.adapter.segment())
+            && !peer.has_carried_out_all(self.qp.adapter.process().segment())
     }
 
     fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
@@ -320,19 +320,19 @@ impl At<'_> {
             Payload::Inline(_) => &[],
             Payload::Buffers(sges) => sges,
         };
-        let copier = &self.qp.adapter.copier;
+        let copier = &self.qp.adapter.process().copier();
         Gather { payload, local: self.local(sges), skip, copier, to, failed: None }
     }
 
     fn scatter<'a>(&'a self, buffers: &'a [Sge], skip: u64, from: Where) -> Scatter<'a> {
-        let copier = &self.qp.adapter.copier;
+        let copier = &self.qp.adapter.process().copier();
         Scatter { local: self.local(buffers), skip, copier, from, failed: None }
     }
 
     /// The shared queue of the queue pair's XRC domain that has this number.
     fn named_queue(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
         let QpReceives::Xrc(domain) = &self.qp.config.receives else { return None };
-        let srq = self.qp.adapter.shared_queues.get(number)?;
+        let srq = self.qp.adapter.tables.shared_queues.get(number)?;
         let same = srq.config().xrc.as_ref().is_some_and(|xrc| Arc::ptr_eq(&xrc.domain, domain));
         same.then_some(srq)
     }
@@ -364,13 +364,13 @@ impl At<'_> {
         let capture = adapter.capture().filter(|_| Recipient::of(request) != Recipient::Members);
         let tap = capture.map(|capture| {
             move |bytes| {
-                let copier = &adapter.copier;
+                let copier = &adapter.process().copier();
                 let mut data = RingBytes { bytes, length: request.length, copier };
                 capture.request(Interface::Local, Direction::Outbound, request, &mut data);
             }
         });
         let tap = tap.as_ref().map(|tap| tap as _);
-        peer.send(adapter.segment(), request, data, self.qp.number.index(), tap)
+        peer.send(adapter.process().segment(), request, data, self.qp.number.index(), tap)
     }
 
     /// Executes a segment at a queue pair of this process, on the caller's thread.
@@ -381,7 +381,7 @@ impl At<'_> {
     fn send_loopback_to(&self, to: QpNumber, request: &Request, payload: Payload<'_>) -> Sent {
         let adapter = &self.qp.adapter;
         let here = to.slot() == self.qp.number.slot();
-        let target = adapter.qp(to.index()).filter(|_| here);
+        let target = adapter.tables.queue_pairs.get(to.index()).filter(|_| here);
         let buffers = match payload {
             Payload::Inline(_) => &[],
             Payload::Buffers(sges) => sges,

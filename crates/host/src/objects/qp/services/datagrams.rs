@@ -12,7 +12,7 @@ use transom_system::addresses::leaves_host;
 use super::At;
 use crate::adapter::Adapter;
 use crate::capture::{Direction, Interface};
-use crate::objects::{Destination, Recipient};
+use crate::objects::Recipient;
 
 impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
@@ -29,9 +29,9 @@ impl At<'_> {
         }
         let adapter = &self.qp.adapter;
         let slot = request.to.slot();
-        if let Some(address) = adapter.over_wire(Destination::Address(datagram.address), slot) {
+        if let Some(address) = adapter.port().over_wire(Some(datagram.address), slot) {
             let path = Path::new(&address, self.qp.number, MAX_DATAGRAM);
-            return match adapter.open_wire() {
+            return match adapter.port().open_wire() {
                 Ok(()) => self.send_packets(&path, request, payload),
                 Err(_) => Sent::Unreachable,
             };
@@ -42,7 +42,7 @@ impl At<'_> {
         match adapter.peer(slot) {
             Some(peer) => self.send_to_peer(&peer, request, payload),
             None => {
-                let _ = adapter.check_strangers(slot);
+                let _ = adapter.port().check_strangers(slot);
                 Sent::Unreachable
             }
         }
@@ -54,15 +54,16 @@ impl At<'_> {
     fn send_to_group(&self, to: &Address, request: &Request, payload: Payload<'_>) -> Sent {
         let adapter = &self.qp.adapter;
         let gid = &to.gid;
-        let me = adapter.announcer().slot;
-        let registry = adapter.claim.registry();
+        let me = adapter.process().announcer().slot;
+        let registry = adapter.process().registry();
         let others = || registry.taken().filter(|slot| *slot != me);
         let near = others().filter(|slot| !registry.needs_packets(*slot));
         let near = near.filter_map(|slot| adapter.peer(slot)).filter(|peer| peer.has_groups());
         let peers: ArrayVec<_, PROCESSES> = near.collect();
         let index = self.qp.number.index();
-        let ready =
-            |peer: &Arc<Peer>| peer.takes_datagram(adapter.segment(), request.length, index);
+        let ready = |peer: &Arc<Peer>| {
+            peer.takes_datagram(adapter.process().segment(), request.length, index)
+        };
         if !peers.iter().all(ready) {
             return Sent::Busy;
         }
@@ -101,8 +102,10 @@ impl At<'_> {
         payload: Payload<'_>,
     ) -> Sent {
         let adapter = &self.qp.adapter;
-        let network = adapter.addresses().network_of(&to.source).filter(|_| leaves_host(&to.gid));
-        let interface = network.or(apart.then_some(0)).filter(|_| adapter.open_wire().is_ok());
+        let network =
+            adapter.port().addresses().network_of(&to.source).filter(|_| leaves_host(&to.gid));
+        let interface =
+            network.or(apart.then_some(0)).filter(|_| adapter.port().open_wire().is_ok());
         let Some(interface) = interface else { return Sent::Queued };
         let path = Path { interface, ..Path::new(to, self.qp.number, MAX_DATAGRAM) };
         self.send_packets(&path, request, payload)

@@ -22,7 +22,7 @@ impl At<'_> {
         request: &Request,
         payload: Payload<'_>,
     ) -> Sent {
-        let Some(wire) = self.qp.adapter.wire() else { return Sent::Unreachable };
+        let Some(wire) = self.qp.adapter.port().wire() else { return Sent::Unreachable };
         if self.is_too_early(wire, request.length) {
             wire.stall(self.qp.number.index());
             return Sent::Busy;
@@ -107,7 +107,7 @@ impl At<'_> {
             }
             Payload::Buffers(sges) => {
                 let local = self.local(sges);
-                let copier = &self.qp.adapter.copier;
+                let copier = &self.qp.adapter.process().copier();
                 let (offset, length) = (request.offset, request.length);
                 local.each(Operation::LocalRead, offset, length, |at, piece| {
                     match buffer.copy_in(copier, at, piece) {
@@ -122,7 +122,7 @@ impl At<'_> {
     /// Sends the acknowledgement that waits, for the answer of this number is about to leave: unless
     /// that is an older one, said again, which an origin expects before it.
     fn send_owed_before(&self, answer: Psn) {
-        if let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path())
+        if let (Some(wire), Some(path)) = (self.qp.adapter.port().wire(), self.path())
             && !self.owes_after(answer)
             && let Some(packet) = self.owed.take()
         {
@@ -167,7 +167,7 @@ impl Outlet for At<'_> {
     }
 
     fn respond(&self, packet: &Packet<'_>) {
-        let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else { return };
+        let (Some(wire), Some(path)) = (self.qp.adapter.port().wire(), self.path()) else { return };
         if packet.is_acknowledgement() && !self.owes_after(packet.psn) {
             // It says what the one that waits would say, and more.
             self.owed.set(None);
@@ -190,7 +190,7 @@ impl Outlet for At<'_> {
         train: &ResponseTrain,
         fill: &mut dyn FnMut(&mut dyn Sink) -> Reply,
     ) -> Reply {
-        let (Some(wire), Some(path)) = (self.qp.adapter.wire(), self.path()) else {
+        let (Some(wire), Some(path)) = (self.qp.adapter.port().wire(), self.path()) else {
             return Reply::Dropped;
         };
         self.send_owed_before(train.psn);
@@ -206,7 +206,8 @@ impl Outlet for At<'_> {
                 return Reply::Dropped;
             }
         }
-        let mut reply = fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.copier });
+        let mut reply =
+            fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.process().copier() });
         if matches!(reply, Reply::Data { .. }) {
             if wire.send(&mut buffer, path) {
                 let packets = self.budget.get().saturating_sub(buffer.packets());
@@ -348,7 +349,7 @@ mod tests {
         let half = qp.receive.lock();
         let at = At { link: &half.link, peer: half.peer, may_owe: true, ..qp.here() };
         let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 0 };
-        let counters = adapter.wire().expect("it leads over the wire").counters();
+        let counters = adapter.port().wire().expect("it leads over the wire").counters();
         let before = counters.sent.load(Relaxed);
         let waits = |at: &At<'_>| at.owed.get().map(|owed| owed.psn.value());
         let sent = || counters.sent.load(Relaxed) - before;
@@ -385,9 +386,9 @@ mod tests {
     fn what_finds_no_room_waits_and_arrives_whole() {
         const LENGTH: usize = 200_000;
         let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
         let network = Arc::new(FillsUp(AtomicU32::new(u32::MAX)));
-        assert!(adapter.network.set(network.clone()).is_ok());
+        let adapter = Adapter::open_on(options, |_| Some(network.clone()));
+        let adapter = adapter.expect("a device opens");
         for service in [Service::Uc, Service::Rc] {
             let qp = queue_pair(&adapter, service, 20);
             let pd = qp.config.pd.as_ref().expect("it has one");
@@ -451,7 +452,7 @@ mod tests {
         // 4.096 us << 10 is some 4 ms, and there is no second attempt.
         let (timeout, ten_times) = (10, Duration::from_millis(40));
         let qp = queue_pair(&adapter, Service::Rc, timeout);
-        let wire = adapter.wire().expect("it leads over the wire");
+        let wire = adapter.port().wire().expect("it leads over the wire");
         let read = Body::Read { address: 0, key: Key(0) };
         let request = SendRequest {
             wr_id: 1,
@@ -491,7 +492,7 @@ mod tests {
         let adapter = Adapter::open(options).expect("a device opens");
         for (service, waits) in [(Service::Rc, false), (Service::Uc, true)] {
             let qp = queue_pair(&adapter, service, 20);
-            let wire = adapter.wire().expect("it leads over the wire");
+            let wire = adapter.port().wire().expect("it leads over the wire");
             // The background thread would give it its turn when that comes.
             let _working = adapter.progress.working.lock();
             wire.stalled.each(|_| {});

@@ -4,24 +4,33 @@
 use std::sync::{Arc, Once};
 use std::{fmt, io};
 
-use transom_net::Peer;
-use transom_system::say;
+use parking_lot::RwLock;
+use transom_device::protection::PROCESSES;
+use transom_system::memory::say_slow;
+use transom_system::{ThisProcess, say};
 
-use super::{Adapter, say_slow};
-use crate::progress::Deferred;
+use crate::Peer;
 
 /// A process of this user's that is there, and which the system does not let this one reach: it has
 /// made itself undumpable, or this one has no descriptor or memory left.
 #[derive(Debug)]
-pub(crate) struct OutOfReach {
+pub struct OutOfReach {
     pid: u32,
     cause: io::Error,
 }
 
 impl OutOfReach {
     /// The system's error number.
-    pub(crate) fn errno(&self) -> i32 {
+    pub fn errno(&self) -> i32 {
         self.cause.raw_os_error().unwrap_or(libc::EIO)
+    }
+}
+
+impl OutOfReach {
+    /// Tells the program, the first time that one is out of reach.
+    pub fn say_once(&self) {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| say(format_args!("{self}")));
     }
 }
 
@@ -37,42 +46,51 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), None | Some(libc::ENOENT | libc::ESRCH))
 }
 
-impl Adapter {
-    /// The process attached to in a slot, ended or not.
-    pub(crate) fn attached(&self, slot: u8) -> Option<Arc<Peer>> {
-        self.peers.read()[usize::from(slot)].clone()
+/// The processes that this one is attached to, by their slots.
+pub struct Peers {
+    process: Arc<ThisProcess>,
+    attached: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
+}
+
+impl Peers {
+    /// Nobody yet.
+    pub fn new(process: Arc<ThisProcess>) -> Self {
+        Self { process, attached: RwLock::new(Box::new(std::array::from_fn(|_| None))) }
     }
 
-    /// As [`Adapter::reach`], for those who can do nothing about a process that is out of reach:
-    /// the program is told once.
-    pub(crate) fn peer(&self, slot: u8) -> Option<Arc<Peer>> {
-        self.reach(slot).unwrap_or_else(|unreachable| {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| say(format_args!("{unreachable}")));
-            None
-        })
+    /// The process attached to in a slot, ended or not.
+    pub fn attached(&self, slot: u8) -> Option<Arc<Peer>> {
+        self.attached.read()[usize::from(slot)].clone()
     }
 
     /// The process in a slot, attached to if it is not yet; `None` if nobody is there, or nobody whom
-    /// the local link leads to.
-    pub(crate) fn reach(&self, slot: u8) -> Result<Option<Arc<Peer>>, OutOfReach> {
-        let registry = self.claim.registry();
+    /// the local link leads to. If it is there in place of another whose end nobody has noticed yet,
+    /// `lost` is given that one: what was under way to it is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfReach`] if it is there and the system does not let this one attach to it.
+    pub fn reach(
+        &self,
+        slot: u8,
+        lost: impl FnOnce(Arc<Peer>),
+    ) -> Result<Option<Arc<Peer>>, OutOfReach> {
+        let registry = self.process.registry();
         let present = |peer: &Arc<Peer>| !peer.is_gone() && registry.holds(peer.announcer);
         if let Some(peer) = self.attached(slot).filter(present) {
             return Ok(Some(peer));
         }
-        let mut peers = self.peers.write();
+        let mut peers = self.attached.write();
         match peers[usize::from(slot)].take() {
             Some(peer) if present(&peer) => {
                 peers[usize::from(slot)] = Some(peer.clone());
                 return Ok(Some(peer));
             }
-            // The slot has changed hands before the old one's end was noticed. The caller may hold
-            // a queue's lock, so the queue pairs that it concerns are told later.
+            // The slot has changed hands before the old one's end was noticed.
             Some(old) => {
                 old.set_gone();
-                self.segment.hazards().detach(old.announcer);
-                self.progress.defer(Deferred::PeerLost(old));
+                self.process.segment().hazards().detach(old.announcer);
+                lost(old);
             }
             None => {}
         }
@@ -81,8 +99,7 @@ impl Adapter {
         else {
             return Ok(None);
         };
-        let me = self.announcer();
-        let peer = match Peer::attach(registry, &process, me, &self.segment, &self.copier) {
+        let peer = match Peer::attach(&self.process, &process) {
             Ok(peer) => peer,
             // It has just ended, or is about to come.
             Err(error) if is_absence(&error) || !registry.is_alive(process.announcer) => {
@@ -96,32 +113,31 @@ impl Adapter {
         let peer = Arc::new(peer);
         peers[usize::from(slot)] = Some(peer.clone());
         drop(peers);
-        self.progress.wake(self);
+        self.process.wake();
         Ok(Some(peer))
     }
 
     /// The attached processes.
-    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
-        self.peers.read().iter().flatten().cloned().collect()
+    pub fn all(&self) -> Vec<Arc<Peer>> {
+        self.attached.read().iter().flatten().cloned().collect()
     }
 
-    /// Has the kernel keep the segments of this process and its peers as they are, in a forked child.
-    pub(crate) fn protect_segments(&self) {
-        self.segment.protect();
-        if self.peers.is_locked_exclusive() {
+    /// Has the kernel keep the segments of all peers as they are, in a forked child.
+    pub fn protect_segments(&self) {
+        if self.attached.is_locked_exclusive() {
             // By a thread that is not here, in the middle of attaching to one.
             return;
         }
         // SAFETY: a forked child has one thread, and no other had it to write at the fork.
-        let peers = unsafe { &*self.peers.data_ptr() };
+        let peers = unsafe { &*self.attached.data_ptr() };
         peers.iter().flatten().for_each(|peer| peer.segment.protect());
     }
 
     /// Lets go of a peer that has ended.
-    pub(crate) fn forget_peer(&self, peer: &Peer) {
+    pub fn forget(&self, peer: &Peer) {
         peer.set_gone();
-        self.segment.hazards().detach(peer.announcer);
-        let mut peers = self.peers.write();
+        self.process.segment().hazards().detach(peer.announcer);
+        let mut peers = self.attached.write();
         let slot = &mut peers[usize::from(peer.announcer.slot)];
         if slot.as_ref().is_some_and(|held| held.announcer == peer.announcer) {
             *slot = None;

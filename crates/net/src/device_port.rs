@@ -1,0 +1,236 @@
+//! The port of this process's device: its addresses, and the wire link from when something first goes
+//! over it.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Once, OnceLock};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use transom_device::execution::MAX_DATAGRAM;
+use transom_device::queue::Address;
+use transom_system::addresses::{
+    Addresses, Changes, GroupGid, LOOPBACK, Unreachable, check_reachable, ip, is_multicast,
+    leaves_host,
+};
+use transom_system::{ThisProcess, say};
+
+use crate::faults::Outages;
+use crate::udp::PortError;
+use crate::wire::{Instruments, Network, Observer, Wire};
+
+/// What to say of a process that has a slot in this network namespace and is not in the registry.
+const STRANGER: &str = "\
+    the queue pair to send to is of a process that shares this network namespace, but not the registry \
+    in /dev/shm, so it cannot be reached: have both containers share /dev/shm (the IPC namespace), run \
+    the same version of Transom in both, or give each a network namespace of its own";
+
+/// What a user wants of the port.
+#[derive(Clone, Default)]
+pub struct PortOptions {
+    /// Everything goes over the wire, also within this host.
+    pub wire_only: bool,
+    /// Whom packets are shown to that leave.
+    pub observer: Option<Arc<dyn Observer>>,
+    /// What they pass through then.
+    pub network: Option<Arc<dyn Network>>,
+}
+
+/// The port of this process's device.
+pub struct DevicePort {
+    process: Arc<ThisProcess>,
+    options: PortOptions,
+    outages: Arc<Outages>,
+    addresses: RwLock<Addresses>,
+    /// The wire link, from when something first goes over it.
+    wire: OnceLock<Arc<Wire>>,
+    opening: Mutex<()>,
+    /// A queue pair has been made ready to receive datagrams from other hosts.
+    expects_datagrams: AtomicBool,
+    /// Those whose datagrams the networks are to bring. It is locked before the addresses are.
+    groups: Mutex<HashSet<GroupGid>>,
+}
+
+impl DevicePort {
+    /// A port that nothing has gone over yet.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says if it does not tell its addresses.
+    pub fn new(process: Arc<ThisProcess>, options: PortOptions) -> io::Result<Self> {
+        Ok(Self {
+            process,
+            options,
+            outages: Arc::default(),
+            addresses: RwLock::new(Addresses::read()?),
+            wire: OnceLock::new(),
+            opening: Mutex::default(),
+            expects_datagrams: AtomicBool::new(false),
+            groups: Mutex::default(),
+        })
+    }
+
+    /// The wire link, if something has gone over it.
+    #[inline]
+    pub fn wire(&self) -> Option<&Arc<Wire>> {
+        self.wire.get()
+    }
+
+    /// Its addresses: the GID table.
+    pub fn addresses(&self) -> RwLockReadGuard<'_, Addresses> {
+        self.addresses.read()
+    }
+
+    /// When a user wants it to be down: then nothing passes over the wire.
+    #[inline]
+    pub fn outages(&self) -> &Outages {
+        &self.outages
+    }
+
+    /// The address of a destination that is reached over the wire: on another host, or a process of
+    /// this one in other namespaces. Without an address it is this very port; `slot` is that of the
+    /// queue pair there.
+    pub fn over_wire(&self, to: Option<Address>, slot: u8) -> Option<Address> {
+        let packets_only = || {
+            let other = slot != self.process.announcer().slot;
+            self.options.wire_only || other && self.process.registry().needs_packets(slot)
+        };
+        match to {
+            Some(address) => (!self.is_here(&address.gid) || packets_only()).then_some(address),
+            None => packets_only().then_some(LOOPBACK),
+        }
+    }
+
+    /// The system's error number if the slot is that of a process on this host which this one cannot
+    /// reach, for they do not share a registry; the program is told why.
+    pub fn check_strangers(&self, slot: u8) -> Result<(), i32> {
+        if !self.process.registry().is_strangers(slot) {
+            return Ok(());
+        }
+        static TOLD: Once = Once::new();
+        TOLD.call_once(|| say(format_args!("{STRANGER}")));
+        Err(libc::EHOSTUNREACH)
+    }
+
+    /// The longest datagram that gets to an address, in bytes: a packet of the network that it is sent
+    /// by, or of any length that packets have where no network is under it (rule UD-03).
+    pub fn datagram_limit(&self, to: &Address) -> u64 {
+        let by_network = if is_multicast(&to.gid) {
+            leaves_host(&to.gid) && self.addresses().network_of(&to.source).is_some()
+        } else {
+            self.options.wire_only || !self.is_here(&to.gid)
+        };
+        if by_network { self.addresses().path_mtu_from(&to.source).into() } else { MAX_DATAGRAM }
+    }
+
+    /// Whether packets can be sent to an address: one of this host's, or one that the kernel knows a
+    /// way to; datagrams go to groups too.
+    pub fn check_reachable(&self, to: &Address, datagrams: bool) -> Result<(), Unreachable> {
+        if self.is_here(&to.gid) { Ok(()) } else { check_reachable(to, datagrams) }
+    }
+
+    /// Whether a GID is one of this host's.
+    pub fn is_here(&self, gid: &[u8; 16]) -> bool {
+        self.addresses().index_of(gid).is_some()
+    }
+
+    /// A queue pair receives datagrams from now on, and they may come from anywhere: from other hosts,
+    /// and from this one's other PID namespaces. If the port cannot be had, it has those that come by
+    /// the local link.
+    pub fn expect_datagrams(&self) {
+        self.expects_datagrams.store(true, Release);
+        let _ = self.open_wire();
+    }
+
+    /// Takes in what has changed of the addresses: what is to come by all of them comes by a new one too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Addresses::refresh`].
+    pub fn refresh_addresses(&self) -> io::Result<Changes> {
+        let changes = self.addresses.write().refresh()?;
+        if !changes.added.is_empty() || changes.moved {
+            if self.expects_datagrams.load(Acquire) {
+                self.expect_datagrams();
+            }
+            self.join_networks();
+        }
+        Ok(changes)
+    }
+
+    /// There are queue pairs in a group from now on: [`DevicePort::join_networks`] has its datagrams
+    /// come.
+    pub fn add_group(&self, group: GroupGid) {
+        self.groups.lock().insert(group);
+    }
+
+    /// Has the networks bring what is sent to the groups: when there is a new one, a new address, or the
+    /// wire link at last.
+    pub fn join_networks(&self) {
+        let Some(wire) = self.wire() else { return };
+        let groups = self.groups.lock();
+        let addresses = self.addresses();
+        for group in groups.iter().filter(|group| leaves_host(group)).map(ip) {
+            addresses.networks(group.is_ipv4()).for_each(|network| wire.join(group, network));
+        }
+    }
+
+    /// There are none in it any more.
+    pub fn remove_group(&self, group: &GroupGid) {
+        let mut groups = self.groups.lock();
+        groups.remove(group);
+        let leaves = leaves_host(group) && !self.process.is_inherited();
+        let Some(wire) = self.wire().filter(|_| leaves) else { return };
+        let group = ip(group);
+        self.addresses().networks(group.is_ipv4()).for_each(|it| wire.leave(group, it));
+    }
+
+    /// Leaves it to the process that this one was forked from.
+    pub fn leave_to_parent(&self) {
+        if let Some(wire) = self.wire() {
+            wire.leave_port();
+        }
+    }
+
+    /// Sends what a network with faults holds back, for there may be nobody to do it later. In a forked
+    /// child it is the parent's.
+    pub fn send_rest(&self) {
+        if let Some(wire) = self.wire().filter(|_| !self.process.is_inherited()) {
+            wire.send_rest();
+        }
+    }
+
+    /// What a user wants of the wire link beside its work.
+    fn instruments(&self) -> Result<Instruments, PortError> {
+        Ok(Instruments {
+            observer: self.options.observer.clone(),
+            outages: self.outages.clone(),
+            network: self.options.network.clone(),
+            wake: self.process.wake_descriptor().map_err(PortError::new)?,
+        })
+    }
+
+    /// Opens the wire link if it is not open; the system's error number if that fails, and the
+    /// program is told why.
+    pub fn open_wire(&self) -> Result<(), i32> {
+        let _one = self.opening.lock();
+        if self.wire.get().is_some() {
+            return Ok(());
+        }
+        let (registry, me) = (self.process.registry(), self.process.announcer());
+        match self.instruments().and_then(|it| Wire::open(registry, me, it)) {
+            Ok(wire) => {
+                let _ = self.wire.set(Arc::new(wire));
+                // The background thread is to listen to it too.
+                self.process.wake();
+                self.join_networks();
+                Ok(())
+            }
+            Err(error) => {
+                static TOLD: Once = Once::new();
+                TOLD.call_once(|| say(format_args!("{error}")));
+                Err(error.errno())
+            }
+        }
+    }
+}

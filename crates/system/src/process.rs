@@ -1,0 +1,204 @@
+//! This process among the others of its user: its slot in the registry, the memory that it shares, and
+//! its way to copy.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use transom_device::execution::MemoryGone;
+use transom_device::protection::{Announcer, Grant, Refusal, Waiter};
+use transom_device::qp::QpSummary;
+
+use crate::clock;
+use crate::fork::Owner;
+use crate::memory::Copier;
+use crate::object_counts::ObjectCounts;
+use crate::registry::{CallRecord, CallRefusal, Claim, RefusalRecord, Registry};
+use crate::segment::Segment;
+
+/// This process, or in a forked child the one that it was forked from.
+pub struct ThisProcess {
+    owner: Owner,
+    claim: Claim,
+    segment: Segment,
+    copier: Copier,
+    /// Makes atomics one step (rule AT-09).
+    atomics: Mutex<()>,
+}
+
+impl ThisProcess {
+    /// Lets the others into a segment, by the slot that is claimed for it.
+    pub fn new(claim: Claim, segment: Segment, copier: Copier) -> Self {
+        segment.hazards().attach(claim.announcer());
+        segment.publish(claim.announcer().generation);
+        Self { owner: Owner::this(), claim, segment, copier, atomics: Mutex::new(()) }
+    }
+
+    /// Its slot in the registry, and the generation of its stay.
+    #[inline]
+    pub fn announcer(&self) -> Announcer {
+        self.claim.announcer()
+    }
+
+    /// The registry it is in.
+    #[inline]
+    pub fn registry(&self) -> &'static Registry {
+        self.claim.registry()
+    }
+
+    /// The memory it shares.
+    #[inline]
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// How it copies.
+    #[inline]
+    pub fn copier(&self) -> &Copier {
+        &self.copier
+    }
+
+    /// Whether it is the process that this one was forked from, and nothing may be done to what it
+    /// shares. It takes no system call.
+    #[inline]
+    pub fn is_inherited(&self) -> bool {
+        self.owner.is_another()
+    }
+
+    /// How many objects programs have made. Those that a forked child ends are its parent's, and stay
+    /// counted there.
+    pub fn objects(&self) -> &ObjectCounts {
+        static OF_NOBODY: ObjectCounts = ObjectCounts::new();
+        if self.is_inherited() { &OF_NOBODY } else { &self.segment.header().objects }
+    }
+
+    /// Writes bytes of ours to granted memory.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryGone`] if that is not mapped any more.
+    pub fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
+        let (to, from) = (at.address(), bytes.as_ptr() as u64);
+        self.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
+    }
+
+    /// Writes pieces of ours, one after the other, to granted memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`ThisProcess::store`].
+    pub fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.copier.copy_pieces(at.address(), pieces).map_err(|_| MemoryGone)
+    }
+
+    /// Changes eight bytes in one step among all atomics (rule AT-09).
+    ///
+    /// # Errors
+    ///
+    /// As [`ThisProcess::store`].
+    pub fn atomic(
+        &self,
+        at: &Grant<'_>,
+        update: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, MemoryGone> {
+        let _one_step = self.atomics.lock();
+        let mut old = 0_u64;
+        self.copier.copy(&raw mut old as u64, at.address(), 8).map_err(|_| MemoryGone)?;
+        let new = update(old);
+        if new != old {
+            self.copier.copy(at.address(), &raw const new as u64, 8).map_err(|_| MemoryGone)?;
+        }
+        Ok(old)
+    }
+
+    /// Notes a refusal for `transom explain`.
+    pub fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
+        self.claim.note_refusal(&RefusalRecord {
+            time: clock::wall(),
+            refusal: *refusal,
+            age: match refusal.object.since {
+                0 => 0,
+                since => clock::steady().saturating_sub(since),
+            },
+            peer: summary.peering().from.bits(),
+            qp_access: summary.gate().access,
+        });
+    }
+
+    /// Notes that a verb was refused at once, for `transom explain`. What a forked child is refused is
+    /// not noted: the records are its parent's.
+    pub fn note_refused_call(&self, call: &CallRefusal) {
+        if !self.is_inherited() {
+            self.claim.note_refused_call(&CallRecord { time: clock::wall(), call: *call });
+        }
+    }
+
+    /// Wakes whoever waits by [`ThisProcess::wake_descriptor`].
+    pub fn wake(&self) {
+        if !self.is_inherited() {
+            let _ = rustix::io::write(&self.claim.wake, &[0]);
+        }
+    }
+
+    /// Another descriptor of the pipe that others write to, to wake this process.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` if no descriptor is left.
+    pub fn wake_descriptor(&self) -> io::Result<OwnedFd> {
+        self.claim.wake.try_clone()
+    }
+
+    /// A descriptor that names this process's device, and by which [`ThisProcess::is_named_by`] knows it
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` if no descriptor is left.
+    pub fn command_descriptor(&self) -> io::Result<OwnedFd> {
+        self.segment.duplicate_descriptor()
+    }
+
+    /// Whether a descriptor, however it was duplicated, is [`ThisProcess::command_descriptor`], and the
+    /// process this one.
+    pub fn is_named_by(&self, descriptor: BorrowedFd<'_>) -> bool {
+        !self.is_inherited() && self.segment.is_behind(descriptor)
+    }
+
+    /// In a forked child, leaves all of it to the parent.
+    pub fn leave_to_parent(&self) {
+        self.segment.protect();
+        self.claim.leave_to_parent();
+    }
+}
+
+/// Waiting: spin briefly, then give way. Who is waited for longer is noted for `transom explain`.
+impl Waiter for ThisProcess {
+    fn pause(&self, round: u32, on: Option<Announcer>) {
+        match round {
+            0..64 => std::hint::spin_loop(),
+            // Each may take as long as all who want the processor have their turns.
+            64..320 => std::thread::yield_now(),
+            _ => {
+                if let Some(process) = on.and_then(|on| self.registry().process(on.slot)) {
+                    self.claim.note_waiting(process.pid);
+                }
+                // The other side is stopped or starved: ask again a few thousand times a second.
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    fn resumed(&self) {
+        self.claim.note_waiting(0);
+    }
+
+    fn is_gone(&self, process: Announcer) -> bool {
+        let me = self.announcer();
+        if process.slot == me.slot {
+            return process.generation != me.generation;
+        }
+        !self.registry().is_alive(process)
+    }
+}
