@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use transom_system::segment::{RING_BYTES, RingKind, RingPositions};
 
 use crate::message::{
-    Arrival, HEADER_WORDS, answer_data, decode_answer, decode_request, encode_answer,
-    encode_request,
+    Arrival, answer_data, decode_answer, decode_request, encode_answer, encode_request,
 };
-use crate::ring::{Consumer, Producer, Record};
+use crate::ring::{Consumer, HEADER_WORDS, Producer, Record};
 use crate::udp;
 
 /// A record's header, taken for a request and for an answer: what is read is written as the same.

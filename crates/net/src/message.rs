@@ -11,12 +11,7 @@ use transom_device::queue::{Address, Body, Datagram, Placement, Remote};
 use transom_system::segment::RingKind;
 use transom_wire::{Psn, Syndrome};
 
-use super::ring::{Garbled, MAX_PAYLOAD, record_bytes};
-
-/// Words of a header: the first is the ring's.
-pub(crate) const HEADER_WORDS: usize = 13;
-
-type Header = [u64; HEADER_WORDS];
+use super::ring::{Garbled, HEADER_WORDS, Header, MAX_PAYLOAD, record_bytes};
 
 const IMMEDIATE: u64 = 1 << 8;
 const INVALIDATE: u64 = 1 << 9;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use transom_system::segment::{RING_BYTES, RingPositions};
 
-use super::message::HEADER_WORDS;
+/// Words of a header: the first is the ring's, the others are the message's.
+pub(crate) const HEADER_WORDS: usize = 13;
 
 const SIZE: u64 = RING_BYTES as u64;
 const ALIGN: u64 = 64;
