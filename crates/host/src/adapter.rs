@@ -1,12 +1,15 @@
 //! The device of this process.
 
 mod domains;
+mod driver;
 mod keys;
 mod limits;
+mod observer;
 mod outages;
 mod process;
 mod queue_pairs;
 mod tables;
+mod work;
 
 use std::fmt;
 use std::io;
@@ -16,23 +19,21 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use transom_device::protection::Scramble;
 use transom_device::queue::Completion;
-use transom_net::faults::{Faults, FaultyNetwork, Injector};
-use transom_net::{DevicePort, Network, OutOfReach, Peer, Peers, PortOptions};
-use transom_system::memory::{Copier, consent, needs_consent, say_slow};
-use transom_system::registry::Registry;
-use transom_system::segment::Segment;
-use transom_system::{ThisProcess, failure, fork};
+use transom_net::faults::{Faults, Injector};
+use transom_net::{DevicePort, OutOfReach, Peer, Peers};
+use transom_system::ThisProcess;
 
+pub(crate) use self::driver::Driver;
 pub use self::limits::Limits;
+pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
 pub(crate) use self::outages::PortChange;
-pub(crate) use self::tables::Tables;
-use crate::capture::{Capture, Departures};
+use self::tables::Tables;
+use self::work::Work;
+pub(crate) use self::work::{Deferred, Due};
 use crate::objects::{
     AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError,
 };
-use crate::progress::{Deferred, Progress};
 
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,11 +113,11 @@ pub struct Adapter {
     pub(crate) tables: Tables,
     /// Who is told of events of the port.
     listeners: Mutex<Vec<Weak<EventSource<AsyncEvent>>>>,
-    pub(crate) capture: Option<Arc<Capture>>,
+    observer: Option<Arc<dyn Observer>>,
     /// Requests that are answered without being carried out.
     pub(crate) injector: Injector,
-    by_message: bool,
-    pub(crate) progress: Progress,
+    pub(crate) work: Work,
+    driver: &'static dyn Driver,
     /// It is of no use any more, and the program has been told.
     pub(crate) failed: AtomicBool,
 }
@@ -128,84 +129,30 @@ impl fmt::Debug for Adapter {
 }
 
 impl Adapter {
-    /// Opens a device for this process and starts its background thread, which ends with the last
-    /// reference to the device.
-    pub fn open(options: Options) -> Result<Arc<Self>, OpenError> {
-        let faults = options.faults.and_then(|faults| faults.network);
-        Self::open_on(options, |slot| {
-            let network = Mutex::new(FaultyNetwork::new(&faults?, slot));
-            Some(Arc::new(network))
-        })
-    }
-
-    /// Opens a device whose packets pass through a network, which is made for its slot.
-    pub(crate) fn open_on(
+    /// Puts a device together, which nobody drives yet. Its segment says already that everything is to
+    /// come by message if there is an observer or something to inject.
+    pub(crate) fn new(
         options: Options,
-        network: impl FnOnce(u8) -> Option<Arc<dyn Network>>,
-    ) -> Result<Arc<Self>, OpenError> {
-        let step = |doing: &'static str| move |cause| OpenError::new(doing, cause);
-        failure::begin_anew()?;
-        let segment = Segment::create().map_err(step("making its shared memory"))?;
-        let mut seed = vec![0; Scramble::SEED_BYTES + 2];
-        getrandom::fill(&mut seed)
-            .map_err(io::Error::other)
-            .map_err(step("asking the system for random numbers"))?;
-        let (seed, first_qp) = seed.split_at(Scramble::SEED_BYTES);
-        let first_qp = u16::from_le_bytes([first_qp[0], first_qp[1]]);
-        segment.scramble().seed(seed.try_into().expect("split at its length"));
+        process: Arc<ThisProcess>,
+        port: DevicePort,
+        observer: Option<Arc<dyn Observer>>,
+        driver: &'static dyn Driver,
+        first_qp: u16,
+    ) -> Self {
         let injector = Injector::new(options.faults.map_or(&[], |faults| &faults.rules));
-        let capture = options.capture.map(|path| {
-            let doing = || format!("opening the capture file {}", path.display());
-            Capture::open(path).map_err(|cause| OpenError::new(doing(), cause))
-        });
-        let capture = capture.transpose()?.map(Arc::new);
-        let identity = capture.as_ref().map_or(0, |capture| capture.identity());
-        segment.header().capture.store(identity, Relaxed);
-        let by_message = !injector.is_empty() || capture.is_some();
-        segment.header().by_message.store(u32::from(by_message), Relaxed);
-        let copier = match options.copying {
-            Copying::Best => Copier::best(),
-            Copying::SharedMemory => Copier::pipes(),
-        };
-        let copier = copier.map_err(step("finding a way to copy memory"))?;
-        if options.copying == Copying::Best && !matches!(copier, Copier::Kernel) {
-            say_slow("the kernel does not let this process use process_vm_readv (seccomp)");
-        }
-        if matches!(copier, Copier::Kernel) && needs_consent() {
-            consent();
-        }
-        let registry = Registry::open().map_err(step("opening the registry of processes"))?;
-        let claim =
-            registry.claim(segment.descriptor()).map_err(step("taking a place in the registry"))?;
-        let slot = claim.announcer().slot;
-        let process = Arc::new(ThisProcess::new(claim, segment, copier));
-        let observer = capture.clone().map(|capture| {
-            let departures: Arc<dyn transom_net::Observer> =
-                Arc::new(Departures { capture, registry, slot });
-            departures
-        });
-        let wire_only = options.wire_only;
-        let port_options = PortOptions { wire_only, observer, network: network(slot) };
-        let port = DevicePort::new(process.clone(), port_options)
-            .map_err(step("asking the kernel for its addresses"))?;
-        let adapter = Arc::new(Self {
+        Self {
             options,
             port,
             peers: Peers::new(process.clone()),
             tables: Tables::new(process.clone(), first_qp),
+            work: Work::new(process.clone()),
             process,
             listeners: Mutex::default(),
-            capture,
+            observer,
             injector,
-            by_message,
-            progress: Progress::default(),
+            driver,
             failed: AtomicBool::new(false),
-        });
-        let handler: Weak<Self> = Arc::downgrade(&adapter);
-        fork::watch(handler).map_err(step("asking to be told of forks"))?;
-        Progress::start(&adapter).map_err(step("starting its background thread"))?;
-        adapter.schedule_outages();
-        Ok(adapter)
+        }
     }
 
     /// Tells peers that nothing comes from here any more, and the background thread to end.
@@ -236,7 +183,7 @@ impl Adapter {
     /// the local link leads to.
     pub(crate) fn reach(&self, slot: u8) -> Result<Option<Arc<Peer>>, OutOfReach> {
         // The caller may hold a queue's lock, so the queue pairs that a loss concerns are told later.
-        self.peers.reach(slot, |lost| self.progress.defer(Deferred::PeerLost(lost)))
+        self.peers.reach(slot, |lost| self.work.defer(Deferred::PeerLost(lost)))
     }
 
     /// As [`Adapter::reach`], for those who can do nothing about a process that is out of reach:
@@ -319,7 +266,55 @@ impl Adapter {
     /// process looks at each.
     #[inline]
     pub(crate) fn by_message(&self) -> bool {
-        self.by_message
+        self.observer.is_some() || !self.injector.is_empty()
+    }
+
+    /// Who is shown what crosses the links, if anybody wants to know.
+    #[inline]
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
+    }
+
+    /// Does what had to wait for locks. Call it with none held.
+    #[inline]
+    pub(crate) fn run_deferred(&self) {
+        if self.work.is_deferred() {
+            self.driver.run_deferred(self);
+        }
+    }
+
+    /// What a poll does when it finds its queue empty.
+    #[inline]
+    pub fn progress_from_poll(&self) {
+        self.driver.poll(self);
+    }
+
+    /// Carries out all that has arrived until now over the wire, and from this peer.
+    pub(crate) fn take_all(&self, from: Option<&Arc<Peer>>) {
+        self.driver.take_all(self, from);
+    }
+
+    /// The program is about to sleep until it is told: have new messages wake the thread.
+    pub fn expect_sleep(&self) {
+        self.driver.expect_sleep(self);
+    }
+
+    /// Takes up to `limit` completions of a queue, making progress if there are none; `None` if the
+    /// queue has overrun.
+    #[inline]
+    pub fn poll(
+        &self,
+        cq: &Cq,
+        limit: usize,
+        mut each: impl FnMut(usize, &Completion),
+    ) -> Option<usize> {
+        match cq.take(limit, &mut each) {
+            Some(0) if limit > 0 => {
+                self.progress_from_poll();
+                cq.take(limit, &mut each)
+            }
+            other => other,
+        }
     }
 
     /// Hands a completion to its queue; true if the queue has just overrun, which its queue pairs
@@ -333,7 +328,7 @@ impl Adapter {
     ) -> bool {
         let overrun = cq.push(&completion, solicited);
         if overrun {
-            self.progress.defer(Deferred::Overrun(cq.id()));
+            self.work.defer(Deferred::Overrun(cq.id()));
         }
         overrun
     }

@@ -20,48 +20,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
-use transom_device::qp::QpNumber;
 use transom_system::{clock, file_limit, say};
 use transom_wire::packet::Packet;
 
 use streams::Streams;
-pub(crate) use taps::{Answered, Departures};
+pub(crate) use taps::Taps;
+
+use crate::adapter::{Direction, Interface};
 
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";
-
-/// Links, as interfaces of the file; the values are their numbers there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interface {
-    /// Within a process.
-    Loopback = 0,
-    /// Between processes, through shared memory.
-    Local = 1,
-    /// RoCEv2 over UDP.
-    Wire = 2,
-}
-
-impl Interface {
-    const ALL: [Self; 3] = [Self::Loopback, Self::Local, Self::Wire];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Loopback => "loopback",
-            Self::Local => "local",
-            Self::Wire => "wire",
-        }
-    }
-}
-
-/// Which way a packet goes, seen from the process that writes it down; the values are those of
-/// `epb_flags`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// It arrives.
-    Inbound = 1,
-    /// It leaves.
-    Outbound = 2,
-}
 
 /// Begins a file: what was there before is gone.
 pub fn begin(path: &Path) -> io::Result<()> {
@@ -97,7 +65,7 @@ impl Capture {
     }
 
     /// Writes down what UDP carries of a packet of the wire link, from the BTH to the ICRC.
-    pub(crate) fn record(
+    fn record(
         &self,
         direction: Direction,
         path: &transom_net::Path,
@@ -112,11 +80,6 @@ impl Capture {
             pcapng::packet(&mut blocks, interface, direction, clock::wall(), &packet, comment);
             self.append(&blocks);
         }
-    }
-
-    /// A queue pair is connected anew, by this path.
-    pub(crate) fn connect(&self, from: QpNumber, path: transom_net::Path) {
-        self.streams.lock().connect(from, path);
     }
 
     /// Writes down the packets that `make` makes, in one piece, each with its path.

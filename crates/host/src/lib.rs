@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`adapter`] | the device of this process: what the C ABI and others call |
 //! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
-//! | [`progress`] | who does the work when nobody polls: one thread, asleep while idle |
+//! | `opening` | putting a device together, and setting it going |
+//! | `progress` | who does the work when nobody polls: one thread, asleep while idle |
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
 //!
 //! Of unsafe code here and elsewhere each block says why it is sound.
@@ -14,6 +15,7 @@
 pub mod adapter;
 pub mod capture;
 pub mod objects;
-pub mod progress;
+mod opening;
+mod progress;
 
 pub use adapter::{Adapter, Copying, Limits, OpenError, Options};

@@ -25,9 +25,9 @@ impl Adapter {
             if begins == now {
                 self.change_port(PortChange::Down(number));
             } else {
-                self.progress.schedule_outage(self, begins, PortChange::Down(number));
+                self.work.schedule_outage(begins, PortChange::Down(number));
             }
-            self.progress.schedule_outage(self, ends, PortChange::Up(number));
+            self.work.schedule_outage(ends, PortChange::Up(number));
         }
     }
 

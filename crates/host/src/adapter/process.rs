@@ -31,7 +31,7 @@ impl Adapter {
 impl ForkHandler for Adapter {
     fn hold(&self, until: Instant) -> bool {
         loop {
-            if let Some(guard) = self.progress.working.try_lock() {
+            if let Some(guard) = self.work.working.try_lock() {
                 std::mem::forget(guard);
                 return true;
             }
@@ -44,7 +44,7 @@ impl ForkHandler for Adapter {
 
     unsafe fn release(&self) {
         // SAFETY: locked by `hold`, in this thread or in the one that this one is the copy of.
-        unsafe { self.progress.working.force_unlock() };
+        unsafe { self.work.working.force_unlock() };
     }
 
     fn leave_to_parent(&self) {
@@ -85,8 +85,8 @@ mod tests {
 
     use super::*;
     use crate::Options;
+    use crate::adapter::Deferred;
     use crate::objects::EventQueue;
-    use crate::progress::Deferred;
 
     /// Says that this is the process that a test started for itself: all devices of a process fail
     /// together.
@@ -110,7 +110,7 @@ mod tests {
         let attach =
             |(told, of): (&Arc<_>, usize)| devices[of].tell_port_events(told).expect("room");
         let _sources: Vec<_> = told.iter().zip([0, 0, 1]).map(attach).collect();
-        devices[0].progress.defer(Deferred::Panic);
+        devices[0].work.defer(Deferred::Panic);
         devices[0].process().wake();
         for told in &told {
             let (event, _) = told.take().expect("it comes");

@@ -17,7 +17,7 @@ use transom_system::addresses::LOOPBACK;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
 
-use super::Answered;
+use crate::adapter::Answered;
 
 /// Messages of a queue pair that are remembered: more than a send queue holds.
 const MOST_BEGUN: usize = 1 << 16;

@@ -120,7 +120,7 @@ impl Cq {
             self.events.raise(AsyncEvent::CqError);
         }
         if let Some(deadline) = pending.period_ends {
-            self.adapter.progress.schedule_event(&self.adapter, deadline, self);
+            self.adapter.work.schedule_event(deadline, self);
         }
     }
 

@@ -33,9 +33,9 @@ use super::{
     AsyncEvent, AttachError, Busy, CompletionCounter, Cq, EventQueue, EventSource,
     ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
 };
+use crate::adapter::Deferred;
 use crate::adapter::{Adapter, Limits};
 use crate::objects::Link;
-use crate::progress::Deferred;
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
 use receive::ReceiveHalf;
@@ -328,7 +328,7 @@ impl QueuePair {
         half.scheduled = deadline.or(half.scheduled);
         drop(guard);
         if let Some(deadline) = deadline {
-            self.adapter.progress.schedule(&self.adapter, deadline, self.number.index());
+            self.adapter.work.schedule(deadline, self.number.index());
         }
         self.adapter.run_deferred();
         result
@@ -567,7 +567,7 @@ impl QueuePair {
     }
 
     fn flush_later(&self, side: QueueSide) {
-        self.adapter.progress.defer(Deferred::Flush(self.number.index(), side));
+        self.adapter.work.defer(Deferred::Flush(self.number.index(), side));
     }
 
     /// Whether something keeps it: a window that is bound, on a device with 2A windows (rule T2-06),

@@ -13,8 +13,8 @@ use transom_system::object_counts::ObjectKind;
 use super::{
     AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError, XrcDomain,
 };
+use crate::adapter::Deferred;
 use crate::adapter::{Adapter, Limits};
-use crate::progress::Deferred;
 
 /// What makes a shared receive queue one for XRC.
 #[derive(Clone)]
@@ -171,7 +171,7 @@ impl SharedReceiveQueue {
         let overrun = done.completion.is_some_and(|done| matching.cq.push(&done, false));
         drop(tags);
         if overrun {
-            self.adapter.progress.defer(Deferred::Overrun(matching.cq.id()));
+            self.adapter.work.defer(Deferred::Overrun(matching.cq.id()));
             self.adapter.run_deferred();
         }
         Ok(done.handle)

@@ -12,7 +12,7 @@ use transom_net::{Peer, Wire};
 use transom_system::clock;
 use transom_system::failure::caught;
 
-use super::{Progress, Worker};
+use super::{Dispatch, Threads, Worker};
 use crate::adapter::Adapter;
 
 /// How often the thread looks whether the program still polls, in nanoseconds.
@@ -32,8 +32,8 @@ const CROWDED: Duration = Duration::from_millis(100);
 /// wait for the next look.
 const VIGILANT: u32 = 64;
 
-impl Progress {
-    /// Starts the background thread.
+impl Threads {
+    /// Starts the background thread of a device, which ends with the device.
     pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
         let background = Background {
             wake: adapter.process().wake_descriptor()?,
@@ -62,7 +62,7 @@ struct Background {
     wake: OwnedFd,
     /// Readable when the host's addresses change.
     addresses: OwnedFd,
-    /// What [`Progress`] had counted.
+    /// What the device had counted.
     polls: u64,
     /// The program has polled since the round before.
     program_polls: bool,
@@ -101,7 +101,7 @@ impl Background {
                 return;
             }
             self.look_around(&device);
-            let working = device.progress.working.lock();
+            let working = device.work.working.lock();
             if self.woken.addresses {
                 device.refresh_addresses();
             }
@@ -126,13 +126,15 @@ impl Background {
             wire.look_after(&mut self.others, self.woken.others);
             wire.owed.look(clock::steady());
         }
-        device.progress_for(match device.progress.polls.load(Relaxed) == self.polls {
-            true => Worker::Instead,
-            false => Worker::Beside,
-        });
+        Dispatch { adapter: device }.progress_for(
+            match device.work.polls.load(Relaxed) == self.polls {
+                true => Worker::Instead,
+                false => Worker::Beside,
+            },
+        );
         let peers = device.peers.all();
         for peer in peers.iter().filter(|peer| has_ended(peer)) {
-            device.lose_peer(peer);
+            Dispatch { adapter: device }.lose_peer(peer);
         }
         self.arm(device);
         peers
@@ -141,15 +143,15 @@ impl Background {
     /// Finds out whether the program needs the thread though it polls.
     fn look_around(&mut self, device: &Adapter) {
         // A round that armed was woken for what there is.
-        let neglected = !self.arms && device.is_neglected();
-        let sleeps = device.progress.sleeps.swap(false, SeqCst);
+        let neglected = !self.arms && Dispatch { adapter: device }.is_neglected();
+        let sleeps = device.work.sleeps.swap(false, SeqCst);
         self.vigilant =
             if neglected || sleeps { VIGILANT } else { self.vigilant.saturating_sub(1) };
     }
 
     /// Leaves the work to a program that polls, else has what arrives wake the thread.
     fn arm(&mut self, device: &Adapter) {
-        let progress = &device.progress;
+        let progress = &device.work;
         let polls = progress.polls.load(Relaxed);
         self.program_polls = polls != self.polls;
         self.polls = polls;
@@ -160,18 +162,18 @@ impl Background {
         if self.arms {
             device.process().segment().header().armed.store(1, SeqCst);
             // What came before the flag was seen brought no wake-up.
-            device.take_inboxes();
-            device.run_deferred();
+            Dispatch { adapter: device }.take_inboxes();
+            Dispatch { adapter: device }.run_deferred();
         }
     }
 
     /// How long the thread may sleep, in nanoseconds.
     fn timeout(&self, device: &Adapter) -> Option<u64> {
         let left = |deadline: u64| deadline.saturating_sub(clock::steady());
-        let deadline = device.progress.next_deadline.load(Acquire);
+        let deadline = device.work.next_deadline.load(Acquire);
         let of_progress = (deadline != 0).then(|| left(deadline));
         let of_polling = self.program_polls.then_some(TICK);
-        let of_unreached = device.has_inbox().then_some(TICK);
+        let of_unreached = Dispatch { adapter: device }.has_inbox().then_some(TICK);
         let wire = device.port().wire();
         let of_waiting = wire.and_then(|wire| wire.watch(self.program_polls));
         let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
@@ -244,21 +246,21 @@ fn linger(fds: &mut [PollFd<'_>]) -> Lingered {
     }
 }
 
-impl Adapter {
+impl Dispatch<'_> {
     /// Whether something waits that a program which polls would take by now, asked by the thread when
     /// it has left the work to the program.
-    fn is_neglected(&self) -> bool {
-        let inbox = &self.process().segment().header().inbox;
+    fn is_neglected(self) -> bool {
+        let inbox = &self.adapter.process().segment().header().inbox;
         let waits = || {
             inbox.iter().any(|bits| bits.load(Acquire) != 0)
-                || self.port().wire().is_some_and(|wire| wire.has_arrivals())
+                || self.adapter.port().wire().is_some_and(|wire| wire.has_arrivals())
         };
-        let polls = self.progress.polls.load(Relaxed);
+        let polls = self.adapter.work.polls.load(Relaxed);
         if !waits() {
             return false;
         }
         std::thread::sleep(PATIENCE);
-        waits() && self.progress.polls.load(Relaxed) == polls
+        waits() && self.adapter.work.polls.load(Relaxed) == polls
     }
 }
 
@@ -308,7 +310,7 @@ mod tests {
         let wire = adapter.port().wire().expect("it is open");
         for index in 0..100 {
             // It has looked whether anything waits.
-            drop(adapter.progress.working.lock());
+            drop(adapter.work.working.lock());
             begin(wire, index);
             let start = Instant::now();
             while waits(wire) {

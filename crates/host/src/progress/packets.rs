@@ -6,28 +6,28 @@ use transom_system::registry::{Counters, Dropped};
 use transom_wire::grh::Route;
 use transom_wire::packet::{Operation, Packet};
 
-use crate::adapter::Adapter;
+use super::Dispatch;
 use crate::objects::{Recipient, Taken};
 
-impl Adapter {
+impl Dispatch<'_> {
     /// Carries out all that has arrived over the wire until now, or is being carried out by another
     /// thread.
-    pub(crate) fn take_all_packets(&self) {
-        if let Some(wire) = self.port().wire() {
-            wire.turn().receive_all(self);
+    pub(super) fn take_all_packets(self) {
+        if let Some(wire) = self.adapter.port().wire() {
+            wire.turn().receive_all(&self);
         }
     }
 
     /// The same, unless another thread is at it; false then.
-    pub(crate) fn try_take_all_packets(&self) -> bool {
-        let Some(wire) = self.port().wire() else { return true };
+    pub(super) fn try_take_all_packets(self) -> bool {
+        let Some(wire) = self.adapter.port().wire() else { return true };
         let turn = wire.try_turn();
-        turn.map(|mut turn| turn.receive_all(self)).is_some()
+        turn.map(|mut turn| turn.receive_all(&self)).is_some()
     }
 
     /// Gives datagrams to all members of the group that they have come for.
     fn deliver_to_members(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
-        let members = self.members(&route.destination);
+        let members = self.adapter.members(&route.destination);
         let taken = members.filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
         match taken.count() {
             0 => counters.drop(Dropped::NoQueuePair, packets.len()),
@@ -36,14 +36,16 @@ impl Adapter {
     }
 }
 
-impl Receiver for Adapter {
+impl Receiver for Dispatch<'_> {
     fn hear(&self, came: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>) {
-        self.capture_arrival(came, identification, datagram, dropped);
+        self.show_arrival(came, identification, datagram, dropped);
     }
 
     /// Gives packets to the queue pair they are for.
     fn deliver(&self, packets: &[Packet<'_>], route: &Route) {
-        let (Some(first), Some(wire)) = (packets.first(), self.port().wire()) else { return };
+        let (Some(first), Some(wire)) = (packets.first(), self.adapter.port().wire()) else {
+            return;
+        };
         let counters = wire.counters();
         let to = QpNumber::from_bits(first.to);
         match Recipient::at(&route.destination, to) {
@@ -51,7 +53,8 @@ impl Receiver for Adapter {
             Recipient::Members => return self.deliver_to_members(counters, packets, route),
             Recipient::Nobody => return counters.drop(Dropped::WrongDestination, packets.len()),
         }
-        let Some(qp) = self.tables.queue_pairs.get(to.index()).filter(|qp| qp.number() == to)
+        let Some(qp) =
+            self.adapter.tables.queue_pairs.get(to.index()).filter(|qp| qp.number() == to)
         else {
             return counters.drop(Dropped::NoQueuePair, packets.len());
         };

@@ -207,10 +207,7 @@ impl QueuePair {
         let result = self.modify_locked(new, mask);
         if result.is_ok() && resets {
             // Programs connect anew with the same numbers, and could not tell old packets and messages.
-            self.adapter.take_all_packets();
-            if let Some(peer) = peer {
-                self.adapter.take_from(&peer);
-            }
+            self.adapter.take_all(peer.as_ref());
         }
         self.advance();
         result
@@ -324,14 +321,14 @@ impl QueuePair {
     /// Of which connection requests are written down from now on: those of this queue pair, or, before
     /// it sends, of the one at the other end.
     fn capture_connection(&self, from: QpNumber, attributes: &QpAttributes) {
-        let Some(capture) = self.adapter.capture() else { return };
+        let Some(observer) = self.adapter.observer() else { return };
         let address = attributes.destination.address().unwrap_or(LOOPBACK);
         let mtu = match self.config.service {
             Service::Ud => MAX_DATAGRAM,
             _ => 128 << attributes.path_mtu,
         };
         let path = Path::new(&address, self.number, mtu);
-        capture.connect(from, if from == self.number { path } else { path.back(from) });
+        observer.connects(from, if from == self.number { path } else { path.back(from) });
     }
 
     /// The link to the queue pair at the other end.

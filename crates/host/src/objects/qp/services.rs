@@ -21,10 +21,10 @@ use transom_wire::Psn;
 use transom_wire::packet::Packet;
 
 use super::{QpReceives, QueuePair};
-use crate::capture::{Answered, Direction, Interface};
+use crate::adapter::Deferred;
+use crate::adapter::{Answered, Direction, Interface};
 use crate::objects::Link;
 use crate::objects::{Recipient, SharedReceiveQueue};
-use crate::progress::Deferred;
 
 /// A queue pair at work, with its link.
 pub(super) struct At<'a> {
@@ -154,7 +154,7 @@ impl Services for At<'_> {
     }
 
     fn rendezvous(&self) {
-        self.qp.adapter.progress.defer(Deferred::Rendezvous(self.qp.number.index()));
+        self.qp.adapter.work.defer(Deferred::Rendezvous(self.qp.number.index()));
     }
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {
@@ -361,12 +361,12 @@ impl At<'_> {
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let data = request.body.carries_data().then_some(&mut gather);
         let adapter = &self.qp.adapter;
-        let capture = adapter.capture().filter(|_| Recipient::of(request) != Recipient::Members);
-        let tap = capture.map(|capture| {
+        let observer = adapter.observer().filter(|_| Recipient::of(request) != Recipient::Members);
+        let tap = observer.map(|observer| {
             move |bytes| {
                 let copier = &adapter.process().copier();
                 let mut data = RingBytes { bytes, length: request.length, copier };
-                capture.request(Interface::Local, Direction::Outbound, request, &mut data);
+                observer.request(Interface::Local, Direction::Outbound, request, &mut data);
             }
         });
         let tap = tap.as_ref().map(|tap| tap as _);
@@ -388,21 +388,21 @@ impl At<'_> {
         };
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let mut scatter = self.scatter(buffers, request.offset, Where::Here);
-        let capture = adapter.capture().filter(|_| Recipient::of(request) != Recipient::Members);
-        if let Some(capture) = capture {
-            capture.request(Interface::Loopback, Direction::Outbound, request, &mut gather);
+        let observer = adapter.observer().filter(|_| Recipient::of(request) != Recipient::Members);
+        if let Some(observer) = observer {
+            observer.request(Interface::Loopback, Direction::Outbound, request, &mut gather);
         }
         let reply = match target {
             Some(target) => target.execute(request, &mut gather, &mut scatter, None),
             None if here => return Sent::Unreachable,
             None => adapter.execute_foreign(request, &mut gather, &mut scatter, None),
         };
-        if let Some(capture) = capture {
+        if let Some(observer) = observer {
             let answer = Answered::to(request, reply, self.qp.number.slot());
             // What a READ returned has been placed already.
             let mut placed = self.gather(payload, request.offset, Where::Here);
             let link = Interface::Loopback;
-            adapter.capture_answer(capture, link, Direction::Inbound, &answer, &mut placed);
+            observer.answer(link, Direction::Inbound, &answer, &mut placed);
         }
         match reply {
             Reply::OriginFailed => {

@@ -11,7 +11,7 @@ use transom_system::addresses::leaves_host;
 
 use super::At;
 use crate::adapter::Adapter;
-use crate::capture::{Direction, Interface};
+use crate::adapter::{Direction, Interface};
 use crate::objects::Recipient;
 
 impl At<'_> {
@@ -72,10 +72,10 @@ impl At<'_> {
             Sent::Queued | Sent::Unreachable => {}
             sent => return sent,
         }
-        if let Some(capture) = adapter.capture() {
+        if let Some(observer) = adapter.observer() {
             // Once, however many receive it.
             let mut data = self.gather(payload, request.offset, Where::Here);
-            capture.request(Interface::Local, Direction::Outbound, request, &mut data);
+            observer.request(Interface::Local, Direction::Outbound, request, &mut data);
         }
         for member in adapter.members(gid).filter(|qp| qp.number != self.qp.number) {
             let sent = self.send_loopback_to(member.number, request, payload);

@@ -463,10 +463,10 @@ mod tests {
             remote: Remote::Connected,
         };
         let cq = qp.config.send_cq.as_ref().expect("it has one");
-        let working = adapter.progress.working.lock();
+        let working = adapter.work.working.lock();
         qp.post_send(&request).expect("there is room");
         // The request: the answer lies in the socket then.
-        wire.receive(&*adapter, false);
+        adapter.progress_from_poll();
         let arrivals = wire.turn();
         drop(working);
         let mut statuses = Vec::new();
@@ -494,7 +494,7 @@ mod tests {
             let qp = queue_pair(&adapter, service, 20);
             let wire = adapter.port().wire().expect("it leads over the wire");
             // The background thread would give it its turn when that comes.
-            let _working = adapter.progress.working.lock();
+            let _working = adapter.work.working.lock();
             wire.stalled.each(|_| {});
             // Others have sent so much that it takes the receiver a minute.
             assert!(wire.admits(30_000_000_000, clock::steady()) || waits);

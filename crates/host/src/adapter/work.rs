@@ -1,0 +1,141 @@
+//! What is to be done on a device as soon as no lock is held, or at a time.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use transom_device::execution::QueueSide;
+use transom_net::Peer;
+use transom_system::ThisProcess;
+use transom_system::lock::ShortMutex;
+
+use super::PortChange;
+use crate::objects::Cq;
+
+/// Work that has to wait until locks are free.
+pub(crate) enum Deferred {
+    /// Flush this queue of a queue pair that fell into error.
+    Flush(u16, QueueSide),
+    /// Start the rendezvous that wait on a queue pair.
+    Rendezvous(u16),
+    /// A completion queue has overrun (rule CQ-05).
+    Overrun(u64),
+    /// A peer has ended: what was under way to it counts as lost.
+    PeerLost(Arc<Peer>),
+    /// What nobody thought of.
+    #[cfg(test)]
+    Panic,
+}
+
+/// Who waits for a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Due {
+    /// A queue pair goes on.
+    QueuePair(u16),
+    /// A moderated completion queue raises the event it holds back.
+    CompletionEvent(u64),
+    /// A user wants the port to change.
+    Port(PortChange),
+}
+
+/// What is to be done on a device, and who is about to do it.
+pub(crate) struct Work {
+    process: Arc<ThisProcess>,
+    /// Counts polls that found nothing.
+    pub(crate) polls: AtomicU64,
+    /// The program is about to sleep: the thread is to listen for it.
+    pub(crate) sleeps: AtomicBool,
+    /// The thread sleeps listening to the sockets of the wire link.
+    pub(crate) listens: AtomicBool,
+    deferred: Mutex<VecDeque<Deferred>>,
+    deferred_count: AtomicUsize,
+    deadlines: Mutex<BTreeSet<(u64, Due)>>,
+    /// The completion queues among them.
+    moderated: Mutex<HashMap<u64, Weak<Cq>>>,
+    /// The earliest of `deadlines`; zero for none.
+    pub(crate) next_deadline: AtomicU64,
+    /// Held by the background thread while it works, and by a thread that forks.
+    pub(crate) working: ShortMutex<()>,
+}
+
+impl Work {
+    /// Nothing is.
+    pub(super) fn new(process: Arc<ThisProcess>) -> Self {
+        Self {
+            process,
+            polls: AtomicU64::new(0),
+            sleeps: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
+            deferred: Mutex::default(),
+            deferred_count: AtomicUsize::new(0),
+            deadlines: Mutex::default(),
+            moderated: Mutex::default(),
+            next_deadline: AtomicU64::new(0),
+            working: ShortMutex::default(),
+        }
+    }
+
+    /// Leaves work for when no lock is held.
+    pub(crate) fn defer(&self, work: Deferred) {
+        self.deferred.lock().push_back(work);
+        self.deferred_count.fetch_add(1, Release);
+    }
+
+    /// Whether there is work that was left.
+    #[inline]
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.deferred_count.load(Acquire) != 0
+    }
+
+    /// Takes what was left first.
+    pub(crate) fn take_deferred(&self) -> Option<Deferred> {
+        let work = self.deferred.lock().pop_front()?;
+        self.deferred_count.fetch_sub(1, Release);
+        Some(work)
+    }
+
+    /// Sees to it that the queue pair is advanced at `deadline`.
+    pub(crate) fn schedule(&self, deadline: u64, qp_index: u16) {
+        self.add_deadline(deadline, Due::QueuePair(qp_index));
+    }
+
+    /// Sees to it that the completion queue's period is ended at `deadline`.
+    pub(crate) fn schedule_event(&self, deadline: u64, cq: &Arc<Cq>) {
+        self.moderated.lock().insert(cq.id(), Arc::downgrade(cq));
+        self.add_deadline(deadline, Due::CompletionEvent(cq.id()));
+    }
+
+    /// Sees to it that a change of the port comes at `deadline`.
+    pub(crate) fn schedule_outage(&self, deadline: u64, change: PortChange) {
+        self.add_deadline(deadline, Due::Port(change));
+    }
+
+    fn add_deadline(&self, deadline: u64, due: Due) {
+        let mut deadlines = self.deadlines.lock();
+        deadlines.insert((deadline, due));
+        let first = deadlines.first().map_or(0, |first| first.0);
+        let earlier = self.next_deadline.swap(first, AcqRel) != first;
+        drop(deadlines);
+        if earlier {
+            self.process.wake();
+        }
+    }
+
+    /// Takes those whose deadline has come.
+    pub(crate) fn due(&self, now: u64) -> Vec<Due> {
+        let mut deadlines = self.deadlines.lock();
+        let mut due = Vec::new();
+        while let Some(first) = deadlines.first().copied().filter(|first| first.0 <= now) {
+            deadlines.remove(&first);
+            due.push(first.1);
+        }
+        self.next_deadline.store(deadlines.first().map_or(0, |first| first.0), Release);
+        due
+    }
+
+    /// Takes a completion queue whose deadline has come; none if it is gone.
+    pub(crate) fn take_moderated(&self, id: u64) -> Option<Arc<Cq>> {
+        self.moderated.lock().remove(&id)?.upgrade()
+    }
+}

@@ -1,0 +1,86 @@
+//! Opening a device: what it needs of the machine, and who drives it.
+
+use std::io;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use transom_device::protection::Scramble;
+use transom_net::faults::FaultyNetwork;
+use transom_net::{DevicePort, Network, PortOptions};
+use transom_system::memory::{Copier, consent, needs_consent, say_slow};
+use transom_system::registry::Registry;
+use transom_system::segment::Segment;
+use transom_system::{ThisProcess, failure, fork};
+
+use crate::adapter::{Adapter, Copying, Observer, OpenError, Options};
+use crate::capture::{Capture, Taps};
+use crate::progress::Threads;
+
+impl Adapter {
+    /// Opens a device for this process and starts its background thread, which ends with the last
+    /// reference to the device.
+    pub fn open(options: Options) -> Result<Arc<Self>, OpenError> {
+        let faults = options.faults.and_then(|faults| faults.network);
+        Self::open_on(options, |slot| {
+            let network = Mutex::new(FaultyNetwork::new(&faults?, slot));
+            Some(Arc::new(network))
+        })
+    }
+
+    /// Opens a device whose packets pass through a network, which is made for its slot.
+    pub(crate) fn open_on(
+        options: Options,
+        network: impl FnOnce(u8) -> Option<Arc<dyn Network>>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let step = |doing: &'static str| move |cause| OpenError::new(doing, cause);
+        failure::begin_anew()?;
+        let segment = Segment::create().map_err(step("making its shared memory"))?;
+        let mut seed = vec![0; Scramble::SEED_BYTES + 2];
+        getrandom::fill(&mut seed)
+            .map_err(io::Error::other)
+            .map_err(step("asking the system for random numbers"))?;
+        let (seed, first_qp) = seed.split_at(Scramble::SEED_BYTES);
+        let first_qp = u16::from_le_bytes([first_qp[0], first_qp[1]]);
+        segment.scramble().seed(seed.try_into().expect("split at its length"));
+        let capture = options.capture.map(|path| {
+            let doing = || format!("opening the capture file {}", path.display());
+            Capture::open(path).map_err(|cause| OpenError::new(doing(), cause))
+        });
+        let capture = capture.transpose()?;
+        let identity = capture.as_ref().map_or(0, |capture| capture.identity());
+        segment.header().capture.store(identity, Relaxed);
+        let injects = options.faults.is_some_and(|faults| !faults.rules.is_empty());
+        segment.header().by_message.store(u32::from(injects || capture.is_some()), Relaxed);
+        let copier = match options.copying {
+            Copying::Best => Copier::best(),
+            Copying::SharedMemory => Copier::pipes(),
+        };
+        let copier = copier.map_err(step("finding a way to copy memory"))?;
+        if options.copying == Copying::Best && !matches!(copier, Copier::Kernel) {
+            say_slow("the kernel does not let this process use process_vm_readv (seccomp)");
+        }
+        if matches!(copier, Copier::Kernel) && needs_consent() {
+            consent();
+        }
+        let registry = Registry::open().map_err(step("opening the registry of processes"))?;
+        let claim =
+            registry.claim(segment.descriptor()).map_err(step("taking a place in the registry"))?;
+        let slot = claim.announcer().slot;
+        let process = Arc::new(ThisProcess::new(claim, segment, copier));
+        let taps = capture.map(|capture| Arc::new(Taps { capture, registry, slot }));
+        let departures = taps.clone().map(|taps| taps as Arc<dyn transom_net::Observer>);
+        let observer = taps.map(|taps| taps as Arc<dyn Observer>);
+        let wire_only = options.wire_only;
+        let port_options = PortOptions { wire_only, observer: departures, network: network(slot) };
+        let port = DevicePort::new(process.clone(), port_options)
+            .map_err(step("asking the kernel for its addresses"))?;
+        let adapter = Self::new(options, process, port, observer, &Threads, first_qp);
+        let adapter = Arc::new(adapter);
+        let handler: Weak<Self> = Arc::downgrade(&adapter);
+        fork::watch(handler).map_err(step("asking to be told of forks"))?;
+        Threads::start(&adapter).map_err(step("starting its background thread"))?;
+        adapter.schedule_outages();
+        Ok(adapter)
+    }
+}

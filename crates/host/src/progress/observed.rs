@@ -1,0 +1,87 @@
+//! What crosses the links and somebody is shown.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+
+use transom_device::execution::{Reply, Request, Source};
+use transom_device::qp::QpNumber;
+use transom_net::{Path, Peer, RingBytes};
+use transom_system::addresses::gid;
+use transom_wire::packet::{Packet, Transport};
+
+use super::Dispatch;
+use crate::adapter::{Answered, Direction, Interface, Observer};
+
+impl<'a> Dispatch<'a> {
+    /// Whom to show what a peer asks of this process: nobody if the peer writes to the same file.
+    pub(super) fn observer_for(self, peer: &Peer) -> Option<&'a dyn Observer> {
+        self.adapter.observer().filter(|_| !self.shares(peer))
+    }
+
+    /// Whether a peer writes to the same file.
+    fn shares(self, peer: &Peer) -> bool {
+        let own = &self.adapter.process().segment().header().capture;
+        peer.segment.header().capture.load(Relaxed) == own.load(Relaxed)
+    }
+
+    /// Shows a datagram that came over the wire, unless its sender has done so. `dropped` says why it
+    /// goes no further.
+    pub(super) fn show_arrival(
+        self,
+        path: &Path,
+        identification: u16,
+        datagram: &[u8],
+        dropped: Option<&str>,
+    ) {
+        let Some(observer) = self.adapter.observer() else { return };
+        let packet = Packet::parse(datagram).ok().filter(|_| dropped.is_none());
+        if !packet.is_some_and(|packet| self.has_written(path, &packet)) {
+            observer.arrives(path, identification, datagram, dropped);
+        }
+    }
+
+    /// Whether the sender of a packet writes to the same file.
+    fn has_written(self, path: &Path, packet: &Packet<'_>) -> bool {
+        let adapter = self.adapter;
+        if !adapter.port().is_here(&gid(path.source)) {
+            return false;
+        }
+        let slot = match packet.transport {
+            Transport::Ud { source, .. } => QpNumber::from_bits(source).slot(),
+            _ => match adapter.tables.queue_pairs.get(QpNumber::from_bits(packet.to).index()) {
+                Some(qp) => qp.summary().peering().from.slot(),
+                None => return false,
+            },
+        };
+        slot == adapter.process().announcer().slot
+            || adapter.peer(slot).is_some_and(|peer| self.shares(&peer))
+    }
+
+    /// Carries out a segment from a peer that does not write down what it sends, and shows the answer
+    /// before the peer can see it.
+    pub(super) fn execute_observed(
+        self,
+        observer: &dyn Observer,
+        request: &Request,
+        source: &mut dyn Source,
+        sink: &mut RingBytes<'_>,
+        answer: &dyn Fn(Reply),
+    ) -> Reply {
+        let mut data = RingBytes { ..*sink };
+        let shown = Cell::new(false);
+        let show = |reply, data: &mut RingBytes<'_>| {
+            if request.service.is_reliable() && !shown.replace(true) {
+                let slot = self.adapter.process().announcer().slot;
+                let answer = Answered::to(request, reply, slot);
+                observer.answer(Interface::Local, Direction::Outbound, &answer, data);
+            }
+        };
+        let early = |reply| {
+            show(reply, &mut data.empty());
+            answer(reply);
+        };
+        let reply = self.execute(request, source, sink, Some(&early));
+        show(reply, &mut data);
+        reply
+    }
+}
