@@ -6,6 +6,7 @@ mod keys;
 mod limits;
 mod observer;
 mod outages;
+mod port_events;
 mod process;
 mod queue_pairs;
 mod tables;
@@ -14,25 +15,26 @@ mod work;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use transom_device::queue::Completion;
 use transom_net::faults::{Faults, Injector};
 use transom_net::{DevicePort, OutOfReach, Peer, Peers};
 use transom_system::ThisProcess;
+use transom_system::addresses::GroupGid;
 
 pub(crate) use self::driver::Driver;
 pub use self::limits::Limits;
 pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
 pub(crate) use self::outages::PortChange;
+pub use self::port_events::PortEvents;
 use self::tables::Tables;
 use self::work::Work;
 pub(crate) use self::work::{Deferred, Due};
 use crate::objects::{
-    AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError,
+    AsyncEvent, Busy, Cq, JoinError, NotAMember, ProtectionDomain, QueuePair, RegisterError,
 };
 
 /// How bytes get from one process to another.
@@ -111,8 +113,7 @@ pub struct Adapter {
     port: DevicePort,
     pub(crate) peers: Peers,
     pub(crate) tables: Tables,
-    /// Who is told of events of the port.
-    listeners: Mutex<Vec<Weak<EventSource<AsyncEvent>>>>,
+    port_events: PortEvents,
     observer: Option<Arc<dyn Observer>>,
     /// Requests that are answered without being carried out.
     pub(crate) injector: Injector,
@@ -147,7 +148,7 @@ impl Adapter {
             tables: Tables::new(process.clone(), first_qp),
             work: Work::new(process.clone()),
             process,
-            listeners: Mutex::default(),
+            port_events: PortEvents::default(),
             observer,
             injector,
             driver,
@@ -203,44 +204,41 @@ impl Adapter {
         }
     }
 
-    /// Has events of the port and of the device told to `events` too, for as long as the caller keeps what it gets.
-    pub fn tell_port_events(
-        &self,
-        events: &Arc<EventQueue<AsyncEvent>>,
-    ) -> Result<Arc<EventSource<AsyncEvent>>, RegisterError> {
-        const PORT: u64 = 1;
-        const KINDS: &[AsyncEvent] = &[
-            AsyncEvent::PortActive,
-            AsyncEvent::PortError,
-            AsyncEvent::GidChange,
-            AsyncEvent::DeviceFatal,
-        ];
-        let source = Arc::new(events.attach(PORT, KINDS)?);
-        let mut listeners = self.listeners.lock();
-        listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.push(Arc::downgrade(&source));
-        Ok(source)
-    }
-
     /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
     pub(crate) fn refresh_addresses(&self) {
         // What cannot be read now is read at the next change.
         let Ok(changes) = self.port.refresh_addresses() else { return };
         if !changes.added.is_empty() || !changes.removed.is_empty() {
-            self.raise_port_event(AsyncEvent::GidChange);
+            self.port_events.raise(AsyncEvent::GidChange);
         }
         match changes.network {
-            Some(true) => self.raise_port_event(AsyncEvent::PortActive),
-            Some(false) => self.raise_port_event(AsyncEvent::PortError),
+            Some(true) => self.port_events.raise(AsyncEvent::PortActive),
+            Some(false) => self.port_events.raise(AsyncEvent::PortError),
             None => {}
         }
     }
 
-    /// Tells the program of an event of the port or the device.
-    pub(crate) fn raise_port_event(&self, event: AsyncEvent) {
-        for listener in self.listeners.lock().iter().filter_map(Weak::upgrade) {
-            listener.raise(event);
-        }
+    /// Who is told of events of the port and of the device.
+    pub fn port_events(&self) -> &PortEvents {
+        &self.port_events
+    }
+
+    /// Makes a queue pair a member of a group; one that is one already stays one.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`] if it does not become one.
+    pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
+        self.tables.groups.join(&self.port, group, qp)
+    }
+
+    /// Ends a membership.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAMember`] if it is none.
+    pub fn leave_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), NotAMember> {
+        self.tables.groups.leave(&self.port, group, qp)
     }
 
     /// A new protection domain; `None` at the limit (rule PD-11), or without memory.

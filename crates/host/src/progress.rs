@@ -284,7 +284,13 @@ impl<'a> Dispatch<'a> {
             };
         }
         match request.remote.process() {
-            Some(slot) if slot == me => self.adapter.execute_foreign(request, source, sink, answer),
+            Some(slot) if slot == me => self.adapter.tables.foreign_targets.execute(
+                self.adapter,
+                request,
+                source,
+                sink,
+                answer,
+            ),
             _ => Reply::Dropped,
         }
     }
@@ -301,7 +307,7 @@ impl<'a> Dispatch<'a> {
 
     /// Nothing more comes from this peer, and nothing goes there.
     fn end_what_was_under_way(self, peer: &Arc<Peer>) {
-        self.adapter.end_foreign_targets(peer);
+        self.adapter.tables.foreign_targets.end_those_of(self.adapter, peer);
         for qp in self.adapter.tables.queue_pairs.all() {
             qp.on_peer_lost(peer);
         }

@@ -37,7 +37,7 @@ impl Context {
     ) -> Result<*mut ibv_context, c_int> {
         let events = EventQueue::new().map(Arc::new);
         let events = events.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-        let port_events = adapter.tell_port_events(&events).map_err(|_| libc::ENOMEM)?;
+        let port_events = adapter.port_events().tell(&events).map_err(|_| libc::ENOMEM)?;
         abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.descriptor().as_raw_fd();
         adapter.process().objects().add(ObjectKind::Context);

@@ -35,10 +35,10 @@ impl Adapter {
     pub(crate) fn change_port(&self, change: PortChange) {
         match change {
             PortChange::Down(_) if self.port().outages().begin() => {
-                self.raise_port_event(AsyncEvent::PortError);
+                self.port_events.raise(AsyncEvent::PortError);
             }
             PortChange::Up(_) if self.port().outages().end() => {
-                self.raise_port_event(AsyncEvent::PortActive);
+                self.port_events.raise(AsyncEvent::PortActive);
             }
             _ => {}
         }

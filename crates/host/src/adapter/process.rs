@@ -68,7 +68,7 @@ impl ForkHandler for Adapter {
         }
         self.depart();
         self.port().leave_to_parent();
-        self.raise_port_event(AsyncEvent::DeviceFatal);
+        self.port_events.raise(AsyncEvent::DeviceFatal);
     }
 
     fn is_inherited(&self) -> bool {
@@ -108,7 +108,7 @@ mod tests {
         let devices = [(); 2].map(|()| open().expect("a device opens"));
         let told = [(); 3].map(|()| Arc::new(EventQueue::new().expect("a queue")));
         let attach =
-            |(told, of): (&Arc<_>, usize)| devices[of].tell_port_events(told).expect("room");
+            |(told, of): (&Arc<_>, usize)| devices[of].port_events().tell(told).expect("room");
         let _sources: Vec<_> = told.iter().zip([0, 0, 1]).map(attach).collect();
         devices[0].work.defer(Deferred::Panic);
         devices[0].process().wake();

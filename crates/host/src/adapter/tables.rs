@@ -30,10 +30,10 @@ impl Tables {
         Self {
             keys: Keys::new(process.clone()),
             domains: Domains::new(process.clone()),
-            queue_pairs: QueuePairs::starting_at(process, first),
             shared_queues: SharedQueues::default(),
             xrc_domains: XrcDomains::default(),
-            groups: Groups::default(),
+            groups: Groups::new(process.clone()),
+            queue_pairs: QueuePairs::starting_at(process, first),
             foreign_targets: ForeignTargets::default(),
             completion_counters: AtomicU32::new(0),
             device_memory: AtomicU64::new(0),

@@ -34,24 +34,25 @@ pub(crate) struct ForeignTarget {
     responder: Mutex<Responder>,
 }
 
-impl Adapter {
+impl ForeignTargets {
     /// Carries out a segment for a shared receive queue of this process that comes on another's
     /// connection.
-    pub(crate) fn execute_foreign(
+    pub(crate) fn execute(
         &self,
+        adapter: &Adapter,
         request: &Request,
         source: &mut dyn Source,
         sink: &mut dyn Sink,
         answer: Option<&dyn Fn(Reply)>,
     ) -> Reply {
-        let Some(target) = self.foreign_target(request.to) else { return Reply::Dropped };
-        let at = AtForeign { adapter: self, target: &target, answer };
+        let Some(target) = self.target(adapter, request.to) else { return Reply::Dropped };
+        let at = AtForeign { adapter, target: &target, answer };
         target.responder.lock().execute(request, source, sink, &at)
     }
 
-    fn foreign_target(&self, number: QpNumber) -> Option<Arc<ForeignTarget>> {
-        let owner = self.peer(number.slot())?;
-        let mut targets = self.tables.foreign_targets.0.lock();
+    fn target(&self, adapter: &Adapter, number: QpNumber) -> Option<Arc<ForeignTarget>> {
+        let owner = adapter.peer(number.slot())?;
+        let mut targets = self.0.lock();
         if let Some(target) = targets.get(&number.bits())
             && Arc::ptr_eq(&target.owner, &owner)
         {
@@ -65,21 +66,21 @@ impl Adapter {
     }
 
     /// The process of some receiving ends has ended: receives that they have taken come back flushed.
-    pub(crate) fn end_foreign_targets(&self, owner: &Peer) {
+    pub(crate) fn end_those_of(&self, adapter: &Adapter, owner: &Peer) {
         let of_owner = |target: &Arc<ForeignTarget>| std::ptr::eq(&*target.owner, owner);
         let ended: Vec<_> = {
-            let mut targets = self.tables.foreign_targets.0.lock();
+            let mut targets = self.0.lock();
             targets.extract_if(|_, target| of_owner(target)).map(|(_, target)| target).collect()
         };
         for target in ended {
-            let at = AtForeign { adapter: self, target: &target, answer: None };
+            let at = AtForeign { adapter, target: &target, answer: None };
             target.responder.lock().flush(&at);
         }
     }
 
     /// Forgets receives taken from a shared queue that is gone.
-    pub(crate) fn forget_shared_abroad(&self, srq: u32) {
-        for target in self.tables.foreign_targets.0.lock().values() {
+    pub(crate) fn forget_shared(&self, srq: u32) {
+        for target in self.0.lock().values() {
             target.responder.lock().forget_shared(srq);
         }
     }

@@ -10,10 +10,12 @@ use parking_lot::RwLock;
 use transom_device::execution::Request;
 use transom_device::qp::QpNumber;
 use transom_device::queue::Remote;
+use transom_net::DevicePort;
+use transom_system::ThisProcess;
 use transom_system::addresses::{GroupGid, is_multicast};
 
 use super::QueuePair;
-use crate::adapter::{Adapter, Limits};
+use crate::adapter::Limits;
 
 /// The queue pair number that stands for all members of a group (rule NET-12).
 const MEMBERS: QpNumber = QpNumber::from_bits(0xff_ffff);
@@ -53,8 +55,10 @@ impl Recipient {
 /// it nor holds the lock.
 ///
 /// It is locked before the addresses are.
-#[derive(Default)]
-pub(crate) struct Groups(RwLock<HashMap<GroupGid, Members>>);
+pub(crate) struct Groups {
+    process: Arc<ThisProcess>,
+    members: RwLock<HashMap<GroupGid, Members>>,
+}
 
 type Members = Arc<[Weak<QueuePair>]>;
 
@@ -71,13 +75,23 @@ pub enum JoinError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAMember;
 
-impl Adapter {
+impl Groups {
+    /// None yet.
+    pub(crate) fn new(process: Arc<ThisProcess>) -> Self {
+        Self { process, members: RwLock::default() }
+    }
+
     /// Makes a queue pair a member; one that is one already stays one.
-    pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
-        if self.process().is_inherited() {
+    pub(crate) fn join(
+        &self,
+        port: &DevicePort,
+        group: GroupGid,
+        qp: &Arc<QueuePair>,
+    ) -> Result<(), JoinError> {
+        if self.process.is_inherited() {
             return Err(JoinError::Inherited);
         }
-        let mut groups = self.tables.groups.0.write();
+        let mut groups = self.members.write();
         if !groups.contains_key(&group) && groups.len() >= Limits::DEVICE.multicast_groups as usize
         {
             return Err(JoinError::Full);
@@ -93,54 +107,59 @@ impl Adapter {
         let new = Arc::downgrade(qp);
         groups.insert(group, before.iter().cloned().chain([new]).collect());
         qp.memberships.fetch_add(1, AcqRel);
-        self.count_groups(groups.len());
-        self.port().add_group(group);
+        self.count(groups.len());
+        port.add_group(group);
         drop(groups);
-        self.port().join_networks();
+        port.join_networks();
         Ok(())
     }
 
     /// Ends a membership.
-    pub fn leave_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), NotAMember> {
-        let mut groups = self.tables.groups.0.write();
+    pub(crate) fn leave(
+        &self,
+        port: &DevicePort,
+        group: GroupGid,
+        qp: &Arc<QueuePair>,
+    ) -> Result<(), NotAMember> {
+        let mut groups = self.members.write();
         let members = groups.get_mut(&group).ok_or(NotAMember)?;
         if !remove(members, qp) {
             return Err(NotAMember);
         }
         if members.is_empty() {
             groups.remove(&group);
-            self.port().remove_group(&group);
+            port.remove_group(&group);
         }
         qp.memberships.fetch_sub(1, AcqRel);
-        self.count_groups(groups.len());
+        self.count(groups.len());
         Ok(())
     }
 
     /// Ends all memberships of a queue pair that goes with its context.
-    pub(crate) fn leave_all_groups(&self, qp: &QueuePair) {
-        let mut groups = self.tables.groups.0.write();
+    pub(crate) fn leave_all(&self, port: &DevicePort, qp: &QueuePair) {
+        let mut groups = self.members.write();
         groups.retain(|group, members| {
             if remove(members, qp) && members.is_empty() {
-                self.port().remove_group(group);
+                port.remove_group(group);
             }
             !members.is_empty()
         });
         qp.memberships.store(0, Release);
-        self.count_groups(groups.len());
+        self.count(groups.len());
     }
 
     /// Tells the other processes whether there are groups here. In a forked child it is the parent's
     /// that they see.
-    fn count_groups(&self, count: usize) {
-        if !self.process().is_inherited() {
-            self.process().segment().header().groups.store(count as u32, Release);
+    fn count(&self, count: usize) {
+        if !self.process.is_inherited() {
+            self.process.segment().header().groups.store(count as u32, Release);
         }
     }
 
     /// The members of a group in this process.
     #[inline]
     pub(crate) fn members(&self, group: &GroupGid) -> impl Iterator<Item = Arc<QueuePair>> {
-        let members = self.tables.groups.0.read().get(group).cloned();
+        let members = self.members.read().get(group).cloned();
         let member = move |at| members.as_deref()?.get(at).map(Weak::upgrade);
         (0..).map_while(member).flatten()
     }

@@ -50,39 +50,38 @@ impl Adapter {
             return Err(PrefetchError::Inherited);
         }
         for piece in pieces {
-            self.place_of(pd, advice, piece)?;
+            place_of(self, pd, advice, piece)?;
         }
         for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            let address = self.place_of(pd, advice, piece)?;
+            let address = place_of(self, pd, advice, piece)?;
             bring_in(address, u64::from(piece.length), advice, wait)?;
         }
         Ok(())
     }
+}
 
-    /// Where a piece lies in the program's memory.
-    fn place_of(
-        &self,
-        pd: &ProtectionDomain,
-        advice: Prefetch,
-        piece: &Sge,
-    ) -> Result<u64, PrefetchError> {
-        let key = Key(piece.key);
-        let operation = match advice {
-            Prefetch::Write => Operation::LocalWrite,
-            Prefetch::Read | Prefetch::Present => Operation::LocalRead,
-        };
-        let (address, length) = (piece.address, u64::from(piece.length));
-        let attempt = Attempt { operation, key, address, length, qp: 0, pd: pd.number() };
-        let keys = self.process().segment().keys();
-        let granted = keys.grant(attempt, self.process().announcer(), &**self.process());
-        let place =
-            granted.map(|grant| grant.address()).map_err(|refusal| refused(refusal.reason))?;
-        // The grant is over: bringing pages in harms nobody, even if the region has just ended.
-        if !keys.look_up(key).access.contains(Access::ON_DEMAND) {
-            return Err(PrefetchError::Invalid);
-        }
-        Ok(place)
+/// Where a piece lies in the program's memory.
+fn place_of(
+    adapter: &Adapter,
+    pd: &ProtectionDomain,
+    advice: Prefetch,
+    piece: &Sge,
+) -> Result<u64, PrefetchError> {
+    let key = Key(piece.key);
+    let operation = match advice {
+        Prefetch::Write => Operation::LocalWrite,
+        Prefetch::Read | Prefetch::Present => Operation::LocalRead,
+    };
+    let (address, length) = (piece.address, u64::from(piece.length));
+    let attempt = Attempt { operation, key, address, length, qp: 0, pd: pd.number() };
+    let keys = adapter.process().segment().keys();
+    let granted = keys.grant(attempt, adapter.process().announcer(), &**adapter.process());
+    let place = granted.map(|grant| grant.address()).map_err(|refusal| refused(refusal.reason))?;
+    // The grant is over: bringing pages in harms nobody, even if the region has just ended.
+    if !keys.look_up(key).access.contains(Access::ON_DEMAND) {
+        return Err(PrefetchError::Invalid);
     }
+    Ok(place)
 }
 
 fn refused(reason: Reason) -> PrefetchError {

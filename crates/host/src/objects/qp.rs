@@ -628,7 +628,7 @@ impl QueuePair {
 
     /// Ends it with its context: what would refuse [`QueuePair::destroy`] goes first.
     pub fn leave_groups(&self) {
-        self.adapter.leave_all_groups(self);
+        self.adapter.tables.groups.leave_all(self.adapter.port(), self);
     }
 
     /// Its protection domain's number; the receiving end of XRC has none, which is zero.

@@ -276,7 +276,7 @@ impl SharedReceiveQueue {
             for qp in self.adapter.tables.queue_pairs.all() {
                 qp.forget_shared(self.number);
             }
-            self.adapter.forget_shared_abroad(self.number);
+            self.adapter.tables.foreign_targets.forget_shared(self.number);
             xrc.domain.release();
             xrc.cq.release();
         }

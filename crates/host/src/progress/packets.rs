@@ -27,7 +27,7 @@ impl Dispatch<'_> {
 
     /// Gives datagrams to all members of the group that they have come for.
     fn deliver_to_members(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
-        let members = self.adapter.members(&route.destination);
+        let members = self.adapter.tables.groups.members(&route.destination);
         let taken = members.filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
         match taken.count() {
             0 => counters.drop(Dropped::NoQueuePair, packets.len()),

@@ -395,7 +395,13 @@ impl At<'_> {
         let reply = match target {
             Some(target) => target.execute(request, &mut gather, &mut scatter, None),
             None if here => return Sent::Unreachable,
-            None => adapter.execute_foreign(request, &mut gather, &mut scatter, None),
+            None => adapter.tables.foreign_targets.execute(
+                adapter,
+                request,
+                &mut gather,
+                &mut scatter,
+                None,
+            ),
         };
         if let Some(observer) = observer {
             let answer = Answered::to(request, reply, self.qp.number.slot());

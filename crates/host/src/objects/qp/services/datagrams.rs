@@ -77,7 +77,7 @@ impl At<'_> {
             let mut data = self.gather(payload, request.offset, Where::Here);
             observer.request(Interface::Local, Direction::Outbound, request, &mut data);
         }
-        for member in adapter.members(gid).filter(|qp| qp.number != self.qp.number) {
+        for member in adapter.tables.groups.members(gid).filter(|qp| qp.number != self.qp.number) {
             let sent = self.send_loopback_to(member.number, request, payload);
             if matches!(sent, Sent::Near(_)) {
                 return sent;
@@ -117,7 +117,7 @@ impl Adapter {
     pub(crate) fn deliver_to_group(&self, request: &Request, payload: &mut RingBytes<'_>) {
         let Remote::Datagram(datagram) = &request.remote else { return };
         let mut nothing = payload.empty();
-        for member in self.members(&datagram.address.gid) {
+        for member in self.tables.groups.members(&datagram.address.gid) {
             let _ = member.execute(request, payload, &mut nothing, None);
         }
     }

@@ -1,0 +1,43 @@
+//! Who is told of events of the port and of the device.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::objects::{AsyncEvent, EventQueue, EventSource, RegisterError};
+
+/// Those who are told.
+#[derive(Default)]
+pub struct PortEvents(Mutex<Vec<Weak<EventSource<AsyncEvent>>>>);
+
+impl PortEvents {
+    /// Has them told to `events` too, for as long as the caller keeps what it gets.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::Exhausted`] without memory.
+    pub fn tell(
+        &self,
+        events: &Arc<EventQueue<AsyncEvent>>,
+    ) -> Result<Arc<EventSource<AsyncEvent>>, RegisterError> {
+        const PORT: u64 = 1;
+        const KINDS: &[AsyncEvent] = &[
+            AsyncEvent::PortActive,
+            AsyncEvent::PortError,
+            AsyncEvent::GidChange,
+            AsyncEvent::DeviceFatal,
+        ];
+        let source = Arc::new(events.attach(PORT, KINDS)?);
+        let mut listeners = self.0.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(&source));
+        Ok(source)
+    }
+
+    /// Tells of an event.
+    pub(crate) fn raise(&self, event: AsyncEvent) {
+        for listener in self.0.lock().iter().filter_map(Weak::upgrade) {
+            listener.raise(event);
+        }
+    }
+}
