@@ -364,7 +364,7 @@ impl At<'_> {
         let observer = adapter.observer().filter(|_| Recipient::of(request) != Recipient::Members);
         let tap = observer.map(|observer| {
             move |bytes| {
-                let copier = &adapter.process().copier();
+                let copier = adapter.process().copier();
                 let mut data = RingBytes { bytes, length: request.length, copier };
                 observer.request(Interface::Local, Direction::Outbound, request, &mut data);
             }

@@ -207,7 +207,7 @@ impl Outlet for At<'_> {
             }
         }
         let mut reply =
-            fill(&mut Filling { train: &mut buffer, copier: &self.qp.adapter.process().copier() });
+            fill(&mut Filling { train: &mut buffer, copier: self.qp.adapter.process().copier() });
         if matches!(reply, Reply::Data { .. }) {
             if wire.send(&mut buffer, path) {
                 let packets = self.budget.get().saturating_sub(buffer.packets());
