@@ -238,7 +238,12 @@ impl Stage {
 
     /// Why requests were refused, since this was last asked.
     pub fn reasons(&self) -> Vec<Reason> {
-        self.refusals.take().iter().map(|refusal| refusal.reason).collect()
+        self.refusals().iter().map(|refusal| refusal.reason).collect()
+    }
+
+    /// What was refused since the last look.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.refusals.take()
     }
 
     /// How many packets had gone out when each completion was seen.

@@ -74,7 +74,7 @@ on_each_link! {
     }
 
     /// The right to write is needed, of the key and of the queue pair; that to atomics is not.
-    /// Rules: RA-06
+    /// Rules: RA-06, AT-15
     fn the_right_is_that_to_write(link: Link) {
         let scene = Scene::new(link);
         let far = scene.far.addr();
@@ -106,7 +106,7 @@ on_each_link! {
     }
 
     /// The address is a multiple of eight, before any key is looked at.
-    /// Rules: AT-01, AT-02
+    /// Rules: AT-01, AT-02, AT-16
     fn the_address_is_aligned(link: Link) {
         let scene = Scene::new(link);
         let key = keys(scene.far_mr).1;
@@ -156,7 +156,7 @@ on_each_link! {
     }
 
     /// Anything but eight bytes fails at the origin.
-    /// Rules: AT-08
+    /// Rules: AT-08, AT-17
     fn other_lengths_fail_at_the_origin(link: Link) {
         let scene = Scene::new(link);
         let before = scene.far.read(0, 64);
@@ -221,7 +221,7 @@ on_each_link! {
     }
 
     /// On UC it fails in its turn, and nothing is written.
-    /// Rules: PS-06
+    /// Rules: PS-06, AT-19
     fn unreliable_connections_have_none(link: Link) {
         let scene = Scene::new(link);
         let (qa, qb) = scene.pair.another(IBV_QPT_UC);
@@ -235,7 +235,7 @@ on_each_link! {
     }
 
     /// Without resources to ask for answers it fails in its turn, as a READ does.
-    /// Rules: RN-12
+    /// Rules: RN-12, AT-19
     fn it_needs_read_resources(link: Link) {
         let scene = Scene::new(link);
         let (qa, qb) = (scene.pair.a.qp(IBV_QPT_RC), scene.pair.b.qp(IBV_QPT_RC));
@@ -249,7 +249,7 @@ on_each_link! {
 
     /// The eight bytes change in one step: who looks sees one value or another, never a part of
     /// each; and an atomic in between is not lost.
-    /// Rules: AT-09
+    /// Rules: AT-09, AT-18
     fn nobody_sees_half_of_it(link: Link) {
         const ROUNDS: u64 = 2_000;
         let scene = Scene::new(link);

@@ -24,6 +24,7 @@ fn connected(pair: &Pair, rights: u32) -> Builder {
 
 on_each_link! {
     /// A FLUSH after a WRITE completes after it, for a range or the whole region.
+    /// Rules: FL-04, FL-07, FL-08
     fn a_flush_follows_what_was_written(link: Link) {
         let pair = Pair::unconnected(link, IBV_QPT_RC);
         let (near, far) = (Buffer::new(4096), Buffer::new(4096));
@@ -48,30 +49,41 @@ on_each_link! {
     }
 
     /// Region and queue pair must both grant it, the range must be the region's, and nobody is
-    /// promised that memory survives a loss of power.
+    /// promised that memory survives a loss of power, by whatever key.
+    /// Rules: FL-01, FL-02, FL-03, FL-04, FL-05
     fn a_flush_needs_its_rights(link: Link) {
         let pair = Pair::unconnected(link, IBV_QPT_RC);
         let far = Buffer::new(4096);
         let granting = pair.b.reg(&far, ALL | IBV_ACCESS_FLUSH_GLOBAL as i32);
         let plain = pair.b.reg(&far, ALL);
-        let flush = |rights, mr, at, kind| {
+        let flush_key = |rights, key, at, length, kind| {
             let build = connected(&pair, rights);
             let code = build.batch(|build| {
-                build.signaled(1).flush(keys(mr).1, at, 16, kind, IBV_FLUSH_RANGE);
+                build.signaled(1).flush(key, at, length, kind, IBV_FLUSH_RANGE);
             });
             assert_eq!(code, 0);
             pair.a.wait().status
         };
+        let flush = |rights, mr, at, kind| flush_key(rights, keys(mr).1, at, 16, kind);
         let (global, at) = (IBV_ACCESS_FLUSH_GLOBAL, far.addr());
         assert_eq!(flush(global, granting, at, GLOBAL), IBV_WC_SUCCESS);
         assert_eq!(flush(global, plain, at, GLOBAL), IBV_WC_REM_ACCESS_ERR);
         assert_eq!(flush(global, granting, at + 4090, GLOBAL), IBV_WC_REM_ACCESS_ERR);
         assert_eq!(flush(0, granting, at, GLOBAL), IBV_WC_REM_INV_REQ_ERR);
-        assert_eq!(flush(global, granting, at, PERSISTENT), IBV_WC_REM_ACCESS_ERR);
+        for kind in [PERSISTENT, GLOBAL | PERSISTENT] {
+            assert_eq!(flush(global, granting, at, kind), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(flush(0, granting, at, kind), IBV_WC_REM_INV_REQ_ERR);
+        }
+        let junk = 0x1234_5678;
+        for length in [0, 16] {
+            assert_eq!(flush_key(global, junk, at, length, GLOBAL), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(flush_key(0, junk, at, length, GLOBAL), IBV_WC_REM_INV_REQ_ERR);
+        }
     }
 }
 
 /// What no FLUSH can mean fails its batch.
+/// Rules: FL-09, FL-10
 #[test]
 fn senseless_flushes_are_refused() {
     let pair = Pair::unconnected(Link::Loopback, IBV_QPT_RC);

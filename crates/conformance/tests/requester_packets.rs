@@ -169,7 +169,9 @@ fn an_answer_that_does_not_fit_is_a_bad_response() {
     }
 }
 
-/// FLUSH and ATOMIC WRITE are done with an acknowledgement, or with a READ response without data.
+/// FLUSH and ATOMIC WRITE are done with an acknowledgement, or with a READ response without data. They
+/// have no local data, and eight bytes of it; with other lengths nothing is sent.
+/// Rules: AT-17, AT-20, FL-08, FL-11
 #[test]
 fn a_flush_is_done_with_either_answer() {
     let key = Key(5);
@@ -188,6 +190,10 @@ fn a_flush_is_done_with_either_answer() {
             assert_eq!(queue.stage.completed(), [(1, OK)]);
             assert_eq!(queue.stage.sent_numbers(), [101]);
         }
+        let mut queue = Queue::of_packets();
+        queue.post(1, SendOp::Message(body), 8 - length);
+        assert_eq!(queue.stage.completed(), [(1, Status::LocalLength)]);
+        assert_eq!(queue.stage.sent_numbers(), []);
     }
 }
 

@@ -459,7 +459,7 @@ fn a_read_ends_with_its_key() {
 }
 
 /// Atomics, ATOMIC WRITE and FLUSH are done once; when they come again their answer does.
-/// Rules: AT-10, PSN-05, PSN-15
+/// Rules: AT-10, AT-20, PSN-05, PSN-15, FL-11
 #[test]
 fn a_repeated_atomic_is_answered_from_memory() {
     let mut target = Target::new(Service::Rc);

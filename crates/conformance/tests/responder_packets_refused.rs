@@ -192,7 +192,7 @@ fn a_receive_that_is_too_small_fails_both_ends() {
 }
 
 /// What the queue pair does not allow its peer.
-/// Rules: RA-06, RA-08, RA-09, AT-11
+/// Rules: RA-06, RA-08, RA-09, AT-11, AT-15, AT-19, FL-03, FL-09
 #[test]
 fn the_queue_pair_decides_before_the_key() {
     let junk = Key(0xdead_beef);
@@ -200,14 +200,18 @@ fn the_queue_pair_decides_before_the_key() {
     for operation in [
         Op::ReadRequest(reth(AT, junk, 8)),
         Op::FetchAdd { address, key, add: 1 },
+        Op::Flush { placement: 1, selectivity: 0, reth: reth(AT, junk, 8) },
+        Op::Flush { placement: 2, selectivity: 0, reth: reth(AT, junk, 8) },
+        Op::AtomicWrite(reth(AT, junk, 8)),
         Op::WriteOnly { reth: reth(AT, junk, 8), immediate: None },
     ] {
-        let bytes = if matches!(operation, Op::WriteOnly { .. }) { &[0; 8][..] } else { &[] };
+        let carries = matches!(operation, Op::WriteOnly { .. } | Op::AtomicWrite(_));
+        let bytes = if carries { &[0; 8][..] } else { &[] };
         let mut target = Target::new(Service::Rc);
         target.stage.gate(|gate| gate.access = Access::empty());
         assert_eq!(syndrome(&target.take(packet(0, operation, bytes))), (0, 0x61));
         assert_eq!(target.stage.reasons(), [Reason::QpRightMissing]);
-        if bytes.is_empty() {
+        if !matches!(operation, Op::WriteOnly { .. }) {
             let mut target = Target::new(Service::Rc);
             target.stage.gate(|gate| gate.read_resources = 0);
             assert_eq!(syndrome(&target.take(packet(0, operation, bytes))), (0, 0x61));
@@ -218,6 +222,45 @@ fn the_queue_pair_decides_before_the_key() {
     target.post(1, AT, 8);
     target.stage.gate(|gate| gate.access = Access::empty());
     assert_eq!(syndrome(&target.take(packet(0, SEND, b"x"))), (0, 0x1f));
+}
+
+/// A FLUSH is told the right that it lacks, by the rule that asks for it, though region and queue pair
+/// have all rights there are: of those to flush, a window has none, and nothing has that to persistence.
+/// Rules: FL-01, FL-02, FL-06
+#[test]
+fn a_flush_is_told_the_right_it_lacks() {
+    const GLOBAL: u8 = 1;
+    const PERSISTENT: u8 = 2;
+    let flush = |window: bool, placement, selectivity| {
+        let mut target = Target::new(Service::Rc);
+        target.stage.gate(|gate| gate.access = Access::all());
+        let key = match window {
+            true => target.stage.window(AT..AT + 64, Access::REMOTE),
+            false => target.stage.region,
+        };
+        let operation = Op::Flush { placement, selectivity, reth: reth(AT, key, 64) };
+        let sent = target.take(packet(0, operation, b""));
+        let refusals = target.stage.refusals();
+        let told = refusals.first().map(|refusal| {
+            assert_eq!((syndrome(&sent), refusal.reason), ((0, 0x62), Reason::RightMissing));
+            (refusal.attempt.operation.rights(), refusal.rule(), refusal.object.access)
+        });
+        assert_eq!(told.is_none(), target.stage.state() == QpState::Rts);
+        told.map(|(right, rule, granted)| {
+            assert!(!granted.contains(right), "{granted} grants {right}");
+            (right, rule)
+        })
+    };
+    let global = Some((Access::FLUSH_GLOBAL, "FL-01"));
+    let persistent = Some((Access::FLUSH_PERSISTENT, "FL-02"));
+    for selectivity in [0, 1] {
+        assert_eq!(flush(false, GLOBAL, selectivity), None);
+        assert_eq!(flush(false, PERSISTENT, selectivity), persistent);
+        assert_eq!(flush(false, GLOBAL | PERSISTENT, selectivity), persistent);
+        assert_eq!(flush(true, GLOBAL, selectivity), global);
+        assert_eq!(flush(true, PERSISTENT, selectivity), persistent);
+        assert_eq!(flush(true, GLOBAL | PERSISTENT, selectivity), global);
+    }
 }
 
 /// More READs and atomics than the queue pair said it takes.

@@ -4,7 +4,7 @@ use super::{Record, Refused};
 use serde::Serialize;
 use std::fmt::Debug;
 use transom_device::Access;
-use transom_device::protection::{Kind, Operation, Reason, Snapshot, State};
+use transom_device::protection::{Kind, Reason, Snapshot, State, Subject};
 use transom_system::registry::{CallRecord, Process, RefusalRecord, Role};
 
 #[derive(Serialize)]
@@ -75,7 +75,7 @@ pub(super) struct RefusedAccess<'a> {
     reason: String,
     code: u8,
     rule: &'static str,
-    operation: String,
+    operation: &'static str,
     address: Option<u64>,
     length: u64,
     key: Option<u32>,
@@ -106,9 +106,15 @@ impl<'a> RefusedAccess<'a> {
     fn new(process: Option<&'a Process>, record: &RefusalRecord) -> Self {
         let reason = record.refusal.reason;
         let (attempt, object) = (&record.refusal.attempt, &record.refusal.object);
-        let is = |operations: &[Operation]| operations.contains(&attempt.operation);
-        let has_key = !is(&[Operation::Send]);
-        let has_range = !is(&[Operation::Send, Operation::Invalidate, Operation::RemoteInvalidate]);
+        let needs = attempt.operation.needs();
+        let (has_key, has_range) = match needs.subject {
+            Subject::Receive => (false, false),
+            Subject::RemoteWindow | Subject::LocalWindow => (true, false),
+            Subject::RemoteMemory
+            | Subject::LocalSource
+            | Subject::LocalDestination
+            | Subject::Binding => (true, true),
+        };
         let has_room = reason == Reason::ReceiveTooSmall;
         Self {
             time_ns: record.time,
@@ -122,7 +128,7 @@ impl<'a> RefusedAccess<'a> {
             reason: snake_case(reason),
             code: reason.code(),
             rule: record.refusal.rule(),
-            operation: snake_case(attempt.operation),
+            operation: needs.label,
             address: has_range.then_some(attempt.address),
             length: attempt.length,
             key: has_key.then_some(attempt.key.0),
@@ -292,6 +298,5 @@ mod tests {
     fn names_are_in_snake_case() {
         assert_eq!(snake_case(Reason::NotARegion), "not_a_region");
         assert_eq!(snake_case(Reason::OtherQp), "other_qp");
-        assert_eq!(snake_case(Operation::RemoteInvalidate), "remote_invalidate");
     }
 }

@@ -4,7 +4,6 @@
 use transom_wire::Psn;
 
 use super::{CopyError, MAX_MESSAGE, Sink, Source};
-use crate::Access;
 use crate::protection::{
     Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter,
 };
@@ -204,21 +203,14 @@ impl<'m> Target<'m> {
 
 /// What a queue pair lets its peer do at all.
 pub(super) fn gate_allows(gate: &Gate, operation: Operation) -> Result<(), Reason> {
-    let (right, uses_read_resources) = match operation {
-        Operation::Write => (Access::REMOTE_WRITE, false),
-        Operation::Read => (Access::REMOTE_READ, true),
-        Operation::Atomic => (Access::REMOTE_ATOMIC, true),
-        Operation::AtomicWrite => (Access::REMOTE_WRITE, true),
-        Operation::Flush => (Access::FLUSH_GLOBAL, true),
-        _ => return Ok(()),
-    };
-    if uses_read_resources && !gate.service.is_reliable() {
+    let needs = operation.needs();
+    if needs.responder_resources && !gate.service.is_reliable() {
         return Err(Reason::WrongService);
     }
-    if !gate.access.contains(right) {
+    if !gate.access.contains(needs.queue_pair) {
         return Err(Reason::QpRightMissing);
     }
-    if uses_read_resources && gate.read_resources == 0 {
+    if needs.responder_resources && gate.read_resources == 0 {
         return Err(Reason::NoReadResources);
     }
     Ok(())

@@ -193,18 +193,8 @@ impl Responder {
             Injection::Lost => return Reply::Dropped,
         };
         self.establish(services);
-        let (operation, address, key) = match request.body {
-            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => {
-                (Operation::Send, 0, Key(0))
-            }
-            Body::Write { address, key, .. } => (Operation::Write, address, key),
-            Body::Read { address, key } => (Operation::Read, address, key),
-            Body::CompareSwap { address, key, .. } | Body::FetchAdd { address, key, .. } => {
-                (Operation::Atomic, address, key)
-            }
-            Body::AtomicWrite { address, key } => (Operation::AtomicWrite, address, key),
-            Body::Flush { address, key, .. } => (Operation::Flush, address, key),
-        };
+        let (address, key) = request.body.remote().unwrap_or((0, Key(0)));
+        let operation = request.body.operation();
         let attempt =
             Attempt { key, address, ..self.attempt(operation, request.known(), services) };
         self.refuse(&Refusal::without_object(reason, attempt), services)
@@ -324,7 +314,7 @@ impl Responder {
         update: impl FnMut(u64) -> u64,
         services: &S,
     ) -> Reply {
-        match self.change_word(Operation::Atomic, request, address, key, update, services) {
+        match self.change_word(request, address, key, update, services) {
             Ok(old) => {
                 self.done(services);
                 Reply::Atomic(old)
@@ -341,13 +331,12 @@ impl Responder {
         source: &mut dyn Source,
         services: &S,
     ) -> Reply {
-        let operation = Operation::AtomicWrite;
         let new = match source.word() {
             _ if request.total != 8 => 0,
             Ok(new) => new,
             Err(_) => return Reply::OriginFailed,
         };
-        match self.change_word(operation, request, address, key, |_| new, services) {
+        match self.change_word(request, address, key, |_| new, services) {
             Ok(_) => self.done(services),
             Err(refusal) => self.refuse(&refusal, services),
         }
@@ -356,7 +345,6 @@ impl Responder {
     /// Changes eight aligned bytes in one step; the old value.
     fn change_word<S: Services>(
         &self,
-        operation: Operation,
         request: &Request,
         address: u64,
         key: Key,
@@ -364,6 +352,7 @@ impl Responder {
         services: &S,
     ) -> Result<u64, Refusal> {
         let gate = services.summary().gate();
+        let operation = request.body.operation();
         let (qp, pd) = (services.number().bits(), self.key_domain(request, services)?);
         let attempt = Attempt { operation, key, address, length: 8, qp, pd };
         // Alignment counts before the key (rule AT-02).
@@ -394,15 +383,14 @@ impl Responder {
         let keys = services.keys();
         let object = keys.look_up(key);
         let (address, length) = range.unwrap_or((object.base, object.length));
-        // This memory does not outlive a loss of power, so nobody is promised that.
-        let promised = !placement.contains(Placement::PERSISTENT);
         let allowed = self.key_domain(request, services).and_then(|pd| {
-            let (operation, qp) = (Operation::Flush, services.number().bits());
-            let attempt = Attempt { operation, key, address, length, qp, pd };
-            gate_allows(&gate, operation)
-                .and(if promised { Ok(()) } else { Err(Reason::RightMissing) })
-                .map_err(|reason| Refusal::without_object(reason, attempt))?;
-            keys.grant(attempt, services.announcer(), services.waiter()).map(drop)
+            let qp = services.number().bits();
+            placement.operations().try_for_each(|operation| {
+                let attempt = Attempt { operation, key, address, length, qp, pd };
+                gate_allows(&gate, operation)
+                    .map_err(|reason| Refusal::without_object(reason, attempt))?;
+                keys.grant(attempt, services.announcer(), services.waiter()).map(drop)
+            })
         });
         match allowed {
             Ok(()) => self.done(services),

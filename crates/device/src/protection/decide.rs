@@ -1,16 +1,6 @@
 //! The one function that decides an access.
 
-use super::{Key, Kind, Operation, Place, Reason, Snapshot, State};
-use crate::Access;
-
-/// On whose behalf memory is touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The process's own work requests, by L_Key.
-    Local,
-    /// A peer's request, by R_Key.
-    Remote,
-}
+use super::{Key, Kind, Operation, Place, Reason, Snapshot, State, Subject};
 
 /// An access somebody wants to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,28 +19,6 @@ pub struct Attempt {
     pub pd: u32,
 }
 
-impl Attempt {
-    /// Whose access it is.
-    pub const fn side(&self) -> Side {
-        match self.operation {
-            Operation::LocalRead | Operation::LocalWrite => Side::Local,
-            _ => Side::Remote,
-        }
-    }
-
-    /// Every right of these must be granted (rule RA-31).
-    pub const fn needs(&self) -> Access {
-        match self.operation {
-            Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
-            Operation::Read => Access::REMOTE_READ,
-            Operation::Atomic => Access::REMOTE_ATOMIC,
-            Operation::LocalWrite => Access::LOCAL_WRITE,
-            Operation::Flush => Access::FLUSH_GLOBAL,
-            _ => Access::empty(),
-        }
-    }
-}
-
 /// Decides whether `attempt` may touch the object, and answers where its range begins. Pure: the caller sees to it that the object stays as it is while it is used.
 ///
 /// Nothing here is skipped for any link or caller; a zero-length access never gets here, because
@@ -66,7 +34,9 @@ pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<Place, Reason> {
     if object.state != State::Valid {
         return Err(Reason::FreeWindow);
     }
-    if attempt.side() == Side::Local && !object.kind.is_region() {
+    let needs = attempt.operation.needs();
+    let local = matches!(needs.subject, Subject::LocalSource | Subject::LocalDestination);
+    if local && !object.kind.is_region() {
         return Err(Reason::NotARegion);
     }
     if object.kind != Kind::Window2A && object.pd != attempt.pd {
@@ -75,7 +45,7 @@ pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<Place, Reason> {
     if matches!(object.kind, Kind::Window2A | Kind::Window2B) && object.qp != attempt.qp {
         return Err(Reason::OtherQp);
     }
-    if !object.access.contains(attempt.needs()) {
+    if !object.access.contains(attempt.operation.rights()) {
         return Err(Reason::RightMissing);
     }
     let offset = offset_within(object.base, object.length, attempt.address, attempt.length)?;
@@ -83,8 +53,7 @@ pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<Place, Reason> {
         return Ok(Place::Null);
     }
     let place = object.place.checked_add(offset).ok_or(Reason::Wraps)?;
-    let whole_word = matches!(attempt.operation, Operation::Atomic | Operation::AtomicWrite);
-    if whole_word && !place.is_multiple_of(8) {
+    if needs.word.is_some() && !place.is_multiple_of(8) {
         return Err(Reason::Misaligned);
     }
     Ok(Place::Memory(place))

@@ -49,7 +49,9 @@ impl Region {
         entry.place.store(place, Relaxed);
         entry.pd.store(self.pd, Relaxed);
         entry.since.store(now, Relaxed);
-        entry.publish(Meta { byte: key.byte(), state: State::Valid, kind, access: self.access });
+        // Nothing here outlasts a loss of power, so nobody is promised that (rule FL-02).
+        let access = self.access.difference(Access::FLUSH_PERSISTENT);
+        entry.publish(Meta { byte: key.byte(), state: State::Valid, kind, access });
     }
 
     /// Gives the region of `slot` these properties in place of its own. When it returns, no access

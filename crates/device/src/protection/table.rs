@@ -1,8 +1,8 @@
 //! The key table of one process, as its own threads and other processes see it.
 
 use super::{
-    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Operation, Place, Rank, Reason,
-    Refusal, Scramble, Snapshot, Use, Waiter, decide,
+    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Place, Rank, Reason, Refusal,
+    Scramble, Snapshot, Subject, Use, Waiter, decide,
 };
 use crate::sync::{AtomicU32, Ordering::*};
 
@@ -68,10 +68,14 @@ impl<'m> KeyTable<'m> {
             return Err(Refusal::without_object(Reason::UnknownIndex, attempt));
         };
         let used = Use { key_slot: slot, qp_index: attempt.qp as u16 };
-        let rank = match attempt.operation {
-            Operation::LocalWrite => Rank::LocalWrite,
-            Operation::LocalRead => Rank::LocalRead,
-            _ => Rank::Remote,
+        let rank = match attempt.operation.needs().subject {
+            Subject::LocalDestination => Rank::LocalWrite,
+            Subject::LocalSource => Rank::LocalRead,
+            Subject::RemoteMemory
+            | Subject::Receive
+            | Subject::RemoteWindow
+            | Subject::Binding
+            | Subject::LocalWindow => Rank::Remote,
         };
         let announcement = self.hazards.announce(announcer, rank, used, waiter);
         let object = self.entry(slot).snapshot();

@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 
-use crate::protection::{Bind, Key};
+use crate::protection::{Bind, Key, Operation};
 
 bitflags! {
     /// What a FLUSH makes sure of, with the values of `enum ibv_placement_type`.
@@ -12,6 +12,15 @@ bitflags! {
         const GLOBAL = 1;
         /// What was written survives a loss of power.
         const PERSISTENT = 2;
+    }
+}
+
+impl Placement {
+    /// The operations that a FLUSH to it is: each needs a right of its own.
+    pub fn operations(self) -> impl Iterator<Item = Operation> {
+        let persistent = self.contains(Self::PERSISTENT).then_some(Operation::FlushPersistent);
+        let global = self.contains(Self::GLOBAL) || persistent.is_none();
+        global.then_some(Operation::Flush).into_iter().chain(persistent)
     }
 }
 
@@ -116,10 +125,40 @@ impl Body {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
+    /// The first remote address and the key that it names, if it names memory.
+    pub const fn remote(&self) -> Option<(u64, Key)> {
+        match *self {
+            Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) => None,
+            Self::Write { address, key, .. }
+            | Self::Read { address, key }
+            | Self::CompareSwap { address, key, .. }
+            | Self::FetchAdd { address, key, .. }
+            | Self::AtomicWrite { address, key }
+            | Self::Flush { address, key, .. } => Some((address, key)),
+        }
+    }
+
+    /// What its target is asked for, with the range and the key that it names; a FLUSH to
+    /// persistence may ask for [more](Placement::operations).
+    pub const fn operation(&self) -> Operation {
+        match self {
+            Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) => Operation::Send,
+            Self::Write { .. } => Operation::Write,
+            Self::Read { .. } => Operation::Read,
+            Self::CompareSwap { .. } => Operation::CompareSwap,
+            Self::FetchAdd { .. } => Operation::FetchAdd,
+            Self::AtomicWrite { .. } => Operation::AtomicWrite,
+            Self::Flush { placement, .. } if placement.contains(Placement::PERSISTENT) => {
+                Operation::FlushPersistent
+            }
+            Self::Flush { .. } => Operation::Flush,
+        }
+    }
+
     /// Whether it takes one of the target's READ resources until it is answered, and a fence waits
     /// for it (rules ORD-10, RN-11).
     pub const fn uses_read_resources(&self) -> bool {
-        self.returns_data() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
+        self.operation().needs().responder_resources
     }
 }
 

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use transom_device::Access;
-use transom_device::protection::{Attempt, Key, Kind, Operation, Reason, Refusal, Snapshot, State};
+use transom_device::protection::{
+    Attempt, Key, Kind, Operation, Reason, Refusal, Snapshot, State, Subject,
+};
 
 /// Words of a record in the registry.
 pub(crate) const RECORD_WORDS: usize = 16;
@@ -35,12 +37,9 @@ pub struct RefusalRecord {
 impl RefusalRecord {
     /// Whether the process's own work or a peer's request was refused.
     pub fn role(&self) -> Role {
-        match self.refusal.attempt.operation {
-            Operation::LocalRead
-            | Operation::LocalWrite
-            | Operation::Bind
-            | Operation::Invalidate => Role::Origin,
-            _ => Role::Target,
+        match self.refusal.attempt.operation.needs().subject.is_remote() {
+            true => Role::Target,
+            false => Role::Origin,
         }
     }
 
@@ -49,7 +48,7 @@ impl RefusalRecord {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let small = [
             reason.code(),
-            attempt.operation as u8,
+            attempt.operation.code(),
             object.kind as u8,
             object.state as u8,
             object.byte,
@@ -119,26 +118,19 @@ impl RefusalRecord {
 impl fmt::Display for RefusalRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let attempt = &self.refusal.attempt;
-        let what = match attempt.operation {
-            Operation::Write => "WRITE",
-            Operation::Read => "READ",
-            Operation::Atomic => "Atomic",
-            Operation::LocalRead => "Reading local memory",
-            Operation::LocalWrite => "Writing local memory",
-            Operation::Bind => "Bind",
-            Operation::Invalidate => "LOCAL_INV",
-            Operation::RemoteInvalidate => "SEND_WITH_INV",
-            Operation::Send => "SEND",
-            Operation::AtomicWrite => "ATOMIC WRITE",
-            Operation::Flush => "FLUSH",
-        };
-        write!(f, "{what}")?;
-        match attempt.operation {
-            Operation::Invalidate | Operation::RemoteInvalidate => {}
-            Operation::Send => write!(f, " of {}", Bytes(attempt.length))?,
-            _ => write!(f, " of {} at {:#x}", Bytes(attempt.length), attempt.address)?,
+        let needs = attempt.operation.needs();
+        write!(f, "{}", needs.name)?;
+        match needs.subject {
+            Subject::RemoteWindow | Subject::LocalWindow => {}
+            Subject::Receive => write!(f, " of {}", Bytes(attempt.length))?,
+            Subject::RemoteMemory
+            | Subject::LocalSource
+            | Subject::LocalDestination
+            | Subject::Binding => {
+                write!(f, " of {} at {:#x}", Bytes(attempt.length), attempt.address)?;
+            }
         }
-        if !matches!(attempt.operation, Operation::Send) {
+        if needs.subject != Subject::Receive {
             write!(f, " with key {}", attempt.key)?;
         }
         match self.role() {
@@ -201,7 +193,7 @@ impl RefusalRecord {
             Reason::RightMissing => write!(
                 f,
                 "{thing} does not grant {}; it grants {}",
-                attempt.needs(),
+                attempt.operation.rights().difference(object.access),
                 Rights(object.access)
             ),
             Reason::BelowStart => write!(
@@ -281,7 +273,6 @@ impl RefusalRecord {
             Reason::InjectedAccess => write!(f, "{INJECTED} NAK remote access error"),
             Reason::InjectedRequest => write!(f, "{INJECTED} NAK invalid request"),
             Reason::InjectedOperational => write!(f, "{INJECTED} NAK remote operational error"),
-            _ => write!(f, "{reason:?}"),
         }
     }
 }
@@ -358,7 +349,7 @@ mod tests {
     fn a_record_that_contradicts_itself_is_still_a_sentence() {
         for reason in 1..=u8::MAX {
             let mut words = [u64::MAX; RECORD_WORDS];
-            words[2] = u64::from_le_bytes([reason, Operation::Write as u8, 0, 2, 0, 0, 0, 0]);
+            words[2] = u64::from_le_bytes([reason, Operation::Write.code(), 0, 2, 0, 0, 0, 0]);
             for (address, length, base) in [(0, 0, u64::MAX), (u64::MAX, u64::MAX, 0), (8, 1, 8)] {
                 (words[4], words[5], words[7]) = (address, length, base);
                 if let Some(record) = RefusalRecord::from_words(&words) {

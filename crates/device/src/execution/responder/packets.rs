@@ -37,20 +37,11 @@ impl Responder {
         if self.wanted(request, services).is_some() {
             return true;
         }
-        let (operation, address, key) = match request.body {
-            Body::Write { address, key, .. } => (Operation::Write, address, key),
-            Body::Read { address, key } => (Operation::Read, address, key),
-            Body::FetchAdd { address, key, .. } | Body::CompareSwap { address, key, .. } => {
-                (Operation::Atomic, address, key)
-            }
-            Body::AtomicWrite { address, key } => (Operation::AtomicWrite, address, key),
-            Body::Flush { address, key, .. } => (Operation::Flush, address, key),
-            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => {
-                return self.would_fail_receive(request, services);
-            }
+        let operation = request.body.operation();
+        let Some((address, key)) = request.body.remote() else {
+            return self.would_fail_receive(request, services);
         };
-        let words = matches!(operation, Operation::Atomic | Operation::AtomicWrite);
-        if words && !address.is_multiple_of(8) {
+        if operation.needs().word.is_some() && !address.is_multiple_of(8) {
             return true;
         }
         let allowed = self.check(request, operation, address, key, services);

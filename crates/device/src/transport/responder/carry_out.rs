@@ -193,7 +193,8 @@ impl PacketResponder {
                 Operation::Write
             }
             Op::ReadRequest(_) => Operation::Read,
-            Op::CompareSwap { .. } | Op::FetchAdd { .. } => Operation::Atomic,
+            Op::CompareSwap { .. } => Operation::CompareSwap,
+            Op::FetchAdd { .. } => Operation::FetchAdd,
             Op::AtomicWrite(_) => Operation::AtomicWrite,
             Op::Flush { .. } => Operation::Flush,
             _ => Operation::Send,
