@@ -3,8 +3,7 @@
 use std::ffi::c_int;
 
 use transom_abi::*;
-use transom_device::Access;
-use transom_device::protection::{Bind, Key};
+use transom_device::protection::{Bind, Key, Operation, WindowType, may_grant};
 use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
 use transom_host::objects::QueuePair;
 use transom_system::registry::CallFault;
@@ -53,11 +52,11 @@ unsafe fn post_bind(qp: &QueuePair, mw: *mut ibv_mw, bind: &ibv_mw_bind) -> Resu
         return Err(Wrong::unknown("bind_info.mr, by the pd,", libc::EPERM, "T1-03"));
     }
     let flags = SendFlags::from_bits_truncate(bind.send_flags);
-    // Zero-based windows are for type 2 (rule T1-05), other rights for none.
     let access = mw::rights(info.mw_access_flags);
-    if !Access::REMOTE.contains(access) {
-        return Err(Wrong::invalid("mw_access_flags", access.bits().into(), "T1-05"));
-    }
+    may_grant(WindowType::Type1, access).map_err(|reason| {
+        let rule = reason.rule(Operation::Bind);
+        Wrong::invalid("mw_access_flags", access.bits().into(), rule)
+    })?;
     if flags.contains(SendFlags::INLINE) {
         return Err(Wrong::invalid("send_flags", bind.send_flags.into(), "PS-05"));
     }

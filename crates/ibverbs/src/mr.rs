@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::Access;
+use transom_device::protection::{Reason, WindowType, may_carry};
 use transom_host::Adapter;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 use transom_system::registry::CallFault;
@@ -39,8 +40,12 @@ pub(crate) unsafe fn allows_type1(mr: *const ibv_mr) -> Result<(), c_int> {
     // SAFETY: by the contract of this function.
     match unsafe { look_up(mr) } {
         Some((true, _)) => Err(libc::ENOTSUP),
-        Some((false, found)) if found.access.contains(Access::ZERO_BASED) => Err(libc::EINVAL),
-        _ => Ok(()),
+        // What else may be wrong with it is said by the bind's completion (rules C.2).
+        Some((false, found)) => match may_carry(found.access, WindowType::Type1, Access::empty()) {
+            Err(Reason::ZeroBasedRegion) => Err(libc::EINVAL),
+            _ => Ok(()),
+        },
+        None => Ok(()),
     }
 }
 

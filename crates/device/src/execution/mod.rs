@@ -34,12 +34,12 @@ pub use requester::{Requester, RequesterLimits};
 pub use responder::{Receives, Responder};
 pub use segmentation::{MAX_TRAIN, packets};
 
+pub use crate::protection::MAX_MESSAGE;
+
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
 use crate::queue::{Completion, Receive, Take};
 
-/// Longest message, in bytes (rules PS-16, RA-39).
-pub const MAX_MESSAGE: u64 = 1 << 31;
 /// Longest datagram, in bytes: one packet of the largest MTU there is (rules UD-03, PK-11).
 pub const MAX_DATAGRAM: u64 = 4096;
 

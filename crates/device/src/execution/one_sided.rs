@@ -3,9 +3,9 @@
 
 use transom_wire::Psn;
 
-use super::{CopyError, MAX_MESSAGE, Sink, Source};
+use super::{CopyError, Sink, Source};
 use crate::protection::{
-    Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter,
+    Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter, admit,
 };
 use crate::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service};
 
@@ -190,28 +190,12 @@ impl<'m> Target<'m> {
         }
     }
 
-    /// What the queue pair itself allows, before any key (rules RA-06, RA-09, RA-39).
+    /// What the queue pair itself allows, before any key.
     fn admit(&self, gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Stop> {
         if !gate.receives() {
             return Err(Stop::Closed);
         }
-        gate_allows(gate, attempt.operation)
-            .and(if total > MAX_MESSAGE { Err(Reason::TooLong) } else { Ok(()) })
+        admit(gate, attempt, total)
             .map_err(|reason| Stop::Refused(Refusal::without_object(reason, *attempt)))
     }
-}
-
-/// What a queue pair lets its peer do at all.
-pub(super) fn gate_allows(gate: &Gate, operation: Operation) -> Result<(), Reason> {
-    let needs = operation.needs();
-    if needs.responder_resources && !gate.service.is_reliable() {
-        return Err(Reason::WrongService);
-    }
-    if !gate.access.contains(needs.queue_pair) {
-        return Err(Reason::QpRightMissing);
-    }
-    if needs.responder_resources && gate.read_resources == 0 {
-        return Err(Reason::NoReadResources);
-    }
-    Ok(())
 }

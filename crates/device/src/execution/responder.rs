@@ -12,13 +12,11 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 
 use self::receive::NoReceive;
 use self::tag_matching::TagMatching;
-use super::one_sided::{Stop, Target, gate_allows};
+use super::one_sided::{Stop, Target};
 use super::{Counted, Injection, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
-use crate::protection::{Attempt, Key, Operation, Reason, Refusal};
+use crate::protection::{Attempt, Key, Operation, Reason, Refusal, admit};
 use crate::qp::{Peering, QpState, QpSummary, Service};
-use crate::queue::{
-    Body, Flags, Opcode, Placement, Receive, ReceiveQueue, Remote, SizeError, Status,
-};
+use crate::queue::{Body, Flags, Opcode, Receive, ReceiveQueue, Remote, SizeError, Status};
 
 /// Where the receives of a queue pair come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,10 +151,10 @@ impl Responder {
             Body::AtomicWrite { address, key } => {
                 self.atomic_write(request, address, key, source, services)
             }
-            Body::Flush { address, key, length, placement, whole } => {
-                let range = if whole { None } else { Some((address, u64::from(length))) };
-                self.flush_range(request, key, range, placement, services)
-            }
+            Body::Flush { .. } => match self.check_flush(request, services) {
+                Ok(()) => self.done(services),
+                Err(refusal) => self.refuse(&refusal, services),
+            },
         }
     }
 
@@ -355,10 +353,7 @@ impl Responder {
         let operation = request.body.operation();
         let (qp, pd) = (services.number().bits(), self.key_domain(request, services)?);
         let attempt = Attempt { operation, key, address, length: 8, qp, pd };
-        // Alignment counts before the key (rule AT-02).
-        gate_allows(&gate, operation)
-            .and(if address.is_multiple_of(8) { Ok(()) } else { Err(Reason::Misaligned) })
-            .and(if request.total == 8 { Ok(()) } else { Err(Reason::AtomicLength) })
+        admit(&gate, &attempt, request.total)
             .map_err(|reason| Refusal::without_object(reason, attempt))?;
         let keys = services.keys();
         let grant = keys.grant(attempt, services.announcer(), services.waiter())?;
@@ -369,33 +364,27 @@ impl Responder {
         })
     }
 
-    /// FLUSH of a range, or of the whole region or window. Every write before it has been carried
-    /// out by the kernel, where all can see it; so what is left is to check the right to ask.
-    fn flush_range<S: Services>(
-        &mut self,
-        request: &Request,
-        key: Key,
-        range: Option<(u64, u64)>,
-        placement: Placement,
-        services: &S,
-    ) -> Reply {
+    /// Whether a FLUSH of a range, or of the whole region, is allowed. That is all there is to it:
+    /// every write before it has been carried out by the kernel, where all can see it.
+    fn check_flush<S: Services>(&self, request: &Request, services: &S) -> Result<(), Refusal> {
+        let Body::Flush { address, key, length, placement, whole } = request.body else {
+            return Ok(());
+        };
         let gate = services.summary().gate();
         let keys = services.keys();
-        let object = keys.look_up(key);
-        let (address, length) = range.unwrap_or((object.base, object.length));
-        let allowed = self.key_domain(request, services).and_then(|pd| {
-            let qp = services.number().bits();
-            placement.operations().try_for_each(|operation| {
-                let attempt = Attempt { operation, key, address, length, qp, pd };
-                gate_allows(&gate, operation)
-                    .map_err(|reason| Refusal::without_object(reason, attempt))?;
-                keys.grant(attempt, services.announcer(), services.waiter()).map(drop)
-            })
-        });
-        match allowed {
-            Ok(()) => self.done(services),
-            Err(refusal) => self.refuse(&refusal, services),
-        }
+        let (address, length) = if whole {
+            let object = keys.look_up(key);
+            (object.base, object.length)
+        } else {
+            (address, u64::from(length))
+        };
+        let (qp, pd) = (services.number().bits(), self.key_domain(request, services)?);
+        placement.operations().try_for_each(|operation| {
+            let attempt = Attempt { operation, key, address, length, qp, pd };
+            admit(&gate, &attempt, request.total)
+                .map_err(|reason| Refusal::without_object(reason, attempt))?;
+            keys.grant(attempt, services.announcer(), services.waiter()).map(drop)
+        })
     }
 
     /// The queue pair as the target of one-sided operations.

@@ -23,7 +23,7 @@ mod scramble;
 mod table;
 mod window;
 
-pub use decide::{Attempt, decide};
+pub use decide::{Attempt, MAX_MESSAGE, WindowType, admit, decide, may_carry, may_grant};
 pub use entry::{KeyEntry, Kind, Place, Snapshot, State};
 pub use hazard::{Announcement, Announcer, CELLS, Hazards, PROCESSES, Rank, Use, Waiter};
 pub use key::Key;

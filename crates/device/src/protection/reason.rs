@@ -69,6 +69,10 @@ numbered! {
         InjectedRequest = 30,
         /// A user wants it refused as one that could not be carried out.
         InjectedOperational = 31,
+        /// A type 1 window that shall be zero-based.
+        ZeroBasedWindow = 32,
+        /// A type 1 window on a zero-based region.
+        ZeroBasedRegion = 33,
     }
 }
 
@@ -104,6 +108,8 @@ impl Reason {
             | Self::WrongType
             | Self::NotAWindow
             | Self::UnknownRights
+            | Self::ZeroBasedWindow
+            | Self::ZeroBasedRegion
             | Self::AtomicLength
             | Self::InjectedAccess => NakCode::RemoteAccess,
         }
@@ -195,6 +201,8 @@ impl Reason {
             Self::WindowNotFree => "T2-20",
             Self::EmptyWindow => "T2-24",
             Self::UnknownRights => "T1-14",
+            Self::ZeroBasedWindow => "T1-05",
+            Self::ZeroBasedRegion => "T1-06",
             Self::WrongService => "PS-06",
             Self::UnknownSrq => "RA-51",
             Self::PacketOrder => "OP-30",

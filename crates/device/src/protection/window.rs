@@ -9,6 +9,7 @@ mod bind;
 use std::convert::Infallible;
 
 pub use self::bind::{Bind, Stamp};
+use super::decide::{WindowType, may_invalidate};
 use super::entry::{KeyEntry, Kind, Meta, State};
 use super::{Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot, Waiter};
 use crate::Access;
@@ -88,8 +89,8 @@ pub fn bind_type1(
     waiter: &dyn Waiter,
 ) -> Result<(), Refusal> {
     until_made(waiter, || {
-        let (slot, entry, window) = bind.window(table, stamp, true)?;
-        let (region, place) = bind.region(table, stamp)?;
+        let (slot, entry, window) = bind.window(table, stamp, WindowType::Type1)?;
+        let (region, place) = bind.region(table, stamp, WindowType::Type1)?;
         if !take(entry, &window) {
             Region::release(table, region);
             return Ok(false);
@@ -115,7 +116,7 @@ pub fn unbind_type1(
     waiter: &dyn Waiter,
 ) -> Result<(), Refusal> {
     until_made(waiter, || {
-        let (slot, entry, window) = bind.window(table, stamp, true)?;
+        let (slot, entry, window) = bind.window(table, stamp, WindowType::Type1)?;
         if !take(entry, &window) {
             return Ok(false);
         }
@@ -143,14 +144,8 @@ pub fn bind_type2(
     waiter: &dyn Waiter,
 ) -> Result<(), Refusal> {
     until_made(waiter, || {
-        let (_, entry, window) = bind.window(table, stamp, false)?;
-        if window.state == State::Valid {
-            return Err(bind.refuse(stamp, Reason::WindowNotFree, window));
-        }
-        if bind.length == 0 {
-            return Err(bind.refuse(stamp, Reason::EmptyWindow, window));
-        }
-        let (region, place) = bind.region(table, stamp)?;
+        let (_, entry, window) = bind.window(table, stamp, WindowType::Type2)?;
+        let (region, place) = bind.region(table, stamp, WindowType::Type2)?;
         if !take(entry, &window) {
             Region::release(table, region);
             return Ok(false);
@@ -194,21 +189,6 @@ pub fn invalidate(
         entry.publish(Meta { state: State::Free, access: Access::empty(), ..meta_of(&window) });
         Ok(true)
     })
-}
-
-fn may_invalidate(window: &Snapshot, key: Key, stamp: &Stamp) -> Result<(), Reason> {
-    match window.kind {
-        _ if window.state == State::Vacant => Err(Reason::UnknownIndex),
-        Kind::Region | Kind::Null => Err(Reason::NotAWindow),
-        Kind::Window1 => Err(Reason::WrongType),
-        _ if window.byte != key.byte() => Err(Reason::StaleKey),
-        _ if window.state == State::Free => Err(Reason::FreeWindow),
-        // Which queue pair and domain count is known once the change under way is over.
-        _ if window.state == State::Changing => Ok(()),
-        Kind::Window2B if window.pd != stamp.pd => Err(Reason::OtherPd),
-        _ if window.qp != stamp.qp => Err(Reason::OtherQp),
-        _ => Ok(()),
-    }
 }
 
 /// Gives back what the binding of a type 2 window held.

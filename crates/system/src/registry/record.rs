@@ -255,6 +255,10 @@ impl RefusalRecord {
                 write!(f, "the key is that of a region; only a window can be invalidated")
             }
             Reason::UnknownRights => write!(f, "a window cannot have these rights"),
+            Reason::ZeroBasedWindow => write!(f, "a type 1 window cannot be zero-based"),
+            Reason::ZeroBasedRegion => {
+                write!(f, "a type 1 window cannot be bound to a zero-based region")
+            }
             Reason::WrongService => {
                 write!(f, "this kind of queue pair does not have the operation")
             }

@@ -38,14 +38,20 @@ impl Responder {
             return true;
         }
         let operation = request.body.operation();
-        let Some((address, key)) = request.body.remote() else {
-            return self.would_fail_receive(request, services);
-        };
-        if operation.needs().word.is_some() && !address.is_multiple_of(8) {
-            return true;
+        match request.body {
+            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => {
+                self.would_fail_receive(request, services)
+            }
+            Body::Flush { .. } => self.check_flush(request, services).is_err(),
+            Body::Write { address, key, .. }
+            | Body::Read { address, key }
+            | Body::CompareSwap { address, key, .. }
+            | Body::FetchAdd { address, key, .. }
+            | Body::AtomicWrite { address, key } => {
+                let allowed = self.check(request, operation, address, key, services);
+                matches!(allowed, Err(Stop::Refused(_)))
+            }
         }
-        let allowed = self.check(request, operation, address, key, services);
-        matches!(allowed, Err(Stop::Refused(_)))
     }
 
     /// Whether an operation on all of a request's bytes is allowed now; touches nothing.

@@ -1,9 +1,9 @@
-//! A bind as posted: what is checked of the window and region it names, and what it leaves in the
+//! A bind as posted: how the window and region that it names are found, and what it leaves in the
 //! window's entry.
 
 use crate::Access;
-use crate::protection::decide::offset_within;
-use crate::protection::entry::{KeyEntry, Kind, Meta, State};
+use crate::protection::decide::{WindowType, bound_place, may_bind};
+use crate::protection::entry::{KeyEntry, Meta, State};
 use crate::protection::{Attempt, Key, KeyTable, Operation, Reason, Refusal, Region, Snapshot};
 use crate::sync::Ordering::*;
 
@@ -47,32 +47,27 @@ impl Bind {
         }
     }
 
-    pub(super) fn refuse(&self, stamp: &Stamp, reason: Reason, object: Snapshot) -> Refusal {
+    fn refuse(&self, stamp: &Stamp, reason: Reason, object: Snapshot) -> Refusal {
         Refusal { reason, attempt: self.attempt(stamp), object }
     }
 
-    /// Finds the window and checks what does not depend on the region.
+    /// Finds the window and decides what does not depend on the region.
     pub(super) fn window<'m>(
         &self,
         table: &KeyTable<'m>,
         stamp: &Stamp,
-        type1: bool,
+        as_type: WindowType,
     ) -> Result<(u32, &'m KeyEntry, Snapshot), Refusal> {
         let unknown = || self.refuse(stamp, Reason::UnknownIndex, Snapshot::VACANT);
         let slot = table.slot_of(self.window).ok_or_else(unknown)?;
         let entry = table.entry(slot);
         let window = entry.snapshot();
-        let refuse = |reason| Err(self.refuse(stamp, reason, window));
-        if window.state == State::Vacant || window.kind.is_region() {
-            return Err(unknown());
+        match may_bind(&window, as_type, self, stamp) {
+            Ok(()) => Ok((slot, entry, window)),
+            // What the index names is no window, so nothing is told of it.
+            Err(Reason::UnknownIndex) => Err(unknown()),
+            Err(reason) => Err(self.refuse(stamp, reason, window)),
         }
-        if (window.kind == Kind::Window1) != type1 {
-            return refuse(Reason::WrongType);
-        }
-        if window.pd != stamp.pd {
-            return refuse(Reason::OtherPd);
-        }
-        Ok((slot, entry, window))
     }
 
     /// Finds the region, holds it against deregistration, and answers its slot and the place of
@@ -81,6 +76,7 @@ impl Bind {
         &self,
         table: &KeyTable<'_>,
         stamp: &Stamp,
+        as_type: WindowType,
     ) -> Result<(u32, u64), Refusal> {
         let unknown = || self.refuse(stamp, Reason::UnknownIndex, Snapshot::VACANT);
         let slot = table.slot_of(self.region).ok_or_else(unknown)?;
@@ -89,34 +85,10 @@ impl Bind {
         }
         // Held, the region cannot be changed or ended, so what is read now stays.
         let region = table.entry(slot).snapshot();
-        self.check_region(&region, stamp).map(|place| (slot, place)).map_err(|reason| {
+        bound_place(&region, as_type, self, stamp).map(|place| (slot, place)).map_err(|reason| {
             Region::release(table, slot);
             self.refuse(stamp, reason, region)
         })
-    }
-
-    fn check_region(&self, region: &Snapshot, stamp: &Stamp) -> Result<u64, Reason> {
-        if region.state != State::Valid || !region.kind.is_region() {
-            return Err(Reason::UnknownIndex);
-        }
-        if region.byte != self.region.byte() {
-            return Err(Reason::StaleKey);
-        }
-        if region.pd != stamp.pd {
-            return Err(Reason::OtherPd);
-        }
-        if !Access::REMOTE.union(Access::ZERO_BASED).contains(self.access) {
-            return Err(Reason::UnknownRights);
-        }
-        if !region.access.contains(Access::MW_BIND) {
-            return Err(Reason::RegionForbidsBinding);
-        }
-        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        if self.access.intersects(writes) && !region.access.contains(Access::LOCAL_WRITE) {
-            return Err(Reason::RegionNotWritable);
-        }
-        let offset = offset_within(region.base, region.length, self.address, self.length)?;
-        region.place.checked_add(offset).ok_or(Reason::Wraps)
     }
 
     /// Writes the binding into an entry that the caller has taken.
