@@ -48,6 +48,8 @@ mod write;
 
 use crate::{Psn, Syndrome};
 
+pub use opcode::Opcode;
+
 /// The UDP port that RoCEv2 packets go to (rule NET-01).
 pub const PORT: u16 = 4791;
 /// Bytes of the check value that ends each packet (rules H.6).

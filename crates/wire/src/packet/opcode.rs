@@ -19,6 +19,135 @@ const FETH_BYTES: usize = 4;
 /// What follows the BTH of a congestion notification (rule CNP-01).
 pub(super) const CONGESTION_BYTES: usize = 16;
 
+macro_rules! opcodes {
+    ($($opcode:ident = $code:literal,)+) => {
+        /// The low five bits of an opcode that means something (rules OP-00 to OP-25).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        #[expect(missing_docs, reason = "the names are those of the table of opcodes")]
+        pub enum Opcode { $($opcode = $code,)+ }
+
+        impl Opcode {
+            /// Every one there is.
+            pub const ALL: &[Self] = &[$(Self::$opcode),+];
+
+            /// The one with this code; `None` if it means nothing (rule OP-21).
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$opcode),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    SendFirst = 0x00,
+    SendMiddle = 0x01,
+    SendLast = 0x02,
+    SendLastImmediate = 0x03,
+    SendOnly = 0x04,
+    SendOnlyImmediate = 0x05,
+    WriteFirst = 0x06,
+    WriteMiddle = 0x07,
+    WriteLast = 0x08,
+    WriteLastImmediate = 0x09,
+    WriteOnly = 0x0a,
+    WriteOnlyImmediate = 0x0b,
+    ReadRequest = 0x0c,
+    ReadResponseFirst = 0x0d,
+    ReadResponseMiddle = 0x0e,
+    ReadResponseLast = 0x0f,
+    ReadResponseOnly = 0x10,
+    Acknowledge = 0x11,
+    AtomicAcknowledge = 0x12,
+    CompareSwap = 0x13,
+    FetchAdd = 0x14,
+    SendLastInvalidate = 0x16,
+    SendOnlyInvalidate = 0x17,
+    Flush = 0x1c,
+    AtomicWrite = 0x1d,
+}
+
+/// The services that have an opcode (the table in rules H.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Services {
+    /// RC and XRC.
+    Reliable,
+    /// Those and UC.
+    Connected,
+    /// Those and UD.
+    All,
+}
+
+impl Opcode {
+    /// The five bits.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Whether it answers a request.
+    pub const fn is_response(self) -> bool {
+        match self {
+            Self::ReadResponseFirst
+            | Self::ReadResponseMiddle
+            | Self::ReadResponseLast
+            | Self::ReadResponseOnly
+            | Self::Acknowledge
+            | Self::AtomicAcknowledge => true,
+            Self::SendFirst
+            | Self::SendMiddle
+            | Self::SendLast
+            | Self::SendLastImmediate
+            | Self::SendLastInvalidate
+            | Self::SendOnly
+            | Self::SendOnlyImmediate
+            | Self::SendOnlyInvalidate
+            | Self::WriteFirst
+            | Self::WriteMiddle
+            | Self::WriteLast
+            | Self::WriteLastImmediate
+            | Self::WriteOnly
+            | Self::WriteOnlyImmediate
+            | Self::ReadRequest
+            | Self::CompareSwap
+            | Self::FetchAdd
+            | Self::AtomicWrite
+            | Self::Flush => false,
+        }
+    }
+
+    const fn services(self) -> Services {
+        match self {
+            Self::SendOnly | Self::SendOnlyImmediate => Services::All,
+            Self::SendFirst
+            | Self::SendMiddle
+            | Self::SendLast
+            | Self::SendLastImmediate
+            | Self::WriteFirst
+            | Self::WriteMiddle
+            | Self::WriteLast
+            | Self::WriteLastImmediate
+            | Self::WriteOnly
+            | Self::WriteOnlyImmediate => Services::Connected,
+            Self::SendLastInvalidate
+            | Self::SendOnlyInvalidate
+            | Self::ReadRequest
+            | Self::ReadResponseFirst
+            | Self::ReadResponseMiddle
+            | Self::ReadResponseLast
+            | Self::ReadResponseOnly
+            | Self::Acknowledge
+            | Self::AtomicAcknowledge
+            | Self::CompareSwap
+            | Self::FetchAdd
+            | Self::AtomicWrite
+            | Self::Flush => Services::Reliable,
+        }
+    }
+}
+
 impl Transport {
     /// Bits 7 to 5 of the opcode.
     pub(super) const fn bits(&self) -> u8 {
@@ -30,53 +159,64 @@ impl Transport {
         }
     }
 
-    /// Whether the operation with this code exists in the service (the table in rules H.2).
-    pub(super) const fn has(&self, code: u8) -> bool {
+    /// Whether the service has the opcode.
+    pub(super) const fn has(&self, opcode: Opcode) -> bool {
         match self {
-            Self::Rc | Self::Xrc { .. } => matches!(code, 0..=0x14 | 0x16 | 0x17 | 0x1c | 0x1d),
-            Self::Uc => matches!(code, 0..=0x0b),
-            Self::Ud { .. } => matches!(code, 0x04 | 0x05),
+            Self::Rc | Self::Xrc { .. } => true,
+            Self::Uc => matches!(opcode.services(), Services::Connected | Services::All),
+            Self::Ud { .. } => matches!(opcode.services(), Services::All),
         }
     }
 }
 
 impl Operation {
+    /// Its opcode; `None` if that means nothing, or is of no service.
+    pub const fn opcode(&self) -> Option<Opcode> {
+        Some(match self {
+            Self::SendFirst => Opcode::SendFirst,
+            Self::SendMiddle => Opcode::SendMiddle,
+            Self::SendLast(Ending::Plain) => Opcode::SendLast,
+            Self::SendLast(Ending::Immediate(_)) => Opcode::SendLastImmediate,
+            Self::SendLast(Ending::Invalidate(_)) => Opcode::SendLastInvalidate,
+            Self::SendOnly(Ending::Plain) => Opcode::SendOnly,
+            Self::SendOnly(Ending::Immediate(_)) => Opcode::SendOnlyImmediate,
+            Self::SendOnly(Ending::Invalidate(_)) => Opcode::SendOnlyInvalidate,
+            Self::WriteFirst(_) => Opcode::WriteFirst,
+            Self::WriteMiddle => Opcode::WriteMiddle,
+            Self::WriteLast { immediate: None } => Opcode::WriteLast,
+            Self::WriteLast { immediate: Some(_) } => Opcode::WriteLastImmediate,
+            Self::WriteOnly { immediate: None, .. } => Opcode::WriteOnly,
+            Self::WriteOnly { immediate: Some(_), .. } => Opcode::WriteOnlyImmediate,
+            Self::ReadRequest(_) => Opcode::ReadRequest,
+            Self::ReadResponseFirst(_) => Opcode::ReadResponseFirst,
+            Self::ReadResponseMiddle => Opcode::ReadResponseMiddle,
+            Self::ReadResponseLast(_) => Opcode::ReadResponseLast,
+            Self::ReadResponseOnly(_) => Opcode::ReadResponseOnly,
+            Self::Acknowledge(_) => Opcode::Acknowledge,
+            Self::AtomicAcknowledge { .. } => Opcode::AtomicAcknowledge,
+            Self::CompareSwap { .. } => Opcode::CompareSwap,
+            Self::FetchAdd { .. } => Opcode::FetchAdd,
+            Self::Flush { .. } => Opcode::Flush,
+            Self::AtomicWrite(_) => Opcode::AtomicWrite,
+            Self::Reserved(_) | Self::Congestion => return None,
+        })
+    }
+
     /// Bits 4 to 0 of the opcode (rules OP-00 to OP-26).
     pub const fn code(&self) -> u8 {
-        match self {
-            Self::SendFirst => 0x00,
-            Self::SendMiddle => 0x01,
-            Self::SendLast(Ending::Plain) => 0x02,
-            Self::SendLast(Ending::Immediate(_)) => 0x03,
-            Self::SendOnly(Ending::Plain) => 0x04,
-            Self::SendOnly(Ending::Immediate(_)) => 0x05,
-            Self::WriteFirst(_) => 0x06,
-            Self::WriteMiddle => 0x07,
-            Self::WriteLast { immediate: None } => 0x08,
-            Self::WriteLast { immediate: Some(_) } => 0x09,
-            Self::WriteOnly { immediate: None, .. } => 0x0a,
-            Self::WriteOnly { immediate: Some(_), .. } => 0x0b,
-            Self::ReadRequest(_) => 0x0c,
-            Self::ReadResponseFirst(_) => 0x0d,
-            Self::ReadResponseMiddle => 0x0e,
-            Self::ReadResponseLast(_) => 0x0f,
-            Self::ReadResponseOnly(_) => 0x10,
-            Self::Acknowledge(_) => 0x11,
-            Self::AtomicAcknowledge { .. } => 0x12,
-            Self::CompareSwap { .. } => 0x13,
-            Self::FetchAdd { .. } => 0x14,
-            Self::SendLast(Ending::Invalidate(_)) => 0x16,
-            Self::SendOnly(Ending::Invalidate(_)) => 0x17,
-            Self::Flush { .. } => 0x1c,
-            Self::AtomicWrite(_) => 0x1d,
-            Self::Reserved(code) => *code & 0x1f,
-            Self::Congestion => CONGESTION & 0x1f,
+        match (self.opcode(), self) {
+            (Some(opcode), _) => opcode.code(),
+            (None, Self::Reserved(code)) => *code & 0x1f,
+            (None, _) => CONGESTION & 0x1f,
         }
     }
 
     /// Whether it answers a request, so that the requester takes it.
     pub const fn is_response(&self) -> bool {
-        is_response(self.code()) && !matches!(self, Self::Reserved(_))
+        match self.opcode() {
+            Some(opcode) => opcode.is_response(),
+            None => false,
+        }
     }
 
     /// Whether the sending half of a queue pair takes it: answers, and word of congestion.
@@ -116,14 +256,9 @@ impl Operation {
     }
 }
 
-/// Whether the operation with this code is a response.
-pub(super) const fn is_response(code: u8) -> bool {
-    matches!(code, 0x0d..=0x12)
-}
-
-/// Whether an XRCETH comes with the operation: with every request that means something.
-pub(super) const fn has_xrceth(code: u8) -> bool {
-    Transport::Xrc { srq: 0 }.has(code) && !is_response(code)
+/// Whether an XRCETH comes with the opcode: with every request that means something.
+pub(super) const fn has_xrceth(opcode: Option<Opcode>) -> bool {
+    matches!(opcode, Some(opcode) if !opcode.is_response())
 }
 
 impl Packet<'_> {
@@ -143,7 +278,7 @@ impl Packet<'_> {
         let of_service = match (&self.operation, &self.transport) {
             (Operation::Congestion, _) => 0,
             (_, Transport::Ud { .. }) => DETH_BYTES,
-            (operation, Transport::Xrc { .. }) if has_xrceth(operation.code()) => XRCETH_BYTES,
+            (operation, Transport::Xrc { .. }) if has_xrceth(operation.opcode()) => XRCETH_BYTES,
             _ => 0,
         };
         BTH_BYTES + of_service + self.operation.header_length()

@@ -1,6 +1,6 @@
 //! Bytes to packets.
 
-use super::opcode::{CONGESTION, CONGESTION_BYTES, has_xrceth};
+use super::opcode::{CONGESTION, CONGESTION_BYTES, Opcode, has_xrceth};
 use super::{Aeth, Ending, ICRC_BYTES, Malformed, Operation, Packet, Reth, Transport};
 use crate::Psn;
 
@@ -71,11 +71,12 @@ impl Rest<'_> {
     /// All headers after the BTH, in the order of rule PK-07.
     fn extension(&mut self, opcode: u8) -> Result<(Transport, Operation), Malformed> {
         let code = opcode & 0x1f;
+        let known = Opcode::from_code(code);
         let transport = match opcode >> 5 {
             0 => Transport::Rc,
             1 => Transport::Uc,
             3 => Transport::Ud { qkey: self.u32()?, source: self.low_u24()? },
-            5 if has_xrceth(code) => Transport::Xrc { srq: self.low_u24()? },
+            5 if has_xrceth(known) => Transport::Xrc { srq: self.low_u24()? },
             5 => Transport::Xrc { srq: 0 },
             _ if opcode == CONGESTION => {
                 let _reserved: [u8; CONGESTION_BYTES] = self.take()?;
@@ -83,52 +84,57 @@ impl Rest<'_> {
             }
             _ => return Err(Malformed::Transport),
         };
-        let operation =
-            if transport.has(code) { self.operation(code)? } else { Operation::Reserved(code) };
+        let operation = match known {
+            Some(known) if transport.has(known) => self.operation(known)?,
+            _ => Operation::Reserved(code),
+        };
         Ok((transport, operation))
     }
 
-    fn operation(&mut self, code: u8) -> Result<Operation, Malformed> {
-        Ok(match code {
-            0x00 => Operation::SendFirst,
-            0x01 => Operation::SendMiddle,
-            0x02 => Operation::SendLast(Ending::Plain),
-            0x03 => Operation::SendLast(Ending::Immediate(self.u32()?)),
-            0x04 => Operation::SendOnly(Ending::Plain),
-            0x05 => Operation::SendOnly(Ending::Immediate(self.u32()?)),
-            0x06 => Operation::WriteFirst(self.reth()?),
-            0x07 => Operation::WriteMiddle,
-            0x08 => Operation::WriteLast { immediate: None },
-            0x09 => Operation::WriteLast { immediate: Some(self.u32()?) },
-            0x0a => Operation::WriteOnly { reth: self.reth()?, immediate: None },
-            0x0b => Operation::WriteOnly { reth: self.reth()?, immediate: Some(self.u32()?) },
-            0x0c => Operation::ReadRequest(self.reth()?),
-            0x0d => Operation::ReadResponseFirst(self.aeth()?),
-            0x0e => Operation::ReadResponseMiddle,
-            0x0f => Operation::ReadResponseLast(self.aeth()?),
-            0x10 => Operation::ReadResponseOnly(self.aeth()?),
-            0x11 => Operation::Acknowledge(self.aeth()?),
-            0x12 => Operation::AtomicAcknowledge { aeth: self.aeth()?, old: self.u64()? },
-            0x13 => Operation::CompareSwap {
+    fn operation(&mut self, opcode: Opcode) -> Result<Operation, Malformed> {
+        Ok(match opcode {
+            Opcode::SendFirst => Operation::SendFirst,
+            Opcode::SendMiddle => Operation::SendMiddle,
+            Opcode::SendLast => Operation::SendLast(Ending::Plain),
+            Opcode::SendLastImmediate => Operation::SendLast(Ending::Immediate(self.u32()?)),
+            Opcode::SendOnly => Operation::SendOnly(Ending::Plain),
+            Opcode::SendOnlyImmediate => Operation::SendOnly(Ending::Immediate(self.u32()?)),
+            Opcode::WriteFirst => Operation::WriteFirst(self.reth()?),
+            Opcode::WriteMiddle => Operation::WriteMiddle,
+            Opcode::WriteLast => Operation::WriteLast { immediate: None },
+            Opcode::WriteLastImmediate => Operation::WriteLast { immediate: Some(self.u32()?) },
+            Opcode::WriteOnly => Operation::WriteOnly { reth: self.reth()?, immediate: None },
+            Opcode::WriteOnlyImmediate => {
+                Operation::WriteOnly { reth: self.reth()?, immediate: Some(self.u32()?) }
+            }
+            Opcode::ReadRequest => Operation::ReadRequest(self.reth()?),
+            Opcode::ReadResponseFirst => Operation::ReadResponseFirst(self.aeth()?),
+            Opcode::ReadResponseMiddle => Operation::ReadResponseMiddle,
+            Opcode::ReadResponseLast => Operation::ReadResponseLast(self.aeth()?),
+            Opcode::ReadResponseOnly => Operation::ReadResponseOnly(self.aeth()?),
+            Opcode::Acknowledge => Operation::Acknowledge(self.aeth()?),
+            Opcode::AtomicAcknowledge => {
+                Operation::AtomicAcknowledge { aeth: self.aeth()?, old: self.u64()? }
+            }
+            Opcode::CompareSwap => Operation::CompareSwap {
                 address: self.u64()?,
                 key: self.u32()?,
                 swap: self.u64()?,
                 compare: self.u64()?,
             },
-            0x14 => {
+            Opcode::FetchAdd => {
                 let (address, key, add) = (self.u64()?, self.u32()?, self.u64()?);
                 let _compare = self.u64()?;
                 Operation::FetchAdd { address, key, add }
             }
-            0x16 => Operation::SendLast(Ending::Invalidate(self.u32()?)),
-            0x17 => Operation::SendOnly(Ending::Invalidate(self.u32()?)),
-            0x1c => {
+            Opcode::SendLastInvalidate => Operation::SendLast(Ending::Invalidate(self.u32()?)),
+            Opcode::SendOnlyInvalidate => Operation::SendOnly(Ending::Invalidate(self.u32()?)),
+            Opcode::Flush => {
                 let [.., feth] = self.take::<4>()?;
                 let (selectivity, placement) = (feth >> 4 & 3, feth & 0x0f);
                 Operation::Flush { placement, selectivity, reth: self.reth()? }
             }
-            0x1d => Operation::AtomicWrite(self.reth()?),
-            code => Operation::Reserved(code),
+            Opcode::AtomicWrite => Operation::AtomicWrite(self.reth()?),
         })
     }
 

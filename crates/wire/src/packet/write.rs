@@ -1,6 +1,6 @@
 //! Packets to bytes.
 
-use super::opcode::{CONGESTION_BYTES, has_xrceth};
+use super::opcode::{CONGESTION_BYTES, Opcode, has_xrceth};
 use super::{Aeth, Ending, ICRC_BYTES, Operation, Packet, Reth, Transport};
 
 impl Packet<'_> {
@@ -45,7 +45,7 @@ impl Packet<'_> {
         header.flags_u24(u8::from(self.fecn) << 7 | u8::from(self.becn) << 6, self.to);
         header.flags_u24(u8::from(self.ack_request) << 7, self.psn.value());
         if !matches!(self.operation, Operation::Congestion) {
-            header.service(&self.transport, self.operation.code());
+            header.service(&self.transport, self.operation.opcode());
         }
         header.operation(&self.operation);
         header.at
@@ -69,13 +69,13 @@ impl Writer<'_> {
         self.put((u32::from(byte) << 24 | number & 0xff_ffff).to_be_bytes());
     }
 
-    fn service(&mut self, transport: &Transport, code: u8) {
+    fn service(&mut self, transport: &Transport, opcode: Option<Opcode>) {
         match *transport {
             Transport::Ud { qkey, source } => {
                 self.put(qkey.to_be_bytes());
                 self.flags_u24(0, source);
             }
-            Transport::Xrc { srq } if has_xrceth(code) => self.flags_u24(0, srq),
+            Transport::Xrc { srq } if has_xrceth(opcode) => self.flags_u24(0, srq),
             Transport::Rc | Transport::Uc | Transport::Xrc { .. } => {}
         }
     }
