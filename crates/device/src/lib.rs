@@ -4,7 +4,8 @@
 //!
 //! | room | holds |
 //! |---|---|
-//! | [`protection`] | the key table, the one function that decides an access, windows and regions |
+//! | [`operation`] | the table of operations: what each one needs |
+//! | [`protection`] | the key table, the functions that decide what is allowed, windows and regions |
 //! | [`queue`] | completion queues and the rings of posted work |
 //! | [`qp`] | queue pair numbers, states and their table, the summary that others may read |
 //! | [`execution`] | what a request does at its target, and what posting and completing mean at its origin; retries, the send window |
@@ -16,6 +17,8 @@
 
 pub mod access;
 pub mod execution;
+mod numbered;
+pub mod operation;
 pub mod protection;
 pub mod qp;
 pub mod queue;

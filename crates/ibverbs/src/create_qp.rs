@@ -63,7 +63,7 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
     let service = service(init.qp_type)?;
     let wants_batch = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
     let operations = if wants_batch { init.send_ops_flags } else { 0 };
-    let unsupported = operations & !wr::operations_of(init.qp_type);
+    let unsupported = operations & !wr::operations_of(service);
     if unsupported != 0 {
         return Err(Wrong::unsupported("send_ops_flags", unsupported, "PS-06"));
     }

@@ -8,7 +8,9 @@ use std::mem::forget;
 
 use parking_lot::Mutex;
 use transom_abi::*;
+use transom_device::operation::Operation;
 use transom_device::protection::Key;
+use transom_device::qp::Service;
 use transom_device::queue::{Body, LocalOp, Placement, Remote, SendOp, Sge};
 
 use transom_system::failure::has_failed;
@@ -17,27 +19,31 @@ use crate::batch::Batch;
 use crate::entry::{guarded, guarded_always, zero_or};
 use crate::{ah, post, qp};
 
-/// What a queue pair of this type can be asked to build; none if it sends nothing.
-pub(crate) fn operations_of(kind: ibv_qp_type) -> u64 {
-    const UD: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-    const UC: u32 = UD
-        | IBV_QP_EX_WITH_RDMA_WRITE
-        | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
-        | IBV_QP_EX_WITH_BIND_MW
-        | IBV_QP_EX_WITH_LOCAL_INV;
-    const RC: u32 = UC
-        | IBV_QP_EX_WITH_SEND_WITH_INV
-        | IBV_QP_EX_WITH_RDMA_READ
-        | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-        | IBV_QP_EX_WITH_ATOMIC_WRITE
-        | IBV_QP_EX_WITH_FLUSH;
-    u64::from(match kind {
-        IBV_QPT_UD => UD,
-        IBV_QPT_UC => UC,
-        IBV_QPT_RC | IBV_QPT_XRC_SEND => RC,
-        _ => 0,
-    })
+/// What a queue pair of this service can be asked to build: bits of `ibv_qp_create_send_ops_flags`.
+pub(crate) fn operations_of(service: Service) -> u64 {
+    // The end of XRC that receives sends nothing.
+    let has = |operation: &Operation| {
+        service != Service::XrcTarget && operation.needs().services.include(service)
+    };
+    let operations = Operation::ALL.iter().copied().filter(has);
+    operations.fold(0, |all, operation| all | u64::from(bits(operation)))
+}
+
+/// What an operation is called there.
+const fn bits(operation: Operation) -> ibv_qp_create_send_ops_flags {
+    match operation {
+        Operation::Send => IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
+        Operation::RemoteInvalidate => IBV_QP_EX_WITH_SEND_WITH_INV,
+        Operation::Write => IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+        Operation::Read => IBV_QP_EX_WITH_RDMA_READ,
+        Operation::CompareSwap => IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+        Operation::FetchAdd => IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+        Operation::AtomicWrite => IBV_QP_EX_WITH_ATOMIC_WRITE,
+        Operation::Flush | Operation::FlushPersistent => IBV_QP_EX_WITH_FLUSH,
+        Operation::Bind => IBV_QP_EX_WITH_BIND_MW,
+        Operation::Invalidate => IBV_QP_EX_WITH_LOCAL_INV,
+        Operation::LocalRead | Operation::LocalWrite => 0,
+    }
 }
 
 /// The extended form of a plain queue pair struct.

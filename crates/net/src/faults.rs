@@ -21,6 +21,7 @@ mod random;
 use std::num::NonZeroU64;
 
 use transom_device::execution::Injection;
+use transom_device::operation::Operation;
 use transom_device::queue::Body;
 
 pub use grammar::FaultError;
@@ -78,46 +79,17 @@ pub struct NetworkFaults {
 pub struct InjectionRule {
     /// The answer.
     pub answer: Injection,
-    /// To which operation.
-    pub operation: OperationKind,
+    /// To which operation, and all that have the same label; to any if there is none.
+    pub operation: Option<Operation>,
     /// To which of them, as they arrive at this process over any queue pair.
     pub nth: Nth,
 }
 
-/// Operations as rules name them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OperationKind {
-    /// All of them.
-    #[default]
-    Any,
-    /// SEND, with immediate data or an invalidation or neither; datagrams too.
-    Send,
-    /// RDMA WRITE, with immediate data or without.
-    Write,
-    /// RDMA READ.
-    Read,
-    /// Compare and swap, fetch and add.
-    Atomic,
-    /// ATOMIC WRITE.
-    AtomicWrite,
-    /// FLUSH.
-    Flush,
-}
-
-impl OperationKind {
-    /// Whether a message does it.
-    pub const fn includes(self, body: &Body) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Send => {
-                matches!(body, Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_))
-            }
-            Self::Write => matches!(body, Body::Write { .. }),
-            Self::Read => matches!(body, Body::Read { .. }),
-            Self::Atomic => matches!(body, Body::CompareSwap { .. } | Body::FetchAdd { .. }),
-            Self::AtomicWrite => matches!(body, Body::AtomicWrite { .. }),
-            Self::Flush => matches!(body, Body::Flush { .. }),
-        }
+impl InjectionRule {
+    /// Whether it is about messages like this one.
+    pub fn concerns(&self, body: &Body) -> bool {
+        let label = |operation: Operation| operation.needs().label;
+        self.operation.is_none_or(|operation| label(operation) == label(body.operation()))
     }
 }
 

@@ -5,6 +5,7 @@
 //! record it came in or the record of the answer.
 
 use transom_device::execution::{MAX_MESSAGE, Reply, Request};
+use transom_device::operation::{Data, Operation};
 use transom_device::protection::Key;
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Address, Body, Datagram, Placement, Remote};
@@ -66,7 +67,10 @@ impl Arrival {
 
 /// Bytes of data that the answer to a request may bring.
 pub(crate) fn answer_data(request: &Request) -> u64 {
-    if matches!(request.body, Body::Read { .. }) { request.length } else { 0 }
+    match request.body.operation().needs().data {
+        Data::Fetched => request.length,
+        Data::None | Data::Sent | Data::OldValue => 0,
+    }
 }
 
 /// Bytes of the reply ring that a requester keeps free for the answer to a request.
@@ -84,23 +88,24 @@ fn halves(word: u64) -> (u32, u32) {
 
 /// Writes a request, and what is kept free for its reply.
 pub(crate) fn encode_request(request: &Request) -> Header {
-    let (kind, address, key, extra) = match request.body {
-        Body::Send => (1, 0, 0, [0, 0]),
-        Body::SendImmediate(immediate) => (1 | IMMEDIATE, 0, 0, [u64::from(immediate), 0]),
-        Body::SendInvalidate(key) => (1 | INVALIDATE, 0, key.0, [0, 0]),
-        Body::Write { address, key, immediate } => {
+    let (address, key) = request.body.remote().unwrap_or((0, Key(0)));
+    let (flags, key, extra) = match request.body {
+        Body::Send => (0, key, [0, 0]),
+        Body::SendImmediate(immediate) => (IMMEDIATE, key, [u64::from(immediate), 0]),
+        Body::SendInvalidate(key) => (INVALIDATE, key, [0, 0]),
+        Body::Write { immediate, .. } => {
             let flags = if immediate.is_some() { IMMEDIATE } else { 0 };
-            (2 | flags, address, key.0, [u64::from(immediate.unwrap_or(0)), 0])
+            (flags, key, [u64::from(immediate.unwrap_or(0)), 0])
         }
-        Body::Read { address, key } => (3, address, key.0, [0, 0]),
-        Body::CompareSwap { address, key, swap, compare } => (4, address, key.0, [swap, compare]),
-        Body::FetchAdd { address, key, add } => (5, address, key.0, [add, 0]),
-        Body::AtomicWrite { address, key } => (6, address, key.0, [0, 0]),
-        Body::Flush { address, key, length, placement, whole } => {
+        Body::Read { .. } | Body::AtomicWrite { .. } => (0, key, [0, 0]),
+        Body::CompareSwap { swap, compare, .. } => (0, key, [swap, compare]),
+        Body::FetchAdd { add, .. } => (0, key, [add, 0]),
+        Body::Flush { length, placement, whole, .. } => {
             let how = u64::from(placement.bits()) << 1 | u64::from(whole);
-            (7, address, key.0, [u64::from(length), how])
+            (0, key, [u64::from(length), how])
         }
     };
+    let kind = u64::from(request.body.operation().code()) | flags;
     let remote = encode_remote(&request.remote);
     let datagram = matches!(request.remote, Remote::Datagram(_));
     let flags = if request.solicited { SOLICITED } else { 0 } | (request.service as u64) << SERVICE;
@@ -108,7 +113,7 @@ pub(crate) fn encode_request(request: &Request) -> Header {
         0,
         kind | flags | reservation(request) << 32,
         pair(request.to.bits(), request.from.bits()),
-        pair(request.message.value(), key),
+        pair(request.message.value(), key.0),
         if datagram { remote.source[0] } else { request.offset },
         request.length,
         if datagram { remote.source[1] } else { request.total },
@@ -180,26 +185,33 @@ pub(crate) fn decode_request(header: &Header) -> Option<Request> {
     let (message, key) = halves(header[3]);
     let (address, key) = (header[7], Key(key));
     let immediate = (control & IMMEDIATE != 0).then_some(header[8] as u32);
-    let body = match control & 0xff {
-        1 => match (immediate, control & INVALIDATE != 0) {
+    let body = match Operation::from_code(control as u8)? {
+        Operation::Send => match (immediate, control & INVALIDATE != 0) {
             (None, false) => Body::Send,
             (Some(immediate), false) => Body::SendImmediate(immediate),
             (None, true) => Body::SendInvalidate(key),
             (Some(_), true) => return None,
         },
-        2 => Body::Write { address, key, immediate },
-        3 => Body::Read { address, key },
-        4 => Body::CompareSwap { address, key, swap: header[8], compare: header[9] },
-        5 => Body::FetchAdd { address, key, add: header[8] },
-        6 => Body::AtomicWrite { address, key },
-        7 => Body::Flush {
+        Operation::Write => Body::Write { address, key, immediate },
+        Operation::Read => Body::Read { address, key },
+        Operation::CompareSwap => {
+            Body::CompareSwap { address, key, swap: header[8], compare: header[9] }
+        }
+        Operation::FetchAdd => Body::FetchAdd { address, key, add: header[8] },
+        Operation::AtomicWrite => Body::AtomicWrite { address, key },
+        Operation::Flush | Operation::FlushPersistent => Body::Flush {
             address,
             key,
             length: u32::try_from(header[8]).ok()?,
             placement: Placement::from_bits_retain((header[9] >> 1) as u8),
             whole: header[9] & 1 == 1,
         },
-        _ => return None,
+        // Nobody asks a peer for these alone.
+        Operation::RemoteInvalidate
+        | Operation::LocalRead
+        | Operation::LocalWrite
+        | Operation::Bind
+        | Operation::Invalidate => return None,
     };
     let service = Service::from_code((control >> SERVICE) as u8 & 7)?;
     if service == Service::Ud && !matches!(body, Body::Send | Body::SendImmediate(_)) {
@@ -433,7 +445,8 @@ mod tests {
     fn a_message_that_is_longer_than_its_record_is_nonsense() {
         let parse = |kind, header, room| Arrival::parse(kind, &header, room);
         let mut write = read(0, 64, 64);
-        write[1] = write[1] & 0xffff_ff00 | record_bytes(0) << 32 | 2;
+        write[1] =
+            write[1] & 0xffff_ff00 | record_bytes(0) << 32 | u64::from(Operation::Write.code());
         assert!(parse(RingKind::Requests, write, 64).is_ok());
         assert!(parse(RingKind::Requests, write, 63).is_err());
         // A READ brings nothing with it.

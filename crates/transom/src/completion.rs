@@ -197,8 +197,19 @@ pub enum Operation {
 
 impl Operation {
     fn brings_bytes(self) -> bool {
-        use Operation::*;
-        matches!(self, Read | CompareSwap | FetchAdd | Receive | ReceiveWrite | ReceiveDatagram)
+        match self {
+            Self::Read
+            | Self::CompareSwap
+            | Self::FetchAdd
+            | Self::Receive
+            | Self::ReceiveWrite
+            | Self::ReceiveDatagram => true,
+            Self::Send
+            | Self::Write
+            | Self::AtomicWrite
+            | Self::BindWindow
+            | Self::LocalInvalidate => false,
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use super::{Record, Refused};
 use serde::Serialize;
 use std::fmt::Debug;
 use transom_device::Access;
-use transom_device::protection::{Kind, Reason, Snapshot, State, Subject};
+use transom_device::operation::Subject;
+use transom_device::protection::{Kind, Reason, Snapshot, State};
 use transom_system::registry::{CallRecord, Process, RefusalRecord, Role};
 
 #[derive(Serialize)]
@@ -208,6 +209,7 @@ fn snake_case(name: impl Debug) -> String {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use transom_device::operation::Operation;
     use transom_device::protection::{Attempt, Key, Refusal};
     use transom_system::registry::{CallFault, CallRefusal, Name};
 

@@ -2,9 +2,9 @@
 
 use bitflags::bitflags;
 
-use crate::protection::Operation;
+use crate::operation::Operation;
 use crate::qp::Service;
-use crate::queue::{Body, SendOp};
+use crate::queue::SendOp;
 
 bitflags! {
     /// Operations that a completion counter may count, with the bits of
@@ -42,25 +42,42 @@ impl Counted {
         }
     }
 
-    /// What a work request counts as.
+    /// What a work request counts as (rule CC-13).
     #[inline]
     pub(super) fn of_posted(op: &SendOp) -> Option<Self> {
-        match op {
-            SendOp::Message(Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_)) => {
-                Some(Self::SEND)
-            }
-            SendOp::Message(Body::Write { .. }) => Some(Self::WRITE),
-            SendOp::Message(Body::Read { .. }) => Some(Self::READ),
-            _ => None,
+        match op.operation()? {
+            Operation::Send => Some(Self::SEND),
+            Operation::Write => Some(Self::WRITE),
+            Operation::Read => Some(Self::READ),
+            Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush
+            | Operation::FlushPersistent
+            | Operation::Bind
+            | Operation::Invalidate
+            | Operation::RemoteInvalidate
+            | Operation::LocalRead
+            | Operation::LocalWrite => None,
         }
     }
 
-    /// What an operation of the peer's counts as.
+    /// What an operation of the peer's counts as, unless it is counted with the receive it takes.
     pub(super) fn of_peer(operation: Operation) -> Option<Self> {
         match operation {
             Operation::Write => Some(Self::REMOTE_WRITE),
             Operation::Read => Some(Self::REMOTE_READ),
-            _ => None,
+            Operation::Send
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush
+            | Operation::FlushPersistent
+            | Operation::Bind
+            | Operation::Invalidate
+            | Operation::RemoteInvalidate
+            | Operation::LocalRead
+            | Operation::LocalWrite => None,
         }
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! All are pure: who calls sees to it that the object stays as it is while it is used.
 
-use super::{Bind, Key, Kind, Operation, Place, Reason, Snapshot, Stamp, State, Subject};
+use super::{Bind, Key, Kind, Place, Reason, Snapshot, Stamp, State};
 use crate::Access;
+use crate::operation::{Operation, Subject};
 use crate::qp::Gate;
 
 /// Longest message, in bytes (rules PS-16, RA-39).
@@ -41,7 +42,7 @@ pub enum WindowType {
 #[inline]
 pub fn admit(gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Reason> {
     let needs = attempt.operation.needs();
-    if needs.responder_resources && !gate.service.is_reliable() {
+    if !needs.services.include(gate.service) {
         return Err(Reason::WrongService);
     }
     if !gate.access.contains(needs.queue_pair) {

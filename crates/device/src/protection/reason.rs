@@ -1,7 +1,8 @@
 //! Why something was refused. Statuses, NAK codes and `transom explain` all derive from this.
 
-use super::numbered::numbered;
-use super::{Attempt, Key, Operation, Snapshot, Subject};
+use super::{Attempt, Key, Snapshot};
+use crate::numbered::numbered;
+use crate::operation::{Operation, Subject};
 use transom_wire::NakCode;
 
 numbered! {

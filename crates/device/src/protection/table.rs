@@ -2,8 +2,9 @@
 
 use super::{
     Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Place, Rank, Reason, Refusal,
-    Scramble, Snapshot, Subject, Use, Waiter, decide,
+    Scramble, Snapshot, Use, Waiter, decide,
 };
+use crate::operation::Subject;
 use crate::sync::{AtomicU32, Ordering::*};
 
 /// A view of a key table wherever it lies: in this process or in memory shared with another.

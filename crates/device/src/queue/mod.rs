@@ -7,7 +7,8 @@ mod receive;
 mod tag_matching;
 mod work;
 
-pub use completion::{Completion, Flags, Opcode, Status};
+pub use crate::operation::Opcode;
+pub use completion::{Completion, Flags, Status};
 pub use completion_queue::{
     CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
 };

@@ -2,7 +2,8 @@
 
 use bitflags::bitflags;
 
-use crate::protection::{Bind, Key, Operation};
+use crate::operation::{Data, Operation, Receive};
+use crate::protection::{Bind, Key};
 
 bitflags! {
     /// What a FLUSH makes sure of, with the values of `enum ibv_placement_type`.
@@ -33,6 +34,18 @@ pub enum SendOp {
     Local(LocalOp),
     /// An operation this service does not have; completes in error (rule PS-06).
     Unsupported,
+}
+
+impl SendOp {
+    /// The operation it asks for, if there is one.
+    pub const fn operation(&self) -> Option<Operation> {
+        match self {
+            Self::Message(body) => Some(body.operation()),
+            Self::Local(LocalOp::BindType1(_) | LocalOp::BindType2(_)) => Some(Operation::Bind),
+            Self::Local(LocalOp::Invalidate(_)) => Some(Operation::Invalidate),
+            Self::Unsupported => None,
+        }
+    }
 }
 
 /// What a message does at its target.
@@ -105,24 +118,21 @@ pub enum Body {
 impl Body {
     /// Whether local data goes with it to the target.
     pub const fn carries_data(&self) -> bool {
-        matches!(
-            self,
-            Self::Send
-                | Self::SendImmediate(_)
-                | Self::SendInvalidate(_)
-                | Self::Write { .. }
-                | Self::AtomicWrite { .. }
-        )
+        matches!(self.operation().needs().data, Data::Sent)
     }
 
     /// Whether its answer brings data for local buffers.
     pub const fn returns_data(&self) -> bool {
-        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+        matches!(self.operation().needs().data, Data::Fetched | Data::OldValue)
     }
 
-    /// Whether it changes eight bytes and answers the old value.
-    pub const fn is_atomic(&self) -> bool {
-        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    /// Whether it takes a receive at its target.
+    pub const fn takes_receive(&self) -> bool {
+        match self.operation().needs().receive {
+            Receive::Never => false,
+            Receive::WithImmediate => matches!(self, Self::Write { immediate: Some(_), .. }),
+            Receive::Always => true,
+        }
     }
 
     /// The first remote address and the key that it names, if it names memory.

@@ -114,15 +114,10 @@ impl Iterator for Train<'_> {
         let end = if last { request.length } else { start + self.mtu };
         let payload = if request.body.carries_data() { start..end } else { 0..0 };
         let ends = last && request.is_last();
-        let receives = match request.body {
-            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => true,
-            Body::Write { immediate, .. } => immediate.is_some(),
-            _ => false,
-        };
         let packet = Packet {
             transport: self.transport(),
             operation: self.operation(request.offset == 0 && self.made == 0, ends),
-            solicited: request.solicited && ends && receives,
+            solicited: request.solicited && ends && request.body.takes_receive(),
             migrated: true,
             pkey: DEFAULT_PKEY,
             fecn: false,

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use transom_device::execution::{MAX_DATAGRAM, Reply, Request, packets};
+use transom_device::operation::Data;
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Body, Remote};
 use transom_device::transport::ResponseTrain;
@@ -144,8 +145,10 @@ impl Stream {
             total: request.total,
             answered: 0,
         };
-        let data = request.body.carries_data() || matches!(request.body, Body::Read { .. });
-        let packets = if data { packets(request.total, self.path.mtu) } else { 1 };
+        let packets = match request.body.operation().needs().data {
+            Data::Sent | Data::Fetched => packets(request.total, self.path.mtu),
+            Data::None | Data::OldValue => 1,
+        };
         self.next = Some((request.message.plus(1), first.plus(packets)));
         if self.begun.len() == MOST_BEGUN {
             self.begun.pop_front();

@@ -5,10 +5,9 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use transom_device::execution::Injection;
+use transom_device::operation::{Operation, Subject};
 
-use super::{
-    Fault, Faults, InjectionRule, NetworkFaults, Nth, OperationKind, PortOutage, Rate, Share, Time,
-};
+use super::{Fault, Faults, InjectionRule, NetworkFaults, Nth, PortOutage, Rate, Share, Time};
 
 /// What is wrong with a fault, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,15 +30,8 @@ const NETWORK_KEYS: &str = "loss, delay, reorder, duplicate, corrupt, rate, seed
 const RULE_KEYS: &str = "nak, rnr, drop, with op and nth";
 const OUTAGE_KEYS: &str = "port-down, with at";
 
-const OPERATIONS: [(&str, OperationKind); 7] = [
-    ("any", OperationKind::Any),
-    ("send", OperationKind::Send),
-    ("write", OperationKind::Write),
-    ("read", OperationKind::Read),
-    ("atomic", OperationKind::Atomic),
-    ("atomic-write", OperationKind::AtomicWrite),
-    ("flush", OperationKind::Flush),
-];
+/// Every operation.
+const ANY: &str = "any";
 
 const NAKS: [(&str, Injection); 3] = [
     ("remote-access", Injection::RemoteAccess),
@@ -96,7 +88,6 @@ const A_SHARE: &str = "a share from 0% to 100%, such as 1% or 0.5%";
 const A_TIME: &str = "a time of at most a day, such as 2ms, 1.5s, 500us or 10ns";
 const A_RATE: &str = "a rate up to 1000gbit, such as 100mbit, 1.5gbit or 64kbit";
 const A_NAK: &str = "one of remote-access, invalid-request, remote-operational";
-const AN_OPERATION: &str = "one of any, send, write, read, atomic, atomic-write, flush";
 const AN_NTH: &str = "a number from 1 on, or one and all after it, such as 3 or 3..";
 const A_SEED: &str = "a whole number";
 
@@ -167,13 +158,13 @@ fn rule(settings: &[Setting<'_>]) -> Result<InjectionRule, FaultError> {
             }
             "rnr" => answer = Some(Injection::NotReady),
             "drop" => answer = Some(Injection::Lost),
-            "op" => setting.store(&mut operation, AN_OPERATION, |text| named(&OPERATIONS, text))?,
+            "op" => setting.store(&mut operation, &an_operation(), parse_operation)?,
             "nth" => setting.store(&mut nth, AN_NTH, parse_nth)?,
             _ => return setting.unknown("a rule for requests", RULE_KEYS),
         }
     }
     let answer = answer.expect("whoever calls this has seen one");
-    let (operation, nth) = (operation.unwrap_or_default(), nth.unwrap_or(Nth::ALL));
+    let (operation, nth) = (operation.flatten(), nth.unwrap_or(Nth::ALL));
     Ok(InjectionRule { answer, operation, nth })
 }
 
@@ -196,6 +187,40 @@ fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
 
 fn name_of<T: PartialEq>(table: &'static [(&str, T)], value: &T) -> &'static str {
     table.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
+}
+
+/// What peers ask for, in the order of the table of operations; those that have a label in common are
+/// one.
+fn operations() -> impl Iterator<Item = Operation> {
+    let asked = |operation: &Operation| match operation.needs().subject {
+        Subject::RemoteMemory | Subject::Receive => true,
+        Subject::RemoteWindow
+        | Subject::LocalSource
+        | Subject::LocalDestination
+        | Subject::Binding
+        | Subject::LocalWindow => false,
+    };
+    let mut last = "";
+    Operation::ALL.iter().copied().filter(asked).filter(move |operation| {
+        operation.needs().label != std::mem::replace(&mut last, operation.needs().label)
+    })
+}
+
+/// As it stands in a fault: the label, with hyphens.
+fn label(operation: Operation) -> String {
+    operation.needs().label.replace('_', "-")
+}
+
+fn an_operation() -> String {
+    let labels: Vec<_> = std::iter::once(ANY.to_owned()).chain(operations().map(label)).collect();
+    format!("one of {}", labels.join(", "))
+}
+
+fn parse_operation(text: &str) -> Option<Option<Operation>> {
+    if text == ANY {
+        return Some(None);
+    }
+    operations().find(|operation| label(*operation) == text).map(Some)
 }
 
 fn parse_nth(text: &str) -> Option<Nth> {
@@ -264,7 +289,8 @@ impl fmt::Display for InjectionRule {
             Injection::Lost => f.write_str("drop")?,
             nak => write!(f, "nak={}", name_of(&NAKS, &nak))?,
         }
-        write!(f, ",op={},nth={}", name_of(&OPERATIONS, &self.operation), self.nth)
+        let operation = self.operation.map_or_else(|| ANY.to_owned(), label);
+        write!(f, ",op={operation},nth={}", self.nth)
     }
 }
 

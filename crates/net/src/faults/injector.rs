@@ -25,7 +25,7 @@ impl Injector {
     /// counts it; the first that means it decides.
     #[inline]
     pub fn answer(&self, request: &Request) -> Option<Injection> {
-        let about = self.0.iter().filter(|(rule, _)| rule.operation.includes(&request.body));
+        let about = self.0.iter().filter(|(rule, _)| rule.concerns(&request.body));
         about.fold(None, |decided, (rule, met)| {
             let meant = rule.nth.includes(met.fetch_add(1, Relaxed) + 1);
             decided.or(meant.then_some(rule.answer))

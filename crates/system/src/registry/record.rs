@@ -3,9 +3,8 @@
 use std::fmt;
 
 use transom_device::Access;
-use transom_device::protection::{
-    Attempt, Key, Kind, Operation, Reason, Refusal, Snapshot, State, Subject,
-};
+use transom_device::operation::{Operation, Subject};
+use transom_device::protection::{Attempt, Key, Kind, Reason, Refusal, Snapshot, State};
 
 /// Words of a record in the registry.
 pub(crate) const RECORD_WORDS: usize = 16;

@@ -6,9 +6,10 @@ use super::super::retry::Verdict;
 use super::super::{Bytes, CopyError, Counted, Origin, QpEvent, QueueSide, Reply, Source, packets};
 use super::wqe::{Part, Progress};
 use super::{Requester, buffers, completion};
+use crate::operation::Data;
 use crate::protection::{Operation, Reason, Refusal};
 use crate::qp::QpState;
-use crate::queue::{Body, SendFlags, SendOp, Status};
+use crate::queue::{SendFlags, Status};
 
 impl Requester {
     /// Completes everything posted as flushed, in order.
@@ -152,12 +153,11 @@ impl Requester {
     /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).
     fn fits<O: Origin>(&self, reply: Reply, origin: &O) -> bool {
         let head = self.ring.at(self.ring.head());
-        let read = matches!(head.op, SendOp::Message(Body::Read { .. }));
         match (reply, head.progress) {
             (Reply::Ack, _) => !head.returns_data(),
-            (Reply::Atomic(_), _) => head.returns_data() && !read,
+            (Reply::Atomic(_), _) => head.data() == Data::OldValue,
             (Reply::Data { length }, Progress::Started { answered, .. }) => {
-                read && length == origin.segment_of(head.length - answered)
+                head.data() == Data::Fetched && length == origin.segment_of(head.length - answered)
             }
             _ => true,
         }

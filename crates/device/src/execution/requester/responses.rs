@@ -8,8 +8,9 @@ use super::super::{CopyError, MAX_TRAIN, Origin, Services, Source, packets};
 use super::Requester;
 use super::completer::status_of;
 use super::wqe::{Progress, SendWqe};
+use crate::operation::Data;
 use crate::protection::Grant;
-use crate::queue::{Body, SendOp, Status};
+use crate::queue::Status;
 
 impl Requester {
     /// Takes packets for this queue pair in the order in which they came, those that are no answers
@@ -91,9 +92,7 @@ impl Requester {
         if !self.reaches(psn, mtu, origin) {
             return;
         }
-        let atomic = Body::is_atomic;
-        let fits =
-            matches!(self.ring.at(self.ring.head()).op, SendOp::Message(body) if atomic(&body));
+        let fits = self.ring.at(self.ring.head()).data() == Data::OldValue;
         match syndrome {
             Some(Syndrome::Ack { .. }) if fits => self.store_atomic(old, origin),
             _ => self.fail_head(origin, Status::BadResponse, 0),
@@ -205,8 +204,7 @@ fn continues(packet: &Packet<'_>, wqe: &SendWqe, offset: u64, mtu: u64, unit: u6
         Opcode::ReadResponseOnly(aeth) => (true, true, Some(aeth)),
         _ => return false,
     };
-    let read = matches!(wqe.op, SendOp::Message(Body::Read { .. }));
-    if !read || offset > wqe.length || (offset == wqe.length && offset > 0) {
+    if wqe.data() != Data::Fetched || offset > wqe.length || (offset == wqe.length && offset > 0) {
         return false;
     }
     let end = (offset + mtu).min(wqe.length);

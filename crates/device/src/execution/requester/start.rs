@@ -5,6 +5,7 @@ use super::super::{
 };
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, buffers};
+use crate::operation::Data;
 use crate::protection::{
     Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
 };
@@ -142,18 +143,18 @@ impl Requester {
         if wqe.length > MAX_MESSAGE {
             return Some((Status::LocalLength, Reason::TooLong));
         }
-        if body.uses_read_resources() {
-            if !self.service.is_reliable() || self.max_rd_atomic == 0 {
-                return Some((Status::LocalQpOperation, Reason::WrongService));
-            }
-            let wrong = match body {
-                Body::Read { .. } => false,
-                Body::Flush { .. } => wqe.length != 0,
-                _ => wqe.length != 8,
-            };
-            if wrong {
-                return Some((Status::LocalLength, Reason::AtomicLength));
-            }
+        let needs = body.operation().needs();
+        let unserved = needs.responder_resources && self.max_rd_atomic == 0;
+        if unserved || !needs.services.include(self.service) {
+            return Some((Status::LocalQpOperation, Reason::WrongService));
+        }
+        let wrong = match (needs.word, needs.data) {
+            (Some(_), _) => wqe.length != 8,
+            (None, Data::None) => wqe.length != 0,
+            (None, Data::Sent | Data::Fetched | Data::OldValue) => false,
+        };
+        if wrong {
+            return Some((Status::LocalLength, Reason::AtomicLength));
         }
         None
     }

@@ -2,7 +2,8 @@
 
 use transom_wire::Psn;
 
-use crate::queue::{Body, LocalOp, Opcode, SendFlags, SendOp};
+use crate::operation::Data;
+use crate::queue::{Opcode, SendFlags, SendOp};
 
 /// How far a work request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,31 +51,24 @@ impl SendWqe {
         part: Part::Program,
     };
 
-    /// Whether it takes one of the target's READ resources until it is answered.
+    /// Whether it takes one of the target's responder resources until it is answered.
     pub(super) fn uses_read_resources(&self) -> bool {
-        matches!(self.op, SendOp::Message(body) if body.uses_read_resources())
+        self.op.operation().is_some_and(|operation| operation.needs().responder_resources)
+    }
+
+    /// What data it sends, or its answer brings.
+    pub(super) fn data(&self) -> Data {
+        self.op.operation().map_or(Data::None, |operation| operation.needs().data)
     }
 
     /// Whether its answer brings data for its buffers.
     pub(super) fn returns_data(&self) -> bool {
-        matches!(self.op, SendOp::Message(body) if body.returns_data())
+        matches!(self.data(), Data::Fetched | Data::OldValue)
     }
 }
 
-/// What its completion is called.
+/// What its completion is called. What the service does not have completes in error, as a SEND would.
+#[inline]
 pub(super) fn opcode(op: &SendOp) -> Opcode {
-    match op {
-        SendOp::Message(body) => match body {
-            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => Opcode::Send,
-            Body::Write { .. } => Opcode::Write,
-            Body::Read { .. } => Opcode::Read,
-            Body::CompareSwap { .. } => Opcode::CompareSwap,
-            Body::FetchAdd { .. } => Opcode::FetchAdd,
-            Body::AtomicWrite { .. } => Opcode::AtomicWrite,
-            Body::Flush { .. } => Opcode::Flush,
-        },
-        SendOp::Local(LocalOp::BindType1(_) | LocalOp::BindType2(_)) => Opcode::BindWindow,
-        SendOp::Local(LocalOp::Invalidate(_)) => Opcode::LocalInvalidate,
-        SendOp::Unsupported => Opcode::Send,
-    }
+    op.operation().and_then(|operation| operation.needs().completion).unwrap_or(Opcode::Send)
 }

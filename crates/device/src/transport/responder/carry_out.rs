@@ -132,7 +132,25 @@ impl PacketResponder {
                 let whole = selectivity & WHOLE_REGION != 0;
                 (Body::Flush { address, key: Key(key), length, placement, whole }, 0)
             }
-            _ => return self.reject(responder, packet, Reason::PacketOrder, outlet),
+            // Part of a SEND or WRITE, an answer, or nothing.
+            Op::SendFirst
+            | Op::SendMiddle
+            | Op::SendLast(_)
+            | Op::SendOnly(_)
+            | Op::WriteFirst(_)
+            | Op::WriteMiddle
+            | Op::WriteLast { .. }
+            | Op::WriteOnly { .. }
+            | Op::ReadResponseFirst(_)
+            | Op::ReadResponseMiddle
+            | Op::ReadResponseLast(_)
+            | Op::ReadResponseOnly(_)
+            | Op::Acknowledge(_)
+            | Op::AtomicAcknowledge { .. }
+            | Op::Reserved(_)
+            | Op::Congestion => {
+                return self.reject(responder, packet, Reason::PacketOrder, outlet);
+            }
         };
         if self.message.is_some() {
             return self.reject(responder, packet, Reason::PacketOrder, outlet);
@@ -143,8 +161,9 @@ impl PacketResponder {
         if resources > 0 && self.kept.outstanding() >= resources.min(self.kept.capacity()) {
             return self.reject(responder, packet, Reason::NoReadResources, outlet);
         }
-        let carried = if matches!(body, Body::AtomicWrite { .. }) { 8 } else { 0 };
-        if packet.payload.len() != carried || carried == 8 && total != 8 {
+        let carried = if body.carries_data() { total } else { 0 };
+        let whole_word = body.operation().needs().word.is_none() || total == 8;
+        if packet.payload.len() as u64 != carried || !whole_word {
             return self.reject(responder, packet, Reason::PacketLength, outlet);
         }
         let remote = remote(packet.transport);
@@ -188,17 +207,9 @@ impl PacketResponder {
         if self.kept.owes() && reason != Reason::NoReadResources {
             return self.hold_back();
         }
-        let operation = match packet.operation {
-            Op::WriteFirst(_) | Op::WriteMiddle | Op::WriteLast { .. } | Op::WriteOnly { .. } => {
-                Operation::Write
-            }
-            Op::ReadRequest(_) => Operation::Read,
-            Op::CompareSwap { .. } => Operation::CompareSwap,
-            Op::FetchAdd { .. } => Operation::FetchAdd,
-            Op::AtomicWrite(_) => Operation::AtomicWrite,
-            Op::Flush { .. } => Operation::Flush,
-            _ => Operation::Send,
-        };
+        // What means nothing is judged like what may mean anything: a SEND (rule OP-33).
+        let asked = packet.operation.opcode().and_then(Operation::of_packet);
+        let operation = asked.unwrap_or(Operation::Send);
         let body = match packet.operation {
             Op::WriteLast { immediate: immediate @ Some(_) }
             | Op::WriteOnly { immediate: immediate @ Some(_), .. } => {

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
-use transom_wire::packet::{Operation, Reth};
+use transom_wire::packet::{self, Reth};
 
+use crate::operation::{Data, Operation};
 use crate::protection::Key;
 use crate::queue::SizeError;
 
@@ -83,13 +84,12 @@ impl Kept {
     }
 
     /// Whether a request of this operation, other than a READ, is this one again.
-    fn is_again(&self, operation: &Operation) -> bool {
-        match operation {
-            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
-                matches!(self.answer, Answer::Old(_))
-            }
-            Operation::AtomicWrite(_) | Operation::Flush { .. } => self.answer == Answer::Done,
-            _ => false,
+    fn is_again(&self, packet: &packet::Operation) -> bool {
+        let asked = packet.opcode().and_then(Operation::of_packet);
+        match asked.map(|operation| operation.needs().data) {
+            Some(Data::OldValue) => matches!(self.answer, Answer::Old(_)),
+            Some(Data::None | Data::Sent) => self.answer == Answer::Done,
+            Some(Data::Fetched) | None => false,
         }
     }
 }
@@ -194,10 +194,10 @@ impl KeptRequests {
 
     /// Owes the answer to a request that has come again, if it is one of these. What of it is still
     /// to come anyway is not sent twice.
-    pub(super) fn answer_again(&mut self, at: u64, operation: &Operation, mtu: u64) {
+    pub(super) fn answer_again(&mut self, at: u64, operation: &packet::Operation, mtu: u64) {
         let holds = |kept: &&mut Kept| (kept.at..kept.end()).contains(&at);
         let Some(kept) = self.ring.iter_mut().find(holds) else { return };
-        if let Operation::ReadRequest(reth) = operation {
+        if let packet::Operation::ReadRequest(reth) = operation {
             let Some(range) = kept.again(at, reth, mtu) else { return };
             let to_come =
                 kept.owed && range.first >= kept.range.next && range.end == kept.range.end;

@@ -48,7 +48,19 @@ impl Part {
             Operation::WriteMiddle => (false, false, true, None),
             Operation::WriteLast { .. } => (false, true, true, None),
             Operation::WriteOnly { reth, .. } => (true, true, true, Some(reth)),
-            _ => return None,
+            Operation::ReadRequest(_)
+            | Operation::CompareSwap { .. }
+            | Operation::FetchAdd { .. }
+            | Operation::AtomicWrite(_)
+            | Operation::Flush { .. }
+            | Operation::ReadResponseFirst(_)
+            | Operation::ReadResponseMiddle
+            | Operation::ReadResponseLast(_)
+            | Operation::ReadResponseOnly(_)
+            | Operation::Acknowledge(_)
+            | Operation::AtomicAcknowledge { .. }
+            | Operation::Reserved(_)
+            | Operation::Congestion => return None,
         };
         Some(Self { begins, ends, write, reth })
     }

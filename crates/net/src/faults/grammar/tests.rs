@@ -36,15 +36,15 @@ fn rules_are_described() {
         (
             "nak=remote-access,op=read,nth=3",
             Injection::RemoteAccess,
-            OperationKind::Read,
+            Some(Operation::Read),
             Nth::Only(nth(3)),
         ),
-        ("op=any,drop", Injection::Lost, OperationKind::Any, Nth::ALL),
-        ("rnr,nth=2..,op=send", Injection::NotReady, OperationKind::Send, Nth::From(nth(2))),
+        ("op=any,drop", Injection::Lost, None, Nth::ALL),
+        ("rnr,nth=2..,op=send", Injection::NotReady, Some(Operation::Send), Nth::From(nth(2))),
         (
             "nak=invalid-request,op=atomic-write",
             Injection::InvalidRequest,
-            OperationKind::AtomicWrite,
+            Some(Operation::AtomicWrite),
             Nth::ALL,
         ),
     ] {
@@ -144,7 +144,8 @@ fn rules() -> impl Strategy<Value = InjectionRule> {
         Injection::NotReady,
         Injection::Lost,
     ]);
-    let operations = prop::sample::select(OPERATIONS.map(|(_, kind)| kind).to_vec());
+    let operations = std::iter::once(None).chain(operations().map(Some));
+    let operations = prop::sample::select(operations.collect::<Vec<_>>());
     let nth = (any::<NonZeroU64>(), any::<bool>())
         .prop_map(|(nth, only)| if only { Nth::Only(nth) } else { Nth::From(nth) });
     (answers, operations, nth).prop_map(|(answer, operation, nth)| InjectionRule {
@@ -176,4 +177,10 @@ proptest! {
             prop_assert_eq!(faults.to_string().parse::<Faults>(), Ok(faults));
         }
     }
+}
+
+/// What peers may ask for has a word each, and both atomics have one.
+#[test]
+fn operations_are_named_as_they_were() {
+    assert_eq!(an_operation(), "one of any, send, write, read, atomic, atomic-write, flush");
 }
