@@ -191,19 +191,14 @@ impl Scene {
     pub fn packet(&self, transport: Transport) -> Packet<'static> {
         let (address, key) = (self.to.0.addr(), keys(self.to.1).1);
         let reth = Reth { address, key, length: LENGTH as u32 };
+        let operation = Operation::WriteOnly { reth, immediate: None };
+        // SAFETY: the queue pair is live.
+        let to = unsafe { (*self.pair.qb).qp_num };
         Packet {
-            transport,
-            operation: Operation::WriteOnly { reth, immediate: None },
             solicited: true,
-            migrated: true,
-            pkey: 0xffff,
-            fecn: false,
-            becn: false,
-            // SAFETY: the queue pair is live.
-            to: unsafe { (*self.pair.qb).qp_num },
             ack_request: true,
-            psn: self.psn(),
             payload: &[FORGED; LENGTH],
+            ..Packet::new(transport, operation, to, self.psn())
         }
     }
 

@@ -249,18 +249,11 @@ fn datagrams_with_the_others_address() {
     let to_group = Forger::at(Ipv4Addr::new(10, 9, 0, 1)).to_group(group);
     let to_one = Forger::at(PEER);
     let (qa, qb) = (mail.pair.qa, mail.pair.qb);
+    let transport = Transport::Ud { qkey: QKEY, source: number(qa) };
+    let operation = Operation::SendOnly(Ending::Plain);
     let datagram = |to| Packet {
-        transport: Transport::Ud { qkey: QKEY, source: number(qa) },
-        operation: Operation::SendOnly(Ending::Plain),
-        solicited: false,
-        migrated: true,
-        pkey: 0xffff,
-        fecn: false,
-        becn: false,
-        to,
-        ack_request: false,
-        psn: Psn::new(0),
         payload: &[FORGED; LENGTH],
+        ..Packet::new(transport, operation, to, Psn::new(0))
     };
     let (one, all) = (datagram(number(qb)), datagram(EVERYBODY));
     assert_eq!([qa, qb].map(|qp| join(qp, gid(group.into()))), [0; 2]);

@@ -311,19 +311,8 @@ impl Outlet for Port<'_> {
 
 impl Port<'_> {
     fn answer<'p>(&self, operation: Opcode, psn: Psn, payload: &'p [u8]) -> Packet<'p> {
-        Packet {
-            transport: Transport::Rc,
-            operation,
-            solicited: false,
-            migrated: false,
-            pkey: 0xffff,
-            fecn: false,
-            becn: false,
-            to: self.qp.peer.bits(),
-            ack_request: false,
-            psn,
-            payload,
-        }
+        let packet = Packet::new(Transport::Rc, operation, self.qp.peer.bits(), psn);
+        Packet { migrated: false, payload, ..packet }
     }
 }
 

@@ -11,19 +11,8 @@
 //! use transom_wire::icrc::{Path, Verdict};
 //! use transom_wire::packet::{Ending, ICRC_BYTES, Operation, Packet, Transport};
 //!
-//! let packet = Packet {
-//!     transport: Transport::Rc,
-//!     operation: Operation::SendOnly(Ending::Immediate(7)),
-//!     solicited: false,
-//!     migrated: true,
-//!     pkey: 0xffff,
-//!     fecn: false,
-//!     becn: false,
-//!     to: 0x12,
-//!     ack_request: true,
-//!     psn: Psn::new(5),
-//!     payload: &[],
-//! };
+//! let operation = Operation::SendOnly(Ending::Immediate(7));
+//! let packet = Packet { ack_request: true, ..Packet::new(Transport::Rc, operation, 0x12, Psn::new(5)) };
 //! let gap = packet.header_length();
 //! let mut buffer = [0; 64];
 //! buffer[gap..][..5].copy_from_slice(b"hello");
@@ -55,6 +44,9 @@ pub const PORT: u16 = 4791;
 /// Bytes of the check value that ends each packet (rules H.6).
 pub const ICRC_BYTES: usize = 4;
 
+/// The partition that everything belongs to, as a full member (rule PK-14).
+pub const DEFAULT_PKEY: u16 = 0xffff;
+
 /// A packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
@@ -83,6 +75,24 @@ pub struct Packet<'a> {
 }
 
 impl Packet<'_> {
+    /// A packet for the queue pair `to` that asks for nothing, was not marked on its way and carries no
+    /// payload. It is of the default partition, and says MigReq (rule PK-16).
+    pub const fn new(transport: Transport, operation: Operation, to: u32, psn: Psn) -> Self {
+        Self {
+            transport,
+            operation,
+            solicited: false,
+            migrated: true,
+            pkey: DEFAULT_PKEY,
+            fecn: false,
+            becn: false,
+            to,
+            ack_request: false,
+            psn,
+            payload: &[],
+        }
+    }
+
     /// Whether it does nothing but acknowledge.
     pub fn is_acknowledgement(&self) -> bool {
         match self.operation {

@@ -84,19 +84,8 @@ pub const ROUTE: Route = Route {
 
 /// A packet of a reliable connection, the one `ahead` of the first; it asks for an acknowledgement.
 pub fn packet(ahead: u32, operation: Op, payload: &[u8]) -> Packet<'_> {
-    Packet {
-        transport: Transport::Rc,
-        operation,
-        solicited: false,
-        migrated: true,
-        pkey: 0xffff,
-        fecn: false,
-        becn: false,
-        to: HERE,
-        ack_request: true,
-        psn: Psn::new(FIRST).plus(ahead),
-        payload,
-    }
+    let psn = Psn::new(FIRST).plus(ahead);
+    Packet { ack_request: true, payload, ..Packet::new(Transport::Rc, operation, HERE, psn) }
 }
 
 /// The same without asking for an acknowledgement.

@@ -17,13 +17,12 @@ mod segment;
 mod unreliable;
 
 use transom_wire::grh::Route;
-use transom_wire::packet::Packet;
+use transom_wire::packet::{DEFAULT_PKEY, Packet};
 use transom_wire::{Psn, RnrTimer};
 
 use self::kept::KeptRequests;
 use self::segment::Message;
 use super::Outlet;
-use super::train::DEFAULT_PKEY;
 use crate::execution::{CopyError, Responder, Sink};
 use crate::protection::Grant;
 use crate::qp::Service;

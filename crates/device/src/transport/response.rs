@@ -4,7 +4,6 @@ use transom_wire::Syndrome;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 
 use super::ResponseTrain;
-use super::train::DEFAULT_PKEY;
 use crate::execution::packets;
 
 /// Responders here count no credits (rule ACK-03).
@@ -29,19 +28,7 @@ impl ResponseTrain {
                 (false, true) => Operation::ReadResponseLast(aeth),
                 (false, false) => Operation::ReadResponseMiddle,
             };
-            let packet = Packet {
-                transport,
-                operation,
-                solicited: false,
-                migrated: true,
-                pkey: DEFAULT_PKEY,
-                fecn: false,
-                becn: false,
-                to,
-                ack_request: false,
-                psn: self.psn.plus(number),
-                payload: &[],
-            };
+            let packet = Packet::new(transport, operation, to, self.psn.plus(number));
             let before = u64::from(number) * mtu;
             (packet, (self.length - before).min(mtu))
         })

@@ -9,9 +9,6 @@ use crate::protection::Key;
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
 
-/// The partition that everything belongs to, as a full member (rule PK-14).
-pub const DEFAULT_PKEY: u16 = 0xffff;
-
 /// A packet of a train.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainPacket {
@@ -114,18 +111,12 @@ impl Iterator for Train<'_> {
         let end = if last { request.length } else { start + self.mtu };
         let payload = if request.body.carries_data() { start..end } else { 0..0 };
         let ends = last && request.is_last();
+        let operation = self.operation(request.offset == 0 && self.made == 0, ends);
+        let (to, psn) = (request.to.bits(), request.message.plus(self.made));
         let packet = Packet {
-            transport: self.transport(),
-            operation: self.operation(request.offset == 0 && self.made == 0, ends),
             solicited: request.solicited && ends && request.body.takes_receive(),
-            migrated: true,
-            pkey: DEFAULT_PKEY,
-            fecn: false,
-            becn: false,
-            to: request.to.bits(),
             ack_request: last && request.service.is_reliable(),
-            psn: request.message.plus(self.made),
-            payload: &[],
+            ..Packet::new(self.transport(), operation, to, psn)
         };
         self.made += 1;
         Some(TrainPacket { packet, payload: payload.start as usize..payload.end as usize })

@@ -12,7 +12,7 @@ use transom_device::operation::Data;
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Body, Remote};
 use transom_device::transport::ResponseTrain;
-use transom_device::transport::train::{DEFAULT_PKEY, Train};
+use transom_device::transport::train::Train;
 use transom_net::Path;
 use transom_system::addresses::LOOPBACK;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
@@ -200,19 +200,7 @@ impl Stream {
         let aeth = |syndrome: Syndrome| Aeth { byte: syndrome.to_byte(), msn: self.completed };
         let accepted = aeth(Syndrome::Ack { credits: 0x1f });
         let transport = if message.xrc { Transport::Xrc { srq: 0 } } else { Transport::Rc };
-        let packet = |operation, psn| Packet {
-            transport,
-            operation,
-            solicited: false,
-            migrated: true,
-            pkey: DEFAULT_PKEY,
-            fecn: false,
-            becn: false,
-            to: answer.from.bits(),
-            ack_request: false,
-            psn,
-            payload: &[],
-        };
+        let packet = |operation, psn| Packet::new(transport, operation, answer.from.bits(), psn);
         let path = self.path.back(answer.to);
         let here = self.psn(message, message.answered);
         let end = self.psn(message, message.total.saturating_sub(1));

@@ -54,19 +54,9 @@ fn vector_a_a_congestion_notification_of_hardware() {
 #[test]
 fn vector_b_a_send_with_a_pad() {
     let payload = *b"F0\x81\x8b\xe2\x895\xd9\x0e\x9a\x95PT\x01\xbe\x88^P";
-    let send = Packet {
-        transport: Transport::Uc,
-        operation: Operation::SendOnly(Ending::Plain),
-        solicited: false,
-        migrated: true,
-        pkey: 0xffff,
-        fecn: false,
-        becn: false,
-        to: 211,
-        ack_request: false,
-        psn: Psn::new(13_571_856),
-        payload: &payload,
-    };
+    let operation = Operation::SendOnly(Ending::Plain);
+    let send = Packet::new(Transport::Uc, operation, 211, Psn::new(13_571_856));
+    let send = Packet { payload: &payload, ..send };
     let mut datagram = [0; 36];
     assert_eq!((send.length(), send.pad()), (36, 2));
     assert_eq!(send.write(&mut datagram), 32);
@@ -84,19 +74,8 @@ fn vector_b_a_send_with_a_pad() {
 /// Rules: CRC-02, CRC-04, CRC-05
 #[test]
 fn vector_c_an_acknowledgement_over_ipv6() {
-    let acknowledgement = Packet {
-        transport: Transport::Rc,
-        operation: Operation::Acknowledge(Aeth { byte: 0x1f, msn: 3 }),
-        solicited: false,
-        migrated: true,
-        pkey: 0xffff,
-        fecn: false,
-        becn: false,
-        to: 0x12,
-        ack_request: false,
-        psn: Psn::new(5),
-        payload: &[],
-    };
+    let operation = Operation::Acknowledge(Aeth { byte: 0x1f, msn: 3 });
+    let acknowledgement = Packet::new(Transport::Rc, operation, 0x12, Psn::new(5));
     let mut datagram = [0x1d, 0x1e, 0x9d, 0xfd].repeat(5);
     assert_eq!(acknowledgement.write(&mut datagram), 16);
     let path = path("fe80::1", 0xc123, "fe80::2");

@@ -3,10 +3,8 @@
 use transom_conformance::random::Random;
 use transom_wire::Psn;
 use transom_wire::icrc::{Path, Verdict};
-use transom_wire::packet::{Ending, Operation, Packet, Reth, Transport};
+use transom_wire::packet::{DEFAULT_PKEY, Ending, Operation, Packet, Reth, Transport};
 
-/// The partition that every port is in.
-const PKEY: u16 = 0xFFFF;
 /// Where things are in a BTH.
 const VERSION_AT: usize = 1;
 /// Bytes of the largest packet.
@@ -97,29 +95,26 @@ impl Forger {
         let payload = [0xEE; 256];
         let number = self.random.number();
         let reth = Reth { address: number, key: number as u32, length: payload.len() as u32 };
+        let transport = match fault {
+            Fault::Service => Transport::Ud { qkey: 0x1111_1111, source: 17 },
+            _ => Transport::Rc,
+        };
+        let operation = match fault {
+            Fault::Service => Operation::SendOnly(Ending::Plain),
+            _ => Operation::WriteOnly { reth, immediate: None },
+        };
+        let to = match fault {
+            // The same process, but a queue pair that nobody has.
+            Fault::NoQueuePair => self.qp ^ 0x5A5A,
+            Fault::QueuePairZero => 0,
+            _ => self.qp,
+        };
+        let psn = Psn::new(self.random.number() as u32);
         let packet = Packet {
-            transport: match fault {
-                Fault::Service => Transport::Ud { qkey: 0x1111_1111, source: 17 },
-                _ => Transport::Rc,
-            },
-            operation: match fault {
-                Fault::Service => Operation::SendOnly(Ending::Plain),
-                _ => Operation::WriteOnly { reth, immediate: None },
-            },
-            solicited: false,
-            migrated: true,
-            pkey: if matches!(fault, Fault::Partition) { 0x1234 } else { PKEY },
-            fecn: false,
-            becn: false,
-            to: match fault {
-                // The same process, but a queue pair that nobody has.
-                Fault::NoQueuePair => self.qp ^ 0x5A5A,
-                Fault::QueuePairZero => 0,
-                _ => self.qp,
-            },
+            pkey: if matches!(fault, Fault::Partition) { 0x1234 } else { DEFAULT_PKEY },
             ack_request: true,
-            psn: Psn::new(self.random.number() as u32),
             payload: &payload,
+            ..Packet::new(transport, operation, to, psn)
         };
         let length = packet.write(&mut self.packet);
         if matches!(fault, Fault::Version) {

@@ -8,7 +8,6 @@ use super::kept::{Answer, Kept};
 use crate::execution::{Counted, Reply, Request, Responder, packets};
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
-use crate::transport::train::DEFAULT_PKEY;
 use crate::transport::{Outlet, ResponseTrain};
 
 /// An acknowledgement that says nothing of credits (rule ACK-03).
@@ -151,22 +150,11 @@ impl PacketResponder {
     }
 
     fn packet<S: Outlet>(&self, operation: Operation, place: u64, outlet: &S) -> Packet<'static> {
-        Packet {
-            transport: match self.service {
-                Service::XrcTarget => Transport::Xrc { srq: 0 },
-                _ => Transport::Rc,
-            },
-            operation,
-            solicited: false,
-            migrated: true,
-            pkey: DEFAULT_PKEY,
-            fecn: false,
-            becn: false,
-            to: outlet.summary().peering().from.bits(),
-            ack_request: false,
-            psn: psn(place),
-            payload: &[],
-        }
+        let transport = match self.service {
+            Service::XrcTarget => Transport::Xrc { srq: 0 },
+            _ => Transport::Rc,
+        };
+        Packet::new(transport, operation, outlet.summary().peering().from.bits(), psn(place))
     }
 }
 

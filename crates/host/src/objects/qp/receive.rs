@@ -8,10 +8,10 @@ use transom_device::qp::{QpNumber, Service};
 use transom_device::transport::Outlet;
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
-use transom_device::transport::train::DEFAULT_PKEY;
 use transom_system::clock;
 use transom_system::registry::Counters;
 use transom_wire::grh::Route;
+use transom_wire::packet::DEFAULT_PKEY;
 use transom_wire::packet::Packet;
 
 use super::QueuePair;

@@ -237,7 +237,6 @@ mod tests {
         Body, Completion, CompletionOptions, ReceiveRequest, Remote, SendFlags, SendOp,
         SendRequest, Sge, Status,
     };
-    use transom_device::transport::train::DEFAULT_PKEY;
     use transom_net::udp::{Port, SendError, Way};
     use transom_net::{Network, Run};
     use transom_wire::Syndrome;
@@ -323,19 +322,7 @@ mod tests {
     }
 
     fn answer(operation: Operation, psn: u32) -> Packet<'static> {
-        Packet {
-            transport: Transport::Rc,
-            operation,
-            solicited: false,
-            migrated: true,
-            pkey: DEFAULT_PKEY,
-            fecn: false,
-            becn: false,
-            to: 0,
-            ack_request: false,
-            psn: Psn::new(psn),
-            payload: &[],
-        }
+        Packet::new(Transport::Rc, operation, 0, Psn::new(psn))
     }
 
     /// An acknowledgement that waits for company is not passed by what answers later requests, and
