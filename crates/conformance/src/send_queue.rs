@@ -8,7 +8,7 @@ use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::{
     self, Announcer, Attempt, Grant, Hazards, Key, KeyEntry, KeyTable, Place, Reason, Refusal,
-    Region, Scramble, Waiter,
+    Region, RemoteAddress, Scramble, Waiter,
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{
@@ -236,11 +236,11 @@ impl Origin for Stage {
         QpNumber::from_bits(0x22)
     }
 
-    fn write_direct(&self, _: u64, _: Key, _: Payload<'_>, _: u64) -> Direct {
+    fn write_direct(&self, _: RemoteAddress, _: Payload<'_>, _: u64) -> Direct {
         Direct::Declined
     }
 
-    fn read_direct(&self, _: u64, _: Key, _: &[Sge], _: u64) -> Direct {
+    fn read_direct(&self, _: RemoteAddress, _: &[Sge], _: u64) -> Direct {
         Direct::Declined
     }
 

@@ -9,9 +9,9 @@ use transom_conformance::on_each_link;
 use transom_conformance::stage::Stage;
 use transom_device::Access;
 use transom_device::execution::one_sided::{Stop, Target};
-use transom_device::execution::{CopyError, MAX_MESSAGE, Source};
+use transom_device::execution::{CopyError, MAX_MESSAGE, Part, Source};
 use transom_device::protection::{
-    Announcer, Grant, Hazards, Key, KeyEntry, KeyTable, Reason, Scramble, Waiter,
+    Announcer, Grant, Hazards, Key, KeyEntry, KeyTable, Reason, RemoteAddress, Scramble, Waiter,
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_wire::NakCode;
@@ -352,7 +352,9 @@ fn ra_39_too_long_a_message_is_invalid() {
         initiator: None,
         pd: None,
     };
-    let refused = |total| match target.write(0, Key(5), 0, 1024, total, &mut Untouched) {
+    let to = RemoteAddress { address: 0, key: Key(5) };
+    let part = |total| Part { offset: 0, length: 1024, total };
+    let refused = |total| match target.write(to, part(total), &mut Untouched) {
         Err(Stop::Refused(refusal)) => refusal.reason,
         other => panic!("{other:?}"),
     };

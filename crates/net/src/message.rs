@@ -6,7 +6,7 @@
 
 use transom_device::execution::{MAX_MESSAGE, Reply, Request};
 use transom_device::operation::{Data, Operation};
-use transom_device::protection::Key;
+use transom_device::protection::{Key, RemoteAddress};
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Address, Body, Datagram, Placement, Remote};
 use transom_system::segment::RingKind;
@@ -88,7 +88,8 @@ fn halves(word: u64) -> (u32, u32) {
 
 /// Writes a request, and what is kept free for its reply.
 pub(crate) fn encode_request(request: &Request) -> Header {
-    let (address, key) = request.body.remote().unwrap_or((0, Key(0)));
+    let named = request.body.remote().unwrap_or(RemoteAddress { address: 0, key: Key(0) });
+    let RemoteAddress { address, key } = named;
     let (flags, key, extra) = match request.body {
         Body::Send => (0, key, [0, 0]),
         Body::SendImmediate(immediate) => (IMMEDIATE, key, [u64::from(immediate), 0]),

@@ -5,7 +5,9 @@ use transom_device::execution::{
     CopyError, Direct, LocalBuffers, MAX_TRAIN, MemoryGone, Origin, Payload, QpEvent, QueueSide,
     Reply, Request, Sent, Services, Sink, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, Key, KeyTable, Operation, Refusal, Waiter};
+use transom_device::protection::{
+    Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, Waiter,
+};
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
 use transom_device::queue::{Completion, Receive, Sge};
 use transom_device::transport::train::Train;
@@ -196,11 +198,11 @@ impl Origin for Port<'_> {
         self.qp.peer
     }
 
-    fn write_direct(&self, _: u64, _: Key, _: Payload<'_>, _: u64) -> Direct {
+    fn write_direct(&self, _: RemoteAddress, _: Payload<'_>, _: u64) -> Direct {
         Direct::Declined
     }
 
-    fn read_direct(&self, _: u64, _: Key, _: &[Sge], _: u64) -> Direct {
+    fn read_direct(&self, _: RemoteAddress, _: &[Sge], _: u64) -> Direct {
         Direct::Declined
     }
 

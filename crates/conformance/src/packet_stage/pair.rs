@@ -7,7 +7,7 @@ use transom_device::execution::{
     Direct, LocalBuffers, MAX_TRAIN, Origin, Payload, Request, Requester, RequesterLimits, Sent,
     Services,
 };
-use transom_device::protection::{Key, Operation};
+use transom_device::protection::{Key, Operation, RemoteAddress};
 use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::{
     Address, Body, Datagram, Placement, Remote, SendFlags, SendOp, SendRequest, Sge,
@@ -39,11 +39,11 @@ impl Origin for Stage {
         QpNumber::from_bits(THERE)
     }
 
-    fn write_direct(&self, _: u64, _: Key, _: Payload<'_>, _: u64) -> Direct {
+    fn write_direct(&self, _: RemoteAddress, _: Payload<'_>, _: u64) -> Direct {
         Direct::Declined
     }
 
-    fn read_direct(&self, _: u64, _: Key, _: &[Sge], _: u64) -> Direct {
+    fn read_direct(&self, _: RemoteAddress, _: &[Sge], _: u64) -> Direct {
         Direct::Declined
     }
 

@@ -29,7 +29,7 @@ pub use counted::Counted;
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use origin::{Direct, Origin, Payload, Sent};
 pub use rendezvous::Rendezvous;
-pub use request::{Injection, Reply, Request};
+pub use request::{Injection, Part, Reply, Request};
 pub use requester::{Requester, RequesterLimits};
 pub use responder::{Receives, Responder};
 pub use segmentation::{MAX_TRAIN, packets};

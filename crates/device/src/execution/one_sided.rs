@@ -3,9 +3,9 @@
 
 use transom_wire::Psn;
 
-use super::{CopyError, Sink, Source};
+use super::{CopyError, Part, Sink, Source};
 use crate::protection::{
-    Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter, admit,
+    Announcer, Attempt, Grant, KeyTable, Operation, Reason, Refusal, RemoteAddress, Waiter, admit,
 };
 use crate::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service};
 
@@ -69,37 +69,20 @@ impl<'m> Target<'m> {
             && (peering.established || gate.state != QpState::Rtr)
     }
 
-    /// RDMA WRITE of `length` bytes of the message from `offset` on; `total` is the length of the
-    /// whole message, whose range is checked before any byte is written (rule RA-35).
+    /// RDMA WRITE of part of a message. The range of the whole is checked before any byte is written
+    /// (rule RA-35).
     pub fn write(
         &self,
-        address: u64,
-        key: Key,
-        offset: u64,
-        length: u64,
-        total: u64,
+        to: RemoteAddress,
+        part: Part,
         source: &mut dyn Source,
     ) -> Result<(), Stop> {
-        let operation = Operation::Write;
-        self.chunks(operation, address, key, offset, length, total, |at, grant| {
-            source.copy_to(at, grant)
-        })
+        self.chunks(Operation::Write, to, part, |at, grant| source.copy_to(at, grant))
     }
 
-    /// RDMA READ of `length` bytes of the message from `offset` on.
-    pub fn read(
-        &self,
-        address: u64,
-        key: Key,
-        offset: u64,
-        length: u64,
-        total: u64,
-        sink: &mut dyn Sink,
-    ) -> Result<(), Stop> {
-        let operation = Operation::Read;
-        self.chunks(operation, address, key, offset, length, total, |at, grant| {
-            sink.copy_from(at, grant)
-        })
+    /// RDMA READ of part of a message.
+    pub fn read(&self, from: RemoteAddress, part: Part, sink: &mut dyn Sink) -> Result<(), Stop> {
+        self.chunks(Operation::Read, from, part, |at, grant| sink.copy_from(at, grant))
     }
 
     /// Whether an operation on `total` bytes is allowed now; touches nothing.
@@ -107,18 +90,12 @@ impl<'m> Target<'m> {
     /// # Errors
     ///
     /// [`Stop::Closed`] if the queue pair does not receive, [`Stop::Refused`] with the reason.
-    pub fn check(
-        &self,
-        operation: Operation,
-        address: u64,
-        key: Key,
-        total: u64,
-    ) -> Result<(), Stop> {
+    pub fn check(&self, operation: Operation, at: RemoteAddress, total: u64) -> Result<(), Stop> {
         let gate = self.summary.gate();
         let attempt = Attempt {
             operation,
-            key,
-            address,
+            key: at.key,
+            address: at.address,
             length: total,
             qp: self.number.bits(),
             pd: self.pd.unwrap_or(gate.pd),
@@ -132,16 +109,12 @@ impl<'m> Target<'m> {
 
     /// Checks and copies chunk by chunk; the rest of the message is decided again for each
     /// (rules INV-23, INV-24). Offsets handed to `copy` count within this segment.
-    #[expect(clippy::too_many_arguments, reason = "the fields of a RETH and of a segment")]
     #[inline]
     fn chunks(
         &self,
         operation: Operation,
-        address: u64,
-        key: Key,
-        offset: u64,
-        length: u64,
-        total: u64,
+        RemoteAddress { address, key }: RemoteAddress,
+        Part { offset, length, total }: Part,
         mut copy: impl FnMut(u64, &Grant<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Stop> {
         let mut done = 0;

@@ -1,7 +1,7 @@
 //! What a requester needs of its link.
 
 use super::{MAX_DATAGRAM, Reply, Request, Services};
-use crate::protection::{Key, Refusal};
+use crate::protection::{Refusal, RemoteAddress};
 use crate::queue::{Address, Sge};
 
 /// The local data of a send work request.
@@ -44,9 +44,9 @@ pub trait Origin: Services {
     /// The queue pair at the other end.
     fn peer(&self) -> crate::qp::QpNumber;
     /// RDMA WRITE straight into the target's memory.
-    fn write_direct(&self, address: u64, key: Key, payload: Payload<'_>, length: u64) -> Direct;
+    fn write_direct(&self, to: RemoteAddress, payload: Payload<'_>, length: u64) -> Direct;
     /// RDMA READ straight from the target's memory.
-    fn read_direct(&self, address: u64, key: Key, buffers: &[Sge], length: u64) -> Direct;
+    fn read_direct(&self, from: RemoteAddress, buffers: &[Sge], length: u64) -> Direct;
     /// The path MTU in bytes, if the link carries packets: messages are numbered by them then, else
     /// one by one. Answers come back by [`Requester::on_packets`](super::Requester::on_packets) then.
     fn path_mtu(&self) -> Option<u64>;

@@ -44,9 +44,32 @@ impl Request {
         if self.total == Self::OPEN { self.offset.saturating_add(self.length) } else { self.total }
     }
 
+    /// Which part of its message it is.
+    pub const fn part(&self) -> Part {
+        Part { offset: self.offset, length: self.length, total: self.total }
+    }
+
     /// Whether the message ends with this segment.
     pub fn is_last(&self) -> bool {
         self.offset.checked_add(self.length) == Some(self.total)
+    }
+}
+
+/// Which part of a message a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where in the message it begins.
+    pub offset: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// Bytes of the whole message.
+    pub total: u64,
+}
+
+impl Part {
+    /// All of a message of this length.
+    pub const fn whole(length: u64) -> Self {
+        Self { offset: 0, length, total: length }
     }
 }
 

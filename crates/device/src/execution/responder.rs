@@ -14,7 +14,7 @@ use self::receive::NoReceive;
 use self::tag_matching::TagMatching;
 use super::one_sided::{Stop, Target};
 use super::{Counted, Injection, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
-use crate::protection::{Attempt, Key, Operation, Reason, Refusal, admit};
+use crate::protection::{Attempt, Operation, Reason, Refusal, RemoteAddress, admit};
 use crate::qp::{Peering, QpState, QpSummary, Service};
 use crate::queue::{Body, Flags, Opcode, Receive, ReceiveQueue, Remote, SizeError, Status};
 
@@ -138,18 +138,22 @@ impl Responder {
             }
             Body::SendInvalidate(key) => self.send(request, None, Some(key), source, services),
             Body::Write { address, key, immediate } => {
-                self.write(request, address, key, immediate, source, services)
+                let to = RemoteAddress { address, key };
+                self.write(request, to, immediate, source, services)
             }
-            Body::Read { address, key } => self.read(request, address, key, sink, services),
+            Body::Read { address, key } => {
+                self.read(request, RemoteAddress { address, key }, sink, services)
+            }
             Body::CompareSwap { address, key, swap, compare } => {
                 let update = |old| if old == compare { swap } else { old };
-                self.atomic(request, address, key, update, services)
+                self.atomic(request, RemoteAddress { address, key }, update, services)
             }
             Body::FetchAdd { address, key, add } => {
-                self.atomic(request, address, key, |old: u64| old.wrapping_add(add), services)
+                let update = |old: u64| old.wrapping_add(add);
+                self.atomic(request, RemoteAddress { address, key }, update, services)
             }
             Body::AtomicWrite { address, key } => {
-                self.atomic_write(request, address, key, source, services)
+                self.atomic_write(request, RemoteAddress { address, key }, source, services)
             }
             Body::Flush { .. } => match self.check_flush(request, services) {
                 Ok(()) => self.done(services),
@@ -191,10 +195,10 @@ impl Responder {
             Injection::Lost => return Reply::Dropped,
         };
         self.establish(services);
-        let (address, key) = request.body.remote().unwrap_or((0, Key(0)));
-        let operation = request.body.operation();
-        let attempt =
-            Attempt { key, address, ..self.attempt(operation, request.known(), services) };
+        let mut attempt = self.attempt(request.body.operation(), request.known(), services);
+        if let Some(at) = request.body.remote() {
+            (attempt.key, attempt.address) = (at.key, at.address);
+        }
         self.refuse(&Refusal::without_object(reason, attempt), services)
     }
 
@@ -235,8 +239,7 @@ impl Responder {
     fn write<S: Services>(
         &mut self,
         request: &Request,
-        address: u64,
-        key: Key,
+        at: RemoteAddress,
         immediate: Option<u32>,
         source: &mut dyn Source,
         services: &S,
@@ -246,11 +249,8 @@ impl Responder {
         // by that (rules RA-12, RA-46).
         let receives = immediate.is_some() && request.is_last();
         let one_packet = request.length <= services.summary().peering().path_mtu();
-        let checked = if receives && !one_packet {
-            self.check(request, Operation::Write, address, key, services)
-        } else {
-            Ok(())
-        };
+        let checked =
+            if receives && !one_packet { self.check(request, at, services) } else { Ok(()) };
         if receives
             && checked.is_ok()
             && let Err(why) = self.take(request, None, 0, services)
@@ -259,8 +259,7 @@ impl Responder {
         }
         let written = checked.and_then(|()| {
             let target = self.target(request, services).map_err(Stop::Refused)?;
-            let (offset, length, total) = (request.offset, request.length, request.total);
-            target.write(address, key, offset, length, total, source)
+            target.write(at, request.part(), source)
         });
         match written {
             Ok(()) => {}
@@ -288,12 +287,11 @@ impl Responder {
     fn read<S: Services>(
         &mut self,
         request: &Request,
-        address: u64,
-        key: Key,
+        at: RemoteAddress,
         sink: &mut dyn Sink,
         services: &S,
     ) -> Reply {
-        let reply = self.fetch(request, address, key, sink, services);
+        let reply = self.fetch(request, at, sink, services);
         if let Reply::Data { length } = reply {
             self.progress += length;
             if request.is_last() {
@@ -307,12 +305,11 @@ impl Responder {
     fn atomic<S: Services>(
         &mut self,
         request: &Request,
-        address: u64,
-        key: Key,
+        at: RemoteAddress,
         update: impl FnMut(u64) -> u64,
         services: &S,
     ) -> Reply {
-        match self.change_word(request, address, key, update, services) {
+        match self.change_word(request, at, update, services) {
             Ok(old) => {
                 self.done(services);
                 Reply::Atomic(old)
@@ -324,8 +321,7 @@ impl Responder {
     fn atomic_write<S: Services>(
         &mut self,
         request: &Request,
-        address: u64,
-        key: Key,
+        at: RemoteAddress,
         source: &mut dyn Source,
         services: &S,
     ) -> Reply {
@@ -334,7 +330,7 @@ impl Responder {
             Ok(new) => new,
             Err(_) => return Reply::OriginFailed,
         };
-        match self.change_word(request, address, key, |_| new, services) {
+        match self.change_word(request, at, |_| new, services) {
             Ok(_) => self.done(services),
             Err(refusal) => self.refuse(&refusal, services),
         }
@@ -344,12 +340,12 @@ impl Responder {
     fn change_word<S: Services>(
         &self,
         request: &Request,
-        address: u64,
-        key: Key,
+        at: RemoteAddress,
         mut update: impl FnMut(u64) -> u64,
         services: &S,
     ) -> Result<u64, Refusal> {
         let gate = services.summary().gate();
+        let RemoteAddress { address, key } = at;
         let operation = request.body.operation();
         let (qp, pd) = (services.number().bits(), self.key_domain(request, services)?);
         let attempt = Attempt { operation, key, address, length: 8, qp, pd };

@@ -51,3 +51,12 @@ mod tests {
         assert_eq!(Key(0x1234_56ff).index(), 0x12_3456);
     }
 }
+
+/// Where a request points at its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteAddress {
+    /// First address of the whole message, as the object that the key names counts its addresses.
+    pub address: u64,
+    /// R_Key.
+    pub key: Key,
+}

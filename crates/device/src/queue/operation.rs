@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 
 use crate::operation::{Data, Operation, Receive};
-use crate::protection::{Bind, Key};
+use crate::protection::{Bind, Key, RemoteAddress};
 
 bitflags! {
     /// What a FLUSH makes sure of, with the values of `enum ibv_placement_type`.
@@ -135,8 +135,8 @@ impl Body {
         }
     }
 
-    /// The first remote address and the key that it names, if it names memory.
-    pub const fn remote(&self) -> Option<(u64, Key)> {
+    /// Where it points at its target, if it names memory.
+    pub const fn remote(&self) -> Option<RemoteAddress> {
         match *self {
             Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) => None,
             Self::Write { address, key, .. }
@@ -144,7 +144,7 @@ impl Body {
             | Self::CompareSwap { address, key, .. }
             | Self::FetchAdd { address, key, .. }
             | Self::AtomicWrite { address, key }
-            | Self::Flush { address, key, .. } => Some((address, key)),
+            | Self::Flush { address, key, .. } => Some(RemoteAddress { address, key }),
         }
     }
 

@@ -7,7 +7,8 @@ use super::wqe::{Progress, SendWqe};
 use super::{Requester, buffers};
 use crate::operation::Data;
 use crate::protection::{
-    Operation, Reason, Refusal, Stamp, bind_type1, bind_type2, invalidate, unbind_type1,
+    Operation, Reason, Refusal, RemoteAddress, Stamp, bind_type1, bind_type2, invalidate,
+    unbind_type1,
 };
 use crate::qp::{QpNumber, Service};
 use crate::queue::{Body, Datagram, LocalOp, Remote, SendFlags, SendOp, Status};
@@ -169,7 +170,7 @@ impl Requester {
         length: u64,
     ) -> Direct {
         match (body, payload) {
-            (Body::Write { address, key, immediate: None }, _) => {
+            (&Body::Write { address, key, immediate: None }, _) => {
                 // A list that fails half-way would leave half a message behind (rule LA-06).
                 if let Payload::Buffers(sges) = payload
                     && (sges.len() > 1 || length > one_sided::CHUNK)
@@ -177,10 +178,10 @@ impl Requester {
                 {
                     return Direct::Near(refusal);
                 }
-                origin.write_direct(*address, *key, payload, length)
+                origin.write_direct(RemoteAddress { address, key }, payload, length)
             }
-            (Body::Read { address, key }, Payload::Buffers(sges)) => {
-                origin.read_direct(*address, *key, sges, length)
+            (&Body::Read { address, key }, Payload::Buffers(sges)) => {
+                origin.read_direct(RemoteAddress { address, key }, sges, length)
             }
             _ => Direct::Declined,
         }

@@ -4,7 +4,7 @@
 use super::super::one_sided::Stop;
 use super::super::{Reply, Request, Services, Sink};
 use super::Responder;
-use crate::protection::{Key, Operation, Reason, Refusal};
+use crate::protection::{Operation, Reason, Refusal, RemoteAddress};
 use crate::queue::{Body, Status};
 
 impl Responder {
@@ -13,8 +13,7 @@ impl Responder {
     pub(crate) fn accept_read<S: Services>(
         &mut self,
         request: &Request,
-        address: u64,
-        key: Key,
+        from: RemoteAddress,
         services: &S,
     ) -> Reply {
         if !self.accepts(request, services) {
@@ -24,7 +23,7 @@ impl Responder {
             return self.inject(injection, request, services);
         }
         self.establish(services);
-        match self.check(request, Operation::Read, address, key, services) {
+        match self.check(request, from, services) {
             Ok(()) => self.done(services),
             Err(Stop::Refused(refusal)) => self.refuse(&refusal, services),
             Err(Stop::Closed | Stop::Near(_)) => Reply::Dropped,
@@ -37,34 +36,31 @@ impl Responder {
         if self.wanted(request, services).is_some() {
             return true;
         }
-        let operation = request.body.operation();
         match request.body {
-            Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_) => {
-                self.would_fail_receive(request, services)
-            }
             Body::Flush { .. } => self.check_flush(request, services).is_err(),
-            Body::Write { address, key, .. }
-            | Body::Read { address, key }
-            | Body::CompareSwap { address, key, .. }
-            | Body::FetchAdd { address, key, .. }
-            | Body::AtomicWrite { address, key } => {
-                let allowed = self.check(request, operation, address, key, services);
-                matches!(allowed, Err(Stop::Refused(_)))
-            }
+            Body::Send
+            | Body::SendImmediate(_)
+            | Body::SendInvalidate(_)
+            | Body::Write { .. }
+            | Body::Read { .. }
+            | Body::CompareSwap { .. }
+            | Body::FetchAdd { .. }
+            | Body::AtomicWrite { .. } => match request.body.remote() {
+                Some(at) => matches!(self.check(request, at, services), Err(Stop::Refused(_))),
+                None => self.would_fail_receive(request, services),
+            },
         }
     }
 
-    /// Whether an operation on all of a request's bytes is allowed now; touches nothing.
+    /// Whether what a request asks is allowed now, for all of its bytes; touches nothing.
     pub(super) fn check<S: Services>(
         &self,
         request: &Request,
-        operation: Operation,
-        address: u64,
-        key: Key,
+        at: RemoteAddress,
         services: &S,
     ) -> Result<(), Stop> {
         let target = self.target(request, services).map_err(Stop::Refused)?;
-        target.check(operation, address, key, request.total)
+        target.check(request.body.operation(), at, request.total)
     }
 
     /// Copies part of a READ's data to the sink, after the rest of it has been checked anew
@@ -72,8 +68,7 @@ impl Responder {
     pub(crate) fn fetch<S: Services>(
         &mut self,
         request: &Request,
-        address: u64,
-        key: Key,
+        from: RemoteAddress,
         sink: &mut dyn Sink,
         services: &S,
     ) -> Reply {
@@ -81,9 +76,8 @@ impl Responder {
             Ok(target) => target,
             Err(refusal) => return self.refuse(&refusal, services),
         };
-        let (offset, length, total) = (request.offset, request.length, request.total);
-        match target.read(address, key, offset, length, total, sink) {
-            Ok(()) => Reply::Data { length },
+        match target.read(from, request.part(), sink) {
+            Ok(()) => Reply::Data { length: request.length },
             Err(Stop::Closed) => Reply::Dropped,
             Err(Stop::Near(_)) => Reply::OriginFailed,
             Err(Stop::Refused(refusal)) => self.refuse(&refusal, services),

@@ -73,7 +73,7 @@ impl PacketResponder {
         responder: &mut Responder,
         outlet: &S,
     ) -> bool {
-        let Answer::Data { address, key, length: read } = kept.answer else { return false };
+        let Answer::Data { from, length: read } = kept.answer else { return false };
         let (range, mtu) = (kept.range, outlet.response_mtu());
         let offset = u64::from(range.next) * mtu;
         let room = (outlet.room() as u64).max(1).saturating_mul(mtu);
@@ -91,12 +91,11 @@ impl PacketResponder {
             Service::XrcTarget => Remote::Srq(kept.srq),
             _ => Remote::Connected,
         };
-        let body = Body::Read { address, key };
+        let body = Body::Read { address: from.address, key: from.key };
         let request = self.request(responder, remote, body, outlet);
         let request = Request { offset, length, total: range.end, ..request };
-        let mut fill = |sink: &mut dyn crate::execution::Sink| {
-            responder.fetch(&request, address, key, sink, outlet)
-        };
+        let mut fill =
+            |sink: &mut dyn crate::execution::Sink| responder.fetch(&request, from, sink, outlet);
         match outlet.respond_data(&train, &mut fill) {
             Reply::Data { .. } => {}
             Reply::Nak { code, .. } => {

@@ -7,7 +7,7 @@ use super::kept::{Answer, Kept};
 use super::segment::{Payloads, Segment};
 use super::{Nowhere, PacketResponder};
 use crate::execution::{Bytes, Reply, Request, Responder, packets};
-use crate::protection::{Key, Operation, Reason};
+use crate::protection::{Key, Operation, Reason, RemoteAddress};
 use crate::qp::Service;
 use crate::queue::{Body, Placement, Remote};
 use crate::transport::Outlet;
@@ -172,7 +172,9 @@ impl PacketResponder {
             return self.hold_back();
         }
         let reply = match body {
-            Body::Read { address, key } => responder.accept_read(&request, address, key, outlet),
+            Body::Read { address, key } => {
+                responder.accept_read(&request, RemoteAddress { address, key }, outlet)
+            }
             _ => {
                 let mut bytes = Bytes { bytes: packet.payload, services: outlet };
                 responder.execute(&request, &mut bytes, &mut Nowhere, outlet)
@@ -180,7 +182,7 @@ impl PacketResponder {
         };
         let answer = match (reply, body) {
             (Reply::Ack, Body::Read { address, key }) => {
-                Answer::Data { address, key, length: total }
+                Answer::Data { from: RemoteAddress { address, key }, length: total }
             }
             (Reply::Ack, _) => Answer::Done,
             (Reply::Atomic(old), _) => Answer::Old(old),

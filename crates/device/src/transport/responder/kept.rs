@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use transom_wire::packet::{self, Reth};
 
 use crate::operation::{Data, Operation};
-use crate::protection::Key;
+use crate::protection::RemoteAddress;
 use crate::queue::SizeError;
 
 /// What a request is answered with.
@@ -14,10 +14,8 @@ use crate::queue::SizeError;
 pub(super) enum Answer {
     /// The data of a READ, fetched when it is sent.
     Data {
-        /// First address, as the request named it (rule PSN-22).
-        address: u64,
-        /// R_Key.
-        key: Key,
+        /// From where, as the request named it (rule PSN-22).
+        from: RemoteAddress,
         /// Bytes.
         length: u64,
     },
@@ -72,13 +70,13 @@ impl Kept {
     /// What of this READ another one that comes as packet number `at` asks for again: all of it, or
     /// the part that its number says.
     fn again(&self, at: u64, reth: &Reth, mtu: u64) -> Option<Range> {
-        let Answer::Data { address, key, length } = self.answer else { return None };
+        let Answer::Data { from, length } = self.answer else { return None };
         let first = u32::try_from(at.checked_sub(self.at)?).ok()?;
         let skipped = u64::from(first).checked_mul(mtu)?;
         let end = skipped.checked_add(u64::from(reth.length))?;
         let same = first < self.packets
-            && reth.key == key.0
-            && reth.address == address.wrapping_add(skipped)
+            && reth.key == from.key.0
+            && reth.address == from.address.wrapping_add(skipped)
             && end <= length;
         same.then_some(Range { first, next: first, end })
     }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
 use transom_device::execution::{
-    Counted, Direct, Injection, LocalBuffers, MemoryGone, Origin, Payload, QpEvent, QueueSide,
-    Reply, Request, Sent, Services, TakeShared,
+    Counted, Direct, Injection, LocalBuffers, MemoryGone, Origin, Part, Payload, QpEvent,
+    QueueSide, Reply, Request, Sent, Services, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, Key, KeyTable, Refusal, Waiter};
+use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, RemoteAddress, Waiter};
 use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
 use transom_device::queue::{Address, Completion, Flags, Receive, Remote, Sge, Status};
 use transom_device::transport::Outlet;
@@ -201,17 +201,17 @@ impl Origin for At<'_> {
     }
 
     #[inline]
-    fn write_direct(&self, address: u64, key: Key, payload: Payload<'_>, length: u64) -> Direct {
+    fn write_direct(&self, to: RemoteAddress, payload: Payload<'_>, length: u64) -> Direct {
         let Some((target, place)) = self.direct_target() else { return Direct::Declined };
         let mut gather = self.gather(payload, 0, place);
-        outcome(target.write(address, key, 0, length, length, &mut gather))
+        outcome(target.write(to, Part::whole(length), &mut gather))
     }
 
     #[inline]
-    fn read_direct(&self, address: u64, key: Key, buffers: &[Sge], length: u64) -> Direct {
+    fn read_direct(&self, from: RemoteAddress, buffers: &[Sge], length: u64) -> Direct {
         let Some((target, place)) = self.direct_target() else { return Direct::Declined };
         let mut scatter = self.scatter(buffers, 0, place);
-        outcome(target.read(address, key, 0, length, length, &mut scatter))
+        outcome(target.read(from, Part::whole(length), &mut scatter))
     }
 
     fn path_mtu(&self) -> Option<u64> {
