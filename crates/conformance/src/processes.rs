@@ -3,8 +3,10 @@
 //! * [`on_each_way!`](crate::on_each_way) runs a test's body in a process of its own, so that the
 //!   device there is the test's alone: copying straight, copying through shared memory, and, if the
 //!   tests run as root, as an ordinary user.
-//! * A [`Child`] plays a role: a function of the test file, listed in its test `role`, which calls
+//! * A [`Child`] plays a role: a function of the test's module, listed in its test `role`, which calls
 //!   [`play`]. The two talk in lines of numbers over a socket.
+//!
+//! Both are found by their paths, as [`path_of!`](crate::path_of) tells them.
 //!
 //! Nobody outlives the one who started it, every wait has a limit, and only own children are killed.
 
@@ -50,38 +52,43 @@ pub enum Way {
     Namespace,
 }
 
+/// The path of a test or role of the module that this stands in, by which its binary finds it.
+#[macro_export]
+macro_rules! path_of {
+    ($name:literal) => {
+        concat!(module_path!(), "::", $name)
+    };
+}
+
 /// Runs each test alone in a process, in each [`Way`].
 #[macro_export]
 macro_rules! on_each_way {
     ($($(#[$doc:meta])* fn $name:ident() $body:block)+) => {
-        $($(#[$doc])* mod $name {
-            #[allow(unused_imports)]
-            use super::*;
+        $(fn $name() $body
 
-            fn run() $body
+        $(#[$doc])* mod $name {
+            use super::$name as run;
 
             #[test]
             fn direct() {
-                let test = concat!(stringify!($name), "::direct");
-                $crate::processes::alone(test, $crate::processes::Way::Direct, run);
+                $crate::processes::alone($crate::path_of!("direct"), $crate::processes::Way::Direct, run);
             }
 
             #[test]
             fn shared() {
-                let test = concat!(stringify!($name), "::shared");
-                $crate::processes::alone(test, $crate::processes::Way::Shared, run);
+                $crate::processes::alone($crate::path_of!("shared"), $crate::processes::Way::Shared, run);
             }
 
             #[test]
             fn unprivileged() {
-                let test = concat!(stringify!($name), "::unprivileged");
-                $crate::processes::alone(test, $crate::processes::Way::Unprivileged, run);
+                $crate::processes::alone($crate::path_of!("unprivileged"), $crate::processes::Way::Unprivileged, run);
             }
         })+
     };
 }
 
-/// Runs `body` in a process of its own, with all its children. `test` is the test that calls this.
+/// Runs `body` in a process of its own, with all its children. `test` is the path of the test that
+/// calls this.
 pub fn alone(test: &str, way: Way, body: fn()) {
     if env::var_os(ALONE).is_some_and(|name| name == test) {
         stay_with_parent();
@@ -89,7 +96,7 @@ pub fn alone(test: &str, way: Way, body: fn()) {
         body();
         return parent().tell(&[DONE]);
     }
-    let mut command = again(&env::current_exe().expect("a test has a path"), test);
+    let mut command = again(test);
     let mut copied = None;
     match way {
         Way::Direct => {}
@@ -103,8 +110,9 @@ pub fn alone(test: &str, way: Way, body: fn()) {
         Way::Unprivileged => {
             // The build's folder may be root's alone.
             let scratch = Scratch::new(test);
-            let program = scratch.take(&env::current_exe().expect("a test has a path"));
-            command = again(&program, test);
+            let program = scratch.take(&this_program());
+            command = Command::new(program);
+            command.args(arguments(test)).stdout(Stdio::null());
             command.uid(NOBODY).gid(NOBODY).current_dir("/");
             copied = Some(scratch);
         }
@@ -147,10 +155,21 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// This binary, to run one test.
-fn again(program: &Path, test: &str) -> Command {
-    let mut command = Command::new(program);
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
+/// The binary of the tests.
+pub fn this_program() -> PathBuf {
+    env::current_exe().expect("a test has a path")
+}
+
+/// What has it run the one test of this path, and say at once what it says.
+pub fn arguments(test: &str) -> [&str; 4] {
+    let (_crate, name) = test.split_once("::").expect("the path of a test");
+    ["--exact", name, "--nocapture", "--test-threads=1"]
+}
+
+/// A command that runs the test of this path again.
+pub fn again(test: &str) -> Command {
+    let mut command = Command::new(this_program());
+    command.args(arguments(test)).stdout(Stdio::null());
     command
 }
 
@@ -239,14 +258,15 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a process that plays a role of this test file.
+    /// Starts a process that plays the role of this path.
     pub fn start(role: &str) -> Self {
         Self::start_under(role, &[])
     }
 
     /// The same, by a command that runs the one given to it, such as `unshare`.
     pub fn start_under(role: &str, wrapper: &[&str]) -> Self {
-        let mut command = again(&env::current_exe().expect("a test has a path"), "role");
+        let (module, _) = role.rsplit_once("::").expect("the path of a role");
+        let mut command = again(&format!("{module}::role"));
         if let [program, arguments @ ..] = wrapper {
             let mut wrapped = Command::new(program);
             wrapped.args(arguments).arg(command.get_program()).args(command.get_args());
@@ -338,9 +358,10 @@ pub type Role = fn(&mut Channel);
 
 /// Plays the role this process was started for; in the test run itself, none.
 pub fn play(roles: &[(&str, Role)]) {
-    let Some(wanted) = env::var_os(ROLE) else { return };
+    let Ok(wanted) = env::var(ROLE) else { return };
     stay_with_parent();
-    let (_, role) = roles.iter().find(|(name, _)| wanted == *name).expect("a role of this file");
+    let (_, wanted) = wanted.rsplit_once("::").expect("the path of a role");
+    let (_, role) = roles.iter().find(|(name, _)| wanted == *name).expect("a role of this module");
     let mut channel = parent();
     role(&mut channel);
     channel.tell(&[DONE]);

@@ -9,7 +9,7 @@ use super::{Rules, scan_rust, scan_script};
 /// A test, and the ids of the rules it says it checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// `crate/file::function`, such as `conformance/windows_type1::t1_01_window_must_be_type_1`.
+    /// `crate/file::function`, such as `conformance/rules/windows/keys::key_01_the_key_of_a_new_window`.
     pub name: String,
     /// The ids.
     pub ids: BTreeSet<String>,
@@ -54,7 +54,7 @@ fn scan_folder(root: &Path, folder: &Path, rules: &Rules, to: &mut Vec<Test>) ->
     Ok(())
 }
 
-/// `crates/conformance/tests/windows.rs` is `conformance/windows`, and
+/// `crates/conformance/tests/rules/windows/keys.rs` is `conformance/rules/windows/keys`, and
 /// `crates/device/src/key.rs` is `device/src/key`.
 fn rust_file_name(path: &str) -> String {
     let path = script_file_name(path);
@@ -110,7 +110,10 @@ mod tests {
 
     #[test]
     fn files_are_named_by_crate() {
-        assert_eq!(rust_file_name("crates/conformance/tests/windows.rs"), "conformance/windows");
+        assert_eq!(
+            rust_file_name("crates/conformance/tests/rules/windows.rs"),
+            "conformance/rules/windows"
+        );
         assert_eq!(rust_file_name("crates/device/src/key/table.rs"), "device/src/key/table");
         assert_eq!(script_file_name("crates/ibverbs/tests/c/mw.c"), "ibverbs/c/mw.c");
         assert_eq!(script_file_name("tests/mw.sh"), "tests/mw.sh");

@@ -206,7 +206,7 @@ neither a test nor a reason, and if a reason has outlived its truth.
 
 Reasons (`later`, `n/a`) are written by hand and kept. All the rest is written from the sources by
 
-    TRANSOM_BLESS=1 cargo test -p transom-conformance --test coverage
+    TRANSOM_BLESS=1 cargo test -p transom-conformance --test rules coverage
 
 ";
 

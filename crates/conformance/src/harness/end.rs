@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use transom_abi::*;
 use transom_host::{Adapter, Options};
@@ -10,6 +11,9 @@ use transom_ibverbs::*;
 use super::{Buffer, alloc_mw, poll, readable, reg, until, wait};
 
 /// A context with a protection domain and a completion queue.
+///
+/// Whoever opened the context closes it in the end, with everything in it: a process has room for so
+/// many devices, and all tests share one.
 pub struct End {
     /// The context.
     pub context: *mut ibv_context,
@@ -17,16 +21,35 @@ pub struct End {
     pub pd: *mut ibv_pd,
     /// Where all its queue pairs complete.
     pub cq: *mut ibv_cq,
+    /// The context, if it is closed with the end.
+    own: Own,
+}
+
+/// A context that is closed with this; null for none.
+struct Own(*mut ibv_context);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: open until now; what is left of it is used no more.
+            unsafe { ibv_close_device(self.0) };
+        }
+    }
 }
 
 impl End {
     /// An end on a device of its own.
     pub fn new(options: Options) -> Self {
-        let adapter = Adapter::open(options).expect("a device opens");
-        Self::on(open_context(adapter))
+        Self::of_device(Adapter::open(options).expect("a device opens"))
     }
 
-    /// An end in a context.
+    /// An end in a context of its own.
+    pub fn of_device(adapter: Arc<Adapter>) -> Self {
+        let context = open_context(adapter);
+        Self { own: Own(context), ..Self::on(context) }
+    }
+
+    /// An end in a context that others use too.
     pub fn on(context: *mut ibv_context) -> Self {
         assert!(!context.is_null());
         // SAFETY: a fresh context.
@@ -34,7 +57,25 @@ impl End {
             (ibv_alloc_pd(context), ibv_create_cq(context, 4096, null_mut(), null_mut(), 0))
         };
         assert!(!pd.is_null() && !cq.is_null());
-        Self { context, pd, cq }
+        Self::of(context, pd, cq)
+    }
+
+    /// An end of objects that are there.
+    pub fn of(context: *mut ibv_context, pd: *mut ibv_pd, cq: *mut ibv_cq) -> Self {
+        Self { context, pd, cq, own: Own(null_mut()) }
+    }
+
+    /// The same end with another protection domain.
+    pub fn with_pd(&self, pd: *mut ibv_pd) -> Self {
+        Self::of(self.context, pd, self.cq)
+    }
+
+    /// Closes the context now.
+    pub fn close(&mut self) {
+        let context = std::mem::replace(&mut self.own.0, null_mut());
+        assert!(!context.is_null(), "somebody else closes it");
+        // SAFETY: open until now; what is left of it is used no more.
+        assert_eq!(unsafe { ibv_close_device(context) }, 0);
     }
 
     /// Another protection domain.

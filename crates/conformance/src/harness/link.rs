@@ -5,7 +5,6 @@ use std::fs::File;
 
 use transom_abi::*;
 use transom_host::{Adapter, Copying, Options};
-use transom_ibverbs::open_context;
 
 use super::{End, connect, post, recv, with_sges, wr};
 
@@ -125,9 +124,9 @@ pub fn ends(link: Link, options: Options) -> (End, End) {
     let copying = if link == Link::Shared { Copying::SharedMemory } else { Copying::Best };
     let options = Options { copying, wire_only: link == Link::Wire, ..options };
     let adapter = Adapter::open(options).expect("a device opens");
-    let a = End::on(open_context(adapter.clone()));
+    let a = End::of_device(adapter.clone());
     let b = match link {
-        Link::Loopback => End::on(open_context(adapter)),
+        Link::Loopback => End::of_device(adapter),
         Link::Local | Link::Shared | Link::Wire => End::new(options),
     };
     (a, b)

@@ -341,7 +341,8 @@ fn counters_are_attached_to_queue_pairs() {
         attr.comp_mask = 0;
         assert_eq!(ibv_qp_attach_comp_cntr(qa, null_mut(), &mut attr), libc::EINVAL);
     }
-    let stranger = Counter::new(&End::new(Options::default()), 0);
+    let elsewhere = End::new(Options::default());
+    let stranger = Counter::new(&elsewhere, 0);
     assert_eq!(stranger.attach(qa, SEND), libc::EINVAL);
     for (kind, nothing) in [
         (IBV_QPT_UC, vec![READ, REMOTE_READ, SEND | READ]),

@@ -40,7 +40,27 @@ fn none(what: &str, kind: fn(Problems) -> Vec<String>) {
 }
 
 const HINT: &str = "To write spec/coverage.md from the sources: \
-                    TRANSOM_BLESS=1 cargo test -p transom-conformance --test coverage";
+                    TRANSOM_BLESS=1 cargo test -p transom-conformance --test rules coverage";
+
+/// A file that no module names would hold rules by tests that nobody runs.
+#[test]
+fn every_file_of_these_tests_is_compiled() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules");
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        let parent = folder.with_extension("rs");
+        let parent = read(if parent.exists() { parent } else { root.join("main.rs") });
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let module = path.file_stem().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                folders.push(path);
+            } else if module != "main" {
+                assert!(parent.contains(&format!("mod {module};")), "{}", path.display());
+            }
+        }
+    }
+}
 
 #[test]
 fn every_rule_is_listed_exactly_once() {

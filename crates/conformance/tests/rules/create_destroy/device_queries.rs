@@ -72,7 +72,7 @@ fn the_plain_attributes_are_the_limits() {
 fn the_flags_say_what_there_is() {
     for windows_2a in [false, true] {
         let adapter = Adapter::open(Options { windows_2a, ..Options::default() }).unwrap();
-        let end = End::on(open_context(adapter));
+        let end = End::of_device(adapter);
         let flags = device_attr(end.context).device_cap_flags;
         let kind =
             if windows_2a { IBV_DEVICE_MEM_WINDOW_TYPE_2A } else { IBV_DEVICE_MEM_WINDOW_TYPE_2B };

@@ -23,7 +23,7 @@ impl Scene {
     fn new() -> Self {
         let adapter = Adapter::open(Options::default()).expect("a device opens");
         let slot = adapter.process().announcer().slot;
-        Self { end: End::on(open_context(adapter)), slot }
+        Self { end: End::of_device(adapter), slot }
     }
 
     /// The refusals until now, newest last.

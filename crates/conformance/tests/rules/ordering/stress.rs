@@ -27,7 +27,7 @@ impl<T> Shared<T> {
 
 /// An end in the same domain with a completion queue of its own, for a thread of its own.
 fn beside(end: &End) -> End {
-    End { pd: end.pd, ..End::on(end.context) }
+    End::on(end.context).with_pd(end.pd)
 }
 
 /// The same window in a struct of its own: the library notes its key there without a lock.

@@ -1,7 +1,7 @@
 //! Binds and invalidations among other work: what they wait for, and what waits for them (rules F).
 //!
-//! What has to wait is made to wait by a SEND without a receive, as in `ordering.rs`; there are no
-//! races here, those are in `ordering_stress.rs`.
+//! What has to wait is made to wait by a SEND without a receive, as in `requests.rs`; there are no
+//! races here, those are in `stress.rs`.
 
 use transom_abi::*;
 use transom_conformance::harness::*;

@@ -3,11 +3,13 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::again;
 use transom_host::{Adapter, Copying, Options};
 
 const ROLE: &str = "TRANSOM_TEST_FORBIDDEN";
@@ -68,7 +70,6 @@ fn end_at_consent() {
 /// A process lets others trace it only where it is asked for that, and only if it wants copies.
 #[test]
 fn consent_to_be_traced_is_given_only_where_it_is_needed() {
-    const TEST: &str = "consent_to_be_traced_is_given_only_where_it_is_needed";
     if let Some(role) = std::env::var_os(ROLE) {
         end_at_consent();
         let copying = if role == "shared" { Copying::SharedMemory } else { Copying::Best };
@@ -78,9 +79,8 @@ fn consent_to_be_traced_is_given_only_where_it_is_needed() {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     let needed = scope.is_ok_and(|scope| scope.trim() == "1");
     for (role, gives_it) in [("best", needed), ("shared", false)] {
-        let mut command = Command::new(std::env::current_exe().expect("a test has a path"));
-        command.args(["--exact", TEST, "--nocapture"]).env(ROLE, role);
-        let status = command.stdout(Stdio::null()).status().expect("it starts");
+        let mut command = again(path_of!("consent_to_be_traced_is_given_only_where_it_is_needed"));
+        let status = command.env(ROLE, role).status().expect("it starts");
         assert_eq!(status.success(), !gives_it, "{role}: {status}");
     }
 }
@@ -91,9 +91,7 @@ fn everything_works_without_process_vm() {
     if std::env::var_os(ROLE).is_some() {
         return without_process_vm();
     }
-    let this = std::env::current_exe().expect("a test has a path");
-    let output = Command::new(this)
-        .args(["--exact", "everything_works_without_process_vm", "--nocapture"])
+    let output = again(path_of!("everything_works_without_process_vm"))
         .env(ROLE, "1")
         .output()
         .expect("the test starts itself");
@@ -159,7 +157,6 @@ fn set_nonblocking(file: &impl AsRawFd, on: bool) {
 /// in a program that has SIGPIPE as it was.
 #[test]
 fn a_sentence_that_cannot_be_written_is_left_unsaid() {
-    const TEST: &str = "a_sentence_that_cannot_be_written_is_left_unsaid";
     if let Some(role) = std::env::var_os(ROLE) {
         // SAFETY: plain numbers; nothing here holds the descriptor.
         unsafe {
@@ -187,9 +184,8 @@ fn a_sentence_that_cannot_be_written_is_left_unsaid() {
         ("closed", Stdio::null()),
     ];
     for (name, stderr) in logs {
-        let mut command = Command::new(std::env::current_exe().expect("a test has a path"));
-        command.args(["--exact", TEST, "--nocapture"]).env(ROLE, name);
-        let mut child = command.stdout(Stdio::null()).stderr(stderr).spawn().expect("it starts");
+        let mut command = again(path_of!("a_sentence_that_cannot_be_written_is_left_unsaid"));
+        let mut child = command.env(ROLE, name).stderr(stderr).spawn().expect("it starts");
         let start = Instant::now();
         let status = loop {
             if let Some(status) = child.try_wait().expect("our child") {

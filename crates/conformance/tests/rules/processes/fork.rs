@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
 use transom_conformance::queues::*;
+use transom_conformance::{on_each_way, path_of};
 use transom_host::{Adapter, Options};
 use transom_ibverbs::*;
 use transom_system::registry::Registry;
@@ -80,7 +80,7 @@ impl Family {
         let memory = Buffer::new(4096);
         let mr = end.reg(&memory, ALL);
         let qp = end.qp(IBV_QPT_RC);
-        let mut partner = Child::start("partner");
+        let mut partner = Child::start(path_of!("partner"));
         meet(&mut partner.channel, qp);
         let [there, key] = partner.hear();
         partner.tell(&[memory.addr(), u64::from(keys(mr).1)]);
@@ -281,7 +281,7 @@ on_each_way! {
         let target = Buffer::new(MIB);
         let mr = family.end.reg(&target, ALL);
         let qp = family.end.qp(IBV_QPT_RC);
-        let mut streamer = Child::start("streamer");
+        let mut streamer = Child::start(path_of!("streamer"));
         meet(&mut streamer.channel, qp);
         streamer.tell(&[target.addr(), u64::from(keys(mr).1)]);
         for _ in 0..20 {

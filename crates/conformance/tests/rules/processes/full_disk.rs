@@ -6,22 +6,12 @@ use std::process::{Command, Output};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_conformance::processes::{Scratch, is_root, open};
+use transom_conformance::path_of;
+use transom_conformance::processes::{Scratch, again, arguments, is_root, open, this_program};
 use transom_host::capture;
 use transom_ibverbs::{ibv_get_device_list, ibv_open_device};
 
 const ROLE: &str = "TRANSOM_TEST_FULL_DISK";
-
-/// A command that runs one of these tests again, in its role.
-fn again(program: &str, test: &str) -> Command {
-    let mut command = Command::new(program);
-    command.args(["--exact", test, "--nocapture"]).env(ROLE, "1");
-    command
-}
-
-fn this() -> String {
-    std::env::current_exe().expect("a test has a path").to_str().expect("a plain path").to_owned()
-}
 
 fn has_role() -> bool {
     std::env::var_os(ROLE).is_some()
@@ -39,13 +29,11 @@ fn a_full_shared_memory_file_system_is_said_so() {
     if has_role() {
         return refuse_to_open(libc::ENOSPC);
     }
-    let script = format!(
-        "mount -t tmpfs -o size=8k tmpfs /dev/shm && exec '{}' --exact \
-         a_full_shared_memory_file_system_is_said_so --nocapture",
-        this()
-    );
     let output = Command::new("unshare")
-        .args([if is_root() { "-m" } else { "-rm" }, "sh", "-c", &script])
+        .args([if is_root() { "-m" } else { "-rm" }, "sh", "-c"])
+        .args(["mount -t tmpfs -o size=8k tmpfs /dev/shm && exec \"$@\"", "sh"])
+        .arg(this_program())
+        .args(arguments(path_of!("a_full_shared_memory_file_system_is_said_so")))
         .env(ROLE, "1")
         .output();
     let Ok(output) = output else { return println!("skipped: there is no unshare") };
@@ -81,7 +69,8 @@ fn a_limit_of_file_sizes_is_said_so() {
         open();
         return;
     }
-    let said = said(&again(&this(), "a_limit_of_file_sizes_is_said_so").output().expect("this"));
+    let mut command = again(path_of!("a_limit_of_file_sizes_is_said_so"));
+    let said = said(&command.env(ROLE, "1").output().expect("this"));
     assert!(said.contains("cannot open the Transom device: making its shared memory"), "{said}");
     assert!(said.contains("the limit of file sizes (ulimit -f) is too low"), "{said}");
 }
@@ -95,8 +84,9 @@ fn a_capture_ends_at_the_limit_of_file_sizes() {
     let scratch = Scratch::new("capture-limit");
     let file = scratch.path().join("capture");
     capture::begin(&file).expect("our own folder");
-    let mut command = again(&this(), "a_capture_ends_at_the_limit_of_file_sizes");
-    let said = said(&command.env(capture::VARIABLE, &file).output().expect("this"));
+    let mut command = again(path_of!("a_capture_ends_at_the_limit_of_file_sizes"));
+    let output = command.env(ROLE, "1").env(capture::VARIABLE, &file).output();
+    let said = said(&output.expect("this"));
     assert_eq!(said.matches("the capture ends here").count(), 1, "{said}");
     assert!(said.contains("the limit of file sizes (ulimit -f) is too low"), "{said}");
     assert_eq!(length(&file), LIMIT);

@@ -11,13 +11,9 @@ use std::env;
 use transom_conformance::on_each_way;
 use transom_conformance::processes::{is_long, note};
 
-#[path = "garbage/changing.rs"]
 mod changing;
-#[path = "garbage/making.rs"]
 mod making;
-#[path = "garbage/posting.rs"]
 mod posting;
-#[path = "garbage/world.rs"]
 mod world;
 
 use world::World;

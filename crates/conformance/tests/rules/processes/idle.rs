@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
+use transom_conformance::{on_each_way, path_of};
 use transom_ibverbs::{ibv_create_comp_channel, ibv_create_cq, ibv_get_cq_event};
 
 /// What the children run; on its own it does nothing.
@@ -87,7 +87,7 @@ on_each_way! {
     /// threads nor the device's. Zero in a few seconds is zero in an hour, for there is no timer.
     fn two_idle_processes_are_never_woken() {
         let window = Duration::from_secs(if is_long() { 10 } else { 3 });
-        let mut idlers = [Child::start("idler"), Child::start("idler")];
+        let mut idlers = [Child::start(path_of!("idler")), Child::start(path_of!("idler"))];
         for _ in 0..2 {
             // Their numbers; connected.
             let words = idlers.each_mut().map(|idler| idler.channel.hear_all());

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use transom_abi::*;
 use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
+use transom_conformance::{on_each_way, path_of};
 use transom_host::{Adapter, Options};
 
 const MIB: usize = 1 << 20;
@@ -83,7 +83,7 @@ impl Survivor {
 
     /// A peer that streams into a window over all the memory; the key of the window.
     fn stream(&self, opcode: ibv_wr_opcode, length: usize) -> (Child, *mut ibv_qp, u32) {
-        let (mut child, qp) = self.peer("streamer");
+        let (mut child, qp) = self.peer(path_of!("streamer"));
         let access = REMOTE;
         let range = Range { mr: self.mr, addr: self.memory.addr(), length: MIB as u64, access };
         let key = bind(&self.end, qp, self.end.mw(IBV_MW_TYPE_2), range);
@@ -181,7 +181,7 @@ on_each_way! {
         let memory = Buffer::new(MIB);
         for round in 0..6 {
             let mr = end.reg(&memory, ALL);
-            let mut child = Child::start("streamer");
+            let mut child = Child::start(path_of!("streamer"));
             let qp = end.qp(IBV_QPT_RC);
             meet(&mut child.channel, qp);
             let opcode = [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ][round % 2];
@@ -200,7 +200,7 @@ on_each_way! {
     /// flushed once the queue pair is in error.
     fn a_stream_of_sends_ends_with_its_sender() {
         let survivor = Survivor::new();
-        let (child, qp) = survivor.peer("streamer");
+        let (child, qp) = survivor.peer(path_of!("streamer"));
         let mut child = Some(child);
         let received = |wr_id| {
             recv(qp, wr_id, &mut [sge(survivor.memory.addr(), MIB as u32, survivor.mr)]);
@@ -239,7 +239,7 @@ on_each_way! {
     fn requests_to_a_peer_that_dies_fail() {
         let survivor = Survivor::new();
         // Waiting for a receive that the peer will never post.
-        let (mut child, qp) = survivor.peer("bystander");
+        let (mut child, qp) = survivor.peer(path_of!("bystander"));
         let [_, _] = child.hear();
         for wr_id in 1..=4 {
             post(qp, &mut ibv_send_wr { wr_id, ..wr(IBV_WR_SEND) });
@@ -254,7 +254,7 @@ on_each_way! {
 
         // In the middle of a stream of one-sided operations.
         for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
-            let (mut child, qp) = survivor.peer("bystander");
+            let (mut child, qp) = survivor.peer(path_of!("bystander"));
             let [addr, key] = child.hear();
             let done = AtomicU64::new(0);
             let done = &done;
@@ -283,7 +283,7 @@ on_each_way! {
         let _ = registry();
         let before = holdings();
         for _ in 0..3 {
-            let (mut child, qp) = survivor.peer("bystander");
+            let (mut child, qp) = survivor.peer(path_of!("bystander"));
             let [_, _] = child.hear();
             let (pid, slot) = (child.pid(), slot_of(child.pid()));
             assert_eq!(holdings().0, before.0 + 1, "the peer's segment is mapped");
@@ -309,7 +309,7 @@ on_each_way! {
         let survivor = Survivor::new();
         let end = &survivor.end;
         for (service, length) in [(IBV_QPT_UC, MIB), (IBV_QPT_UD, 256)] {
-            let (child, connected) = survivor.peer("bystander");
+            let (child, connected) = survivor.peer(path_of!("bystander"));
             let peer = query(connected).dest_qp_num;
             child.stop();
             let mut sges = [sge(survivor.memory.addr(), length as u32, survivor.mr)];
@@ -343,7 +343,7 @@ on_each_way! {
     fn others_are_served_on() {
         let survivor = Survivor::new();
         let (mut first, qp, key) = survivor.stream(IBV_WR_RDMA_WRITE, MIB);
-        let (mut second, other) = survivor.peer("streamer");
+        let (mut second, other) = survivor.peer(path_of!("streamer"));
         let [] = first.hear();
         first.kill();
         survivor.revoke(qp, key);

@@ -2,8 +2,8 @@
 
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
+use transom_conformance::{on_each_way, path_of};
 
 /// Processes.
 const NODES: usize = 16;
@@ -116,7 +116,7 @@ fn node(channel: &mut Channel) {
 on_each_way! {
     /// Every byte, every message and every count arrives, each where it belongs.
     fn everybody_talks_to_everybody() {
-        let mut nodes: Vec<Child> = (0..NODES).map(|_| Child::start("node")).collect();
+        let mut nodes: Vec<Child> = (0..NODES).map(|_| Child::start(path_of!("node"))).collect();
         for (number, node) in nodes.iter_mut().enumerate() {
             node.tell(&[number as u64]);
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transom_abi::*;
 use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
+use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::programs::{Running, library};
 use transom_ibverbs::{ibv_attach_mcast, ibv_get_device_guid, ibv_get_device_list};
@@ -136,7 +137,7 @@ fn talk(one: &mut Child, other: &mut Child) {
 /// Two of them, run in these ways, talk, and then one is killed.
 fn talk_and_kill(one: &[&str], other: &[&str]) {
     let (mut one, mut other) =
-        (Child::start_under("talks", one), Child::start_under("talks", other));
+        (Child::start_under(path_of!("talks"), one), Child::start_under(path_of!("talks"), other));
     talk(&mut one, &mut other);
     one.kill();
     other.tell(&[1]);
@@ -158,7 +159,7 @@ fn words(wrapper: &[String]) -> Vec<&str> {
 /// still have the local link.
 #[test]
 fn processes_of_several_pid_namespaces_talk() {
-    in_network("processes_of_several_pid_namespaces_talk", OWN_PIDS, || {
+    in_network(path_of!("processes_of_several_pid_namespaces_talk"), OWN_PIDS, || {
         loopback_up();
         let ways: [(&[&str], &[&str]); 5] = [
             (OWN_PIDS, OWN_PIDS),
@@ -176,10 +177,10 @@ fn processes_of_several_pid_namespaces_talk() {
 /// Nobody may open its memory, and its peers get no further than by packets.
 #[test]
 fn a_process_that_is_closed_to_others_talks() {
-    in_network("a_process_that_is_closed_to_others_talks", WITHOUT_RIGHTS, || {
+    in_network(path_of!("a_process_that_is_closed_to_others_talks"), WITHOUT_RIGHTS, || {
         loopback_up();
-        let mut closed = Child::start_under("talks_undumpable", WITHOUT_RIGHTS);
-        let mut other = Child::start_under("talks", WITHOUT_RIGHTS);
+        let mut closed = Child::start_under(path_of!("talks_undumpable"), WITHOUT_RIGHTS);
+        let mut other = Child::start_under(path_of!("talks"), WITHOUT_RIGHTS);
         talk(&mut closed, &mut other);
         closed.kill();
         other.tell(&[1]);
@@ -190,7 +191,7 @@ fn a_process_that_is_closed_to_others_talks() {
 /// What others have written does, too.
 #[test]
 fn ping_pongs_run_between_pid_namespaces() {
-    in_network("ping_pongs_run_between_pid_namespaces", OWN_PIDS, || {
+    in_network(path_of!("ping_pongs_run_between_pid_namespaces"), OWN_PIDS, || {
         loopback_up();
         let folder = library(env!("CARGO_TARGET_TMPDIR"));
         let run = |tool: &str, arguments: &[&str]| {
@@ -221,7 +222,7 @@ fn has_many_open(channel: &mut Channel) {
     for number in 0..MANY {
         channel.tell(&[number.into()]);
         let told = fs::write("/proc/sys/kernel/ns_last_pid", (PID - 1).to_string());
-        let child = Child::start("opens");
+        let child = Child::start(path_of!("opens"));
         assert!(told.is_err() || child.pid() == PID);
         child.finish();
     }
@@ -230,10 +231,10 @@ fn has_many_open(channel: &mut Channel) {
 /// As in small PID namespaces, where PIDs come again soon: in each container the first process is PID 1.
 #[test]
 fn places_of_the_dead_with_the_same_pid_are_free() {
-    in_network("places_of_the_dead_with_the_same_pid_are_free", OWN_PIDS, || {
-        Child::start_under("has_many_open", OWN_PIDS).finish();
+    in_network(path_of!("places_of_the_dead_with_the_same_pid_are_free"), OWN_PIDS, || {
+        Child::start_under(path_of!("has_many_open"), OWN_PIDS).finish();
         for _ in 0..20 {
-            Child::start_under("opens", OWN_PIDS).finish();
+            Child::start_under(path_of!("opens"), OWN_PIDS).finish();
         }
     });
 }
@@ -256,9 +257,9 @@ fn forks(channel: &mut Channel) {
 
 #[test]
 fn a_child_does_not_keep_its_parents_place() {
-    alone("a_child_does_not_keep_its_parents_place", Way::Direct, || {
+    alone(path_of!("a_child_does_not_keep_its_parents_place"), Way::Direct, || {
         let registry = Registry::open().expect("a registry");
-        let mut parent = Child::start("forks");
+        let mut parent = Child::start(path_of!("forks"));
         let [] = parent.hear();
         let is_parent = |it: &Process| it.alive && it.pid == parent.pid();
         let place = registry.processes().into_iter().find(is_parent).expect("it has a device");
@@ -274,7 +275,7 @@ fn becomes_itself(channel: &mut Channel) {
     let left = std::env::var(AGAIN).map_or(MANY, |left| left.parse().expect("a number"));
     if left > 0 {
         channel.tell(&[left.into()]);
-        let mut next = Command::new(std::env::current_exe().expect("a test has a path"));
+        let mut next = Command::new(this_program());
         next.args(std::env::args().skip(1)).env(AGAIN, (left - 1).to_string());
         panic!("exec: {}", next.exec());
     }
@@ -282,8 +283,8 @@ fn becomes_itself(channel: &mut Channel) {
 
 #[test]
 fn a_program_that_execs_itself_leaves_its_place() {
-    alone("a_program_that_execs_itself_leaves_its_place", Way::Direct, || {
-        Child::start("becomes_itself").finish();
+    alone(path_of!("a_program_that_execs_itself_leaves_its_place"), Way::Direct, || {
+        Child::start(path_of!("becomes_itself")).finish();
     });
 }
 
@@ -301,12 +302,12 @@ fn becomes_another(channel: &mut Channel) {
 /// Its PID goes on, but what it granted is gone.
 #[test]
 fn a_peer_that_execs_is_lost() {
-    alone("a_peer_that_execs_is_lost", Way::Direct, || {
+    alone(path_of!("a_peer_that_execs_is_lost"), Way::Direct, || {
         let end = open();
         let memory = Buffer::new(4096);
         let mr = end.reg(&memory, ALL);
         let qp = end.qp(IBV_QPT_RC);
-        let mut peer = Child::start("becomes_another");
+        let mut peer = Child::start(path_of!("becomes_another"));
         meet(&mut peer.channel, qp);
         let [there, key] = peer.hear();
         let mut word = [sge(memory.addr(), 8, mr)];
@@ -342,10 +343,10 @@ fn connects(channel: &mut Channel) {
 #[test]
 fn processes_without_common_memory_are_told_so() {
     let wrapper = after("mount -t tmpfs tmpfs /dev/shm");
-    in_network("processes_without_common_memory_are_told_so", &words(&wrapper), || {
+    in_network(path_of!("processes_without_common_memory_are_told_so"), &words(&wrapper), || {
         loopback_up();
         let wrapper = after("mount -t tmpfs tmpfs /dev/shm");
-        let start = || Child::start_under("connects", &words(&wrapper));
+        let start = || Child::start_under(path_of!("connects"), &words(&wrapper));
         let mut both = [start(), start()];
         let [one, other] = both.each_mut().map(|end| end.hear::<1>());
         assert_ne!(one[0] >> 16, other[0] >> 16, "the slots");
@@ -372,25 +373,30 @@ fn name() -> String {
 #[test]
 fn there_is_another_place_than_shared_memory() {
     let read_only = "mount -t tmpfs -o ro tmpfs /dev/shm";
-    in_network("there_is_another_place_than_shared_memory", &words(&after(read_only)), || {
-        loopback_up();
-        let name = name();
-        let squatted = format!("mount -t tmpfs tmpfs /dev/shm && touch /dev/shm/{name}");
-        let open_to_all = format!("mount -t tmpfs tmpfs /dev/shm && mkdir -m 777 /dev/shm/{name}");
-        let of_nobody = format!(
-            "mount -t tmpfs tmpfs /dev/shm && mkdir -m 700 /dev/shm/{name} && \
+    in_network(
+        path_of!("there_is_another_place_than_shared_memory"),
+        &words(&after(read_only)),
+        || {
+            loopback_up();
+            let name = name();
+            let squatted = format!("mount -t tmpfs tmpfs /dev/shm && touch /dev/shm/{name}");
+            let open_to_all =
+                format!("mount -t tmpfs tmpfs /dev/shm && mkdir -m 777 /dev/shm/{name}");
+            let of_nobody = format!(
+                "mount -t tmpfs tmpfs /dev/shm && mkdir -m 700 /dev/shm/{name} && \
              {{ chown 65534 /dev/shm/{name} || chmod 777 /dev/shm/{name}; }}"
-        );
-        let read_only = "mount -t tmpfs -o ro tmpfs /dev/shm".to_owned();
-        for trouble in [read_only, squatted, open_to_all, of_nobody] {
-            let wrapper = after(&trouble);
-            talk_and_kill(&words(&wrapper), &words(&wrapper));
-        }
-        // Nobody looks there where nobody has such trouble.
-        for place in ["/run/user/0", "/tmp"] {
-            let _ = fs::remove_dir_all(Path::new(place).join(&name));
-        }
-    });
+            );
+            let read_only = "mount -t tmpfs -o ro tmpfs /dev/shm".to_owned();
+            for trouble in [read_only, squatted, open_to_all, of_nobody] {
+                let wrapper = after(&trouble);
+                talk_and_kill(&words(&wrapper), &words(&wrapper));
+            }
+            // Nobody looks there where nobody has such trouble.
+            for place in ["/run/user/0", "/tmp"] {
+                let _ = fs::remove_dir_all(Path::new(place).join(&name));
+            }
+        },
+    );
 }
 
 /// How a program is run so that no mode lets it pass because it is root.
@@ -408,13 +414,13 @@ fn talk_under_mask(mask: &str) {
 
 #[test]
 fn directories_that_cannot_be_entered_are_mended() {
-    let test = "directories_that_cannot_be_entered_are_mended";
+    let test = path_of!("directories_that_cannot_be_entered_are_mended");
     in_network(test, WITHOUT_RIGHTS, || talk_under_mask("0177"));
 }
 
 #[test]
 fn files_that_cannot_be_read_are_mended() {
-    let test = "files_that_cannot_be_read_are_mended";
+    let test = path_of!("files_that_cannot_be_read_are_mended");
     in_network(test, WITHOUT_RIGHTS, || talk_under_mask("0777"));
 }
 
@@ -470,7 +476,7 @@ fn what_nobody_uses_any_more_is_removed() {
     lock.l_type = libc::F_WRLCK as i16;
     // SAFETY: an open file and a lock of this call's own.
     assert_eq!(unsafe { libc::fcntl(used.file.as_raw_fd(), libc::F_SETLK, &mut lock) }, 0);
-    Child::start("opens").finish();
+    Child::start(path_of!("opens")).finish();
     assert!(!gone.iter().any(Left::is_there));
     assert!(used.is_there() && kept.iter().all(Left::is_there));
     let marked = kept[1].file.metadata().and_then(|it| it.modified()).expect("it is there");
@@ -487,18 +493,22 @@ fn tells_guid(channel: &mut Channel) {
 /// Every host has its own, and keeps it: what its machine ID makes of it (machine-id(5)).
 #[test]
 fn hosts_have_different_guids() {
-    in_network("hosts_have_different_guids", &words(&after("mount -t tmpfs tmpfs /etc")), || {
-        let guid = |digits: &str| {
-            let host = format!("mount -t tmpfs tmpfs /etc && echo {digits} >/etc/machine-id");
-            let mut process = Child::start_under("tells_guid", &words(&after(&host)));
-            let [guid] = process.hear();
-            process.finish();
-            guid
-        };
-        let (one, other) = ("1".repeat(32), "12".repeat(16));
-        assert_eq!(guid(&one), guid(&one));
-        assert_ne!(guid(&one), guid(&other));
-        // An EUI-64 that was assigned locally.
-        assert_eq!(guid(&one) >> 56 & 3, 2);
-    });
+    in_network(
+        path_of!("hosts_have_different_guids"),
+        &words(&after("mount -t tmpfs tmpfs /etc")),
+        || {
+            let guid = |digits: &str| {
+                let host = format!("mount -t tmpfs tmpfs /etc && echo {digits} >/etc/machine-id");
+                let mut process = Child::start_under(path_of!("tells_guid"), &words(&after(&host)));
+                let [guid] = process.hear();
+                process.finish();
+                guid
+            };
+            let (one, other) = ("1".repeat(32), "12".repeat(16));
+            assert_eq!(guid(&one), guid(&one));
+            assert_ne!(guid(&one), guid(&other));
+            // An EUI-64 that was assigned locally.
+            assert_eq!(guid(&one) >> 56 & 3, 2);
+        },
+    );
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
+use transom_conformance::{on_each_way, path_of};
 use transom_system::registry::Registry;
 
 const MIB: usize = 1 << 20;
@@ -101,11 +101,11 @@ fn waits_for() -> Option<u32> {
 fn stop_once(end: &End, revocation: Revocation, ending: Ending) -> bool {
     let memory = Buffer::new(MIB);
     let mr = end.reg(&memory, ALL);
-    let (mut child, qp) = (Child::start("writer"), end.qp(IBV_QPT_RC));
+    let (mut child, qp) = (Child::start(path_of!("writer")), end.qp(IBV_QPT_RC));
     meet(&mut child.channel, qp);
-    let (mut victim, doomed) = (Child::start("neighbour"), end.qp(IBV_QPT_RC));
+    let (mut victim, doomed) = (Child::start(path_of!("neighbour")), end.qp(IBV_QPT_RC));
     meet(&mut victim.channel, doomed);
-    let (mut friend, other) = (Child::start("neighbour"), end.qp(IBV_QPT_RC));
+    let (mut friend, other) = (Child::start(path_of!("neighbour")), end.qp(IBV_QPT_RC));
     meet(&mut friend.channel, other);
 
     let key = match revocation {

@@ -20,7 +20,7 @@ fn unknown_pd(end: &End) -> ibv_pd {
 #[test]
 fn pd_01_a_domain_belongs_to_its_context() {
     let adapter = Adapter::open(Options::default()).expect("a device opens");
-    let ends = [adapter.clone(), adapter].map(|adapter| End::on(open_context(adapter)));
+    let ends = [adapter.clone(), adapter].map(End::of_device);
     for end in &ends {
         // SAFETY: a live domain.
         assert_eq!(unsafe { (*end.another_pd()).context }, end.context);
@@ -53,7 +53,7 @@ fn pd_03_a_window_holds_its_domain_bound_or_not() {
 fn pd_04_a_queue_pair_holds_its_domain() {
     let end = end();
     let pd = end.another_pd();
-    let other = End { pd, ..end };
+    let other = end.with_pd(pd);
     for kind in [IBV_QPT_RC, IBV_QPT_UC] {
         let qp = other.qp(kind);
         assert_eq!(dealloc_pd(pd), libc::EBUSY);

@@ -96,7 +96,7 @@ on_each_link! {
         // A queue pair of the imported domain, with completions of the importing context.
         // SAFETY: an open context.
         let cq = unsafe { ibv_create_cq(context, 16, null_mut(), null_mut(), 0) };
-        let qb = End { context, pd, cq }.qp(IBV_QPT_RC);
+        let qb = End::of(context, pd, cq).qp(IBV_QPT_RC);
         let qa = a.qp(IBV_QPT_RC);
         connect(qa, qb);
         let mut sges = [sge(near.addr(), 4096, ma)];

@@ -237,7 +237,7 @@ on_each_link! {
         }
         assert_eq!(bench.near.read(0, 8192), near);
         // In its own domain it is as good as any.
-        let own = End { pd: bench.pair.a.another_pd(), ..bench.pair.a };
+        let own = bench.pair.a.with_pd(bench.pair.a.another_pd());
         let (qa, qb) = (own.qp(IBV_QPT_RC), bench.pair.b.qp(IBV_QPT_RC));
         connect(qa, qb);
         let mut sges = [sge(bench.near.addr(), 8, own.reg(&bench.near, ALL))];

@@ -112,7 +112,7 @@ fn mr_14_a_region_carries_what_it_was_made_of() {
 fn mr_15_no_two_live_objects_share_a_key() {
     let end = end();
     let buffer = Buffer::new(4096);
-    let other = End { pd: end.another_pd(), ..end };
+    let other = end.with_pd(end.another_pd());
     let mut indexes = HashSet::new();
     for round in 0..500 {
         let end = if round % 2 == 0 { &end } else { &other };

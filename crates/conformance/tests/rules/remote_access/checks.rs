@@ -348,7 +348,7 @@ on_each_link! {
     fn a_key_serves_its_own_domain(link: Link) {
         let stage = Stage::new(link, 4096);
         let b = &stage.pair.b;
-        let foreign = End { context: b.context, pd: b.another_pd(), cq: b.cq };
+        let foreign = b.with_pd(b.another_pd());
         let mr = foreign.reg(&stage.far, ALL);
         refused_to_all(&stage, keys(mr).1);
 

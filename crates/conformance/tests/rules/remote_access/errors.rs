@@ -7,11 +7,8 @@ use std::{env, fs};
 
 use transom_conformance::harness::Link;
 
-#[path = "errors/case.rs"]
 mod case;
-#[path = "errors/scene.rs"]
 mod scene;
-#[path = "errors/table.rs"]
 mod table;
 
 use case::{Case, cases};
@@ -54,6 +51,6 @@ fn compare(table: &str) {
     assert!(
         table == written,
         "spec/errors.md is not what happens. To write it anew: \
-         TRANSOM_BLESS=1 cargo test -p transom-conformance --test errors\n{table}"
+         TRANSOM_BLESS=1 cargo test -p transom-conformance --test rules remote_access::errors\n{table}"
     );
 }

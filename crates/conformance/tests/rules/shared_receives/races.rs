@@ -160,7 +160,7 @@ on_each_link! {
             let parts = Across::new((end.pd, end.cq, end.context));
             scope.spawn(move || {
                 let ((pd, cq, context), mut qp) = (parts.get(), first.get());
-                let end = End { context, pd, cq };
+                let end = End::of(context, pd, cq);
                 for _ in 0..100 {
                     let (addr, mb) = target.get();
                     for wr_id in 0..4 {

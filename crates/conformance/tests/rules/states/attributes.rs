@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 
 use transom_abi::*;
 use transom_conformance::harness::*;
+use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone};
 use transom_conformance::queues::*;
 use transom_host::Options;
@@ -266,12 +267,16 @@ fn the_struct_has_the_state_of_the_last_modify() {
 /// A connection over the wire without the port is refused, and the queue pair is as it was.
 #[test]
 fn a_taken_port_refuses_the_connection_and_changes_nothing() {
-    alone("a_taken_port_refuses_the_connection_and_changes_nothing", Way::Namespace, || {
-        let taken = UdpSocket::bind(("0.0.0.0", 4791)).expect("nobody has it");
-        let end = End::new(Options { wire_only: true, ..Options::default() });
-        let change = |attr: &mut ibv_qp_attr| attr.rq_psn = 7;
-        assert_eq!(step(&end, TO_RTR, change), libc::EADDRINUSE);
-        drop(taken);
-        assert_eq!(step(&end, TO_RTR, change), 0);
-    });
+    alone(
+        path_of!("a_taken_port_refuses_the_connection_and_changes_nothing"),
+        Way::Namespace,
+        || {
+            let taken = UdpSocket::bind(("0.0.0.0", 4791)).expect("nobody has it");
+            let end = End::new(Options { wire_only: true, ..Options::default() });
+            let change = |attr: &mut ibv_qp_attr| attr.rq_psn = 7;
+            assert_eq!(step(&end, TO_RTR, change), libc::EADDRINUSE);
+            drop(taken);
+            assert_eq!(step(&end, TO_RTR, change), 0);
+        },
+    );
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use transom_abi::*;
 use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_way;
 use transom_conformance::processes::*;
 use transom_conformance::queues::{arm, channel, cq_event, take_to, try_cq};
+use transom_conformance::{on_each_way, path_of};
 use transom_ibverbs::*;
 use transom_system::addresses::gid;
 
@@ -65,7 +65,7 @@ on_each_way! {
     /// Rules: ST-28
     fn a_peer_that_hides_refuses_the_connection() {
         let end = open();
-        let mut child = Child::start("hidden");
+        let mut child = Child::start(path_of!("hidden"));
         let qp = end.qp(IBV_QPT_RC);
         take_to(&end, qp, IBV_QPS_INIT);
         for wanted in [libc::EACCES, 0] {
@@ -175,7 +175,7 @@ fn an_address_that_nothing_can_be_sent_to_is_refused() {
 /// Rules: ST-29
 #[test]
 fn an_address_without_a_route_is_refused() {
-    alone("an_address_without_a_route_is_refused", Way::Namespace, || {
+    alone(path_of!("an_address_without_a_route_is_refused"), Way::Namespace, || {
         let end = open();
         for address in ["192.0.2.1", "2001:db8::1"] {
             let wanted = (libc::ENETUNREACH, libc::ENETUNREACH);

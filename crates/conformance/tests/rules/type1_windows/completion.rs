@@ -1,6 +1,6 @@
 //! Binds of type 1 windows that fail when they are carried out: a completion says so, the queue
 //! pair goes into error, the window stays as it was (rules C.2). Rights are in
-//! `window_access_grid.rs`.
+//! `remote_access/grid.rs`.
 
 use transom_abi::*;
 use transom_conformance::access::*;
@@ -68,7 +68,7 @@ fn the_range_lies_within_the_region() {
 fn the_queue_pair_must_be_of_the_windows_domain() {
     let scene = Scene::new(Link::Loopback);
     let b = &scene.pair.b;
-    let other = End { pd: b.another_pd(), ..*b };
+    let other = b.with_pd(b.another_pd());
     let (mw, mr) = (other.mw(IBV_MW_TYPE_1), other.reg(&scene.far, ALL));
     fails(&scene, mw, Range { mr, ..scene.range(0, 64, REMOTE) });
     fails(&scene, mw, NOTHING);

@@ -10,7 +10,7 @@ use transom_conformance::on_each_link;
 
 /// An end whose queue pairs and objects are in another domain of the same context.
 fn other_domain(end: &End) -> End {
-    End { pd: end.another_pd(), ..*end }
+    end.with_pd(end.another_pd())
 }
 
 /// A queue pair of the target's that the window's key shall be tried through, in any domain.

@@ -1,5 +1,5 @@
 //! Binding windows of type 2 by work request: posting, states, keys (rules D.2). Rights and ranges
-//! are in `type2_rights.rs`.
+//! are in `rights.rs`.
 
 use std::ptr::null_mut;
 
@@ -251,7 +251,7 @@ fn no_region_is_refused_at_once() {
 fn all_must_be_of_one_domain() {
     let scene = Scene::new(Link::Loopback);
     let b = &scene.pair.b;
-    let other = End { context: b.context, pd: b.another_pd(), cq: b.cq };
+    let other = b.with_pd(b.another_pd());
     let other_mr = other.reg(&scene.far, ALL);
     let range = |mr| Range { mr, addr: scene.far.addr(), length: 64, access: REMOTE };
     for (window, mr) in [(b, other_mr), (&other, scene.far_mr), (&other, other_mr)] {

@@ -73,7 +73,7 @@ on_each_link! {
         let (_, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, 4096, REMOTE));
         scene.all_refused(addr, key);
         let b = &scene.pair.b;
-        let elsewhere = End { context: b.context, pd: b.another_pd(), cq: b.cq };
+        let elsewhere = b.with_pd(b.another_pd());
         let qps = (scene.pair.a.qp(IBV_QPT_RC), elsewhere.qp(IBV_QPT_RC));
         connect(qps.0, qps.1);
         scene.refused_on(qps, Op::Read, addr, 8, key);
@@ -238,7 +238,7 @@ fn only_2b_asks_for_the_protection_domain() {
 #[test]
 fn a_queue_pair_number_is_kept_while_a_window_names_it() {
     let end = End::new(Options::default());
-    let other = End { context: end.context, pd: end.another_pd(), cq: end.cq };
+    let other = end.with_pd(end.another_pd());
     let far = Buffer::new(4096);
     let mr = end.reg(&far, ALL);
     let qp = end.qp(IBV_QPT_RC);

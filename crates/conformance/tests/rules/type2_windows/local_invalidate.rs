@@ -213,7 +213,7 @@ fn a_region_stays() {
 fn another_domain_cannot_end_it() {
     let it = Windowed::new(Link::Loopback);
     let b = &it.scene.pair.b;
-    let other = End { context: b.context, pd: b.another_pd(), cq: b.cq };
+    let other = b.with_pd(b.another_pd());
     let qp = other.qp(IBV_QPT_RC);
     connect(it.scene.pair.a.qp(IBV_QPT_RC), qp);
     assert_eq!(state(qp), IBV_QPS_RTS);

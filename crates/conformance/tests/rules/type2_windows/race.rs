@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use transom_abi::*;
 use transom_conformance::harness::*;
+use transom_conformance::path_of;
 use transom_conformance::processes::*;
 
 /// What is granted: one page.
@@ -255,28 +256,28 @@ fn report(rounds: u64, start: Instant) {
 /// Rules: INV-23, RA-48
 #[test]
 fn no_write_lands_after_the_revocation() {
-    alone("no_write_lands_after_the_revocation", Way::Direct, against_a_steady_writer);
+    alone(path_of!("no_write_lands_after_the_revocation"), Way::Direct, against_a_steady_writer);
 }
 
 /// Rules: INV-23
 #[test]
 fn no_message_lands_after_the_revocation() {
-    alone("no_message_lands_after_the_revocation", Way::Shared, against_a_steady_writer);
+    alone(path_of!("no_message_lands_after_the_revocation"), Way::Shared, against_a_steady_writer);
 }
 
 #[test]
 fn a_late_write_is_refused() {
-    alone("a_late_write_is_refused", Way::Direct, against_a_refused_writer);
+    alone(path_of!("a_late_write_is_refused"), Way::Direct, against_a_refused_writer);
 }
 
 #[test]
 fn a_late_message_is_refused() {
-    alone("a_late_message_is_refused", Way::Shared, against_a_refused_writer);
+    alone(path_of!("a_late_message_is_refused"), Way::Shared, against_a_refused_writer);
 }
 
 /// The writer does not pause and does not care: over UC, what is refused is dropped.
 fn against_a_steady_writer() {
-    let target = Target::begin("steady writer", IBV_QPT_UC);
+    let target = Target::begin(path_of!("steady writer"), IBV_QPT_UC);
     let mut key = target.board.read(Note::Key);
     let (rounds, start) = (rounds(20_000, 1_000_000), Instant::now());
     for round in 0..rounds {
@@ -296,7 +297,7 @@ fn against_a_steady_writer() {
 /// Over RC the late write is either done before the revocation or refused, and then both connect
 /// again.
 fn against_a_refused_writer() {
-    let target = Target::begin("refused writer", IBV_QPT_RC);
+    let target = Target::begin(path_of!("refused writer"), IBV_QPT_RC);
     let attr = attr_to(u64::from(query(target.qp).dest_qp_num));
     let mut key = target.board.read(Note::Key);
     let (rounds, start) = (rounds(1_000, 50_000), Instant::now());

@@ -208,7 +208,7 @@ on_each_link! {
         still_bound(&scene, scene.qps(), key);
         // Nor through one of another domain.
         let b = &scene.pair.b;
-        let other = End { context: b.context, pd: b.another_pd(), cq: b.cq };
+        let other = b.with_pd(b.another_pd());
         let qps = (scene.pair.a.qp(IBV_QPT_RC), other.qp(IBV_QPT_RC));
         connect(qps.0, qps.1);
         class_j(&scene, qps, key);
@@ -290,7 +290,7 @@ on_each_link! {
         let channel = channel(scene.pair.b.context);
         let b = &scene.pair.b;
         let cq = try_cq(b.context, 64, channel).expect("a queue");
-        let heard = End { context: b.context, pd: b.pd, cq };
+        let heard = End::of(b.context, b.pd, cq);
         let (qa, qb) = (scene.pair.a.qp(IBV_QPT_RC), heard.qp(IBV_QPT_RC));
         connect(qa, qb);
         let mw = heard.mw(IBV_MW_TYPE_2);

@@ -10,6 +10,7 @@ use transom_conformance::datagrams::*;
 use transom_conformance::forger::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone, ip};
 use transom_conformance::queues::*;
 use transom_host::Limits;
@@ -235,7 +236,7 @@ on_each_link! {
 /// Rules: NET-17, NET-12
 #[test]
 fn a_group_and_a_queue_pair_are_not_reached_by_each_others_address() {
-    let test = "a_group_and_a_queue_pair_are_not_reached_by_each_others_address";
+    let test = path_of!("a_group_and_a_queue_pair_are_not_reached_by_each_others_address");
     alone(test, Way::Namespace, datagrams_with_the_others_address);
 }
 
@@ -301,8 +302,7 @@ fn a_context_takes_its_members_along() {
     let mut mail = Mail::new(Link::Loopback);
     let gid = group();
     let far = member(&mail.pair.b, gid, &mail.far, mail.mb, 1);
-    // SAFETY: open, and closed once.
-    assert_eq!(unsafe { ibv_close_device(mail.pair.b.context) }, 0);
+    mail.pair.b.close();
     assert_eq!(destroy_qp(far), libc::ENOENT);
     mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
     mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);

@@ -8,7 +8,7 @@
 use proptest::prelude::*;
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_ibverbs::{ibv_close_device, ibv_dealloc_pd, ibv_destroy_cq, ibv_destroy_qp};
+use transom_ibverbs::{ibv_dealloc_pd, ibv_destroy_cq, ibv_destroy_qp};
 
 /// Bytes of each region.
 const SIZE: u64 = 4096;
@@ -173,7 +173,7 @@ impl World {
         let (guest, owner) = ends(Link::Loopback, transom_host::Options::default());
         let domains = [owner.pd, owner.another_pd()];
         let qps = [0, 0, 1].map(|domain| {
-            let of_domain = End { pd: domains[domain], ..owner };
+            let of_domain = owner.with_pd(domains[domain]);
             let (target, origin) = (of_domain.qp(IBV_QPT_RC), guest.qp(IBV_QPT_RC));
             connect_fast(target, origin);
             (target, origin, domain)
@@ -471,10 +471,9 @@ impl Drop for World {
             for pd in [self.domains[0], self.domains[1], self.guest.pd] {
                 assert_eq!(ibv_dealloc_pd(pd), 0);
             }
-            for end in [&self.owner, &self.guest] {
-                assert_eq!(ibv_close_device(end.context), 0);
-            }
         }
+        self.owner.close();
+        self.guest.close();
     }
 }
 

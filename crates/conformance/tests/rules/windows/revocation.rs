@@ -3,16 +3,17 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::thread;
 
 use transom_abi::*;
 use transom_conformance::access::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_link;
+use transom_conformance::processes::again;
+use transom_conformance::{on_each_link, path_of};
 use transom_host::Options;
-use transom_ibverbs::{ibv_close_device, ibv_dealloc_pd, ibv_destroy_cq};
+use transom_ibverbs::{ibv_dealloc_pd, ibv_destroy_cq};
 use transom_system::registry::Registry;
 
 /// What each operation of the load moves: as much as is copied under one announcement.
@@ -190,8 +191,7 @@ fn a_process_ends_with_its_windows() {
     for killed in [false, true] {
         let (end, buffer) = (End::new(Options::default()), Buffer::new(PAGE));
         let (qp, mr) = (end.qp(IBV_QPT_RC), end.reg(&buffer, ALL));
-        let mut child = Command::new(env::current_exe().expect("this program"))
-            .args(["--exact", "in_another_process", "--nocapture"])
+        let mut child = again(path_of!("in_another_process"))
             // SAFETY: a live queue pair.
             .env(PEER, unsafe { (*qp).qp_num }.to_string())
             .stdin(Stdio::piped())
@@ -237,16 +237,15 @@ fn a_process_ends_with_its_windows() {
 /// Rules: MWA-22
 #[test]
 fn closing_with_windows_bound_neither_hangs_nor_leaks() {
-    let scene = Scene::new(Link::Local);
-    let (b, qb) = (&scene.pair.b, scene.pair.qb);
+    let mut scene = Scene::new(Link::Local);
+    let qb = scene.pair.qb;
     let windows =
         [IBV_MW_TYPE_1, IBV_MW_TYPE_2].map(|kind| scene.bound(kind, scene.range(0, 64, REMOTE)));
     // SAFETY: a live queue pair.
     let slot = (unsafe { (*qb).qp_num } >> 16) as u8;
     let registry = Registry::open().expect("a registry");
     let place = registry.process(slot).expect("this device").announcer;
-    // SAFETY: the context is open.
-    assert_eq!(unsafe { ibv_close_device(b.context) }, 0);
+    scene.pair.b.close();
     for (mw, _) in windows {
         let freed = dealloc_mw(mw);
         assert!(freed == 0 || freed == libc::ENOENT, "{freed}");
@@ -258,6 +257,7 @@ fn closing_with_windows_bound_neither_hangs_nor_leaks() {
     ] {
         assert!(gone == 0 || gone == libc::ENOENT, "{gone}");
     }
+    let b = &scene.pair.b;
     // SAFETY: as above.
     for gone in unsafe { [ibv_destroy_cq(b.cq), ibv_dealloc_pd(b.pd)] } {
         assert!(gone == 0 || gone == libc::ENOENT, "{gone}");
@@ -269,11 +269,10 @@ fn closing_with_windows_bound_neither_hangs_nor_leaks() {
 /// Rules: MWA-22
 #[test]
 fn closing_frees_the_windows() {
-    let scene = Scene::new(Link::Local);
+    let mut scene = Scene::new(Link::Local);
     let range = scene.range(0, 64, REMOTE);
     let (_, key) = scene.bound(IBV_MW_TYPE_1, range);
-    // SAFETY: the context is open.
-    assert_eq!(unsafe { ibv_close_device(scene.pair.b.context) }, 0);
+    scene.pair.b.close();
     let mut sges = [sge(scene.near.addr(), 64, scene.near_mr)];
     post(scene.pair.qa, &mut op_wr(Op::Read, &mut sges, range.addr, key));
     assert_ne!(scene.pair.a.wait().status, IBV_WC_SUCCESS);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use transom_abi::*;
 use transom_conformance::forger::counters;
 use transom_conformance::harness::*;
+use transom_conformance::path_of;
 use transom_conformance::processes::{Channel, Child, meet, play};
 use transom_conformance::queues::*;
 use transom_host::Options;
@@ -157,7 +158,7 @@ fn a_queue_pair_that_is_destroyed_repeats_its_last_acknowledgement() {
 fn a_process_that_exits_has_acknowledged() {
     let end = End::new(wire_only());
     for _ in 0..10 {
-        let mut child = Child::start("leaver");
+        let mut child = Child::start(path_of!("leaver"));
         let qp = end.qp(IBV_QPT_RC);
         meet(&mut child.channel, qp);
         post(qp, &mut wr(IBV_WR_SEND));

@@ -6,6 +6,7 @@ use transom_abi::*;
 use transom_conformance::datagrams::*;
 use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
+use transom_conformance::path_of;
 use transom_conformance::processes::{Way, alone, ip};
 use transom_conformance::queues::number;
 use transom_host::{Adapter, Options};
@@ -23,7 +24,7 @@ impl Scene {
             ip(&format!("link set {name} addrgenmode none up"));
         }
         let adapter = Adapter::open(Options::default()).expect("a device opens");
-        Self([adapter.clone(), adapter].map(|adapter| End::on(open_context(adapter))))
+        Self([adapter.clone(), adapter].map(End::of_device))
     }
 
     /// Both contexts are told these events of the port, in this order, and no others.
@@ -63,7 +64,7 @@ fn next_event(end: &End) -> (ibv_event_type, i32) {
 /// Rules: AE-05
 #[test]
 fn contexts_are_told_of_addresses() {
-    alone("contexts_are_told_of_addresses", Way::Namespace, || {
+    alone(path_of!("contexts_are_told_of_addresses"), Way::Namespace, || {
         let scene = Scene::new();
         scene.tells(&[]);
         assert_eq!(scene.port().state, IBV_PORT_ACTIVE, "for this host itself");
@@ -94,32 +95,37 @@ fn contexts_are_told_of_addresses() {
 /// Rules: AE-05, UD-07
 #[test]
 fn groups_and_datagrams_come_by_addresses_that_come_later() {
-    alone("groups_and_datagrams_come_by_addresses_that_come_later", Way::Namespace, || {
-        let scene = Scene::new();
-        let qp = ud_qp(&scene.0[0]);
-        let groups = ["::ffff:239.9.0.1", "ff0e::9"].map(|group| {
-            let group: Ipv6Addr = group.parse().expect("an address");
-            ibv_gid { raw: group.octets() }
-        });
-        for group in &groups {
-            // SAFETY: a queue pair of this test.
-            assert_eq!(unsafe { ibv_attach_mcast(qp, group, 0) }, 0);
-        }
-        let joined = || [joined("igmp", "010009EF"), joined("igmp6", &format!("ff0e{:028x}", 9))];
-        assert_eq!(joined(), [false, false]);
-        ip("address add 10.9.0.1/24 dev near");
-        scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
-        assert_eq!(joined(), [true, false]);
-        ip("address add fd99::1/64 dev near nodad");
-        scene.tells(&[IBV_EVENT_GID_CHANGE]);
-        assert_eq!(joined(), [true, true]);
-        // SAFETY: as above.
-        assert_eq!(unsafe { ibv_detach_mcast(qp, &groups[0], 0) }, 0);
-        assert_eq!(joined(), [false, true]);
-        // SAFETY: as above.
-        assert_eq!(unsafe { ibv_detach_mcast(qp, &groups[1], 0) }, 0);
-        assert_eq!(joined(), [false, false]);
-    });
+    alone(
+        path_of!("groups_and_datagrams_come_by_addresses_that_come_later"),
+        Way::Namespace,
+        || {
+            let scene = Scene::new();
+            let qp = ud_qp(&scene.0[0]);
+            let groups = ["::ffff:239.9.0.1", "ff0e::9"].map(|group| {
+                let group: Ipv6Addr = group.parse().expect("an address");
+                ibv_gid { raw: group.octets() }
+            });
+            for group in &groups {
+                // SAFETY: a queue pair of this test.
+                assert_eq!(unsafe { ibv_attach_mcast(qp, group, 0) }, 0);
+            }
+            let joined =
+                || [joined("igmp", "010009EF"), joined("igmp6", &format!("ff0e{:028x}", 9))];
+            assert_eq!(joined(), [false, false]);
+            ip("address add 10.9.0.1/24 dev near");
+            scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+            assert_eq!(joined(), [true, false]);
+            ip("address add fd99::1/64 dev near nodad");
+            scene.tells(&[IBV_EVENT_GID_CHANGE]);
+            assert_eq!(joined(), [true, true]);
+            // SAFETY: as above.
+            assert_eq!(unsafe { ibv_detach_mcast(qp, &groups[0], 0) }, 0);
+            assert_eq!(joined(), [false, true]);
+            // SAFETY: as above.
+            assert_eq!(unsafe { ibv_detach_mcast(qp, &groups[1], 0) }, 0);
+            assert_eq!(joined(), [false, false]);
+        },
+    );
 }
 
 /// Whether the kernel has joined a group, as it writes it in one of its lists.
@@ -132,7 +138,7 @@ fn joined(list: &str, group: &str) -> bool {
 /// Rules: PK-11
 #[test]
 fn the_active_mtu_follows_the_interface() {
-    alone("the_active_mtu_follows_the_interface", Way::Namespace, || {
+    alone(path_of!("the_active_mtu_follows_the_interface"), Way::Namespace, || {
         let scene = Scene::new();
         assert_eq!(scene.port().active_mtu, IBV_MTU_4096, "of the loopback interface");
         ip("address add 10.9.0.1/24 dev near");
@@ -158,7 +164,7 @@ fn the_active_mtu_follows_the_interface() {
 /// Rules: UD-03, PK-11
 #[test]
 fn the_way_to_its_destination_limits_a_datagram() {
-    alone("the_way_to_its_destination_limits_a_datagram", Way::Namespace, || {
+    alone(path_of!("the_way_to_its_destination_limits_a_datagram"), Way::Namespace, || {
         ip("link set lo up");
         for (name, address, mtu) in [("near", "10.9.0.1", 1500), ("wide", "10.8.0.1", 9000)] {
             ip(&format!("link add {name} type veth peer name {name}-far"));
@@ -167,8 +173,8 @@ fn the_way_to_its_destination_limits_a_datagram() {
             ip(&format!("address add {address}/24 dev {name}"));
         }
         let adapter = Adapter::open(Options::default()).expect("a device opens");
-        let end = End::on(open_context(adapter.clone()));
-        let scene = Scene([End::on(open_context(adapter.clone())), end]);
+        let end = End::of_device(adapter.clone());
+        let scene = Scene([End::of_device(adapter.clone()), end]);
         let end = &scene.0[1];
         let first = adapter.port().addresses().get(0).expect("an address").path_mtu();
         assert_eq!(128 << scene.port().active_mtu, first);

@@ -7,7 +7,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::programs::{Running, command, program};
 use transom_conformance::stage::Stage;
-use transom_conformance::{on_each_link, processes};
+use transom_conformance::{on_each_link, path_of, processes};
 use transom_device::protection::Reason;
 use transom_host::Options;
 use transom_ibverbs::ibv_query_port;
@@ -285,10 +285,10 @@ const PROGRAM: &str = "TRANSOM_TEST_FAULTY";
 #[test]
 fn a_program_survives_losses() {
     if std::env::var_os(PROGRAM).is_none() {
-        let own = std::env::current_exe().expect("a test has a path");
+        let own = processes::this_program();
         let own = own.to_str().expect("a plain path");
-        let line = [own, "--exact", "a_program_survives_losses", "--nocapture"];
-        let mut command = faulty("drop,op=send,nth=5", &line);
+        let test = processes::arguments(path_of!("a_program_survives_losses"));
+        let mut command = faulty("drop,op=send,nth=5", &[&[own], &test[..]].concat());
         let running = Running::start(command.env(PROGRAM, "1"));
         running.success(PATIENCE).unwrap_or_else(|problem| panic!("{problem}"));
         return;

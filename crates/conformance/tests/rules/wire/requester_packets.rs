@@ -10,11 +10,8 @@ use transom_device::queue::{Body, Placement, SendFlags, SendOp, Status};
 use transom_wire::packet::{Operation, Packet, Reth, Transport};
 use transom_wire::{Psn, RnrTimer};
 
-#[path = "requester_packets/loss.rs"]
 mod loss;
-#[path = "requester_packets/random.rs"]
 mod random;
-#[path = "requester_packets/services.rs"]
 mod services;
 
 const OK: Status = Status::Success;
@@ -193,7 +190,7 @@ fn a_flush_is_done_with_either_answer() {
         let mut queue = Queue::of_packets();
         queue.post(1, SendOp::Message(body), 8 - length);
         assert_eq!(queue.stage.completed(), [(1, Status::LocalLength)]);
-        assert_eq!(queue.stage.sent_numbers(), []);
+        assert!(queue.stage.sent_numbers().is_empty());
     }
 }
 
@@ -310,7 +307,7 @@ fn reads_beyond_the_limit_are_held_back() {
     queue.take(&responses(100, &[1; 8]));
     assert_eq!(queue.stage.sent_numbers(), [102, 103]);
     queue.take(&[answer(101, Operation::AtomicAcknowledge { aeth: aeth(0x1f), old: 0 })]);
-    assert_eq!(queue.stage.sent_numbers(), []);
+    assert_eq!(queue.stage.sent_numbers(), [0_u32; 0]);
     queue.take(&responses(102, &[2; 8]));
     assert_eq!(queue.stage.sent_numbers(), [104]);
 }
@@ -331,7 +328,7 @@ fn returned_data_is_stored_by_trains_under_a_fresh_check() {
     queue.stage.grant(Access::empty());
     queue.take(&answer[48..]);
     assert_eq!(queue.stage.completed(), [(1, Status::LocalProtection)]);
-    assert_eq!(queue.stage.stored.take(), []);
+    assert_eq!(queue.stage.stored.take(), [0_u64; 0]);
 }
 
 /// In SQD what has begun is finished, sent again if need be, and nothing else begins.

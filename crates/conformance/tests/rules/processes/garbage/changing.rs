@@ -9,8 +9,8 @@ use transom_conformance::harness::*;
 use transom_conformance::shared_receive::*;
 use transom_ibverbs::*;
 
-use crate::making::address_vector;
-use crate::world::{World, answer, answer_with_errno, refused};
+use super::making::address_vector;
+use super::world::{World, answer, answer_with_errno, refused};
 
 /// All of these.
 pub(crate) const ACTS: [fn(&mut World); 8] = [

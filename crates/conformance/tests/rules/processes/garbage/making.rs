@@ -13,7 +13,7 @@ use transom_conformance::shared_receive::*;
 use transom_conformance::xrc::*;
 use transom_ibverbs::*;
 
-use crate::world::{World, answer_with_errno, refused};
+use super::world::{World, answer_with_errno, refused};
 
 /// All of these.
 pub(crate) const ACTS: [fn(&mut World); 13] = [

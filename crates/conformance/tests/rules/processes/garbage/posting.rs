@@ -9,7 +9,7 @@ use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
 use transom_ibverbs::ibv_qp_to_qp_ex;
 
-use crate::world::{World, answer};
+use super::world::{World, answer};
 
 /// All of these.
 pub(crate) const ACTS: [fn(&mut World); 8] =

@@ -101,7 +101,7 @@ impl World {
     /// A few of everything.
     pub(crate) fn new(seed: u64) -> Self {
         let adapter = Adapter::open(Options::default()).expect("a device opens");
-        let [a, b] = [adapter.clone(), adapter.clone()].map(|one| End::on(open_context(one)));
+        let [a, b] = [adapter.clone(), adapter.clone()].map(End::of_device);
         let probe = Probe::new(&a, &b);
         // SAFETY: a name and a flag.
         let fd = unsafe { libc::memfd_create(c"garbage".as_ptr(), libc::MFD_CLOEXEC) };
@@ -278,11 +278,9 @@ impl World {
             // SAFETY: a live channel.
             gone("channel", unsafe { ibv_destroy_comp_channel(*channel) });
         }
-        // SAFETY: open contexts, used no more; a descriptor of our own.
-        unsafe {
-            self.ends.iter().for_each(|end| gone("context", ibv_close_device(end.context)));
-            libc::close(self.fd);
-        }
+        self.ends.iter_mut().for_each(End::close);
+        // SAFETY: a descriptor of our own.
+        unsafe { libc::close(self.fd) };
         until("the device to go", || (self.adapter.strong_count() == 0).then_some(()));
     }
 }

@@ -13,7 +13,7 @@ use transom_conformance::xrc::*;
 use transom_device::protection::Reason;
 use transom_host::Options;
 
-use crate::case::{Case, Fault, Op, Service, WORD};
+use super::case::{Case, Fault, Op, Service, WORD};
 
 /// A key that nobody has.
 const NOBODYS: u32 = 0xdead_beef;
@@ -57,7 +57,7 @@ impl Outcome {
         let target = self.target.iter().map(|(_, status, reason)| ended(*status, *reason));
         let events = |events: &[ibv_event_type]| listed(events.iter().map(|it| event_name(*it)));
         let states = self.states.map(|state| state.map_or("–", state_name)).join(", ");
-        assert_eq!(self.origin_events, [], "the origin has completions");
+        assert!(self.origin_events.is_empty(), "the origin has completions");
         let (origin, target) = (listed(origin), listed(target));
         format!("{origin} | {target} | {} | {states}", events(&self.target_events))
     }

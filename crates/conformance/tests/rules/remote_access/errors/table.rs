@@ -2,17 +2,18 @@
 
 use std::fmt::Write;
 
-use crate::case::{Case, WORD};
-use crate::scene::Outcome;
+use super::case::{Case, WORD};
+use super::scene::Outcome;
 
 const HEAD: &str = "\
 # Errors, as both ends see them
 
 What becomes of a work request with one thing wrong, and of the queue pairs. It is the same on every
 link: within a process, between processes of a host by either way of copying, and over the wire. Nobody
-writes this by hand; `crates/conformance/tests/errors.rs` brings each error about on each link:
+writes this by hand; `crates/conformance/tests/rules/remote_access/errors.rs` brings each error about on each
+link:
 
-    TRANSOM_BLESS=1 cargo test -p transom-conformance --test errors
+    TRANSOM_BLESS=1 cargo test -p transom-conformance --test rules remote_access::errors
 
 The origin posts the request and, when it has completed, a SEND without data, both signaled; the target
 has two receives posted, if that is not what is wrong. A status is that of `enum ibv_wc_status`; behind it

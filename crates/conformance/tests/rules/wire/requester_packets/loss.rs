@@ -209,7 +209,7 @@ fn timeouts_are_counted() {
             }
             assert_eq!(queue.stage.sent_numbers(), [100, 101]);
             queue.pass_in_silence(PATIENCE);
-            assert_eq!(queue.stage.sent_numbers(), []);
+            assert_eq!(queue.stage.sent_numbers(), [0_u32; 0]);
             let expected = [(1, Status::RetryExceeded), (2, Status::Flushed)];
             assert_eq!(queue.stage.completed(), expected);
             assert_eq!((queue.state(), queue.requester.deadline()), (QpState::Error, None));

@@ -1,0 +1,187 @@
+//! The tests of the rules, in the order of `spec/rules.md`: one program, for so many would take minutes
+//! to link.
+//!
+//! Tests share its process, so each closes the devices it opens, and what concerns the whole process
+//! (its limits, signals, environment, forks, the UDP port) is tested in one of its own:
+//! [`transom_conformance::processes`].
+
+/// A. Protection domains and memory regions.
+mod regions {
+    mod deregister;
+    mod deregister_under_load;
+    mod device_memory;
+    mod dmabuf;
+    mod domains;
+    mod extended;
+    mod imports;
+    mod in_use;
+    mod local_access;
+    mod local_pieces;
+    mod null_region;
+    mod on_demand;
+    mod parent_domains;
+    mod registration;
+    mod reregister;
+}
+
+/// B. Memory windows: allocation, deallocation, keys, states.
+mod windows {
+    mod allocation;
+    mod keys;
+    mod model;
+    mod revocation;
+}
+
+/// C. Type 1 windows (`ibv_bind_mw`).
+mod type1_windows {
+    mod completion;
+    mod immediate;
+    mod success;
+}
+
+/// D. Type 2 windows: bind, local invalidate, send with invalidate.
+mod type2_windows {
+    mod bind;
+    mod kinds;
+    mod local_invalidate;
+    mod race;
+    mod revocation_races;
+    mod rights;
+    mod send_with_invalidate;
+}
+
+/// E. Remote access checks in the responder.
+mod remote_access {
+    mod atomic_write;
+    mod atomics;
+    mod bounds;
+    mod checks;
+    mod errors;
+    mod flush;
+    mod flush_refused;
+    mod grid;
+    mod links;
+    mod violations;
+}
+
+/// F. Ordering.
+mod ordering {
+    mod requests;
+    mod stress;
+    mod windows;
+}
+
+/// G.1 Create and destroy.
+mod create_destroy {
+    mod counts;
+    mod device_queries;
+    mod limits;
+    mod null_pointers;
+    mod objects;
+    mod refused_calls;
+}
+
+/// G.2 Posting.
+mod posting {
+    mod extended;
+    mod extended_datagrams;
+    mod extended_refused;
+    mod refused;
+    mod requests;
+}
+
+/// G.3 Queue pair states.
+mod states {
+    mod attributes;
+    mod connecting;
+    mod traffic;
+    mod transitions;
+}
+
+/// G.4 RNR, retries, limits.
+mod retries {
+    mod requests;
+    mod send_queue;
+}
+
+/// G.5 Completion queues and their events.
+mod completions {
+    mod events;
+    mod extended;
+    mod moderation;
+    mod queues;
+}
+
+/// G.5 Shared receive queues, and what is built on them.
+mod shared_receives {
+    mod last_wqe;
+    mod limit;
+    mod queues;
+    mod races;
+    mod rendezvous;
+    mod tag_matching;
+    mod xrc;
+    mod xrc_shared_domain;
+}
+
+/// G.6 Work completion statuses.
+mod statuses;
+
+/// G.7 UD and UC.
+mod unreliable {
+    mod address_handles;
+    mod connected;
+    mod datagrams;
+    mod multicast;
+}
+
+/// G.8 Asynchronous events.
+mod async_events;
+
+/// G.9 Completion counters.
+mod completion_counters;
+
+/// H. RoCEv2 wire.
+mod wire {
+    mod acknowledgements;
+    mod addresses;
+    mod capture;
+    mod congestion;
+    mod faults;
+    mod forged_packets;
+    mod packet_counters;
+    mod requester_packets;
+    mod responder_packets;
+    mod responder_packets_random;
+    mod responder_packets_refused;
+    mod responder_packets_services;
+}
+
+/// Many processes and threads, and what the system may do to them.
+mod processes {
+    mod forbidden_copy;
+    mod fork;
+    mod full_disk;
+    mod garbage;
+    mod idle;
+    mod killed;
+    mod many;
+    mod registry;
+    mod stopped;
+    mod threads;
+    mod threads_ending;
+    mod want_of_memory;
+}
+
+/// What C programs find.
+mod programs {
+    mod c;
+    mod looking_around;
+    mod symbols;
+}
+
+/// Every rule is tested, or the table says why not.
+mod coverage;
+
+/// Which modules and layers of the workspace import which.
+mod modules;
