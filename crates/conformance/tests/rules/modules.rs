@@ -18,8 +18,9 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "device",
         &[
-            &["access", "sync"],
+            &["access", "numbered", "sync"],
             &["qp"],
+            &["operation"],
             &["protection"],
             &["queue"],
             &["execution"],
