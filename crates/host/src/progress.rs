@@ -114,7 +114,9 @@ impl<'a> Dispatch<'a> {
     fn take_inboxes(self) {
         let inbox = &self.adapter.process().segment().header().inbox;
         for (word, bits) in inbox.iter().enumerate() {
-            if bits.load(Acquire) != 0 {
+            // In one order with `armed`: after that is set, this either sees what has come, or its
+            // sender sees that it is to wake the thread.
+            if bits.load(SeqCst) != 0 {
                 self.take_inbox(word, bits.swap(0, SeqCst));
             }
         }

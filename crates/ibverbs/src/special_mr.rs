@@ -8,6 +8,7 @@ use std::sync::Arc;
 use transom_abi::*;
 use transom_device::Access;
 use transom_host::objects::{DmaBuf, DmaBufError, MemoryRegion};
+use transom_system::memory::page_size;
 
 use crate::entry::pointer_of;
 use crate::mr::{enter, parse_access};
@@ -117,8 +118,7 @@ unsafe fn try_register_dmabuf(
     if fd < 0 {
         return Err(Wrong::unknown("fd", libc::EBADF, ""));
     }
-    const PAGE: u64 = 4096;
-    if offset % PAGE != iova % PAGE {
+    if offset % page_size() != iova % page_size() {
         return Err(Wrong::invalid("iova", iova, "MR-29"));
     }
     // SAFETY: the caller keeps it open meanwhile; one that is not open is refused as that.

@@ -17,6 +17,26 @@ extern "C" fn constructor() {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
+/// The instruction that goes on in another function as if it had been called itself: arguments and
+/// return address stay where they are.
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    () => {
+        "jmp {target}"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    () => {
+        "b {target}"
+    };
+}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!(
+    "libibverbs.so.1 is for x86-64 and aarch64: each of its symbols is a jump in assembly, and `jump!` \
+     does not know this architecture's"
+);
+
 /// One symbol: a jump to a function, in the node of the map and in others.
 macro_rules! symbol {
     ($name:ident, $target:path, [$($node:literal)*]) => {
@@ -24,7 +44,7 @@ macro_rules! symbol {
             concat!(".globl ", stringify!($name)),
             concat!(".type ", stringify!($name), ",@function"),
             concat!(stringify!($name), ":"),
-            "jmp {target}",
+            jump!(),
             concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
             $(concat!(".symver ", stringify!($name), ",", stringify!($name), "@", $node),)*
             target = sym $target,
@@ -148,7 +168,7 @@ std::arch::global_asm!(
     ".globl transom_ibv_register_driver",
     ".type transom_ibv_register_driver,@function",
     "transom_ibv_register_driver:",
-    "jmp {target}",
+    jump!(),
     ".size transom_ibv_register_driver, . - transom_ibv_register_driver",
     ".symver transom_ibv_register_driver,ibv_register_driver@IBVERBS_1.1,remove",
     target = sym transom_ibverbs::ibv_register_driver,

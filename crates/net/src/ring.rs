@@ -63,7 +63,9 @@ impl Producer {
             return None;
         }
         let need = record_bytes(payload);
-        let used = self.tail.wrapping_sub(positions.head.load(Acquire));
+        // In one order with the flag of a sender that waits: after it is up, this either sees the room or
+        // the consumer sees the flag. An acquire load may come before the store of the flag.
+        let used = self.tail.wrapping_sub(positions.head.load(SeqCst));
         let to_end = SIZE - self.tail % SIZE;
         let skip = if need > to_end { to_end } else { 0 };
         // A consumer that claims to be ahead of us is not believed: nothing fits then.

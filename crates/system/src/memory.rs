@@ -17,6 +17,11 @@ pub use this_process::this_process;
 
 use crate::say;
 
+/// Bytes of a page, which the kernel says: 4,096 on x86-64, up to 65,536 on aarch64.
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
 /// Which side of a copy could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -258,9 +263,9 @@ fn is_readable(address: u64, length: u64) -> bool {
 }
 
 fn is_peer_readable(pid: u32, address: u64, length: u64) -> bool {
-    const PAGE: u64 = 4096;
+    let size = page_size();
     let Some(last) = address.checked_add(length.saturating_sub(1)) else { return false };
-    let pages = (address / PAGE..=last / PAGE).map(|page| (page * PAGE).max(address));
+    let pages = (address / size..=last / size).map(|page| (page * size).max(address));
     let mut byte = 0_u8;
     pages.into_iter().all(|at| transfer(Direction::Read, pid, &raw mut byte as u64, at, 1) == Ok(1))
 }

@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 use rustix::fs::SeekFrom;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use transom_system::memory::page_size;
+
 /// Why a descriptor cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaBufError {
@@ -35,7 +37,6 @@ unsafe impl Sync for DmaBuf {}
 
 /// What the kernel says the file system of dma-bufs is: "DMAB".
 const DMA_BUF_MAGIC: i64 = 0x444d_4142;
-const PAGE: u64 = 4096;
 
 impl DmaBuf {
     /// Maps `length` bytes from `offset` on, to be written as well if `writable`.
@@ -63,7 +64,7 @@ impl DmaBuf {
         length: u64,
         writable: bool,
     ) -> Result<Self, DmaBufError> {
-        let skip = offset % PAGE;
+        let skip = offset % page_size();
         let mapped = usize::try_from(skip + length).map_err(|_| DmaBufError::NoMemory)?;
         let write = if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
         // SAFETY: a fresh shared mapping at an address the kernel chooses.
@@ -112,16 +113,17 @@ mod tests {
     #[test]
     fn a_mapping_begins_at_its_offset() {
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        let content: Vec<u8> = (0..3 * PAGE as usize).map(|at| at as u8 ^ 0x5a).collect();
+        let page = page_size();
+        let content: Vec<u8> = (0..3 * page as usize).map(|at| at as u8 ^ 0x5a).collect();
         rustix::io::write(&file, &content).unwrap();
-        let mapping = DmaBuf::map_file(file.as_fd(), PAGE + 17, 100, true).unwrap();
+        let mapping = DmaBuf::map_file(file.as_fd(), page + 17, 100, true).unwrap();
         let mut found = [0_u8; 100];
         let copier = Copier::best().unwrap();
         copier.copy(found.as_mut_ptr() as u64, mapping.address(), 100).unwrap();
-        assert_eq!(found[..], content[PAGE as usize + 17..][..100]);
+        assert_eq!(found[..], content[page as usize + 17..][..100]);
         copier.copy(mapping.address(), [7_u8; 100].as_ptr() as u64, 100).unwrap();
         let mut written = [0_u8; 102];
-        rustix::io::pread(&file, &mut written, PAGE + 16).unwrap();
+        rustix::io::pread(&file, &mut written, page + 16).unwrap();
         assert_eq!(written[1..101], [7; 100]);
         assert_eq!([written[0], written[101]], [content[16], content[117]]);
     }
@@ -129,8 +131,8 @@ mod tests {
     #[test]
     fn only_a_dma_buf_is_taken() {
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&file, PAGE).unwrap();
-        let refused = DmaBuf::map(file.as_fd(), 0, PAGE, true);
+        rustix::fs::ftruncate(&file, page_size()).unwrap();
+        let refused = DmaBuf::map(file.as_fd(), 0, page_size(), true);
         assert_eq!(refused.unwrap_err(), DmaBufError::Invalid);
     }
 
@@ -140,7 +142,7 @@ mod tests {
         let too_long = DmaBuf::map_file(file.as_fd(), 0, 1 << 48, false);
         assert_eq!(too_long.err(), Some(DmaBufError::NoMemory));
         let (read, _write) = rustix::pipe::pipe().unwrap();
-        let no_file = DmaBuf::map_file(read.as_fd(), 0, PAGE, false);
+        let no_file = DmaBuf::map_file(read.as_fd(), 0, page_size(), false);
         assert_eq!(no_file.err(), Some(DmaBufError::NotMappable));
     }
 }

@@ -8,6 +8,7 @@ use transom_device::queue::Sge;
 
 use super::ProtectionDomain;
 use crate::adapter::Adapter;
+use transom_system::memory::page_size;
 
 /// What to bring in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,14 +95,13 @@ fn refused(reason: Reason) -> PrefetchError {
 }
 
 fn bring_in(address: u64, length: u64, advice: Prefetch, wait: bool) -> Result<(), PrefetchError> {
-    const PAGE: u64 = 4096;
     let how = match advice {
         Prefetch::Present => return Ok(()),
         _ if !wait => libc::MADV_WILLNEED,
         Prefetch::Read => libc::MADV_POPULATE_READ,
         Prefetch::Write => libc::MADV_POPULATE_WRITE,
     };
-    let start = address - address % PAGE;
+    let start = address - address % page_size();
     let length = address + length - start;
     // SAFETY: these kinds of advice change no contents and take no page away; the kernel checks the
     // range.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use transom_device::Access;
 use transom_device::protection::{Exhausted, Key, Kind, Place, Region};
 use transom_system::clock;
-use transom_system::memory::{Mapping, mapping};
+use transom_system::memory::{Mapping, mapping, page_size};
 
 use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
 use crate::adapter::Adapter;
@@ -102,12 +102,12 @@ impl Registration {
     }
 
     fn check_range(&self) -> Result<(), RegisterError> {
-        const PAGE: u64 = 4096;
+        let page = page_size();
         let end = self.address.checked_add(self.length).ok_or(RegisterError::Range)?;
-        end.checked_next_multiple_of(PAGE).ok_or(RegisterError::Range)?;
+        end.checked_next_multiple_of(page).ok_or(RegisterError::Range)?;
         self.base().checked_add(self.length).ok_or(RegisterError::Range)?;
         let zero_based = self.access.contains(Access::ZERO_BASED);
-        if !zero_based && self.iova % PAGE != self.address % PAGE {
+        if !zero_based && self.iova % page != self.address % page {
             return Err(RegisterError::PageOffset);
         }
         Ok(())
