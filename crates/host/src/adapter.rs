@@ -68,9 +68,11 @@ pub struct Options {
 }
 
 /// A device could not be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open the Transom device: {doing}: {cause}")]
 pub struct OpenError {
     doing: String,
+    #[source]
     cause: io::Error,
 }
 
@@ -91,18 +93,6 @@ impl OpenError {
             io::ErrorKind::InvalidInput => Some(libc::EINVAL),
             _ => None,
         })
-    }
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot open the Transom device: {}: {}", self.doing, self.cause)
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
     }
 }
 

@@ -77,21 +77,13 @@ impl FromStr for DeviceName {
 }
 
 /// A text that no device can have as its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no name for a device: it begins with a letter and has letters, digits, `_`, `-` and `.`, \
+     {most} at most",
+    most = IBV_SYSFS_NAME_MAX - 1
+)]
 pub struct NotAName(String);
-
-impl fmt::Display for NotAName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, most) = (&self.0, IBV_SYSFS_NAME_MAX - 1);
-        write!(
-            f,
-            "{text:?} is no name for a device: it begins with a letter and has letters, digits, \
-             `_`, `-` and `.`, {most} at most"
-        )
-    }
-}
-
-impl std::error::Error for NotAName {}
 
 const _: () = assert!("/sys/class/infiniband/".len() + IBV_SYSFS_NAME_MAX <= IBV_SYSFS_PATH_MAX);
 

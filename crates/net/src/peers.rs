@@ -1,8 +1,8 @@
 //! The other processes that this one exchanges data with: attached to when first wanted, let go of
 //! when they have ended.
 
+use std::io;
 use std::sync::{Arc, Once};
-use std::{fmt, io};
 
 use parking_lot::RwLock;
 use transom_device::protection::PROCESSES;
@@ -13,9 +13,11 @@ use crate::Peer;
 
 /// A process of this user's that is there, and which the system does not let this one reach: it has
 /// made itself undumpable, or this one has no descriptor or memory left.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("process {pid} is there, but cannot be reached: {cause}")]
 pub struct OutOfReach {
     pid: u32,
+    #[source]
     cause: io::Error,
 }
 
@@ -31,12 +33,6 @@ impl OutOfReach {
     pub fn say_once(&self) {
         static SAID: Once = Once::new();
         SAID.call_once(|| say(format_args!("{self}")));
-    }
-}
-
-impl fmt::Display for OutOfReach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} is there, but cannot be reached: {}", self.pid, self.cause)
     }
 }
 

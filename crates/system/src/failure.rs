@@ -16,7 +16,8 @@ use crate::say;
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// The devices of this process have failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the devices of this process have failed")]
 pub struct Failed;
 
 /// Has panics said like everything else that this library has to say: what Rust does by itself may end

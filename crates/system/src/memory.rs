@@ -23,11 +23,13 @@ pub fn page_size() -> u64 {
 }
 
 /// Which side of a copy could not be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Where the bytes come from.
+    #[error("where the bytes come from cannot be read")]
     Source,
     /// Where they go.
+    #[error("where the bytes go cannot be written")]
     Destination,
 }
 

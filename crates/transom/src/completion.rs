@@ -95,7 +95,13 @@ pub struct Source {
 }
 
 /// A work request that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{operation} on queue pair {queue_pair:#x} ended with {status:?}: {} (vendor error {vendor_error:#x}); \
+     {}",
+    status.reason(),
+    status.advice()
+)]
 pub struct WorkError {
     /// What was to be done.
     pub operation: Operation,
@@ -106,23 +112,6 @@ pub struct WorkError {
     /// The number of this side's queue pair.
     pub queue_pair: u32,
 }
-
-impl fmt::Display for WorkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} on queue pair {:#x} ended with {:?}: {} (vendor error {:#x}); {}",
-            self.operation,
-            self.queue_pair,
-            self.status,
-            self.status.reason(),
-            self.vendor_error,
-            self.status.advice(),
-        )
-    }
-}
-
-impl std::error::Error for WorkError {}
 
 /// Takes a completion apart, given what had been posted.
 pub(crate) fn judge(

@@ -169,17 +169,26 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Work(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// A call that took something, failed, and gives it back.
 ///
 /// With `?` in a function that returns [`Error`] it becomes its error, and what it holds is
 /// dropped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct Refused<T> {
     /// What was taken, in the state it is now.
     pub returned: T,
     /// Why the call failed.
+    #[source]
     pub error: Error,
 }
 
@@ -188,14 +197,6 @@ impl<T> From<Refused<T>> for Error {
         refused.error
     }
 }
-
-impl<T> fmt::Display for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<T: fmt::Debug> std::error::Error for Refused<T> {}
 
 /// Judges a verb that returns 0, an error number, or -1 with `errno` set.
 pub(crate) fn check(verb: &'static str, subject: impl fmt::Display, result: c_int) -> Result<()> {

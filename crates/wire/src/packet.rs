@@ -232,15 +232,19 @@ pub enum Operation {
 }
 
 /// Why bytes are no packet. All are dropped without an answer (rules RA-02, NET-13).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Shorter than its headers, its pad and the ICRC.
+    #[error("shorter than its headers, its pad and the ICRC")]
     Short,
     /// Not a whole number of 32-bit words, as every packet is with its pad (rule PK-08).
+    #[error("not a whole number of 32-bit words")]
     Length,
     /// A transport header version other than zero (rule PK-13).
+    #[error("of another transport header version than zero")]
     Version,
     /// A transport service that does not exist here.
+    #[error("of a transport service that does not exist here")]
     Transport,
 }
 

@@ -7,11 +7,13 @@ use crate::protection::{
 use crate::queue::Sge;
 
 /// Why a copy between two parties' memory stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
     /// The memory on the copying party's own side: refused by its key, or gone.
-    Near(Refusal),
+    #[error("the memory on this side: {0}")]
+    Near(#[source] Refusal),
     /// The memory of the grant is gone (rule MR-40).
+    #[error("the memory of the grant is gone")]
     Far,
 }
 

@@ -77,7 +77,8 @@ pub enum TakeShared {
 }
 
 /// Memory that cannot be reached any more, or not in this way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the memory cannot be reached any more")]
 pub struct MemoryGone;
 
 /// What a queue pair needs of the process around it.

@@ -43,14 +43,17 @@ pub struct Target<'m> {
 }
 
 /// Why a one-sided operation did not finish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
     /// The target queue pair does not receive, or not from here.
+    #[error("the queue pair does not receive, or not from here")]
     Closed,
     /// Refused by the target's rules.
-    Refused(Refusal),
+    #[error("refused at the target: {0}")]
+    Refused(#[source] Refusal),
     /// The caller's own side failed.
-    Near(Refusal),
+    #[error("refused on this side: {0}")]
+    Near(#[source] Refusal),
 }
 
 impl<'m> Target<'m> {

@@ -19,14 +19,16 @@ pub struct KeyOwner {
 }
 
 /// No slot is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exhausted {
     /// Put memory behind more of the table, say so with [`KeyOwner::opened`], and ask again.
+    #[error("all of the {open} slots with memory are taken")]
     NeedsMemory {
         /// Slots that have memory now.
         open: u32,
     },
     /// The table is full.
+    #[error("the key table is full")]
     Full,
 }
 

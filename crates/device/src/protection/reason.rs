@@ -7,72 +7,106 @@ use transom_wire::NakCode;
 
 numbered! {
     /// The reason of a refusal, each from the one place that decides it.
+    #[derive(thiserror::Error)]
     pub enum Reason {
         /// No object has this key's index.
+        #[error("no object has this key")]
         UnknownIndex = 1,
         /// The object exists, but its key byte is another one now.
+        #[error("the object has another key now")]
         StaleKey = 2,
         /// The window is not bound.
+        #[error("the window is not bound")]
         FreeWindow = 3,
         /// The object belongs to another protection domain.
+        #[error("the object belongs to another protection domain")]
         OtherPd = 4,
         /// The window is bound through another queue pair.
+        #[error("the window is bound through another queue pair")]
         OtherQp = 5,
         /// The object does not grant a right that the operation needs.
+        #[error("the object does not grant the right that is needed")]
         RightMissing = 6,
         /// The range begins before the object.
+        #[error("the range begins before the object")]
         BelowStart = 7,
         /// The range ends past the object.
+        #[error("the range ends past the object")]
         PastEnd = 8,
         /// The end of the range is beyond 2^64.
+        #[error("the end of the range is beyond 2^64")]
         Wraps = 9,
         /// An atomic's address is not a multiple of eight.
+        #[error("the address is not a multiple of eight")]
         Misaligned = 10,
         /// A window's key was used where only a region's will do.
+        #[error("only a region's key will do")]
         NotARegion = 11,
         /// The queue pair does not allow this operation from its peer.
+        #[error("the queue pair does not allow the operation from its peer")]
         QpRightMissing = 12,
         /// The queue pair serves no RDMA READ or atomic (`max_dest_rd_atomic` is zero or used up).
+        #[error("the queue pair serves no RDMA READ or atomic, or no more now")]
         NoReadResources = 13,
         /// The message is longer than 2^31 bytes.
+        #[error("the message is longer than 2^31 bytes")]
         TooLong = 14,
         /// The memory is no longer there, or no longer allows it.
+        #[error("the memory is no longer there, or no longer allows it")]
         MemoryGone = 15,
         /// The receive buffer is smaller than the message.
+        #[error("the receive buffer is smaller than the message")]
         ReceiveTooSmall = 16,
         /// A bind to a region without MW_BIND.
+        #[error("the region does not allow windows")]
         RegionForbidsBinding = 17,
         /// A window with remote write or atomic on a region without local write.
+        #[error("the window is to be written to, and its region is not writable here")]
         RegionNotWritable = 18,
         /// A type 2 window that is bound already.
+        #[error("the window is bound already")]
         WindowNotFree = 19,
         /// A type 2 window bound with length zero.
+        #[error("the window would have no bytes")]
         EmptyWindow = 20,
         /// The window is of the other type.
+        #[error("the window is of the other type")]
         WrongType = 21,
         /// An invalidation names an ordinary region.
+        #[error("the key is a region's")]
         NotAWindow = 22,
         /// Rights that no window can have.
+        #[error("no window can have these rights")]
         UnknownRights = 23,
         /// The operation does not exist on this kind of queue pair.
+        #[error("the service of the queue pair does not have the operation")]
         WrongService = 24,
         /// The length of an atomic's buffer is not eight.
+        #[error("the buffer of an atomic is not eight bytes")]
         AtomicLength = 25,
         /// No shared receive queue of the XRC domain has this number.
+        #[error("no shared receive queue of the XRC domain has this number")]
         UnknownSrq = 26,
         /// A packet that cannot follow the one before it, or is of no known operation.
+        #[error("the packet cannot follow the one before it, or is of no known operation")]
         PacketOrder = 27,
         /// A packet whose length is not what its message asks for.
+        #[error("the packet is not as long as its message asks for")]
         PacketLength = 28,
         /// A user wants it refused as an access that is not allowed (`transom run --fault`).
+        #[error("a fault was asked for: an access that is not allowed")]
         InjectedAccess = 29,
         /// A user wants it refused as a request that is wrong.
+        #[error("a fault was asked for: a request that is wrong")]
         InjectedRequest = 30,
         /// A user wants it refused as one that could not be carried out.
+        #[error("a fault was asked for: a request that could not be carried out")]
         InjectedOperational = 31,
         /// A type 1 window that shall be zero-based.
+        #[error("a window of type 1 cannot be zero-based")]
         ZeroBasedWindow = 32,
         /// A type 1 window on a zero-based region.
+        #[error("no window of type 1 is bound to a zero-based region")]
         ZeroBasedRegion = 33,
     }
 }
@@ -216,9 +250,11 @@ impl Reason {
 }
 
 /// A refusal with everything that explains it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{:?} with key {:#x}: {reason} (rule {})", attempt.operation, attempt.key.0, self.rule())]
 pub struct Refusal {
     /// Why.
+    #[source]
     pub reason: Reason,
     /// What was attempted, by whom.
     pub attempt: Attempt,

@@ -21,7 +21,8 @@ pub struct Region {
 }
 
 /// Windows are bound to the region, so it stays as it is (rules DR-03, RR-12).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("windows are bound to the region")]
 pub struct InUse;
 
 impl Region {

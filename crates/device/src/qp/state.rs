@@ -280,17 +280,22 @@ pub struct Attributes {
 }
 
 /// Why a modify is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModifyError {
     /// No such transition (rule ST-01).
+    #[error("there is no such transition")]
     NoTransition,
     /// A required attribute is missing (rule ST-02).
+    #[error("attributes are missing: {0:?}")]
     Missing(Mask),
     /// An attribute is named that this transition does not take (rule ST-03).
+    #[error("attributes that this transition does not take: {0:?}")]
     Excess(Mask),
     /// `cur_qp_state` is not the state (rule ST-05).
+    #[error("the queue pair is in another state")]
     OtherState,
     /// Alternate paths do not exist on RoCE (rule ST-08).
+    #[error("RoCE has no alternate paths")]
     NoAlternatePath,
 }
 

@@ -49,11 +49,13 @@ pub struct CompletionOptions {
 }
 
 /// Why a queue does not get its size, or its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// The size is below what is waiting (rule CQ-14), or below the limit (rule SQ-04).
+    #[error("smaller than what is waiting, or than the limit")]
     TooSmall,
     /// There is no memory for it.
+    #[error("there is no memory for it")]
     NoMemory,
 }
 

@@ -110,19 +110,25 @@ pub struct ReceiveRequest<'a> {
 }
 
 /// Why a post is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// The queue is full: `ENOMEM` (rules PS-02, PS-12).
+    #[error("the queue is full")]
     Full,
     /// More pieces than the queue pair was created for: `EINVAL` (rule PS-03).
+    #[error("more pieces than the queue pair was created for")]
     TooManyPieces,
     /// More inline data than the queue pair was created for: `EINVAL` (rule PS-04).
+    #[error("more inline data than the queue pair was created for")]
     InlineTooLong,
     /// Inline data with an operation that sends none: `EINVAL` (rule PS-05).
+    #[error("inline data with an operation that sends none")]
     InlineNotAllowed,
     /// The state does not allow it: `EINVAL` (rules ST-20, ST-21).
+    #[error("the state of the queue pair does not allow it")]
     WrongState,
     /// The service does not have the operation: `EINVAL` (rules INV-43, T2-11).
+    #[error("the service of the queue pair does not have the operation")]
     WrongService,
 }
 

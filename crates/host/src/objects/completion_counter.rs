@@ -96,15 +96,19 @@ impl Drop for CompletionCounter {
 }
 
 /// Why a counter cannot be attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
     /// No operation is named, the queue pair is in use already, or the counter is another device's.
+    #[error("no operation is named, the queue pair is in use, or the counter is another device's")]
     Invalid,
     /// The queue pair's service has nothing of the kind to count.
+    #[error("the service of the queue pair has nothing of the kind to count")]
     Unsupported,
     /// An operation has a counter already.
+    #[error("an operation has a counter already")]
     Taken,
     /// The counter has been destroyed.
+    #[error("the counter has been destroyed")]
     Gone,
 }
 

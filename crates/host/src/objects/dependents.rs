@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// Still in use by something else: `EBUSY`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("still in use by something else")]
 pub struct Busy;
 
 /// How many others depend on an object.

@@ -12,11 +12,13 @@ use super::dependents::Dependents;
 use crate::adapter::{Adapter, Limits};
 
 /// Why device memory is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocateError {
     /// No such length or alignment.
+    #[error("there is no such length or alignment")]
     Invalid,
     /// The device has no more of it.
+    #[error("the device has no more memory")]
     Exhausted,
 }
 

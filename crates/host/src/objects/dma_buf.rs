@@ -9,15 +9,19 @@ use rustix::mm::{MapFlags, ProtFlags};
 use transom_system::memory::page_size;
 
 /// Why a descriptor cannot be registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaBufError {
     /// Nothing has this descriptor: `EBADF`.
+    #[error("nothing has this descriptor")]
     NotOpen,
     /// It is no dma-buf, or the range is not in it: `EINVAL`.
+    #[error("it is no dma-buf, or the range is not in it")]
     Invalid,
     /// Its owner does not let processors map it: `EOPNOTSUPP`.
+    #[error("its owner does not let processors map it")]
     NotMappable,
     /// There is no room for the mapping: `ENOMEM`.
+    #[error("there is no room for the mapping")]
     NoMemory,
 }
 

@@ -63,16 +63,19 @@ pub(crate) struct Groups {
 type Members = Arc<[Weak<QueuePair>]>;
 
 /// Why a queue pair does not join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// No more groups, no more members, or no memory for one: `ENOMEM`.
+    #[error("no more groups, no more members, or no memory for one")]
     Full,
     /// The device is of the process that this one was forked from: `EIO`.
+    #[error("the device is of the process that this one was forked from")]
     Inherited,
 }
 
 /// The queue pair is not a member: `EINVAL`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue pair is not a member of the group")]
 pub struct NotAMember;
 
 impl Groups {

@@ -22,18 +22,23 @@ pub enum Prefetch {
 }
 
 /// Why advice is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefetchError {
     /// The key names no region that is paged on demand: `EINVAL`.
+    #[error("the key names no region that is paged on demand")]
     Invalid,
     /// No object has this key: `ENOENT`.
+    #[error("no object has this key")]
     UnknownKey,
     /// The range is not within the region or not mapped, or the region is of another domain:
     /// `EFAULT`.
+    #[error("the range is not within the region or not mapped, or the region is of another domain")]
     Fault,
     /// Pages for writing, of a region that is not writable: `EPERM`.
+    #[error("the region is not writable")]
     NotWritable,
     /// The device is of the process that this one was forked from: `EIO`.
+    #[error("the device is of the process that this one was forked from")]
     Inherited,
 }
 

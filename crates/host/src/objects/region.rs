@@ -27,22 +27,29 @@ pub struct Registration {
 }
 
 /// Why a registration is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// The rights do not go together: `EINVAL` (rules MR-04, MR-05).
+    #[error("the rights do not go together")]
     Rights,
     /// The range goes past the end of its addresses, or is none of its kind: `EINVAL` (rules MR-18,
     /// MR-19, MR-32, MR-33).
+    #[error("the range goes past the end of its addresses, or is none of its kind")]
     Range,
     /// The iova is at another place in its page than the address: `EINVAL` (rule MR-29).
+    #[error("the iova is at another place in its page than the address")]
     PageOffset,
     /// Part of the range is not mapped, or not writable as the rights need: `EFAULT`.
+    #[error("part of the range is not mapped, or not writable as the rights need")]
     Fault,
     /// No key, or no memory for the key table, is left: `ENOMEM`.
+    #[error("no key, or no memory for one, is left")]
     Exhausted,
     /// The protection domain is gone, or windows are bound: `EBUSY`.
+    #[error("the protection domain is gone, or windows are bound")]
     Busy,
     /// The device is of the process that this one was forked from: `EIO`.
+    #[error("the device is of the process that this one was forked from")]
     Inherited,
 }
 

@@ -33,11 +33,13 @@ pub struct XrcDomain {
 pub(crate) struct XrcDomains(Mutex<HashMap<XrcFile, Weak<XrcDomain>>>);
 
 /// Why a domain is not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum XrcOpenError {
     /// No such domain is open, and none was to be made: `ENOENT`.
+    #[error("no such domain is open")]
     Absent,
     /// It is there already, and a new one was asked for: `EEXIST`.
+    #[error("the domain is there already")]
     Present,
 }
 

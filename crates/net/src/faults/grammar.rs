@@ -10,16 +10,9 @@ use transom_device::operation::{Operation, Subject};
 use super::{Fault, Faults, InjectionRule, NetworkFaults, Nth, PortOutage, Rate, Share, Time};
 
 /// What is wrong with a fault, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct FaultError(String);
-
-impl fmt::Display for FaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for FaultError {}
 
 fn error<T>(message: impl fmt::Display) -> Result<T, FaultError> {
     Err(FaultError(message.to_string()))

@@ -44,17 +44,21 @@ pub struct Way {
 }
 
 /// Why datagrams were not sent.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The socket or the interface has no room: try again in a moment.
+    #[error("the socket or the interface has no room")]
     Busy,
     /// A datagram is longer than the way carries; see [`path_mtu`](super::path_mtu).
+    #[error("a datagram is longer than the way carries")]
     TooLong,
     /// The kernel turns out not to cut trains for this interface. From now on each datagram has
     /// identification 0: these are to be made again, for their ICRCs cover it.
+    #[error("the kernel does not cut trains for this interface")]
     Identification,
     /// There is no way: no route, no such source address any more, or a firewall.
-    Unreachable(io::Error),
+    #[error("there is no way: {0}")]
+    Unreachable(#[source] io::Error),
 }
 
 /// A socket that sends, and its port.

@@ -69,6 +69,8 @@ impl Unreachable {
     }
 }
 
+impl std::error::Error for Unreachable {}
+
 /// The sentence for a person.
 impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,7 @@
 //! Attributes of a queue pair, and the way from state to state (rules G.3).
 
+use std::io;
+
 use transom_device::Access;
 use transom_device::execution::{Counted, MAX_DATAGRAM};
 use transom_device::qp::{
@@ -83,24 +85,32 @@ pub struct QpAttributes {
 
 /// Why a modify is refused. Those with a number have an errno of their own; so have `NoMemory` and
 /// `Inherited`. All others are `EINVAL`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModifyFailure {
     /// By the table of transitions.
+    #[error(transparent)]
     Transition(ModifyError),
     /// An attribute is out of its range (rule ST-07).
+    #[error("attributes out of their range: {0:?}")]
     OutOfRange(Mask),
     /// The send queue is still draining (rule ST-17).
+    #[error("the send queue is still draining")]
     Draining,
     /// No memory for what is kept of READs and atomics: `ENOMEM`.
+    #[error("no memory for what is kept of READs and atomics")]
     NoMemory,
     /// It goes over the wire, and the port cannot be had. The program has been told why.
+    #[error("the port cannot be had: {}", io::Error::from_raw_os_error(*.0))]
     NoPort(i32),
     /// It is of the process that this one was forked from: `EIO`.
+    #[error("the queue pair is of the process that this one was forked from")]
     Inherited,
     /// The process at the other end is there, but the system does not let this one reach it, or it is
     /// in another registry.
+    #[error("the process at the other end cannot be reached: {}", io::Error::from_raw_os_error(*.0))]
     NoPeer(i32),
     /// The address is none that packets can be sent to.
+    #[error(transparent)]
     Unreachable(Unreachable),
 }
 
