@@ -60,6 +60,7 @@ fn main() -> ExitCode {
     if rdma::is_name(words.next().as_deref()) {
         return rdma::run(&words.collect::<Vec<_>>()).unwrap_or_else(Failure::report);
     }
+    transom_system::log::start();
     let done = match Arguments::parse().command {
         Command::Demo => demo::run(),
         Command::Devices(args) => devices::run(&args),

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Instant;
 
+use tracing::{debug, info, warn};
 use transom_device::queue::Completion;
 use transom_net::faults::{Faults, Injector};
 use transom_net::{DevicePort, OutOfReach, Peer, Peers};
@@ -197,7 +198,11 @@ impl Adapter {
     /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
     pub(crate) fn refresh_addresses(&self) {
         // What cannot be read now is read at the next change.
-        let Ok(changes) = self.port.refresh_addresses() else { return };
+        let changes = match self.port.refresh_addresses() {
+            Ok(changes) => changes,
+            Err(error) => return warn!(%error, "the addresses cannot be read"),
+        };
+        debug!(?changes, "addresses read again");
         if !changes.added.is_empty() || !changes.removed.is_empty() {
             self.port_events.raise(AsyncEvent::GidChange);
         }
@@ -329,5 +334,6 @@ impl Drop for Adapter {
         }
         self.depart();
         self.port.send_rest();
+        info!(slot = self.process.announcer().slot, "device closed");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tracing::info;
 use transom_device::protection::Scramble;
 use transom_net::faults::FaultyNetwork;
 use transom_net::{DevicePort, Network, PortOptions};
@@ -81,6 +82,10 @@ impl Adapter {
         fork::watch(handler).map_err(step("asking to be told of forks"))?;
         Threads::start(&adapter).map_err(step("starting its background thread"))?;
         adapter.schedule_outages();
+        let process = adapter.process();
+        let (slot, generation) = (process.announcer().slot, process.announcer().generation);
+        let copying = if matches!(process.copier(), Copier::Kernel) { "kernel" } else { "pipes" };
+        info!(slot, generation, copying, wire_only = options.wire_only, "device opened");
         Ok(adapter)
     }
 }

@@ -108,3 +108,4 @@ pub use strings::{
 pub use transom_system::addresses;
 pub use transom_system::addresses::LOOPBACK_GID;
 pub use transom_system::failure::say_panics;
+pub use transom_system::log;

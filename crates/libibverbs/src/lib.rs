@@ -10,6 +10,7 @@
 
 /// Run by the loader. This library's Rust is its own.
 extern "C" fn constructor() {
+    transom_ibverbs::log::start();
     transom_ibverbs::say_panics();
 }
 

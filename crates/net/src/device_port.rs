@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use tracing::info;
 use transom_device::execution::MAX_DATAGRAM;
 use transom_device::queue::Address;
 use transom_system::addresses::{
@@ -14,6 +15,7 @@ use transom_system::addresses::{
     leaves_host,
 };
 use transom_system::{ThisProcess, say};
+use transom_wire::packet::PORT;
 
 use crate::faults::Outages;
 use crate::udp::PortError;
@@ -220,6 +222,7 @@ impl DevicePort {
         let (registry, me) = (self.process.registry(), self.process.announcer());
         match self.instruments().and_then(|it| Wire::open(registry, me, it)) {
             Ok(wire) => {
+                info!(port = PORT, "port opened");
                 let _ = self.wire.set(Arc::new(wire));
                 // The background thread is to listen to it too.
                 self.process.wake();

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Once};
 
 use parking_lot::RwLock;
+use tracing::{debug, info};
 use transom_device::protection::PROCESSES;
 use transom_system::memory::say_slow;
 use transom_system::{ThisProcess, say};
@@ -84,6 +85,7 @@ impl Peers {
             }
             // The slot has changed hands before the old one's end was noticed.
             Some(old) => {
+                info!(slot, pid = old.pid, "peer lost, another process has its place");
                 old.set_gone();
                 self.process.segment().hazards().detach(old.announcer);
                 lost(old);
@@ -99,6 +101,7 @@ impl Peers {
             Ok(peer) => peer,
             // It has just ended, or is about to come.
             Err(error) if is_absence(&error) || !registry.is_alive(process.announcer) => {
+                debug!(slot, pid = process.pid, %error, "nobody to attach to");
                 return Ok(None);
             }
             Err(cause) => return Err(OutOfReach { pid: process.pid, cause }),
@@ -106,6 +109,7 @@ impl Peers {
         if peer.slow {
             say_slow(&format!("process {} may not be copied from (ptrace rules)", peer.pid));
         }
+        info!(slot, pid = peer.pid, direct = peer.direct, "peer attached");
         let peer = Arc::new(peer);
         peers[usize::from(slot)] = Some(peer.clone());
         drop(peers);
@@ -131,6 +135,7 @@ impl Peers {
 
     /// Lets go of a peer that has ended.
     pub fn forget(&self, peer: &Peer) {
+        info!(slot = peer.announcer.slot, pid = peer.pid, "peer lost");
         peer.set_gone();
         self.process.segment().hazards().detach(peer.announcer);
         let mut peers = self.attached.write();

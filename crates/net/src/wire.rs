@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*, fence};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use tracing::{debug, warn};
 
 pub use instruments::{Instruments, Network, Observer};
 use owed::{COMPANY, Owed};
@@ -125,12 +126,16 @@ impl Wire {
     /// Has what is sent to a group on an interface come here. Where that cannot be, the group ends at
     /// this host.
     pub fn join(&self, group: IpAddr, interface: u32) {
-        let _ = self.port.join(group, interface);
+        if let Err(error) = self.port.join(group, interface) {
+            warn!(%group, interface, %error, "the group ends at this host");
+        }
     }
 
     /// Ends [`Wire::join`].
     pub fn leave(&self, group: IpAddr, interface: u32) {
-        let _ = self.port.leave(group, interface);
+        if let Err(error) = self.port.leave(group, interface) {
+            debug!(%group, interface, %error, "the group cannot be left");
+        }
     }
 
     /// Leaves the port to the process that this one was forked from.

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use crate::handlers::handlers;
-use crate::say;
+use crate::say::write_line;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
 
@@ -20,15 +20,15 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 #[error("the devices of this process have failed")]
 pub struct Failed;
 
-/// Has panics said like everything else that this library has to say: what Rust does by itself may end
-/// a program whose standard error is gone. For a library that has its Rust to itself; a Rust program
-/// has decided for all that is in it.
+/// Has panics said as far as standard error takes that: what Rust does by itself may end a program whose
+/// standard error is gone. They go by no subscriber, for it may be what panicked. For a library that
+/// has its Rust to itself; a Rust program has decided for all that is in it.
 pub fn say_panics() {
     std::panic::set_hook(Box::new(|panic: &PanicHookInfo<'_>| {
         let message = panic.payload_as_str().unwrap_or("no message");
         match panic.location() {
-            Some(at) => say(format_args!("{MISTAKE}: {message} ({at})")),
-            None => say(format_args!("{MISTAKE}: {message}")),
+            Some(at) => write_line(format_args!("transom: {MISTAKE}: {message} ({at})")),
+            None => write_line(format_args!("transom: {MISTAKE}: {message}")),
         }
     }));
 }

@@ -11,12 +11,13 @@
 //! | [`fork`] | who is told when the process forks or exits |
 //! | [`guid()`] | what tells this host's device from those of others |
 //! | [`lock`] | a lock for a handful of instructions |
+//! | [`log`] | events as lines on standard error, for whoever asks by `TRANSOM_LOG` |
 //! | [`memory`] | copies that end in an error, not a crash, when memory is gone |
 //! | [`object_counts`] | how many objects each process has |
 //! | [`ThisProcess`] | this process among the others of its user |
 //! | [`registry`] | the processes of this user that run a device, their refusals, their packet counters |
 //! | [`segment`] | the memory one process shares with the others |
-//! | `say` | sentences on standard error, which never are the program's trouble |
+//! | `say` | what a person must know unasked; standard error, which never is the program's trouble |
 //! | `signals` | calls of this library's that the program is to have no signal of |
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -32,6 +33,7 @@ pub mod fuzzing;
 mod guid;
 mod handlers;
 pub mod lock;
+pub mod log;
 pub mod memory;
 pub mod object_counts;
 mod process;

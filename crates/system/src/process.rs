@@ -6,9 +6,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tracing::debug;
 use transom_device::execution::MemoryGone;
 use transom_device::protection::{Announcer, Grant, Refusal, Waiter};
-use transom_device::qp::QpSummary;
+use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
 use crate::fork::Owner;
@@ -114,6 +115,7 @@ impl ThisProcess {
 
     /// Notes a refusal for `transom explain`.
     pub fn note_refusal(&self, summary: &QpSummary, refusal: &Refusal) {
+        debug!(qp = %QpNumber::from_bits(refusal.attempt.qp), %refusal, "access refused");
         self.claim.note_refusal(&RefusalRecord {
             time: clock::wall(),
             refusal: *refusal,
@@ -129,6 +131,7 @@ impl ThisProcess {
     /// Notes that a verb was refused at once, for `transom explain`. What a forked child is refused is
     /// not noted: the records are its parent's.
     pub fn note_refused_call(&self, call: &CallRefusal) {
+        debug!(%call, "call refused");
         if !self.is_inherited() {
             self.claim.note_refused_call(&CallRecord { time: clock::wall(), call: *call });
         }

@@ -1,4 +1,9 @@
-//! What this library says to the person who runs a program: a sentence on standard error.
+//! What this library says to the person who runs a program.
+//!
+//! All that may be worth knowing is an event of `tracing`, which nobody hears unless he asks: a Rust
+//! program by its own subscriber, others by `TRANSOM_LOG` ([`log`](crate::log)). Few things the person must
+//! know without asking, for an errno does not tell what to do about them: a sentence of these is on
+//! standard error where nobody collects events.
 //!
 //! The program is a stranger's, and may be a daemon whose log has gone. So nothing that becomes of a
 //! sentence is the program's trouble: what cannot be written is left unsaid. `eprintln!` would panic
@@ -8,18 +13,29 @@ use std::fmt::{self, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::BorrowedFd;
+use tracing::subscriber::NoSubscriber;
 
 use crate::signals::without_signals;
 
 /// A longer sentence is cut off: what is no longer goes into a pipe in one piece.
 const LONGEST: usize = 1024;
 
-/// Says a sentence on standard error, with the name of this library before it. It takes no memory and
-/// no lock, and does not wait.
+/// Says what the person who runs the program must know: an event of the highest level, or a sentence on
+/// standard error if nobody collects events.
+#[cold]
 pub fn say(sentence: fmt::Arguments<'_>) {
+    if tracing::dispatcher::get_default(|collector| collector.is::<NoSubscriber>()) {
+        write_line(format_args!("transom: {sentence}"));
+    } else {
+        tracing::error!(target: "transom", "{sentence}");
+    }
+}
+
+/// Writes a line to standard error. It takes no memory and no lock, and does not wait.
+pub(crate) fn write_line(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; LONGEST], length: 0 };
     // Cut off is good enough, and so is what somebody's `Display` had to say before it failed.
-    let _ = write!(line, "transom: {sentence}");
+    let _ = line.write_fmt(text);
     line.end();
     // Ready means that a page fits into a pipe. What another thread of the program writes in between
     // may still make this wait, as it makes that thread wait.

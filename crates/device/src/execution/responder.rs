@@ -8,6 +8,7 @@ mod tag_matching;
 
 use core::mem;
 
+use tracing::debug;
 use transom_wire::{NakCode, Psn, RnrTimer};
 
 use self::receive::NoReceive;
@@ -458,6 +459,7 @@ impl Responder {
 
     /// Falls into error and flushes both queues.
     fn fall<S: Services>(&mut self, services: &S) {
+        debug!(qp = %services.number(), "queue pair in error");
         services.summary().fall(QpState::Error);
         self.flush(services);
         services.flush_other(QueueSide::Receive);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use tracing::debug;
 use transom_device::Access;
 use transom_device::execution::{
     Counted, QpEvent, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder,
@@ -546,6 +547,7 @@ impl QueuePair {
             self.summary().fall(QpState::Error)
         };
         if fell {
+            debug!(qp = %self.number, "queue pair in error, a completion was lost");
             self.raise(AsyncEvent::QpFatal);
         }
         self.flush(QueueSide::Send);

@@ -9,6 +9,7 @@ use libc::c_int;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use tracing::debug;
 use transom_wire::packet::PORT;
 
 /// Room that is asked for in a socket's buffers. The kernel counts its own overhead in, so half of
@@ -154,7 +155,9 @@ pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
     on(libc::IPPROTO_IP, libc::IP_RECVTTL)?;
     on(libc::SOL_SOCKET, libc::SO_RXQ_OVFL)?;
     // Without it each datagram comes alone, which is only slower.
-    let _ = on(libc::SOL_UDP, libc::UDP_GRO);
+    if let Err(error) = on(libc::SOL_UDP, libc::UDP_GRO) {
+        debug!(%error, "datagrams come one by one");
+    }
     if sockopt::set_socket_recv_buffer_size_force(&socket, ROOM).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, ROOM)?;
     }

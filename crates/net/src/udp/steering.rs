@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::SendFlags;
+use tracing::warn;
 use transom_device::protection::{Announcer, PROCESSES};
 use transom_system::file_limit;
 use transom_system::registry::{Registry, private_file};
@@ -169,7 +170,7 @@ impl Steering {
         let stay = HERE | who.generation;
         self.remove(who.slot, stay);
         if self.member(who.slot).buried.swap(stay, SeqCst) != stay {
-            let _ = self.attach(socket);
+            self.try_attach(socket);
             self.begin_round();
         }
     }
@@ -199,7 +200,7 @@ impl Steering {
         let free = || self.table().begun.compare_exchange(begun, now, SeqCst, Relaxed).is_ok();
         if !recent && free() {
             // The program may be out of date though the table is right: who made it was killed.
-            let _ = self.attach(socket);
+            self.try_attach(socket);
             self.begin_round();
         }
     }
@@ -240,7 +241,14 @@ impl Steering {
         member.place.store(place, SeqCst);
         if old as u32 != place as u32 {
             self.table().changes.fetch_add(1, SeqCst);
-            let _ = self.attach(socket);
+            self.try_attach(socket);
+        }
+    }
+
+    /// The same, where the next round may do better: until then packets are handed on.
+    fn try_attach(&self, socket: &OwnedFd) {
+        if let Err(error) = self.attach(socket) {
+            warn!(%error, "packets are not steered");
         }
     }
 

@@ -122,7 +122,10 @@ fn a_set_user_id_program_obeys_no_environment() {
 
     let mut command = Command::new(&program);
     command.env("TRANSOM_CAPTURE", &file).env("TRANSOM_FAULT", "no such fault");
-    let printed = Running::start(as_nobody(&mut command)).finish(LIMIT);
+    command.env("TRANSOM_LOG", "debug");
+    let printed = Running::start(as_nobody(&mut command)).success(LIMIT).expect("it runs");
+    assert_eq!(printed.complaints, "");
+    let printed = printed.output;
     if printed != "with rights of its own\n" {
         println!("skipped: set-user-ID does nothing here (nosuid): {printed}");
         return;
@@ -133,4 +136,42 @@ fn a_set_user_id_program_obeys_no_environment() {
         Running::start(Command::new(&program).env("TRANSOM_CAPTURE", &file)).finish(LIMIT);
     assert_eq!(printed, "with its user's rights\n");
     assert!(written() > begun);
+}
+
+/// Who asks by `TRANSOM_LOG` is told on standard error what the device does; who does not is told nothing.
+#[test]
+fn a_program_logs_what_it_is_asked_for() {
+    let scratch = Scratch::new("log");
+    let program = compile(&scratch, "window.c");
+    let logged = |asked: Option<&str>| {
+        let mut command = Command::new(&program);
+        command.env("LD_LIBRARY_PATH", our_library());
+        asked.map(|asked| command.env("TRANSOM_LOG", asked));
+        Running::start(&mut command).success(LIMIT).expect("it runs").complaints
+    };
+    assert_eq!(logged(None), "");
+    assert_eq!(logged(Some("")), "");
+    assert_eq!(logged(Some("off")), "");
+    let debug = logged(Some("debug"));
+    for event in [
+        "info: device opened slot=",
+        "info: peer attached slot=",
+        "info: peer lost slot=",
+        "debug: queue pair modified qp=0x",
+        "from=Rtr to=Rts",
+        "debug: access refused qp=0x",
+        "debug: queue pair in error qp=0x",
+        "debug: a work request failed qp=0x",
+        "info: device closed slot=",
+    ] {
+        assert!(debug.contains(event), "{event} is missing:\n{debug}");
+    }
+    assert!(debug.lines().all(|line| line.starts_with("transom[")), "{debug}");
+    let info = logged(Some("info"));
+    assert!(info.contains("info: device opened") && !info.contains("debug:"), "{info}");
+    let wrong = logged(Some("much"));
+    assert_eq!(
+        wrong.lines().next(),
+        Some("transom: TRANSOM_LOG is \"much\", and may be off, error, warn, info, debug or trace")
+    );
 }

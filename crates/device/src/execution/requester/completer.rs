@@ -1,5 +1,6 @@
 //! The completer: takes replies and completes posted work in order (rules ORD-02, ORD-28).
 
+use tracing::debug;
 use transom_wire::{NakCode, Psn};
 
 use super::super::retry::Verdict;
@@ -166,6 +167,8 @@ impl Requester {
     /// Goes back to the oldest unanswered message and sends it again when `verdict` says. Of one that
     /// went as packets, what was acknowledged or came does not go again (rule PSN-25).
     pub(super) fn again<O: Origin>(&mut self, verdict: Verdict, exceeded: Status, origin: &O) {
+        let (qp, message) = (origin.number(), self.ring.at(self.ring.head()).message);
+        debug!(%qp, ?message, ?verdict, if_exceeded = ?exceeded, "retransmission");
         match verdict {
             Verdict::Exceeded => return self.fail_head(origin, exceeded, 0),
             Verdict::At(time) => self.not_before = Some(time),
@@ -214,6 +217,7 @@ impl Requester {
     pub(super) fn fail_head<O: Origin>(&mut self, origin: &O, status: Status, reason: u8) {
         let reliable = self.service.is_reliable();
         let to = if reliable { QpState::Error } else { QpState::Sqe };
+        debug!(qp = %origin.number(), ?to, ?status, reason, "a work request failed");
         origin.summary().fall(to);
         self.end_head(origin, status, 0, reason);
         self.flush(origin);

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use tracing::debug;
 use transom_device::Access;
 use transom_device::execution::{Counted, MAX_DATAGRAM};
 use transom_device::qp::{
@@ -304,6 +305,7 @@ impl QueuePair {
             _ => {}
         }
         self.open_gate(asked.state, &attributes);
+        debug!(qp = %self.number, ?from, to = ?asked.state, "queue pair modified");
         // Whoever came in under the old gate is waited for: after RESET, ERR or a loss of rights
         // nothing arrives any more.
         let keys = self.adapter.process().segment().keys();

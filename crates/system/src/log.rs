@@ -1,0 +1,126 @@
+//! Events of this library as lines on standard error, for whoever asks by `TRANSOM_LOG`.
+//!
+//! This is for programs that have no Rust but this library's: those of C, and the `transom` command. A
+//! Rust program that links the device in has the events in its own subscriber, and nothing here is put
+//! in its place.
+
+use std::ffi::OsString;
+use std::fmt::{self, Write};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::environment;
+use crate::say::{say, write_line};
+
+/// Says how much is written.
+const VARIABLE: &str = "TRANSOM_LOG";
+
+/// Writes events from now on, if `TRANSOM_LOG` asks for any. Call it where all Rust of the program is this
+/// library's.
+pub fn start() {
+    let Some(asked) = environment::variable(VARIABLE).filter(|asked| !asked.is_empty()) else {
+        return;
+    };
+    match level(&asked) {
+        // One that is there already stays.
+        Some(most) => drop(tracing::subscriber::set_global_default(Lines { most })),
+        None => say(format_args!(
+            "{VARIABLE} is {asked:?}, and may be off, error, warn, info, debug or trace"
+        )),
+    }
+}
+
+fn level(asked: &OsString) -> Option<LevelFilter> {
+    asked.to_str()?.parse().ok()
+}
+
+/// Writes each event as a line.
+struct Lines {
+    /// What is written at most.
+    most: LevelFilter,
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.most
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.most)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        match *event.metadata().level() {
+            // What is said without being asked for looks the same here.
+            Level::ERROR => write_line(format_args!("transom:{}", Fields(event))),
+            level => write_line(format_args!(
+                "transom[{}]: {}:{}",
+                std::process::id(),
+                Lower(level),
+                Fields(event)
+            )),
+        }
+    }
+
+    // There are no spans.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The name of a level, in lower case.
+struct Lower(Level);
+
+impl fmt::Display for Lower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_str().chars().try_for_each(|letter| f.write_char(letter.to_ascii_lowercase()))
+    }
+}
+
+/// The message of an event and its fields, each behind a space.
+struct Fields<'e, 'v>(&'e Event<'v>);
+
+impl fmt::Display for Fields<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// What is written in the order of the fields.
+        struct Writer<'a, 'f>(&'a mut fmt::Formatter<'f>, fmt::Result);
+
+        impl Visit for Writer<'_, '_> {
+            fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+                self.1 = self.1.and_then(|()| match field.name() {
+                    "message" => write!(self.0, " {value:?}"),
+                    name => write!(self.0, " {name}={value:?}"),
+                });
+            }
+        }
+
+        let mut writer = Writer(f, Ok(()));
+        self.0.record(&mut writer);
+        writer.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_those_of_every_rust_program() {
+        let level = |asked: &str| level(&asked.into());
+        assert_eq!(level("off"), Some(LevelFilter::OFF));
+        assert_eq!(level("debug"), Some(LevelFilter::DEBUG));
+        assert_eq!(level("INFO"), Some(LevelFilter::INFO));
+        assert_eq!(level("yes"), None);
+    }
+}
