@@ -4,13 +4,14 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
+use strum::{EnumCount, VariantArray};
 use transom_abi::*;
 use transom_ibverbs::ibv_destroy_qp;
 
 use crate::harness::*;
 
 /// An operation that touches the target's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum Op {
     /// RDMA READ.
     Read,
@@ -22,7 +23,8 @@ pub enum Op {
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Add];
+    pub const ALL: [Self; Self::COUNT] =
+        *Self::VARIANTS.first_chunk().expect("as many as there are");
 
     /// The right it needs.
     pub const fn needs(self) -> u32 {

@@ -11,6 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
+use strum::{EnumCount, VariantArray};
+
 use crate::processes::is_root;
 use crate::programs::{Running, installed};
 
@@ -70,7 +72,7 @@ impl Space {
 }
 
 /// Which addresses two programs use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum Family {
     /// Of four bytes.
     V4,
@@ -80,7 +82,8 @@ pub enum Family {
 
 impl Family {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+    pub const ALL: [Self; Self::COUNT] =
+        *Self::VARIANTS.first_chunk().expect("as many as there are");
 
     /// A multicast group that leaves its host.
     pub fn group(self) -> IpAddr {

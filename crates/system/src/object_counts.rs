@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use strum::{EnumCount, VariantArray};
+
 /// What programs make on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum ObjectKind {
     /// Protection domains, without parent domains.
     Domain,
@@ -21,14 +23,8 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Domain,
-        Self::CompletionQueue,
-        Self::QueuePair,
-        Self::Region,
-        Self::Context,
-        Self::SharedReceiveQueue,
-    ];
+    pub const ALL: [Self; Self::COUNT] =
+        *Self::VARIANTS.first_chunk().expect("as many as there are");
 }
 
 /// The objects of one process, by kind.

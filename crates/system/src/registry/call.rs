@@ -60,7 +60,7 @@ impl<const N: usize> fmt::Debug for Name<N> {
 }
 
 /// What is wrong with a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::FromRepr)]
 #[repr(u8)]
 pub enum CallFault {
     /// Nothing more is known than its errno.
@@ -95,25 +95,8 @@ pub enum CallFault {
 }
 
 impl CallFault {
-    const ALL: [Self; 14] = [
-        Self::Unnamed,
-        Self::TooMuch,
-        Self::Unsupported,
-        Self::Invalid,
-        Self::Unknown,
-        Self::NoTransition,
-        Self::Missing,
-        Self::Excess,
-        Self::OutOfRange,
-        Self::WrongState,
-        Self::WrongService,
-        Self::Memory,
-        Self::Exhausted,
-        Self::Unreachable,
-    ];
-
     fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+        Self::from_repr(code)
     }
 }
 

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use strum::{EnumCount, VariantArray};
+
 /// Why packets were dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum Dropped {
     /// The ICRC is wrong (rule CRC-09).
     WrongIcrc,
@@ -32,19 +34,8 @@ pub enum Dropped {
 
 impl Dropped {
     /// All reasons.
-    pub const ALL: [Self; 11] = [
-        Self::WrongIcrc,
-        Self::Malformed,
-        Self::OtherPartition,
-        Self::NoQueuePair,
-        Self::OtherService,
-        Self::OtherAddress,
-        Self::Overflow,
-        Self::Cut,
-        Self::NobodyThere,
-        Self::Unreachable,
-        Self::WrongDestination,
-    ];
+    pub const ALL: [Self; Self::COUNT] =
+        *Self::VARIANTS.first_chunk().expect("as many as there are");
 
     /// The reason for programs.
     pub fn name(self) -> &'static str {

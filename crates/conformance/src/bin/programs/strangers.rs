@@ -11,6 +11,7 @@ use std::process::Command;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use strum::VariantArray;
 use transom_conformance::processes::is_root;
 use transom_conformance::programs::{Running, installed};
 
@@ -39,7 +40,7 @@ const EXCHANGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/mpi_exchan
 const TRANSFER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/nixl_transfer.py");
 
 /// What else the processors do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 enum Processors {
     Idle,
     /// There is only one for the program.
@@ -49,8 +50,6 @@ enum Processors {
 }
 
 impl Processors {
-    const ALL: [Self; 3] = [Self::Idle, Self::One, Self::Busy];
-
     const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -97,7 +96,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
     let ranks = installation.folder().join("mpi_exchange");
     let python = Python::new(installation.lasting("strangers"));
     let mut report = Report::begin(&FORM, style);
-    for processors in Processors::ALL {
+    for processors in Processors::VARIANTS.iter().copied() {
         let python = python.as_ref().map_err(Clone::clone);
         let strangers = Strangers { installation, python, ranks: &ranks, processors };
         for (program, run) in PROGRAMS {
