@@ -1,9 +1,12 @@
 //! Numbers that look random and are the same again for the same seed.
 
-/// A source of numbers (splitmix64).
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng, RngExt, SeedableRng};
+
+/// A source of numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
-    state: u64,
+    numbers: Xoshiro256PlusPlus,
     /// Garbage comes once in so many times where it may.
     rarity: usize,
 }
@@ -11,20 +14,17 @@ pub struct Random {
 impl Random {
     /// The numbers of this seed.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed, rarity: 8 }
+        Self { numbers: Xoshiro256PlusPlus::seed_from_u64(seed), rarity: 8 }
     }
 
     /// Any number.
     pub fn number(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.numbers.next_u64()
     }
 
     /// A number below this one.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.number() % limit as u64) as usize
+        self.numbers.random_range(0..limit)
     }
 
     /// True once in so many times.

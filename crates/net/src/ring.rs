@@ -199,6 +199,8 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
 
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{Rng, SeedableRng};
     use transom_device::execution::Request;
     use transom_device::protection::Key;
     use transom_device::qp::{QpNumber, Service};
@@ -270,9 +272,9 @@ mod tests {
         let (positions, mut memory) = ring();
         let bytes = base(&mut memory);
         let mut producer = Producer::new();
-        let mut random = 1_u64;
+        let mut numbers = Xoshiro256PlusPlus::seed_from_u64(1);
         for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let random = numbers.next_u64();
             let near = producer.tail.wrapping_sub(random >> 40);
             positions.head.store(if random & 1 == 0 { near } else { random }, Release);
             let size = (random >> 32) % (MAX_PAYLOAD + 1);
@@ -317,9 +319,9 @@ mod tests {
         let mut understood = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut random = 1_u64;
+                let mut numbers = Xoshiro256PlusPlus::seed_from_u64(1);
                 while !done.load(Relaxed) {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let random = numbers.next_u64();
                     let place = place(bytes.get(), positions.head.load(Relaxed));
                     let whole =
                         [64, 128, 192, 1 << 10, 32 << 10, SIZE][(random >> 60) as usize % 6];

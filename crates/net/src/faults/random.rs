@@ -1,30 +1,25 @@
 //! Chance that is the same again for the same seed.
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng, RngExt, SeedableRng};
+
 use super::Share;
 
-/// A source of numbers (splitmix64: a counter, well mixed).
+/// A source of numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(super) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
     /// The numbers of a seed; `stream` tells apart those who share the seed.
     pub(super) fn new(seed: u64, stream: u8) -> Self {
-        // Mixed, so that streams of neighbouring seeds are not shifted copies of each other.
-        let mut start = Self(seed);
-        let mixed = start.number();
-        Self(mixed ^ u64::from(stream).wrapping_mul(0xd6e8_feb8_6659_fd93))
-    }
-
-    pub(super) fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        // Streams of neighbouring seeds are not to be the same ones.
+        let mixed = Xoshiro256PlusPlus::seed_from_u64(seed).next_u64();
+        Self(Xoshiro256PlusPlus::seed_from_u64(mixed ^ u64::from(stream)))
     }
 
     /// A number below `limit`, which is not zero.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.number()) * u128::from(limit)) >> 64) as u64
+        self.0.random_range(0..limit)
     }
 
     /// Whether what happens in this share of cases happens now. A share that is absent leaves the

@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 use transom_net::udp::{Arrivals, Port, Way};
 use transom_system::registry::{Claim, Registry};
@@ -208,9 +210,9 @@ fn many_processes_come_and_go() {
         let sender = Sender::new();
         let mut peers: Vec<(Peer, u64)> = (0..6).map(|_| (Peer::start(), 0)).collect();
         // A fixed sequence without a pattern: what happens next, and to whom.
-        let mut number = 1_u64;
+        let mut numbers = Xoshiro256PlusPlus::seed_from_u64(1);
         for _ in 0..30 {
-            number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let number = numbers.next_u64();
             let at = (number >> 40) as usize % peers.len();
             match number >> 61 {
                 0..=1 if peers.len() > 2 => peers.remove(at).0.kill(),

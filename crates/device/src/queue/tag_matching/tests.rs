@@ -1,3 +1,6 @@
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
 use super::*;
 
 const ALL: u64 = u64::MAX;
@@ -121,13 +124,8 @@ struct Model {
 
 #[test]
 fn any_sequence_does_what_a_plain_list_does() {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = |below: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random >> 20) % below
-    };
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(0);
+    let mut next = |below: u64| random.random_range(0..below);
     let mut list = TagList::new(16).unwrap();
     let mut model = Model { in_sync: true, ..Model::default() };
     for step in 0..if cfg!(miri) { 300 } else { 20_000 } {

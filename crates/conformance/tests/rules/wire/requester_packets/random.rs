@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng as _, SeedableRng as _};
 use transom_conformance::send_queue::*;
 use transom_device::qp::QpState;
 use transom_device::queue::{SendFlags, SendOp, Status};
@@ -266,14 +268,10 @@ proptest! {
         first in prop_oneof![Just(100), Just(0xff_ffe0)],
         limit in 1_u8..8,
         all in prop::collection::vec(work(), 1..40),
-        mut seed in 1_u32..,
+        seed: u64,
     ) {
-        let mut random = move || {
-            seed ^= seed << 13;
-            seed ^= seed >> 17;
-            seed ^= seed << 5;
-            seed
-        };
+        let mut numbers = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut random = move || numbers.next_u32();
         let mut queue = Queue::of(transom_device::qp::Service::Rc, first);
         queue.requester.max_rd_atomic = limit;
         let memory = pattern(MEMORY);
