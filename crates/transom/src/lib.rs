@@ -63,6 +63,13 @@
 //! Posting a request returns a [`Posted`]: wait for it, ask for it, or await it. No executor is
 //! needed, and any will do; see [`CompletionQueue`] and [`Driver`] for who delivers completions.
 //!
+//! # What the software device does
+//!
+//! It tells by events of [`tracing`](https://docs.rs/tracing), whose targets begin with `transom`: devices,
+//! peers and the port at `info`, states, refusals and retransmissions at `debug`. It puts no subscriber in
+//! place. Yours must not call into this crate from an event, for locks are held. Without one, only what a
+//! user must know goes to standard error.
+//!
 //! # What keeps this safe
 //!
 //! - Every object holds those it was made from, so nothing is freed too early, in whatever order

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{Rng as _, SeedableRng as _};
 use transom_conformance::send_queue::*;
 use transom_device::qp::QpState;
 use transom_device::queue::{SendFlags, SendOp, Status};
