@@ -11,6 +11,9 @@
 //! | [`network`], [`clock`] | what becomes of packets and time |
 //! | [`world`] | the events, in order |
 //! | [`model`] | what must happen, kept without the device's code |
+//!
+//! Besides, for the device's tests and fuzzers, its halves alone, where a test plays everything else:
+//! [`send_queue`] is one that sends, [`packet_stage`] one that receives packets.
 
 mod advance;
 mod arrival;
@@ -18,11 +21,13 @@ pub mod clock;
 pub mod device;
 pub mod model;
 pub mod network;
+pub mod packet_stage;
 pub mod plan;
 pub mod port;
 pub mod program;
 pub mod random;
 mod run;
+pub mod send_queue;
 pub mod world;
 
 pub use plan::Plan;

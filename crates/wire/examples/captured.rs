@@ -48,7 +48,7 @@ fn icrc_input(captured: &Captured) -> Vec<u8> {
     [&source[..], &destination, &port, &identification, &captured.datagram].concat()
 }
 
-/// What `packet_stage::feed` of `transom-conformance` takes: a queue pair of the packet's service posts
+/// What `packet_stage::feed` of `transom-simulation` takes: a queue pair of the packet's service posts
 /// a receive, and the packet comes twice. Its length is one byte there.
 fn script(datagram: &[u8]) -> Option<Vec<u8>> {
     const RECEIVE: [u8; 3] = [0, 1, 0];

@@ -1,10 +1,10 @@
 //! Packets of the services other than RC: UC, UD and XRC.
 
-use transom_conformance::packet_stage::*;
 use transom_device::execution::QpEvent;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Flags, Status};
+use transom_simulation::packet_stage::*;
 use transom_wire::grh::GRH_BYTES;
 use transom_wire::packet::{Ending, Operation as Op, Packet, Transport};
 

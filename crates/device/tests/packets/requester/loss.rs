@@ -1,9 +1,9 @@
 //! Packets are lost: what is sent again, from where, how often and when.
 
-use transom_conformance::packet_stage::{FIRST, Target};
-use transom_conformance::send_queue::*;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::Status;
+use transom_simulation::packet_stage::{FIRST, Target};
+use transom_simulation::send_queue::*;
 use transom_wire::packet::{Operation, Packet, Reth};
 
 use super::OK;

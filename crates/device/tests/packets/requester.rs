@@ -1,12 +1,12 @@
 //! The send queue over a link that carries packets, on a stage where the test plays the network, the
 //! target and the clock: what is sent, under which numbers, and what each answer does.
 
-use transom_conformance::send_queue::*;
 use transom_device::Access;
 use transom_device::execution::QpEvent;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Body, Placement, SendFlags, SendOp, Status};
+use transom_simulation::send_queue::*;
 use transom_wire::packet::{Operation, Packet, Reth, Transport};
 use transom_wire::{Psn, RnrTimer};
 

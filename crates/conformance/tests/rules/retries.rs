@@ -1,5 +1,6 @@
 //! Requests that are not answered or come too early: when they are sent again, how often, and what
-//! happens then. Times are lower bounds. `send_queue.rs` counts what a link cannot show.
+//! happens then. Times are lower bounds. What a link cannot show is counted by the
+//! tests of `transom-device`.
 
 use std::time::Duration;
 

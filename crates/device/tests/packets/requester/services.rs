@@ -1,9 +1,9 @@
 //! Services other than RC.
 
-use transom_conformance::send_queue::*;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Address, Body, Datagram, Remote, SendFlags, SendOp, Status};
+use transom_simulation::send_queue::*;
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::OK;

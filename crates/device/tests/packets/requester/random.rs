@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
-use transom_conformance::send_queue::*;
 use transom_device::qp::QpState;
 use transom_device::queue::{SendFlags, SendOp, Status};
+use transom_simulation::send_queue::*;
 use transom_wire::Psn;
 use transom_wire::packet::{Operation, Packet, Transport};
 

@@ -6,10 +6,10 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use transom_conformance::packet_stage::*;
 use transom_device::Access;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
+use transom_simulation::packet_stage::*;
 use transom_wire::Psn;
 use transom_wire::packet::{Aeth, Ending, Operation as Op, Packet, Reth, Transport};
 

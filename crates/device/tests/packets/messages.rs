@@ -1,10 +1,10 @@
 //! The send queue alone, over a link of messages and a clock that the test plays: what it sends, how
 //! often, when exactly, and what it makes of each answer.
 
-use transom_conformance::send_queue::{ADD, Queue, READ, SEND};
 use transom_device::execution::{Reply, Request};
 use transom_device::qp::QpState;
 use transom_device::queue::{Body, SendFlags, SendOp, Status};
+use transom_simulation::send_queue::{ADD, Queue, READ, SEND};
 use transom_wire::RnrTimer;
 
 /// How many bytes an operation is posted with: none where that can be.

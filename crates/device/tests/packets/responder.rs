@@ -1,12 +1,16 @@
 //! The responder of a link that carries packets: order, duplicates, answers.
 
-use transom_conformance::packet_stage::*;
 use transom_device::execution::{Injection, QpEvent};
 use transom_device::protection::{Key, Reason};
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Completion, Flags, Opcode, Status};
+use transom_simulation::packet_stage::*;
 use transom_wire::Psn;
 use transom_wire::packet::{Ending, Operation as Op, Packet, Transport};
+
+mod random;
+mod refused;
+mod services;
 
 /// Of each answer: how far behind [`FIRST`] its number is, its syndrome, its count of messages.
 fn acks(sent: &[Answered]) -> Vec<(u32, u8, u32)> {

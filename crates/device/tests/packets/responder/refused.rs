@@ -1,11 +1,11 @@
 //! Packets that may not be, at a responder: in the wrong place, of the wrong length, for others.
 
-use transom_conformance::packet_stage::*;
 use transom_device::Access;
 use transom_device::execution::QpEvent;
 use transom_device::protection::{Key, Reason};
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::Status;
+use transom_simulation::packet_stage::*;
 use transom_wire::Psn;
 use transom_wire::packet::{Aeth, Ending, Operation as Op, Packet, Reth, Transport};
 

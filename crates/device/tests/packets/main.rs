@@ -1,0 +1,6 @@
+//! Queue pairs alone, where the test plays the network, the peer and the clock.
+#![cfg(not(loom))]
+
+mod messages;
+mod requester;
+mod responder;
