@@ -190,19 +190,17 @@ impl Hazards {
         loop {
             let value = cell.load(SeqCst);
             let named = unpack(value).filter(|(_, used)| matches(*used));
-            let Some((generation, _)) = named else {
-                if round > 0 {
-                    waiter.resumed();
-                }
-                return;
-            };
+            let Some((generation, _)) = named else { break };
             let process = Announcer { slot, generation };
             if round % 64 == 63 && waiter.is_gone(process) {
                 let _ = cell.compare_exchange(value, 0, SeqCst, Relaxed);
-                return;
+                break;
             }
             waiter.pause(round, Some(process));
             round = round.saturating_add(1);
+        }
+        if round > 0 {
+            waiter.resumed();
         }
     }
 }
@@ -216,5 +214,46 @@ impl Drop for Announcement<'_> {
     #[inline]
     fn drop(&mut self) {
         self.cell.store(0, Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Notes whether it waits; the process waited for has died.
+    #[derive(Default)]
+    struct Bereft {
+        paused: Cell<u32>,
+        waits: Cell<bool>,
+    }
+
+    impl Waiter for Bereft {
+        fn pause(&self, _round: u32, _on: Option<Announcer>) {
+            self.paused.set(self.paused.get() + 1);
+            self.waits.set(true);
+        }
+
+        fn resumed(&self) {
+            self.waits.set(false);
+        }
+
+        fn is_gone(&self, _process: Announcer) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_wait_for_a_process_that_has_died_is_over() {
+        let (hazards, waiter) = (Box::<Hazards>::default(), Bereft::default());
+        let dead = Announcer { slot: 3, generation: 9 };
+        hazards.attach(dead);
+        let used = Use { key_slot: 7, qp_index: 1 };
+        std::mem::forget(hazards.announce(dead, Rank::Remote, used, &waiter));
+        hazards.drain(|_| true, &waiter);
+        assert!(waiter.paused.get() > 0);
+        assert!(!waiter.waits.get(), "it says that it waits");
     }
 }
