@@ -108,6 +108,8 @@ pub fn alone(test: &str, way: Way, body: fn()) {
             return;
         }
         Way::Unprivileged => {
+            // Another user's device may have the UDP port, which nobody of this one's then has.
+            take_turn(Link::Wire);
             // The build's folder may be root's alone.
             let scratch = Scratch::new(test);
             let program = scratch.take(&this_program());

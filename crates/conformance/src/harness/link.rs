@@ -138,7 +138,7 @@ pub fn ends(link: Link, options: Options) -> (End, End) {
 /// For devices share one UDP port, and when one opens or closes, datagrams of others may be late or
 /// lost, as in any network. What a test says of datagrams holds while no other test does that, in
 /// this process or another.
-fn take_turn(link: Link) {
+pub fn take_turn(link: Link) {
     thread_local! {
         static HELD: RefCell<Option<(Link, File)>> = const { RefCell::new(None) };
     }
