@@ -64,7 +64,7 @@ impl World {
         world.hazards.attach(OTHER);
         let mut owner = KeyOwner::new(2, 2);
         let (slot, region) = owner.take(&world.table(), Kind::Region, 3).unwrap();
-        let access = Access::all();
+        let access = Access::all().difference(Access::ZERO_BASED);
         Region { pd: PD, access, base: 0x1000, length: 4096, place: Place::Memory(0x1000) }
             .register(&world.table(), slot, region, 0);
         let (slot, window) = owner.take(&world.table(), Kind::Window1, 3).unwrap();
