@@ -15,7 +15,6 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::ptr::null_mut;
@@ -27,13 +26,12 @@ use transom_ibverbs::{ibv_free_device_list, ibv_get_device_list, ibv_open_device
 use transom_system::registry::Registry;
 
 use crate::harness::*;
+use crate::programs::as_nobody;
 
 /// Which role a process plays; the test `role` looks here.
 const ROLE: &str = "TRANSOM_TEST_ROLE";
 /// Which test runs alone in this process.
 const ALONE: &str = "TRANSOM_TEST_ALONE";
-/// The user and group nobody.
-pub(crate) const NOBODY: u32 = 65_534;
 /// The last word of a process that did all it was started for.
 const DONE: u64 = u64::MAX;
 /// How long to wait for a word of another process.
@@ -108,14 +106,12 @@ pub fn alone(test: &str, way: Way, body: fn()) {
             return;
         }
         Way::Unprivileged => {
-            // Another user's device may have the UDP port, which nobody of this one's then has.
-            take_turn(Link::Wire);
             // The build's folder may be root's alone.
             let scratch = Scratch::new(test);
             let program = scratch.take(&this_program());
             command = Command::new(program);
             command.args(arguments(test)).stdout(Stdio::null());
-            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+            as_nobody(&mut command);
             copied = Some(scratch);
         }
         Way::Namespace => match in_namespace(&command) {

@@ -71,6 +71,7 @@ fn a_c_program_uses_extended_verbs() {
 fn a_c_program_cancels_its_threads() {
     let scratch = Scratch::new("cancel");
     let program = compile(&scratch, "cancel.c");
+    take_turn(Link::Wire);
     for link in ["", "wire"] {
         let mut command = Command::new(&program);
         run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 4);
@@ -82,6 +83,7 @@ fn a_c_program_cancels_its_threads() {
 fn a_c_program_sleeps_until_it_is_told() {
     let scratch = Scratch::new("asleep");
     let program = compile(&scratch, "asleep.c");
+    take_turn(Link::Wire);
     for link in ["", "wire"] {
         let mut command = Command::new(&program);
         run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 2);
@@ -97,7 +99,6 @@ fn an_ordinary_user_runs_it_as_well() {
     let scratch = Scratch::new("window-unprivileged");
     scratch.take(&our_library().join("libibverbs.so.1"));
     let mut command = Command::new(compile(&scratch, "window.c"));
-    take_turn(Link::Wire);
     run_windows(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()));
 }
 
@@ -122,7 +123,6 @@ fn a_set_user_id_program_obeys_no_environment() {
     let written = || fs::metadata(&file).expect("our own file").len();
     let begun = written();
 
-    take_turn(Link::Wire);
     let mut command = Command::new(&program);
     command.env("TRANSOM_CAPTURE", &file).env("TRANSOM_FAULT", "no such fault");
     command.env("TRANSOM_LOG", "debug");

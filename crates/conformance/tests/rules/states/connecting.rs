@@ -122,6 +122,7 @@ on_each_way! {
     /// Nor can one open the port, if the connection goes over the wire.
     /// Rules: ST-28
     fn a_process_without_descriptors_cannot_open_the_port() {
+        take_turn(Link::Wire);
         let options = transom_host::Options { wire_only: true, ..Default::default() };
         let end = End::new(options);
         let qp = end.qp(IBV_QPT_RC);

@@ -156,6 +156,7 @@ fn a_queue_pair_that_is_destroyed_repeats_its_last_acknowledgement() {
 /// Rules: ACK-01
 #[test]
 fn a_process_that_exits_has_acknowledged() {
+    take_turn(Link::Wire);
     let end = End::new(wire_only());
     for _ in 0..10 {
         let mut child = Child::start(path_of!("leaver"));
