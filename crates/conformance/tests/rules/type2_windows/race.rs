@@ -279,7 +279,7 @@ fn a_late_message_is_refused() {
 fn against_a_steady_writer() {
     let target = Target::begin(path_of!("steady writer"), IBV_QPT_UC);
     let mut key = target.board.read(Note::Key);
-    let (rounds, start) = (rounds(20_000, 1_000_000), Instant::now());
+    let (rounds, start) = (rounds(5_000, 1_000_000), Instant::now());
     for round in 0..rounds {
         target.wait_for_writes(key);
         let canary = CANARY | round;
