@@ -15,6 +15,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::ptr::null_mut;
@@ -26,12 +27,13 @@ use transom_ibverbs::{ibv_free_device_list, ibv_get_device_list, ibv_open_device
 use transom_system::registry::Registry;
 
 use crate::harness::*;
-use crate::programs::as_nobody;
 
 /// Which role a process plays; the test `role` looks here.
 const ROLE: &str = "TRANSOM_TEST_ROLE";
 /// Which test runs alone in this process.
 const ALONE: &str = "TRANSOM_TEST_ALONE";
+/// The user and group nobody.
+const NOBODY: u32 = 65_534;
 /// The last word of a process that did all it was started for.
 const DONE: u64 = u64::MAX;
 /// How long to wait for a word of another process.
@@ -123,6 +125,13 @@ pub fn alone(test: &str, way: Way, body: fn()) {
     let limit = if is_long() { 7200 } else { 180 };
     Child::spawn(test, command).finish_within(Duration::from_secs(limit));
     drop(copied);
+}
+
+/// Has a command run as a user without privileges, in this test's turn to use the wire: the UDP port
+/// is the first user's who has it, and nobody's of the others.
+pub fn as_nobody(command: &mut Command) -> &mut Command {
+    take_turn(Link::Wire);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/")
 }
 
 /// Runs `ip` with these words, for a test in a namespace of its own.

@@ -9,11 +9,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use crate::harness::{Link, readable, take_turn};
+use crate::harness::readable;
 use crate::processes::stay_with_parent;
-
-/// The user and group nobody.
-const NOBODY: u32 = 65_534;
 
 /// The folder of our `libibverbs.so.1`, built if it is not up to date. `scratch` is the test's
 /// `CARGO_TARGET_TMPDIR`.
@@ -92,13 +89,6 @@ pub fn installed(name: &str, package: &str) -> Result<PathBuf, String> {
     let folders = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let found = env::split_paths(&folders).map(|folder| folder.join(name)).find(|p| p.is_file());
     found.ok_or_else(|| format!("{name} is not installed: apt-get install {package}"))
-}
-
-/// Has a command run as a user without privileges, in this test's turn to use the wire: the UDP port
-/// is the first user's who has it, and nobody's of the others.
-pub fn as_nobody(command: &mut Command) -> &mut Command {
-    take_turn(Link::Wire);
-    command.uid(NOBODY).gid(NOBODY).current_dir("/")
 }
 
 /// What a program printed that ended well.

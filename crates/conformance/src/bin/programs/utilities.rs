@@ -3,8 +3,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
+use transom_conformance::processes::as_nobody;
 use transom_conformance::processes::is_root;
-use transom_conformance::programs::{Running, as_nobody};
+use transom_conformance::programs::Running;
 use transom_system::addresses::Addresses;
 
 use crate::installation::{DEVICE, Installation};

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use transom_conformance::harness::{Link, take_turn};
-use transom_conformance::processes::{Scratch, is_root};
-use transom_conformance::programs::{Running, as_nobody, library, program};
+use transom_conformance::processes::{Scratch, as_nobody, is_root};
+use transom_conformance::programs::{Running, library, program};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -13,8 +13,8 @@ use std::{env, fs};
 
 use transom_abi::*;
 use transom_conformance::harness::{End, device_attr};
-use transom_conformance::processes::{Scratch, is_root, open};
-use transom_conformance::programs::{Running, as_nobody, command, program};
+use transom_conformance::processes::{Scratch, as_nobody, is_root, open};
+use transom_conformance::programs::{Running, command, program};
 use transom_ibverbs::*;
 use transom_system::addresses::Addresses;
 use transom_system::object_counts::ObjectKind;
