@@ -127,7 +127,8 @@ impl Flood<'_> {
         let command = |side| {
             let mut command = self.installation.own("exchange")?;
             let gid = self.wire.gid(side).to_string();
-            command.args(["-p", &PORT.to_string(), "-g", &gid]);
+            // Two seconds of retries: the flood takes processors and room for packets from the honest.
+            command.args(["-p", &PORT.to_string(), "-g", &gid, "-t", "16"]);
             self.wire.pair.space(side).enter(&mut command);
             Ok::<_, String>(command)
         };
