@@ -138,7 +138,8 @@ fn windows(rig: &Rig, rounds: usize, quick: bool, print: &impl Fn(Figure)) -> Re
     let base = pair(small_region, 4 << 10)?;
     print(bind_figure("type 2 bind + LOCAL_INV, 4 KiB", base, None));
     print(bind_figure("the same, 1 GiB", pair(large_region, 1 << 30)?, Some(base)));
-    let table = |rig: &Rig| rig.adapter.process().segment().memory_used().unwrap_or(0) as f64;
+    let table =
+        |rig: &Rig| rig.adapter.device().process().segment().memory_used().unwrap_or(0) as f64;
     let before = table(rig);
     let mut live = Vec::new();
     for count in [1_000, if quick { 100_000 } else { 1_000_000 }] {

@@ -26,7 +26,7 @@ use transom_wire::packet::Packet;
 use streams::Streams;
 pub(crate) use taps::Taps;
 
-use crate::adapter::{Direction, Interface};
+use crate::device::{Direction, Interface};
 
 /// The environment variable that names the file to a program.
 pub const VARIABLE: &str = "TRANSOM_CAPTURE";

@@ -2,20 +2,27 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`adapter`] | the device of this process: what the C ABI and others call |
+//! | [`events`] | what a program waits for on a descriptor |
+//! | [`device`] | the device under its objects: process, port, peers, keys, work |
 //! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
-//! | `opening` | putting a device together, and setting it going |
 //! | `progress` | who does the work when nobody polls: one thread, asleep while idle |
+//! | `process` | what becomes of a device when its process forks, exits or fails |
 //! | [`capture`] | what crosses the links, written to a file for Wireshark |
+//! | `opening` | putting a device together, and setting it going |
+//!
+//! Each imports only those above it in this list.
 //!
 //! Of unsafe code here and elsewhere each block says why it is sound.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-pub mod adapter;
 pub mod capture;
+pub mod device;
+pub mod events;
 pub mod objects;
 mod opening;
+mod process;
 mod progress;
 
-pub use adapter::{Adapter, Copying, Limits, OpenError, Options};
+pub use device::{Copying, Limits, OpenError, Options};
+pub use objects::Adapter;

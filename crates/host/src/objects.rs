@@ -1,30 +1,33 @@
 //! The objects a program makes on a device.
 
+mod adapter;
 mod completion_counter;
 mod cq;
 mod dependents;
 mod device_memory;
 mod dma_buf;
+mod driver;
 mod empty_polls;
-mod events;
 mod foreign_target;
 mod link;
 mod multicast;
 mod pd;
 mod prefetch;
 mod qp;
+mod queue_pairs;
 mod region;
 mod srq;
 mod td;
 mod window;
 mod xrc;
 
+pub use adapter::Adapter;
 pub use completion_counter::{AttachError, CompletionCounter, CounterUnit};
 pub use cq::{Cq, CqConfig};
 pub use dependents::Busy;
 pub use device_memory::{AllocateError, DeviceMemory};
 pub use dma_buf::{DmaBuf, DmaBufError};
-pub use events::{AsyncEvent, CompletionEvent, EventQueue, EventSource};
+pub(crate) use driver::Driver;
 pub(crate) use foreign_target::ForeignTargets;
 pub(crate) use link::Link;
 pub(crate) use multicast::{Groups, Recipient};

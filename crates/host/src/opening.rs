@@ -14,8 +14,9 @@ use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::{ThisProcess, failure, fork};
 
-use crate::adapter::{Adapter, Copying, Observer, OpenError, Options};
 use crate::capture::{Capture, Taps};
+use crate::device::{Copying, Device, Observer, OpenError, Options};
+use crate::objects::Adapter;
 use crate::progress::Threads;
 
 impl Adapter {
@@ -76,13 +77,13 @@ impl Adapter {
         let port_options = PortOptions { wire_only, observer: departures, network: network(slot) };
         let port = DevicePort::new(process.clone(), port_options)
             .map_err(step("asking the kernel for its addresses"))?;
-        let adapter = Self::new(options, process, port, observer, &Threads, first_qp);
-        let adapter = Arc::new(adapter);
+        let device = Device::new(options, process, port, observer);
+        let adapter = Arc::new(Self::new(device, &Threads, first_qp));
         let handler: Weak<Self> = Arc::downgrade(&adapter);
         fork::watch(handler).map_err(step("asking to be told of forks"))?;
         Threads::start(&adapter).map_err(step("starting its background thread"))?;
-        adapter.schedule_outages();
-        let process = adapter.process();
+        adapter.device().schedule_outages();
+        let process = adapter.device().process();
         let (slot, generation) = (process.announcer().slot, process.announcer().generation);
         let copying = if matches!(process.copier(), Copier::Kernel) { "kernel" } else { "pipes" };
         info!(slot, generation, copying, wire_only = options.wire_only, "device opened");

@@ -14,11 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use transom_device::execution::{Reply, Request, Sink, Source};
+use transom_device::queue::Completion;
 use transom_net::{Answer, Arrival, Arrived, Peer, Wire};
 use transom_system::{clock, say};
 
-use crate::adapter::{Adapter, Answered, Deferred, Direction, Driver, Due, Interface};
-use crate::objects::{QueuePair, Recipient};
+use crate::device::{Answered, Deferred, Device, Direction, Due, Interface};
+use crate::objects::{Adapter, Cq, Driver, QueuePair, Recipient};
 
 /// Who makes progress: what to leave to others depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +54,42 @@ impl Driver for Threads {
         Dispatch { adapter }.run_deferred();
     }
 
-    fn poll(&self, adapter: &Adapter) {
-        Dispatch { adapter }.progress_from_poll();
-    }
-
-    fn expect_sleep(&self, adapter: &Adapter) {
-        Dispatch { adapter }.expect_sleep();
-    }
-
     fn take_all(&self, adapter: &Adapter, from: Option<&Arc<Peer>>) {
         let dispatch = Dispatch { adapter };
         dispatch.take_all_packets();
         if let Some(peer) = from {
             dispatch.take_from(peer);
         }
+    }
+}
+
+impl Adapter {
+    /// Takes up to `limit` completions of a queue, making progress if there are none; `None` if the
+    /// queue has overrun.
+    #[inline]
+    pub fn poll(
+        &self,
+        cq: &Cq,
+        limit: usize,
+        mut each: impl FnMut(usize, &Completion),
+    ) -> Option<usize> {
+        match cq.take(limit, &mut each) {
+            Some(0) if limit > 0 => {
+                self.progress();
+                cq.take(limit, &mut each)
+            }
+            other => other,
+        }
+    }
+
+    /// What a poll does when it finds its queue empty.
+    pub fn progress(&self) {
+        Dispatch { adapter: self }.progress_from_poll();
+    }
+
+    /// The program is about to sleep until it is told: have new messages wake the thread.
+    pub fn expect_sleep(&self) {
+        Dispatch { adapter: self }.expect_sleep();
     }
 }
 
@@ -77,10 +100,15 @@ struct Dispatch<'a> {
 }
 
 impl<'a> Dispatch<'a> {
+    #[inline]
+    fn device(self) -> &'a Device {
+        self.adapter.device()
+    }
+
     /// What a poll does when it finds its queue empty.
     fn progress_from_poll(self) {
         // One of several pollers may be lost count of; any change tells the thread enough.
-        let polls = &self.adapter.work.polls;
+        let polls = &self.device().work.polls;
         polls.store(polls.load(Relaxed).wrapping_add(1), Relaxed);
         self.progress_for(Worker::Poll);
     }
@@ -92,18 +120,18 @@ impl<'a> Dispatch<'a> {
 
     #[inline]
     fn progress_for(self, worker: Worker) {
-        if self.adapter.process().is_inherited() {
+        if self.device().process().is_inherited() {
             return self.run_deferred();
         }
         self.take_inboxes();
-        if let Some(wire) = self.adapter.port().wire() {
+        if let Some(wire) = self.device().port().wire() {
             self.progress_wire(wire, worker);
         }
-        let deadline = self.adapter.work.next_deadline.load(Acquire);
+        let deadline = self.device().work.next_deadline.load(Acquire);
         if deadline != 0 {
             let now = clock::steady();
             if deadline <= now && self.take_what_is_in_time(worker) {
-                self.adapter.work.due(now).into_iter().for_each(|due| self.serve(due, now));
+                self.device().work.due(now).into_iter().for_each(|due| self.serve(due, now));
             }
         }
         self.run_deferred();
@@ -112,7 +140,7 @@ impl<'a> Dispatch<'a> {
     /// Takes what peers on this host have sent.
     #[inline]
     fn take_inboxes(self) {
-        let inbox = &self.adapter.process().segment().header().inbox;
+        let inbox = &self.device().process().segment().header().inbox;
         for (word, bits) in inbox.iter().enumerate() {
             // In one order with `armed`: after that is set, this either sees what has come, or its
             // sender sees that it is to wake the thread.
@@ -124,7 +152,7 @@ impl<'a> Dispatch<'a> {
 
     /// Whether peers have sent something that is not taken yet: just now, or they are out of reach.
     fn has_inbox(self) -> bool {
-        self.adapter.process().segment().header().inbox.iter().any(|bits| bits.load(Acquire) != 0)
+        self.device().process().segment().header().inbox.iter().any(|bits| bits.load(Acquire) != 0)
     }
 
     /// Takes what came over the wire, and goes on with what waited for room.
@@ -133,13 +161,13 @@ impl<'a> Dispatch<'a> {
             true => wire.owed.take_late(clock::steady()),
             false => wire.owed.take(),
         };
-        if let Some(qp) = owes.and_then(|index| self.adapter.tables.queue_pairs.get(index)) {
+        if let Some(qp) = owes.and_then(|index| self.adapter.queue_pairs.get(index)) {
             qp.acknowledge();
         }
         wire.receive(&self, worker.may_owe());
         wire.send_due();
         wire.stalled.each(|index| {
-            if let Some(qp) = self.adapter.tables.queue_pairs.get(index) {
+            if let Some(qp) = self.adapter.queue_pairs.get(index) {
                 qp.advance_packets();
             }
         });
@@ -162,16 +190,16 @@ impl<'a> Dispatch<'a> {
     fn serve(self, due: Due, now: u64) {
         match due {
             Due::QueuePair(index) => {
-                if let Some(qp) = self.adapter.tables.queue_pairs.get(index) {
+                if let Some(qp) = self.adapter.queue_pairs.get(index) {
                     qp.advance_in_time();
                 }
             }
             Due::CompletionEvent(id) => {
-                if let Some(cq) = self.adapter.work.take_moderated(id) {
+                if let Some(cq) = self.device().work.take_moderated(id) {
                     cq.end_period(now);
                 }
             }
-            Due::Port(change) => self.adapter.change_port(change),
+            Due::Port(change) => self.device().change_port(change),
         }
     }
 
@@ -181,22 +209,22 @@ impl<'a> Dispatch<'a> {
             let slot = (word * 64) as u32 + bits.trailing_zeros();
             bits &= bits - 1;
             // First what is left of a process that has ended or made way for another.
-            if let Some(peer) = self.adapter.peers.attached(slot as u8) {
+            if let Some(peer) = self.device().peers.attached(slot as u8) {
                 self.take_from(&peer);
                 if !peer.is_gone() {
-                    if self.adapter.process().registry().holds(peer.announcer) {
+                    if self.device().process().registry().holds(peer.announcer) {
                         continue;
                     }
                     self.lose_peer(&peer);
                 }
             }
-            match self.adapter.reach(slot as u8) {
+            match self.device().reach(slot as u8) {
                 Ok(Some(peer)) => self.take_from(&peer),
                 Ok(None) => {}
                 // What it has sent waits until it can be reached.
                 Err(_) => {
-                    self.adapter.peer(slot as u8);
-                    self.adapter.process().segment().header().inbox[word]
+                    self.device().peer(slot as u8);
+                    self.device().process().segment().header().inbox[word]
                         .fetch_or(1 << (slot % 64), SeqCst);
                 }
             }
@@ -219,8 +247,8 @@ impl<'a> Dispatch<'a> {
     /// Takes what a peer has sent; false if it does not speak our language.
     fn drain_peer(self, peer: &Arc<Peer>) -> bool {
         let taken = peer.receive(
-            self.adapter.process().segment(),
-            self.adapter.process().copier(),
+            self.device().process().segment(),
+            self.device().process().copier(),
             |arrived, replying| {
                 let Arrived { what, mut payload } = arrived;
                 match what {
@@ -249,8 +277,8 @@ impl<'a> Dispatch<'a> {
                         });
                     }
                     Arrival::Answer(answer) => {
-                        if let Some(qp) = self.adapter.tables.queue_pairs.get(answer.to.index()) {
-                            if let Some(observer) = self.adapter.observer() {
+                        if let Some(qp) = self.adapter.queue_pairs.get(answer.to.index()) {
+                            if let Some(observer) = self.device().observer() {
                                 let Answer { to: from, message, attempt, reply, .. } = answer;
                                 let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
                                 let answered = Answered { by, from, to, message, attempt, reply };
@@ -278,21 +306,17 @@ impl<'a> Dispatch<'a> {
         sink: &mut dyn Sink,
         answer: Option<&dyn Fn(Reply)>,
     ) -> Reply {
-        let me = self.adapter.process().announcer().slot;
+        let me = self.device().process().announcer().slot;
         if request.to.slot() == me {
-            return match self.adapter.tables.queue_pairs.get(request.to.index()) {
+            return match self.adapter.queue_pairs.get(request.to.index()) {
                 Some(qp) => qp.execute(request, source, sink, answer),
                 None => Reply::Dropped,
             };
         }
         match request.remote.process() {
-            Some(slot) if slot == me => self.adapter.tables.foreign_targets.execute(
-                self.adapter,
-                request,
-                source,
-                sink,
-                answer,
-            ),
+            Some(slot) if slot == me => {
+                self.adapter.foreign_targets.execute(self.adapter, request, source, sink, answer)
+            }
             _ => Reply::Dropped,
         }
     }
@@ -303,14 +327,14 @@ impl<'a> Dispatch<'a> {
         if !peer.is_gone() {
             self.drain_peer(peer);
         }
-        self.adapter.peers.forget(peer);
+        self.device().peers.forget(peer);
         self.end_what_was_under_way(peer);
     }
 
     /// Nothing more comes from this peer, and nothing goes there.
     fn end_what_was_under_way(self, peer: &Arc<Peer>) {
-        self.adapter.tables.foreign_targets.end_those_of(self.adapter, peer);
-        for qp in self.adapter.tables.queue_pairs.all() {
+        self.adapter.foreign_targets.end_those_of(self.adapter, peer);
+        for qp in self.adapter.queue_pairs.all() {
             qp.on_peer_lost(peer);
         }
         // Whoever waited for room there need not wait any more: what is sent to nobody has gone.
@@ -319,7 +343,7 @@ impl<'a> Dispatch<'a> {
 
     fn advance_stalled(self, peer: &Peer) {
         peer.stalled.each(|index| {
-            if let Some(qp) = self.adapter.tables.queue_pairs.get(index) {
+            if let Some(qp) = self.adapter.queue_pairs.get(index) {
                 qp.advance();
             }
         });
@@ -328,21 +352,21 @@ impl<'a> Dispatch<'a> {
     /// Does what had to wait for locks. Call it with none held.
     #[inline]
     fn run_deferred(self) {
-        while self.adapter.work.is_deferred() {
-            let Some(work) = self.adapter.work.take_deferred() else { return };
+        while self.device().work.is_deferred() {
+            let Some(work) = self.device().work.take_deferred() else { return };
             match work {
                 Deferred::Flush(index, side) => {
-                    if let Some(qp) = self.adapter.tables.queue_pairs.get(index) {
+                    if let Some(qp) = self.adapter.queue_pairs.get(index) {
                         qp.flush(side);
                     }
                 }
                 Deferred::Rendezvous(index) => {
-                    if let Some(qp) = self.adapter.tables.queue_pairs.get(index) {
+                    if let Some(qp) = self.adapter.queue_pairs.get(index) {
                         qp.start_rendezvous();
                     }
                 }
                 // What was sent to an inherited device is its parent's.
-                Deferred::PeerLost(_) if self.adapter.process().is_inherited() => {}
+                Deferred::PeerLost(_) if self.device().process().is_inherited() => {}
                 Deferred::PeerLost(peer) => {
                     self.drain_peer(&peer);
                     self.end_what_was_under_way(&peer);
@@ -351,7 +375,7 @@ impl<'a> Dispatch<'a> {
                 Deferred::Panic => panic!("a test wants it"),
                 Deferred::Overrun(cq) => {
                     let feeds = |qp: &Arc<QueuePair>| qp.feeds(cq);
-                    for qp in self.adapter.tables.queue_pairs.all().into_iter().filter(feeds) {
+                    for qp in self.adapter.queue_pairs.all().into_iter().filter(feeds) {
                         qp.fail_fatally();
                     }
                 }
@@ -361,13 +385,13 @@ impl<'a> Dispatch<'a> {
 
     /// The program is about to sleep until it is told: have new messages wake the thread.
     fn expect_sleep(self) {
-        if self.adapter.process().is_inherited() {
+        if self.device().process().is_inherited() {
             return;
         }
-        self.adapter.process().segment().header().armed.store(1, SeqCst);
-        self.adapter.work.sleeps.store(true, SeqCst);
-        if self.adapter.port().wire().is_some() && !self.adapter.work.listens.load(SeqCst) {
-            self.adapter.process().wake();
+        self.device().process().segment().header().armed.store(1, SeqCst);
+        self.device().work.sleeps.store(true, SeqCst);
+        if self.device().port().wire().is_some() && !self.device().work.listens.load(SeqCst) {
+            self.device().process().wake();
         }
         self.progress_now();
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use transom_host::capture;
+use transom_host::device::Device;
 use transom_host::{Adapter, Copying, OpenError, Options};
 use transom_net::faults::{self, FaultError, Faults};
 use transom_system::environment;
@@ -25,8 +26,8 @@ pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
     let mut device = DEVICE.lock();
     let open = device.as_ref().and_then(Weak::upgrade);
     // After a fork the child opens a device of its own; the parent's is not its to use.
-    if let Some(adapter) = open.filter(|adapter| !adapter.process().is_inherited()) {
-        return adapter.check().map(|()| adapter);
+    if let Some(adapter) = open.filter(|adapter| !adapter.device().process().is_inherited()) {
+        return adapter.device().check().map(|()| adapter);
     }
     DeviceName::chosen().map_err(|error| {
         let cause = io::Error::new(io::ErrorKind::InvalidInput, error);
@@ -88,14 +89,15 @@ pub(crate) fn note(adapter: &Arc<Adapter>) {
 }
 
 /// The device that contexts were made on, if it is one only.
-pub(crate) fn only() -> Option<Arc<Adapter>> {
+pub(crate) fn only() -> Option<Arc<Device>> {
     let devices = DEVICES.lock();
     let mut known = devices.iter().filter_map(Weak::upgrade);
-    known.next().filter(|_| known.next().is_none())
+    let only = known.next().filter(|_| known.next().is_none());
+    only.map(|adapter| adapter.device().clone())
 }
 
 /// The device with contexts that a descriptor names.
 pub(crate) fn named_by(fd: BorrowedFd<'_>) -> Option<Arc<Adapter>> {
     let known: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();
-    known.into_iter().find(|adapter| adapter.process().is_named_by(fd))
+    known.into_iter().find(|adapter| adapter.device().process().is_named_by(fd))
 }

@@ -102,8 +102,8 @@ unsafe fn create(
     }
     // SAFETY: a protection domain's context is open.
     let context = unsafe { Context::of(pd.context) }.ok_or(libc::EINVAL)?;
-    let address = address(attr, &context.adapter.port().addresses())?;
-    context.adapter.port().check_reachable(&address, true).map_err(Wrong::unreachable)?;
+    let address = address(attr, &context.device().port().addresses())?;
+    context.device().port().check_reachable(&address, true).map_err(Wrong::unreachable)?;
     let limit = Limits::DEVICE.address_handles;
     let one_more = |count| (count < limit).then(|| count + 1);
     COUNT.fetch_update(AcqRel, Relaxed, one_more).map_err(|_| Wrong::exhausted(""))?;
@@ -181,7 +181,7 @@ unsafe fn from_wc(
         // SAFETY: by the contract of this function.
         let ours = unsafe { Context::of(context) };
         let index =
-            ours.and_then(|ours| ours.adapter.port().addresses().index_of(&route.destination));
+            ours.and_then(|ours| ours.device().port().addresses().index_of(&route.destination));
         answer.is_global = 1;
         answer.grh.sgid_index = index.unwrap_or(0) as u8;
         answer.grh.dgid = ibv_gid { raw: route.source };
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         else {
             return Err(libc::EINVAL);
         };
-        let addresses = ours.adapter.port().addresses();
+        let addresses = ours.device().port().addresses();
         if addresses.index_of(&address(attr, &addresses)?.gid).is_none() {
             return Err(libc::EHOSTUNREACH);
         }

@@ -30,8 +30,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         let pair = unsafe { qp::of(qp) }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
         let posted = unsafe { post_bind(pair, mw, &*bind) };
-        posted
-            .map_err(|wrong| wrong.told(Some(pair.adapter()), "ibv_bind_mw", pair.number().bits()))
+        posted.map_err(|wrong| wrong.told(Some(pair.device()), "ibv_bind_mw", pair.number().bits()))
     }))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
-use transom_host::objects::{CompletionEvent, EventQueue};
+use transom_host::events::{CompletionEvent, EventQueue};
 
 use crate::entry::{errno_always, pointer_of};
 

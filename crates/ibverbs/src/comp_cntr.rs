@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
             IBV_COMP_CNTR_TYPE_BYTES => CounterUnit::Bytes,
             _ => return Err(libc::ENOTSUP),
         };
-        let Some(counter) = CompletionCounter::new(&ours.adapter, unit) else {
+        let Some(counter) = CompletionCounter::new(ours.device(), unit) else {
             return Err(libc::ENOMEM);
         };
         ours.adopt();
@@ -192,9 +192,12 @@ unsafe fn read(
         // SAFETY: by the contract of this function.
         let to = unsafe { to.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
-        let counter = unsafe { find(counter) }?;
-        counter.progress();
-        *to = value(&counter).load(Acquire);
+        let found = unsafe { find(counter) }?;
+        // A program may wait for a value by reading in a loop.
+        // SAFETY: the struct is readable, for it was found; a context outlives its objects.
+        let context = unsafe { Context::of((*counter).context) };
+        context.ok_or(libc::EINVAL)?.adapter.progress();
+        *to = value(&found).load(Acquire);
         Ok(())
     })
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::{ibv_context, verbs_context};
 use transom_host::Adapter;
-use transom_host::objects::{AsyncEvent, EventQueue, EventSource};
+use transom_host::device::Device;
+use transom_host::events::{AsyncEvent, EventQueue, EventSource};
 use transom_system::object_counts::ObjectKind;
 
 use crate::adapters;
@@ -37,10 +38,10 @@ impl Context {
     ) -> Result<*mut ibv_context, c_int> {
         let events = EventQueue::new().map(Arc::new);
         let events = events.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
-        let port_events = adapter.port_events().tell(&events).map_err(|_| libc::ENOMEM)?;
+        let port_events = adapter.device().port_events().tell(&events).map_err(|_| libc::ENOMEM)?;
         abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.descriptor().as_raw_fd();
-        adapter.process().objects().add(ObjectKind::Context);
+        adapter.device().process().objects().add(ObjectKind::Context);
         adapters::note(&adapter);
         let ours = Self {
             abi,
@@ -65,6 +66,11 @@ impl Context {
         }
         // SAFETY: it is the `context` field of a `Context` made by `Context::enter`.
         Some(unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Self>() })
+    }
+
+    /// The device that it is a view of.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        self.adapter.device()
     }
 
     /// Closes it; false if it is closed already.

@@ -136,7 +136,7 @@ unsafe fn try_create(
     };
     let queue = Queue {
         adapter: ours.adapter.clone(),
-        cq: Arc::new(Cq::new(&ours.adapter, config).map_err(|error| Wrong::of_object(error, ""))?),
+        cq: Arc::new(Cq::new(ours.device(), config).map_err(|error| Wrong::of_object(error, ""))?),
         poller,
         events: Arc::default(),
         async_events: Arc::default(),

@@ -146,7 +146,7 @@ pub unsafe extern "C" fn ibv_query_device(
             return Err(libc::EINVAL);
         }
         // SAFETY: by the contract of this verb.
-        unsafe { attr.write(device_attributes(ours.adapter.options().windows_2a)) };
+        unsafe { attr.write(device_attributes(ours.device().options().windows_2a)) };
         Ok(())
     })
 }
@@ -258,7 +258,7 @@ unsafe fn with_addresses<T>(
 ) -> Option<T> {
     // SAFETY: by the contract of this function.
     let ours = unsafe { Context::of(context) }?;
-    Some(look(&ours.adapter.port().addresses()))
+    Some(look(&ours.device().port().addresses()))
 }
 
 /// Fills as much of the attributes as the caller's struct has (`ibv_query_port(3)`).
@@ -293,8 +293,8 @@ pub(crate) unsafe extern "C" fn query_port_ex(
 pub(crate) unsafe fn port_of(context: *mut ibv_context, port: u8) -> Result<ibv_port_attr, c_int> {
     // SAFETY: by the contract of this function.
     let ours = unsafe { Context::of(context) }.filter(|_| port == 1).ok_or(libc::EINVAL)?;
-    let mut full = port_attributes(&ours.adapter.port().addresses());
-    if ours.adapter.port().outages().is_down() {
+    let mut full = port_attributes(&ours.device().port().addresses());
+    if ours.device().port().outages().is_down() {
         (full.state, full.phys_state) = (IBV_PORT_DOWN, DISABLED);
     }
     Ok(full)

@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         if unknown || attr.is_null() || size < least {
             return Err(libc::EINVAL);
         }
-        let full = attributes(ours.adapter.options().windows_2a);
+        let full = attributes(ours.device().options().windows_2a);
         let known = size.min(size_of::<ibv_device_attr_ex>());
         let (to, from) = (attr.cast::<u8>(), (&raw const full).cast::<u8>());
         // SAFETY: `size` bytes are writable, by the contract of this verb; plain data.

@@ -63,7 +63,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
         if attr.comp_mask != 0 || attr.log_align_req > DeviceMemory::MAX_LOG_ALIGN {
             return Err(libc::EINVAL);
         }
-        match DeviceMemory::allocate(&ours.adapter, attr.length as u64) {
+        match DeviceMemory::allocate(ours.device(), attr.length as u64) {
             Ok(memory) => Ok(enter(context, ours, memory, false)),
             Err(AllocateError::Invalid) => Err(libc::EINVAL),
             Err(AllocateError::Exhausted) => Err(libc::ENOMEM),
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
         let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
         let found = DMS.by_handle(handle, |object| object.inner.memory.clone());
         let usable = |memory: &Arc<DeviceMemory>| {
-            Arc::ptr_eq(memory.adapter(), &ours.adapter) && !memory.is_closed()
+            Arc::ptr_eq(memory.device(), ours.device()) && !memory.is_closed()
         };
         match found.filter(usable) {
             Some(memory) => Ok(enter(context, ours, memory, true)),

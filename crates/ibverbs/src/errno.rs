@@ -8,7 +8,10 @@ use transom_host::objects::RegisterError;
 /// Of a refused registration, or of another object that takes room on the device.
 pub(crate) fn of_register(error: RegisterError) -> c_int {
     match error {
-        RegisterError::Rights | RegisterError::Range | RegisterError::PageOffset => libc::EINVAL,
+        RegisterError::Rights
+        | RegisterError::Range
+        | RegisterError::PageOffset
+        | RegisterError::OtherDevice => libc::EINVAL,
         RegisterError::Fault => libc::EFAULT,
         RegisterError::Exhausted => libc::ENOMEM,
         RegisterError::Busy => libc::EBUSY,

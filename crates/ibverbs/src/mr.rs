@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use transom_abi::*;
 use transom_device::Access;
 use transom_device::protection::{Reason, WindowType, may_carry};
-use transom_host::Adapter;
+use transom_host::device::Device;
 use transom_host::objects::{Backing, MemoryRegion, RegisterError, Registration};
 use transom_system::registry::CallFault;
 
@@ -20,7 +20,7 @@ use crate::{device, errno};
 /// A region, and the device it is on.
 pub(crate) struct Mr {
     region: SharedRegion,
-    adapter: Arc<Adapter>,
+    device: Arc<Device>,
     /// It is another's, known here by its handle.
     imported: bool,
 }
@@ -93,7 +93,9 @@ fn wrong(error: RegisterError, registration: &Registration) -> Wrong {
             Wrong::with(libc::EFAULT, CallFault::Memory, address, "MR-21").and(length)
         }
         RegisterError::Exhausted => Wrong::exhausted("MR-26"),
-        RegisterError::Busy | RegisterError::Inherited => errno::of_register(error).into(),
+        RegisterError::Busy | RegisterError::OtherDevice | RegisterError::Inherited => {
+            errno::of_register(error).into()
+        }
     }
 }
 
@@ -131,7 +133,7 @@ unsafe fn try_register(
     if length as u64 > device::MAX_REGION && !registration.is_implicit() {
         return Err(Wrong::too_much("length", length as u64, device::MAX_REGION, "MR-27"));
     }
-    let region = MemoryRegion::register(&pd.adapter, &pd.domain, registration)
+    let region = MemoryRegion::register(&pd.domain, registration)
         .map_err(|error| wrong(error, &registration))?;
     Ok(enter(pd_pointer, pd, address, region))
 }
@@ -153,8 +155,9 @@ pub(crate) fn enter(
         lkey: key,
         rkey: if matches!(region.backing(), Backing::Null) { 0 } else { key },
     };
+    let device = pd.domain.device().clone();
     let region = Arc::new(Mutex::new(Some(region)));
-    MRS.insert(abi, |_| Mr { region, adapter: pd.adapter, imported: false })
+    MRS.insert(abi, |_| Mr { region, device, imported: false })
 }
 
 /// Registers memory under its own addresses (rules A.2).
@@ -215,14 +218,15 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
             // SAFETY: the struct is live while the table is locked, and its fields are written under
             // that lock.
             let (length, lkey, rkey) = unsafe { ((*abi).length, (*abi).lkey, (*abi).rkey) };
-            let ours = Arc::ptr_eq(&mr.adapter, &ours.adapter);
+            let ours = Arc::ptr_eq(&mr.device, ours.domain.device());
             ours.then(|| (length, lkey, rkey, mr.region.clone()))
         });
         let live = found.flatten().filter(|(.., region)| region.lock().is_some());
         let (length, lkey, rkey, region) = live.ok_or(libc::ENOENT)?;
         let (context, addr) = (ours.context, std::ptr::null_mut());
         let abi = ibv_mr { context, pd, addr, length, handle: 0, lkey, rkey };
-        Ok(MRS.insert(abi, |_| Mr { region, adapter: ours.adapter, imported: true }))
+        let device = ours.domain.device().clone();
+        Ok(MRS.insert(abi, |_| Mr { region, device, imported: true }))
     })
 }
 

@@ -35,7 +35,7 @@ unsafe fn alloc(pd: *mut ibv_pd, kind: ibv_mw_type) -> Result<*mut ibv_mw, Wrong
         IBV_MW_TYPE_2 => false,
         _ => return Err(Wrong::invalid("type", kind.into(), "MWA-03")),
     };
-    let window = MemoryWindow::allocate(&found.adapter, &found.domain, type1);
+    let window = MemoryWindow::allocate(&found.domain, type1);
     let window = window.map_err(|error| Wrong::of_object(error, ""))?;
     let rkey = window.key().0;
     let abi = ibv_mw { context: found.context, pd, rkey, handle: 0, type_: kind };

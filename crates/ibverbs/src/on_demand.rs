@@ -48,7 +48,7 @@ unsafe fn advise(
     // SAFETY: by the contract of this function; `Sge` is laid out as `ibv_sge`.
     let pieces = unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count as usize) };
     let wait = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
-    found.adapter.prefetch(&found.domain, advice, wait, pieces).map_err(|error| match error {
+    found.domain.prefetch(advice, wait, pieces).map_err(|error| match error {
         PrefetchError::Invalid => libc::EINVAL,
         PrefetchError::UnknownKey => libc::ENOENT,
         PrefetchError::Fault => libc::EFAULT,

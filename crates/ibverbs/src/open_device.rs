@@ -36,7 +36,7 @@ pub fn open_context(adapter: Arc<Adapter>) -> *mut ibv_context {
 }
 
 fn open(adapter: Arc<Adapter>) -> Result<*mut ibv_context, c_int> {
-    let command = adapter.process().command_descriptor();
+    let command = adapter.device().process().command_descriptor();
     let command = command.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
     Context::enter(adapter, command, operations())
 }
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         dm::free_all(context);
         pd::free_all(context);
         td::free_all(context);
-        ours.adapter.process().objects().remove(ObjectKind::Context);
+        ours.device().process().objects().remove(ObjectKind::Context);
         // SAFETY: open until now, which is counted off once.
         unsafe { Context::release(context) };
         Ok(())

@@ -48,7 +48,7 @@ unsafe fn alloc(
     }
     // SAFETY: by the contract of this function.
     let found = unsafe { pd::find(attr.pd) }?;
-    if !Arc::ptr_eq(&found.adapter, &ours.adapter) {
+    if !Arc::ptr_eq(found.domain.device(), ours.device()) {
         return Err(libc::EINVAL);
     }
     let thread = match attr.td.is_null() {

@@ -4,17 +4,15 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use transom_abi::{ibv_context, ibv_pd};
-use transom_host::Adapter;
 use transom_host::objects::ProtectionDomain;
 
 use crate::context::Context;
 use crate::entry::{effect_always, errno_always, pointer_of};
 use crate::object::Table;
 
-/// A protection domain and the device it is on.
+/// A protection domain, and the context it was made in.
 #[derive(Clone)]
 pub(crate) struct Pd {
-    pub(crate) adapter: Arc<Adapter>,
     pub(crate) domain: Arc<ProtectionDomain>,
     pub(crate) context: *mut ibv_context,
     /// It is another's, known here by its handle.
@@ -46,9 +44,8 @@ pub(crate) fn enter(
     domain: Arc<ProtectionDomain>,
     imported: bool,
 ) -> *mut ibv_pd {
-    let adapter = ours.adapter.clone();
     ours.adopt();
-    PDS.insert(ibv_pd { context, handle: 0 }, |_| Pd { adapter, domain, context, imported })
+    PDS.insert(ibv_pd { context, handle: 0 }, |_| Pd { domain, context, imported })
 }
 
 /// Allocates a protection domain (rules PD-01, PD-11).
@@ -59,7 +56,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
         let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
-        let Some(domain) = ours.adapter.allocate_domain() else { return Err(libc::ENOMEM) };
+        let domain = ProtectionDomain::allocate(ours.device()).ok_or(libc::ENOMEM)?;
         Ok(enter(context, ours, domain, false))
     })
 }
@@ -73,7 +70,8 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
         // SAFETY: by the contract of this verb.
         let Some(ours) = (unsafe { Context::of(context) }) else { return Err(libc::EINVAL) };
         let found = PDS.by_handle(handle, |object| object.inner.clone());
-        let usable = |pd: &Pd| Arc::ptr_eq(&pd.adapter, &ours.adapter) && !pd.domain.is_closed();
+        let ours_too = |pd: &Pd| Arc::ptr_eq(pd.domain.device(), ours.device());
+        let usable = |pd: &Pd| ours_too(pd) && !pd.domain.is_closed();
         match found.filter(usable) {
             Some(pd) => Ok(enter(context, ours, pd.domain, true)),
             None => Err(libc::ENOENT),
@@ -110,7 +108,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         // SAFETY: by the contract of this verb.
         let mut taken = unsafe { PDS.take(pd) }?;
         let ours = taken.inner.take().ok_or(libc::ENOENT)?;
-        if ours.adapter.free_domain(&ours.domain).is_err() {
+        if ours.domain.close().is_err() {
             let gone = ours.domain.is_closed();
             taken.put_back(ours);
             return Err(if gone { libc::ENOENT } else { libc::EBUSY });
@@ -127,7 +125,7 @@ pub(crate) fn free_all(context: *mut ibv_context) {
     for mut taken in PDS.take_all(context).into_iter().rev() {
         let Some(ours) = taken.inner.take() else { continue };
         let gone = ours.imported || ours.domain.is_closed();
-        if !gone && ours.adapter.free_domain(&ours.domain).is_err() {
+        if !gone && ours.domain.close().is_err() {
             taken.put_back(ours);
             continue;
         }

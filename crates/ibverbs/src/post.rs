@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn post_send(
             // SAFETY: as above.
             unsafe { post_one_send(ours, wr) }.map_err(|wrong| {
                 let number = ours.pair.number().bits();
-                wrong.told(Some(ours.pair.adapter()), "ibv_post_send", number)
+                wrong.told(Some(ours.pair.device()), "ibv_post_send", number)
             })?;
             next = wr.next;
         }
@@ -290,9 +290,8 @@ pub(crate) unsafe extern "C" fn post_recv(
             })
         };
         // SAFETY: as above.
-        unsafe { receives(&mut next, post_one) }.map_err(|wrong| {
-            wrong.told(Some(ours.adapter()), "ibv_post_recv", ours.number().bits())
-        })
+        unsafe { receives(&mut next, post_one) }
+            .map_err(|wrong| wrong.told(Some(ours.device()), "ibv_post_recv", ours.number().bits()))
     });
     // SAFETY: as above.
     unsafe { tell_bad(bad, next, posted) }

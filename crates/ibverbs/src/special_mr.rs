@@ -26,8 +26,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     pointer_of(|| {
         // SAFETY: by the contract of this verb.
         unsafe { pd::find(pd) }.and_then(|found| {
-            let region =
-                MemoryRegion::null(&found.adapter, &found.domain).map_err(errno::of_register)?;
+            let region = MemoryRegion::null(&found.domain).map_err(errno::of_register)?;
             Ok(enter(pd, found, null_mut(), region))
         })
     })
@@ -52,7 +51,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
             let access = parse_access(access)?;
             let allowed = USABLE | Access::ZERO_BASED | Access::MW_BIND | Access::FLUSH_GLOBAL;
             let right = access.contains(Access::ZERO_BASED) && allowed.contains(access);
-            if !right || !Arc::ptr_eq(memory.adapter(), &found.adapter) {
+            if !right || !Arc::ptr_eq(memory.device(), found.domain.device()) {
                 return Err(libc::EINVAL);
             }
             let length = length as u64;
@@ -131,7 +130,6 @@ unsafe fn try_register_dmabuf(
         DmaBufError::NotMappable => Wrong::unsupported("fd", 0, ""),
         DmaBufError::NoMemory => libc::ENOMEM.into(),
     })?;
-    let (adapter, domain) = (&found.adapter, &found.domain);
-    let region = MemoryRegion::of_dma_buf(adapter, domain, mapping, length, iova, access);
+    let region = MemoryRegion::of_dma_buf(&found.domain, mapping, length, iova, access);
     Ok(enter(pd, found, null_mut(), region.map_err(errno::of_register)?))
 }

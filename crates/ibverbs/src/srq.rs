@@ -153,7 +153,7 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
         events: context.events.clone(),
         id: u64::from(handle),
     };
-    let queue = SharedReceiveQueue::create(&pd.adapter, config)
+    let queue = SharedReceiveQueue::create(&context.adapter, config)
         .map_err(|error| Wrong::of_object(error, "CR-19"))?;
     (init.attr.max_wr, init.attr.srq_limit) = (max_wr, 0);
     context.adopt();
@@ -290,7 +290,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         let queue = unsafe { of(srq) }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
         unsafe { post::receives(&mut next, |request| post_one(queue, request)) }
-            .map_err(|wrong| wrong.told(Some(queue.adapter()), "ibv_post_srq_recv", 0))
+            .map_err(|wrong| wrong.told(Some(queue.device()), "ibv_post_srq_recv", 0))
     });
     // SAFETY: as above.
     unsafe { post::tell_bad(bad, next, posted) }

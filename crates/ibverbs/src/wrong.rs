@@ -2,10 +2,9 @@
 //! `transom explain` by the verb. A call that succeeds has nothing to do with it.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
 use transom_abi::{ibv_context, ibv_pd};
-use transom_host::Adapter;
+use transom_host::device::Device;
 use transom_host::objects::RegisterError;
 use transom_system::addresses::Unreachable;
 use transom_system::registry::{CallFault, CallRefusal, Name};
@@ -93,9 +92,9 @@ impl Wrong {
 
     /// Notes it as the answer of a verb, about a queue pair or zero; its errno.
     #[cold]
-    pub(crate) fn told(self, adapter: Option<&Adapter>, verb: &'static str, qp: u32) -> c_int {
-        if let (Some(adapter), Some(fault)) = (adapter, self.fault) {
-            adapter.process().note_refused_call(&CallRefusal {
+    pub(crate) fn told(self, device: Option<&Device>, verb: &'static str, qp: u32) -> c_int {
+        if let (Some(device), Some(fault)) = (device, self.fault) {
+            device.process().note_refused_call(&CallRefusal {
                 verb: Name::new(verb),
                 errno: self.errno,
                 fault,
@@ -116,7 +115,7 @@ impl Wrong {
     #[cold]
     pub(crate) unsafe fn told_in(self, pd: *const ibv_pd, verb: &'static str) -> c_int {
         // SAFETY: by the contract of this function.
-        let found = unsafe { pd::find(pd) }.ok().map(|found| found.adapter);
+        let found = unsafe { pd::find(pd) }.ok().map(|found| found.domain.device().clone());
         self.told(found.or_else(adapters::only).as_deref(), verb, 0)
     }
 
@@ -127,9 +126,8 @@ impl Wrong {
     #[cold]
     pub(crate) unsafe fn told_of(self, context: *mut ibv_context, verb: &'static str) -> c_int {
         // SAFETY: by the contract of this function.
-        let found = unsafe { Context::of(context) }.map(|context| context.adapter.clone());
-        let found: Option<Arc<Adapter>> = found.or_else(adapters::only);
-        self.told(found.as_deref(), verb, 0)
+        let found = unsafe { Context::of(context) }.map(|context| context.device().clone());
+        self.told(found.or_else(adapters::only).as_deref(), verb, 0)
     }
 }
 

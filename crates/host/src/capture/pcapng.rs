@@ -4,7 +4,7 @@
 //! Written here, not by a library: what is needed is to append single blocks with comments to a file
 //! that has its header, and the libraries write a file from its beginning to its end.
 
-use crate::adapter::{Direction, Interface};
+use crate::device::{Direction, Interface};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;

@@ -18,7 +18,7 @@ use transom_system::addresses::LOOPBACK;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
 
-use crate::adapter::Answered;
+use crate::device::Answered;
 
 /// Messages of a queue pair that are remembered: more than a send queue holds.
 const MOST_BEGUN: usize = 1 << 16;

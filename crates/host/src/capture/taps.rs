@@ -10,7 +10,7 @@ use transom_wire::packet::{Operation, Packet};
 use transom_wire::{NakCode, Syndrome};
 
 use super::Capture;
-use crate::adapter::{Answered, Direction, Interface, Observer};
+use crate::device::{Answered, Direction, Interface, Observer};
 
 /// Writes down what it is shown.
 pub(crate) struct Taps {

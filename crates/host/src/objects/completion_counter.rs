@@ -7,7 +7,7 @@ use transom_device::execution::Counted;
 
 use super::Busy;
 use super::dependents::Dependents;
-use crate::adapter::{Adapter, Limits};
+use crate::device::{Device, Limits};
 
 /// What a counter adds for an operation that ends well; for one that fails it adds one always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum CounterUnit {
 
 /// A completion counter. Both of its values wrap to zero behind `u64::MAX`.
 pub struct CompletionCounter {
-    adapter: Arc<Adapter>,
+    device: Arc<Device>,
     unit: CounterUnit,
     completions: AtomicU64,
     errors: AtomicU64,
@@ -35,12 +35,12 @@ impl std::fmt::Debug for CompletionCounter {
 
 impl CompletionCounter {
     /// A counter at zero that nothing is attached to; `None` if there are as many as there may be.
-    pub fn new(adapter: &Arc<Adapter>, unit: CounterUnit) -> Option<Arc<Self>> {
+    pub fn new(device: &Arc<Device>, unit: CounterUnit) -> Option<Arc<Self>> {
         let limit = Limits::DEVICE.completion_counters;
         let one_more = |count| (count < limit).then(|| count + 1);
-        adapter.tables.completion_counters.fetch_update(AcqRel, Relaxed, one_more).ok()?;
+        device.resources.completion_counters.fetch_update(AcqRel, Relaxed, one_more).ok()?;
         Some(Arc::new(Self {
-            adapter: adapter.clone(),
+            device: device.clone(),
             unit,
             completions: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -49,14 +49,8 @@ impl CompletionCounter {
     }
 
     /// The device it is on.
-    pub fn adapter(&self) -> &Arc<Adapter> {
-        &self.adapter
-    }
-
-    /// Carries out what waits to be, as polling an empty queue does: a program may wait for a value by
-    /// reading in a loop.
-    pub fn progress(&self) {
-        self.adapter.progress_from_poll();
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// What has ended well.
@@ -91,7 +85,7 @@ impl CompletionCounter {
 
 impl Drop for CompletionCounter {
     fn drop(&mut self) {
-        self.adapter.tables.completion_counters.fetch_sub(1, AcqRel);
+        self.device.resources.completion_counters.fetch_sub(1, AcqRel);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Completion queues of this process.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Arc, Weak};
 
 use transom_device::queue::{
     Completion, CompletionOptions, CompletionQueue, Moderation, Notify, Pending, SizeError,
@@ -11,8 +11,9 @@ use transom_system::lock::ShortMutex;
 use transom_system::object_counts::ObjectKind;
 
 use super::empty_polls::EmptyPolls;
-use super::{AsyncEvent, Busy, CompletionEvent, EventQueue, EventSource, RegisterError};
-use crate::adapter::{Adapter, Limits};
+use super::{Busy, RegisterError};
+use crate::device::{Deferred, Device, Limits, Moderated};
+use crate::events::{AsyncEvent, CompletionEvent, EventQueue, EventSource};
 
 /// What a completion queue is created with.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ pub struct CqConfig {
 
 /// A completion queue.
 pub struct Cq {
-    adapter: Arc<Adapter>,
+    device: Arc<Device>,
     queue: ShortMutex<CompletionQueue>,
     empty_polls: EmptyPolls,
     /// Its completion events, if it has a channel.
@@ -49,7 +50,7 @@ impl std::fmt::Debug for Cq {
 
 impl Cq {
     /// A queue without completions or users. The size has been checked against [`Limits`].
-    pub fn new(adapter: &Arc<Adapter>, config: CqConfig) -> Result<Self, RegisterError> {
+    pub fn new(device: &Arc<Device>, config: CqConfig) -> Result<Self, RegisterError> {
         let queue = CompletionQueue::new(config.capacity, config.options);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         let id = config.id;
@@ -57,11 +58,11 @@ impl Cq {
         let channel = config.channel.map(attach).transpose()?;
         let events = config.events.attach(id, &[AsyncEvent::CqError])?;
         let limit = Limits::DEVICE.completion_queues;
-        if !adapter.process().objects().add_below(ObjectKind::CompletionQueue, limit) {
+        if !device.process().objects().add_below(ObjectKind::CompletionQueue, limit) {
             return Err(RegisterError::Exhausted);
         }
         Ok(Self {
-            adapter: adapter.clone(),
+            device: device.clone(),
             queue: ShortMutex::new(queue),
             empty_polls: EmptyPolls::new(),
             channel,
@@ -76,7 +77,8 @@ impl Cq {
         self.id
     }
 
-    /// Adds a completion; true if the queue has just overrun (rule CQ-05).
+    /// Adds a completion; true if the queue has just overrun, which its queue pairs learn soon (rule
+    /// CQ-05).
     #[inline]
     pub(crate) fn push(self: &Arc<Self>, completion: &Completion, solicited: bool) -> bool {
         !self.queue.lock().push_quietly(completion, solicited)
@@ -93,18 +95,15 @@ impl Cq {
         let pending = queue.push(completion, solicited);
         drop(queue);
         self.carry_out(pending);
+        if pending.overrun {
+            self.device.work.defer(Deferred::Overrun(self.id));
+        }
         pending.overrun
     }
 
     /// Changes when events are raised.
     pub fn moderate(self: &Arc<Self>, moderation: Moderation) {
         let pending = self.queue.lock().moderate(moderation);
-        self.carry_out(pending);
-    }
-
-    /// Raises an event that was held back until now.
-    pub(crate) fn end_period(self: &Arc<Self>, now: u64) {
-        let pending = self.queue.lock().end_period(now);
         self.carry_out(pending);
     }
 
@@ -120,7 +119,8 @@ impl Cq {
             self.events.raise(AsyncEvent::CqError);
         }
         if let Some(deadline) = pending.period_ends {
-            self.adapter.work.schedule_event(deadline, self);
+            let queue: Weak<Self> = Arc::downgrade(self);
+            self.device.work.schedule_event(deadline, self.id, queue);
         }
     }
 
@@ -192,8 +192,15 @@ impl Cq {
     }
 }
 
+impl Moderated for Cq {
+    fn end_period(self: Arc<Self>, now: u64) {
+        let pending = self.queue.lock().end_period(now);
+        self.carry_out(pending);
+    }
+}
+
 impl Drop for Cq {
     fn drop(&mut self) {
-        self.adapter.process().objects().remove(ObjectKind::CompletionQueue);
+        self.device.process().objects().remove(ObjectKind::CompletionQueue);
     }
 }

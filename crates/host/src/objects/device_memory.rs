@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::Busy;
 use super::dependents::Dependents;
-use crate::adapter::{Adapter, Limits};
+use crate::device::{Device, Limits};
 
 /// Why device memory is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum AllocateError {
 /// A piece of device memory. Its pages are the process's own, at an address that the program is not
 /// told.
 pub struct DeviceMemory {
-    adapter: Arc<Adapter>,
+    device: Arc<Device>,
     address: NonNull<u8>,
     length: u64,
     regions: Dependents,
@@ -49,21 +49,21 @@ impl DeviceMemory {
     pub const MAX_LOG_ALIGN: u32 = 12;
 
     /// Takes `length` bytes of the device's memory, all zero.
-    pub fn allocate(adapter: &Arc<Adapter>, length: u64) -> Result<Arc<Self>, AllocateError> {
+    pub fn allocate(device: &Arc<Device>, length: u64) -> Result<Arc<Self>, AllocateError> {
         if length == 0 {
             return Err(AllocateError::Invalid);
         }
         let limit = Limits::DEVICE.device_memory;
         let with_more = |taken: u64| taken.checked_add(length).filter(|taken| *taken <= limit);
-        let taken = adapter.tables.device_memory.fetch_update(AcqRel, Relaxed, with_more);
+        let taken = device.resources.device_memory.fetch_update(AcqRel, Relaxed, with_more);
         taken.map_err(|_| AllocateError::Exhausted)?;
         match Self::map(length) {
             Ok(address) => {
-                let (adapter, regions) = (adapter.clone(), Dependents::default());
-                Ok(Arc::new(Self { adapter, address, length, regions }))
+                let (device, regions) = (device.clone(), Dependents::default());
+                Ok(Arc::new(Self { device, address, length, regions }))
             }
             Err(_) => {
-                adapter.tables.device_memory.fetch_sub(length, AcqRel);
+                device.resources.device_memory.fetch_sub(length, AcqRel);
                 Err(AllocateError::Exhausted)
             }
         }
@@ -88,8 +88,8 @@ impl DeviceMemory {
     }
 
     /// The device it is on.
-    pub fn adapter(&self) -> &Arc<Adapter> {
-        &self.adapter
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// The address of a range of it, if it has one there.
@@ -101,13 +101,13 @@ impl DeviceMemory {
     /// Copies bytes of the program to `offset`.
     pub fn write(&self, offset: u64, from: u64, length: u64) -> io::Result<()> {
         let to = self.copy_range(offset, length)?;
-        self.adapter.process().copier().copy(to, from, length).map_err(|_| fault())
+        self.device.process().copier().copy(to, from, length).map_err(|_| fault())
     }
 
     /// Copies bytes from `offset` on to the program.
     pub fn read(&self, offset: u64, to: u64, length: u64) -> io::Result<()> {
         let from = self.copy_range(offset, length)?;
-        self.adapter.process().copier().copy(to, from, length).map_err(|_| fault())
+        self.device.process().copier().copy(to, from, length).map_err(|_| fault())
     }
 
     fn copy_range(&self, offset: u64, length: u64) -> io::Result<u64> {
@@ -137,7 +137,7 @@ impl DeviceMemory {
     /// names it any more.
     pub fn close(&self) -> Result<(), Busy> {
         self.regions.close()?;
-        self.adapter.tables.device_memory.fetch_sub(self.length, AcqRel);
+        self.device.resources.device_memory.fetch_sub(self.length, AcqRel);
         Ok(())
     }
 

@@ -19,8 +19,8 @@ use transom_device::queue::{Completion, Receive};
 use transom_net::Peer;
 use transom_system::clock;
 
-use super::SharedReceiveQueue;
-use crate::adapter::{Adapter, Limits};
+use super::{Adapter, SharedReceiveQueue};
+use crate::device::{Device, Limits};
 
 /// The receiving ends of others that messages came for, by number.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl ForeignTargets {
     }
 
     fn target(&self, adapter: &Adapter, number: QpNumber) -> Option<Arc<ForeignTarget>> {
-        let owner = adapter.peer(number.slot())?;
+        let owner = adapter.device().peer(number.slot())?;
         let mut targets = self.0.lock();
         if let Some(target) = targets.get(&number.bits())
             && Arc::ptr_eq(&target.owner, &owner)
@@ -94,10 +94,14 @@ struct AtForeign<'a> {
 }
 
 impl AtForeign<'_> {
+    fn device(&self) -> &Device {
+        self.adapter.device()
+    }
+
     /// The shared queue of this number, if it is of the receiving end's domain: that of one file.
     fn named_queue(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
         let domain = self.summary().xrc_domain()?;
-        let srq = self.adapter.tables.shared_queues.get(number)?;
+        let srq = self.adapter.shared_queues.get(number)?;
         let same = srq.config().xrc.as_ref().is_some_and(|xrc| xrc.domain.file() == Some(domain));
         same.then_some(srq)
     }
@@ -105,19 +109,19 @@ impl AtForeign<'_> {
 
 impl Services for AtForeign<'_> {
     fn keys(&self) -> KeyTable<'_> {
-        self.adapter.process().segment().keys()
+        self.device().process().segment().keys()
     }
 
     fn qps(&self) -> QpTable<'_> {
-        self.adapter.process().segment().qps()
+        self.device().process().segment().qps()
     }
 
     fn announcer(&self) -> Announcer {
-        self.adapter.process().announcer()
+        self.device().process().announcer()
     }
 
     fn waiter(&self) -> &dyn Waiter {
-        &**self.adapter.process()
+        &**self.device().process()
     }
 
     fn now(&self) -> u64 {
@@ -134,11 +138,11 @@ impl Services for AtForeign<'_> {
     }
 
     fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.adapter.process().store(at, bytes)
+        self.device().process().store(at, bytes)
     }
 
     fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
-        self.adapter.process().store_pieces(at, pieces)
+        self.device().process().store_pieces(at, pieces)
     }
 
     fn atomic(
@@ -146,7 +150,7 @@ impl Services for AtForeign<'_> {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        self.adapter.process().atomic(at, update)
+        self.device().process().atomic(at, update)
     }
 
     fn acknowledge(&self, reply: Reply) {
@@ -177,9 +181,9 @@ impl Services for AtForeign<'_> {
     }
 
     fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
-        let srq = self.adapter.tables.shared_queues.get(srq);
+        let srq = self.adapter.shared_queues.get(srq);
         if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref())
-            && self.adapter.complete_to(&xrc.cq, completion, solicited)
+            && xrc.cq.push(&completion, solicited)
         {
             self.summary().fall(QpState::Error);
         }
@@ -189,11 +193,11 @@ impl Services for AtForeign<'_> {
     fn event(&self, _event: QpEvent) {}
 
     fn injected(&self, request: &Request) -> Option<Injection> {
-        self.adapter.injector.answer(request)
+        self.device().injector.answer(request)
     }
 
     fn refused(&self, refusal: &Refusal) {
-        self.adapter.process().note_refusal(self.summary(), refusal);
+        self.device().process().note_refusal(self.summary(), refusal);
     }
 
     fn flush_other(&self, _fallen: QueueSide) {}

@@ -15,7 +15,7 @@ use transom_system::ThisProcess;
 use transom_system::addresses::{GroupGid, is_multicast};
 
 use super::QueuePair;
-use crate::adapter::Limits;
+use crate::device::Limits;
 
 /// The queue pair number that stands for all members of a group (rule NET-12).
 const MEMBERS: QpNumber = QpNumber::from_bits(0xff_ffff);

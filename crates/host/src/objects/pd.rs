@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use super::dependents::Dependents;
 use super::{Busy, ThreadDomain};
+use crate::device::Device;
 
 /// A protection domain, or a parent domain that stands for one.
 #[derive(Debug)]
 pub struct ProtectionDomain {
+    device: Arc<Device>,
     number: u32,
     children: Dependents,
     /// A parent domain: what it stands for.
@@ -21,8 +23,11 @@ struct ParentDomain {
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(number: u32) -> Self {
-        Self { number, children: Dependents::default(), parent: None }
+    /// A new one; `None` at the limit (rule PD-11), or without memory.
+    pub fn allocate(device: &Arc<Device>) -> Option<Arc<Self>> {
+        let number = device.resources.domains.take()?;
+        let children = Dependents::default();
+        Some(Arc::new(Self { device: device.clone(), number, children, parent: None }))
     }
 
     /// A parent domain: it stands for `domain` wherever a domain is named, and is a child of it and
@@ -37,18 +42,19 @@ impl ProtectionDomain {
             return Err(busy);
         }
         let parent = ParentDomain { domain: domain.clone(), thread: thread.cloned() };
-        let (number, children) = (domain.number, Dependents::default());
-        Ok(Arc::new(Self { number, children, parent: Some(parent) }))
+        let (device, number) = (domain.device.clone(), domain.number);
+        let children = Dependents::default();
+        Ok(Arc::new(Self { device, number, children, parent: Some(parent) }))
+    }
+
+    /// The device it is on.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// Its number, unique on the device; a parent domain has that of its domain.
     pub fn number(&self) -> u32 {
         self.number
-    }
-
-    /// Whether it is a parent domain.
-    pub fn is_parent_domain(&self) -> bool {
-        self.parent.is_some()
     }
 
     /// Whether the program has promised that one thread at a time uses what belongs to it.
@@ -76,11 +82,13 @@ impl ProtectionDomain {
     /// Ends the domain unless something belongs to it (rules PD-02 to PD-06, PD-09).
     pub fn close(&self) -> Result<(), Busy> {
         self.children.close()?;
-        if let Some(parent) = &self.parent {
-            parent.domain.release();
-            if let Some(thread) = &parent.thread {
-                thread.release();
-            }
+        let Some(parent) = &self.parent else {
+            self.device.resources.domains.give_back(self.number);
+            return Ok(());
+        };
+        parent.domain.release();
+        if let Some(thread) = &parent.thread {
+            thread.release();
         }
         Ok(())
     }

@@ -5,10 +5,9 @@ use std::io;
 use transom_device::Access;
 use transom_device::protection::{Attempt, Key, Operation, Reason};
 use transom_device::queue::Sge;
+use transom_system::memory::page_size;
 
 use super::ProtectionDomain;
-use crate::adapter::Adapter;
-use transom_system::memory::page_size;
 
 /// What to bring in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,24 +41,23 @@ pub enum PrefetchError {
     Inherited,
 }
 
-impl Adapter {
-    /// Takes advice about pieces of regions in `pd`. All pieces are checked before any page is
+impl ProtectionDomain {
+    /// Takes advice about pieces of its regions. All pieces are checked before any page is
     /// touched. With `wait` the pages are there when it returns.
     pub fn prefetch(
         &self,
-        pd: &ProtectionDomain,
         advice: Prefetch,
         wait: bool,
         pieces: &[Sge],
     ) -> Result<(), PrefetchError> {
-        if self.process().is_inherited() {
+        if self.device().process().is_inherited() {
             return Err(PrefetchError::Inherited);
         }
         for piece in pieces {
-            place_of(self, pd, advice, piece)?;
+            place_of(self, advice, piece)?;
         }
         for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            let address = place_of(self, pd, advice, piece)?;
+            let address = place_of(self, advice, piece)?;
             bring_in(address, u64::from(piece.length), advice, wait)?;
         }
         Ok(())
@@ -67,12 +65,7 @@ impl Adapter {
 }
 
 /// Where a piece lies in the program's memory.
-fn place_of(
-    adapter: &Adapter,
-    pd: &ProtectionDomain,
-    advice: Prefetch,
-    piece: &Sge,
-) -> Result<u64, PrefetchError> {
+fn place_of(pd: &ProtectionDomain, advice: Prefetch, piece: &Sge) -> Result<u64, PrefetchError> {
     let key = Key(piece.key);
     let operation = match advice {
         Prefetch::Write => Operation::LocalWrite,
@@ -80,8 +73,9 @@ fn place_of(
     };
     let (address, length) = (piece.address, u64::from(piece.length));
     let attempt = Attempt { operation, key, address, length, qp: 0, pd: pd.number() };
-    let keys = adapter.process().segment().keys();
-    let granted = keys.grant(attempt, adapter.process().announcer(), &**adapter.process());
+    let process = pd.device().process();
+    let keys = process.segment().keys();
+    let granted = keys.grant(attempt, process.announcer(), &**process);
     let place = granted.map(|grant| grant.address()).map_err(|refusal| refused(refusal.reason))?;
     // The grant is over: bringing pages in harms nobody, even if the region has just ended.
     if !keys.look_up(key).access.contains(Access::ON_DEMAND) {

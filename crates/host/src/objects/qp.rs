@@ -31,12 +31,11 @@ use transom_wire::packet::{Operation, Packet};
 
 use super::completion_counter::Counters;
 use super::{
-    AsyncEvent, AttachError, Busy, CompletionCounter, Cq, EventQueue, EventSource,
-    ProtectionDomain, RegisterError, SharedReceiveQueue, XrcDomain,
+    Adapter, AttachError, Busy, CompletionCounter, Cq, Link, ProtectionDomain, RegisterError,
+    SharedReceiveQueue, XrcDomain,
 };
-use crate::adapter::Deferred;
-use crate::adapter::{Adapter, Limits};
-use crate::objects::Link;
+use crate::device::{Deferred, Device, Limits};
+use crate::events::{AsyncEvent, EventQueue, EventSource};
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
 use receive::ReceiveHalf;
@@ -121,6 +120,8 @@ const EVENTS: &[AsyncEvent] = &[
 
 /// A queue pair. It lives until [`QueuePair::destroy`].
 pub struct QueuePair {
+    device: Arc<Device>,
+    /// The others that it may send to in this process, and what they share.
     adapter: Arc<Adapter>,
     number: QpNumber,
     config: QpConfig,
@@ -148,7 +149,7 @@ struct SendHalf {
     peer: QpNumber,
     /// `sq_psn`: the target lets in directly only whom it expects with this number.
     first: Psn,
-    /// When the queue pair is to be advanced, as the adapter knows.
+    /// When the queue pair is to be advanced, as the device knows.
     scheduled: Option<u64>,
     /// Whether the wire link counts it among those that send.
     counted: bool,
@@ -157,10 +158,10 @@ struct SendHalf {
 impl SendHalf {
     /// Tells the wire link whether packets are on their way.
     #[inline]
-    fn count(&mut self, adapter: &Adapter) {
+    fn count(&mut self, device: &Device) {
         let sends = self.requester.awaits_packets();
         if sends != self.counted
-            && let Some(wire) = adapter.port().wire()
+            && let Some(wire) = device.port().wire()
         {
             self.counted = sends;
             wire.count_sender(sends);
@@ -172,7 +173,7 @@ impl Adapter {
     /// The receiving end of an XRC connection, by number, held once more
     /// (`ibv_open_qp(3)`); `None` if this process has none of that number in the domain.
     pub fn open_xrc_target(&self, number: u32, domain: &Arc<XrcDomain>) -> Option<Arc<QueuePair>> {
-        let qp = self.tables.queue_pairs.get(QpNumber::from_bits(number).index())?;
+        let qp = self.queue_pairs.get(QpNumber::from_bits(number).index())?;
         let QpReceives::Xrc(own) = &qp.config.receives else { return None };
         if qp.number.bits() != number || !Arc::ptr_eq(own, domain) {
             return None;
@@ -207,19 +208,20 @@ impl QpConfig {
 impl QueuePair {
     /// Creates a queue pair in RESET. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: QpConfig) -> Result<Arc<Self>, RegisterError> {
-        adapter.check_own()?;
+        let device = adapter.device();
+        device.check_own()?;
         let (requester, responder) = config.halves().map_err(|_| RegisterError::Exhausted)?;
         let events = config.events.attach(config.id, EVENTS)?;
         if let Some(pd) = &config.pd {
             pd.adopt().map_err(|_| RegisterError::Busy)?;
         }
-        let Some(index) = adapter.tables.queue_pairs.take_index() else {
+        let Some(index) = adapter.queue_pairs.take_index() else {
             if let Some(pd) = &config.pd {
                 pd.release();
             }
             return Err(RegisterError::Exhausted);
         };
-        let number = QpNumber::new(adapter.process().announcer().slot, index);
+        let number = QpNumber::new(device.process().announcer().slot, index);
         match &config.receives {
             QpReceives::Srq(srq) => srq.adopt(),
             QpReceives::Xrc(domain) => domain.adopt(),
@@ -238,6 +240,7 @@ impl QueuePair {
             pd: config.pd.as_ref().map_or(0, |pd| pd.number()),
         });
         let qp = Arc::new(Self {
+            device: device.clone(),
             adapter: adapter.clone(),
             number,
             events,
@@ -270,7 +273,7 @@ impl QueuePair {
             QpReceives::Xrc(domain) => domain.file(),
             _ => None,
         });
-        adapter.tables.queue_pairs.enter(index, &qp);
+        adapter.queue_pairs.enter(index, &qp);
         Ok(qp)
     }
 
@@ -280,6 +283,11 @@ impl QueuePair {
     }
 
     /// The device it is on.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The objects that are on it.
     pub fn adapter(&self) -> &Arc<Adapter> {
         &self.adapter
     }
@@ -292,10 +300,10 @@ impl QueuePair {
     /// What initiators see of it.
     #[inline]
     pub fn summary(&self) -> &QpSummary {
-        if self.adapter.process().is_inherited() {
+        if self.device.process().is_inherited() {
             return &self.inherited;
         }
-        let table = self.adapter.process().segment().qps();
+        let table = self.device.process().segment().qps();
         table.summary(self.number.index()).expect("the table has an entry for every u16")
     }
 
@@ -322,14 +330,14 @@ impl QueuePair {
         let at = At { link: &half.link, peer: half.peer, first: half.first, ..self.here() };
         let result = step(&mut half.requester, &at);
         half.requester.advance(&at);
-        half.count(&self.adapter);
+        half.count(&self.device);
         // A deadline that moves away is looked at when the earlier one comes.
         let later = |deadline: &u64| half.scheduled.is_none_or(|known| *deadline < known);
         let deadline = half.requester.deadline().filter(later);
         half.scheduled = deadline.or(half.scheduled);
         drop(guard);
         if let Some(deadline) = deadline {
-            self.adapter.work.schedule(deadline, self.number.index());
+            self.device.work.schedule(deadline, self.number.index());
         }
         self.adapter.run_deferred();
         result
@@ -345,7 +353,7 @@ impl QueuePair {
         // As a modify, so that the state stays.
         let _both = (self.send.lock(), self.receive.lock());
         let state = self.summary().gate().state;
-        let here = Arc::ptr_eq(counter.adapter(), &self.adapter);
+        let here = Arc::ptr_eq(counter.device(), &self.device);
         if operations.is_empty() || !here || !matches!(state, QpState::Reset | QpState::Init) {
             return Err(AttachError::Invalid);
         }
@@ -391,7 +399,7 @@ impl QueuePair {
         self.drive(|_, _| ());
     }
 
-    /// Goes on because the deadline has come that the adapter was told last.
+    /// Goes on because the deadline has come that the device was told last.
     pub(crate) fn advance_in_time(&self) {
         self.send.lock().scheduled = None;
         self.advance();
@@ -513,7 +521,7 @@ impl QueuePair {
                 let mut half = self.send.lock();
                 if self.summary().gate().state == QpState::Error {
                     half.requester.flush(&self.here());
-                    half.count(&self.adapter);
+                    half.count(&self.device);
                 }
             }
             QueueSide::Receive => {
@@ -531,7 +539,7 @@ impl QueuePair {
         let own = self.config.send_cq.iter().chain(&self.config.receive_cq);
         own.map(|fed| fed.id()).any(|id| id == cq)
             || matches!(&self.config.receives, QpReceives::Xrc(domain)
-                if self.adapter.tables.shared_queues.any_completes_to(domain, cq))
+                if self.adapter.shared_queues.any_completes_to(domain, cq))
     }
 
     /// Forgets a receive it has taken from this shared queue, which is gone.
@@ -569,13 +577,13 @@ impl QueuePair {
     }
 
     fn flush_later(&self, side: QueueSide) {
-        self.adapter.work.defer(Deferred::Flush(self.number.index(), side));
+        self.device.work.defer(Deferred::Flush(self.number.index(), side));
     }
 
     /// Whether something keeps it: a window that is bound, on a device with 2A windows (rule T2-06),
     /// or its being a member of a multicast group (rule CR-10).
     pub fn check_unused(&self) -> Result<(), Busy> {
-        let bound = self.adapter.options().windows_2a && self.summary().windows() > 0;
+        let bound = self.device.options().windows_2a && self.summary().windows() > 0;
         if bound || self.memberships.load(Acquire) > 0 { Err(Busy) } else { Ok(()) }
     }
 
@@ -589,10 +597,10 @@ impl QueuePair {
             Ok(_) | Err(_) => return Ok(()),
         }
         // That of a forked child's parent goes on.
-        if !self.adapter.process().is_inherited() {
+        if !self.device.process().is_inherited() {
             self.close();
         }
-        self.adapter.tables.queue_pairs.leave(self.number.index());
+        self.adapter.queue_pairs.leave(self.number.index());
         let QpConfig { pd, send_cq, receive_cq, receives, .. } = &self.config;
         for cq in send_cq.iter().chain(receive_cq) {
             cq.forget(self.number.bits());
@@ -618,19 +626,19 @@ impl QueuePair {
             receive.bid_farewell(self);
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
-            half.count(&self.adapter);
+            half.count(&self.device);
             half.link = Link::None;
             receive.reset(&self.here());
         }
         // A program may end next, and owes its peer the last answers.
-        self.adapter.port().send_rest();
-        let keys = self.adapter.process().segment().keys();
-        keys.drain_queue_pair(self.number.index(), &**self.adapter.process());
+        self.device.port().send_rest();
+        let keys = self.device.process().segment().keys();
+        keys.drain_queue_pair(self.number.index(), &**self.device.process());
     }
 
     /// Ends it with its context: what would refuse [`QueuePair::destroy`] goes first.
     pub fn leave_groups(&self) {
-        self.adapter.tables.groups.leave_all(self.adapter.port(), self);
+        self.adapter.groups.leave_all(self.device.port(), self);
     }
 
     /// Its protection domain's number; the receiving end of XRC has none, which is zero.

@@ -1,5 +1,6 @@
 //! Memory regions of this process (rules A.2, A.3).
 
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use transom_device::Access;
@@ -8,7 +9,7 @@ use transom_system::clock;
 use transom_system::memory::{Mapping, mapping, page_size};
 
 use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
-use crate::adapter::Adapter;
+use crate::device::Inherited;
 
 /// The rights by which peers write.
 const WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
@@ -48,9 +49,24 @@ pub enum RegisterError {
     /// The protection domain is gone, or windows are bound: `EBUSY`.
     #[error("the protection domain is gone, or windows are bound")]
     Busy,
+    /// The protection domain is another device's: `EINVAL`.
+    #[error("the protection domain is another device's")]
+    OtherDevice,
     /// The device is of the process that this one was forked from: `EIO`.
     #[error("the device is of the process that this one was forked from")]
     Inherited,
+}
+
+impl From<TryReserveError> for RegisterError {
+    fn from(_: TryReserveError) -> Self {
+        Self::Exhausted
+    }
+}
+
+impl From<Inherited> for RegisterError {
+    fn from(Inherited: Inherited) -> Self {
+        Self::Inherited
+    }
 }
 
 /// What is behind a region.
@@ -139,7 +155,6 @@ impl Registration {
 /// registered.
 #[derive(Debug)]
 pub struct MemoryRegion {
-    adapter: Arc<Adapter>,
     pd: Arc<ProtectionDomain>,
     slot: u32,
     key: Key,
@@ -150,20 +165,19 @@ pub struct MemoryRegion {
 impl MemoryRegion {
     /// Registers memory of the program.
     pub fn register(
-        adapter: &Arc<Adapter>,
         pd: &Arc<ProtectionDomain>,
         registration: Registration,
     ) -> Result<Self, RegisterError> {
         registration.check()?;
-        Self::enter(adapter, pd, registration.region(pd), registration, Backing::Program)
+        Self::enter(pd, registration.region(pd), registration, Backing::Program)
     }
 
     /// A null region (rule MR-36).
-    pub fn null(adapter: &Arc<Adapter>, pd: &Arc<ProtectionDomain>) -> Result<Self, RegisterError> {
+    pub fn null(pd: &Arc<ProtectionDomain>) -> Result<Self, RegisterError> {
         let region = Region::null(pd.number());
         let (length, access) = (region.length, region.access);
         let registration = Registration { address: 0, length, iova: 0, access };
-        Self::enter(adapter, pd, region, registration, Backing::Null)
+        Self::enter(pd, region, registration, Backing::Null)
     }
 
     /// Registers a range of device memory, zero-based.
@@ -179,13 +193,12 @@ impl MemoryRegion {
         registration.check_rights()?;
         memory.adopt().map_err(|_| RegisterError::Busy)?;
         let backing = Backing::Device(memory.clone());
-        Self::enter(memory.adapter(), pd, registration.region(pd), registration, backing)
+        Self::enter(pd, registration.region(pd), registration, backing)
             .inspect_err(|_| memory.release())
     }
 
     /// Registers a mapped dma-buf under the addresses from `iova` on.
     pub fn of_dma_buf(
-        adapter: &Arc<Adapter>,
         pd: &Arc<ProtectionDomain>,
         mapping: DmaBuf,
         length: u64,
@@ -196,23 +209,23 @@ impl MemoryRegion {
         registration.check_rights()?;
         registration.check_range()?;
         let backing = Backing::DmaBuf(Arc::new(mapping));
-        Self::enter(adapter, pd, registration.region(pd), registration, backing)
+        Self::enter(pd, registration.region(pd), registration, backing)
     }
 
     fn enter(
-        adapter: &Arc<Adapter>,
         pd: &Arc<ProtectionDomain>,
         region: Region,
         registration: Registration,
         backing: Backing,
     ) -> Result<Self, RegisterError> {
-        adapter.check_own()?;
+        let device = pd.device();
+        device.check_own()?;
         pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let taken = adapter.tables.keys.take(backing.kind()).inspect_err(|_| pd.release());
+        let taken = device.resources.keys.take(backing.kind()).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
-        region.register(&adapter.process().segment().keys(), slot, key, clock::steady());
-        let (adapter, pd) = (adapter.clone(), pd.clone());
-        Ok(Self { adapter, pd, slot, key, registration, backing })
+        region.register(&device.process().segment().keys(), slot, key, clock::steady());
+        let pd = pd.clone();
+        Ok(Self { pd, slot, key, registration, backing })
     }
 
     /// Its L_Key, which is its R_Key as well (rule MR-16).
@@ -244,13 +257,17 @@ impl MemoryRegion {
         if !matches!(self.backing, Backing::Program) {
             return Err(RegisterError::Range);
         }
-        self.adapter.check_own()?;
+        self.pd.device().check_own()?;
         registration.check()?;
         let new_pd = pd.unwrap_or(&self.pd).clone();
+        if !Arc::ptr_eq(new_pd.device(), self.pd.device()) {
+            return Err(RegisterError::OtherDevice);
+        }
         new_pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let (keys, now) = (self.adapter.process().segment().keys(), clock::steady());
+        let process = self.pd.device().process();
+        let (keys, now) = (process.segment().keys(), clock::steady());
         let region = registration.region(&new_pd);
-        if region.change(&keys, self.slot, self.key, now, &**self.adapter.process()).is_err() {
+        if region.change(&keys, self.slot, self.key, now, &**process).is_err() {
             new_pd.release();
             return Err(RegisterError::Busy);
         }
@@ -262,22 +279,25 @@ impl MemoryRegion {
 
     /// Whether windows are bound to it.
     pub fn check_unused(&self) -> Result<(), Busy> {
-        if self.adapter.process().is_inherited() {
+        let process = self.pd.device().process();
+        if process.is_inherited() {
             return Ok(());
         }
-        Region::check_unused(&self.adapter.process().segment().keys(), self.slot).map_err(|_| Busy)
+        Region::check_unused(&process.segment().keys(), self.slot).map_err(|_| Busy)
     }
 
     /// Ends the registration. When it returns, no access through its key is under way. While a
     /// window is bound it is refused and stays (rules DR-03 to DR-05).
     pub fn deregister(self) -> Result<(), (Self, Busy)> {
-        let keys = self.adapter.process().segment().keys();
+        let device = self.pd.device();
+        let process = device.process();
+        let keys = process.segment().keys();
         // That of a forked child's parent stays registered.
-        let inherited = self.adapter.process().is_inherited();
-        if !inherited && Region::deregister(&keys, self.slot, &**self.adapter.process()).is_err() {
+        let inherited = process.is_inherited();
+        if !inherited && Region::deregister(&keys, self.slot, &**process).is_err() {
             return Err((self, Busy));
         }
-        self.adapter.tables.keys.give_back(self.backing.kind(), self.slot);
+        device.resources.keys.give_back(self.backing.kind(), self.slot);
         if let Backing::Device(memory) = &self.backing {
             memory.release();
         }

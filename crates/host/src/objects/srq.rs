@@ -10,11 +10,9 @@ use transom_device::queue::{
 };
 use transom_system::object_counts::ObjectKind;
 
-use super::{
-    AsyncEvent, Busy, Cq, EventQueue, EventSource, ProtectionDomain, RegisterError, XrcDomain,
-};
-use crate::adapter::Deferred;
-use crate::adapter::{Adapter, Limits};
+use super::{Adapter, Busy, Cq, ProtectionDomain, RegisterError, XrcDomain};
+use crate::device::{Device, Limits};
+use crate::events::{AsyncEvent, EventQueue, EventSource};
 
 /// What makes a shared receive queue one for XRC.
 #[derive(Clone)]
@@ -108,7 +106,7 @@ impl SharedReceiveQueue {
         let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
         let tags = tags.transpose().map_err(|_| RegisterError::Exhausted)?;
         config.pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let queues = &adapter.tables.shared_queues;
+        let queues = &adapter.shared_queues;
         let mut by_index = queues.by_index.write();
         let limit = Limits::DEVICE.shared_receive_queues as usize;
         let free = (0..=u16::MAX)
@@ -128,7 +126,7 @@ impl SharedReceiveQueue {
         }
         let srq = Arc::new(Self {
             adapter: adapter.clone(),
-            number: u32::from(adapter.process().announcer().slot) << 16 | u32::from(index),
+            number: u32::from(adapter.device().process().announcer().slot) << 16 | u32::from(index),
             tags: tags.map(Mutex::new),
             queue: Mutex::new(queue),
             events,
@@ -136,7 +134,7 @@ impl SharedReceiveQueue {
             config,
         });
         by_index.insert(index, Arc::downgrade(&srq));
-        adapter.process().objects().add(ObjectKind::SharedReceiveQueue);
+        adapter.device().process().objects().add(ObjectKind::SharedReceiveQueue);
         Ok(srq)
     }
 
@@ -146,8 +144,8 @@ impl SharedReceiveQueue {
     }
 
     /// The device it is on.
-    pub fn adapter(&self) -> &Arc<Adapter> {
-        &self.adapter
+    pub fn device(&self) -> &Arc<Device> {
+        self.adapter.device()
     }
 
     /// What it was created with.
@@ -171,7 +169,6 @@ impl SharedReceiveQueue {
         let overrun = done.completion.is_some_and(|done| matching.cq.push(&done, false));
         drop(tags);
         if overrun {
-            self.adapter.work.defer(Deferred::Overrun(matching.cq.id()));
             self.adapter.run_deferred();
         }
         Ok(done.handle)
@@ -265,18 +262,18 @@ impl SharedReceiveQueue {
     /// Ends the queue, unless a queue pair was created with it (rule CR-17). When it returns, nothing
     /// is placed into its receives any more.
     pub fn destroy(&self) -> Result<(), Busy> {
-        let mut by_index = self.adapter.tables.shared_queues.by_index.write();
+        let mut by_index = self.adapter.shared_queues.by_index.write();
         self.check_unused()?;
         if by_index.remove(&(self.number as u16)).is_some() {
-            self.adapter.process().objects().remove(ObjectKind::SharedReceiveQueue);
+            self.device().process().objects().remove(ObjectKind::SharedReceiveQueue);
         }
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {
             // A message may be on its way into one of its receives.
-            for qp in self.adapter.tables.queue_pairs.all() {
+            for qp in self.adapter.queue_pairs.all() {
                 qp.forget_shared(self.number);
             }
-            self.adapter.tables.foreign_targets.forget_shared(self.number);
+            self.adapter.foreign_targets.forget_shared(self.number);
             xrc.domain.release();
             xrc.cq.release();
         }

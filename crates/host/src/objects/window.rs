@@ -5,12 +5,10 @@ use std::sync::Arc;
 use transom_device::protection::{Exhausted, Key, Kind, WindowKind, release_window};
 
 use super::{ProtectionDomain, RegisterError};
-use crate::adapter::Adapter;
 
 /// A memory window. Dropping it without [`MemoryWindow::deallocate`] leaves it allocated.
 #[derive(Debug)]
 pub struct MemoryWindow {
-    adapter: Arc<Adapter>,
     pd: Arc<ProtectionDomain>,
     slot: u32,
     key: Key,
@@ -18,22 +16,19 @@ pub struct MemoryWindow {
 
 impl MemoryWindow {
     /// Allocates an unbound window; type 2 windows are of the kind the device was opened for.
-    pub fn allocate(
-        adapter: &Arc<Adapter>,
-        pd: &Arc<ProtectionDomain>,
-        type1: bool,
-    ) -> Result<Self, RegisterError> {
-        adapter.check_own()?;
+    pub fn allocate(pd: &Arc<ProtectionDomain>, type1: bool) -> Result<Self, RegisterError> {
+        let device = pd.device();
+        device.check_own()?;
         pd.adopt().map_err(|_| RegisterError::Busy)?;
-        let kind = match (type1, adapter.options().windows_2a) {
+        let kind = match (type1, device.options().windows_2a) {
             (true, _) => WindowKind::Type1,
             (false, true) => WindowKind::Type2A,
             (false, false) => WindowKind::Type2B,
         };
-        let taken = adapter.tables.keys.take(Kind::Window1).inspect_err(|_| pd.release());
+        let taken = device.resources.keys.take(Kind::Window1).inspect_err(|_| pd.release());
         let (slot, key) = taken.map_err(|_: Exhausted| RegisterError::Exhausted)?;
-        kind.allocate(&adapter.process().segment().keys(), slot, key, pd.number());
-        Ok(Self { adapter: adapter.clone(), pd: pd.clone(), slot, key })
+        kind.allocate(&device.process().segment().keys(), slot, key, pd.number());
+        Ok(Self { pd: pd.clone(), slot, key })
     }
 
     /// The key it was allocated with; binding changes its low byte.
@@ -50,11 +45,16 @@ impl MemoryWindow {
     /// (rules MWA-13, MWA-14).
     pub fn deallocate(self) {
         // That of a forked child's parent stays bound.
-        if !self.adapter.process().is_inherited() {
-            let segment = self.adapter.process().segment();
-            release_window(&segment.keys(), &segment.qps(), self.slot, &**self.adapter.process());
+        if !self.pd.device().process().is_inherited() {
+            let segment = self.pd.device().process().segment();
+            release_window(
+                &segment.keys(),
+                &segment.qps(),
+                self.slot,
+                &**self.pd.device().process(),
+            );
         }
-        self.adapter.tables.keys.give_back(Kind::Window1, self.slot);
+        self.pd.device().resources.keys.give_back(Kind::Window1, self.slot);
         self.pd.release();
     }
 }

@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::Busy;
-use crate::adapter::Adapter;
+use super::{Adapter, Busy};
 
 /// The file that stands for a domain: whoever opens the same file opens the same domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +53,7 @@ impl XrcDomain {
     ) -> Result<Arc<Self>, XrcOpenError> {
         let fresh = || Arc::new(Self { file, users: AtomicU32::new(0), opened: AtomicU32::new(1) });
         let Some(file) = file else { return Ok(fresh()) };
-        let mut domains = adapter.tables.xrc_domains.0.lock();
+        let mut domains = adapter.xrc_domains.0.lock();
         domains.retain(|_, domain| domain.strong_count() > 0);
         match domains.get(&file).and_then(Weak::upgrade) {
             Some(_) if create && exclusive => Err(XrcOpenError::Present),

@@ -13,7 +13,7 @@ use transom_system::clock;
 use transom_system::failure::caught;
 
 use super::{Dispatch, Threads, Worker};
-use crate::adapter::Adapter;
+use crate::objects::Adapter;
 
 /// How often the thread looks whether the program still polls, in nanoseconds.
 const TICK: u64 = 1_000_000;
@@ -36,8 +36,8 @@ impl Threads {
     /// Starts the background thread of a device, which ends with the device.
     pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
         let background = Background {
-            wake: adapter.process().wake_descriptor()?,
-            addresses: adapter.port().addresses().descriptor().try_clone_to_owned()?,
+            wake: adapter.device().process().wake_descriptor()?,
+            addresses: adapter.device().port().addresses().descriptor().try_clone_to_owned()?,
             polls: 0,
             program_polls: false,
             vigilant: 0,
@@ -96,11 +96,12 @@ impl Background {
     fn run(mut self, adapter: &Weak<Adapter>) {
         loop {
             drain(&self.wake);
-            let Some(device) = adapter.upgrade() else { return };
+            let Some(adapter) = adapter.upgrade() else { return };
+            let (dispatch, device) = (Dispatch { adapter: &adapter }, adapter.device());
             if device.failed.load(Relaxed) {
                 return;
             }
-            self.look_around(&device);
+            self.look_around(dispatch);
             let working = device.work.working.lock();
             if self.woken.addresses {
                 device.refresh_addresses();
@@ -108,11 +109,11 @@ impl Background {
             if self.woken.handed {
                 device.port().wire().inspect(|wire| wire.expect_handed());
             }
-            let peers = self.work(&device);
-            let timeout = self.timeout(&device);
+            let peers = self.work(dispatch);
+            let timeout = self.timeout(dispatch);
             let wire = device.port().wire().cloned();
             drop(working);
-            drop(device);
+            drop(adapter);
             self.woken = self.sleep(wire.as_deref(), &peers, timeout);
             if self.woken.crowded {
                 self.lingers_from = Instant::now() + CROWDED;
@@ -121,36 +122,36 @@ impl Background {
     }
 
     /// Does what there is to do; the peers whose ends are to be watched.
-    fn work(&mut self, device: &Adapter) -> Vec<Arc<Peer>> {
+    fn work(&mut self, dispatch: Dispatch<'_>) -> Vec<Arc<Peer>> {
+        let device = dispatch.device();
         if let Some(wire) = device.port().wire() {
             wire.look_after(&mut self.others, self.woken.others);
             wire.owed.look(clock::steady());
         }
-        Dispatch { adapter: device }.progress_for(
-            match device.work.polls.load(Relaxed) == self.polls {
-                true => Worker::Instead,
-                false => Worker::Beside,
-            },
-        );
+        dispatch.progress_for(match device.work.polls.load(Relaxed) == self.polls {
+            true => Worker::Instead,
+            false => Worker::Beside,
+        });
         let peers = device.peers.all();
         for peer in peers.iter().filter(|peer| has_ended(peer)) {
-            Dispatch { adapter: device }.lose_peer(peer);
+            dispatch.lose_peer(peer);
         }
-        self.arm(device);
+        self.arm(dispatch);
         peers
     }
 
     /// Finds out whether the program needs the thread though it polls.
-    fn look_around(&mut self, device: &Adapter) {
+    fn look_around(&mut self, dispatch: Dispatch<'_>) {
         // A round that armed was woken for what there is.
-        let neglected = !self.arms && Dispatch { adapter: device }.is_neglected();
-        let sleeps = device.work.sleeps.swap(false, SeqCst);
+        let neglected = !self.arms && dispatch.is_neglected();
+        let sleeps = dispatch.device().work.sleeps.swap(false, SeqCst);
         self.vigilant =
             if neglected || sleeps { VIGILANT } else { self.vigilant.saturating_sub(1) };
     }
 
     /// Leaves the work to a program that polls, else has what arrives wake the thread.
-    fn arm(&mut self, device: &Adapter) {
+    fn arm(&mut self, dispatch: Dispatch<'_>) {
+        let device = dispatch.device();
         let progress = &device.work;
         let polls = progress.polls.load(Relaxed);
         self.program_polls = polls != self.polls;
@@ -162,18 +163,19 @@ impl Background {
         if self.arms {
             device.process().segment().header().armed.store(1, SeqCst);
             // What came before the flag was seen brought no wake-up.
-            Dispatch { adapter: device }.take_inboxes();
-            Dispatch { adapter: device }.run_deferred();
+            dispatch.take_inboxes();
+            dispatch.run_deferred();
         }
     }
 
     /// How long the thread may sleep, in nanoseconds.
-    fn timeout(&self, device: &Adapter) -> Option<u64> {
+    fn timeout(&self, dispatch: Dispatch<'_>) -> Option<u64> {
+        let device = dispatch.device();
         let left = |deadline: u64| deadline.saturating_sub(clock::steady());
         let deadline = device.work.next_deadline.load(Acquire);
         let of_progress = (deadline != 0).then(|| left(deadline));
         let of_polling = self.program_polls.then_some(TICK);
-        let of_unreached = Dispatch { adapter: device }.has_inbox().then_some(TICK);
+        let of_unreached = dispatch.has_inbox().then_some(TICK);
         let wire = device.port().wire();
         let of_waiting = wire.and_then(|wire| wire.watch(self.program_polls));
         let of_faults = wire.and_then(|wire| wire.deadline()).map(left);
@@ -250,17 +252,17 @@ impl Dispatch<'_> {
     /// Whether something waits that a program which polls would take by now, asked by the thread when
     /// it has left the work to the program.
     fn is_neglected(self) -> bool {
-        let inbox = &self.adapter.process().segment().header().inbox;
+        let inbox = &self.device().process().segment().header().inbox;
         let waits = || {
             inbox.iter().any(|bits| bits.load(Acquire) != 0)
-                || self.adapter.port().wire().is_some_and(|wire| wire.has_arrivals())
+                || self.device().port().wire().is_some_and(|wire| wire.has_arrivals())
         };
-        let polls = self.adapter.work.polls.load(Relaxed);
+        let polls = self.device().work.polls.load(Relaxed);
         if !waits() {
             return false;
         }
         std::thread::sleep(PATIENCE);
-        waits() && self.adapter.work.polls.load(Relaxed) == polls
+        waits() && self.device().work.polls.load(Relaxed) == polls
     }
 }
 
@@ -300,17 +302,17 @@ mod tests {
     fn on_the_wire() -> Arc<Adapter> {
         let options = Options { wire_only: true, ..Options::default() };
         let adapter = Adapter::open(options).expect("a device opens");
-        adapter.port().open_wire().expect("the port is free");
+        adapter.device().port().open_wire().expect("the port is free");
         adapter
     }
 
     /// Has something wait while the background thread is about to sleep, again and again: it is woken.
     fn expect_woken(begin: impl Fn(&Wire, u16), waits: impl Fn(&Wire) -> bool) {
         let adapter = on_the_wire();
-        let wire = adapter.port().wire().expect("it is open");
+        let wire = adapter.device().port().wire().expect("it is open");
         for index in 0..100 {
             // It has looked whether anything waits.
-            drop(adapter.work.working.lock());
+            drop(adapter.device().work.working.lock());
             begin(wire, index);
             let start = Instant::now();
             while waits(wire) {

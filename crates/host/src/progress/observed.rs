@@ -10,17 +10,17 @@ use transom_system::addresses::gid;
 use transom_wire::packet::{Packet, Transport};
 
 use super::Dispatch;
-use crate::adapter::{Answered, Direction, Interface, Observer};
+use crate::device::{Answered, Direction, Interface, Observer};
 
 impl<'a> Dispatch<'a> {
     /// Whom to show what a peer asks of this process: nobody if the peer writes to the same file.
     pub(super) fn observer_for(self, peer: &Peer) -> Option<&'a dyn Observer> {
-        self.adapter.observer().filter(|_| !self.shares(peer))
+        self.device().observer().filter(|_| !self.shares(peer))
     }
 
     /// Whether a peer writes to the same file.
     fn shares(self, peer: &Peer) -> bool {
-        let own = &self.adapter.process().segment().header().capture;
+        let own = &self.device().process().segment().header().capture;
         peer.segment.header().capture.load(Relaxed) == own.load(Relaxed)
     }
 
@@ -33,7 +33,7 @@ impl<'a> Dispatch<'a> {
         datagram: &[u8],
         dropped: Option<&str>,
     ) {
-        let Some(observer) = self.adapter.observer() else { return };
+        let Some(observer) = self.device().observer() else { return };
         let packet = Packet::parse(datagram).ok().filter(|_| dropped.is_none());
         if !packet.is_some_and(|packet| self.has_written(path, &packet)) {
             observer.arrives(path, identification, datagram, dropped);
@@ -42,19 +42,19 @@ impl<'a> Dispatch<'a> {
 
     /// Whether the sender of a packet writes to the same file.
     fn has_written(self, path: &Path, packet: &Packet<'_>) -> bool {
-        let adapter = self.adapter;
-        if !adapter.port().is_here(&gid(path.source)) {
+        let device = self.device();
+        if !device.port().is_here(&gid(path.source)) {
             return false;
         }
         let slot = match packet.transport {
             Transport::Ud { source, .. } => QpNumber::from_bits(source).slot(),
-            _ => match adapter.tables.queue_pairs.get(QpNumber::from_bits(packet.to).index()) {
+            _ => match self.adapter.queue_pairs.get(QpNumber::from_bits(packet.to).index()) {
                 Some(qp) => qp.summary().peering().from.slot(),
                 None => return false,
             },
         };
-        slot == adapter.process().announcer().slot
-            || adapter.peer(slot).is_some_and(|peer| self.shares(&peer))
+        slot == device.process().announcer().slot
+            || device.peer(slot).is_some_and(|peer| self.shares(&peer))
     }
 
     /// Carries out a segment from a peer that does not write down what it sends, and shows the answer
@@ -71,7 +71,7 @@ impl<'a> Dispatch<'a> {
         let shown = Cell::new(false);
         let show = |reply, data: &mut RingBytes<'_>| {
             if request.service.is_reliable() && !shown.replace(true) {
-                let slot = self.adapter.process().announcer().slot;
+                let slot = self.device().process().announcer().slot;
                 let answer = Answered::to(request, reply, slot);
                 observer.answer(Interface::Local, Direction::Outbound, &answer, data);
             }

@@ -13,21 +13,21 @@ impl Dispatch<'_> {
     /// Carries out all that has arrived over the wire until now, or is being carried out by another
     /// thread.
     pub(super) fn take_all_packets(self) {
-        if let Some(wire) = self.adapter.port().wire() {
+        if let Some(wire) = self.device().port().wire() {
             wire.turn().receive_all(&self);
         }
     }
 
     /// The same, unless another thread is at it; false then.
     pub(super) fn try_take_all_packets(self) -> bool {
-        let Some(wire) = self.adapter.port().wire() else { return true };
+        let Some(wire) = self.device().port().wire() else { return true };
         let turn = wire.try_turn();
         turn.map(|mut turn| turn.receive_all(&self)).is_some()
     }
 
     /// Gives datagrams to all members of the group that they have come for.
     fn deliver_to_members(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
-        let members = self.adapter.tables.groups.members(&route.destination);
+        let members = self.adapter.groups.members(&route.destination);
         let taken = members.filter(|qp| qp.take_packets(packets, route) == Taken::Yes);
         match taken.count() {
             0 => counters.drop(Dropped::NoQueuePair, packets.len()),
@@ -43,7 +43,7 @@ impl Receiver for Dispatch<'_> {
 
     /// Gives packets to the queue pair they are for.
     fn deliver(&self, packets: &[Packet<'_>], route: &Route) {
-        let (Some(first), Some(wire)) = (packets.first(), self.adapter.port().wire()) else {
+        let (Some(first), Some(wire)) = (packets.first(), self.device().port().wire()) else {
             return;
         };
         let counters = wire.counters();
@@ -53,8 +53,7 @@ impl Receiver for Dispatch<'_> {
             Recipient::Members => return self.deliver_to_members(counters, packets, route),
             Recipient::Nobody => return counters.drop(Dropped::WrongDestination, packets.len()),
         }
-        let Some(qp) =
-            self.adapter.tables.queue_pairs.get(to.index()).filter(|qp| qp.number() == to)
+        let Some(qp) = self.adapter.queue_pairs.get(to.index()).filter(|qp| qp.number() == to)
         else {
             return counters.drop(Dropped::NoQueuePair, packets.len());
         };

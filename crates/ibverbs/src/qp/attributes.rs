@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         }?;
         let mut told = told.lock();
         let mask = modify(&pair, attr, mask as u32).map_err(|wrong| {
-            wrong.told(Some(pair.adapter()), "ibv_modify_qp", pair.number().bits())
+            wrong.told(Some(pair.device()), "ibv_modify_qp", pair.number().bits())
         })?;
         if mask.contains(Mask::AV) {
             told.address = attr.ah_attr;
@@ -61,7 +61,7 @@ fn modify(pair: &QueuePair, attr: &ibv_qp_attr, bits: u32) -> Result<Mask, Wrong
     let unknown = u64::from(bits & !Mask::all().bits());
     let mask = Mask::from_bits(bits);
     let mask = mask.ok_or(Wrong::invalid("attr_mask", unknown, "ST-03"))?;
-    let attributes = parse(attr, mask, &pair.adapter().port().addresses())?;
+    let attributes = parse(attr, mask, &pair.device().port().addresses())?;
     let from = pair.summary().gate().state;
     pair.modify(&attributes, mask).map_err(|failure| {
         let to = if mask.contains(Mask::STATE) { attributes.state } else { from };

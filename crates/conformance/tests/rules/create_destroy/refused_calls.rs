@@ -22,7 +22,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let adapter = Adapter::open(Options::default()).expect("a device opens");
-        let slot = adapter.process().announcer().slot;
+        let slot = adapter.device().process().announcer().slot;
         Self { end: End::of_device(adapter), slot }
     }
 

@@ -304,7 +304,7 @@ on_each_way! {
 #[test]
 fn a_childs_refused_calls_are_not_its_parents() {
     let adapter = Adapter::open(Options::default()).expect("a device opens");
-    let slot = adapter.process().announcer().slot;
+    let slot = adapter.device().process().announcer().slot;
     let end = End::on(open_context(adapter));
     let noted = || Registry::open().expect("the registry").refused_calls(slot).len();
     let refuse = || assert!(alloc_mw(end.pd, 3).is_err());

@@ -294,10 +294,10 @@ on_each_way! {
             assert_not_alive(pid);
             let successor = (0..4096).find_map(|_| {
                 let adapter = Adapter::open(Options::default()).expect("a device opens");
-                (adapter.process().announcer().slot == slot).then_some(adapter)
+                (adapter.device().process().announcer().slot == slot).then_some(adapter)
             });
             let successor = successor.expect("the slot is free again");
-            assert!(registry().is_alive(successor.process().announcer()));
+            assert!(registry().is_alive(successor.device().process().announcer()));
             drop(successor);
             until("the devices to close", || (holdings() == before).then_some(()));
         }

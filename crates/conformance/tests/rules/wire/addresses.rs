@@ -176,7 +176,7 @@ fn the_way_to_its_destination_limits_a_datagram() {
         let end = End::of_device(adapter.clone());
         let scene = Scene([End::of_device(adapter.clone()), end]);
         let end = &scene.0[1];
-        let first = adapter.port().addresses().get(0).expect("an address").path_mtu();
+        let first = adapter.device().port().addresses().get(0).expect("an address").path_mtu();
         assert_eq!(128 << scene.port().active_mtu, first);
         let qp = ud_qp(end);
         let memory = Buffer::filled(3 * 4096, 5);
@@ -191,7 +191,7 @@ fn the_way_to_its_destination_limits_a_datagram() {
         ] {
             let [destination, from] = [to, from].map(|it| gid(it.parse().expect("an address")));
             let mut attr = to_gid(destination);
-            let index = adapter.port().addresses().index_of(&from).expect("it is ours");
+            let index = adapter.device().port().addresses().index_of(&from).expect("it is ours");
             attr.grh.sgid_index = index as u8;
             let ah = ah(end.pd, &attr);
             let group = to.starts_with("239");
@@ -204,7 +204,8 @@ fn the_way_to_its_destination_limits_a_datagram() {
             post(longest + 1);
             assert_eq!(end.expect(IBV_WC_LOC_LEN_ERR).wr_id, 1, "{to}");
             assert_eq!(set_state(qp, IBV_QPS_RTS), 0);
-            let here = !group && adapter.port().addresses().index_of(&destination).is_some();
+            let here =
+                !group && adapter.device().port().addresses().index_of(&destination).is_some();
             if here {
                 let mut room = [sge(memory.addr() + 4096, 2 * 4096, region)];
                 recv(qp, 2, &mut room);

@@ -14,7 +14,7 @@ use transom_system::addresses::{LOOPBACK, Unreachable};
 use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
-use crate::adapter::Limits;
+use crate::device::Limits;
 use crate::objects::Link;
 
 /// The rights to flush, which queue pairs grant but windows do not.
@@ -207,7 +207,7 @@ impl QueuePair {
 
     /// Changes attributes and state. On an error nothing has changed (rules ST-01 to ST-08).
     pub fn modify(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
-        if self.adapter.process().is_inherited() {
+        if self.device.process().is_inherited() {
             return Err(ModifyFailure::Inherited);
         }
         let resets = mask.contains(Mask::STATE) && new.state == QpState::Reset;
@@ -283,7 +283,7 @@ impl QueuePair {
         match (from, asked.state) {
             (QpState::Init, QpState::Rtr) => {
                 if self.config.service == Service::Ud {
-                    self.adapter.port().expect_datagrams();
+                    self.device.port().expect_datagrams();
                 }
                 receive.responder.start(first, self.summary());
                 self.summary().set_peering(Peering {
@@ -298,7 +298,7 @@ impl QueuePair {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
                 half.requester.window_limit =
-                    self.adapter.port().wire().map_or(0, |wire| wire.window_limit());
+                    self.device.port().wire().map_or(0, |wire| wire.window_limit());
                 self.capture_connection(self.number, &attributes);
                 half.requester.start(first);
             }
@@ -308,8 +308,8 @@ impl QueuePair {
         debug!(qp = %self.number, ?from, to = ?asked.state, "queue pair modified");
         // Whoever came in under the old gate is waited for: after RESET, ERR or a loss of rights
         // nothing arrives any more.
-        let keys = self.adapter.process().segment().keys();
-        keys.drain_queue_pair(self.number.index(), &**self.adapter.process());
+        let keys = self.device.process().segment().keys();
+        keys.drain_queue_pair(self.number.index(), &**self.device.process());
         match asked.state {
             // What it completed before belongs to the life that is over: a program that connects
             // anew waits for its new work only.
@@ -333,7 +333,7 @@ impl QueuePair {
     /// Of which connection requests are written down from now on: those of this queue pair, or, before
     /// it sends, of the one at the other end.
     fn capture_connection(&self, from: QpNumber, attributes: &QpAttributes) {
-        let Some(observer) = self.adapter.observer() else { return };
+        let Some(observer) = self.device.observer() else { return };
         let address = attributes.destination.address().unwrap_or(LOOPBACK);
         let mtu = match self.config.service {
             Service::Ud => MAX_DATAGRAM,
@@ -347,17 +347,17 @@ impl QueuePair {
     fn link_to(&self, peer: QpNumber, attributes: &QpAttributes) -> Result<Link, ModifyFailure> {
         let slot = peer.slot();
         if let Some(mut address) =
-            self.adapter.port().over_wire(attributes.destination.address(), slot)
+            self.device.port().over_wire(attributes.destination.address(), slot)
         {
             // Before the port: what cannot be reached needs none.
             if let Destination::Address(address) = attributes.destination
                 && self.config.service != Service::Ud
             {
-                let reachable = self.adapter.port().check_reachable(&address, false);
+                let reachable = self.device.port().check_reachable(&address, false);
                 reachable.map_err(ModifyFailure::Unreachable)?;
             }
-            self.adapter.port().open_wire().map_err(ModifyFailure::NoPort)?;
-            if self.adapter.options().congestion {
+            self.device.port().open_wire().map_err(ModifyFailure::NoPort)?;
+            if self.device.options().congestion {
                 address.traffic_class |= ECN_CAPABLE;
             }
             let mtu = 128 << attributes.path_mtu;
@@ -366,12 +366,12 @@ impl QueuePair {
         if slot == self.number.slot() {
             return Ok(Link::Loopback);
         }
-        match self.adapter.reach(slot) {
+        match self.device.reach(slot) {
             Ok(Some(peer)) => return Ok(Link::Local(peer)),
             Ok(None) => {}
             Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
         }
-        self.adapter.port().check_strangers(slot).map_err(ModifyFailure::NoPeer)?;
+        self.device.port().check_strangers(slot).map_err(ModifyFailure::NoPeer)?;
         Ok(Link::None)
     }
 

@@ -42,7 +42,7 @@ impl ReceiveHalf {
     /// Takes packets that came together, all requests.
     pub(super) fn take(&mut self, packets: &[Packet<'_>], route: &Route, qp: &QueuePair) {
         let reliable = qp.config.service == Service::Rc;
-        let may_owe = reliable && qp.adapter.port().wire().is_some_and(|wire| wire.owed.may_wait());
+        let may_owe = reliable && qp.device.port().wire().is_some_and(|wire| wire.owed.may_wait());
         let before = self.owed.take();
         let owed = Cell::new(before);
         let at = At { link: &self.link, peer: self.peer, may_owe, owed, ..qp.here() };
@@ -54,10 +54,10 @@ impl ReceiveHalf {
         self.go_on_later(qp);
         let marked = route.traffic_class & CONGESTED == CONGESTED;
         let connected = matches!(self.link, Link::Wire(_));
-        if marked && connected && qp.adapter.options().congestion {
+        if marked && connected && qp.device.options().congestion {
             let at = At { link: &self.link, peer: self.peer, ..qp.here() };
             let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, clock::steady());
-            if let (Some(packet), Some(wire)) = (notice, qp.adapter.port().wire()) {
+            if let (Some(packet), Some(wire)) = (notice, qp.device.port().wire()) {
                 Counters::add(&wire.counters().notifications_sent, 1);
                 at.respond(&packet);
             }
@@ -66,7 +66,7 @@ impl ReceiveHalf {
 
     /// Has others know of the acknowledgement that is kept back from now on, or that none is any more.
     fn note_owed(&self, qp: &QueuePair) {
-        let Some(wire) = qp.adapter.port().wire() else { return };
+        let Some(wire) = qp.device.port().wire() else { return };
         if self.owed.is_none() {
             wire.owed.take_of(qp.number.index());
             qp.owes.store(false, Release);
@@ -111,7 +111,7 @@ impl ReceiveHalf {
     /// Sees to it that answers which still wait get another turn.
     fn go_on_later(&self, qp: &QueuePair) {
         if !self.packets.is_idle()
-            && let Some(wire) = qp.adapter.port().wire()
+            && let Some(wire) = qp.device.port().wire()
         {
             wire.stall(qp.number.index());
         }

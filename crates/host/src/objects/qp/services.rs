@@ -21,10 +21,8 @@ use transom_wire::Psn;
 use transom_wire::packet::Packet;
 
 use super::{QpReceives, QueuePair};
-use crate::adapter::Deferred;
-use crate::adapter::{Answered, Direction, Interface};
-use crate::objects::Link;
-use crate::objects::{Recipient, SharedReceiveQueue};
+use crate::device::{Answered, Deferred, Direction, Interface};
+use crate::objects::{Link, Recipient, SharedReceiveQueue};
 
 /// A queue pair at work, with its link.
 pub(super) struct At<'a> {
@@ -52,21 +50,21 @@ pub(super) const TURN: usize = 1024;
 impl Services for At<'_> {
     #[inline]
     fn keys(&self) -> KeyTable<'_> {
-        self.qp.adapter.process().segment().keys()
+        self.qp.device.process().segment().keys()
     }
 
     fn qps(&self) -> QpTable<'_> {
-        self.qp.adapter.process().segment().qps()
+        self.qp.device.process().segment().qps()
     }
 
     #[inline]
     fn announcer(&self) -> Announcer {
-        self.qp.adapter.process().announcer()
+        self.qp.device.process().announcer()
     }
 
     #[inline]
     fn waiter(&self) -> &dyn Waiter {
-        &**self.qp.adapter.process()
+        &**self.qp.device.process()
     }
 
     fn now(&self) -> u64 {
@@ -84,11 +82,11 @@ impl Services for At<'_> {
     }
 
     fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.qp.adapter.process().store(at, bytes)
+        self.qp.device.process().store(at, bytes)
     }
 
     fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
-        self.qp.adapter.process().store_pieces(at, pieces)
+        self.qp.device.process().store_pieces(at, pieces)
     }
 
     fn atomic(
@@ -96,7 +94,7 @@ impl Services for At<'_> {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        self.qp.adapter.process().atomic(at, update)
+        self.qp.device.process().atomic(at, update)
     }
 
     fn acknowledge(&self, reply: Reply) {
@@ -126,7 +124,7 @@ impl Services for At<'_> {
             }
         };
         if let Some(cq) = cq {
-            self.qp.adapter.complete_to(cq, completion, solicited);
+            cq.push(&completion, solicited);
         }
     }
 
@@ -154,7 +152,7 @@ impl Services for At<'_> {
     }
 
     fn rendezvous(&self) {
-        self.qp.adapter.work.defer(Deferred::Rendezvous(self.qp.number.index()));
+        self.qp.device.work.defer(Deferred::Rendezvous(self.qp.number.index()));
     }
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {
@@ -163,9 +161,9 @@ impl Services for At<'_> {
 
     fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
         // A queue destroyed since has nobody left to tell.
-        let srq = self.qp.adapter.tables.shared_queues.get(srq);
+        let srq = self.qp.adapter.shared_queues.get(srq);
         if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
-            self.qp.adapter.complete_to(&xrc.cq, completion, solicited);
+            xrc.cq.push(&completion, solicited);
         }
     }
 
@@ -180,11 +178,11 @@ impl Services for At<'_> {
 
     #[inline]
     fn injected(&self, request: &Request) -> Option<Injection> {
-        self.qp.adapter.injector.answer(request)
+        self.qp.device.injector.answer(request)
     }
 
     fn refused(&self, refusal: &Refusal) {
-        self.qp.adapter.process().note_refusal(self.qp.summary(), refusal);
+        self.qp.device.process().note_refusal(self.qp.summary(), refusal);
     }
 
     fn flush_other(&self, fallen: QueueSide) {
@@ -222,7 +220,7 @@ impl Origin for At<'_> {
     }
 
     fn datagram_limit(&self, to: &Address) -> u64 {
-        self.qp.adapter.port().datagram_limit(to)
+        self.qp.device.port().datagram_limit(to)
     }
 
     fn segment_of(&self, rest: u64) -> u64 {
@@ -238,7 +236,7 @@ impl Origin for At<'_> {
     }
 
     fn window_share(&self) -> u64 {
-        self.qp.adapter.port().wire().map_or(u64::MAX, |wire| wire.window_share())
+        self.qp.device.port().wire().map_or(u64::MAX, |wire| wire.window_share())
     }
 
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
@@ -273,8 +271,8 @@ impl At<'_> {
     fn direct_target(&self) -> Option<(Target<'_>, Where)> {
         let (segment, place) = match self.link {
             Link::None => return None,
-            Link::Loopback if !self.qp.adapter.by_message() => {
-                (self.qp.adapter.process().segment(), Where::Here)
+            Link::Loopback if !self.qp.device.by_message() => {
+                (self.qp.device.process().segment(), Where::Here)
             }
             Link::Local(peer) if peer.direct && !peer.is_gone() && !self.would_pass(peer) => {
                 (&peer.segment, Where::Peer(peer.pid))
@@ -301,7 +299,7 @@ impl At<'_> {
     #[inline]
     fn would_pass(&self, peer: &Peer) -> bool {
         self.qp.config.service == Service::Uc
-            && !peer.has_carried_out_all(self.qp.adapter.process().segment())
+            && !peer.has_carried_out_all(self.qp.device.process().segment())
     }
 
     fn local<'a>(&'a self, sges: &'a [Sge]) -> LocalBuffers<'a> {
@@ -320,19 +318,19 @@ impl At<'_> {
             Payload::Inline(_) => &[],
             Payload::Buffers(sges) => sges,
         };
-        let copier = &self.qp.adapter.process().copier();
+        let copier = &self.qp.device.process().copier();
         Gather { payload, local: self.local(sges), skip, copier, to, failed: None }
     }
 
     fn scatter<'a>(&'a self, buffers: &'a [Sge], skip: u64, from: Where) -> Scatter<'a> {
-        let copier = &self.qp.adapter.process().copier();
+        let copier = &self.qp.device.process().copier();
         Scatter { local: self.local(buffers), skip, copier, from, failed: None }
     }
 
     /// The shared queue of the queue pair's XRC domain that has this number.
     fn named_queue(&self, number: u32) -> Option<Arc<SharedReceiveQueue>> {
         let QpReceives::Xrc(domain) = &self.qp.config.receives else { return None };
-        let srq = self.qp.adapter.tables.shared_queues.get(number)?;
+        let srq = self.qp.adapter.shared_queues.get(number)?;
         let same = srq.config().xrc.as_ref().is_some_and(|xrc| Arc::ptr_eq(&xrc.domain, domain));
         same.then_some(srq)
     }
@@ -347,7 +345,7 @@ impl At<'_> {
         }
         let other = match self.link {
             Link::Local(peer) if peer.announcer.slot == slot => None,
-            _ => self.qp.adapter.peer(slot),
+            _ => self.qp.device.peer(slot),
         };
         match (other, self.link) {
             (Some(peer), _) => self.send_to_peer(&peer, request, payload),
@@ -360,17 +358,17 @@ impl At<'_> {
     fn send_to_peer(&self, peer: &Peer, request: &Request, payload: Payload<'_>) -> Sent {
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let data = request.body.carries_data().then_some(&mut gather);
-        let adapter = &self.qp.adapter;
-        let observer = adapter.observer().filter(|_| Recipient::of(request) != Recipient::Members);
+        let device = &self.qp.device;
+        let observer = device.observer().filter(|_| Recipient::of(request) != Recipient::Members);
         let tap = observer.map(|observer| {
             move |bytes| {
-                let copier = adapter.process().copier();
+                let copier = device.process().copier();
                 let mut data = RingBytes { bytes, length: request.length, copier };
                 observer.request(Interface::Local, Direction::Outbound, request, &mut data);
             }
         });
         let tap = tap.as_ref().map(|tap| tap as _);
-        peer.send(adapter.process().segment(), request, data, self.qp.number.index(), tap)
+        peer.send(device.process().segment(), request, data, self.qp.number.index(), tap)
     }
 
     /// Executes a segment at a queue pair of this process, on the caller's thread.
@@ -379,29 +377,25 @@ impl At<'_> {
     }
 
     fn send_loopback_to(&self, to: QpNumber, request: &Request, payload: Payload<'_>) -> Sent {
-        let adapter = &self.qp.adapter;
+        let (device, adapter) = (&self.qp.device, &self.qp.adapter);
         let here = to.slot() == self.qp.number.slot();
-        let target = adapter.tables.queue_pairs.get(to.index()).filter(|_| here);
+        let target = adapter.queue_pairs.get(to.index()).filter(|_| here);
         let buffers = match payload {
             Payload::Inline(_) => &[],
             Payload::Buffers(sges) => sges,
         };
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let mut scatter = self.scatter(buffers, request.offset, Where::Here);
-        let observer = adapter.observer().filter(|_| Recipient::of(request) != Recipient::Members);
+        let observer = device.observer().filter(|_| Recipient::of(request) != Recipient::Members);
         if let Some(observer) = observer {
             observer.request(Interface::Loopback, Direction::Outbound, request, &mut gather);
         }
         let reply = match target {
             Some(target) => target.execute(request, &mut gather, &mut scatter, None),
             None if here => return Sent::Unreachable,
-            None => adapter.tables.foreign_targets.execute(
-                adapter,
-                request,
-                &mut gather,
-                &mut scatter,
-                None,
-            ),
+            None => {
+                adapter.foreign_targets.execute(adapter, request, &mut gather, &mut scatter, None)
+            }
         };
         if let Some(observer) = observer {
             let answer = Answered::to(request, reply, self.qp.number.slot());

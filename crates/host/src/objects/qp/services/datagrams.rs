@@ -10,9 +10,8 @@ use transom_net::{Path, Peer, RingBytes, Where};
 use transom_system::addresses::leaves_host;
 
 use super::At;
-use crate::adapter::Adapter;
-use crate::adapter::{Direction, Interface};
-use crate::objects::Recipient;
+use crate::device::{Direction, Interface};
+use crate::objects::{Adapter, Recipient};
 
 impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
@@ -27,11 +26,11 @@ impl At<'_> {
             // Whoever got it would drop it.
             Recipient::Nobody => return Sent::Unreachable,
         }
-        let adapter = &self.qp.adapter;
+        let device = &self.qp.device;
         let slot = request.to.slot();
-        if let Some(address) = adapter.port().over_wire(Some(datagram.address), slot) {
+        if let Some(address) = device.port().over_wire(Some(datagram.address), slot) {
             let path = Path::new(&address, self.qp.number, MAX_DATAGRAM);
-            return match adapter.port().open_wire() {
+            return match device.port().open_wire() {
                 Ok(()) => self.send_packets(&path, request, payload),
                 Err(_) => Sent::Unreachable,
             };
@@ -39,10 +38,10 @@ impl At<'_> {
         if slot == self.qp.number.slot() {
             return self.send_loopback_to(request.to, request, payload);
         }
-        match adapter.peer(slot) {
+        match device.peer(slot) {
             Some(peer) => self.send_to_peer(&peer, request, payload),
             None => {
-                let _ = adapter.port().check_strangers(slot);
+                let _ = device.port().check_strangers(slot);
                 Sent::Unreachable
             }
         }
@@ -52,17 +51,17 @@ impl At<'_> {
     /// processes; waits before it begins until there is room for each that the local link leads to, so
     /// that none gets a datagram twice.
     fn send_to_group(&self, to: &Address, request: &Request, payload: Payload<'_>) -> Sent {
-        let adapter = &self.qp.adapter;
+        let device = &self.qp.device;
         let gid = &to.gid;
-        let me = adapter.process().announcer().slot;
-        let registry = adapter.process().registry();
+        let me = device.process().announcer().slot;
+        let registry = device.process().registry();
         let others = || registry.taken().filter(|slot| *slot != me);
         let near = others().filter(|slot| !registry.needs_packets(*slot));
-        let near = near.filter_map(|slot| adapter.peer(slot)).filter(|peer| peer.has_groups());
+        let near = near.filter_map(|slot| device.peer(slot)).filter(|peer| peer.has_groups());
         let peers: ArrayVec<_, PROCESSES> = near.collect();
         let index = self.qp.number.index();
         let ready = |peer: &Arc<Peer>| {
-            peer.takes_datagram(adapter.process().segment(), request.length, index)
+            peer.takes_datagram(device.process().segment(), request.length, index)
         };
         if !peers.iter().all(ready) {
             return Sent::Busy;
@@ -72,12 +71,13 @@ impl At<'_> {
             Sent::Queued | Sent::Unreachable => {}
             sent => return sent,
         }
-        if let Some(observer) = adapter.observer() {
+        if let Some(observer) = device.observer() {
             // Once, however many receive it.
             let mut data = self.gather(payload, request.offset, Where::Here);
             observer.request(Interface::Local, Direction::Outbound, request, &mut data);
         }
-        for member in adapter.tables.groups.members(gid).filter(|qp| qp.number != self.qp.number) {
+        let members = self.qp.adapter.groups.members(gid);
+        for member in members.filter(|qp| qp.number != self.qp.number) {
             let sent = self.send_loopback_to(member.number, request, payload);
             if matches!(sent, Sent::Near(_)) {
                 return sent;
@@ -101,11 +101,11 @@ impl At<'_> {
         request: &Request,
         payload: Payload<'_>,
     ) -> Sent {
-        let adapter = &self.qp.adapter;
+        let device = &self.qp.device;
         let network =
-            adapter.port().addresses().network_of(&to.source).filter(|_| leaves_host(&to.gid));
+            device.port().addresses().network_of(&to.source).filter(|_| leaves_host(&to.gid));
         let interface =
-            network.or(apart.then_some(0)).filter(|_| adapter.port().open_wire().is_ok());
+            network.or(apart.then_some(0)).filter(|_| device.port().open_wire().is_ok());
         let Some(interface) = interface else { return Sent::Queued };
         let path = Path { interface, ..Path::new(to, self.qp.number, MAX_DATAGRAM) };
         self.send_packets(&path, request, payload)
@@ -117,7 +117,7 @@ impl Adapter {
     pub(crate) fn deliver_to_group(&self, request: &Request, payload: &mut RingBytes<'_>) {
         let Remote::Datagram(datagram) = &request.remote else { return };
         let mut nothing = payload.empty();
-        for member in self.tables.groups.members(&datagram.address.gid) {
+        for member in self.groups.members(&datagram.address.gid) {
             let _ = member.execute(request, payload, &mut nothing, None);
         }
     }

@@ -22,7 +22,7 @@ impl At<'_> {
         request: &Request,
         payload: Payload<'_>,
     ) -> Sent {
-        let Some(wire) = self.qp.adapter.port().wire() else { return Sent::Unreachable };
+        let Some(wire) = self.qp.device.port().wire() else { return Sent::Unreachable };
         if self.is_too_early(wire, request.length) {
             wire.stall(self.qp.number.index());
             return Sent::Busy;
@@ -107,7 +107,7 @@ impl At<'_> {
             }
             Payload::Buffers(sges) => {
                 let local = self.local(sges);
-                let copier = &self.qp.adapter.process().copier();
+                let copier = &self.qp.device.process().copier();
                 let (offset, length) = (request.offset, request.length);
                 local.each(Operation::LocalRead, offset, length, |at, piece| {
                     match buffer.copy_in(copier, at, piece) {
@@ -122,7 +122,7 @@ impl At<'_> {
     /// Sends the acknowledgement that waits, for the answer of this number is about to leave: unless
     /// that is an older one, said again, which an origin expects before it.
     fn send_owed_before(&self, answer: Psn) {
-        if let (Some(wire), Some(path)) = (self.qp.adapter.port().wire(), self.path())
+        if let (Some(wire), Some(path)) = (self.qp.device.port().wire(), self.path())
             && !self.owes_after(answer)
             && let Some(packet) = self.owed.take()
         {
@@ -167,7 +167,7 @@ impl Outlet for At<'_> {
     }
 
     fn respond(&self, packet: &Packet<'_>) {
-        let (Some(wire), Some(path)) = (self.qp.adapter.port().wire(), self.path()) else { return };
+        let (Some(wire), Some(path)) = (self.qp.device.port().wire(), self.path()) else { return };
         if packet.is_acknowledgement() && !self.owes_after(packet.psn) {
             // It says what the one that waits would say, and more.
             self.owed.set(None);
@@ -190,7 +190,7 @@ impl Outlet for At<'_> {
         train: &ResponseTrain,
         fill: &mut dyn FnMut(&mut dyn Sink) -> Reply,
     ) -> Reply {
-        let (Some(wire), Some(path)) = (self.qp.adapter.port().wire(), self.path()) else {
+        let (Some(wire), Some(path)) = (self.qp.device.port().wire(), self.path()) else {
             return Reply::Dropped;
         };
         self.send_owed_before(train.psn);
@@ -207,7 +207,7 @@ impl Outlet for At<'_> {
             }
         }
         let mut reply =
-            fill(&mut Filling { train: &mut buffer, copier: self.qp.adapter.process().copier() });
+            fill(&mut Filling { train: &mut buffer, copier: self.qp.device.process().copier() });
         if matches!(reply, Reply::Data { .. }) {
             if wire.send(&mut buffer, path) {
                 let packets = self.budget.get().saturating_sub(buffer.packets());
@@ -243,9 +243,10 @@ mod tests {
     use transom_wire::packet::{Aeth, Operation};
 
     use super::*;
+    use crate::events::EventQueue;
     use crate::objects::{
-        Cq, CqConfig, EventQueue, MemoryRegion, QpAttributes, QpConfig, QpReceives, QueuePair,
-        Registration,
+        Cq, CqConfig, MemoryRegion, ProtectionDomain, QpAttributes, QpConfig, QpReceives,
+        QueuePair, Registration,
     };
     use crate::{Adapter, Options};
 
@@ -282,10 +283,10 @@ mod tests {
         let events = Arc::new(EventQueue::new().expect("a queue of events"));
         let (options, channel) = (CompletionOptions::default(), None);
         let config = CqConfig { capacity: 16, options, channel, events: events.clone(), id: 0 };
-        let cq = Arc::new(Cq::new(adapter, config).expect("a completion queue"));
+        let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
         let send = RequesterLimits { size: 16, pieces: 1, inline_room: 0, signal_all: true };
         let config = QpConfig {
-            pd: adapter.allocate_domain(),
+            pd: ProtectionDomain::allocate(adapter.device()),
             service,
             send_cq: Some(cq.clone()),
             receive_cq: Some(cq),
@@ -336,7 +337,7 @@ mod tests {
         let half = qp.receive.lock();
         let at = At { link: &half.link, peer: half.peer, may_owe: true, ..qp.here() };
         let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 0 };
-        let counters = adapter.port().wire().expect("it leads over the wire").counters();
+        let counters = adapter.device().port().wire().expect("it leads over the wire").counters();
         let before = counters.sent.load(Relaxed);
         let waits = |at: &At<'_>| at.owed.get().map(|owed| owed.psn.value());
         let sent = || counters.sent.load(Relaxed) - before;
@@ -387,7 +388,7 @@ mod tests {
                 let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
                 let (address, length) = (memory.as_ptr() as u64, memory.len() as u64);
                 let registration = Registration { address, length, iova: address, access };
-                let region = MemoryRegion::register(&adapter, pd, registration).expect("a region");
+                let region = MemoryRegion::register(pd, registration).expect("a region");
                 let half = |number: u64| {
                     let address = address + number * LENGTH as u64;
                     [Sge { address, length: LENGTH as u32, key: region.key().0 }]
@@ -439,7 +440,7 @@ mod tests {
         // 4.096 us << 10 is some 4 ms, and there is no second attempt.
         let (timeout, ten_times) = (10, Duration::from_millis(40));
         let qp = queue_pair(&adapter, Service::Rc, timeout);
-        let wire = adapter.port().wire().expect("it leads over the wire");
+        let wire = adapter.device().port().wire().expect("it leads over the wire");
         let read = Body::Read { address: 0, key: Key(0) };
         let request = SendRequest {
             wr_id: 1,
@@ -450,10 +451,10 @@ mod tests {
             remote: Remote::Connected,
         };
         let cq = qp.config.send_cq.as_ref().expect("it has one");
-        let working = adapter.work.working.lock();
+        let working = adapter.device().work.working.lock();
         qp.post_send(&request).expect("there is room");
         // The request: the answer lies in the socket then.
-        adapter.progress_from_poll();
+        adapter.progress();
         let arrivals = wire.turn();
         drop(working);
         let mut statuses = Vec::new();
@@ -479,9 +480,9 @@ mod tests {
         let adapter = Adapter::open(options).expect("a device opens");
         for (service, waits) in [(Service::Rc, false), (Service::Uc, true)] {
             let qp = queue_pair(&adapter, service, 20);
-            let wire = adapter.port().wire().expect("it leads over the wire");
+            let wire = adapter.device().port().wire().expect("it leads over the wire");
             // The background thread would give it its turn when that comes.
-            let _working = adapter.work.working.lock();
+            let _working = adapter.device().work.working.lock();
             wire.stalled.each(|_| {});
             // Others have sent so much that it takes the receiver a minute.
             assert!(wire.admits(30_000_000_000, clock::steady()) || waits);

@@ -8,7 +8,6 @@ use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
 
 use super::Limits;
-use crate::objects::{Busy, ProtectionDomain};
 
 /// The numbers of the domains.
 pub(crate) struct Domains {
@@ -51,22 +50,17 @@ impl Domains {
         Self { process, numbers: Mutex::default() }
     }
 
-    /// A new protection domain; `None` at the limit (rule PD-11), or without memory.
-    pub(super) fn allocate(&self) -> Option<Arc<ProtectionDomain>> {
+    /// Takes a number for a domain; `None` at the limit (rule PD-11), or without memory.
+    pub(crate) fn take(&self) -> Option<u32> {
         let number = self.numbers.lock().take()?;
         self.process.objects().add(ObjectKind::Domain);
-        Some(Arc::new(ProtectionDomain::new(number)))
+        Some(number)
     }
 
-    /// Ends a protection domain that nothing belongs to.
-    pub(super) fn free(&self, domain: &ProtectionDomain) -> Result<(), Busy> {
-        domain.close()?;
-        // A parent domain stands for one whose number it has.
-        if !domain.is_parent_domain() {
-            self.numbers.lock().give_back(domain.number());
-            self.process.objects().remove(ObjectKind::Domain);
-        }
-        Ok(())
+    /// The domain of a number has ended.
+    pub(crate) fn give_back(&self, number: u32) {
+        self.numbers.lock().give_back(number);
+        self.process.objects().remove(ObjectKind::Domain);
     }
 }
 

@@ -4,7 +4,7 @@
 //! first, which is when the room for them is taken: to raise one allocates nothing and loses nothing,
 //! however many there are and however late they are taken.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,8 +15,6 @@ use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 use rustix::io::ReadWriteFlags;
 use transom_system::fork;
-
-use super::RegisterError;
 
 unsafe extern "C-unwind" {
     /// As the C library has it: a thread that is cancelled meanwhile unwinds from here. By the other of
@@ -110,18 +108,18 @@ impl<K: Copy + PartialEq> EventQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`RegisterError::Exhausted`] if there is no memory for it.
+    /// If there is no memory for it.
     pub fn attach(
         self: &Arc<Self>,
         id: u64,
         kinds: &'static [K],
-    ) -> Result<EventSource<K>, RegisterError> {
+    ) -> Result<EventSource<K>, TryReserveError> {
         let counts = kinds.iter().map(|_| AtomicU64::new(0)).collect();
         let object = Arc::new(Object { id, kinds, counts });
         let mut raised = self.raised.lock();
         let attached = raised.attached + kinds.len();
         let more = attached - raised.waiting.len();
-        raised.waiting.try_reserve(more).map_err(|_| RegisterError::Exhausted)?;
+        raised.waiting.try_reserve(more)?;
         raised.attached = attached;
         drop(raised);
         Ok(EventSource { queue: self.clone(), object })

@@ -1,37 +1,18 @@
 //! What becomes of the device when its process forks, exits or fails.
 
-use std::io;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
 use transom_device::qp::QpState;
-use transom_system::failure::Failed;
 use transom_system::fork::ForkHandler;
 
-use super::{Adapter, OpenError};
-use crate::objects::AsyncEvent;
-
-impl From<Failed> for OpenError {
-    fn from(Failed: Failed) -> Self {
-        let cause = io::Error::from_raw_os_error(libc::EIO);
-        Self::new("it has failed, and is not closed everywhere", cause)
-    }
-}
-
-impl Adapter {
-    /// Whether it is of use: not if it has failed.
-    pub fn check(&self) -> Result<(), OpenError> {
-        match self.failed.load(SeqCst) {
-            true => Err(Failed.into()),
-            false => Ok(()),
-        }
-    }
-}
+use crate::events::AsyncEvent;
+use crate::objects::Adapter;
 
 impl ForkHandler for Adapter {
     fn hold(&self, until: Instant) -> bool {
         loop {
-            if let Some(guard) = self.work.working.try_lock() {
+            if let Some(guard) = self.device().work.working.try_lock() {
                 std::mem::forget(guard);
                 return true;
             }
@@ -44,35 +25,41 @@ impl ForkHandler for Adapter {
 
     unsafe fn release(&self) {
         // SAFETY: locked by `hold`, in this thread or in the one that this one is the copy of.
-        unsafe { self.work.working.force_unlock() };
+        unsafe { self.device().work.working.force_unlock() };
     }
 
     fn leave_to_parent(&self) {
-        self.process().leave_to_parent();
-        self.peers.protect_segments();
-        self.port().leave_to_parent();
+        let device = self.device();
+        device.process().leave_to_parent();
+        device.peers.protect_segments();
+        device.port().leave_to_parent();
     }
 
     fn at_exit(&self, until: Instant) {
-        self.acknowledge_all(until);
-        self.port().send_rest();
+        let device = self.device();
+        // Acknowledgements that were kept back. In a forked child they are the parent's.
+        if device.port().wire().is_some() && !self.is_inherited() {
+            self.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
+        }
+        device.port().send_rest();
     }
 
     /// Nothing is done for peers any more; the program is told, once.
     fn fail(&self) {
-        if self.failed.swap(true, SeqCst) || self.process().is_inherited() {
+        let device = self.device();
+        if device.failed.swap(true, SeqCst) || self.is_inherited() {
             return;
         }
-        for qp in self.tables.queue_pairs.all() {
+        for qp in self.queue_pairs.all() {
             qp.summary().fall(QpState::Error);
         }
-        self.depart();
-        self.port().leave_to_parent();
-        self.port_events.raise(AsyncEvent::DeviceFatal);
+        device.depart();
+        device.port().leave_to_parent();
+        device.port_events().raise(AsyncEvent::DeviceFatal);
     }
 
     fn is_inherited(&self) -> bool {
-        self.process().is_inherited()
+        self.device().process().is_inherited()
     }
 }
 
@@ -85,8 +72,8 @@ mod tests {
 
     use super::*;
     use crate::Options;
-    use crate::adapter::Deferred;
-    use crate::objects::EventQueue;
+    use crate::device::Deferred;
+    use crate::events::EventQueue;
 
     /// Says that this is the process that a test started for itself: all devices of a process fail
     /// together.
@@ -98,7 +85,7 @@ mod tests {
     #[test]
     fn a_panic_on_the_background_thread_is_an_error_of_the_device() {
         const TEST: &str =
-            "adapter::process::tests::a_panic_on_the_background_thread_is_an_error_of_the_device";
+            "process::tests::a_panic_on_the_background_thread_is_an_error_of_the_device";
         if std::env::var_os(ALONE).is_none() {
             let this = std::env::current_exe().expect("a test has a path");
             let status = Command::new(this).args(["--exact", TEST]).env(ALONE, "1").status();
@@ -107,18 +94,19 @@ mod tests {
         let open = || Adapter::open(Options::default());
         let devices = [(); 2].map(|()| open().expect("a device opens"));
         let told = [(); 3].map(|()| Arc::new(EventQueue::new().expect("a queue")));
-        let attach =
-            |(told, of): (&Arc<_>, usize)| devices[of].port_events().tell(told).expect("room");
+        let attach = |(told, of): (&Arc<_>, usize)| {
+            devices[of].device().port_events().tell(told).expect("room")
+        };
         let _sources: Vec<_> = told.iter().zip([0, 0, 1]).map(attach).collect();
-        devices[0].work.defer(Deferred::Panic);
-        devices[0].process().wake();
+        devices[0].device().work.defer(Deferred::Panic);
+        devices[0].device().process().wake();
         for told in &told {
             let (event, _) = told.take().expect("it comes");
             assert_eq!(event, AsyncEvent::DeviceFatal);
             rustix::io::ioctl_fionbio(told.descriptor(), true).expect("an option");
             assert!(told.take().is_err(), "once");
         }
-        assert!(has_failed() && devices.iter().all(|device| device.check().is_err()));
+        assert!(has_failed() && devices.iter().all(|device| device.device().check().is_err()));
         assert_eq!(open().map(drop).expect_err("they are not closed").errno(), Some(libc::EIO));
         let [first, second] = devices;
         drop(first);

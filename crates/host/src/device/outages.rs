@@ -2,19 +2,10 @@
 
 use transom_system::clock;
 
-use super::Adapter;
-use crate::objects::AsyncEvent;
+use super::{Device, PortChange};
+use crate::events::AsyncEvent;
 
-/// What becomes of the port, by the number of the outage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PortChange {
-    /// An outage begins.
-    Down(usize),
-    /// It is over.
-    Up(usize),
-}
-
-impl Adapter {
+impl Device {
     /// Sees to it that the outages come. One from the beginning is there already.
     pub(crate) fn schedule_outages(&self) {
         let outages = self.options().faults.map_or(&[][..], |faults| &faults.outages);

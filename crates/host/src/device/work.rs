@@ -10,9 +10,6 @@ use transom_net::Peer;
 use transom_system::ThisProcess;
 use transom_system::lock::ShortMutex;
 
-use super::PortChange;
-use crate::objects::Cq;
-
 /// Work that has to wait until locks are free.
 pub(crate) enum Deferred {
     /// Flush this queue of a queue pair that fell into error.
@@ -26,6 +23,21 @@ pub(crate) enum Deferred {
     /// What nobody thought of.
     #[cfg(test)]
     Panic,
+}
+
+/// What becomes of the port, by the number of the outage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PortChange {
+    /// An outage begins.
+    Down(usize),
+    /// It is over.
+    Up(usize),
+}
+
+/// A completion queue that holds an event back for a period.
+pub(crate) trait Moderated: Send + Sync {
+    /// The period is over.
+    fn end_period(self: Arc<Self>, now: u64);
 }
 
 /// Who waits for a deadline.
@@ -52,7 +64,7 @@ pub(crate) struct Work {
     deferred_count: AtomicUsize,
     deadlines: Mutex<BTreeSet<(u64, Due)>>,
     /// The completion queues among them.
-    moderated: Mutex<HashMap<u64, Weak<Cq>>>,
+    moderated: Mutex<HashMap<u64, Weak<dyn Moderated>>>,
     /// The earliest of `deadlines`; zero for none.
     pub(crate) next_deadline: AtomicU64,
     /// Held by the background thread while it works, and by a thread that forks.
@@ -100,10 +112,10 @@ impl Work {
         self.add_deadline(deadline, Due::QueuePair(qp_index));
     }
 
-    /// Sees to it that the completion queue's period is ended at `deadline`.
-    pub(crate) fn schedule_event(&self, deadline: u64, cq: &Arc<Cq>) {
-        self.moderated.lock().insert(cq.id(), Arc::downgrade(cq));
-        self.add_deadline(deadline, Due::CompletionEvent(cq.id()));
+    /// Sees to it that the period of the completion queue of this id is ended at `deadline`.
+    pub(crate) fn schedule_event(&self, deadline: u64, id: u64, cq: Weak<dyn Moderated>) {
+        self.moderated.lock().insert(id, cq);
+        self.add_deadline(deadline, Due::CompletionEvent(id));
     }
 
     /// Sees to it that a change of the port comes at `deadline`.
@@ -135,7 +147,7 @@ impl Work {
     }
 
     /// Takes a completion queue whose deadline has come; none if it is gone.
-    pub(crate) fn take_moderated(&self, id: u64) -> Option<Arc<Cq>> {
+    pub(crate) fn take_moderated(&self, id: u64) -> Option<Arc<dyn Moderated>> {
         self.moderated.lock().remove(&id)?.upgrade()
     }
 }

@@ -1,15 +1,13 @@
-//! The device of this process.
+//! The device of this process, as far as it is under its objects: what it has of the machine, what it
+//! hands out, and the work that is left to be done on it.
 
 mod domains;
-mod driver;
 mod keys;
 mod limits;
 mod observer;
 mod outages;
 mod port_events;
-mod process;
-mod queue_pairs;
-mod tables;
+mod resources;
 mod work;
 
 use std::fmt;
@@ -17,26 +15,20 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::Instant;
 
-use tracing::{debug, info, warn};
-use transom_device::queue::Completion;
+use tracing::{debug, warn};
 use transom_net::faults::{Faults, Injector};
 use transom_net::{DevicePort, OutOfReach, Peer, Peers};
 use transom_system::ThisProcess;
-use transom_system::addresses::GroupGid;
+use transom_system::failure::Failed;
 
-pub(crate) use self::driver::Driver;
 pub use self::limits::Limits;
 pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
-pub(crate) use self::outages::PortChange;
 pub use self::port_events::PortEvents;
-use self::tables::Tables;
+pub(crate) use self::resources::Resources;
 use self::work::Work;
-pub(crate) use self::work::{Deferred, Due};
-use crate::objects::{
-    AsyncEvent, Busy, Cq, JoinError, NotAMember, ProtectionDomain, QueuePair, RegisterError,
-};
+pub(crate) use self::work::{Deferred, Due, Moderated, PortChange};
+use crate::events::AsyncEvent;
 
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,52 +89,59 @@ impl OpenError {
     }
 }
 
+impl From<Failed> for OpenError {
+    fn from(Failed: Failed) -> Self {
+        let cause = io::Error::from_raw_os_error(libc::EIO);
+        Self::new("it has failed, and is not closed everywhere", cause)
+    }
+}
+
+/// The device is of the process that this one was forked from: nothing can be made on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inherited;
+
 /// The device of this process: one for all its contexts.
-pub struct Adapter {
+pub struct Device {
     options: Options,
     process: Arc<ThisProcess>,
     port: DevicePort,
     pub(crate) peers: Peers,
-    pub(crate) tables: Tables,
+    pub(crate) resources: Resources,
     port_events: PortEvents,
     observer: Option<Arc<dyn Observer>>,
     /// Requests that are answered without being carried out.
     pub(crate) injector: Injector,
     pub(crate) work: Work,
-    driver: &'static dyn Driver,
     /// It is of no use any more, and the program has been told.
     pub(crate) failed: AtomicBool,
 }
 
-impl fmt::Debug for Adapter {
+impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Adapter({:?})", self.process.announcer())
+        write!(f, "Device({:?})", self.process.announcer())
     }
 }
 
-impl Adapter {
-    /// Puts a device together, which nobody drives yet. Its segment says already that everything is to
-    /// come by message if there is an observer or something to inject.
+impl Device {
+    /// Puts a device together. Its segment says already that everything is to come by message if there
+    /// is an observer or something to inject.
     pub(crate) fn new(
         options: Options,
         process: Arc<ThisProcess>,
         port: DevicePort,
         observer: Option<Arc<dyn Observer>>,
-        driver: &'static dyn Driver,
-        first_qp: u16,
     ) -> Self {
         let injector = Injector::new(options.faults.map_or(&[], |faults| &faults.rules));
         Self {
             options,
             port,
             peers: Peers::new(process.clone()),
-            tables: Tables::new(process.clone(), first_qp),
+            resources: Resources::new(process.clone()),
             work: Work::new(process.clone()),
             process,
             port_events: PortEvents::default(),
             observer,
             injector,
-            driver,
             failed: AtomicBool::new(false),
         }
     }
@@ -171,6 +170,19 @@ impl Adapter {
         &self.port
     }
 
+    /// Whether it is of use: not if it has failed.
+    pub fn check(&self) -> Result<(), OpenError> {
+        match self.failed.load(SeqCst) {
+            true => Err(Failed.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses to make something on an inherited device.
+    pub(crate) fn check_own(&self) -> Result<(), Inherited> {
+        if self.process.is_inherited() { Err(Inherited) } else { Ok(()) }
+    }
+
     /// The process in a slot, attached to if it is not yet; `None` if nobody is there, or nobody whom
     /// the local link leads to.
     pub(crate) fn reach(&self, slot: u8) -> Result<Option<Arc<Peer>>, OutOfReach> {
@@ -178,21 +190,13 @@ impl Adapter {
         self.peers.reach(slot, |lost| self.work.defer(Deferred::PeerLost(lost)))
     }
 
-    /// As [`Adapter::reach`], for those who can do nothing about a process that is out of reach:
+    /// As [`Device::reach`], for those who can do nothing about a process that is out of reach:
     /// the program is told once.
     pub(crate) fn peer(&self, slot: u8) -> Option<Arc<Peer>> {
         self.reach(slot).unwrap_or_else(|unreachable| {
             unreachable.say_once();
             None
         })
-    }
-
-    /// Sends all acknowledgements that were kept back, for the program exits. In a forked child they are
-    /// the parent's.
-    pub(crate) fn acknowledge_all(&self, until: Instant) {
-        if self.port.wire().is_some() && !self.process.is_inherited() {
-            self.tables.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
-        }
     }
 
     /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
@@ -218,43 +222,6 @@ impl Adapter {
         &self.port_events
     }
 
-    /// Makes a queue pair a member of a group; one that is one already stays one.
-    ///
-    /// # Errors
-    ///
-    /// [`JoinError`] if it does not become one.
-    pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
-        self.tables.groups.join(&self.port, group, qp)
-    }
-
-    /// Ends a membership.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAMember`] if it is none.
-    pub fn leave_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), NotAMember> {
-        self.tables.groups.leave(&self.port, group, qp)
-    }
-
-    /// A new protection domain; `None` at the limit (rule PD-11), or without memory.
-    pub fn allocate_domain(&self) -> Option<Arc<ProtectionDomain>> {
-        self.tables.domains.allocate()
-    }
-
-    /// Ends a protection domain that nothing belongs to.
-    ///
-    /// # Errors
-    ///
-    /// [`Busy`] if something does.
-    pub fn free_domain(&self, domain: &ProtectionDomain) -> Result<(), Busy> {
-        self.tables.domains.free(domain)
-    }
-
-    /// Refuses to make something on an inherited device.
-    pub(crate) fn check_own(&self) -> Result<(), RegisterError> {
-        if self.process.is_inherited() { Err(RegisterError::Inherited) } else { Ok(()) }
-    }
-
     /// Whether every request travels as a message, even where the direct way is open, because this
     /// process looks at each.
     #[inline]
@@ -266,74 +233,5 @@ impl Adapter {
     #[inline]
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
         self.observer.as_deref()
-    }
-
-    /// Does what had to wait for locks. Call it with none held.
-    #[inline]
-    pub(crate) fn run_deferred(&self) {
-        if self.work.is_deferred() {
-            self.driver.run_deferred(self);
-        }
-    }
-
-    /// What a poll does when it finds its queue empty.
-    #[inline]
-    pub fn progress_from_poll(&self) {
-        self.driver.poll(self);
-    }
-
-    /// Carries out all that has arrived until now over the wire, and from this peer.
-    pub(crate) fn take_all(&self, from: Option<&Arc<Peer>>) {
-        self.driver.take_all(self, from);
-    }
-
-    /// The program is about to sleep until it is told: have new messages wake the thread.
-    pub fn expect_sleep(&self) {
-        self.driver.expect_sleep(self);
-    }
-
-    /// Takes up to `limit` completions of a queue, making progress if there are none; `None` if the
-    /// queue has overrun.
-    #[inline]
-    pub fn poll(
-        &self,
-        cq: &Cq,
-        limit: usize,
-        mut each: impl FnMut(usize, &Completion),
-    ) -> Option<usize> {
-        match cq.take(limit, &mut each) {
-            Some(0) if limit > 0 => {
-                self.progress_from_poll();
-                cq.take(limit, &mut each)
-            }
-            other => other,
-        }
-    }
-
-    /// Hands a completion to its queue; true if the queue has just overrun, which its queue pairs
-    /// learn soon.
-    #[inline]
-    pub(crate) fn complete_to(
-        &self,
-        cq: &Arc<Cq>,
-        completion: Completion,
-        solicited: bool,
-    ) -> bool {
-        let overrun = cq.push(&completion, solicited);
-        if overrun {
-            self.work.defer(Deferred::Overrun(cq.id()));
-        }
-        overrun
-    }
-}
-
-impl Drop for Adapter {
-    fn drop(&mut self) {
-        if self.process.is_inherited() {
-            return;
-        }
-        self.depart();
-        self.port.send_rest();
-        info!(slot = self.process.announcer().slot, "device closed");
     }
 }

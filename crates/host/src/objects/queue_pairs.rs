@@ -7,8 +7,8 @@ use parking_lot::RwLock;
 use transom_system::ThisProcess;
 use transom_system::object_counts::ObjectKind;
 
-use super::Limits;
-use crate::objects::QueuePair;
+use super::QueuePair;
+use crate::device::Limits;
 
 /// The queue pairs of a device.
 pub(crate) struct QueuePairs {

@@ -1,4 +1,4 @@
-//! Who carries out what a device has to do.
+//! Who carries out what objects leave to be done.
 
 use std::sync::Arc;
 
@@ -10,12 +10,6 @@ use super::Adapter;
 pub(crate) trait Driver: Sync {
     /// Does what had to wait for locks. Nothing is locked.
     fn run_deferred(&self, adapter: &Adapter);
-
-    /// Does what there is to do, for a poll has found nothing.
-    fn poll(&self, adapter: &Adapter);
-
-    /// The program is about to sleep until it is told: new messages are to wake the device.
-    fn expect_sleep(&self, adapter: &Adapter);
 
     /// Carries out all that has arrived until now over the wire, and from this peer.
     fn take_all(&self, adapter: &Adapter, from: Option<&Arc<Peer>>);

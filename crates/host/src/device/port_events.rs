@@ -1,10 +1,11 @@
 //! Who is told of events of the port and of the device.
 
+use std::collections::TryReserveError;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::objects::{AsyncEvent, EventQueue, EventSource, RegisterError};
+use crate::events::{AsyncEvent, EventQueue, EventSource};
 
 /// Those who are told.
 #[derive(Default)]
@@ -15,11 +16,11 @@ impl PortEvents {
     ///
     /// # Errors
     ///
-    /// [`RegisterError::Exhausted`] without memory.
+    /// Without memory.
     pub fn tell(
         &self,
         events: &Arc<EventQueue<AsyncEvent>>,
-    ) -> Result<Arc<EventSource<AsyncEvent>>, RegisterError> {
+    ) -> Result<Arc<EventSource<AsyncEvent>>, TryReserveError> {
         const PORT: u64 = 1;
         const KINDS: &[AsyncEvent] = &[
             AsyncEvent::PortActive,

@@ -1,0 +1,31 @@
+//! What a device hands out to its objects, and has no more of than its limits say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use transom_system::ThisProcess;
+
+use super::domains::Domains;
+use super::keys::Keys;
+
+/// What is handed out.
+pub(crate) struct Resources {
+    pub(crate) keys: Keys,
+    pub(crate) domains: Domains,
+    /// How many completion counters there are.
+    pub(crate) completion_counters: AtomicU32,
+    /// Bytes of device memory.
+    pub(crate) device_memory: AtomicU64,
+}
+
+impl Resources {
+    /// Nothing yet.
+    pub(super) fn new(process: Arc<ThisProcess>) -> Self {
+        Self {
+            keys: Keys::new(process.clone()),
+            domains: Domains::new(process),
+            completion_counters: AtomicU32::new(0),
+            device_memory: AtomicU64::new(0),
+        }
+    }
+}

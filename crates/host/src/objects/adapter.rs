@@ -1,0 +1,97 @@
+//! The objects of a device, as far as they find each other by number.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tracing::info;
+use transom_net::Peer;
+use transom_system::addresses::GroupGid;
+
+use super::queue_pairs::QueuePairs;
+use super::{
+    Driver, ForeignTargets, Groups, JoinError, NotAMember, QueuePair, SharedQueues, XrcDomains,
+};
+use crate::device::Device;
+
+/// A device with its objects: one for all contexts of this process.
+pub struct Adapter {
+    device: Arc<Device>,
+    pub(crate) queue_pairs: QueuePairs,
+    pub(crate) shared_queues: SharedQueues,
+    pub(crate) xrc_domains: XrcDomains,
+    pub(crate) groups: Groups,
+    pub(crate) foreign_targets: ForeignTargets,
+    driver: &'static dyn Driver,
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adapter").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl Adapter {
+    /// No objects yet; `first` is the first index to try for a queue pair. What they leave to be done is
+    /// done by `driver`.
+    pub(crate) fn new(device: Device, driver: &'static dyn Driver, first: u16) -> Self {
+        let process = device.process().clone();
+        Self {
+            device: Arc::new(device),
+            queue_pairs: QueuePairs::starting_at(process.clone(), first),
+            shared_queues: SharedQueues::default(),
+            xrc_domains: XrcDomains::default(),
+            groups: Groups::new(process),
+            foreign_targets: ForeignTargets::default(),
+            driver,
+        }
+    }
+
+    /// The device that they are on.
+    #[inline]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Makes a queue pair a member of a group; one that is one already stays one.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`] if it does not become one.
+    pub fn join_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), JoinError> {
+        self.groups.join(self.device.port(), group, qp)
+    }
+
+    /// Ends a membership.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAMember`] if it is none.
+    pub fn leave_group(&self, group: GroupGid, qp: &Arc<QueuePair>) -> Result<(), NotAMember> {
+        self.groups.leave(self.device.port(), group, qp)
+    }
+
+    /// Does what had to wait for locks. Call it with none held.
+    #[inline]
+    pub(crate) fn run_deferred(&self) {
+        if self.device.work.is_deferred() {
+            self.driver.run_deferred(self);
+        }
+    }
+
+    /// Carries out all that has arrived until now over the wire, and from this peer.
+    pub(crate) fn take_all(&self, from: Option<&Arc<Peer>>) {
+        self.driver.take_all(self, from);
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        let process = self.device.process();
+        if process.is_inherited() {
+            return;
+        }
+        self.device.depart();
+        self.device.port().send_rest();
+        info!(slot = process.announcer().slot, "device closed");
+    }
+}
