@@ -33,7 +33,7 @@ pub mod wire;
 pub use copy::{Gather, RingBytes, Scatter, Where};
 pub use device_port::{DevicePort, PortOptions};
 pub use message::{Answer, Arrival};
-pub use peer::{Arrived, Peer};
+pub use peer::{Arrived, Peer, Reach};
 pub use peers::{OutOfReach, Peers};
 pub use ring::MAX_PAYLOAD;
 pub use wire::{Filling, Instruments, Network, Observer, Path, Receiver, Run, TrainBuffer, Wire};

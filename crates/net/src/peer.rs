@@ -30,20 +30,45 @@ pub struct Peer {
     pub pid: u32,
     /// Its segment.
     pub segment: Segment,
-    /// WRITE and READ go straight into its memory and out of it.
-    pub direct: bool,
-    /// They would, but the kernel does not let us.
-    pub slow: bool,
+    /// How its memory is reached.
+    pub reach: Reach,
     me: Announcer,
     wake: OwnedFd,
     /// Hangs up once the process has ended.
     life: OwnedFd,
     gone: AtomicBool,
+    rings: Rings,
+    /// Queue pairs that wait for room towards this peer.
+    pub stalled: Stalled,
+}
+
+/// How the memory of a peer is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// WRITE and READ go straight into it and out of it.
+    Direct,
+    /// Everything goes through rings.
+    Rings,
+    /// The same, because the kernel does not let us copy.
+    Forbidden,
+}
+
+/// The rings to a peer, and those from it.
+struct Rings {
     requests: Mutex<Requests>,
     replies: Mutex<Producer>,
     arrivals: Mutex<Arrivals>,
-    /// Queue pairs that wait for room towards this peer.
-    pub stalled: Stalled,
+}
+
+impl Rings {
+    fn new() -> Self {
+        let arrivals = Arrivals { requests: Consumer::new(), replies: Consumer::new() };
+        Self {
+            requests: Mutex::new(Requests { producer: Producer::new(), reserved: 0 }),
+            replies: Mutex::new(Producer::new()),
+            arrivals: Mutex::new(arrivals),
+        }
+    }
 }
 
 /// The writing end of our requests.
@@ -95,21 +120,23 @@ impl Peer {
             positions.consumer.store(generation, SeqCst);
         }
         let probe = segment.header().probe.load(Relaxed);
-        let direct = matches!(copier, Copier::Kernel) && may_copy_with(process.pid, probe);
+        let copies = matches!(copier, Copier::Kernel);
         let by_message = [own, &segment].iter().any(|it| it.header().by_message.load(Relaxed) == 1);
+        let reach = match copies && may_copy_with(process.pid, probe) {
+            true if !by_message => Reach::Direct,
+            false if copies => Reach::Forbidden,
+            _ => Reach::Rings,
+        };
         Ok(Self {
             announcer: process.announcer,
             pid: process.pid,
-            slow: matches!(copier, Copier::Kernel) && !direct,
-            direct: direct && !by_message,
+            reach,
             segment,
             me,
             wake,
             life,
             gone: AtomicBool::new(false),
-            requests: Mutex::new(Requests { producer: Producer::new(), reserved: 0 }),
-            replies: Mutex::new(Producer::new()),
-            arrivals: Mutex::new(Arrivals { requests: Consumer::new(), replies: Consumer::new() }),
+            rings: Rings::new(),
             stalled: Stalled::default(),
         })
     }
@@ -160,7 +187,7 @@ impl Peer {
         }
         let payload = if data.is_some() { request.length } else { 0 };
         let reserved = reservation(request);
-        let mut requests = self.requests.lock();
+        let mut requests = self.rings.requests.lock();
         let room = self.room(own, &requests, payload, reserved, qp_index);
         let Some(room) = room else {
             // It may have ended before this noted that it waits.
@@ -187,13 +214,13 @@ impl Peer {
     /// Whether the peer has carried out every request that was sent to it.
     pub fn has_carried_out_all(&self, own: &Segment) -> bool {
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
-        self.requests.lock().producer.is_drained(positions)
+        self.rings.requests.lock().producer.is_drained(positions)
     }
 
     /// Whether a datagram of `length` bytes would be taken now; if not, the queue pair is advanced
     /// when there is room.
     pub fn takes_datagram(&self, own: &Segment, length: u64, qp_index: u16) -> bool {
-        let requests = self.requests.lock();
+        let requests = self.rings.requests.lock();
         let takes = self.is_gone() || self.room(own, &requests, length, 0, qp_index).is_some();
         // It may have ended before this noted that it waits.
         takes || self.is_gone()
@@ -231,7 +258,7 @@ impl Peer {
         copier: &Copier,
         mut take: impl FnMut(Arrived<'_>, &mut Replying<'_>),
     ) -> Result<(), Garbled> {
-        let mut arrivals = self.arrivals.lock();
+        let mut arrivals = self.rings.arrivals.lock();
         let Arrivals { requests, replies } = &mut *arrivals;
         let mut replying = Replying { peer: self, own, copier, told: false };
         let mut made_room = false;
@@ -244,7 +271,7 @@ impl Peer {
         let mut hand_out = |kind, consumer: &mut Consumer, record: &Record| {
             let what = Arrival::parse(kind, &record.header, record.room)?;
             if let Arrival::Answer(answer) = &what {
-                let mut requests = self.requests.lock();
+                let mut requests = self.rings.requests.lock();
                 requests.reserved = requests.reserved.saturating_sub(answer.reserved);
             }
             let payload =
@@ -288,7 +315,7 @@ impl Replying<'_> {
         request: &Request,
         make: impl FnOnce(&mut RingBytes<'_>, &dyn Fn(Reply)) -> Reply,
     ) {
-        let producer = RefCell::new(self.peer.replies.lock());
+        let producer = RefCell::new(self.peer.rings.replies.lock());
         let (positions, bytes) = self.own.ring(RingKind::Replies, self.peer.announcer.slot);
         let data = answer_data(request);
         let room = producer.borrow().room(positions, bytes, data);

@@ -10,7 +10,7 @@ use transom_device::protection::PROCESSES;
 use transom_system::memory::say_slow;
 use transom_system::{ThisProcess, say};
 
-use crate::Peer;
+use crate::{Peer, Reach};
 
 /// A process of this user's that is there, and which the system does not let this one reach: it has
 /// made itself undumpable, or this one has no descriptor or memory left.
@@ -106,10 +106,10 @@ impl Peers {
             }
             Err(cause) => return Err(OutOfReach { pid: process.pid, cause }),
         };
-        if peer.slow {
+        if peer.reach == Reach::Forbidden {
             say_slow(&format!("process {} may not be copied from (ptrace rules)", peer.pid));
         }
-        info!(slot, pid = peer.pid, direct = peer.direct, "peer attached");
+        info!(slot, pid = peer.pid, reach = ?peer.reach, "peer attached");
         let peer = Arc::new(peer);
         peers[usize::from(slot)] = Some(peer.clone());
         drop(peers);

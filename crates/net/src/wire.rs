@@ -46,8 +46,7 @@ const RECEIVERS_SHARE: usize = 4;
 /// The wire link of this process: its share of the port, and what it needs to use it.
 pub struct Wire {
     port: Port,
-    /// Room for what arrives. Whoever has it carries packets out, so that they keep their order.
-    arrivals: Mutex<Arrivals>,
+    inbound: Inbound,
     /// Room for what goes out, one for each thread that is at it.
     buffers: Mutex<Vec<TrainBuffer>>,
     /// Queue pairs that found the socket full, or are too early.
@@ -55,16 +54,38 @@ pub struct Wire {
     /// Somebody will give them a turn before long, and send what is owed: a program that polls, or the
     /// background thread, which has been told.
     watched: AtomicBool,
-    window_limit: u64,
-    pace: Pace,
-    /// Queue pairs that have packets on their way.
-    senders: AtomicU32,
+    share: Share,
     /// An acknowledgement that waits.
     pub owed: Owed,
-    /// How often others have wanted the arrivals since somebody has had them.
-    refused: AtomicU32,
     counters: &'static Counters,
     instruments: Instruments,
+}
+
+/// What arrives, one thread at a time.
+#[derive(Default)]
+struct Inbound {
+    /// Room for it. Whoever has it carries packets out, so that they keep their order.
+    arrivals: Mutex<Arrivals>,
+    /// How often others have wanted it since somebody has had it.
+    refused: AtomicU32,
+}
+
+/// What this process may have on its way: its share of the room that a receiver has.
+struct Share {
+    /// Bytes of all reliable queue pairs together.
+    window: u64,
+    /// Queue pairs that have packets on their way.
+    senders: AtomicU32,
+    /// For what nobody sends again.
+    pace: Pace,
+}
+
+impl Share {
+    /// Of a receiver that has as much room as this process.
+    fn of(room: usize) -> Self {
+        let window = (room / RECEIVERS_SHARE) as u64;
+        Self { window, senders: AtomicU32::new(0), pace: Pace::new(window) }
+    }
 }
 
 impl Wire {
@@ -80,19 +101,15 @@ impl Wire {
     ) -> Result<Self, PortError> {
         let counters = registry.counters(me.slot);
         let port = Port::open(registry, me)?;
-        let window_limit = (port.receive_room() / RECEIVERS_SHARE) as u64;
         Ok(Self {
-            window_limit,
-            pace: Pace::new(window_limit),
-            senders: AtomicU32::new(0),
+            share: Share::of(port.receive_room()),
             port,
             instruments,
-            arrivals: Mutex::default(),
+            inbound: Inbound::default(),
             buffers: Mutex::default(),
             stalled: Stalled::default(),
             watched: AtomicBool::new(false),
             owed: Owed::default(),
-            refused: AtomicU32::new(0),
             counters,
         })
     }
@@ -151,24 +168,24 @@ impl Wire {
     /// How many bytes all queue pairs together may have on their way: the other end is taken to have as
     /// much room as this one, and others send to it too.
     pub fn window_limit(&self) -> u64 {
-        self.window_limit
+        self.share.window
     }
 
     /// How many of them one of those that send now may have.
     pub fn window_share(&self) -> u64 {
-        self.window_limit / u64::from(self.senders.load(Relaxed).max(1))
+        self.share.window / u64::from(self.share.senders.load(Relaxed).max(1))
     }
 
     /// Whether `bytes` that nobody sends again may go now.
     pub fn admits(&self, bytes: u64, now: u64) -> bool {
-        self.pace.admits(bytes, now)
+        self.share.pace.admits(bytes, now)
     }
 
     /// A queue pair has packets on their way from now on, or none any more.
     pub fn count_sender(&self, sends: bool) {
         match sends {
-            true => self.senders.fetch_add(1, Relaxed),
-            false => self.senders.fetch_sub(1, Relaxed),
+            true => self.share.senders.fetch_add(1, Relaxed),
+            false => self.share.senders.fetch_sub(1, Relaxed),
         };
     }
 

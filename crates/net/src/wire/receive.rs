@@ -52,20 +52,20 @@ pub struct Turn<'a> {
 impl Wire {
     /// The right to take what has arrived, unless another thread is at it.
     pub fn try_turn(&self) -> Option<Turn<'_>> {
-        let arrivals = self.arrivals.try_lock()?;
+        let arrivals = self.inbound.arrivals.try_lock()?;
         Some(Turn { wire: self, arrivals })
     }
 
     /// The same, after any other thread that is at it.
     pub fn turn(&self) -> Turn<'_> {
-        Turn { wire: self, arrivals: self.arrivals.lock() }
+        Turn { wire: self, arrivals: self.inbound.arrivals.lock() }
     }
 
     /// Hands on what has arrived, though not without end. If another thread is at it, it is left to that
     /// one. Acknowledgements may wait for something to go out with if `may_wait` says so.
     pub fn receive(&self, receiver: &impl Receiver, may_wait: bool) {
         let Some(mut turn) = self.try_turn() else { return self.give_way() };
-        self.refused.store(0, Relaxed);
+        self.inbound.refused.store(0, Relaxed);
         self.owed.begin(may_wait);
         turn.receive(receiver, BATCH);
     }
@@ -73,7 +73,7 @@ impl Wire {
     /// Another thread is taking what has arrived. It may have lost its processor over it, to the caller
     /// even, who polls and would keep it for milliseconds.
     fn give_way(&self) {
-        if self.refused.fetch_add(1, Relaxed) % REFUSALS == REFUSALS - 1 {
+        if self.inbound.refused.fetch_add(1, Relaxed) % REFUSALS == REFUSALS - 1 {
             std::thread::yield_now();
         }
     }

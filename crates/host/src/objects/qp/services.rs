@@ -15,7 +15,7 @@ use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, RemoteAddr
 use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
 use transom_device::queue::{Address, Completion, Flags, Receive, Remote, Sge, Status};
 use transom_device::transport::Outlet;
-use transom_net::{Gather, MAX_PAYLOAD, Peer, RingBytes, Scatter, Where};
+use transom_net::{Gather, MAX_PAYLOAD, Peer, Reach, RingBytes, Scatter, Where};
 use transom_system::clock;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
@@ -274,7 +274,9 @@ impl At<'_> {
             Link::Loopback if !self.qp.device.by_message() => {
                 (self.qp.device.process().segment(), Where::Here)
             }
-            Link::Local(peer) if peer.direct && !peer.is_gone() && !self.would_pass(peer) => {
+            Link::Local(peer)
+                if peer.reach == Reach::Direct && !peer.is_gone() && !self.would_pass(peer) =>
+            {
                 (&peer.segment, Where::Peer(peer.pid))
             }
             Link::Loopback | Link::Local(_) | Link::Wire(_) => return None,
