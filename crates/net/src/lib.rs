@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`peer`] | the local link: another process of this user, with rings of messages to and from it |
 //! | [`Peers`] | those that this process is attached to |
-//! | [`wire`] | the wire link: RoCEv2 packets, their trains and pace |
+//! | [`wire`] | the wire link: RoCEv2 packets, their bursts and pace |
 //! | [`DevicePort`] | the addresses, and the wire link from when something first goes over it |
 //! | [`udp`] | its sockets: port 4791, shared by the processes of a user |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
@@ -36,4 +36,4 @@ pub use message::{Answer, Arrival};
 pub use peer::{Arrived, Peer, Reach};
 pub use peers::{OutOfReach, Peers};
 pub use ring::MAX_PAYLOAD;
-pub use wire::{Filling, Instruments, Network, Observer, Path, Receiver, Run, TrainBuffer, Wire};
+pub use wire::{BurstBuffer, Filling, Instruments, Network, Observer, Path, Receiver, Run, Wire};

@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `arrivals` | receiving trains of datagrams |
+//! | `arrivals` | receiving bursts of datagrams |
 //! | `sending` | sending them, from a few sockets that differ in their source port |
 //! | `steering` | which process gets a packet |
 //! | `others` | noticing the end of one of them |
@@ -11,7 +11,7 @@
 //! | `control` | what goes with a datagram beside its bytes |
 //! | `socket` | opening sockets, and what to say when that fails |
 //!
-//! `quinn-udp` does the sending and receiving of trains too, but neither the TTL and DSCP, which a
+//! `quinn-udp` does the sending and receiving of bursts too, but neither the TTL and DSCP, which a
 //! datagram's Global Route Header shows, nor the choice of both by datagram.
 
 mod arrivals;
@@ -49,7 +49,7 @@ use self::steering::Steering;
 /// microseconds, and a busy machine a few milliseconds.
 const FIND_PLACE: Duration = Duration::from_millis(50);
 
-/// Trains that are looked through for those of others before the port is of use, and after.
+/// Bursts that are looked through for those of others before the port is of use, and after.
 const LEFT_BEHIND: usize = 64;
 
 /// This process's share of the port.
@@ -139,7 +139,7 @@ impl Port {
         self.counters
     }
 
-    /// Takes what has arrived for this process, about `limit` trains at most, and says how many that
+    /// Takes what has arrived for this process, about `limit` bursts at most, and says how many that
     /// were.
     pub fn receive(
         &self,
@@ -148,9 +148,9 @@ impl Port {
         mut handler: impl FnMut(Datagrams<'_>),
     ) -> io::Result<usize> {
         // A process that hands on much does not keep what comes by itself waiting.
-        let mut trains = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
-        while trains < limit {
-            let taken = arrivals.receive(&self.socket, limit - trains, |datagrams, lost| {
+        let mut bursts = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
+        while bursts < limit {
+            let taken = arrivals.receive(&self.socket, limit - bursts, |datagrams, lost| {
                 if let Some(lost) = lost {
                     self.counters.set_overflow(lost);
                 }
@@ -159,12 +159,12 @@ impl Port {
                     None => self.counters.drop(Dropped::Cut, 1),
                 }
             })?;
-            trains += taken.trains;
+            bursts += taken.bursts;
             if taken.all {
                 break;
             }
         }
-        Ok(trains)
+        Ok(bursts)
     }
 
     /// Takes what other processes have handed on; costs nothing if they have not.
@@ -178,7 +178,7 @@ impl Port {
         if handed == self.handed.load(Relaxed) {
             return 0;
         }
-        for trains in 0..limit {
+        for bursts in 0..limit {
             match self.forward.receive(arrivals.room()) {
                 Some(Some(datagrams))
                     if self.recipient(datagrams.to, datagrams.bytes) == Recipient::Me =>
@@ -189,7 +189,7 @@ impl Port {
                 Some(_) => {}
                 None => {
                     self.handed.store(handed, Relaxed);
-                    return trains;
+                    return bursts;
                 }
             }
         }
@@ -219,11 +219,11 @@ impl Port {
         }
     }
 
-    /// Gives the parts of a train to those they are for. A network card puts datagrams of one flow
+    /// Gives the parts of a burst to those they are for. A network card puts datagrams of one flow
     /// together, and queue pairs of several processes may share a flow.
-    fn sort(&self, train: Datagrams<'_>, handler: &mut impl FnMut(Datagrams<'_>)) {
-        let mut rest = train;
-        let of = |datagram: &[u8]| self.recipient(train.to, datagram);
+    fn sort(&self, burst: Datagrams<'_>, handler: &mut impl FnMut(Datagrams<'_>)) {
+        let mut rest = burst;
+        let of = |datagram: &[u8]| self.recipient(burst.to, datagram);
         while let Some(recipient) = rest.iter().next().map(of) {
             let same = |datagram: &&[u8]| of(datagram) == recipient;
             let count = rest.iter().take_while(same).count();

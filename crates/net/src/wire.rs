@@ -1,14 +1,14 @@
 //! The wire link: RoCEv2 packets over UDP, for whoever is not reached otherwise.
 //!
 //! Sockets are in [`udp`](super::udp): bytes in, bytes out. Here bytes become packets of queue pairs
-//! (`receive`) and back (`train`).
+//! (`receive`) and back (`burst`).
 
+mod burst;
 mod instruments;
 mod owed;
 mod pace;
 mod path;
 mod receive;
-mod train;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tracing::{debug, warn};
 
+pub use burst::{BurstBuffer, Filling, Run};
 pub use instruments::{Instruments, Network, Observer};
 use owed::{COMPANY, Owed};
 use pace::Pace;
 pub use path::Path;
 pub use receive::{Receiver, Turn};
-pub use train::{Filling, Run, TrainBuffer};
 use transom_device::protection::Announcer;
 use transom_system::clock;
 use transom_system::registry::{Counters, Dropped, Registry};
@@ -31,7 +31,7 @@ use transom_system::registry::{Counters, Dropped, Registry};
 use super::stalled::Stalled;
 use super::udp::{Arrivals, Others, Port, PortError, SendError};
 
-/// Trains taken in one go, so that whoever takes them gets back to his own work.
+/// Bursts taken in one go, so that whoever takes them gets back to his own work.
 const BATCH: usize = 16;
 
 /// How often one who polls finds another at the arrivals before he gives way: a few microseconds.
@@ -48,7 +48,7 @@ pub struct Wire {
     port: Port,
     inbound: Inbound,
     /// Room for what goes out, one for each thread that is at it.
-    buffers: Mutex<Vec<TrainBuffer>>,
+    buffers: Mutex<Vec<BurstBuffer>>,
     /// Queue pairs that found the socket full, or are too early.
     pub stalled: Stalled,
     /// Somebody will give them a turn before long, and send what is owed: a program that polls, or the
@@ -189,21 +189,21 @@ impl Wire {
         };
     }
 
-    /// An empty buffer for a train.
-    pub fn take_buffer(&self) -> TrainBuffer {
-        let mut buffer = self.buffers.lock().pop().unwrap_or_else(TrainBuffer::new);
+    /// An empty buffer for a burst.
+    pub fn take_buffer(&self) -> BurstBuffer {
+        let mut buffer = self.buffers.lock().pop().unwrap_or_else(BurstBuffer::new);
         buffer.clear();
         buffer
     }
 
-    /// Keeps a buffer for the next train.
-    pub fn give_back(&self, buffer: TrainBuffer) {
+    /// Keeps a buffer for the next burst.
+    pub fn give_back(&self, buffer: BurstBuffer) {
         self.buffers.lock().push(buffer);
     }
 
-    /// Sends a train; false if there was no room for all of it. What finds no way is lost, and sent again
+    /// Sends a burst; false if there was no room for all of it. What finds no way is lost, and sent again
     /// like anything a network loses.
-    pub fn send(&self, buffer: &mut TrainBuffer, path: &Path) -> bool {
+    pub fn send(&self, buffer: &mut BurstBuffer, path: &Path) -> bool {
         let Ok(port) = self.port.source_port(&path.way()) else {
             // No descriptor is left for its socket.
             self.counters.drop(Dropped::Unreachable, buffer.packets());
@@ -223,7 +223,7 @@ impl Wire {
                 self.instruments.show(&Path { port, ..*path }, identification, &run);
                 match self.instruments.send(&self.port, &path.way(), &run) {
                     Ok(count) => {
-                        // Where the kernel cuts no trains it may take a part of one.
+                        // Where the kernel cuts no bursts it may take a part of one.
                         room = count == run.bytes.len().div_ceil(run.size);
                         Counters::add(&self.counters.sent, count);
                         let bytes = run.bytes.len().min(count * run.size);

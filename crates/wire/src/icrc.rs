@@ -2,7 +2,7 @@
 //! headers around it.
 //!
 //! It also covers the identification of IPv4, which a UDP socket neither sets nor shows. What a
-//! socket sends is known: 0 for a packet alone, and the place in the train for each that
+//! socket sends is known: 0 for a packet alone, and the position in the burst for each that
 //! segmentation makes of one send. What a packet was sent with, [`Series::check`] solves for: CRC-32 is
 //! linear, so if all else arrived as it was sent, the difference between the value that came and
 //! the value for identification 0 is that of 16 bits at a known place. 16 bits of the check are left

@@ -9,10 +9,10 @@ use libc::{iovec, mmsghdr, msghdr, sockaddr_storage};
 use super::control::{CONTROL, Control, Received};
 use super::{sending, socket};
 
-/// Trains taken by one system call.
+/// Bursts taken by one system call.
 const BATCH: usize = 8;
 
-/// Bytes of the longest train, and more than the longest datagram; room for what is in front of one
+/// Bytes of the longest burst, and more than the longest datagram; room for what is in front of one
 /// that was handed on.
 const ROOM: usize = (64 << 10) + 64;
 
@@ -29,7 +29,7 @@ pub struct Datagrams<'a> {
     pub tos: u8,
     /// TTL or hop limit as it arrived.
     pub ttl: u8,
-    /// Number of the first one in the train that arrived, from zero. In a train that one call sent,
+    /// Number of the first one in the burst that arrived, from zero. In a burst that one call sent,
     /// the IPv4 identifications count like these numbers; in one that a network card has put together,
     /// they may all be the same.
     pub first: usize,
@@ -65,12 +65,12 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Room for one train.
+    /// Room for one burst.
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[..ROOM]
     }
 
-    /// Takes up to `limit` trains from a socket, at most as many as one call takes. Hands each out, or
+    /// Takes up to `limit` bursts from a socket, at most as many as one call takes. Hands each out, or
     /// `None` for one that did not fit, with how many datagrams the socket has lost so far.
     pub(super) fn receive(
         &mut self,
@@ -132,13 +132,13 @@ impl Arrivals {
             });
             each(datagrams, said.lost);
         }
-        Ok(Taken { trains: received, all: received < asked })
+        Ok(Taken { bursts: received, all: received < asked })
     }
 }
 
 /// What one call took.
 pub(super) struct Taken {
-    pub(super) trains: usize,
+    pub(super) bursts: usize,
     /// Nothing is left.
     pub(super) all: bool,
 }

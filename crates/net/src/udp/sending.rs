@@ -19,10 +19,10 @@ const FLOWS: usize = 16;
 /// Datagrams in one call, by the oldest kernel that has segmentation.
 const MOST_SEGMENTS: usize = 64;
 
-/// Bytes in one call: what fits an IPv4 packet, for a train is one until it is cut.
+/// Bytes in one call: what fits an IPv4 packet, for a GSO batch is one until it is cut.
 const MOST_BYTES: usize = 65_507;
 
-/// Datagrams in one call where the kernel does not cut trains.
+/// Datagrams in one call where the kernel does not cut GSO batches.
 const ONE_BY_ONE: usize = 16;
 
 /// The way of a datagram.
@@ -52,9 +52,9 @@ pub enum SendError {
     /// A datagram is longer than the way carries; see [`path_mtu`](super::path_mtu).
     #[error("a datagram is longer than the way carries")]
     TooLong,
-    /// The kernel turns out not to cut trains for this interface. From now on each datagram has
+    /// The kernel turns out not to cut GSO batches for this interface. From now on each datagram has
     /// identification 0: these are to be made again, for their ICRCs cover it.
-    #[error("the kernel does not cut trains for this interface")]
+    #[error("the kernel does not cut GSO batches for this interface")]
     Identification,
     /// There is no way: no route, no such source address any more, or a firewall.
     #[error("there is no way: {0}")]
@@ -71,7 +71,7 @@ struct Flow {
 pub(super) struct Sending {
     ipv4: [OnceLock<Flow>; FLOWS],
     ipv6: [OnceLock<Flow>; FLOWS],
-    /// The kernel cuts trains (`UDP_SEGMENT`).
+    /// The kernel cuts GSO batches (`UDP_SEGMENT`).
     cuts: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Sending {
 
     /// The IPv4 identification that a datagram will have, by its number in the call.
     ///
-    /// A train is one packet with identification 0 until it is cut; then they count up.
+    /// A GSO batch is one packet with identification 0 until it is cut; then they count up.
     pub(super) fn identification(&self, index: usize) -> u16 {
         if self.cuts.load(Relaxed) { index as u16 } else { 0 }
     }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_trains_are_not_cut_each_datagram_goes_alone() {
+    fn where_gso_batches_are_not_cut_each_datagram_goes_alone() {
         let alone = || {
             // The port is another process's, but for this thread's namespace.
             // SAFETY: this thread has nothing that depends on its namespace.

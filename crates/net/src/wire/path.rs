@@ -7,7 +7,7 @@ use transom_device::queue::Address;
 use transom_system::addresses::ip;
 use transom_wire::icrc;
 
-use super::train::{PACKETS, PAYLOAD, SENT_AT_ONCE};
+use super::burst::{PACKETS, PAYLOAD, SENT_AT_ONCE};
 use crate::udp::Way;
 
 /// Source ports of RoCEv2 begin here (rule NET-02).

@@ -14,14 +14,14 @@ use transom_wire::packet::Packet;
 use super::{BATCH, Path, REFUSALS, Wire};
 use crate::udp::{Arrivals, Datagrams};
 
-/// More trains than a socket holds, unless more keep coming.
+/// More bursts than a socket holds, unless more keep coming.
 const ALL: usize = 16_384;
-/// Packets handed to a queue pair at once: a whole train.
+/// Packets handed to a queue pair at once: a whole burst.
 const TOGETHER: usize = 64;
 /// Without the bit that says full member (rule PK-14).
 const PARTITION: u16 = 0x7fff;
 
-/// Packets of one service for one queue pair, requests or responses, from one train.
+/// Packets of one service for one queue pair, requests or responses, from one burst.
 type Group<'a> = ArrayVec<Packet<'a>, TOGETHER>;
 
 /// Whether a packet goes to the queue pair together with these.
@@ -89,42 +89,42 @@ impl Turn<'_> {
     fn receive(&mut self, receiver: &impl Receiver, limit: usize) {
         let wire = self.wire;
         // An error of the socket itself leaves nothing to take; the next call asks again.
-        let take = |train: Datagrams<'_>| wire.sort(&train, receiver);
+        let take = |burst: Datagrams<'_>| wire.sort(&burst, receiver);
         let _ = wire.port.receive(&mut self.arrivals, limit, take);
     }
 }
 
 impl Wire {
     /// Makes packets of datagrams that came together, and hands on those that go together.
-    fn sort(&self, train: &Datagrams<'_>, receiver: &impl Receiver) {
+    fn sort(&self, burst: &Datagrams<'_>, receiver: &impl Receiver) {
         let counters = self.counters();
-        Counters::add(&counters.bytes_received, train.bytes.len());
-        let Some(path) = icrc::Path::new(train.from.ip(), train.from.port(), train.to) else {
-            return counters.drop(Dropped::Malformed, train.iter().len());
+        Counters::add(&counters.bytes_received, burst.bytes.len());
+        let Some(path) = icrc::Path::new(burst.from.ip(), burst.from.port(), burst.to) else {
+            return counters.drop(Dropped::Malformed, burst.iter().len());
         };
         let route = Route {
-            source: gid(train.from.ip()),
-            destination: gid(train.to),
-            traffic_class: train.tos,
-            hop_limit: train.ttl,
+            source: gid(burst.from.ip()),
+            destination: gid(burst.to),
+            traffic_class: burst.tos,
+            hop_limit: burst.ttl,
             flow_label: 0,
         };
         if self.instruments.outages.is_down() {
             return;
         }
         let came = Path {
-            source: train.from.ip(),
-            destination: train.to,
-            traffic_class: train.tos,
-            hop_limit: train.ttl,
-            port: train.from.port(),
+            source: burst.from.ip(),
+            destination: burst.to,
+            traffic_class: burst.tos,
+            hop_limit: burst.ttl,
+            port: burst.from.port(),
             mtu: 0,
             interface: 0,
         };
         let mut icrcs = icrc::Series::new(path);
         let mut group = Group::new();
-        for (number, datagram) in train.iter().enumerate() {
-            let likely = (train.first + number) as u16;
+        for (number, datagram) in burst.iter().enumerate() {
+            let likely = (burst.first + number) as u16;
             let identification = match icrcs.check(likely, datagram) {
                 Verdict::Right => likely,
                 Verdict::Identified(identification) => identification,

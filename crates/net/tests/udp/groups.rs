@@ -64,7 +64,7 @@ fn a_port_hears_the_groups_it_is_in() {
             while !came.contains(&to) {
                 assert!(Instant::now() < patience, "nothing comes to {to}");
                 tell.send(to).expect("it lives");
-                let each = |train: Datagrams<'_>| came.push(train.to);
+                let each = |burst: Datagrams<'_>| came.push(burst.to);
                 here.port.receive(&mut arrivals, usize::MAX, each).expect("a socket that works");
                 std::thread::yield_now();
             }

@@ -14,7 +14,7 @@ use transom_wire::packet::PORT;
 use crate::namespace::{in_namespace, ip};
 
 /// Datagrams that came together, and their way.
-struct Train {
+struct Burst {
     from: SocketAddr,
     to: IpAddr,
     tos: u8,
@@ -49,16 +49,16 @@ impl Opened {
     }
 
     /// What has arrived.
-    fn take(&mut self) -> Vec<Train> {
+    fn take(&mut self) -> Vec<Burst> {
         let mut all = Vec::new();
-        let each = |train: Datagrams<'_>| {
-            let Datagrams { from, to, tos, ttl, .. } = train;
-            all.push(Train {
+        let each = |burst: Datagrams<'_>| {
+            let Datagrams { from, to, tos, ttl, .. } = burst;
+            all.push(Burst {
                 from,
                 to,
                 tos,
                 ttl,
-                parts: train.iter().map(<[u8]>::to_vec).collect(),
+                parts: burst.iter().map(<[u8]>::to_vec).collect(),
             });
         };
         self.port.receive(&mut self.arrivals, usize::MAX, each).expect("a socket that works");
@@ -74,7 +74,7 @@ impl Opened {
             left = &left[(sent * segment).min(left.len())..];
         }
         let mut arrived = Vec::new();
-        for Train { from, to, tos, ttl, parts } in self.take() {
+        for Burst { from, to, tos, ttl, parts } in self.take() {
             assert_eq!((from.ip(), to), (way.source, way.destination));
             assert_eq!((tos, ttl), (way.tos, way.ttl));
             assert!(from.port() >= 0xc000, "rule NET-01: {from}");
@@ -118,8 +118,8 @@ fn what_is_handed_on_and_not_counted_is_taken_nevertheless() {
 
 /// Rules: NET-01, NET-05, NET-07
 #[test]
-fn trains_arrive_whole_in_order_and_with_their_way() {
-    in_namespace("port::trains_arrive_whole_in_order_and_with_their_way", || {
+fn bursts_arrive_whole_in_order_and_with_their_way() {
+    in_namespace("port::bursts_arrive_whole_in_order_and_with_their_way", || {
         let mut here = Opened::new();
         assert!(here.take().is_empty());
         let ways = [
@@ -188,7 +188,7 @@ fn datagrams_of_any_length_arrive() {
             }
             stranger.send_to(&bytes, ("127.0.0.1", PORT)).expect("it is sent");
             let arrived: Vec<Vec<u8>> =
-                here.take().into_iter().flat_map(|train| train.parts).collect();
+                here.take().into_iter().flat_map(|burst| burst.parts).collect();
             let told: usize = arrived.iter().map(Vec::len).sum();
             assert_eq!(told, length);
         }
@@ -255,7 +255,7 @@ fn what_no_way_carries_is_refused() {
             }
             let bytes = here.datagrams(4, 1052);
             here.there_and_back(&way, &bytes, 1052);
-            assert_eq!(here.port.most_segments(1052), 62, "trains go on");
+            assert_eq!(here.port.most_segments(1052), 62, "bursts go on");
         }
     });
 }
@@ -278,7 +278,7 @@ fn no_route_and_no_such_source_are_told() {
                 assert!(matches!(refused, Err(SendError::Unreachable(_))), "{way:?} {refused:?}");
             }
         }
-        assert_eq!(here.port.identification(3), 3, "trains go on");
+        assert_eq!(here.port.identification(3), 3, "bursts go on");
     });
 }
 
@@ -287,11 +287,11 @@ fn what_the_socket_has_no_room_for_is_counted() {
     in_namespace("port::what_the_socket_has_no_room_for_is_counted", || {
         let mut here = Opened::new();
         let (way, bytes) = (local("127.0.0.1"), here.datagrams(60, 1052));
-        let trains = 3 * here.port.receive_room() / bytes.len();
-        for _ in 0..trains {
+        let bursts = 3 * here.port.receive_room() / bytes.len();
+        for _ in 0..bursts {
             here.port.send(&way, &bytes, 1052).expect("it is sent");
         }
-        let arrived: usize = here.take().iter().map(|train| train.parts.len()).sum();
+        let arrived: usize = here.take().iter().map(|burst| burst.parts.len()).sum();
         assert!(arrived * 1052 >= here.port.receive_room() / 2, "{arrived} arrived");
         // The kernel tells with the next one.
         here.there_and_back(&way, &bytes, 1052);

@@ -27,7 +27,7 @@ impl Sender {
         Self { port, _claim: claim }
     }
 
-    /// Sends `count` datagrams to the process in a slot, in trains of ten.
+    /// Sends `count` datagrams to the process in a slot, in bursts of ten.
     fn send(&self, slot: u8, count: usize) {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let way = Way {
@@ -40,9 +40,9 @@ impl Sender {
         };
         let mut datagram = [0; 64];
         datagram[5] = slot;
-        let train = datagram.repeat(10);
+        let burst = datagram.repeat(10);
         for _ in 0..count / 10 {
-            assert_eq!(self.port.send(&way, &train, 64).expect("room"), 10);
+            assert_eq!(self.port.send(&way, &burst, 64).expect("room"), 10);
         }
     }
 
@@ -105,14 +105,14 @@ fn datagrams_that_came_together_go_to_the_process_of_each() {
         let mut peers = [Peer::start(), Peer::start(), Peer::start()];
         let (sender, mut sent) = (Sender::new(), 0);
         sender.settle(&mut peers, &mut sent);
-        // One train for all: the process of the first gets it, as from a network card.
+        // One burst for all: the process of the first gets it, as from a network card.
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let way = Way { source: here, destination: here, flow: 1, tos: 0, ttl: 64, interface: 0 };
-        let mut train = [0; 60 * 64];
-        for (number, datagram) in train.chunks_mut(64).enumerate() {
+        let mut burst = [0; 60 * 64];
+        for (number, datagram) in burst.chunks_mut(64).enumerate() {
             datagram[5] = peers[number / 5 % 3].slot;
         }
-        assert_eq!(sender.port.send(&way, &train, 64).expect("room"), 60);
+        assert_eq!(sender.port.send(&way, &burst, 64).expect("room"), 60);
         for peer in &mut peers {
             assert_eq!(peer.until(sent + 20).foreign, 0);
         }

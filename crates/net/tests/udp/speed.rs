@@ -29,9 +29,9 @@ fn measure(name: &str, segment: usize, source: IpAddr, destination: IpAddr, arra
             let mut arrivals = Arrivals::default();
             ready.store(true, Release);
             while !done.load(Acquire) {
-                let taken = port.receive(&mut arrivals, 64, |train| {
-                    datagrams.fetch_add(train.iter().len() as u64, Relaxed);
-                    arrived.fetch_add(train.bytes.len() as u64, Release);
+                let taken = port.receive(&mut arrivals, 64, |burst| {
+                    datagrams.fetch_add(burst.iter().len() as u64, Relaxed);
+                    arrived.fetch_add(burst.bytes.len() as u64, Release);
                 });
                 if taken.expect("a socket that works") == 0 {
                     let mut events =
@@ -49,8 +49,8 @@ fn measure(name: &str, segment: usize, source: IpAddr, destination: IpAddr, arra
         port.receive(&mut arrivals, 64, |_| {}).expect("a socket that works");
         let way = Way { source, destination, flow: 1, tos: 0, ttl: 64, interface: 0 };
         let count = port.most_segments(segment);
-        let mut train = vec![0; count * segment];
-        train.chunks_mut(segment).for_each(|datagram| datagram[5] = far.slot);
+        let mut burst = vec![0; count * segment];
+        burst.chunks_mut(segment).for_each(|datagram| datagram[5] = far.slot);
         let (begun, mut sent, mut calls) = (Instant::now(), 0, 0_u64);
         let mut last = (Instant::now(), 0);
         while begun.elapsed() < DURATION {
@@ -66,8 +66,8 @@ fn measure(name: &str, segment: usize, source: IpAddr, destination: IpAddr, arra
                 std::thread::yield_now();
                 continue;
             }
-            match port.send(&way, &train, segment) {
-                Ok(_) => (sent, calls) = (sent + train.len() as u64, calls + 1),
+            match port.send(&way, &burst, segment) {
+                Ok(_) => (sent, calls) = (sent + burst.len() as u64, calls + 1),
                 Err(SendError::Busy) => {}
                 Err(error) => panic!("{error:?}"),
             }
@@ -106,7 +106,7 @@ fn one_by_one() {
             let (begun, mut arrived) = (Instant::now(), 0);
             while arrived < ROUNDS as usize {
                 port.send(&way, &datagram, 40).expect("it is sent");
-                port.receive(&mut arrivals, 16, |train| arrived += train.iter().len())
+                port.receive(&mut arrivals, 16, |burst| arrived += burst.iter().len())
                     .expect("it has arrived");
             }
             let ours = begun.elapsed() / ROUNDS;

@@ -6,7 +6,7 @@ use transom_device::execution::{CopyError, MAX_DATAGRAM, Payload, Reply, Request
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
 use transom_device::transport::{Outlet, ResponseTrain, train};
-use transom_net::{Filling, Path, TrainBuffer, Wire};
+use transom_net::{BurstBuffer, Filling, Path, Wire};
 use transom_system::clock;
 use transom_wire::Psn;
 use transom_wire::packet::{Packet, Transport};
@@ -86,7 +86,7 @@ impl At<'_> {
     /// Makes the packets of a segment.
     fn load(
         &self,
-        buffer: &mut TrainBuffer,
+        buffer: &mut BurstBuffer,
         path: &Path,
         request: &Request,
         payload: Payload<'_>,
@@ -207,7 +207,7 @@ impl Outlet for At<'_> {
             }
         }
         let mut reply =
-            fill(&mut Filling { train: &mut buffer, copier: self.qp.device.process().copier() });
+            fill(&mut Filling { burst: &mut buffer, copier: self.qp.device.process().copier() });
         if matches!(reply, Reply::Data { .. }) {
             if wire.send(&mut buffer, path) {
                 let packets = self.budget.get().saturating_sub(buffer.packets());

@@ -1,4 +1,4 @@
-//! A train: packets in a row that go to one place, being made in one buffer.
+//! A burst: packets in a row that go to one place, being made in one buffer.
 
 use std::ops::Range;
 
@@ -8,9 +8,9 @@ use transom_system::memory::Copier;
 use transom_wire::icrc;
 use transom_wire::packet::{ICRC_BYTES, Packet};
 
-/// Most packets of a train.
+/// Most packets of a burst.
 pub(super) const PACKETS: usize = 64;
-/// Most payload of a train.
+/// Most payload of a burst.
 pub(super) const PAYLOAD: u64 = 64 << 10;
 /// Payload that fits, with its headers, in the 65,507 bytes that one send takes.
 pub(super) const SENT_AT_ONCE: u64 = 62 << 10;
@@ -33,7 +33,7 @@ struct Place {
 }
 
 /// Packets being made. The buffer is allocated once and used again and again.
-pub struct TrainBuffer {
+pub struct BurstBuffer {
     bytes: Box<[u8]>,
     places: [Place; PACKETS],
     count: usize,
@@ -59,7 +59,7 @@ impl Ranges {
     }
 }
 
-impl TrainBuffer {
+impl BurstBuffer {
     pub(super) fn new() -> Self {
         Self { bytes: vec![0; BYTES].into(), places: [Place::default(); PACKETS], count: 0 }
     }
@@ -106,7 +106,7 @@ impl TrainBuffer {
         &self.places[..self.count]
     }
 
-    /// Where `length` bytes of the train's payload from `offset` on lie.
+    /// Where `length` bytes of the burst's payload from `offset` on lie.
     fn ranges(&self, offset: u64, length: u64) -> Ranges {
         let (from, to) = (offset as usize, (offset + length) as usize);
         let mut ranges = Ranges { all: [const { 0..0 }; PACKETS], count: 0 };
@@ -146,7 +146,7 @@ impl TrainBuffer {
         copier.copy_apart(&mut self.bytes, ranges.as_slice(), at.address()).is_ok()
     }
 
-    /// The runs that the train is sent in, none longer than `limit` says for its size. Each packet gets
+    /// The runs that the burst is sent in, none longer than `limit` says for its size. Each packet gets
     /// its ICRC, which depends on its place in its run: segmentation counts up the identification of
     /// IPv4.
     pub fn seal(
@@ -179,17 +179,17 @@ impl TrainBuffer {
     }
 }
 
-/// A train that takes the data of a READ.
+/// A burst that takes the data of a READ.
 pub struct Filling<'a> {
-    /// The train.
-    pub train: &'a mut TrainBuffer,
+    /// The burst.
+    pub burst: &'a mut BurstBuffer,
     /// What copies the data.
     pub copier: &'a Copier,
 }
 
 impl Sink for Filling<'_> {
     fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
-        let copied = self.train.copy_in(self.copier, offset, at);
+        let copied = self.burst.copy_in(self.copier, offset, at);
         if copied { Ok(()) } else { Err(CopyError::Far) }
     }
 }
