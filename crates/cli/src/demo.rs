@@ -33,7 +33,7 @@ Exit status:
   1  something went another way; the message says what";
 
 /// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What each side has for itself.
 struct Station {
@@ -65,7 +65,7 @@ impl Station {
 
 /// Waits for a request. What the device says against it is an answer too.
 fn finish(mut posted: Posted) -> Result<std::result::Result<Completion, WorkError>> {
-    match posted.wait_timeout(PATIENCE) {
+    match posted.wait_timeout(TIMEOUT) {
         Ok(Some(completion)) => Ok(Ok(completion)),
         Ok(None) => Err(Failure::new("a request did not complete in time; is the machine busy?")),
         Err(Error::Work(error)) => Ok(Err(error)),

@@ -302,7 +302,7 @@ mod tests {
         let (positions, mut memory) = ring();
         let bytes = Shared(base(&mut memory));
         let (enough, done) = (if cfg!(miri) { 5 } else { 2_000 }, AtomicBool::new(false));
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let read = Request {
             to: QpNumber::from_bits(1),
             from: QpNumber::from_bits(2),
@@ -344,7 +344,7 @@ mod tests {
                 }
             });
             let mut consumer = Consumer::new();
-            while understood < enough && Instant::now() < patience {
+            while understood < enough && Instant::now() < deadline {
                 match consumer.next(&positions, bytes.get()) {
                     Ok(Some(record)) => {
                         let begin = record.payload.addr() - bytes.get().addr();

@@ -69,7 +69,7 @@ impl Owner {
 }
 
 /// How long a fork waits for each of them, and an exit for all.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A handler during a fork.
 struct Held {
@@ -107,7 +107,7 @@ pub fn watch(handler: Weak<dyn ForkHandler>) -> io::Result<()> {
 extern "C" fn at_exit() {
     let Some(handlers) = HANDLERS.try_lock() else { return };
     let handlers: Vec<_> = handlers.iter().filter_map(Weak::upgrade).collect();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     if !has_failed() {
         let _ = caught(|| handlers.iter().for_each(|handler| handler.at_exit(until)));
     }
@@ -116,7 +116,7 @@ extern "C" fn at_exit() {
 unsafe extern "C" fn before() {
     let handlers = HANDLERS.lock();
     let held = handlers.iter().filter_map(Weak::upgrade).map(|handler| {
-        let quiet = handler.hold(Instant::now() + PATIENCE);
+        let quiet = handler.hold(Instant::now() + TIMEOUT);
         Held { handler, quiet }
     });
     let held = held.collect();

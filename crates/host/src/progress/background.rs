@@ -18,7 +18,7 @@ use crate::objects::Adapter;
 /// How often the thread looks whether the program still polls, in nanoseconds.
 const TICK: u64 = 1_000_000;
 /// How long what has arrived may wait for a program that polls, before the thread takes it.
-const PATIENCE: Duration = Duration::from_micros(20);
+const POLL_TIMEOUT: Duration = Duration::from_micros(20);
 /// For how long the thread looks for more packets before it sleeps again, after it was woken by one. To
 /// wake it takes longer than most peers need to send the next.
 const LINGER: Duration = Duration::from_micros(50);
@@ -261,7 +261,7 @@ impl Dispatch<'_> {
         if !waits() {
             return false;
         }
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(POLL_TIMEOUT);
         waits() && self.device().work.polls.load(Relaxed) == polls
     }
 }

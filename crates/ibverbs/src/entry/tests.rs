@@ -56,7 +56,7 @@ struct World {
     attr: ibv_ah_attr,
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Memory that is registered.
 static MEMORY: [u64; 8] = [0; 8];
@@ -69,7 +69,7 @@ impl World {
             // The background thread lets go of a device that has failed a moment after the others.
             let start = Instant::now();
             let mut first = ibv_open_device(*list);
-            while first.is_null() && errno() == libc::EIO && start.elapsed() < PATIENCE {
+            while first.is_null() && errno() == libc::EIO && start.elapsed() < TIMEOUT {
                 std::thread::yield_now();
                 first = ibv_open_device(*list);
             }

@@ -16,9 +16,9 @@ fn texts(addresses: &Addresses) -> Vec<String> {
 /// The next change, which must come.
 fn change(addresses: &mut Addresses) -> Changes {
     loop {
-        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+        let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
         let mut events = [PollFd::from_borrowed_fd(addresses.descriptor(), PollFlags::IN)];
-        let told = poll(&mut events, Some(&patience)).expect("poll");
+        let told = poll(&mut events, Some(&timeout)).expect("poll");
         assert_eq!(told, 1, "nothing was told");
         let changes = addresses.refresh().expect("a list");
         if !changes.is_empty() {

@@ -60,9 +60,9 @@ fn a_port_hears_the_groups_it_is_in() {
         let mut arrivals = Arrivals::default();
         // Has something sent until it comes, and says where all went that came meanwhile.
         let mut until = |to: IpAddr| {
-            let (mut came, patience) = (Vec::new(), Instant::now() + Duration::from_secs(20));
+            let (mut came, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(20));
             while !came.contains(&to) {
-                assert!(Instant::now() < patience, "nothing comes to {to}");
+                assert!(Instant::now() < deadline, "nothing comes to {to}");
                 tell.send(to).expect("it lives");
                 let each = |burst: Datagrams<'_>| came.push(burst.to);
                 here.port.receive(&mut arrivals, usize::MAX, each).expect("a socket that works");

@@ -355,9 +355,9 @@ fn a_forked_child_does_not_hold_the_port() {
         here.there_and_back(&local("127.0.0.1"), &bytes, 60);
         drop(here);
         // The child may not have got so far yet.
-        let patience = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         while let Err(taken) = UdpSocket::bind(("::", PORT)) {
-            assert!(Instant::now() < patience, "{taken}");
+            assert!(Instant::now() < deadline, "{taken}");
             std::thread::yield_now();
         }
         drop(end);
@@ -417,11 +417,11 @@ fn identifications_are_as_told_and_nothing_is_fragmented() {
 /// The identifications of packets to 10.9.0.2 with datagrams of `segment` bytes, as a packet socket
 /// sees them in the order of their numbers; `None` if they do not come.
 fn identifications(all: &OwnedFd, count: usize, segment: usize) -> Option<Vec<u16>> {
-    let patience = Instant::now() + Duration::from_secs(1);
+    let deadline = Instant::now() + Duration::from_secs(1);
     let (mut seen, mut packet) = (Vec::new(), [0; 4096]);
     while seen.len() < count {
         let Ok((length, _)) = rustix::net::recv(all, &mut packet, RecvFlags::DONTWAIT) else {
-            if Instant::now() > patience {
+            if Instant::now() > deadline {
                 return None;
             }
             std::thread::yield_now();

@@ -58,8 +58,8 @@ impl Sender {
     /// that all arrives. `sent` is what each has got so far.
     fn settle(&self, peers: &mut [Peer], sent: &mut u64) {
         let mut detours = u64::MAX;
-        let patience = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
             for peer in peers.iter() {
                 self.send(peer.slot, 10);
             }
@@ -186,7 +186,7 @@ fn the_end_of_a_process_is_noticed_without_a_packet() {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut datagram = [0; 64];
         datagram[5] = last.slot;
-        let patience = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         let mut before = last.seen().own;
         loop {
             for flow in 0..16 {
@@ -198,7 +198,7 @@ fn the_end_of_a_process_is_noticed_without_a_packet() {
             if after == before + 16 {
                 return;
             }
-            assert!(Instant::now() < patience, "{} of 16 arrive", after - before);
+            assert!(Instant::now() < deadline, "{} of 16 arrive", after - before);
             before = after;
         }
     });

@@ -25,7 +25,7 @@ const FILE: &str = "registry";
 const KEPT: Duration = Duration::from_secs(3600);
 
 /// How long to wait for somebody who is just removing the directory.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The places of the user with this UID, the best first.
 pub(super) fn places(user: u32) -> Vec<PathBuf> {
@@ -69,7 +69,7 @@ pub(super) fn open(places: &[PathBuf], name: &str) -> io::Result<(PathBuf, Owned
 }
 
 fn open_in(directory: &Path) -> io::Result<OwnedFd> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         match DirBuilder::new().mode(0o700).create(directory) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
