@@ -9,9 +9,9 @@
 //! process that sends it; if that process does not write to the same file, by the one it is for.
 
 mod ip;
+mod observer;
 mod pcapng;
 mod streams;
-mod taps;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -23,8 +23,8 @@ use parking_lot::Mutex;
 use transom_system::{clock, file_limit, say};
 use transom_wire::packet::Packet;
 
+pub(crate) use observer::CaptureObserver;
 use streams::Streams;
-pub(crate) use taps::Taps;
 
 use crate::device::{Direction, Interface};
 

@@ -14,7 +14,7 @@ use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::{ThisProcess, failure, fork};
 
-use crate::capture::{Capture, Taps};
+use crate::capture::{Capture, CaptureObserver};
 use crate::device::{Copying, Device, Observer, OpenError, Options};
 use crate::objects::Adapter;
 use crate::progress::Threads;
@@ -70,9 +70,9 @@ impl Adapter {
             registry.claim(segment.descriptor()).map_err(step("taking a place in the registry"))?;
         let slot = claim.announcer().slot;
         let process = Arc::new(ThisProcess::new(claim, segment, copier));
-        let taps = capture.map(|capture| Arc::new(Taps { capture, registry, slot }));
-        let departures = taps.clone().map(|taps| taps as Arc<dyn transom_net::Observer>);
-        let observer = taps.map(|taps| taps as Arc<dyn Observer>);
+        let capture = capture.map(|capture| Arc::new(CaptureObserver { capture, registry, slot }));
+        let departures = capture.clone().map(|it| it as Arc<dyn transom_net::Observer>);
+        let observer = capture.map(|it| it as Arc<dyn Observer>);
         let wire_only = options.wire_only;
         let port_options = PortOptions { wire_only, observer: departures, network: network(slot) };
         let port = DevicePort::new(process.clone(), port_options)

@@ -172,7 +172,7 @@ impl Peer {
         }
     }
 
-    /// Sends a segment of a request; its data is copied into the ring, where `tap` sees it before the
+    /// Sends a segment of a request; its data is copied into the ring, where `show` sees it before the
     /// peer does.
     pub fn send(
         &self,
@@ -180,7 +180,7 @@ impl Peer {
         request: &Request,
         mut data: Option<&mut Gather<'_>>,
         qp_index: u16,
-        tap: Option<&dyn Fn(*mut u8)>,
+        show: Option<&dyn Fn(*mut u8)>,
     ) -> Sent {
         if self.is_gone() {
             return Sent::Unreachable;
@@ -201,8 +201,8 @@ impl Peer {
                 Err(CopyError::Far) => return Sent::Unreachable,
             }
         }
-        if let Some(tap) = tap {
-            tap(room.payload());
+        if let Some(show) = show {
+            show(room.payload());
         }
         requests.reserved += reserved;
         requests.producer.publish(positions, &room, &encode_request(request), payload);

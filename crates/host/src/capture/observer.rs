@@ -1,4 +1,4 @@
-//! Where the links are listened to.
+//! Shows a capture what crosses the links.
 
 use transom_device::execution::one_sided::CHUNK;
 use transom_device::execution::{Reply, Request, Source};
@@ -13,7 +13,7 @@ use super::Capture;
 use crate::device::{Answered, Direction, Interface, Observer};
 
 /// Writes down what it is shown.
-pub(crate) struct Taps {
+pub(crate) struct CaptureObserver {
     /// Where to.
     pub(crate) capture: Capture,
     /// Where refusals are noted.
@@ -22,7 +22,7 @@ pub(crate) struct Taps {
     pub(crate) slot: u8,
 }
 
-impl transom_net::Observer for Taps {
+impl transom_net::Observer for CaptureObserver {
     fn sees(&self, path: &Path, identification: u16, datagram: &[u8]) {
         let nak = Packet::parse(datagram).ok();
         let reason = nak.and_then(|it| reason_of_nak(self.registry, self.slot, &it));
@@ -31,7 +31,7 @@ impl transom_net::Observer for Taps {
     }
 }
 
-impl Observer for Taps {
+impl Observer for CaptureObserver {
     fn connects(&self, from: QpNumber, path: Path) {
         self.capture.streams.lock().connect(from, path);
     }
