@@ -17,7 +17,7 @@ use crate::processes::stay_with_parent;
 pub fn library(scratch: &str) -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let profile = built(&["transom-libibverbs"]);
+        let profile = built();
         let library = profile.join("libibverbs.so");
         let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
         let folder = Path::new(scratch)
@@ -36,39 +36,56 @@ pub fn library(scratch: &str) -> &'static Path {
 pub fn command() -> &'static [PathBuf; 3] {
     static FILES: OnceLock<[PathBuf; 3]> = OnceLock::new();
     FILES.get_or_init(|| {
-        let profile = built(&["transom-cli", "transom-paths", "transom-libibverbs"]);
+        let profile = built();
         ["transom", "libtransom_paths.so", "libibverbs.so"].map(|name| profile.join(name))
     })
 }
 
-/// Builds packages as this test was built; the folder they are in.
-fn built(packages: &[&str]) -> PathBuf {
+/// Builds the libraries and the command `transom` as this test was built; the folder they are in.
+fn built() -> PathBuf {
     // TARGET/PROFILE/deps/TEST
     let test = env::current_exe().expect("a test has a path");
     let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
     let target = profile.parent().expect("a profile is in the target folder");
     let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
     let name = if name == "debug" { "dev" } else { name };
-    build(target, name, packages).unwrap_or_else(|problem| panic!("{problem}"));
+    for what in [Built::Libraries, Built::Command] {
+        build(target, name, what).unwrap_or_else(|problem| panic!("{problem}"));
+    }
     profile.to_owned()
 }
 
-/// Builds packages of ours into a target folder, if they are not up to date.
-pub fn build(target: &Path, profile: &str, packages: &[&str]) -> Result<(), String> {
-    let packages: Vec<&str> = packages.iter().flat_map(|package| ["--package", package]).collect();
-    build_these(target, profile, &packages)
+/// What is built of ours to be run.
+#[derive(Clone, Copy, Debug)]
+pub enum Built<'a> {
+    /// `libibverbs.so` and `libtransom_paths.so`.
+    Libraries,
+    /// `transom`.
+    Command,
+    /// A program of this package.
+    Program(&'a str),
 }
 
-/// Builds a program of this package, like [`build`].
-pub fn build_program(target: &Path, profile: &str, name: &str) -> Result<(), String> {
-    build_these(target, profile, &["--package", env!("CARGO_PKG_NAME"), "--bin", name])
+/// The folder of what is built by a profile.
+pub fn folder_of(target: &Path, profile: &str) -> PathBuf {
+    target.join(if profile == "dev" { "debug" } else { profile })
 }
 
-fn build_these(target: &Path, profile: &str, which: &[&str]) -> Result<(), String> {
+/// Builds it into a target folder, if it is not up to date.
+pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
+    // Always of these packages together, for their dependencies have features that one of them alone
+    // does not ask for: everything would be built twice.
+    let mut which = vec!["--package", "transom-cli", "--package", "transom-libibverbs"];
+    which.extend(["--package", "transom-paths"]);
+    match what {
+        Built::Libraries => which.push("--lib"),
+        Built::Command => which.extend(["--bin", "transom"]),
+        Built::Program(name) => which.extend(["--package", env!("CARGO_PKG_NAME"), "--bin", name]),
+    }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .args(["build", "--quiet", "--profile", profile])
-        .args(which)
+        .args(&which)
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

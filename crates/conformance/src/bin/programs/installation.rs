@@ -8,33 +8,34 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use transom_conformance::processes::Scratch;
-use transom_conformance::programs::{build, build_program, installed};
+use transom_conformance::programs::{Built, build, folder_of, installed};
 
 /// The device that the programs are to use.
 pub(crate) const DEVICE: &str = "transom0";
 
-/// The release build, in a folder that every user can read. What was measured with another build
-/// would say nothing.
+/// The library, in a folder that every user can read.
 #[derive(Debug)]
 pub(crate) struct Installation {
     scratch: Scratch,
     target: PathBuf,
+    /// How all is built that runs.
+    profile: &'static str,
     /// The programs of ours that are up to date.
     built: RefCell<BTreeSet<String>>,
 }
 
 impl Installation {
     /// Builds the library if it is not up to date.
-    pub(crate) fn new() -> Result<Self, String> {
+    pub(crate) fn new(profile: &'static str) -> Result<Self, String> {
         // TARGET/PROFILE/programs
         let this = env::current_exe().map_err(|error| format!("where am I: {error}"))?;
         let target = this.parent().and_then(Path::parent).ok_or("not in a target folder")?;
-        build(target, "release", &["transom-libibverbs"])?;
+        build(target, profile, Built::Libraries)?;
         let scratch = Scratch::new("programs");
-        let copy = scratch.take(&target.join("release/libibverbs.so"));
+        let copy = scratch.take(&folder_of(target, profile).join("libibverbs.so"));
         std::fs::rename(&copy, copy.with_file_name("libibverbs.so.1"))
             .map_err(|error| format!("{}: {error}", copy.display()))?;
-        Ok(Self { scratch, target: target.to_owned(), built: RefCell::default() })
+        Ok(Self { scratch, target: target.to_owned(), profile, built: RefCell::default() })
     }
 
     /// A folder for what has to be written, gone at the end.
@@ -51,12 +52,11 @@ impl Installation {
 
     /// Our own command `transom`, built like the library.
     pub(crate) fn transom(&self) -> Result<Command, String> {
-        self.once("transom", || build(&self.target, "release", &["transom-cli"]))
+        self.once("transom", Built::Command)
     }
 
     /// What is to follow runs under `transom run`, with the library of this build.
     pub(crate) fn transom_run(&self) -> Result<Command, String> {
-        self.once("libtransom_paths.so", || build(&self.target, "release", &["transom-paths"]))?;
         let mut command = self.transom()?;
         command.env_remove("TRANSOM_LIB").args(["run", "--"]);
         Ok(command)
@@ -65,12 +65,6 @@ impl Installation {
     /// A folder for what takes long to make, which stays.
     pub(crate) fn lasting(&self, name: &str) -> PathBuf {
         self.target.join(name)
-    }
-
-    /// A program of a package of ours, built like the library.
-    pub(crate) fn program(&self, package: &str, name: &str) -> Result<PathBuf, String> {
-        build(&self.target, "release", &[package])?;
-        Ok(self.target.join("release").join(name))
     }
 
     /// The tests or the examples of a package of ours: their names and files.
@@ -107,19 +101,15 @@ impl Installation {
 
     /// A program of this package, with the device linked in, built like the library.
     pub(crate) fn own(&self, name: &str) -> Result<Command, String> {
-        self.once(name, || build_program(&self.target, "release", name))
+        self.once(name, Built::Program(name))
     }
 
     /// A program of ours, built if that has not been seen to.
-    fn once(
-        &self,
-        name: &str,
-        build: impl FnOnce() -> Result<(), String>,
-    ) -> Result<Command, String> {
+    fn once(&self, name: &str, what: Built) -> Result<Command, String> {
         if !self.built.borrow().contains(name) {
-            build()?;
+            build(&self.target, self.profile, what)?;
             self.built.borrow_mut().insert(name.to_owned());
         }
-        Ok(Command::new(self.target.join("release").join(name)))
+        Ok(Command::new(folder_of(&self.target, self.profile).join(name)))
     }
 }

@@ -4,6 +4,7 @@
 //! `spec/programs.md` records the tables of a whole run, and the table in `README.md` is made of it
 //! ([`record`]). A run that comes out otherwise than recorded fails as well.
 
+mod extent;
 mod flood;
 mod installation;
 mod meeting;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
+use extent::Extent;
 use installation::Installation;
 use record::Record;
 use table::{Report, Style};
@@ -39,6 +41,9 @@ struct Arguments {
     /// All options, sizes and repetitions; takes some minutes.
     #[arg(long)]
     long: bool,
+    /// A part of all, which takes two minutes, with programs as they are built for the tests; measures nothing.
+    #[arg(long, conflicts_with_all = ["long", "bless"])]
+    quick: bool,
     /// Print one JSON object for each row instead of tables.
     #[arg(long)]
     json: bool,
@@ -63,7 +68,7 @@ enum Script {
     WireSpeed,
     /// Honest programs while a stranger sends packets that must be dropped
     Flood,
-    /// All of these
+    /// All of these; with --quick all but what measures, speed and wire-speed
     All,
     /// Programs that sleep or bring libraries along, on idle, single and busy processors
     Strangers,
@@ -90,31 +95,36 @@ fn main() -> ExitCode {
 
 /// Runs the scripts; what is not as it should be.
 fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
-    let installation = Installation::new()?;
+    let extent = match arguments {
+        Arguments { quick: true, .. } => Extent::Quick,
+        Arguments { long: true, .. } => Extent::Long,
+        _ => Extent::Usual,
+    };
+    let installation = Installation::new(extent.profile())?;
     let style = if arguments.json { Style::Json } else { Style::Table };
-    let long = arguments.long;
     let chosen = |script| arguments.script == script || arguments.script == Script::All;
+    let measures = extent > Extent::Quick;
     let mut reports = Vec::new();
     if chosen(Script::Pyverbs) {
         reports.push(pyverbs::run(&installation, style)?);
     }
     if chosen(Script::Perftest) {
-        reports.push(perftest::run(&installation, style, long)?);
+        reports.push(perftest::run(&installation, style, extent)?);
     }
     if chosen(Script::Utils) {
-        reports.push(utilities::run(&installation, style, long)?);
+        reports.push(utilities::run(&installation, style, extent)?);
     }
-    if chosen(Script::Speed) {
+    if chosen(Script::Speed) && measures {
         reports.push(speed::run(&installation, style)?);
     }
     if chosen(Script::Spaces) {
-        reports.extend(spaces::run(&installation, style, long)?);
+        reports.extend(spaces::run(&installation, style, extent)?);
     }
-    if chosen(Script::WireSpeed) {
-        reports.extend(wire_speed::run(&installation, style, long)?);
+    if chosen(Script::WireSpeed) && measures {
+        reports.extend(wire_speed::run(&installation, style, extent)?);
     }
     if chosen(Script::Flood) {
-        reports.extend(flood::run(&installation, style, long)?);
+        reports.extend(flood::run(&installation, style, extent)?);
     }
     if arguments.script == Script::Strangers {
         // All of them have to do what they should, so there is nothing to compare with.
@@ -130,7 +140,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
         reports.iter().for_each(|report| record.replace(report));
         record.write(&root)?;
     } else {
-        problems.extend(reports.iter().flat_map(|report| record.disagreements(report, long)));
+        problems.extend(
+            reports.iter().flat_map(|report| record.disagreements(report, extent.is_long())),
+        );
     }
     Ok(problems)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use transom_conformance::spaces::Side;
 
+use crate::extent::Extent;
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
 use crate::place::Place;
@@ -47,10 +48,14 @@ const TOOLS: [(&str, Verb, Measure, &[&str]); 8] = [
     ("ib_atomic_lat", Verb::Atomic, Measure::Latency, &["RC", "XRC"]),
 ];
 
-/// Runs the matrix, or the part of it that takes a minute.
-pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Result<Report, String> {
+/// Runs as much of the matrix.
+pub(crate) fn run(
+    installation: &Installation,
+    style: Style,
+    extent: Extent,
+) -> Result<Report, String> {
     let mut report = Report::begin(&FORM, style);
-    for run in matrix(long) {
+    for run in matrix(extent) {
         let measured = run.measure(installation, Place::Here);
         report.add(Row {
             subject: vec![run.tool.into(), run.service.into(), run.options],
@@ -85,15 +90,15 @@ impl Run {
     }
 }
 
-/// Every tool over each service, with the options that change what is asked of the device, or the
-/// part of it that takes a minute.
-pub(crate) fn matrix(long: bool) -> Vec<Run> {
-    let limit = Duration::from_secs(if long { 300 } else { 60 });
+/// Every tool over each service, with the options that change what is asked of the device, or some of
+/// them.
+pub(crate) fn matrix(extent: Extent) -> Vec<Run> {
+    let limit = Duration::from_secs(if extent.is_long() { 300 } else { 60 });
     let mut runs = Vec::new();
     for (tool, verb, measure, services) in TOOLS {
         for service in services {
-            for options in options(verb, measure, service, long) {
-                let iterations = iterations(measure, &options, long);
+            for options in options(verb, measure, service, extent) {
+                let iterations = iterations(measure, &options, extent.is_long());
                 runs.push(Run { tool, service, options, measure, iterations, limit });
             }
         }
@@ -108,7 +113,7 @@ pub(crate) fn to_group(group: IpAddr) -> Vec<Run> {
         IpAddr::V6(group) => group,
     };
     let bytes = group.octets().map(|byte| byte.to_string()).join(":");
-    let mut runs = matrix(false);
+    let mut runs = matrix(Extent::Usual);
     runs.retain_mut(|run| {
         let takes = run.service == "UD" && run.options.is_empty();
         run.options = format!("-g -M {bytes}");
@@ -134,7 +139,7 @@ fn iterations(measure: Measure, options: &str, long: bool) -> Vec<&'static str> 
 }
 
 /// The options to run a tool with.
-fn options(verb: Verb, measure: Measure, service: &str, long: bool) -> Vec<String> {
+fn options(verb: Verb, measure: Measure, service: &str, extent: Extent) -> Vec<String> {
     let bandwidth = measure == Measure::Bandwidth;
     let mut short = vec![""];
     let mut rest = vec!["-m 256", "-S 1", "-u 10"];
@@ -179,8 +184,15 @@ fn options(verb: Verb, measure: Measure, service: &str, long: bool) -> Vec<Strin
     if verb == Verb::Read {
         rest.push("-o 1");
     }
-    if long {
-        short.extend(rest);
+    match extent {
+        // All sizes take a tool ten seconds: one of them does.
+        Extent::Quick => short.retain(|options| match (verb, measure, service, *options) {
+            (_, _, "UD", "-g --ipv6") | (Verb::Send, Measure::Bandwidth, "RC", "-a") => true,
+            (_, _, _, "-a") => false,
+            (_, _, service, options) => service == "RC" || options.is_empty(),
+        }),
+        Extent::Usual => {}
+        Extent::Long => short.extend(rest),
     }
     if verb != Verb::Atomic {
         return short.into_iter().map(str::to_owned).collect();
@@ -263,12 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn the_short_form_is_part_of_the_long_one() {
+    fn each_extent_is_part_of_the_next() {
         for (_, verb, measure, services) in TOOLS {
             for service in services {
-                let long = options(verb, measure, service, true);
-                let short = options(verb, measure, service, false);
-                assert!(short.iter().all(|options| long.contains(options)));
+                let [quick, usual, long] = [Extent::Quick, Extent::Usual, Extent::Long]
+                    .map(|extent| options(verb, measure, service, extent));
+                assert!(usual.iter().all(|options| long.contains(options)));
+                assert!(quick.iter().all(|options| usual.contains(options)));
+                assert!(!quick.is_empty());
                 let mut unique = long.clone();
                 unique.sort();
                 unique.dedup();

@@ -5,6 +5,7 @@ mod rows;
 
 use transom_conformance::spaces::Family;
 
+use crate::extent::Extent;
 use crate::installation::Installation;
 use crate::place::{Wire, across_pairs};
 use crate::table::{Form, Report, Style};
@@ -24,14 +25,20 @@ const MTUS: [u32; 2] = [1500, 9000];
 pub(crate) fn run(
     installation: &Installation,
     style: Style,
-    long: bool,
+    extent: Extent,
 ) -> Result<Option<Report>, String> {
     across_pairs(&FORM, style, &MTUS, |pair, report| {
-        for family in Family::ALL {
-            let wire = Wire::new(installation, pair, family)?;
+        // Each once, for a quick look.
+        let families = match (extent, pair.mtu()) {
+            (Extent::Quick, 1500) => &[Family::V4][..],
+            (Extent::Quick, _) => &[Family::V6],
+            _ => &Family::ALL,
+        };
+        for family in families {
+            let wire = Wire::new(installation, pair, *family)?;
             let name = format!("{family}, MTU {}", pair.mtu());
-            let messages = if long { 1000 } else { 200 };
-            Rows { installation, wire: &wire, name, long, messages, report }.add();
+            let messages = if extent.is_long() { 1000 } else { 200 };
+            Rows { installation, wire: &wire, name, extent, messages, report }.add();
         }
         Ok(())
     })

@@ -8,6 +8,7 @@ use transom_conformance::processes::is_root;
 use transom_conformance::programs::Running;
 use transom_system::addresses::Addresses;
 
+use crate::extent::Extent;
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
 use crate::ping_pong::{LIMIT, PACKAGE, PingPong};
@@ -60,8 +61,12 @@ impl Way {
 }
 
 /// Runs the tools.
-pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Result<Report, String> {
-    let tools = Tools { installation, long };
+pub(crate) fn run(
+    installation: &Installation,
+    style: Style,
+    extent: Extent,
+) -> Result<Report, String> {
+    let tools = Tools { installation, long: extent.is_long() };
     let mut report = Report::begin(&FORM, style);
     let mut add = |tool: &str, options: String, came: Result<(), String>| {
         report.add(Row {
@@ -78,7 +83,7 @@ pub(crate) fn run(installation: &Installation, style: Style, long: bool) -> Resu
     }
     add("ibv_asyncwatch", String::new(), tools.asyncwatch());
     for (tool, short, rest) in PING_PONGS {
-        for options in short.iter().chain(rest.iter().filter(|_| long)) {
+        for options in short.iter().chain(rest.iter().filter(|_| extent.is_long())) {
             add(tool, (*options).to_owned(), tools.ping_pong(tool, options, Way::Usual));
         }
         for way in [Way::Shared].into_iter().chain(unprivileged) {

@@ -8,6 +8,7 @@ use transom_conformance::spaces::Family;
 
 use std::time::Duration;
 
+use crate::extent::Extent;
 use crate::installation::Installation;
 use crate::perftest::{Measure, measure_once};
 use crate::place::{Place, Wire, across_pairs};
@@ -44,13 +45,14 @@ const ICRC: f64 = 0.1;
 pub(crate) fn run(
     installation: &Installation,
     style: Style,
-    long: bool,
+    extent: Extent,
 ) -> Result<Option<Report>, String> {
-    let families = if long { &Family::ALL[..] } else { &[Family::V4] };
+    let families = if extent.is_long() { &Family::ALL[..] } else { &[Family::V4] };
     across_pairs(&FORM, style, &[1500, 9000], |pair, report| {
         for family in families {
             let wire = Wire::new(installation, pair, *family)?;
-            let speed = Speed { installation, wire: &wire, runs: if long { 9 } else { 3 } };
+            let speed =
+                Speed { installation, wire: &wire, runs: if extent.is_long() { 9 } else { 3 } };
             let mut add = |tool: &str, came: Result<[String; 4], String>| {
                 report.add(Row {
                     subject: vec![format!("{family}, {}", pair.mtu()), tool.to_owned()],

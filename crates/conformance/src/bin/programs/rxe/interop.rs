@@ -1,5 +1,6 @@
 //! Our program `interop` at both ends.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -21,7 +22,7 @@ pub(super) fn run(
     setting: Setting,
     requester: Side,
 ) -> Result<Vec<Outcome>, String> {
-    let program = installation.program("transom-conformance", "interop")?;
+    let program = PathBuf::from(installation.own("interop")?.get_program());
     guest.give(&program, "interop")?;
     let line = |side: Side, role: &str| match side {
         Side::Host => format!("{} {role}", program.display()),

@@ -1,6 +1,7 @@
 //! What runs over one wire.
 
 use super::exchange::Exchange;
+use crate::extent::Extent;
 use crate::installation::Installation;
 use crate::perftest;
 use crate::ping_pong::{PACKAGE, PingPong};
@@ -17,7 +18,7 @@ pub(super) struct Rows<'a> {
     pub(super) wire: &'a Wire<'a>,
     /// What the rows call the wire.
     pub(super) name: String,
-    pub(super) long: bool,
+    pub(super) extent: Extent,
     /// Messages of each size that ping-pongs send.
     pub(super) messages: u64,
     pub(super) report: &'a mut Report,
@@ -26,7 +27,11 @@ pub(super) struct Rows<'a> {
 impl Rows<'_> {
     /// Adds all of them.
     pub(super) fn add(mut self) {
-        let Self { installation, wire, long, .. } = self;
+        if self.extent == Extent::Quick {
+            return self.add_some();
+        }
+        let Self { installation, wire, extent, .. } = self;
+        let long = extent.is_long();
         let rounds = if long { 1000 } else { 100 };
         let mtu = format!("-m {}", wire.pair.path_mtu());
         for tool in ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong"] {
@@ -37,8 +42,8 @@ impl Rows<'_> {
         self.ping_pong("ibv_ud_pingpong", "-e");
         // The group that perftest takes by itself does not leave its host.
         let crosses = |run: &perftest::Run| !run.options.contains("-g");
-        let plain = |run: &perftest::Run| ["", "-A FETCH_AND_ADD"].contains(&run.options.as_str());
-        self.perftest(&perftest::matrix(false), |run| crosses(run) && (long || plain(run)));
+        let matrix = perftest::matrix(Extent::Usual);
+        self.perftest(&matrix, |run| crosses(run) && (long || is_plain(run)));
         self.perftest(&perftest::to_group(wire.family.group()), |_| true);
         let undisturbed = Exchange { installation, wire, rounds };
         self.row("exchange", "", undisturbed.pairs(1));
@@ -51,7 +56,7 @@ impl Rows<'_> {
         let disturbed = self.wire.disturbed(FAULTS);
         self.name = format!("{}, {FAULTS}", self.name);
         // Hundreds of packets are lost in each run of these.
-        let mut rows = Rows { wire: &disturbed, messages: 50, long: false, ..self };
+        let mut rows = Rows { wire: &disturbed, messages: 50, extent: Extent::Usual, ..self };
         for tool in ["ibv_rc_pingpong", "ibv_srq_pingpong"] {
             rows.ping_pong(tool, &mtu);
             rows.ping_pong(tool, &format!("-e {mtu}"));
@@ -62,12 +67,35 @@ impl Rows<'_> {
             ["RC", "XRC"].contains(&run.service)
                 && (run.tool, run.options.as_str()) != ("ib_send_lat", "-e")
         };
-        rows.perftest(&perftest::matrix(false), |run| bears_loss(run) && (long || plain(run)));
+        rows.perftest(&matrix, |run| bears_loss(run) && (long || is_plain(run)));
         let exchange = Exchange { installation, wire: &disturbed, rounds };
         rows.row("exchange", "", exchange.pairs(1));
         rows.row("exchange", "4 + 4 processes", exchange.pairs(4));
         let passed = pyverbs::run_at(installation, &disturbed);
         rows.row("rdma-core's tests", "--gid, of those that bear loss", passed);
+    }
+
+    /// Adds those of a quick look: each kind of program, and what is lost on the way is made good.
+    fn add_some(mut self) {
+        let Self { installation, wire, .. } = self;
+        let mtu = format!("-m {}", wire.pair.path_mtu());
+        self.ping_pong("ibv_rc_pingpong", &format!("-e {mtu}"));
+        self.ping_pong("ibv_ud_pingpong", "");
+        let matrix = perftest::matrix(Extent::Quick);
+        self.perftest(&matrix, |run| run.service == "RC" && is_plain(run));
+        self.perftest(&perftest::to_group(wire.family.group()), |_| true);
+        let exchange = Exchange { installation, wire, rounds: 100 };
+        self.row("exchange", "4 + 4 processes", exchange.pairs(4));
+        let options = "4 + 4 processes, one killed, one stopped";
+        self.row("exchange", options, exchange.four_with_two_lost());
+        let passed = pyverbs::run_at(installation, wire);
+        self.row("rdma-core's tests", "--gid", passed);
+        let disturbed = wire.disturbed(FAULTS);
+        self.name = format!("{}, {FAULTS}", self.name);
+        let exchange = Exchange { installation, wire: &disturbed, rounds: 100 };
+        let mut rows = Rows { wire: &disturbed, ..self };
+        rows.row("exchange", "4 + 4 processes", exchange.pairs(4));
+        rows.perftest(&matrix, |run| run.tool == "ib_write_bw" && is_plain(run));
     }
 
     fn row(&mut self, program: &str, options: &str, came: Result<String, String>) {
@@ -85,7 +113,7 @@ impl Rows<'_> {
             command.args(all.split_whitespace()).args(place.gid("-g", side));
             Ok(command)
         };
-        let (datagram, long) = (self.wire.pair.path_mtu().into(), self.long);
+        let (datagram, long) = (self.wire.pair.path_mtu().into(), self.extent.is_long());
         let run = PingPong { tool, options, datagram, messages: self.messages, long };
         let came = run.run(&place.address(), command);
         self.row(tool, options, came.map(|()| String::new()));
@@ -99,4 +127,9 @@ impl Rows<'_> {
             self.row(run.tool, options.trim_end(), measured.map(|figure| figure.describe()));
         }
     }
+}
+
+/// Whether a tool runs as it does unasked.
+fn is_plain(run: &perftest::Run) -> bool {
+    ["", "-A FETCH_AND_ADD"].contains(&run.options.as_str())
 }
