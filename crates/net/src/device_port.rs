@@ -22,7 +22,7 @@ use crate::udp::PortError;
 use crate::wire::{Instruments, Network, Observer, Wire};
 
 /// What to say of a process that has a slot in this network namespace and is not in the registry.
-const STRANGER: &str = "\
+const OTHER_REGISTRY: &str = "\
     the queue pair to send to is of a process that shares this network namespace, but not the registry \
     in /dev/shm, so it cannot be reached: have both containers share /dev/shm (the IPC namespace), run \
     the same version of Transom in both, or give each a network namespace of its own";
@@ -105,12 +105,12 @@ impl DevicePort {
 
     /// The system's error number if the slot is that of a process on this host which this one cannot
     /// reach, for they do not share a registry; the program is told why.
-    pub fn check_strangers(&self, slot: u8) -> Result<(), i32> {
-        if !self.process.registry().is_strangers(slot) {
+    pub fn check_same_registry(&self, slot: u8) -> Result<(), i32> {
+        if !self.process.registry().is_in_other_registry(slot) {
             return Ok(());
         }
         static TOLD: Once = Once::new();
-        TOLD.call_once(|| say(format_args!("{STRANGER}")));
+        TOLD.call_once(|| say(format_args!("{OTHER_REGISTRY}")));
         Err(libc::EHOSTUNREACH)
     }
 

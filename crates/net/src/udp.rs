@@ -83,8 +83,8 @@ impl Port {
         let enter = |inode| steering.enter(inode);
         let socket = socket::open_receiving(enter).map_err(PortError::new)?;
         // Those of another registry would be steered by other slots.
-        if socket::has_strangers(|inode| steering.is_known(inode)) {
-            return Err(PortError::stranger());
+        if socket::is_shared(|inode| steering.is_known(inode)) {
+            return Err(PortError::shared());
         }
         steering.attach(&socket).map_err(PortError::new)?;
         steering.begin_round();

@@ -32,7 +32,7 @@ enum Owner {
     /// A user's program.
     User(u32),
     /// A program of this user that shares the port, but not the registry.
-    Stranger,
+    Unknown,
 }
 
 impl PortError {
@@ -44,8 +44,8 @@ impl PortError {
     }
 
     /// The port is shared with a program whose packets cannot be told from ours.
-    pub(super) fn stranger() -> Self {
-        Self { cause: Errno::ADDRINUSE.into(), owner: Some(Owner::Stranger) }
+    pub(super) fn shared() -> Self {
+        Self { cause: Errno::ADDRINUSE.into(), owner: Some(Owner::Unknown) }
     }
 
     /// The system's error number.
@@ -67,7 +67,7 @@ impl fmt::Display for PortError {
             Some(Owner::User(uid)) => {
                 write!(f, "a program of user {uid} (`ss -ulpn sport = :{PORT}` names it): end it")?;
             }
-            Some(Owner::Stranger) => write!(
+            Some(Owner::Unknown) => write!(
                 f,
                 "a program of this user that does not have the same /dev/shm, has another version \
                  of Transom, or is none of Transom's (`ss -ulpn sport = :{PORT}` lists all): end it"
@@ -118,7 +118,7 @@ fn owner_of_port() -> Option<Owner> {
 }
 
 /// Whether the port is shared with a socket that `is_known` does not know.
-pub(super) fn has_strangers(is_known: impl Fn(u64) -> bool) -> bool {
+pub(super) fn is_shared(is_known: impl Fn(u64) -> bool) -> bool {
     on_port().iter().any(|listed| !is_known(listed.inode))
 }
 

@@ -180,13 +180,13 @@ fn a_source_port_that_is_taken_is_passed_over() {
 fn datagrams_of_any_length_arrive() {
     in_namespace("port::datagrams_of_any_length_arrive", || {
         let mut here = Opened::new();
-        let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
         for length in [0, 1, 5, 6, 7, 8, 11, 65_507] {
             let mut bytes = vec![0; length];
             if let Some(slot) = bytes.get_mut(5) {
                 *slot = here.claim.announcer().slot;
             }
-            stranger.send_to(&bytes, ("127.0.0.1", PORT)).expect("it is sent");
+            sender.send_to(&bytes, ("127.0.0.1", PORT)).expect("it is sent");
             let arrived: Vec<Vec<u8>> =
                 here.take().into_iter().flat_map(|burst| burst.parts).collect();
             let told: usize = arrived.iter().map(Vec::len).sum();
@@ -207,14 +207,14 @@ fn datagrams_without_a_checksum_arrive() {
             ("::1", libc::SOL_UDP, libc::UDP_NO_CHECK6_TX),
         ];
         for (address, level, option) in options {
-            let stranger = UdpSocket::bind((address, 0)).expect("a port");
+            let sender = UdpSocket::bind((address, 0)).expect("a port");
             // SAFETY: the kernel reads a number of four bytes.
             let done = unsafe {
                 let on = (&raw const ONE).cast();
-                libc::setsockopt(stranger.as_raw_fd(), level, option, on, 4)
+                libc::setsockopt(sender.as_raw_fd(), level, option, on, 4)
             };
             assert_eq!(done, 0);
-            stranger.send_to(&bytes, (address, PORT)).expect("it is sent");
+            sender.send_to(&bytes, (address, PORT)).expect("it is sent");
             assert_eq!(here.take().len(), 1, "{address}");
         }
     });
@@ -227,12 +227,12 @@ static ONE: i32 = 1;
 fn nothing_for_queue_pair_zero_is_given_out() {
     in_namespace("port::nothing_for_queue_pair_zero_is_given_out", || {
         let mut here = Opened::new();
-        let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
         // The form of a probe, with a wrong secret.
         let mut probe = [0; 24];
         (probe[0], probe[11], probe[15]) = (0xff, 7, 1);
         for bytes in [&probe[..], &[0; 64]] {
-            stranger.send_to(bytes, ("127.0.0.1", PORT)).expect("it is sent");
+            sender.send_to(bytes, ("127.0.0.1", PORT)).expect("it is sent");
         }
         assert!(here.take().is_empty());
         let bytes = here.datagrams(3, 60);
@@ -321,17 +321,17 @@ fn a_port_that_is_taken_is_named_with_who_has_it() {
 #[test]
 fn a_port_shared_with_a_program_of_another_registry_is_refused() {
     in_namespace("port::a_port_shared_with_a_program_of_another_registry_is_refused", || {
-        let stranger = rustix::net::socket(AddressFamily::INET6, SocketType::DGRAM, None);
-        let stranger = stranger.expect("a socket");
-        rustix::net::sockopt::set_socket_reuseport(&stranger, true).expect("an option");
+        let other = rustix::net::socket(AddressFamily::INET6, SocketType::DGRAM, None);
+        let other = other.expect("a socket");
+        rustix::net::sockopt::set_socket_reuseport(&other, true).expect("an option");
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
-        rustix::net::bind(&stranger, &any).expect("nobody has it");
+        rustix::net::bind(&other, &any).expect("nobody has it");
         let registry = Registry::open().expect("a registry");
         let claim = registry.claim(0).expect("a slot");
-        let refused = Port::open(registry, claim.announcer()).err().expect("it is a stranger");
+        let refused = Port::open(registry, claim.announcer()).err().expect("the port is another's");
         assert_eq!(refused.errno(), libc::EADDRINUSE);
         assert!(refused.to_string().contains("the same /dev/shm"), "{refused}");
-        drop(stranger);
+        drop(other);
         Port::open(registry, claim.announcer()).expect("it is free again");
     });
 }

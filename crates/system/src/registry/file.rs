@@ -346,7 +346,7 @@ impl Registry {
 
     /// Whether a process of this user that is not in this registry has a slot of this number in this
     /// network namespace.
-    pub fn is_strangers(&self, slot: u8) -> bool {
+    pub fn is_in_other_registry(&self, slot: u8) -> bool {
         self.process(slot).is_none_or(|process| !process.alive) && presence::is_named(slot)
     }
 

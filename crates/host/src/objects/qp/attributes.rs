@@ -371,7 +371,7 @@ impl QueuePair {
             Ok(None) => {}
             Err(out_of_reach) => return Err(ModifyFailure::NoPeer(out_of_reach.errno())),
         }
-        self.device.port().check_strangers(slot).map_err(ModifyFailure::NoPeer)?;
+        self.device.port().check_same_registry(slot).map_err(ModifyFailure::NoPeer)?;
         Ok(Link::None)
     }
 

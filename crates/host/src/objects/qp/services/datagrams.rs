@@ -41,7 +41,7 @@ impl At<'_> {
         match device.peer(slot) {
             Some(peer) => self.send_to_peer(&peer, request, payload),
             None => {
-                let _ = device.port().check_strangers(slot);
+                let _ = device.port().check_same_registry(slot);
                 Sent::Unreachable
             }
         }
