@@ -74,12 +74,21 @@ impl Adapter {
         mut each: impl FnMut(usize, &Completion),
     ) -> Option<usize> {
         match cq.take(limit, &mut each) {
-            Some(0) if limit > 0 => {
-                self.progress();
-                cq.take(limit, &mut each)
-            }
+            Some(0) if limit > 0 => self.progress_and_take(cq, limit, &mut each),
             other => other,
         }
+    }
+
+    /// Out of the way of a poll that finds something.
+    #[inline(never)]
+    fn progress_and_take(
+        &self,
+        cq: &Cq,
+        limit: usize,
+        each: &mut impl FnMut(usize, &Completion),
+    ) -> Option<usize> {
+        self.progress();
+        cq.take(limit, each)
     }
 
     /// What a poll does when it finds its queue empty.

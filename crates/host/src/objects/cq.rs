@@ -125,7 +125,7 @@ impl Cq {
     }
 
     /// Takes up to `limit` completions; `None` if the queue has overrun and is unusable.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(
         &self,
         limit: usize,
