@@ -21,10 +21,8 @@ unsafe impl lock_api::RawMutex for ShortLock {
 
     #[inline]
     fn lock(&self) {
-        let mut round = 0_u32;
-        while !self.try_lock() {
-            round = round.saturating_add(1);
-            if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        if !self.try_lock() {
+            self.wait();
         }
     }
 
@@ -36,6 +34,18 @@ unsafe impl lock_api::RawMutex for ShortLock {
     #[inline]
     unsafe fn unlock(&self) {
         self.0.store(false, Release);
+    }
+}
+
+impl ShortLock {
+    /// Locks it after whoever has it.
+    #[cold]
+    fn wait(&self) {
+        let mut round = 0_u32;
+        while self.0.swap(true, Acquire) {
+            round = round.saturating_add(1);
+            if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
     }
 }
 

@@ -121,18 +121,21 @@ impl CompletionQueue {
             && !self.options.timestamps
             && self.waiting.len() < self.capacity;
         if quiet {
-            self.add(*completion, solicited);
+            self.add(completion, solicited);
         }
         quiet
     }
 
     /// Adds a completion where there is room; whether it is an urgent one.
     #[inline]
-    fn add(&mut self, mut completion: Completion, solicited: bool) -> bool {
-        completion.flags.set(Flags::SOLICITED, solicited);
-        let urgent = is_urgent(&completion);
+    fn add(&mut self, completion: &Completion, solicited: bool) -> bool {
+        let urgent = solicited || completion.status != Status::Success;
         self.urgent += usize::from(urgent);
-        self.waiting.push_back(completion);
+        self.waiting.push_back(*completion);
+        // In place, so that the completion is copied as a whole.
+        if solicited && let Some(last) = self.waiting.back_mut() {
+            last.flags.insert(Flags::SOLICITED);
+        }
         urgent
     }
 
@@ -147,7 +150,7 @@ impl CompletionQueue {
             self.pop();
         }
         let time = completion.time;
-        let urgent = self.add(completion, solicited);
+        let urgent = self.add(&completion, solicited);
         match self.notify {
             Notify::Any => self.tell(1, time),
             Notify::Solicited if urgent => self.tell(1, time),
