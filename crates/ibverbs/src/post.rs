@@ -106,34 +106,63 @@ pub(crate) unsafe extern "C" fn post_send(
 /// What `wr` points to is valid.
 #[inline]
 unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Result<(), Wrong> {
-    let flags = SendFlags::from_bits_truncate(wr.send_flags);
-    // SAFETY: by the contract of this function.
-    let sges = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
-    // SAFETY: as above; the unions are plain data, read as opcode and type say.
-    let (op, remote) = unsafe {
+    // SAFETY: by the contract of this function; the unions are plain data, read as opcode and type say.
+    unsafe {
+        let sges = pieces(wr.sg_list, wr.num_sge)?;
         match *kind {
-            IBV_QPT_UD => datagram(wr)?,
-            IBV_QPT_XRC_SEND => (operation(wr, sges)?, Remote::Srq(wr.qp_type.xrc.remote_srqn)),
-            _ => (operation(wr, sges)?, Remote::Connected),
+            IBV_QPT_UD | IBV_QPT_XRC_SEND => post_addressed(qp, *kind, wr, sges),
+            _ => post_to(Remote::Connected, operation(wr, sges)?, qp, wr, sges),
         }
-    };
+    }
+}
+
+/// Posts what says itself where it goes; out of the way of what does not.
+///
+/// # Safety
+/// As [`post_one_send`].
+#[inline(never)]
+unsafe fn post_addressed(
+    qp: &QueuePair,
+    kind: ibv_qp_type,
+    wr: &ibv_send_wr,
+    sges: &[Sge],
+) -> Result<(), Wrong> {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let (op, remote) = match kind {
+            IBV_QPT_UD => datagram(wr)?,
+            _ => (operation(wr, sges)?, Remote::Srq(wr.qp_type.xrc.remote_srqn)),
+        };
+        post_to(remote, op, qp, wr, sges)
+    }
+}
+
+/// Posts what goes there. A part of its callers, of which each knows more.
+///
+/// # Safety
+/// As [`post_one_send`].
+#[inline(always)]
+unsafe fn post_to(
+    remote: Remote,
+    op: SendOp,
+    qp: &QueuePair,
+    wr: &ibv_send_wr,
+    sges: &[Sge],
+) -> Result<(), Wrong> {
+    let flags = SendFlags::from_bits_truncate(wr.send_flags);
     let request = SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None, remote };
     let refused =
         |error| wrong(error, qp, Some(wr.opcode), request.sges.len(), qp.config().send.pieces);
-    if flags.contains(SendFlags::INLINE) && !sges.is_empty() {
-        // SAFETY: as above.
+    if flags.contains(SendFlags::INLINE) {
+        // SAFETY: by the contract of this function.
         unsafe { post_inline(qp, &request) }?.map_err(refused)?;
-    } else if flags.contains(SendFlags::INLINE) {
-        qp.post_send(&SendRequest { inline: Some(&[]), ..request }).map_err(refused)?;
     } else {
         qp.post_send(&request).map_err(refused)?;
     }
-    if wr.opcode == IBV_WR_BIND_MW {
-        // Both styles of reading the key work (rule KEY-10).
-        if let SendOp::Local(LocalOp::BindType2(bind)) = op {
-            // SAFETY: `operation` has found it not null.
-            unsafe { (*wr.op.bind_mw.mw).rkey = bind.window.0 };
-        }
+    // Both styles of reading the key of a window work (rule KEY-10).
+    if let SendOp::Local(LocalOp::BindType2(bind)) = op {
+        // SAFETY: `operation` has found it not null.
+        unsafe { (*wr.op.bind_mw.mw).rkey = bind.window.0 };
     }
     Ok(())
 }
@@ -142,6 +171,7 @@ unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Res
 ///
 /// # Safety
 /// The pieces are readable memory.
+#[inline(never)]
 unsafe fn post_inline(
     qp: &QueuePair,
     request: &SendRequest<'_>,
