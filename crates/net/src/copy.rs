@@ -84,6 +84,7 @@ impl Gather<'_> {
 
 impl Gather<'_> {
     /// Whether the buffers may be read: of what is discarded nothing is copied, which would tell.
+    #[cold]
     fn check(&mut self) -> Result<(), CopyError> {
         let Payload::Buffers(_) = self.payload else { return Ok(()) };
         self.local.check(Operation::LocalRead).map_err(|refusal| {
