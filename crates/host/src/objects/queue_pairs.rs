@@ -1,6 +1,7 @@
 //! The queue pairs of this process by their index, the part of a number that tells them apart.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
@@ -18,14 +19,36 @@ pub(crate) struct QueuePairs {
 
 /// Which indices are taken, and the next to try.
 struct Indices {
-    taken: HashMap<u16, Weak<QueuePair>>,
+    taken: HashMap<u16, Weak<QueuePair>, BuildHasherDefault<IndexHasher>>,
     next: u16,
+}
+
+/// Spreads an index over the bits of a hash. Which indices are taken is for this process alone to say,
+/// so nobody else can make them collide.
+#[derive(Default)]
+struct IndexHasher(u64);
+
+impl Hasher for IndexHasher {
+    #[inline]
+    fn write_u16(&mut self, index: u16) {
+        // By the golden ratio, as Fibonacci hashing does.
+        self.0 = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("an index is a u16");
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl QueuePairs {
     /// None yet; `first` is the first index to try.
     pub(super) fn starting_at(process: Arc<ThisProcess>, first: u16) -> Self {
-        Self { process, indices: RwLock::new(Indices { taken: HashMap::new(), next: first }) }
+        Self { process, indices: RwLock::new(Indices { taken: HashMap::default(), next: first }) }
     }
 
     /// Takes an index for a queue pair: the longest unused, and none that a bound window still
