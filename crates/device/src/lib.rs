@@ -1,6 +1,7 @@
-//! The adapter itself, without I/O: packets and posted work come in as values; completions, events,
-//! refusals and the next deadline come out. No threads, no sockets, no clock, no unsafe; for the time
-//! it asks the trait [`Services`](execution::Services).
+//! The adapter itself, without I/O: packets and posted work come in as values; segments, packets,
+//! completions, events, refusals and the next deadline come out ([`Effects`](execution::Effects)). No threads,
+//! no sockets, no clock, no unsafe; what it must have at once, memory and the time among it, it asks of the
+//! trait [`Process`](execution::Process).
 //!
 //! | room | holds |
 //! |---|---|

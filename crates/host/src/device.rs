@@ -27,7 +27,7 @@ pub(crate) use self::observer::{Answered, Direction, Interface, Observer};
 pub use self::port_events::PortEvents;
 pub(crate) use self::resources::Resources;
 use self::work::Work;
-pub(crate) use self::work::{Deferred, Due, Moderated, PortChange};
+pub(crate) use self::work::{Due, Moderated, PortChange};
 use crate::events::AsyncEvent;
 
 /// How bytes get from one process to another.
@@ -186,8 +186,9 @@ impl Device {
     /// The process in a slot, attached to if it is not yet; `None` if nobody is there, or nobody whom
     /// the local link leads to.
     pub(crate) fn reach(&self, slot: u8) -> Result<Option<Arc<Peer>>, OutOfReach> {
-        // The caller may hold a queue's lock, so the queue pairs that a loss concerns are told later.
-        self.peers.reach(slot, |lost| self.work.defer(Deferred::PeerLost(lost)))
+        // The caller may hold a queue's lock, so the queue pairs that a loss concerns are told by who next
+        // looks for work.
+        self.peers.reach(slot, |lost| self.work.lose(lost))
     }
 
     /// As [`Device::reach`], for those who can do nothing about a process that is out of reach:

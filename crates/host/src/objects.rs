@@ -3,6 +3,7 @@
 mod adapter;
 mod completion_counter;
 mod cq;
+mod deferred;
 mod dependents;
 mod device_memory;
 mod dma_buf;
@@ -24,6 +25,7 @@ mod xrc;
 pub use adapter::Adapter;
 pub use completion_counter::{AttachError, CompletionCounter, CounterUnit};
 pub use cq::{Cq, CqConfig};
+pub(crate) use deferred::Deferred;
 pub use dependents::Busy;
 pub use device_memory::{AllocateError, DeviceMemory};
 pub use dma_buf::{DmaBuf, DmaBufError};

@@ -72,7 +72,6 @@ mod tests {
 
     use super::*;
     use crate::Options;
-    use crate::device::Deferred;
     use crate::events::EventQueue;
 
     /// Says that this is the process that a test started for itself: all devices of a process fail
@@ -98,7 +97,7 @@ mod tests {
             devices[of].device().port_events().tell(told).expect("room")
         };
         let _sources: Vec<_> = told.iter().zip([0, 0, 1]).map(attach).collect();
-        devices[0].device().work.defer(Deferred::Panic);
+        devices[0].device().work.panics.store(true, Release);
         devices[0].device().process().wake();
         for told in &told {
             let (event, _) = told.take().expect("it comes");

@@ -18,8 +18,8 @@ use transom_device::queue::Completion;
 use transom_net::{Answer, Arrival, Arrived, Peer, Wire};
 use transom_system::{clock, say};
 
-use crate::device::{Answered, Deferred, Device, Direction, Due, Interface};
-use crate::objects::{Adapter, Cq, Driver, QueuePair, Recipient};
+use crate::device::{Answered, Device, Direction, Due, Interface};
+use crate::objects::{Adapter, Cq, Deferred, Driver, Recipient};
 
 /// Who makes progress: what to leave to others depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,6 @@ impl Worker {
 pub(crate) struct Threads;
 
 impl Driver for Threads {
-    fn run_deferred(&self, adapter: &Adapter) {
-        Dispatch { adapter }.run_deferred();
-    }
-
     fn take_all(&self, adapter: &Adapter, from: Option<&Arc<Peer>>) {
         let dispatch = Dispatch { adapter };
         dispatch.take_all_packets();
@@ -130,7 +126,7 @@ impl<'a> Dispatch<'a> {
     #[inline]
     fn progress_for(self, worker: Worker) {
         if self.device().process().is_inherited() {
-            return self.run_deferred();
+            return self.end_lost_peers();
         }
         self.take_inboxes();
         if let Some(wire) = self.device().port().wire() {
@@ -143,7 +139,7 @@ impl<'a> Dispatch<'a> {
                 self.device().work.due(now).into_iter().for_each(|due| self.serve(due, now));
             }
         }
-        self.run_deferred();
+        self.end_lost_peers();
     }
 
     /// Takes what peers on this host have sent.
@@ -270,20 +266,29 @@ impl<'a> Dispatch<'a> {
                         match Recipient::of(&request) {
                             Recipient::QueuePair => {}
                             Recipient::Members => {
-                                return self.adapter.deliver_to_group(&request, &mut payload);
+                                let mut deferred = Deferred::default();
+                                let payload = &mut payload;
+                                self.adapter.deliver_to_group(&request, payload, &mut deferred);
+                                return deferred.run(self.adapter);
                             }
                             Recipient::Nobody => return,
                         }
                         let honest = request.from.slot() == peer.announcer.slot;
+                        let mut deferred = Deferred::default();
                         replying.answer(&request, |sink, answer| {
                             if !honest {
                                 return Reply::Dropped;
                             }
                             let Some(observer) = observer else {
-                                return self.execute(&request, &mut payload, sink, Some(answer));
+                                let (source, answer) = (&mut payload, Some(answer));
+                                return self.execute(&request, source, sink, answer, &mut deferred);
                             };
-                            self.execute_observed(observer, &request, &mut payload, sink, answer)
+                            let (source, deferred) = (&mut payload, &mut deferred);
+                            self.execute_observed(
+                                observer, &request, source, sink, answer, deferred,
+                            )
                         });
+                        deferred.run(self.adapter);
                     }
                     Arrival::Answer(answer) => {
                         if let Some(qp) = self.adapter.queue_pairs.get(answer.to.index()) {
@@ -314,17 +319,19 @@ impl<'a> Dispatch<'a> {
         source: &mut dyn Source,
         sink: &mut dyn Sink,
         answer: Option<&dyn Fn(Reply)>,
+        deferred: &mut Deferred,
     ) -> Reply {
         let me = self.device().process().announcer().slot;
         if request.to.slot() == me {
             return match self.adapter.queue_pairs.get(request.to.index()) {
-                Some(qp) => qp.execute(request, source, sink, answer),
+                Some(qp) => qp.execute(request, source, sink, answer, deferred),
                 None => Reply::Dropped,
             };
         }
         match request.remote.process() {
             Some(slot) if slot == me => {
-                self.adapter.foreign_targets.execute(self.adapter, request, source, sink, answer)
+                let targets = &self.adapter.foreign_targets;
+                targets.execute(self.adapter, request, source, sink, answer, deferred)
             }
             _ => Reply::Dropped,
         }
@@ -342,7 +349,9 @@ impl<'a> Dispatch<'a> {
 
     /// Nothing more comes from this peer, and nothing goes there.
     fn end_what_was_under_way(self, peer: &Arc<Peer>) {
-        self.adapter.foreign_targets.end_those_of(self.adapter, peer);
+        let mut deferred = Deferred::default();
+        self.adapter.foreign_targets.end_those_of(self.adapter, peer, &mut deferred);
+        deferred.run(self.adapter);
         for qp in self.adapter.queue_pairs.all() {
             qp.on_peer_lost(peer);
         }
@@ -358,36 +367,17 @@ impl<'a> Dispatch<'a> {
         });
     }
 
-    /// Does what had to wait for locks. Call it with none held.
+    /// Tells queue pairs of peers that were found to have ended by somebody who held locks. Nothing is locked
+    /// here.
     #[inline]
-    fn run_deferred(self) {
-        while self.device().work.is_deferred() {
-            let Some(work) = self.device().work.take_deferred() else { return };
-            match work {
-                Deferred::Flush(index, side) => {
-                    if let Some(qp) = self.adapter.queue_pairs.get(index) {
-                        qp.flush(side);
-                    }
-                }
-                Deferred::Rendezvous(index) => {
-                    if let Some(qp) = self.adapter.queue_pairs.get(index) {
-                        qp.start_rendezvous();
-                    }
-                }
-                // What was sent to an inherited device is its parent's.
-                Deferred::PeerLost(_) if self.device().process().is_inherited() => {}
-                Deferred::PeerLost(peer) => {
-                    self.drain_peer(&peer);
-                    self.end_what_was_under_way(&peer);
-                }
-                #[cfg(test)]
-                Deferred::Panic => panic!("a test wants it"),
-                Deferred::Overrun(cq) => {
-                    let feeds = |qp: &Arc<QueuePair>| qp.feeds(cq);
-                    for qp in self.adapter.queue_pairs.all().into_iter().filter(feeds) {
-                        qp.fail_fatally();
-                    }
-                }
+    fn end_lost_peers(self) {
+        #[cfg(test)]
+        assert!(!self.device().work.panics.load(Acquire), "a test wants it");
+        while let Some(peer) = self.device().work.take_lost() {
+            // What was sent to an inherited device is its parent's.
+            if !self.device().process().is_inherited() {
+                self.drain_peer(&peer);
+                self.end_what_was_under_way(&peer);
             }
         }
     }

@@ -11,14 +11,14 @@ impl Shared {
         let qp = self.devices[at.device].qp(at.qp);
         let port = Port { shared: self, at, qp: &qp, cause: &Cause::Itself };
         loop {
-            qp.responder.borrow_mut().advance(&mut qp.execution.borrow_mut(), &port);
-            qp.requester.borrow_mut().advance(&port);
+            port.answer();
+            port.drive(|_, _| ());
             let [send, receive] = [0, 1].map(|side: usize| qp.flush[side].take());
             if send {
-                qp.requester.borrow_mut().flush(&port);
+                port.drive(|requester, cx| requester.flush(cx));
             }
             if receive {
-                qp.execution.borrow_mut().flush(&port);
+                port.respond_with(|responder, cx| responder.flush(cx));
             }
             if !send && !receive {
                 break;

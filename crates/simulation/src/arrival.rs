@@ -91,7 +91,7 @@ impl Shared {
         });
         let port = Port { shared: self, at, qp: &qp, cause: &cause };
         if cause == Cause::Responses {
-            qp.requester.borrow_mut().on_packets(packets, &port);
+            port.drive(|requester, cx| requester.on_packets(packets, cx));
         } else {
             self.model().arrived(at, &cause);
             let from = Route {
@@ -101,9 +101,7 @@ impl Shared {
                 hop_limit: 64,
                 flow_label: 0,
             };
-            let mut responder = qp.responder.borrow_mut();
-            let mut execution = qp.execution.borrow_mut();
-            responder.receive(&mut execution, packets, &from, &port);
+            port.take(packets, &from);
         }
         Some(at)
     }

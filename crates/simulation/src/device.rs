@@ -11,7 +11,6 @@ use transom_device::protection::{
 };
 use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
 use transom_device::transport::responder::PacketResponder;
-use transom_wire::packet::Packet;
 
 use crate::clock::Clock;
 
@@ -42,8 +41,6 @@ pub struct Qp {
     pub flush: [Cell<bool>; 2],
     /// The reading of the device's clock for which a look at the queue pair is arranged.
     pub alarm: Cell<Option<u64>>,
-    /// The packet that acknowledges the message being carried out.
-    pub prepared: Cell<Option<Packet<'static>>>,
 }
 
 /// How packets leave.

@@ -13,8 +13,8 @@ use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::*;
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, Receive, ReceiveQueue};
-use transom_device::transport::{Outlet, ResponseTrain};
+use transom_device::queue::{Address, Completion, Receive, ReceiveQueue};
+use transom_device::transport::ReadAnswer;
 use transom_wire::Psn;
 use transom_wire::packet::{Operation as Op, Packet, Transport};
 
@@ -83,8 +83,6 @@ pub struct Stage {
     memory: RefCell<Vec<u8>>,
     owner: RefCell<KeyOwner>,
     shared: RefCell<ReceiveQueue>,
-    /// The packet that acknowledges the message being carried out.
-    prepared: Cell<Option<Packet<'static>>>,
     sent: RefCell<Vec<Answered>>,
     completed: RefCell<Vec<(Completion, bool)>>,
     events: RefCell<Vec<QpEvent>>,
@@ -120,7 +118,6 @@ impl Stage {
             memory: RefCell::new(PATTERN.clone()),
             owner: RefCell::new(KeyOwner::new(8, 8)),
             shared: RefCell::new(ReceiveQueue::new(16, 2).expect("there is memory")),
-            prepared: Cell::new(None),
             sent: RefCell::default(),
             completed: RefCell::default(),
             events: RefCell::default(),
@@ -269,7 +266,7 @@ impl Stage {
     }
 }
 
-impl Services for Stage {
+impl Process for Stage {
     fn keys(&self) -> KeyTable<'_> {
         KeyTable::new(&self.entries, &self.open, &SCRAMBLE, &self.hazards)
     }
@@ -290,19 +287,7 @@ impl Services for Stage {
         self.time.get()
     }
 
-    fn number(&self) -> QpNumber {
-        QpNumber::from_bits(HERE)
-    }
-
-    fn summary(&self) -> &QpSummary {
-        &self.qps[QpNumber::from_bits(HERE).index() as usize]
-    }
-
-    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.store_pieces(at, &[bytes])
-    }
-
-    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+    fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         self.copies.set(self.copies.get() + 1);
         let bytes = pieces.concat();
         let mut memory = self.memory.borrow_mut();
@@ -322,21 +307,6 @@ impl Services for Stage {
         Ok(old)
     }
 
-    fn acknowledge(&self, reply: Reply) {
-        if reply == Reply::Ack
-            && let Some(packet) = self.prepared.take()
-        {
-            self.respond(&packet);
-        }
-    }
-
-    fn complete(&self, side: QueueSide, completion: Completion, solicited: bool) {
-        match side {
-            QueueSide::Receive => self.note(completion, solicited),
-            QueueSide::Send => self.done.borrow_mut().push(completion),
-        }
-    }
-
     fn take_shared(
         &self,
         srq: Option<u32>,
@@ -351,32 +321,17 @@ impl Services for Stage {
         TakeShared::Found(self.shared.borrow_mut().take(least, receive))
     }
 
-    fn forget_unexpected(&self) {}
-
-    fn rendezvous(&self) {}
-
     fn shared_pd(&self, srq: u32) -> Option<u32> {
         (srq == SRQ).then_some(PD)
-    }
-
-    fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
-        assert_eq!(srq, SRQ);
-        self.note(completion, solicited);
-    }
-
-    fn event(&self, event: QpEvent) {
-        self.events.borrow_mut().push(event);
     }
 
     fn injected(&self, _request: &Request) -> Option<Injection> {
         self.injections.borrow_mut().pop_front().flatten()
     }
 
-    fn refused(&self, refusal: &Refusal) {
-        self.refusals.borrow_mut().push(*refusal);
+    fn datagram_limit(&self, _: &Address) -> u64 {
+        MTU as u64
     }
-
-    fn flush_other(&self, _fallen: QueueSide) {}
 }
 
 /// Where the data of a READ goes.
@@ -395,17 +350,43 @@ impl Sink for Collected<'_> {
     }
 }
 
-impl Outlet for Stage {
-    fn room(&self) -> usize {
-        self.room.get()
+impl Stage {
+    /// What the device is called with.
+    pub fn context<'a>(&'a self, effects: &'a mut Effects) -> Context<'a, Self> {
+        let number = QpNumber::from_bits(HERE);
+        let (summary, counted) = (self.summary(), Counted::empty());
+        Context { process: self, number, summary, counted, effects }
     }
 
-    fn response_mtu(&self) -> u64 {
-        MTU as u64
+    /// The summary of the queue pair.
+    pub fn summary(&self) -> &QpSummary {
+        &self.qps[QpNumber::from_bits(HERE).index() as usize]
     }
 
-    fn train_of(&self, rest: u64) -> u64 {
-        rest.min(self.train.get() * MTU as u64)
+    /// Does what the device wants done.
+    fn settle(&self, effects: &mut Effects) {
+        for effect in effects.all() {
+            match effect {
+                Effect::Complete { side: QueueSide::Receive, completion, solicited } => {
+                    self.note(*completion, *solicited);
+                }
+                Effect::Complete { side: QueueSide::Send, completion, .. } => {
+                    self.done.borrow_mut().push(*completion);
+                }
+                Effect::CompleteShared { srq, completion, solicited } => {
+                    assert_eq!(*srq, SRQ);
+                    self.note(*completion, *solicited);
+                }
+                Effect::Event(event) => self.events.borrow_mut().push(*event),
+                Effect::Refused(refusal) => self.refusals.borrow_mut().push(*refusal),
+                Effect::Respond(packet) => self.respond(packet),
+                Effect::Count { .. }
+                | Effect::FlushOther(_)
+                | Effect::ForgetUnexpected
+                | Effect::Rendezvous => {}
+            }
+        }
+        effects.clear();
     }
 
     fn respond(&self, packet: &Packet<'_>) {
@@ -415,17 +396,16 @@ impl Outlet for Stage {
         self.sent.borrow_mut().push(Answered { operation, psn, payload: packet.payload.to_vec() });
     }
 
-    fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>> {
-        self.prepared.replace(acknowledgement)
-    }
-
-    fn respond_data(
+    /// Sends part of the answer to a READ.
+    fn send_answer(
         &self,
-        train: &ResponseTrain,
-        fill: &mut dyn FnMut(&mut dyn Sink) -> Reply,
+        answer: &ReadAnswer,
+        responder: &mut Responder,
+        effects: &mut Effects,
     ) -> Reply {
+        let train = answer.train;
         let mut collected = Collected { stage: self, bytes: vec![0; train.length as usize] };
-        let reply = fill(&mut collected);
+        let reply = answer.fetch(responder, &mut collected, &mut self.context(effects));
         let Reply::Data { length } = reply else { return reply };
         if self.full.replace(false) {
             self.room.set(0);

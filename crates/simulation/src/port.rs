@@ -2,16 +2,15 @@
 //! device here is shown to the model first.
 
 use transom_device::execution::{
-    CopyError, Direct, LocalBuffers, MAX_TRAIN, MemoryGone, Origin, Payload, QpEvent, QueueSide,
-    Reply, Request, Sent, Services, Sink, TakeShared,
+    Context, CopyError, Counted, Effect, Effects, LocalBuffers, MemoryGone, Payload, Process,
+    QueueSide, Reply, Request, Requester, Responder, Sent, Sink, TakeShared,
 };
-use transom_device::protection::{
-    Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, Waiter,
-};
-use transom_device::qp::{QpNumber, QpSummary, QpTable};
-use transom_device::queue::{Completion, Receive, Sge};
+use transom_device::protection::{Announcer, Grant, KeyTable, Operation, Refusal, Waiter};
+use transom_device::qp::QpTable;
+use transom_device::queue::{Address, Completion, Receive};
+use transom_device::transport::ResponseTrain;
 use transom_device::transport::train::Train;
-use transom_device::transport::{Outlet, ResponseTrain};
+use transom_wire::grh::Route;
 use transom_wire::packet::{Aeth, Operation as Opcode, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
 
@@ -54,7 +53,7 @@ impl Port<'_> {
             announcer: SELF,
             waiter: &Alone,
             qp: self.qp.number.bits(),
-            pd: self.summary().gate().pd,
+            pd: self.device().summary(self.at.qp).gate().pd,
         };
         let mut bytes = Vec::new();
         let gathered = local.each(Operation::LocalRead, offset, length, |_, grant| {
@@ -73,7 +72,7 @@ impl Port<'_> {
     }
 }
 
-impl Services for Port<'_> {
+impl Process for Port<'_> {
     fn keys(&self) -> KeyTable<'_> {
         self.device().keys()
     }
@@ -94,19 +93,7 @@ impl Services for Port<'_> {
         self.device().clock.at(self.shared.now())
     }
 
-    fn number(&self) -> QpNumber {
-        self.qp.number
-    }
-
-    fn summary(&self) -> &QpSummary {
-        self.device().summary(self.at.qp)
-    }
-
-    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.store_pieces(at, &[bytes])
-    }
-
-    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+    fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         let bytes = pieces.concat();
         let verdict = {
             let mut model = self.shared.model();
@@ -135,25 +122,6 @@ impl Services for Port<'_> {
         Ok(old)
     }
 
-    fn acknowledge(&self, reply: Reply) {
-        if reply == Reply::Ack
-            && let Some(packet) = self.qp.prepared.take()
-        {
-            self.respond(&packet);
-        }
-    }
-
-    fn complete(&self, side: QueueSide, completion: Completion, _solicited: bool) {
-        self.shared.say(|| {
-            let Completion { wr_id, status, opcode, byte_length, .. } = completion;
-            format!("{} {side:?} {wr_id:#x} {opcode:?} {status:?}, {byte_length} bytes", self.at)
-        });
-        let memory = |address, length| self.device().load(address, length).unwrap_or_default();
-        let verdict =
-            self.shared.model().completed(self.at, self.cause, side, &completion, &memory);
-        self.note(verdict);
-    }
-
     fn take_shared(
         &self,
         _srq: Option<u32>,
@@ -164,18 +132,117 @@ impl Services for Port<'_> {
         TakeShared::Unknown
     }
 
-    fn forget_unexpected(&self) {}
-
-    fn rendezvous(&self) {}
-
     fn shared_pd(&self, _srq: u32) -> Option<u32> {
         None
     }
 
-    fn complete_shared(&self, _srq: u32, _completion: Completion, _solicited: bool) {}
+    fn datagram_limit(&self, _to: &Address) -> u64 {
+        self.qp.mtu
+    }
+}
 
-    fn event(&self, event: QpEvent) {
-        self.shared.say(|| format!("{} event {event:?}", self.at));
+impl Port<'_> {
+    /// What the device is called with.
+    fn context<'a>(&'a self, effects: &'a mut Effects) -> Context<'a, Self> {
+        let (number, summary) = (self.qp.number, self.device().summary(self.at.qp));
+        Context { process: self, number, summary, counted: Counted::empty(), effects }
+    }
+
+    /// The send queue does something, and then what it can.
+    pub fn drive<T>(&self, step: impl FnOnce(&mut Requester, &mut Context<'_, Self>) -> T) -> T {
+        let (mut requester, mut effects) = (self.qp.requester.borrow_mut(), Effects::new());
+        let mut cx = self.context(&mut effects);
+        let result = step(&mut requester, &mut cx);
+        requester.check_timeout(&mut cx);
+        while let Some(request) = requester.next_segment(&mut cx) {
+            self.settle(cx.effects);
+            let outcome = self.send(&request, requester.payload());
+            if !requester.sent(&request, outcome, &mut cx) {
+                break;
+            }
+        }
+        self.settle(cx.effects);
+        result
+    }
+
+    /// The responder does something.
+    pub fn respond_with<T>(
+        &self,
+        step: impl FnOnce(&mut Responder, &mut Context<'_, Self>) -> T,
+    ) -> T {
+        let mut effects = Effects::new();
+        let result = step(&mut self.qp.execution.borrow_mut(), &mut self.context(&mut effects));
+        self.settle(&mut effects);
+        result
+    }
+
+    /// Takes packets that came together, all requests.
+    pub fn take(&self, packets: &[Packet<'_>], from: &Route) {
+        let mut rest = packets;
+        while !rest.is_empty() {
+            self.answer_reads();
+            let taken = self.respond_with(|responder, cx| {
+                self.qp.responder.borrow_mut().take(responder, rest, from, cx)
+            });
+            rest = &rest[taken..];
+        }
+        self.answer();
+    }
+
+    /// Sends all answers for which there is room.
+    pub fn answer(&self) {
+        self.answer_reads();
+        self.respond_with(|_, cx| self.qp.responder.borrow_mut().acknowledge(cx));
+    }
+
+    /// Answers READs, atomics and others like them.
+    fn answer_reads(&self) {
+        let mut packets = self.qp.responder.borrow_mut();
+        while !packets.is_idle() {
+            let room = self.room();
+            let next = self.respond_with(|_, cx| packets.next_answer(room, cx));
+            let Some(answer) = next else { return };
+            let mut data = Fetched { port: self, psn: answer.train.psn, bytes: Vec::new() };
+            let reply = self.respond_with(|responder, cx| {
+                let reply = answer.fetch(responder, &mut data, cx);
+                let fetched = matches!(reply, Reply::Data { .. });
+                fetched.then(|| self.send_answer(&answer.train, &data.bytes));
+                packets.sent(&answer, reply, cx)
+            });
+            if !reply {
+                return;
+            }
+        }
+    }
+
+    /// Does what the device wants done. What the model is told of memory and of packets it is told before.
+    fn settle(&self, effects: &mut Effects) {
+        for effect in effects.all() {
+            match effect {
+                Effect::Complete { side, completion, .. } => self.complete(*side, completion),
+                Effect::Event(event) => self.shared.say(|| format!("{} event {event:?}", self.at)),
+                Effect::Refused(refusal) => self.refused(refusal),
+                Effect::Respond(packet) => self.respond(packet),
+                Effect::FlushOther(fallen) => {
+                    self.qp.flush[usize::from(*fallen == QueueSide::Send)].set(true);
+                }
+                Effect::Count { .. }
+                | Effect::CompleteShared { .. }
+                | Effect::ForgetUnexpected
+                | Effect::Rendezvous => {}
+            }
+        }
+        effects.clear();
+    }
+
+    fn complete(&self, side: QueueSide, completion: &Completion) {
+        self.shared.say(|| {
+            let Completion { wr_id, status, opcode, byte_length, .. } = completion;
+            format!("{} {side:?} {wr_id:#x} {opcode:?} {status:?}, {byte_length} bytes", self.at)
+        });
+        let memory = |address, length| self.device().load(address, length).unwrap_or_default();
+        let verdict = self.shared.model().completed(self.at, self.cause, side, completion, &memory);
+        self.note(verdict);
     }
 
     fn refused(&self, refusal: &Refusal) {
@@ -185,33 +252,6 @@ impl Services for Port<'_> {
         });
         let verdict = self.shared.model().refused(self.at, self.cause, refusal);
         self.note(verdict);
-    }
-
-    fn flush_other(&self, fallen: QueueSide) {
-        let other = usize::from(fallen == QueueSide::Send);
-        self.qp.flush[other].set(true);
-    }
-}
-
-impl Origin for Port<'_> {
-    fn peer(&self) -> QpNumber {
-        self.qp.peer
-    }
-
-    fn write_direct(&self, _: RemoteAddress, _: Payload<'_>, _: u64) -> Direct {
-        Direct::Declined
-    }
-
-    fn read_direct(&self, _: RemoteAddress, _: &[Sge], _: u64) -> Direct {
-        Direct::Declined
-    }
-
-    fn path_mtu(&self) -> Option<u64> {
-        Some(self.qp.mtu)
-    }
-
-    fn segment_of(&self, rest: u64) -> u64 {
-        rest.min(self.qp.mtu * self.shared.train.min(MAX_TRAIN))
     }
 
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
@@ -237,9 +277,7 @@ impl Origin for Port<'_> {
         }
         Sent::Queued
     }
-}
 
-impl Outlet for Port<'_> {
     fn room(&self) -> usize {
         let egress = &self.device().egress;
         let room = egress.depth.saturating_sub(egress.pending.get());
@@ -248,14 +286,6 @@ impl Outlet for Port<'_> {
             egress.ever_full.set(egress.ever_full.get() || room == 0);
         }
         room
-    }
-
-    fn response_mtu(&self) -> u64 {
-        self.qp.mtu
-    }
-
-    fn train_of(&self, rest: u64) -> u64 {
-        self.segment_of(rest)
     }
 
     fn respond(&self, packet: &Packet<'_>) {
@@ -272,21 +302,7 @@ impl Outlet for Port<'_> {
         self.transmit(packet);
     }
 
-    fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>> {
-        self.qp.prepared.replace(acknowledgement)
-    }
-
-    fn respond_data(
-        &self,
-        train: &ResponseTrain,
-        fill: &mut dyn FnMut(&mut dyn Sink) -> Reply,
-    ) -> Reply {
-        let mut data = Fetched { port: self, psn: train.psn, bytes: Vec::new() };
-        let reply = fill(&mut data);
-        if !matches!(reply, Reply::Data { .. }) {
-            return reply;
-        }
-        let bytes = data.bytes;
+    fn send_answer(&self, train: &ResponseTrain, bytes: &[u8]) {
         let whole = bytes.len() as u64 == train.length;
         self.note(whole.then_some(()).ok_or_else(|| "a train is not filled".into()));
         let mtu = self.qp.mtu as usize;
@@ -302,17 +318,14 @@ impl Outlet for Port<'_> {
                 (false, false) => Opcode::ReadResponseMiddle,
             };
             let psn = train.psn.plus(number as u32);
-            let packet = self.answer(operation, psn, &bytes[number * mtu..end]);
+            let packet = self.answer_packet(operation, psn, &bytes[number * mtu..end]);
             let verdict = self.shared.model().answered_read(self.at, &packet);
             self.note(verdict);
             self.transmit(&packet);
         }
-        reply
     }
-}
 
-impl Port<'_> {
-    fn answer<'p>(&self, operation: Opcode, psn: Psn, payload: &'p [u8]) -> Packet<'p> {
+    fn answer_packet<'p>(&self, operation: Opcode, psn: Psn, payload: &'p [u8]) -> Packet<'p> {
         let packet = Packet::new(Transport::Rc, operation, self.qp.peer.bits(), psn);
         Packet { migrated: false, payload, ..packet }
     }

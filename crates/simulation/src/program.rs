@@ -7,7 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use transom_device::Access;
-use transom_device::execution::{Receives, Requester, RequesterLimits, Responder};
+use transom_device::execution::{
+    MAX_TRAIN, Receives, Requester, RequesterLimits, Responder, Segmentation,
+};
 use transom_device::protection::WindowKind;
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, Service};
 use transom_device::queue::{Body, ReceiveRequest, SendFlags, SendOp, Sge};
@@ -175,6 +177,9 @@ impl<'a> Programs<'a> {
         requester.retry.timeout = plan.timeout;
         requester.retry.count = plan.retries;
         requester.retry.rnr_count = plan.rnr_retries;
+        let most = plan.mtu * self.shared.train.min(MAX_TRAIN);
+        let link = Segmentation { mtu: Some(plan.mtu), whole: most, part: most };
+        (requester.peer, requester.link, responder.link) = (peer, link, link);
         requester.start(own);
         execution.qkey = QKEY;
         execution.min_rnr_timer = RnrTimer::new(plan.rnr_timer).expect("a code below 32");
@@ -189,7 +194,6 @@ impl<'a> Programs<'a> {
             execution: RefCell::new(execution),
             responder: RefCell::new(responder),
             flush: Default::default(),
-            prepared: Cell::new(None),
             alarm: Cell::new(None),
         }
     }
@@ -279,7 +283,7 @@ impl<'a> Programs<'a> {
         let qp = self.shared.devices[at.device].qp(at.qp);
         let port = Port { shared: self.shared, at, qp: &qp, cause: &Cause::Itself };
         let request = ReceiveRequest { wr_id, sges: &sges };
-        if qp.execution.borrow_mut().post(&request, &port).is_err() {
+        if port.respond_with(|responder, cx| responder.post(&request, cx)).is_err() {
             self.shared.model().end_mut(at).receives.pop();
         }
         Some(())
@@ -294,8 +298,8 @@ impl<'a> Programs<'a> {
         device.keys().drain_queue_pair(at.qp as u16, &Alone);
         self.shared.model().end_mut(at).fallen.get_or_insert("its program said so");
         let port = Port { shared: self.shared, at, qp: &qp, cause: &Cause::Itself };
-        qp.requester.borrow_mut().flush(&port);
-        qp.execution.borrow_mut().flush(&port);
+        port.drive(|requester, cx| requester.flush(cx));
+        port.respond_with(|responder, cx| responder.flush(cx));
         self.shared.advance(at);
     }
 

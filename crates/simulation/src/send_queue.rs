@@ -8,11 +8,11 @@ use transom_device::Access;
 use transom_device::execution::*;
 use transom_device::protection::{
     self, Announcer, Attempt, Grant, Hazards, Key, KeyEntry, KeyTable, Place, Reason, Refusal,
-    Region, RemoteAddress, Scramble, Waiter,
+    Region, Scramble, Waiter,
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{
-    Body, Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
+    Address, Body, Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
 };
 use transom_device::transport::train::Train;
 use transom_wire::Psn;
@@ -160,7 +160,7 @@ impl Stage {
     }
 }
 
-impl Services for Stage {
+impl Process for Stage {
     fn keys(&self) -> KeyTable<'_> {
         KeyTable::new(&self.entries, &self.open, &self.scramble, &self.hazards)
     }
@@ -181,20 +181,7 @@ impl Services for Stage {
         self.time.get()
     }
 
-    fn number(&self) -> QpNumber {
-        QpNumber::from_bits(0x11)
-    }
-
-    fn summary(&self) -> &QpSummary {
-        &self.summary
-    }
-
-    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.write(at, &[bytes]);
-        Ok(())
-    }
-
-    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+    fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         self.write(at, pieces);
         Ok(())
     }
@@ -203,60 +190,37 @@ impl Services for Stage {
         Err(MemoryGone)
     }
 
-    fn complete(&self, side: QueueSide, completion: Completion, _solicited: bool) {
-        assert_eq!(side, QueueSide::Send);
-        self.completed.borrow_mut().push(completion);
-    }
-
     fn take_shared(&self, _: Option<u32>, _: Option<u64>, _: u64, _: &mut Receive) -> TakeShared {
         TakeShared::Unknown
     }
-
-    fn rendezvous(&self) {}
-
-    fn forget_unexpected(&self) {}
 
     fn shared_pd(&self, _: u32) -> Option<u32> {
         None
     }
 
-    fn complete_shared(&self, _: u32, _: Completion, _: bool) {}
-
-    fn event(&self, event: QpEvent) {
-        self.events.borrow_mut().push(event);
+    fn datagram_limit(&self, _: &Address) -> u64 {
+        MTU
     }
-
-    fn refused(&self, _refusal: &Refusal) {}
-
-    fn flush_other(&self, _fallen: QueueSide) {}
 }
 
-impl Origin for Stage {
-    fn peer(&self) -> QpNumber {
-        QpNumber::from_bits(0x22)
+impl Stage {
+    /// Notes what the send queue wants done.
+    fn settle(&self, effects: &mut Effects) {
+        for effect in effects.all() {
+            match effect {
+                Effect::Complete { side, completion, .. } => {
+                    assert_eq!(*side, QueueSide::Send);
+                    self.completed.borrow_mut().push(*completion);
+                }
+                Effect::Event(event) => self.events.borrow_mut().push(*event),
+                Effect::Count { .. } | Effect::Refused(_) | Effect::FlushOther(_) => {}
+                other => panic!("no send queue wants {other:?}"),
+            }
+        }
+        effects.clear();
     }
 
-    fn write_direct(&self, _: RemoteAddress, _: Payload<'_>, _: u64) -> Direct {
-        Direct::Declined
-    }
-
-    fn read_direct(&self, _: RemoteAddress, _: &[Sge], _: u64) -> Direct {
-        Direct::Declined
-    }
-
-    fn path_mtu(&self) -> Option<u64> {
-        self.mtu
-    }
-
-    fn segment_of(&self, rest: u64) -> u64 {
-        rest.min(TRAIN)
-    }
-
-    fn window_share(&self) -> u64 {
-        self.share.get()
-    }
-
-    fn send(&self, request: &Request, _payload: Payload<'_>) -> Sent {
+    fn send(&self, request: &Request) -> Sent {
         let Some(room) = self.room.get().checked_sub(1) else { return Sent::Busy };
         if self.gone.get() {
             let (operation, address, length) = (protection::Operation::LocalRead, 0, 1);
@@ -290,6 +254,7 @@ pub struct Queue {
     pub stage: Stage,
     /// It.
     pub requester: Requester,
+    effects: Effects,
 }
 
 impl Queue {
@@ -314,8 +279,39 @@ impl Queue {
         requester.retry.timeout = 10;
         requester.retry.count = 7;
         requester.retry.rnr_count = 7;
+        requester.peer = QpNumber::from_bits(0x22);
+        requester.link = Segmentation { mtu: Some(MTU), whole: TRAIN, part: TRAIN };
         requester.start(Psn::new(first));
-        Self { stage: Stage::new(service), requester }
+        Self { stage: Stage::new(service), requester, effects: Effects::new() }
+    }
+
+    /// The send queue does something, and then what it can.
+    pub fn drive<T>(
+        &mut self,
+        step: impl FnOnce(&mut Requester, &mut Context<'_, Stage>) -> T,
+    ) -> T {
+        let Self { stage, requester, effects } = self;
+        let (number, summary) = (QpNumber::from_bits(0x11), &stage.summary);
+        let counted = Counted::empty();
+        let mut cx = Context { process: &*stage, number, summary, counted, effects };
+        requester.link.mtu = stage.mtu;
+        requester.window_share = stage.share.get();
+        let result = step(requester, &mut cx);
+        requester.check_timeout(&mut cx);
+        while let Some(request) = requester.next_segment(&mut cx) {
+            stage.settle(cx.effects);
+            let outcome = stage.send(&request);
+            if !requester.sent(&request, outcome, &mut cx) {
+                break;
+            }
+        }
+        stage.settle(cx.effects);
+        result
+    }
+
+    /// The send queue does what it can.
+    pub fn advance(&mut self) {
+        self.drive(|_, _| ());
     }
 
     /// Posts a request of `length` bytes.
@@ -349,14 +345,12 @@ impl Queue {
             ],
         };
         let request = SendRequest { wr_id, op, flags, sges: &pieces, inline: None, remote };
-        self.requester.post(&request, &self.stage).expect("it fits");
-        self.requester.advance(&self.stage);
+        self.drive(|requester, cx| requester.post(&request, cx)).expect("it fits");
     }
 
     /// These packets arrive together.
     pub fn take(&mut self, packets: &[Packet<'_>]) {
-        self.requester.on_packets(packets, &self.stage);
-        self.requester.advance(&self.stage);
+        self.drive(|requester, cx| requester.on_packets(packets, cx));
     }
 
     /// The target acknowledges everything up to this number.
@@ -371,14 +365,15 @@ impl Queue {
 
     /// The target replies to a message.
     pub fn reply(&mut self, to: &Request, reply: Reply) {
-        self.requester.on_reply(to.message, to.attempt, reply, None, &self.stage);
-        self.requester.advance(&self.stage);
+        self.drive(|requester, cx| {
+            requester.on_reply(to.message, to.attempt, reply, None, cx);
+        });
     }
 
     /// Lets the time pass.
     pub fn pass(&mut self, nanoseconds: u64) {
         self.stage.time.set(self.stage.time.get() + nanoseconds);
-        self.requester.advance(&self.stage);
+        self.advance();
     }
 
     /// Lets the time pass and checks that nothing is sent until the last nanosecond of it, and that

@@ -74,23 +74,17 @@ impl ThisProcess {
         if self.is_inherited() { &OF_NOBODY } else { &self.segment.header().objects }
     }
 
-    /// Writes bytes of ours to granted memory.
-    ///
-    /// # Errors
-    ///
-    /// [`MemoryGone`] if that is not mapped any more.
-    pub fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        let (to, from) = (at.address(), bytes.as_ptr() as u64);
-        self.copier.copy(to, from, bytes.len() as u64).map_err(|_| MemoryGone)
-    }
-
     /// Writes pieces of ours, one after the other, to granted memory.
     ///
     /// # Errors
     ///
-    /// As [`ThisProcess::store`].
-    pub fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
-        self.copier.copy_pieces(at.address(), pieces).map_err(|_| MemoryGone)
+    /// [`MemoryGone`] if that is not mapped any more.
+    pub fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        let stored = match pieces {
+            [piece] => self.copier.copy(at.address(), piece.as_ptr() as u64, piece.len() as u64),
+            pieces => self.copier.copy_pieces(at.address(), pieces),
+        };
+        stored.map_err(|_| MemoryGone)
     }
 
     /// Changes eight bytes in one step among all atomics (rule AT-09).

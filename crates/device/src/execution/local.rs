@@ -1,6 +1,6 @@
 //! Local buffers: walking a list of pieces, each checked by its L_Key as it is used.
 
-use super::Services;
+use super::Process;
 use crate::protection::{
     Announcer, Attempt, Grant, Key, KeyTable, Operation, Reason, Refusal, Waiter,
 };
@@ -40,14 +40,14 @@ pub trait Sink {
 }
 
 /// Bytes that the process holds itself: inline data, an atomic's result.
-pub struct Bytes<'a, S> {
+pub struct Bytes<'a, P> {
     /// The bytes.
     pub bytes: &'a [u8],
     /// How to store them.
-    pub services: &'a S,
+    pub process: &'a P,
 }
 
-impl<S> Bytes<'_, S> {
+impl<P> Bytes<'_, P> {
     fn part(&self, offset: u64, length: usize) -> Result<&[u8], CopyError> {
         let start = usize::try_from(offset).map_err(|_| CopyError::Far)?;
         let bytes = self.bytes.get(start..).unwrap_or_default();
@@ -55,7 +55,7 @@ impl<S> Bytes<'_, S> {
     }
 }
 
-impl<S: Services> Source for Bytes<'_, S> {
+impl<P: Process> Source for Bytes<'_, P> {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
         bytes.copy_from_slice(self.part(offset, bytes.len())?);
         Ok(())
@@ -66,7 +66,7 @@ impl<S: Services> Source for Bytes<'_, S> {
             return Ok(());
         }
         let bytes = self.part(offset, at.length() as usize)?;
-        self.services.store(at, bytes).map_err(|_| CopyError::Far)
+        self.process.store(at, &[bytes]).map_err(|_| CopyError::Far)
     }
 }
 

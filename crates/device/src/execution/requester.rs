@@ -11,9 +11,12 @@ mod wqe;
 use transom_wire::Psn;
 
 use super::retry::Retry;
-use super::{Counted, Direct, LocalBuffers, MAX_MESSAGE, Origin, Payload, QueueSide};
+use super::{
+    Context, Counted, Direct, LocalBuffers, MAX_MESSAGE, Payload, Process, QueueSide, Request,
+    Segmentation,
+};
 use crate::protection::Reason;
-use crate::qp::{QpState, Service};
+use crate::qp::{QpNumber, QpState, QpSummary, Service};
 use crate::queue::{
     Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, SizeError, Status,
     TAG_PIECES, WorkRing, filled,
@@ -68,6 +71,13 @@ pub struct Requester {
     /// Most bytes on their way over a link that carries packets, from the next
     /// [`Requester::start`] on: what the buffers on the way take, at either end.
     pub window_limit: u64,
+    /// The queue pair at the other end.
+    pub peer: QpNumber,
+    /// What the link takes.
+    pub link: Segmentation,
+    /// How many bytes may be on their way in packets now, as far as other queue pairs go: what those of
+    /// one device send together must find room at the other end.
+    pub window_share: u64,
     /// The Q_Key that stands in for one with its top bit set (rule UD-06).
     pub qkey: u32,
     /// Retry counters.
@@ -122,6 +132,9 @@ impl Requester {
             flight: Flight::new(Psn::default(), 0),
             max_rd_atomic: 0,
             window_limit: 0,
+            peer: QpNumber::from_bits(0),
+            link: Segmentation::default(),
+            window_share: u64::MAX,
             qkey: 0,
             retry: Retry::default(),
             not_before: None,
@@ -153,7 +166,7 @@ impl Requester {
         self.drain_notice = false;
     }
 
-    /// When to call [`Requester::advance`] again at the latest, in the host's nanoseconds.
+    /// When to call [`Requester::check_timeout`] and [`Requester::next_segment`] again at the latest, in the host's nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
         // What was to go out again may have been answered meanwhile.
         let waits = self.next != self.ring.tail();
@@ -187,19 +200,19 @@ impl Requester {
     }
 
     /// Asks for [`QpEvent::SendQueueDrained`](super::QpEvent::SendQueueDrained) once nothing is under way.
-    pub fn notify_drained<O: Origin>(&mut self, origin: &O) {
+    pub fn notify_drained<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         self.drain_notice = true;
-        self.note_drained(origin);
+        self.note_drained(cx);
     }
 
-    /// Posts a work request; [`Requester::advance`] carries it out.
+    /// Posts a work request; [`Requester::next_segment`] carries it out.
     #[inline]
-    pub fn post<O: Origin>(
+    pub fn post<P: Process>(
         &mut self,
         request: &SendRequest<'_>,
-        origin: &O,
+        cx: &mut Context<'_, P>,
     ) -> Result<(), PostError> {
-        let state = origin.summary().gate().state;
+        let state = cx.summary.gate().state;
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::WrongState);
         }
@@ -213,22 +226,21 @@ impl Requester {
             }
             None => (request.sges.len(), LocalBuffers::length(request.sges)),
         };
-        if self.ring.is_empty() && state == QpState::Rts && self.carry_out(request, length, origin)
-        {
+        if self.ring.is_empty() && state == QpState::Rts && self.carry_out(request, length, cx) {
             return Ok(());
         }
-        self.enqueue(request, pieces, length, state, origin)
+        self.enqueue(request, pieces, length, state, cx)
     }
 
     /// Adds a checked work request to the ring.
     #[inline(never)]
-    fn enqueue<O: Origin>(
+    fn enqueue<P: Process>(
         &mut self,
         request: &SendRequest<'_>,
         pieces: usize,
         length: u64,
         state: QpState,
-        origin: &O,
+        cx: &mut Context<'_, P>,
     ) -> Result<(), PostError> {
         if self.room() == 0 {
             return Err(PostError::Full);
@@ -251,7 +263,7 @@ impl Requester {
             *remote = request.remote;
         }
         if matches!(state, QpState::Error | QpState::Sqe) {
-            self.flush(origin);
+            self.flush(cx);
         }
         Ok(())
     }
@@ -289,8 +301,8 @@ impl Requester {
 
     /// Whether `count` work requests can be posted one after the other. What else a post may refuse
     /// lies in the request itself, and whoever builds a batch has looked there.
-    pub fn check_room<O: Origin>(&self, count: usize, origin: &O) -> Result<(), PostError> {
-        if matches!(origin.summary().gate().state, QpState::Reset | QpState::Init | QpState::Rtr) {
+    pub fn check_room(&self, count: usize, summary: &QpSummary) -> Result<(), PostError> {
+        if matches!(summary.gate().state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::WrongState);
         }
         if count > self.room() { Err(PostError::Full) } else { Ok(()) }
@@ -304,7 +316,12 @@ impl Requester {
     /// Carries out a WRITE or READ on the direct way without a stop in the ring, if there is nothing
     /// before it; false leaves it to the ring, where it is tried again and may fail.
     #[inline]
-    fn carry_out<O: Origin>(&mut self, request: &SendRequest<'_>, length: u64, origin: &O) -> bool {
+    fn carry_out<P: Process>(
+        &mut self,
+        request: &SendRequest<'_>,
+        length: u64,
+        cx: &mut Context<'_, P>,
+    ) -> bool {
         let SendOp::Message(body) = &request.op else { return false };
         let payload = match request.inline {
             None => Payload::Buffers(request.sges),
@@ -315,17 +332,17 @@ impl Requester {
             && self.service != Service::Ud
             && length <= MAX_MESSAGE
             && (self.max_rd_atomic > 0 || !matches!(body, Body::Read { .. }));
-        if !ready || self.try_direct(origin, body, payload, length) != Direct::Done {
+        if !ready || self.try_direct(cx, body, payload, length) != Direct::Done {
             return false;
         }
         if let Some(counted) = Counted::of_posted(&request.op) {
-            origin.count(counted, Some(length));
+            cx.count(counted, Some(length));
         }
         if self.limits.signal_all || request.flags.contains(SendFlags::SIGNALED) {
             let status = Status::Success;
-            let mut completion = completion(origin, request.wr_id, &request.op, status);
+            let mut completion = completion(cx, request.wr_id, &request.op, status);
             completion.byte_length = length as u32;
-            origin.complete(QueueSide::Send, completion, false);
+            cx.effects.complete(QueueSide::Send, completion, false);
         }
         true
     }
@@ -343,61 +360,89 @@ impl Requester {
         }
     }
 
-    /// Starts and carries out as much as can be now.
+    /// Whether [`Requester::check_timeout`] or [`Requester::next_segment`] may find something to do.
     #[inline]
-    pub fn advance<O: Origin>(&mut self, origin: &O) {
-        if self.flight.alarm().is_some() {
-            self.look_at_clock(origin);
-        }
-        while self.next != self.ring.tail() && self.step(origin) {}
+    pub fn has_work(&self) -> bool {
+        self.next != self.ring.tail() || self.flight.alarm().is_some()
     }
 
-    /// One work request or segment further; false if nothing more can be done now.
-    fn step<O: Origin>(&mut self, origin: &O) -> bool {
-        if self.next == self.ring.tail() || self.stuck {
-            return false;
+    /// Has what has been unanswered for too long go out again: before the next segments are asked for.
+    pub fn check_timeout<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        if self.flight.alarm().is_some() {
+            self.look_at_clock(cx);
+        }
+    }
+
+    /// The next segment for the link, if there is one that may go now. What needs no link and comes before
+    /// it is carried out. The caller hands the segment and its [`Requester::payload`] to the link, and
+    /// says by [`Requester::sent`] what became of it, before it does anything else here.
+    pub fn next_segment<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Option<Request> {
+        while self.next != self.ring.tail() {
+            match self.step(cx) {
+                Step::Done => {}
+                Step::Waits => return None,
+                Step::Send(request) => return Some(request),
+            }
+        }
+        None
+    }
+
+    /// One work request or segment further.
+    fn step<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Step {
+        if self.stuck {
+            return Step::Waits;
         }
         if let Some(time) = self.not_before {
-            if origin.now() < time {
-                return false;
+            if cx.process.now() < time {
+                return Step::Waits;
             }
             self.not_before = None;
             if core::mem::take(&mut self.giving_up) {
-                self.fail_head(origin, Status::RetryExceeded, 0);
-                return false;
+                self.fail_head(cx, Status::RetryExceeded, 0);
+                return Step::Waits;
             }
         }
         let wqe = *self.ring.at(self.next);
-        match origin.summary().gate().state {
+        match cx.summary.gate().state {
             QpState::Rts => {}
             QpState::Sqd if wqe.progress != Progress::Waiting || self.next < self.begun => {}
-            _ => return false,
+            _ => return Step::Waits,
         }
         if wqe.progress == Progress::Waiting && !self.may_start(&wqe) {
-            return false;
+            return Step::Waits;
         }
         match wqe.op {
-            SendOp::Message(body) => self.start_message(origin, &wqe, body),
-            SendOp::Local(op) => self.local_operation(origin, &wqe, op),
+            SendOp::Message(body) => self.start_message(cx, &wqe, body),
+            SendOp::Local(op) => self.local_operation(cx, &wqe, op),
             SendOp::Unsupported => {
-                self.fail_head(origin, Status::LocalQpOperation, Reason::WrongService.code());
-                false
+                self.fail_head(cx, Status::LocalQpOperation, Reason::WrongService.code());
+                Step::Waits
             }
         }
     }
 }
 
-fn buffers<'a, O: Origin>(origin: &'a O, sges: &'a [Sge]) -> LocalBuffers<'a> {
+/// What a look at the next work request brings.
+enum Step {
+    /// It is carried out.
+    Done,
+    /// It waits, for an answer, a time or another state, or is flushed.
+    Waits,
+    /// A segment of it may go.
+    Send(Request),
+}
+
+fn buffers<'a, P: Process>(cx: &Context<'a, P>, sges: &'a [Sge]) -> LocalBuffers<'a> {
     LocalBuffers {
         sges,
-        keys: origin.keys(),
-        announcer: origin.announcer(),
-        waiter: origin.waiter(),
-        qp: origin.number().bits(),
-        pd: origin.summary().gate().pd,
+        keys: cx.process.keys(),
+        announcer: cx.process.announcer(),
+        waiter: cx.process.waiter(),
+        qp: cx.number.bits(),
+        pd: cx.summary.gate().pd,
     }
 }
 
-fn completion<O: Origin>(origin: &O, wr_id: u64, op: &SendOp, status: Status) -> Completion {
-    Completion::new(wr_id, status, opcode(op), origin.number().bits())
+fn completion<P>(cx: &Context<'_, P>, wr_id: u64, op: &SendOp, status: Status) -> Completion {
+    Completion::new(wr_id, status, opcode(op), cx.number.bits())
 }

@@ -14,7 +14,10 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 use self::receive::NoReceive;
 use self::tag_matching::TagMatching;
 use super::one_sided::{Stop, Target};
-use super::{Counted, Injection, QpEvent, QueueSide, Reply, Request, Services, Sink, Source};
+use super::{
+    Context, Counted, Effect, Effects, Injection, Process, QpEvent, QueueSide, Reply, Request,
+    Sink, Source,
+};
 use crate::protection::{Attempt, Operation, Reason, Refusal, RemoteAddress, admit};
 use crate::qp::{Peering, QpState, QpSummary, Service};
 use crate::queue::{Body, Flags, Opcode, Receive, ReceiveQueue, Remote, SizeError, Status};
@@ -102,7 +105,7 @@ impl Responder {
     }
 
     /// Forgets everything posted, without completions (rule ST-10).
-    pub fn reset<S: Services>(&mut self, services: &S) {
+    pub fn reset(&mut self, effects: &mut Effects) {
         if let Some(queue) = &mut self.queue {
             queue.clear();
         }
@@ -110,156 +113,189 @@ impl Responder {
             matching.reset();
         }
         if mem::take(&mut self.has_taken) {
-            self.forget_unexpected(services);
+            self.forget_unexpected(effects);
         }
         self.told_last = false;
         self.wanted = None;
         self.progress = 0;
     }
 
-    /// Carries out one segment. `source` holds the segment's bytes, `sink` takes those of a READ.
-    pub fn execute<S: Services>(
+    /// Carries out one segment if it is the next in order (rules RA-01, PSN-02); anything else is as if a
+    /// network had lost it. `source` holds the segment's bytes, `sink` takes those of a READ. The answer
+    /// goes out among the effects ([`Effects::around_answer`]).
+    pub fn execute<P: Process>(
         &mut self,
         request: &Request,
         source: &mut dyn Source,
         sink: &mut dyn Sink,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
-        if !self.accepts(request, services) {
-            return Reply::Dropped;
+        if self.is_for_here(request, cx.summary) && self.is_next(request, cx.summary) {
+            self.carry_out(request, source, sink, cx)
+        } else {
+            Reply::Dropped
         }
-        if let Some(injection) = self.take_wanted(request, services) {
-            return self.inject(injection, request, services);
+    }
+
+    /// The same for a segment of packets, whose order is that of their numbers: transport has seen to it.
+    pub(crate) fn execute_in_order<P: Process>(
+        &mut self,
+        request: &Request,
+        source: &mut dyn Source,
+        sink: &mut dyn Sink,
+        cx: &mut Context<'_, P>,
+    ) -> Reply {
+        if self.is_for_here(request, cx.summary) {
+            self.carry_out(request, source, sink, cx)
+        } else {
+            Reply::Dropped
         }
-        self.establish(services);
+    }
+
+    fn carry_out<P: Process>(
+        &mut self,
+        request: &Request,
+        source: &mut dyn Source,
+        sink: &mut dyn Sink,
+        cx: &mut Context<'_, P>,
+    ) -> Reply {
+        if let Some(injection) = self.take_wanted(request, cx) {
+            return self.inject(injection, request, cx);
+        }
+        self.establish(cx);
         match request.body {
-            Body::Send => self.send(request, None, None, source, services),
-            Body::SendImmediate(immediate) => {
-                self.send(request, Some(immediate), None, source, services)
-            }
-            Body::SendInvalidate(key) => self.send(request, None, Some(key), source, services),
+            Body::Send => self.send(request, None, None, source, cx),
+            Body::SendImmediate(immediate) => self.send(request, Some(immediate), None, source, cx),
+            Body::SendInvalidate(key) => self.send(request, None, Some(key), source, cx),
             Body::Write { address, key, immediate } => {
                 let to = RemoteAddress { address, key };
-                self.write(request, to, immediate, source, services)
+                self.write(request, to, immediate, source, cx)
             }
-            Body::Read { address, key } => {
-                self.read(request, RemoteAddress { address, key }, sink, services)
-            }
+            Body::Read { .. } => self.read(request, sink, cx),
             Body::CompareSwap { address, key, swap, compare } => {
                 let update = |old| if old == compare { swap } else { old };
-                self.atomic(request, RemoteAddress { address, key }, update, services)
+                self.atomic(request, RemoteAddress { address, key }, update, cx)
             }
             Body::FetchAdd { address, key, add } => {
                 let update = |old: u64| old.wrapping_add(add);
-                self.atomic(request, RemoteAddress { address, key }, update, services)
+                self.atomic(request, RemoteAddress { address, key }, update, cx)
             }
             Body::AtomicWrite { address, key } => {
-                self.atomic_write(request, RemoteAddress { address, key }, source, services)
+                self.atomic_write(request, RemoteAddress { address, key }, source, cx)
             }
-            Body::Flush { .. } => match self.check_flush(request, services) {
-                Ok(()) => self.done(services),
-                Err(refusal) => self.refuse(&refusal, services),
+            Body::Flush { .. } => match self.check_flush(request, cx) {
+                Ok(()) => self.done(cx),
+                Err(refusal) => self.refuse(&refusal, cx),
             },
         }
     }
 
     /// What the user wants done with a request. It is asked once for each, when its first segment
     /// comes, for there are rules that count.
-    fn wanted<S: Services>(&mut self, request: &Request, services: &S) -> Option<Injection> {
+    fn wanted<P: Process>(
+        &mut self,
+        request: &Request,
+        cx: &mut Context<'_, P>,
+    ) -> Option<Injection> {
         match request.offset {
-            0 => *self.wanted.get_or_insert_with(|| services.injected(request)),
+            0 => *self.wanted.get_or_insert_with(|| cx.process.injected(request)),
             _ => None,
         }
     }
 
     /// The same for a request that is about to be carried out; the next is another.
-    fn take_wanted<S: Services>(&mut self, request: &Request, services: &S) -> Option<Injection> {
-        let wanted = self.wanted(request, services);
+    fn take_wanted<P: Process>(
+        &mut self,
+        request: &Request,
+        cx: &mut Context<'_, P>,
+    ) -> Option<Injection> {
+        let wanted = self.wanted(request, cx);
         self.wanted = None;
         wanted
     }
 
     /// Answers a request as a user wants, without carrying it out.
-    fn inject<S: Services>(
+    fn inject<P: Process>(
         &mut self,
         injection: Injection,
         request: &Request,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
         let reason = match injection {
             Injection::RemoteAccess => Reason::InjectedAccess,
             Injection::InvalidRequest => Reason::InjectedRequest,
             Injection::RemoteOperational => Reason::InjectedOperational,
             Injection::NotReady => {
-                return self.without_receive(NoReceive::NotReady, request, services);
+                return self.without_receive(NoReceive::NotReady, request, cx);
             }
             Injection::Lost => return Reply::Dropped,
         };
-        self.establish(services);
-        let mut attempt = self.attempt(request.body.operation(), request.known(), services);
+        self.establish(cx);
+        let mut attempt = self.attempt(request.body.operation(), request.known(), cx);
         if let Some(at) = request.body.remote() {
             (attempt.key, attempt.address) = (at.key, at.address);
         }
-        self.refuse(&Refusal::without_object(reason, attempt), services)
+        self.refuse(&Refusal::without_object(reason, attempt), cx)
     }
 
-    /// Whether the segment is for this queue pair, now, and the next in order (rules RA-01, RA-03,
-    /// PSN-02, OP-32, UD-05, UD-08). Anything else is as if a network had lost it.
-    fn accepts<S: Services>(&mut self, request: &Request, services: &S) -> bool {
-        let gate = services.summary().gate();
-        let expected = match request.remote {
+    /// Whether a segment is for this queue pair, now (rules RA-03, OP-32, UD-05, UD-08).
+    fn is_for_here(&self, request: &Request, summary: &QpSummary) -> bool {
+        let addressed = match request.remote {
             Remote::Datagram(datagram) => datagram.qkey == self.qkey,
-            _ => services.summary().peering().from == request.from,
+            _ => summary.peering().from == request.from,
         };
-        let addressed = gate.receives() && request.service.target() == self.service && expected;
-        let numbered = !self.service.is_reliable() || request.message == self.expected(services);
-        if !addressed || !numbered || request.offset.checked_add(request.length).is_none() {
+        summary.gate().receives() && request.service.target() == self.service && addressed
+    }
+
+    /// Whether a segment is the next in the order of messages, and of the parts of each.
+    fn is_next(&mut self, request: &Request, summary: &QpSummary) -> bool {
+        let numbered = !self.service.is_reliable() || request.message == self.expected(summary);
+        let Some(end) = request.offset.checked_add(request.length).filter(|_| numbered) else {
             return false;
-        }
+        };
         if request.offset == 0 {
             self.progress = 0;
         }
-        request.offset == self.progress && request.offset + request.length <= request.total
+        request.offset == self.progress && end <= request.total
     }
 
     /// Tells the program of the first request if it has not moved to RTS yet (rule RA-05).
-    fn establish<S: Services>(&self, services: &S) {
+    fn establish<P: Process>(&self, cx: &mut Context<'_, P>) {
         if self.service == Service::Ud {
             return;
         }
-        let summary = services.summary();
+        let summary = cx.summary;
         let peering = summary.peering();
         if !peering.established {
             summary.set_peering(Peering { established: true, ..peering });
             if summary.gate().state == QpState::Rtr {
-                services.event(QpEvent::Established);
+                cx.effects.event(QpEvent::Established);
             }
         }
     }
 
-    fn write<S: Services>(
+    fn write<P: Process>(
         &mut self,
         request: &Request,
         at: RemoteAddress,
         immediate: Option<u32>,
         source: &mut dyn Source,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
         // The last packet alone has the immediate data, and takes the receive before its key is
         // looked at (rule RA-01). A segment of several begins with one that has none, and is judged
         // by that (rules RA-12, RA-46).
         let receives = immediate.is_some() && request.is_last();
-        let one_packet = request.length <= services.summary().peering().path_mtu();
-        let checked =
-            if receives && !one_packet { self.check(request, at, services) } else { Ok(()) };
+        let one_packet = request.length <= cx.summary.peering().path_mtu();
+        let checked = if receives && !one_packet { self.check(request, at, cx) } else { Ok(()) };
         if receives
             && checked.is_ok()
-            && let Err(why) = self.take(request, None, 0, services)
+            && let Err(why) = self.take(request, None, 0, cx)
         {
-            return self.without_receive(why, request, services);
+            return self.without_receive(why, request, cx);
         }
         let written = checked.and_then(|()| {
-            let target = self.target(request, services).map_err(Stop::Refused)?;
+            let target = self.target(request, cx).map_err(Stop::Refused)?;
             target.write(at, request.part(), source)
         });
         match written {
@@ -267,94 +303,93 @@ impl Responder {
             Err(Stop::Closed) => return Reply::Dropped,
             Err(Stop::Near(_)) => return Reply::OriginFailed,
             Err(Stop::Refused(refusal)) if receives && one_packet => {
-                return self.spoil_receive(&refusal, services);
+                return self.spoil_receive(&refusal, cx);
             }
-            Err(Stop::Refused(refusal)) => return self.refuse(&refusal, services),
+            Err(Stop::Refused(refusal)) => return self.refuse(&refusal, cx),
         }
         self.progress += request.length;
         if !request.is_last() {
             return Reply::Silence;
         }
-        services.count(Counted::REMOTE_WRITE, Some(request.total));
-        let Some(immediate) = immediate else { return self.done(services) };
+        cx.count(Counted::REMOTE_WRITE, Some(request.total));
+        let Some(immediate) = immediate else { return self.done(cx) };
         let opcode = Opcode::ReceiveWriteImmediate;
-        let mut completion = self.completion(services, Status::Success, opcode);
+        let mut completion = self.completion(cx, Status::Success, opcode);
         completion.byte_length = request.total as u32;
         completion.immediate = immediate;
         completion.flags = Flags::IMMEDIATE;
-        self.consume(completion, request.solicited, services)
+        self.consume(completion, request.solicited, cx)
     }
 
-    fn read<S: Services>(
+    fn read<P: Process>(
         &mut self,
         request: &Request,
-        at: RemoteAddress,
         sink: &mut dyn Sink,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
-        let reply = self.fetch(request, at, sink, services);
+        let reply = self.fetch(request, sink, cx);
         if let Reply::Data { length } = reply {
             self.progress += length;
             if request.is_last() {
-                services.count(Counted::REMOTE_READ, Some(request.total));
-                self.done(services);
+                cx.count(Counted::REMOTE_READ, Some(request.total));
+                self.done(cx);
             }
         }
         reply
     }
 
-    fn atomic<S: Services>(
+    fn atomic<P: Process>(
         &mut self,
         request: &Request,
         at: RemoteAddress,
         update: impl FnMut(u64) -> u64,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
-        match self.change_word(request, at, update, services) {
+        match self.change_word(request, at, update, cx) {
             Ok(old) => {
-                self.done(services);
+                self.done(cx);
                 Reply::Atomic(old)
             }
-            Err(refusal) => self.refuse(&refusal, services),
+            Err(refusal) => self.refuse(&refusal, cx),
         }
     }
 
-    fn atomic_write<S: Services>(
+    fn atomic_write<P: Process>(
         &mut self,
         request: &Request,
         at: RemoteAddress,
         source: &mut dyn Source,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
         let new = match source.word() {
             _ if request.total != 8 => 0,
             Ok(new) => new,
             Err(_) => return Reply::OriginFailed,
         };
-        match self.change_word(request, at, |_| new, services) {
-            Ok(_) => self.done(services),
-            Err(refusal) => self.refuse(&refusal, services),
+        match self.change_word(request, at, |_| new, cx) {
+            Ok(_) => self.done(cx),
+            Err(refusal) => self.refuse(&refusal, cx),
         }
     }
 
     /// Changes eight aligned bytes in one step; the old value.
-    fn change_word<S: Services>(
+    fn change_word<P: Process>(
         &self,
         request: &Request,
         at: RemoteAddress,
         mut update: impl FnMut(u64) -> u64,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Result<u64, Refusal> {
-        let gate = services.summary().gate();
+        let gate = cx.summary.gate();
         let RemoteAddress { address, key } = at;
         let operation = request.body.operation();
-        let (qp, pd) = (services.number().bits(), self.key_domain(request, services)?);
+        let (qp, pd) = (cx.number.bits(), self.key_domain(request, cx)?);
         let attempt = Attempt { operation, key, address, length: 8, qp, pd };
         admit(&gate, &attempt, request.total)
             .map_err(|reason| Refusal::without_object(reason, attempt))?;
-        let keys = services.keys();
-        let grant = keys.grant(attempt, services.announcer(), services.waiter())?;
-        services.atomic(&grant, &mut update).map_err(|super::MemoryGone| Refusal {
+        let keys = cx.process.keys();
+        let grant = keys.grant(attempt, cx.process.announcer(), cx.process.waiter())?;
+        cx.process.atomic(&grant, &mut update).map_err(|super::MemoryGone| Refusal {
             reason: Reason::MemoryGone,
             attempt,
             object: keys.look_up(key),
@@ -363,70 +398,78 @@ impl Responder {
 
     /// Whether a FLUSH of a range, or of the whole region, is allowed. That is all there is to it:
     /// every write before it has been carried out by the kernel, where all can see it.
-    fn check_flush<S: Services>(&self, request: &Request, services: &S) -> Result<(), Refusal> {
+    fn check_flush<P: Process>(
+        &self,
+        request: &Request,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), Refusal> {
         let Body::Flush { address, key, length, placement, whole } = request.body else {
             return Ok(());
         };
-        let gate = services.summary().gate();
-        let keys = services.keys();
+        let gate = cx.summary.gate();
+        let keys = cx.process.keys();
         let (address, length) = if whole {
             let object = keys.look_up(key);
             (object.base, object.length)
         } else {
             (address, u64::from(length))
         };
-        let (qp, pd) = (services.number().bits(), self.key_domain(request, services)?);
+        let (qp, pd) = (cx.number.bits(), self.key_domain(request, cx)?);
         placement.operations().try_for_each(|operation| {
             let attempt = Attempt { operation, key, address, length, qp, pd };
             admit(&gate, &attempt, request.total)
                 .map_err(|reason| Refusal::without_object(reason, attempt))?;
-            keys.grant(attempt, services.announcer(), services.waiter()).map(drop)
+            keys.grant(attempt, cx.process.announcer(), cx.process.waiter()).map(drop)
         })
     }
 
     /// The queue pair as the target of one-sided operations.
-    fn target<'m, S: Services>(
+    fn target<'m, P: Process>(
         &self,
         request: &Request,
-        services: &'m S,
+        cx: &Context<'m, P>,
     ) -> Result<Target<'m>, Refusal> {
         Ok(Target {
-            keys: services.keys(),
-            summary: services.summary(),
-            number: services.number(),
-            announcer: services.announcer(),
-            waiter: services.waiter(),
+            keys: cx.process.keys(),
+            summary: cx.summary,
+            number: cx.number,
+            announcer: cx.process.announcer(),
+            waiter: cx.process.waiter(),
             initiator: None,
-            pd: Some(self.key_domain(request, services)?),
+            pd: Some(self.key_domain(request, cx)?),
         })
     }
 
     /// The protection domain that a message's keys belong to: the queue pair's, or with XRC that of
     /// the shared receive queue that the message names.
-    fn key_domain<S: Services>(&self, request: &Request, services: &S) -> Result<u32, Refusal> {
+    fn key_domain<P: Process>(
+        &self,
+        request: &Request,
+        cx: &Context<'_, P>,
+    ) -> Result<u32, Refusal> {
         match request.remote {
-            Remote::Srq(number) => services.shared_pd(number).ok_or_else(|| {
-                let attempt = self.attempt(Operation::Send, request.known(), services);
+            Remote::Srq(number) => cx.process.shared_pd(number).ok_or_else(|| {
+                let attempt = self.attempt(Operation::Send, request.known(), cx);
                 Refusal::without_object(Reason::UnknownSrq, attempt)
             }),
-            _ => Ok(services.summary().gate().pd),
+            _ => Ok(cx.summary.gate().pd),
         }
     }
 
     /// The number of the message that comes next. Whoever carries out messages of an XRC connection
     /// finds it in the summary.
-    pub(crate) fn expected<S: Services>(&self, services: &S) -> Psn {
+    fn expected(&self, summary: &QpSummary) -> Psn {
         match self.service {
-            Service::XrcTarget => services.summary().reception().0,
+            Service::XrcTarget => summary.reception().0,
             _ => self.expected,
         }
     }
 
     /// The message is done; the next one may come.
-    fn done<S: Services>(&mut self, services: &S) -> Reply {
+    fn done<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Reply {
         self.progress = 0;
         if self.service == Service::XrcTarget {
-            services.summary().change_reception(|done, timer| (done.plus(1), timer));
+            cx.summary.change_reception(|done, timer| (done.plus(1), timer));
         }
         self.expected = self.expected.plus(1);
         if self.service.is_reliable() { Reply::Ack } else { Reply::Silence }
@@ -434,34 +477,34 @@ impl Responder {
 
     /// Refuses a request that has taken no receive: RC falls into error and raises an event
     /// (rules RA-40 to RA-47, RA-51); UC drops the message (rule RA-48).
-    fn refuse<S: Services>(&mut self, refusal: &Refusal, services: &S) -> Reply {
-        self.note(refusal, services);
+    fn refuse<P: Process>(&mut self, refusal: &Refusal, cx: &mut Context<'_, P>) -> Reply {
+        self.note(refusal, cx);
         self.progress = 0;
         if !self.service.is_reliable() {
-            return Reply::Silence;
+            return Reply::Dropped;
         }
         let nak = refusal.reason.nak();
-        services.event(match nak {
+        cx.effects.event(match nak {
             NakCode::RemoteAccess => QpEvent::AccessError,
             _ => QpEvent::RequestError,
         });
-        self.fall(services);
+        self.fall(cx);
         Reply::Nak { code: nak, reason: refusal.reason.code() }
     }
 
     /// Notes that a request is refused.
-    fn note<S: Services>(&self, refusal: &Refusal, services: &S) {
-        services.refused(refusal);
+    fn note<P: Process>(&self, refusal: &Refusal, cx: &mut Context<'_, P>) {
+        cx.effects.refused(refusal);
         if let Some(counted) = Counted::of_peer(refusal.attempt.operation) {
-            services.count(counted, None);
+            cx.count(counted, None);
         }
     }
 
     /// Falls into error and flushes both queues.
-    fn fall<S: Services>(&mut self, services: &S) {
-        debug!(qp = %services.number(), "queue pair in error");
-        services.summary().fall(QpState::Error);
-        self.flush(services);
-        services.flush_other(QueueSide::Receive);
+    fn fall<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        debug!(qp = %cx.number, "queue pair in error");
+        cx.summary.fall(QpState::Error);
+        self.flush(cx);
+        cx.effects.push(Effect::FlushOther(QueueSide::Receive));
     }
 }

@@ -6,9 +6,8 @@
 //! requester's, below.
 
 pub mod congestion;
-mod outlet;
 pub mod responder;
 mod response;
 pub mod train;
 
-pub use outlet::{Outlet, ResponseTrain};
+pub use response::{ReadAnswer, ResponseTrain};

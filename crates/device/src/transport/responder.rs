@@ -6,7 +6,7 @@
 //! atomic that comes again the kept result is sent again, a SEND or WRITE is acknowledged again.
 //!
 //! READs are checked when they come; their data goes out as the link has room, before anything that
-//! comes later is carried out if there is room enough. If not, later SENDs, WRITEs and atomics are
+//! comes later is carried out if there is room enough (rule ORD-09). If not, later SENDs, WRITEs and atomics are
 //! carried out meanwhile (rule ORD-08), and their answers wait; one that invalidates a key waits
 //! itself (rule ORD-19).
 
@@ -22,10 +22,9 @@ use transom_wire::{Psn, RnrTimer};
 
 use self::kept::KeptRequests;
 use self::segment::Message;
-use super::Outlet;
-use crate::execution::{CopyError, Responder, Sink};
+use crate::execution::{Context, CopyError, MAX_DATAGRAM, Process, Responder, Segmentation, Sink};
 use crate::protection::Grant;
-use crate::qp::Service;
+use crate::qp::{QpSummary, Service};
 use crate::queue::SizeError;
 
 /// What of a partition key both ends share: all but the bit that says full member (rule PK-14).
@@ -34,6 +33,8 @@ const MEMBERS: u16 = 0x7fff;
 /// The responder's half of what packets need, beside the [`Responder`].
 pub struct PacketResponder {
     service: Service,
+    /// What the link takes.
+    pub link: Segmentation,
     /// The place of the packet that comes next in the stream of all requests: a packet sequence
     /// number that does not wrap. Its low 24 bits are the PSN.
     expected: u64,
@@ -60,6 +61,7 @@ impl PacketResponder {
     pub fn new(service: Service) -> Self {
         Self {
             service,
+            link: Segmentation::default(),
             expected: 0,
             first: 0,
             message: None,
@@ -95,38 +97,38 @@ impl PacketResponder {
         !self.kept.owes()
     }
 
-    /// Takes the requests of one train that are for this queue pair, in the order they came;
-    /// `from` is their way here.
-    pub fn receive<S: Outlet>(
+    /// Takes the first of these packets, which came together by the way `from`, and with it those that go
+    /// with it; says how many. Before that and after the last of them, what
+    /// [`PacketResponder::next_answer`] has goes out, and [`PacketResponder::acknowledge`] comes last.
+    pub fn take<P: Process>(
         &mut self,
         responder: &mut Responder,
         packets: &[Packet<'_>],
         from: &Route,
-        outlet: &S,
-    ) {
-        // What is owed goes first: a refusal of what comes now would wait for it.
-        self.answer(responder, outlet);
-        let mut rest = packets;
-        while let Some(packet) = rest.first() {
-            let taken = match self.service {
-                _ if !self.admits(packet, outlet) => 1,
-                Service::Ud => self.receive_datagram(responder, packet, from, outlet),
-                Service::Uc => self.receive_unreliable(responder, rest, outlet),
-                _ => self.receive_reliable(responder, rest, outlet),
-            };
-            rest = rest.get(taken..).unwrap_or_default();
+        cx: &mut Context<'_, P>,
+    ) -> usize {
+        let Some(packet) = packets.first() else { return 0 };
+        match self.service {
+            _ if !self.admits(packet, cx.summary) => 1,
+            Service::Ud => self.receive_datagram(responder, packet, from, cx),
+            Service::Uc => self.receive_unreliable(responder, packets, cx),
+            _ => self.receive_reliable(responder, packets, cx),
         }
-        self.advance(responder, outlet);
+    }
+
+    /// The path MTU, or how long a datagram may be.
+    fn mtu(&self) -> u64 {
+        self.link.mtu.unwrap_or(MAX_DATAGRAM)
     }
 
     /// Whether a packet is a request for this queue pair, now (rules RA-03, OP-32, PK-14). Others
     /// are dropped without a trace.
-    fn admits<S: Outlet>(&self, packet: &Packet<'_>, outlet: &S) -> bool {
+    fn admits(&self, packet: &Packet<'_>, summary: &QpSummary) -> bool {
         self.service.serves(&packet.transport)
             && self.service != Service::XrcInitiator
             && !packet.operation.is_for_requester()
             && packet.pkey & MEMBERS == DEFAULT_PKEY & MEMBERS
-            && outlet.summary().gate().receives()
+            && summary.gate().receives()
     }
 
     /// The place of a packet: the one with its number that is closest to what is expected.
@@ -137,11 +139,11 @@ impl PacketResponder {
 
     /// Takes the first of these packets of a reliable connection, and with it what goes with it;
     /// answers how many.
-    fn receive_reliable<S: Outlet>(
+    fn receive_reliable<P: Process>(
         &mut self,
         responder: &mut Responder,
         packets: &[Packet<'_>],
-        outlet: &S,
+        cx: &mut Context<'_, P>,
     ) -> usize {
         let packet = &packets[0];
         let place = self.place_of(packet.psn);
@@ -151,8 +153,7 @@ impl PacketResponder {
             return 1;
         }
         if place < self.expected {
-            self.take_again(place, packet, outlet);
-            self.answer(responder, outlet);
+            self.take_again(place, packet);
             return 1;
         }
         if place > self.expected {
@@ -170,23 +171,21 @@ impl PacketResponder {
         }
         (self.not_ready, self.silent) = (None, false);
         if segment::carries_data(&packet.operation) {
-            return self.take_segment(responder, packets, outlet);
+            return self.take_segment(responder, packets, cx);
         }
-        self.take_other(responder, packet, outlet);
-        // Before anything later is carried out, as far as there is room (rule ORD-09).
-        self.answer(responder, outlet);
+        self.take_other(responder, packet, cx);
         1
     }
 
     /// A packet that has come before (rules PSN-12 to PSN-15).
-    fn take_again<S: Outlet>(&mut self, place: u64, packet: &Packet<'_>, outlet: &S) {
+    fn take_again(&mut self, place: u64, packet: &Packet<'_>) {
         if segment::carries_data(&packet.operation) {
             // Under the number of a READ or an atomic it cannot have come before.
             if !self.kept.holds(place) {
                 self.due = self.due.max(Some(place));
             }
         } else {
-            self.kept.answer_again(place, &packet.operation, outlet.response_mtu());
+            self.kept.answer_again(place, &packet.operation, self.mtu());
         }
     }
 }

@@ -1,13 +1,49 @@
 //! READ responses as packets.
 
-use transom_wire::Syndrome;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
+use transom_wire::{Psn, Syndrome};
 
-use super::ResponseTrain;
-use crate::execution::packets;
+use crate::execution::{Context, Process, Reply, Request, Responder, Sink, packets};
 
 /// Responders here count no credits (rule ACK-03).
 const NO_CREDITS: u8 = 0x1f;
+
+/// A run of READ responses with consecutive numbers, one path MTU each but the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseTrain {
+    /// The number of the first.
+    pub psn: Psn,
+    /// Bytes of them all.
+    pub length: u64,
+    /// The first of them begins the READ's answer.
+    pub begins: bool,
+    /// The last of them ends it.
+    pub ends: bool,
+    /// Messages completed, for the AETHs (rule PSN-20).
+    pub msn: u32,
+}
+
+/// Part of the answer to a READ, which is still to be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAnswer {
+    /// The packets that carry it.
+    pub train: ResponseTrain,
+    /// The same part of the request.
+    pub(super) request: Request,
+}
+
+impl ReadAnswer {
+    /// Copies the data to the sink, after the rest of the READ has been checked anew. It is to be sent if
+    /// the answer is [`Reply::Data`].
+    pub fn fetch<P: Process>(
+        &self,
+        responder: &mut Responder,
+        sink: &mut dyn Sink,
+        cx: &mut Context<'_, P>,
+    ) -> Reply {
+        responder.fetch(&self.request, sink, cx)
+    }
+}
 
 impl ResponseTrain {
     /// The packets for the queue pair `to`, without their payload, and how long that is.

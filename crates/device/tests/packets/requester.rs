@@ -339,7 +339,7 @@ fn sqd_finishes_what_has_begun() {
     queue.post(1, SEND, 2 * MTU);
     queue.post(2, READ, 2 * MTU);
     queue.stage.set_state(QpState::Sqd);
-    queue.requester.notify_drained(&queue.stage);
+    queue.drive(|requester, cx| requester.notify_drained(cx));
     queue.post(3, SEND, 0);
     assert_eq!(queue.stage.sent_numbers(), [100, 101, 102]);
     queue.refuse(101, 0x60);
@@ -356,7 +356,7 @@ fn sqd_finishes_what_has_begun() {
     assert_eq!(queue.stage.events.take(), [QpEvent::SendQueueDrained]);
     assert_eq!((queue.stage.sent(), queue.requester.is_draining()), (vec![], false));
     queue.stage.set_state(QpState::Rts);
-    queue.requester.advance(&queue.stage);
+    queue.advance();
     assert_eq!(queue.stage.sent_numbers(), [104]);
 }
 

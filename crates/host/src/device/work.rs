@@ -1,29 +1,13 @@
-//! What is to be done on a device as soon as no lock is held, or at a time.
+//! What is to be done on a device at a time, or by another thread.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use transom_device::execution::QueueSide;
 use transom_net::Peer;
 use transom_system::ThisProcess;
 use transom_system::lock::ShortMutex;
-
-/// Work that has to wait until locks are free.
-pub(crate) enum Deferred {
-    /// Flush this queue of a queue pair that fell into error.
-    Flush(u16, QueueSide),
-    /// Start the rendezvous that wait on a queue pair.
-    Rendezvous(u16),
-    /// A completion queue has overrun (rule CQ-05).
-    Overrun(u64),
-    /// A peer has ended: what was under way to it counts as lost.
-    PeerLost(Arc<Peer>),
-    /// What nobody thought of.
-    #[cfg(test)]
-    Panic,
-}
 
 /// What becomes of the port, by the number of the outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,8 +44,13 @@ pub(crate) struct Work {
     pub(crate) sleeps: AtomicBool,
     /// The thread sleeps listening to the sockets of the wire link.
     pub(crate) listens: AtomicBool,
-    deferred: Mutex<VecDeque<Deferred>>,
-    deferred_count: AtomicUsize,
+    /// Peers that have ended, found so by somebody who held locks: what was under way to them is still to
+    /// count as lost.
+    lost: Mutex<Vec<Arc<Peer>>>,
+    lost_count: AtomicUsize,
+    /// The thread that looks for them panics instead.
+    #[cfg(test)]
+    pub(crate) panics: AtomicBool,
     deadlines: Mutex<BTreeSet<(u64, Due)>>,
     /// The completion queues among them.
     moderated: Mutex<HashMap<u64, Weak<dyn Moderated>>>,
@@ -79,8 +68,10 @@ impl Work {
             polls: AtomicU64::new(0),
             sleeps: AtomicBool::new(false),
             listens: AtomicBool::new(false),
-            deferred: Mutex::default(),
-            deferred_count: AtomicUsize::new(0),
+            lost: Mutex::default(),
+            lost_count: AtomicUsize::new(0),
+            #[cfg(test)]
+            panics: AtomicBool::new(false),
             deadlines: Mutex::default(),
             moderated: Mutex::default(),
             next_deadline: AtomicU64::new(0),
@@ -88,23 +79,22 @@ impl Work {
         }
     }
 
-    /// Leaves work for when no lock is held.
-    pub(crate) fn defer(&self, work: Deferred) {
-        self.deferred.lock().push_back(work);
-        self.deferred_count.fetch_add(1, Release);
+    /// A peer has ended; the background thread, or a poll that comes first, tells the queue pairs.
+    pub(crate) fn lose(&self, peer: Arc<Peer>) {
+        self.lost.lock().push(peer);
+        self.lost_count.fetch_add(1, Release);
+        self.process.wake();
     }
 
-    /// Whether there is work that was left.
+    /// A peer that has ended, and of which the queue pairs are to be told.
     #[inline]
-    pub(crate) fn is_deferred(&self) -> bool {
-        self.deferred_count.load(Acquire) != 0
-    }
-
-    /// Takes what was left first.
-    pub(crate) fn take_deferred(&self) -> Option<Deferred> {
-        let work = self.deferred.lock().pop_front()?;
-        self.deferred_count.fetch_sub(1, Release);
-        Some(work)
+    pub(crate) fn take_lost(&self) -> Option<Arc<Peer>> {
+        if self.lost_count.load(Acquire) == 0 {
+            return None;
+        }
+        let peer = self.lost.lock().pop()?;
+        self.lost_count.fetch_sub(1, Release);
+        Some(peer)
     }
 
     /// Sees to it that the queue pair is advanced at `deadline`.

@@ -70,14 +70,6 @@ impl Adapter {
         self.groups.leave(self.device.port(), group, qp)
     }
 
-    /// Does what had to wait for locks. Call it with none held.
-    #[inline]
-    pub(crate) fn run_deferred(&self) {
-        if self.device.work.is_deferred() {
-            self.driver.run_deferred(self);
-        }
-    }
-
     /// Carries out all that has arrived until now over the wire, and from this peer.
     pub(crate) fn take_all(&self, from: Option<&Arc<Peer>>) {
         self.driver.take_all(self, from);

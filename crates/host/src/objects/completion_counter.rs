@@ -1,6 +1,6 @@
 //! Completion counters (rules G.9): how many operations have ended, without a completion for each.
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
 use transom_device::execution::Counted;
@@ -108,27 +108,33 @@ pub enum AttachError {
 
 /// The counters of a queue pair: one at most for each operation.
 #[derive(Default)]
-pub(super) struct Counters(
-    [OnceLock<Arc<CompletionCounter>>; Counted::all().bits().count_ones() as usize],
-);
+pub(super) struct Counters {
+    each: [OnceLock<Arc<CompletionCounter>>; Counted::all().bits().count_ones() as usize],
+    /// Which operations have one.
+    counted: AtomicU32,
+}
 
 impl Counters {
     /// Adds to the counter of this one operation, if it has one.
-    #[inline]
     pub(super) fn count(&self, operation: Counted, bytes: Option<u64>) {
         if let Some(counter) = self.of(operation) {
             counter.count(bytes);
         }
     }
 
-    #[inline]
     fn of(&self, operation: Counted) -> Option<&Arc<CompletionCounter>> {
-        self.0.get(operation.bits().trailing_zeros() as usize)?.get()
+        self.each.get(operation.bits().trailing_zeros() as usize)?.get()
+    }
+
+    /// Which operations have a counter.
+    #[inline]
+    pub(super) fn counted(&self) -> Counted {
+        Counted::from_bits_retain(self.counted.load(Acquire))
     }
 
     /// Whether one of these operations has a counter.
     pub(super) fn any(&self, operations: Counted) -> bool {
-        operations.iter().any(|operation| self.of(operation).is_some())
+        self.counted().intersects(operations)
     }
 
     /// Has a counter count these operations, of which none has one. Nobody else attaches meanwhile.
@@ -140,15 +146,16 @@ impl Counters {
         for operation in operations {
             counter.queue_pairs.adopt().map_err(|Busy| AttachError::Gone)?;
             let place = operation.bits().trailing_zeros() as usize;
-            let attached = self.0[place].set(counter.clone());
+            let attached = self.each[place].set(counter.clone());
             attached.expect("it has no counter");
+            self.counted.fetch_or(operation.bits(), Release);
         }
         Ok(())
     }
 
     /// Lets go of all counters: the queue pair has ended.
     pub(super) fn release(&self) {
-        for counter in self.0.iter().filter_map(OnceLock::get) {
+        for counter in self.each.iter().filter_map(OnceLock::get) {
             counter.queue_pairs.release();
         }
     }

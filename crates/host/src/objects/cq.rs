@@ -11,8 +11,8 @@ use transom_system::lock::ShortMutex;
 use transom_system::object_counts::ObjectKind;
 
 use super::empty_polls::EmptyPolls;
-use super::{Busy, RegisterError};
-use crate::device::{Deferred, Device, Limits, Moderated};
+use super::{Busy, Deferred, RegisterError};
+use crate::device::{Device, Limits, Moderated};
 use crate::events::{AsyncEvent, CompletionEvent, EventQueue, EventSource};
 
 /// What a completion queue is created with.
@@ -77,8 +77,23 @@ impl Cq {
         self.id
     }
 
-    /// Adds a completion; true if the queue has just overrun, which its queue pairs learn soon (rule
-    /// CQ-05).
+    /// Adds a completion; true if the queue has just overrun, which its queue pairs learn from `deferred`
+    /// (rule CQ-05).
+    #[inline]
+    pub(crate) fn complete(
+        self: &Arc<Self>,
+        completion: &Completion,
+        solicited: bool,
+        deferred: &mut Deferred,
+    ) -> bool {
+        let overrun = self.push(completion, solicited);
+        if overrun {
+            deferred.fail_users(self.id);
+        }
+        overrun
+    }
+
+    /// Adds a completion; true if the queue has just overrun.
     #[inline]
     pub(crate) fn push(self: &Arc<Self>, completion: &Completion, solicited: bool) -> bool {
         !self.queue.lock().push_quietly(completion, solicited)
@@ -95,9 +110,6 @@ impl Cq {
         let pending = queue.push(completion, solicited);
         drop(queue);
         self.carry_out(pending);
-        if pending.overrun {
-            self.device.work.defer(Deferred::Overrun(self.id));
-        }
         pending.overrun
     }
 

@@ -8,9 +8,6 @@ use super::Adapter;
 
 /// Carries out what objects leave to be done, and what arrives for them.
 pub(crate) trait Driver: Sync {
-    /// Does what had to wait for locks. Nothing is locked.
-    fn run_deferred(&self, adapter: &Adapter);
-
     /// Carries out all that has arrived until now over the wire, and from this peer.
     fn take_all(&self, adapter: &Adapter, from: Option<&Arc<Peer>>);
 }

@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_device::execution::{
-    Injection, MemoryGone, QpEvent, QueueSide, Receives, Reply, Request, Responder, Services, Sink,
-    Source, TakeShared,
+    Context, Counted, Effect, Effects, Injection, MemoryGone, Process, Receives, Reply, Request,
+    Responder, Sink, Source, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
+use transom_device::protection::{Announcer, Grant, KeyTable, Waiter};
 use transom_device::qp::{QpNumber, QpState, QpSummary, QpTable, Service};
-use transom_device::queue::{Completion, Receive};
+use transom_device::queue::Receive;
 use transom_net::Peer;
 use transom_system::clock;
 
-use super::{Adapter, SharedReceiveQueue};
+use super::{Adapter, Deferred, SharedReceiveQueue};
 use crate::device::{Device, Limits};
 
 /// The receiving ends of others that messages came for, by number.
@@ -30,8 +30,8 @@ pub(crate) struct ForeignTargets(Mutex<HashMap<u32, Arc<ForeignTarget>>>);
 pub(crate) struct ForeignTarget {
     number: QpNumber,
     owner: Arc<Peer>,
-    /// What it is in the middle of, here.
-    responder: Mutex<Responder>,
+    /// What it is in the middle of, here, and what the device wants done.
+    half: Mutex<(Responder, Effects)>,
 }
 
 impl ForeignTargets {
@@ -44,10 +44,21 @@ impl ForeignTargets {
         source: &mut dyn Source,
         sink: &mut dyn Sink,
         answer: Option<&dyn Fn(Reply)>,
+        deferred: &mut Deferred,
     ) -> Reply {
         let Some(target) = self.target(adapter, request.to) else { return Reply::Dropped };
-        let at = AtForeign { adapter, target: &target, answer };
-        target.responder.lock().execute(request, source, sink, &at)
+        let mut half = target.half.lock();
+        let (responder, effects) = &mut *half;
+        let at = AtForeign { adapter, target: &target };
+        let reply = responder.execute(request, source, sink, &mut at.context(effects));
+        let (before, behind) = effects.around_answer();
+        at.carry_out(before, deferred);
+        if let Some(answer) = answer {
+            answer(reply);
+        }
+        at.carry_out(behind, deferred);
+        effects.clear();
+        reply
     }
 
     fn target(&self, adapter: &Adapter, number: QpNumber) -> Option<Arc<ForeignTarget>> {
@@ -60,28 +71,36 @@ impl ForeignTargets {
         }
         let pieces = Limits::DEVICE.pieces as usize;
         let responder = Responder::new(Service::XrcTarget, Receives::Named, pieces).ok()?;
-        let target = Arc::new(ForeignTarget { number, owner, responder: Mutex::new(responder) });
+        let target = Arc::new(ForeignTarget {
+            number,
+            owner,
+            half: Mutex::new((responder, Effects::new())),
+        });
         targets.insert(number.bits(), target.clone());
         Some(target)
     }
 
     /// The process of some receiving ends has ended: receives that they have taken come back flushed.
-    pub(crate) fn end_those_of(&self, adapter: &Adapter, owner: &Peer) {
+    pub(crate) fn end_those_of(&self, adapter: &Adapter, owner: &Peer, deferred: &mut Deferred) {
         let of_owner = |target: &Arc<ForeignTarget>| std::ptr::eq(&*target.owner, owner);
         let ended: Vec<_> = {
             let mut targets = self.0.lock();
             targets.extract_if(|_, target| of_owner(target)).map(|(_, target)| target).collect()
         };
         for target in ended {
-            let at = AtForeign { adapter, target: &target, answer: None };
-            target.responder.lock().flush(&at);
+            let mut half = target.half.lock();
+            let (responder, effects) = &mut *half;
+            let at = AtForeign { adapter, target: &target };
+            responder.flush(&mut at.context(effects));
+            at.carry_out(effects.all(), deferred);
+            effects.clear();
         }
     }
 
     /// Forgets receives taken from a shared queue that is gone.
     pub(crate) fn forget_shared(&self, srq: u32) {
         for target in self.0.lock().values() {
-            target.responder.lock().forget_shared(srq);
+            target.half.lock().0.forget_shared(srq);
         }
     }
 }
@@ -90,12 +109,49 @@ impl ForeignTargets {
 struct AtForeign<'a> {
     adapter: &'a Adapter,
     target: &'a ForeignTarget,
-    answer: Option<&'a dyn Fn(Reply)>,
 }
 
 impl AtForeign<'_> {
+    /// What the device is called with.
+    fn context<'c>(&'c self, effects: &'c mut Effects) -> Context<'c, Self> {
+        let (number, summary) = (self.target.number, self.summary());
+        Context { process: self, number, summary, counted: Counted::empty(), effects }
+    }
+
     fn device(&self) -> &Device {
         self.adapter.device()
+    }
+
+    fn summary(&self) -> &QpSummary {
+        let table = self.target.owner.segment.qps();
+        table.summary(self.target.number.index()).expect("the table has an entry for every u16")
+    }
+
+    /// Does what the device wants done. Events are left out: its program is the owner's, and learns of an
+    /// error when it asks for the state; and nothing of the rest concerns a receiving end of XRC.
+    fn carry_out(&self, effects: &[Effect], deferred: &mut Deferred) {
+        for effect in effects {
+            match effect {
+                Effect::CompleteShared { srq, completion, solicited } => {
+                    let srq = self.adapter.shared_queues.get(*srq);
+                    if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref())
+                        && xrc.cq.complete(completion, *solicited, deferred)
+                    {
+                        self.summary().fall(QpState::Error);
+                    }
+                }
+                Effect::Refused(refusal) => {
+                    self.device().process().note_refusal(self.summary(), refusal);
+                }
+                Effect::Complete { .. }
+                | Effect::Count { .. }
+                | Effect::Event(_)
+                | Effect::FlushOther(_)
+                | Effect::ForgetUnexpected
+                | Effect::Rendezvous
+                | Effect::Respond(_) => {}
+            }
+        }
     }
 
     /// The shared queue of this number, if it is of the receiving end's domain: that of one file.
@@ -107,7 +163,7 @@ impl AtForeign<'_> {
     }
 }
 
-impl Services for AtForeign<'_> {
+impl Process for AtForeign<'_> {
     fn keys(&self) -> KeyTable<'_> {
         self.device().process().segment().keys()
     }
@@ -128,21 +184,8 @@ impl Services for AtForeign<'_> {
         clock::steady()
     }
 
-    fn number(&self) -> QpNumber {
-        self.target.number
-    }
-
-    fn summary(&self) -> &QpSummary {
-        let table = self.target.owner.segment.qps();
-        table.summary(self.target.number.index()).expect("the table has an entry for every u16")
-    }
-
-    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.device().process().store(at, bytes)
-    }
-
-    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
-        self.device().process().store_pieces(at, pieces)
+    fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.device().process().store(at, pieces)
     }
 
     fn atomic(
@@ -151,16 +194,6 @@ impl Services for AtForeign<'_> {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
         self.device().process().atomic(at, update)
-    }
-
-    fn acknowledge(&self, reply: Reply) {
-        if let Some(answer) = self.answer {
-            answer(reply);
-        }
-    }
-
-    fn complete(&self, _side: QueueSide, _completion: Completion, _solicited: bool) {
-        unreachable!("XRC completes where the shared queue says");
     }
 
     fn take_shared(
@@ -180,31 +213,7 @@ impl Services for AtForeign<'_> {
         self.named_queue(srq).map(|srq| srq.config().pd.number())
     }
 
-    fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
-        let srq = self.adapter.shared_queues.get(srq);
-        if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref())
-            && xrc.cq.push(&completion, solicited)
-        {
-            self.summary().fall(QpState::Error);
-        }
-    }
-
-    /// Its program is the owner's, and learns of an error when it asks for the state.
-    fn event(&self, _event: QpEvent) {}
-
     fn injected(&self, request: &Request) -> Option<Injection> {
         self.device().injector.answer(request)
     }
-
-    fn refused(&self, refusal: &Refusal) {
-        self.device().process().note_refusal(self.summary(), refusal);
-    }
-
-    fn flush_other(&self, _fallen: QueueSide) {}
-
-    fn rendezvous(&self) {
-        unreachable!("queues for XRC match no tags");
-    }
-
-    fn forget_unexpected(&self) {}
 }

@@ -1,13 +1,12 @@
 //! Queue pairs of this process: the device's two halves, each under its lock, and their link.
 //!
-//! Locks are taken in this order: send queue, receive queue, completion queue. What would go the
-//! other way (a receive queue failing its send queue) is deferred until no lock is held.
+//! Locks are taken in this order: send queue, receive queue, completion queue. What the device wants done
+//! is done under the lock of the half that wants it, but for what needs the other half ([`Deferred`]).
 
 mod attributes;
 mod receive;
 mod services;
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::Instant;
@@ -16,14 +15,14 @@ use parking_lot::Mutex;
 use tracing::debug;
 use transom_device::Access;
 use transom_device::execution::{
-    Counted, QpEvent, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder,
-    Sink, Source,
+    Context, Counted, Effect, Effects, QpEvent, QueueSide, Receives, Reply, Request, Requester,
+    RequesterLimits, Responder, Segmentation, Sink, Source,
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
-use transom_device::queue::{PostError, ReceiveRequest, SendRequest, SizeError, TAG_PIECES};
-use transom_device::transport::congestion::Notifier;
-use transom_device::transport::responder::PacketResponder;
-use transom_net::{Peer, RingBytes};
+use transom_device::queue::{
+    Completion, Flags, PostError, ReceiveRequest, SendRequest, SizeError, Status, TAG_PIECES,
+};
+use transom_net::{MAX_PAYLOAD, Peer, RingBytes};
 use transom_system::addresses::ip;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
@@ -31,15 +30,15 @@ use transom_wire::packet::{Operation, Packet};
 
 use super::completion_counter::Counters;
 use super::{
-    Adapter, AttachError, Busy, CompletionCounter, Cq, Link, ProtectionDomain, RegisterError,
-    SharedReceiveQueue, XrcDomain,
+    Adapter, AttachError, Busy, CompletionCounter, Cq, Deferred, Link, ProtectionDomain,
+    RegisterError, SharedReceiveQueue, XrcDomain,
 };
-use crate::device::{Deferred, Device, Limits};
+use crate::device::{Device, Limits};
 use crate::events::{AsyncEvent, EventQueue, EventSource};
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
 use receive::ReceiveHalf;
-use services::{At, TURN};
+use services::At;
 
 /// What a queue pair is created with.
 #[derive(Clone)]
@@ -153,9 +152,31 @@ struct SendHalf {
     scheduled: Option<u64>,
     /// Whether the wire link counts it among those that send.
     counted: bool,
+    /// What the device wants done; empty whenever the half is not locked.
+    effects: Effects,
 }
 
 impl SendHalf {
+    /// Has it send by this link.
+    fn lead(&mut self, link: Link, peer: QpNumber, qp: &QueuePair) {
+        (self.requester.link, self.requester.peer) = (qp.segmentation(&link), peer);
+        (self.link, self.peer) = (link, peer);
+    }
+
+    /// Tells the program once nothing is under way.
+    fn notify_drained(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        let at = qp.here();
+        self.requester.notify_drained(&mut at.context(&mut self.effects));
+        qp.carry_out_all(&mut self.effects, deferred);
+    }
+
+    /// Completes everything posted as flushed.
+    fn flush(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        let at = qp.here();
+        self.requester.flush(&mut at.context(&mut self.effects));
+        qp.carry_out_all(&mut self.effects, deferred);
+    }
+
     /// Tells the wire link whether packets are on their way.
     #[inline]
     fn count(&mut self, device: &Device) {
@@ -252,15 +273,9 @@ impl QueuePair {
                 first: Psn::default(),
                 scheduled: None,
                 counted: false,
+                effects: Effects::new(),
             }),
-            receive: Mutex::new(ReceiveHalf {
-                responder,
-                packets: PacketResponder::new(config.service),
-                link: Link::None,
-                peer: QpNumber::from_bits(0),
-                owed: None,
-                notifier: Notifier::default(),
-            }),
+            receive: Mutex::new(ReceiveHalf::new(config.service, responder)),
             attributes: Mutex::new(QpAttributes::reset()),
             handles: AtomicU32::new(1),
             counters: Counters::default(),
@@ -309,27 +324,118 @@ impl QueuePair {
 
     /// The queue pair at work where nothing is sent.
     fn here(&self) -> At<'_> {
-        At {
-            qp: self,
-            link: &Link::None,
-            peer: self.number,
-            first: Psn::default(),
-            answer: None,
-            budget: Cell::new(TURN),
-            prepared: Cell::new(None),
-            may_owe: false,
-            owed: Cell::new(None),
+        At { qp: self, link: &Link::None, peer: self.number, first: Psn::default() }
+    }
+
+    /// How messages go by a link.
+    fn segmentation(&self, link: &Link) -> Segmentation {
+        match link {
+            // On loopback the shared receive queue may be another process's, and then that gets it.
+            Link::Loopback if self.config.service == Service::XrcInitiator => {
+                Segmentation::of_messages(MAX_PAYLOAD)
+            }
+            Link::None | Link::Loopback => Segmentation::default(),
+            Link::Local(_) => Segmentation::of_messages(MAX_PAYLOAD),
+            Link::Wire(path) => path.segmentation(),
+        }
+    }
+
+    /// Does what the device wants done on a half whose lock is held: whoever calls that half next
+    /// completes behind it. What needs the other half is left for when no lock is held.
+    #[inline]
+    fn carry_out_all(&self, effects: &mut Effects, deferred: &mut Deferred) {
+        for effect in effects.all() {
+            self.carry_out(effect, deferred);
+        }
+        effects.clear();
+    }
+
+    /// Does one of these things.
+    #[inline]
+    fn carry_out(&self, effect: &Effect, deferred: &mut Deferred) {
+        let Effect::Complete { side, completion, solicited } = effect else {
+            return self.carry_out_other(effect, deferred);
+        };
+        let cq = match side {
+            QueueSide::Send => &self.config.send_cq,
+            QueueSide::Receive => {
+                if self.counters.any(Counted::RECV) {
+                    self.count_receive(completion);
+                }
+                &self.config.receive_cq
+            }
+        };
+        if let Some(cq) = cq {
+            cq.complete(completion, *solicited, deferred);
+        }
+    }
+
+    #[cold]
+    fn count_receive(&self, completion: &Completion) {
+        // Of a rendezvous the data is yet to come, and with it another completion.
+        let announced = completion.flags & (Flags::TAG_MATCH | Flags::TAG_DATA_VALID);
+        if announced != Flags::TAG_MATCH {
+            let done = completion.status == Status::Success;
+            self.counters.count(Counted::RECV, done.then_some(completion.byte_length.into()));
+        }
+    }
+
+    #[cold]
+    fn carry_out_other(&self, effect: &Effect, deferred: &mut Deferred) {
+        match effect {
+            Effect::CompleteShared { srq, completion, solicited } => {
+                // A queue destroyed since has nobody left to tell.
+                let srq = self.adapter.shared_queues.get(*srq);
+                if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
+                    xrc.cq.complete(completion, *solicited, deferred);
+                }
+            }
+            Effect::Count { operation, bytes } => self.counters.count(*operation, *bytes),
+            Effect::ForgetUnexpected => {
+                if let QpReceives::Srq(srq) = &self.config.receives {
+                    srq.forget_unexpected();
+                }
+            }
+            Effect::Event(event) => self.raise_for(*event),
+            Effect::Refused(refusal) => {
+                self.device.process().note_refusal(self.summary(), refusal);
+            }
+            Effect::FlushOther(QueueSide::Send) => {
+                deferred.flush(self.number.index(), QueueSide::Receive);
+            }
+            Effect::FlushOther(QueueSide::Receive) => {
+                deferred.flush(self.number.index(), QueueSide::Send);
+            }
+            Effect::Rendezvous => deferred.start_rendezvous(self.number.index()),
+            Effect::Complete { .. } | Effect::Respond(_) => unreachable!("done elsewhere"),
         }
     }
 
     /// Runs `step` on the send queue, then carries out what can be.
     #[inline]
-    fn drive<T>(&self, step: impl FnOnce(&mut Requester, &At<'_>) -> T) -> T {
+    fn drive<T>(&self, step: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> T) -> T {
+        let mut deferred = Deferred::default();
+        let result = self.drive_with(&mut deferred, step);
+        deferred.run(&self.adapter);
+        result
+    }
+
+    #[inline]
+    fn drive_with<T>(
+        &self,
+        deferred: &mut Deferred,
+        step: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> T,
+    ) -> T {
         let mut guard = self.send.lock();
         let half = &mut *guard;
-        let at = At { link: &half.link, peer: half.peer, first: half.first, ..self.here() };
-        let result = step(&mut half.requester, &at);
-        half.requester.advance(&at);
+        let requester = &mut half.requester;
+        let at = At { qp: self, link: &half.link, peer: half.peer, first: half.first };
+        let mut cx = at.context(&mut half.effects);
+        let result = step(requester, &mut cx);
+        if requester.has_work() {
+            at.advance(requester, &mut cx, deferred);
+        }
+        self.carry_out_all(cx.effects, deferred);
         half.count(&self.device);
         // A deadline that moves away is looked at when the earlier one comes.
         let later = |deadline: &u64| half.scheduled.is_none_or(|known| *deadline < known);
@@ -339,7 +445,6 @@ impl QueuePair {
         if let Some(deadline) = deadline {
             self.device.work.schedule(deadline, self.number.index());
         }
-        self.adapter.run_deferred();
         result
     }
 
@@ -369,7 +474,7 @@ impl QueuePair {
     /// Posts a send work request and carries out what can be at once.
     #[inline]
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        self.drive(|requester, at| requester.post(request, at))
+        self.drive(|requester, cx| requester.post(request, cx))
     }
 
     /// Posts `count` send work requests in one go, all or none (rule PS-14). `each` calls the function
@@ -380,17 +485,23 @@ impl QueuePair {
         count: usize,
         each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        self.drive(|requester, at| {
-            requester.check_room(count, at)?;
-            each(&mut |request| requester.post(request, at))
+        self.drive(|requester, cx| {
+            requester.check_room(count, cx.summary)?;
+            each(&mut |request| requester.post(request, cx))
         })
     }
 
     /// Posts a receive work request.
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let result = self.receive.lock().responder.post(request, &self.here());
+        let mut guard = self.receive.lock();
+        let half = &mut *guard;
+        let at = self.here();
+        let result = half.responder.post(request, &mut at.context(&mut half.effects));
         // In error it is flushed at once, and the completion may be one too many.
-        self.adapter.run_deferred();
+        let mut deferred = Deferred::default();
+        half.settle(self, &mut deferred);
+        drop(guard);
+        deferred.run(&self.adapter);
         result
     }
 
@@ -408,8 +519,9 @@ impl QueuePair {
     /// Goes on with everything that waited for room on the wire.
     pub(crate) fn advance_packets(&self) {
         self.advance();
-        self.receive.lock().advance(self);
-        self.adapter.run_deferred();
+        let mut deferred = Deferred::default();
+        self.receive.lock().advance(self, &mut deferred);
+        deferred.run(&self.adapter);
     }
 
     /// Sends the acknowledgement that was kept back.
@@ -437,12 +549,13 @@ impl QueuePair {
             Link::Wire(_) => Taken::WrongAddress,
             _ => Taken::WrongService,
         };
+        let mut deferred = Deferred::default();
         let taken = if first.operation.is_for_requester() {
             let mut taken = Taken::Yes;
-            self.drive(|requester, at| {
-                taken = back(at.link);
+            self.drive_with(&mut deferred, |requester, cx| {
+                taken = back(cx.process.link);
                 if taken == Taken::Yes {
-                    requester.on_packets(packets, at);
+                    requester.on_packets(packets, cx);
                 }
             });
             taken
@@ -454,11 +567,11 @@ impl QueuePair {
                 _ => back(&half.link),
             };
             if taken == Taken::Yes {
-                half.take(packets, route, self);
+                half.take(packets, route, self, &mut deferred);
             }
             taken
         };
-        self.adapter.run_deferred();
+        deferred.run(&self.adapter);
         taken
     }
 
@@ -470,29 +583,35 @@ impl QueuePair {
         source: &mut dyn Source,
         sink: &mut dyn Sink,
         answer: Option<&dyn Fn(Reply)>,
+        deferred: &mut Deferred,
     ) -> Reply {
-        let at = At { answer, ..self.here() };
-        self.receive.lock().responder.execute(request, source, sink, &at)
+        let mut guard = self.receive.lock();
+        let half = &mut *guard;
+        let at = self.here();
+        let mut cx = at.context(&mut half.effects);
+        let reply = half.responder.execute(request, source, sink, &mut cx);
+        half.settle_around(|| answer.into_iter().for_each(|answer| answer(reply)), self, deferred);
+        reply
     }
 
     /// Starts the rendezvous that wait, as far as there is room.
-    pub(crate) fn start_rendezvous(&self) {
-        self.drive(|requester, at| {
+    pub(crate) fn start_rendezvous(&self, deferred: &mut Deferred) {
+        self.drive_with(deferred, |requester, cx| {
             while requester.has_rendezvous_room() {
                 let Some(next) = self.receive.lock().responder.next_rendezvous() else { break };
-                requester.rendezvous(&next, at);
+                requester.rendezvous(&next, cx);
             }
         });
     }
 
     /// Takes a reply.
     pub(crate) fn on_reply(&self, answer: &transom_net::Answer, payload: &mut RingBytes<'_>) {
-        self.drive(|requester, at| {
+        self.drive(|requester, cx| {
             let data: Option<&mut dyn Source> = match answer.reply {
                 Reply::Data { .. } => Some(payload),
                 _ => None,
             };
-            requester.on_reply(answer.message, answer.attempt, answer.reply, data, at);
+            requester.on_reply(answer.message, answer.attempt, answer.reply, data, cx);
         });
     }
 
@@ -506,28 +625,29 @@ impl QueuePair {
         if self.summary().peering().from.slot() != slot && !xrc {
             return;
         }
-        self.drive(|requester, at| {
-            let linked = matches!(at.link, Link::Local(linked) if Arc::ptr_eq(linked, peer));
+        self.drive(|requester, cx| {
+            let linked =
+                matches!(cx.process.link, Link::Local(linked) if Arc::ptr_eq(linked, peer));
             if linked || requester.sends_to(slot) {
-                requester.on_silence(at);
+                requester.on_silence(cx);
             }
         });
     }
 
     /// Flushes one queue of a queue pair in error.
-    pub(crate) fn flush(&self, side: QueueSide) {
+    pub(crate) fn flush(&self, side: QueueSide, deferred: &mut Deferred) {
         match side {
             QueueSide::Send => {
-                let mut half = self.send.lock();
+                let half = &mut *self.send.lock();
                 if self.summary().gate().state == QpState::Error {
-                    half.requester.flush(&self.here());
+                    half.flush(self, deferred);
                     half.count(&self.device);
                 }
             }
             QueueSide::Receive => {
-                let responder = &mut self.receive.lock().responder;
+                let half = &mut *self.receive.lock();
                 if self.summary().gate().state == QpState::Error {
-                    responder.flush(&self.here());
+                    half.flush(self, deferred);
                 }
             }
         }
@@ -548,7 +668,7 @@ impl QueuePair {
     }
 
     /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
-    pub(crate) fn fail_fatally(&self) {
+    pub(crate) fn fail_fatally(&self, deferred: &mut Deferred) {
         // With both, as `modify` has them: else that might open the gate again that falls here.
         let fell = {
             let _both = (self.send.lock(), self.receive.lock());
@@ -558,8 +678,8 @@ impl QueuePair {
             debug!(qp = %self.number, "queue pair in error, a completion was lost");
             self.raise(AsyncEvent::QpFatal);
         }
-        self.flush(QueueSide::Send);
-        self.flush(QueueSide::Receive);
+        self.flush(QueueSide::Send, deferred);
+        self.flush(QueueSide::Receive, deferred);
     }
 
     fn raise(&self, event: AsyncEvent) {
@@ -574,10 +694,6 @@ impl QueuePair {
             QpEvent::SendQueueDrained => AsyncEvent::SendQueueDrained,
             QpEvent::LastWqeReached => AsyncEvent::LastWqeReached,
         });
-    }
-
-    fn flush_later(&self, side: QueueSide) {
-        self.device.work.defer(Deferred::Flush(self.number.index(), side));
     }
 
     /// Whether something keeps it: a window that is bound, on a device with 2A windows (rule T2-06),
@@ -620,6 +736,7 @@ impl QueuePair {
 
     /// Lets nothing in any more, and waits for what is under way.
     fn close(&self) {
+        let mut deferred = Deferred::default();
         {
             let mut half = self.send.lock();
             let mut receive = self.receive.lock();
@@ -627,9 +744,10 @@ impl QueuePair {
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
             half.count(&self.device);
-            half.link = Link::None;
-            receive.reset(&self.here());
+            half.lead(Link::None, QpNumber::from_bits(0), self);
+            receive.reset(self, &mut deferred);
         }
+        deferred.run(&self.adapter);
         // A program may end next, and owes its peer the last answers.
         self.device.port().send_rest();
         let keys = self.device.process().segment().keys();

@@ -10,7 +10,7 @@ use transom_device::queue::{
 };
 use transom_system::object_counts::ObjectKind;
 
-use super::{Adapter, Busy, Cq, ProtectionDomain, RegisterError, XrcDomain};
+use super::{Adapter, Busy, Cq, Deferred, ProtectionDomain, RegisterError, XrcDomain};
 use crate::device::{Device, Limits};
 use crate::events::{AsyncEvent, EventQueue, EventSource};
 
@@ -169,7 +169,9 @@ impl SharedReceiveQueue {
         let overrun = done.completion.is_some_and(|done| matching.cq.push(&done, false));
         drop(tags);
         if overrun {
-            self.adapter.run_deferred();
+            let mut deferred = Deferred::default();
+            deferred.fail_users(matching.cq.id());
+            deferred.run(&self.adapter);
         }
         Ok(done.handle)
     }

@@ -164,7 +164,7 @@ impl Background {
             device.process().segment().header().armed.store(1, SeqCst);
             // What came before the flag was seen brought no wake-up.
             dispatch.take_inboxes();
-            dispatch.run_deferred();
+            dispatch.end_lost_peers();
         }
     }
 

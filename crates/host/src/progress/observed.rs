@@ -11,6 +11,7 @@ use transom_wire::packet::{Packet, Transport};
 
 use super::Dispatch;
 use crate::device::{Answered, Direction, Interface, Observer};
+use crate::objects::Deferred;
 
 impl<'a> Dispatch<'a> {
     /// Whom to show what a peer asks of this process: nobody if the peer writes to the same file.
@@ -66,22 +67,21 @@ impl<'a> Dispatch<'a> {
         source: &mut dyn Source,
         sink: &mut RingBytes<'_>,
         answer: &dyn Fn(Reply),
+        deferred: &mut Deferred,
     ) -> Reply {
-        let mut data = RingBytes { ..*sink };
+        let data = RingBytes { ..*sink };
         let shown = Cell::new(false);
-        let show = |reply, data: &mut RingBytes<'_>| {
+        let show = |reply| {
             if request.service.is_reliable() && !shown.replace(true) {
                 let slot = self.device().process().announcer().slot;
-                let answer = Answered::to(request, reply, slot);
-                observer.answer(Interface::Local, Direction::Outbound, &answer, data);
+                let answered = Answered::to(request, reply, slot);
+                let mut data = RingBytes { ..data };
+                observer.answer(Interface::Local, Direction::Outbound, &answered, &mut data);
             }
-        };
-        let early = |reply| {
-            show(reply, &mut data.empty());
             answer(reply);
         };
-        let reply = self.execute(request, source, sink, Some(&early));
-        show(reply, &mut data);
+        let reply = self.execute(request, source, sink, Some(&show), deferred);
+        show(reply);
         reply
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use transom_device::execution::Segmentation;
 use transom_device::qp::QpNumber;
 use transom_device::queue::Address;
 use transom_system::addresses::ip;
@@ -64,11 +65,10 @@ impl Path {
         }
     }
 
-    /// How many of the `rest` bytes of a message go in one train: all, if it has room for them, else
-    /// what one send takes.
-    pub fn train_of(&self, rest: u64) -> u64 {
+    /// What of a message goes in one train: all, if it has room for it, else what one send takes.
+    pub fn segmentation(&self) -> Segmentation {
         let whole = |payload: u64| (payload / self.mtu).min(PACKETS as u64) * self.mtu;
-        if rest <= whole(PAYLOAD) { rest } else { whole(SENT_AT_ONCE) }
+        Segmentation { mtu: Some(self.mtu), whole: whole(PAYLOAD), part: whole(SENT_AT_ONCE) }
     }
 
     /// The path as the ICRC sees it, if packets leave from `port`.
@@ -108,9 +108,13 @@ mod tests {
         let headers = 12 + 4 + 4;
         for mtu in [256, 512, 1024, 2048, 4096] {
             let most = 64 * mtu.min(1024);
-            assert_eq!(path(mtu).train_of(most), most, "{mtu}");
-            let some = path(mtu).train_of(most + 1);
-            assert_eq!((path(mtu).train_of(u64::MAX), some % mtu), (some, 0), "{mtu}");
+            assert_eq!(path(mtu).segmentation().segment_of(most), most, "{mtu}");
+            let some = path(mtu).segmentation().segment_of(most + 1);
+            assert_eq!(
+                (path(mtu).segmentation().segment_of(u64::MAX), some % mtu),
+                (some, 0),
+                "{mtu}"
+            );
             let sent = |packets: u64| packets * (mtu + headers);
             assert!(some / mtu <= 64 && sent(some / mtu) <= 65_507, "{mtu}");
             assert!(some / mtu == 64 || sent(some / mtu + 1) > 65_507, "{mtu}");

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 
 use transom_device::execution::{
-    Direct, LocalBuffers, MAX_TRAIN, Origin, Payload, Request, Requester, RequesterLimits, Sent,
-    Services,
+    Context, Effects, LocalBuffers, MAX_TRAIN, Payload, Process, Request, Requester,
+    RequesterLimits, Segmentation, Sent,
 };
-use transom_device::protection::{Key, Operation, RemoteAddress};
+use transom_device::protection::{Key, Operation};
 use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::{
     Address, Body, Datagram, Placement, Remote, SendFlags, SendOp, SendRequest, Sge,
@@ -34,27 +34,7 @@ impl Carried {
     }
 }
 
-impl Origin for Stage {
-    fn peer(&self) -> QpNumber {
-        QpNumber::from_bits(THERE)
-    }
-
-    fn write_direct(&self, _: RemoteAddress, _: Payload<'_>, _: u64) -> Direct {
-        Direct::Declined
-    }
-
-    fn read_direct(&self, _: RemoteAddress, _: &[Sge], _: u64) -> Direct {
-        Direct::Declined
-    }
-
-    fn path_mtu(&self) -> Option<u64> {
-        Some(MTU as u64)
-    }
-
-    fn segment_of(&self, rest: u64) -> u64 {
-        rest.min(MAX_TRAIN * MTU as u64)
-    }
-
+impl Stage {
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
         let mut bytes = Vec::new();
         if let (Payload::Buffers(sges), true) = (payload, request.body.carries_data()) {
@@ -106,6 +86,7 @@ struct Pair {
     /// Around the one that sends.
     origin: Stage,
     requester: Requester,
+    effects: Effects,
     /// The one that receives.
     target: Target,
     service: Service,
@@ -149,6 +130,9 @@ impl Pair {
         requester.max_rd_atomic = 4;
         requester.window_limit = 1 << 16;
         (requester.retry.timeout, requester.retry.count, requester.retry.rnr_count) = (1, 3, 3);
+        requester.peer = QpNumber::from_bits(THERE);
+        let most = MAX_TRAIN * MTU as u64;
+        requester.link = Segmentation { mtu: Some(MTU as u64), whole: most, part: most };
         requester.start(Psn::new(FIRST));
         let rights = transom_device::Access::REMOTE;
         let window = target.stage.window(REGION.start..REGION.start + 0x1000, rights);
@@ -156,6 +140,7 @@ impl Pair {
         Self {
             origin: Stage::new(service),
             requester,
+            effects: Effects::new(),
             target,
             service,
             requests: VecDeque::new(),
@@ -165,6 +150,23 @@ impl Pair {
             window,
             outside,
         }
+    }
+
+    /// The sending queue pair does something, and then what it can.
+    fn drive<T>(&mut self, step: impl FnOnce(&mut Requester, &mut Context<'_, Stage>) -> T) -> T {
+        let Self { origin, requester, effects, .. } = self;
+        let mut cx = origin.context(effects);
+        let result = step(requester, &mut cx);
+        requester.check_timeout(&mut cx);
+        while let Some(request) = requester.next_segment(&mut cx) {
+            origin.settle(cx.effects);
+            let outcome = origin.send(&request, requester.payload());
+            if !requester.sent(&request, outcome, &mut cx) {
+                break;
+            }
+        }
+        origin.settle(cx.effects);
+        result
     }
 
     /// The next thing that the script says.
@@ -238,10 +240,9 @@ impl Pair {
         let (wr_id, op) = (self.posted[0], SendOp::Message(body));
         let flags = SendFlags::from_bits_truncate(u32::from(script.byte()) & 5);
         let request = SendRequest { wr_id, op, flags, sges: &sges, inline: None, remote };
-        if self.requester.post(&request, &self.origin).is_ok() {
+        if self.drive(|requester, cx| requester.post(&request, cx)).is_ok() {
             self.posted[0] += 1;
         }
-        self.requester.advance(&self.origin);
     }
 
     fn deliver_requests(&mut self, count: usize) {
@@ -253,8 +254,7 @@ impl Pair {
     fn deliver_answers(&mut self, count: usize) {
         let train: Vec<_> = self.answers.drain(..count.min(self.answers.len())).collect();
         let packets: Vec<_> = train.iter().map(Carried::packet).collect();
-        self.requester.on_packets(&packets, &self.origin);
-        self.requester.advance(&self.origin);
+        self.drive(|requester, cx| requester.on_packets(&packets, cx));
     }
 
     /// Something happens to a packet on the wire.
@@ -286,14 +286,13 @@ impl Pair {
         let length = usize::from(script.byte());
         let Ok(packet) = Packet::parse(script.take(length)) else { return };
         self.target.receive(&[packet]);
-        self.requester.on_packets(&[packet], &self.origin);
-        self.requester.advance(&self.origin);
+        self.drive(|requester, cx| requester.on_packets(&[packet], cx));
     }
 
     fn pass(&mut self, nanoseconds: u64) {
         let time = &self.origin.time;
         time.set(time.get().saturating_add(nanoseconds));
-        self.requester.advance(&self.origin);
+        self.drive(|_, _| ());
     }
 
     /// Takes what has been sent and completed, and checks it.

@@ -1,6 +1,6 @@
 //! A queue pair that receives packets, on its stage, and the packets it gets.
 
-use transom_device::execution::{Receives, Responder, Services};
+use transom_device::execution::{Effects, Receives, Responder, Segmentation};
 use transom_device::protection::Key;
 use transom_device::qp::Service;
 use transom_device::queue::{ReceiveRequest, Sge};
@@ -9,7 +9,7 @@ use transom_wire::grh::{Route, map_ipv4};
 use transom_wire::packet::{Ending, Operation as Op, Packet, Reth, Transport};
 use transom_wire::{Psn, RnrTimer};
 
-use super::{Answered, FIRST, HERE, QKEY, Stage};
+use super::{Answered, FIRST, HERE, MTU, QKEY, Stage};
 
 /// A queue pair on its stage.
 pub struct Target {
@@ -19,6 +19,7 @@ pub struct Target {
     pub responder: Responder,
     /// What takes packets.
     pub packets: PacketResponder,
+    effects: Effects,
     service: Service,
 }
 
@@ -36,7 +37,7 @@ impl Target {
         responder.start(Psn::new(FIRST), stage.summary());
         let mut packets = PacketResponder::new(service);
         packets.start(Psn::new(FIRST), 4).expect("there is memory");
-        Self { stage, responder, packets, service }
+        Self { stage, responder, packets, effects: Effects::new(), service }
     }
 
     /// Posts a receive of `length` bytes at `address`, by this key.
@@ -45,9 +46,10 @@ impl Target {
         let request = ReceiveRequest { wr_id, sges: &sges };
         match self.service {
             Service::XrcTarget => self.stage.shared.borrow_mut().post(&request),
-            _ => self.responder.post(&request, &self.stage),
+            _ => self.responder.post(&request, &mut self.stage.context(&mut self.effects)),
         }
         .expect("there is room");
+        self.stage.settle(&mut self.effects);
     }
 
     /// Posts a receive of `length` bytes at `address`.
@@ -57,7 +59,41 @@ impl Target {
 
     /// A train of packets comes.
     pub fn receive(&mut self, packets: &[Packet<'_>]) {
-        self.packets.receive(&mut self.responder, packets, &ROUTE, &self.stage);
+        let mut rest = packets;
+        while !rest.is_empty() {
+            self.answer();
+            let mut cx = self.stage.context(&mut self.effects);
+            let taken = self.packets.take(&mut self.responder, rest, &ROUTE, &mut cx);
+            self.stage.settle(&mut self.effects);
+            rest = &rest[taken..];
+        }
+        self.advance();
+    }
+
+    /// Answers READs, atomics and others like them, as far as there is room.
+    fn answer(&mut self) {
+        let Self { stage, responder, packets, effects, .. } = self;
+        let mtu = Some(MTU as u64);
+        let most = stage.train.get() * MTU as u64;
+        packets.link = Segmentation { mtu, whole: most, part: most };
+        loop {
+            let next = packets.next_answer(stage.room.get(), &mut stage.context(effects));
+            stage.settle(effects);
+            let Some(answer) = next else { return };
+            let reply = stage.send_answer(&answer, responder, effects);
+            let more = packets.sent(&answer, reply, &mut stage.context(effects));
+            stage.settle(effects);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Goes on with what waited for room.
+    fn advance(&mut self) {
+        self.answer();
+        self.packets.acknowledge(&mut self.stage.context(&mut self.effects));
+        self.stage.settle(&mut self.effects);
     }
 
     /// A packet comes by itself; what is answered to it.
@@ -69,7 +105,7 @@ impl Target {
     /// The link has room for so many packets again.
     pub fn make_room(&mut self, room: usize) {
         self.stage.room.set(room);
-        self.packets.advance(&mut self.responder, &self.stage);
+        self.advance();
     }
 }
 

@@ -271,7 +271,7 @@ impl Programs<'_> {
         };
         let qp = self.shared.devices[at.device].qp(at.qp);
         let port = Port { shared: self.shared, at, qp: &qp, cause: &Cause::Itself };
-        let taken = qp.requester.borrow_mut().post(&request, &port);
+        let taken = port.drive(|requester, cx| requester.post(&request, cx));
         if let Err(error) = taken {
             self.shared.say(|| format!("{at} cannot: {error:?}"));
             self.shared.model().end_mut(at).sends.truncate(before);

@@ -4,7 +4,9 @@ use tracing::debug;
 use transom_wire::{NakCode, Psn};
 
 use super::super::retry::Verdict;
-use super::super::{Bytes, CopyError, Counted, Origin, QpEvent, QueueSide, Reply, Source, packets};
+use super::super::{
+    Bytes, Context, CopyError, Counted, Effect, Process, QpEvent, QueueSide, Reply, Source, packets,
+};
 use super::wqe::{Part, Progress};
 use super::{Requester, buffers, completion};
 use crate::operation::Data;
@@ -14,9 +16,9 @@ use crate::queue::{SendFlags, Status};
 
 impl Requester {
     /// Completes everything posted as flushed, in order.
-    pub fn flush<O: Origin>(&mut self, origin: &O) {
+    pub fn flush<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         while !self.ring.is_empty() {
-            self.complete_head(origin, Status::Flushed, 0);
+            self.complete_head(cx, Status::Flushed, 0);
         }
         self.attempt += 1;
         self.reading = 0;
@@ -27,57 +29,57 @@ impl Requester {
     }
 
     /// UC and UD: done when the last segment has left (rule UC-02).
-    pub(super) fn complete_unacknowledged<O: Origin>(&mut self, origin: &O) {
+    pub(super) fn complete_unacknowledged<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         while self.ring.head() < self.next {
             let length = self.ring.at(self.ring.head()).length;
-            self.complete_head(origin, Status::Success, length);
+            self.complete_head(cx, Status::Success, length);
         }
     }
 
     /// Takes a reply. Replies come in the order of the requests; one to an abandoned attempt is
     /// ignored (rule PSN-24). `data` brings what a READ or atomic returned, if it is not placed yet.
-    pub fn on_reply<O: Origin>(
+    pub fn on_reply<P: Process>(
         &mut self,
         message: Psn,
         attempt: u64,
         reply: Reply,
         data: Option<&mut dyn Source>,
-        origin: &O,
+        cx: &mut Context<'_, P>,
     ) {
         if attempt != self.attempt || !self.is_started(message) {
             return;
         }
-        if !self.fits(reply, origin) {
-            return self.fail_head(origin, Status::BadResponse, 0);
+        if !self.fits(reply) {
+            return self.fail_head(cx, Status::BadResponse, 0);
         }
         match reply {
             Reply::Silence => {}
-            Reply::Ack => self.finish_head(origin),
-            Reply::Atomic(old) => self.store_atomic(old, origin),
-            Reply::Data { length } => self.store_data(length, data, origin),
+            Reply::Ack => self.finish_head(cx),
+            Reply::Atomic(old) => self.store_atomic(old, cx),
+            Reply::Data { length } => self.store_data(length, data, cx),
             Reply::NotReady(timer) => {
-                let verdict = self.retry.not_ready(origin.now(), timer);
-                self.again(verdict, Status::RnrRetryExceeded, origin);
+                let verdict = self.retry.not_ready(cx.process.now(), timer);
+                self.again(verdict, Status::RnrRetryExceeded, cx);
             }
             Reply::Dropped => {
-                let verdict = self.retry.lost(origin.now());
-                self.again(verdict, Status::RetryExceeded, origin);
+                let verdict = self.retry.lost(cx.process.now());
+                self.again(verdict, Status::RetryExceeded, cx);
             }
-            Reply::Nak { code, reason } => self.fail_head(origin, status_of(code), reason),
+            Reply::Nak { code, reason } => self.fail_head(cx, status_of(code), reason),
             Reply::OriginFailed => {
                 let reason = Reason::MemoryGone;
-                self.fail_head(origin, Status::LocalProtection, reason.code());
+                self.fail_head(cx, Status::LocalProtection, reason.code());
             }
         }
     }
 
     /// The other end is gone: whatever is under way is lost. Of packets nobody knows; they have their
     /// time. Nobody answers a message of an unreliable service: it goes on, to nobody (rule UC-02).
-    pub fn on_silence<O: Origin>(&mut self, origin: &O) {
+    pub fn on_silence<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         let awaited = self.service.is_reliable() && self.is_under_way();
-        if awaited && origin.path_mtu().is_none() {
-            let verdict = self.retry.lost(origin.now());
-            self.again(verdict, Status::RetryExceeded, origin);
+        if awaited && self.link.mtu.is_none() {
+            let verdict = self.retry.lost(cx.process.now());
+            self.again(verdict, Status::RetryExceeded, cx);
         }
     }
 
@@ -90,16 +92,16 @@ impl Requester {
         head.message == message && head.progress != Progress::Waiting
     }
 
-    pub(super) fn finish_head<O: Origin>(&mut self, origin: &O) {
+    pub(super) fn finish_head<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         self.retry.reload();
         let head = self.ring.head();
-        self.reading -= self.reads_of(head, self.read_unit(origin));
-        self.complete_head(origin, Status::Success, self.ring.at(head).length);
+        self.reading -= self.reads_of(head, self.read_unit());
+        self.complete_head(cx, Status::Success, self.ring.at(head).length);
     }
 
     /// So many bytes of the head, which has been started, have come or are acknowledged.
-    pub(super) fn set_answered<O: Origin>(&mut self, answered: u64, origin: &O) {
-        let (head, unit) = (self.ring.head(), self.read_unit(origin));
+    pub(super) fn set_answered(&mut self, answered: u64) {
+        let (head, unit) = (self.ring.head(), self.read_unit());
         let Progress::Started { sent, .. } = self.ring.at(head).progress else { return };
         let reads = self.reads_of(head, unit);
         let sent = sent.max(answered);
@@ -107,39 +109,44 @@ impl Requester {
         self.reading -= reads - self.reads_of(head, unit);
     }
 
-    pub(super) fn store_atomic<O: Origin>(&mut self, old: u64, origin: &O) {
+    pub(super) fn store_atomic<P: Process>(&mut self, old: u64, cx: &mut Context<'_, P>) {
         let old = old.to_ne_bytes();
-        if self.store(0, 8, &mut Bytes { bytes: &old, services: origin }, origin) {
-            self.finish_head(origin);
+        if self.store(0, 8, &mut Bytes { bytes: &old, process: cx.process }, cx) {
+            self.finish_head(cx);
         }
     }
 
-    fn store_data<O: Origin>(&mut self, length: u64, data: Option<&mut dyn Source>, origin: &O) {
+    fn store_data<P: Process>(
+        &mut self,
+        length: u64,
+        data: Option<&mut dyn Source>,
+        cx: &mut Context<'_, P>,
+    ) {
         let position = self.ring.head();
         let Progress::Started { answered, .. } = self.ring.at(position).progress else { return };
         if let Some(data) = data
-            && !self.store(answered, length, data, origin)
+            && !self.store(answered, length, data, cx)
         {
             return;
         }
         let answered = answered + length;
-        self.set_answered(answered, origin);
+        self.set_answered(answered);
         if answered >= self.ring.at(position).length {
-            self.finish_head(origin);
+            self.finish_head(cx);
         }
     }
 
     /// Stores returned data in the head's buffers; false if they may not be written, which fails
     /// the work request (rules LA-04, LA-05).
-    pub(super) fn store<O: Origin>(
+    pub(super) fn store<P: Process>(
         &mut self,
         offset: u64,
         length: u64,
         data: &mut dyn Source,
-        origin: &O,
+        cx: &mut Context<'_, P>,
     ) -> bool {
         let pieces = self.ring.at(self.ring.head()).pieces;
-        let buffers = buffers(origin, self.ring.sges_at(self.ring.head(), pieces));
+        let buffers = buffers(cx, self.ring.sges_at(self.ring.head(), pieces));
         let stored = buffers
             .each(Operation::LocalWrite, offset, length, |at, grant| data.copy_to(at, grant));
         let refusal = match stored {
@@ -147,18 +154,19 @@ impl Requester {
             Err(CopyError::Near(refusal)) => refusal,
             Err(CopyError::Far) => buffers.gone(Operation::LocalWrite),
         };
-        self.refuse_head(origin, Status::LocalProtection, &refusal);
+        self.refuse_head(cx, Status::LocalProtection, &refusal);
         false
     }
 
     /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).
-    fn fits<O: Origin>(&self, reply: Reply, origin: &O) -> bool {
+    fn fits(&self, reply: Reply) -> bool {
         let head = self.ring.at(self.ring.head());
         match (reply, head.progress) {
             (Reply::Ack, _) => !head.returns_data(),
             (Reply::Atomic(_), _) => head.data() == Data::OldValue,
             (Reply::Data { length }, Progress::Started { answered, .. }) => {
-                head.data() == Data::Fetched && length == origin.segment_of(head.length - answered)
+                head.data() == Data::Fetched
+                    && length == self.link.segment_of(head.length - answered)
             }
             _ => true,
         }
@@ -166,11 +174,16 @@ impl Requester {
 
     /// Goes back to the oldest unanswered message and sends it again when `verdict` says. Of one that
     /// went as packets, what was acknowledged or came does not go again (rule PSN-25).
-    pub(super) fn again<O: Origin>(&mut self, verdict: Verdict, exceeded: Status, origin: &O) {
-        let (qp, message) = (origin.number(), self.ring.at(self.ring.head()).message);
+    pub(super) fn again<P: Process>(
+        &mut self,
+        verdict: Verdict,
+        exceeded: Status,
+        cx: &mut Context<'_, P>,
+    ) {
+        let (qp, message) = (cx.number, self.ring.at(self.ring.head()).message);
         debug!(%qp, ?message, ?verdict, if_exceeded = ?exceeded, "retransmission");
         match verdict {
-            Verdict::Exceeded => return self.fail_head(origin, exceeded, 0),
+            Verdict::Exceeded => return self.fail_head(cx, exceeded, 0),
             Verdict::At(time) => self.not_before = Some(time),
             Verdict::GiveUpAt(time) => {
                 self.not_before = Some(time);
@@ -191,7 +204,7 @@ impl Requester {
         self.attempt += 1;
         self.reading = 0;
         self.flight.stop_clock();
-        if let Some(mtu) = origin.path_mtu()
+        if let Some(mtu) = self.link.mtu
             && let Progress::Started { answered: answered @ 1.., .. } = progress
         {
             let head = self.ring.at_mut(head);
@@ -200,56 +213,71 @@ impl Requester {
         }
     }
 
-    /// The head is refused: notes why and fails. Always false, for the caller's `step` to end with.
-    pub(super) fn refuse_head<O: Origin>(
+    /// The head is refused: notes why and fails.
+    pub(super) fn refuse_head<P: Process>(
         &mut self,
-        origin: &O,
+        cx: &mut Context<'_, P>,
         status: Status,
         refusal: &Refusal,
-    ) -> bool {
-        origin.refused(refusal);
-        self.fail_head(origin, status, refusal.reason.code());
-        false
+    ) {
+        cx.effects.refused(refusal);
+        self.fail_head(cx, status, refusal.reason.code());
     }
 
     /// Completes the head in error and takes the queue pair down with it (rules RA-42, ORD-28):
     /// RC and XRC into ERR, the send queue of UC and UD into SQE (rule ST-18).
-    pub(super) fn fail_head<O: Origin>(&mut self, origin: &O, status: Status, reason: u8) {
+    pub(super) fn fail_head<P: Process>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        status: Status,
+        reason: u8,
+    ) {
         let reliable = self.service.is_reliable();
         let to = if reliable { QpState::Error } else { QpState::Sqe };
-        debug!(qp = %origin.number(), ?to, ?status, reason, "a work request failed");
-        origin.summary().fall(to);
-        self.end_head(origin, status, 0, reason);
-        self.flush(origin);
+        debug!(qp = %cx.number, ?to, ?status, reason, "a work request failed");
+        cx.summary.fall(to);
+        self.end_head(cx, status, 0, reason);
+        self.flush(cx);
         if reliable {
-            origin.flush_other(QueueSide::Send);
+            cx.effects.push(Effect::FlushOther(QueueSide::Send));
         }
     }
 
     /// Completes the head; success is reported only if asked for (rules PS-08, T1-41).
-    pub(super) fn complete_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64) {
-        self.end_head(origin, status, length, 0);
-        self.note_drained(origin);
+    pub(super) fn complete_head<P: Process>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        status: Status,
+        length: u64,
+    ) {
+        self.end_head(cx, status, length, 0);
+        self.note_drained(cx);
     }
 
     /// Takes the head out and reports how it ended.
     #[inline]
-    fn end_head<O: Origin>(&mut self, origin: &O, status: Status, length: u64, reason: u8) {
+    fn end_head<P: Process>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        status: Status,
+        length: u64,
+        reason: u8,
+    ) {
         let head = self.ring.at(self.ring.head());
         if head.part != Part::Program {
-            return self.end_rendezvous(origin, status, length, reason);
+            return self.end_rendezvous(cx, status, length, reason);
         }
         let done = status == Status::Success;
         if let Some(counted) = Counted::of_posted(&head.op) {
-            origin.count(counted, done.then_some(length));
+            cx.count(counted, done.then_some(length));
         }
         let reported = !done || self.limits.signal_all || head.flags.contains(SendFlags::SIGNALED);
-        let mut completion = completion(origin, head.wr_id, &head.op, status);
+        let mut completion = completion(cx, head.wr_id, &head.op, status);
         completion.byte_length = length as u32;
         completion.vendor_error = reason;
         self.pop();
         if reported {
-            origin.complete(QueueSide::Send, completion, false);
+            cx.effects.complete(QueueSide::Send, completion, false);
         }
     }
 
@@ -258,11 +286,10 @@ impl Requester {
         self.next = self.next.max(self.ring.head());
     }
 
-    pub(super) fn note_drained<O: Origin>(&mut self, origin: &O) {
-        if self.drain_notice && !self.is_draining() && origin.summary().gate().state == QpState::Sqd
-        {
+    pub(super) fn note_drained<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        if self.drain_notice && !self.is_draining() && cx.summary.gate().state == QpState::Sqd {
             self.drain_notice = false;
-            origin.event(QpEvent::SendQueueDrained);
+            cx.effects.event(QpEvent::SendQueueDrained);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use transom_wire::Psn;
 
-use super::super::{Origin, packets};
+use super::super::{Context, Process, Request, packets};
 use super::window::Window;
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Retry};
@@ -117,8 +117,8 @@ impl Requester {
 
     /// How many bytes one request of a READ asks for: on a link that carries packets the whole is
     /// asked for in parts, so that no more comes back than the window allows.
-    pub(super) fn read_unit<O: Origin>(&self, origin: &O) -> u64 {
-        if origin.path_mtu().is_some() { self.flight.window.read_limit() } else { u64::MAX }
+    pub(super) fn read_unit(&self) -> u64 {
+        if self.link.mtu.is_some() { self.flight.window.read_limit() } else { u64::MAX }
     }
 
     /// How many of the target's READ resources the work request takes now.
@@ -134,24 +134,18 @@ impl Requester {
 
     /// How long the next segment of a message is of which `sent` bytes are on their way; `None` if it
     /// must wait for answers.
-    pub(super) fn segment_length<O: Origin>(
-        &self,
-        origin: &O,
-        wqe: &SendWqe,
-        body: Body,
-        sent: u64,
-    ) -> Option<u64> {
+    pub(super) fn segment_length(&self, wqe: &SendWqe, body: Body, sent: u64) -> Option<u64> {
         let rest = wqe.length - sent;
-        let Some(mtu) = origin.path_mtu() else { return Some(origin.segment_of(rest)) };
-        let unit = self.read_unit(origin);
+        let Some(mtu) = self.link.mtu else { return Some(self.link.segment_of(rest)) };
+        let unit = self.read_unit();
         let length = match body {
             Body::Read { .. } => rest.min(unit - sent % unit),
-            _ => origin.segment_of(rest),
+            _ => self.link.segment_of(rest),
         };
         if !self.service.is_reliable() {
             return Some(length);
         }
-        let share = (origin.window_share() / mtu).max(LEAST_SHARE);
+        let share = (self.window_share / mtu).max(LEAST_SHARE);
         let length = if body.carries_data() { length.min(share * mtu) } else { length };
         if body.uses_read_resources() && self.reading >= u32::from(self.max_rd_atomic).max(1) {
             return None;
@@ -163,20 +157,26 @@ impl Requester {
     }
 
     /// A segment has gone out.
-    pub(super) fn note_sent<O: Origin>(&mut self, first: Psn, length: u64, origin: &O) {
-        if let Some(mtu) = origin.path_mtu() {
-            self.flight.sent(first.plus(packets(length, mtu)), &self.retry, || origin.now());
+    pub(super) fn note_sent<P: Process>(&mut self, request: &Request, cx: &Context<'_, P>) {
+        if let Some(mtu) = self.link.mtu {
+            let end = request.message.plus(packets(request.length, mtu));
+            self.flight.sent(end, &self.retry, || cx.process.now());
         }
     }
 
     /// Counts what has been acknowledged since `before` was the oldest number.
-    pub(super) fn note_progress<O: Origin>(&mut self, before: Psn, mtu: u64, origin: &O) {
+    pub(super) fn note_progress<P: Process>(
+        &mut self,
+        before: Psn,
+        mtu: u64,
+        cx: &mut Context<'_, P>,
+    ) {
         let acknowledged = self.oldest(mtu).since(before);
         if acknowledged == 0 {
             return;
         }
         self.flight.window.acknowledged(u64::from(acknowledged) * mtu);
-        self.flight.silent_since = self.is_in_flight(mtu).then(|| origin.now());
+        self.flight.silent_since = self.is_in_flight(mtu).then(|| cx.process.now());
     }
 
     /// The link tells of congestion (rule CNP-04).
@@ -187,12 +187,17 @@ impl Requester {
     /// An answer to this later number has come without that of the oldest request (rule PSN-23). The
     /// answers behind it say the same, so it counts once; that to what has first gone out since then
     /// says that the oldest is lost again.
-    pub(super) fn note_missed<O: Origin>(&mut self, later: Psn, mtu: u64, origin: &O) {
+    pub(super) fn note_missed<P: Process>(
+        &mut self,
+        later: Psn,
+        mtu: u64,
+        cx: &mut Context<'_, P>,
+    ) {
         let oldest = self.oldest(mtu);
         let known = |(number, end): (Psn, Psn)| number == oldest && later.compare(end).is_lt();
         if self.is_in_flight(mtu) && !self.flight.missed.is_some_and(known) {
             self.flight.missed = Some((oldest, self.flight.end));
-            self.go_back(mtu, origin);
+            self.go_back(mtu, cx);
         }
     }
 
@@ -204,25 +209,25 @@ impl Requester {
     }
 
     /// Goes back at once to the oldest number that is not acknowledged.
-    pub(super) fn go_back<O: Origin>(&mut self, mtu: u64, origin: &O) {
+    pub(super) fn go_back<P: Process>(&mut self, mtu: u64, cx: &mut Context<'_, P>) {
         self.flight.window.shrink(self.oldest(mtu), self.flight.end);
-        let verdict = self.retry.resend(origin.now());
-        self.again(verdict, Status::RetryExceeded, origin);
+        let verdict = self.retry.resend(cx.process.now());
+        self.again(verdict, Status::RetryExceeded, cx);
     }
 
     /// Sends again what has been unanswered for too long (rules RN-06, RN-07).
     #[inline(never)]
-    pub(super) fn look_at_clock<O: Origin>(&mut self, origin: &O) {
-        let Some(mtu) = origin.path_mtu() else {
+    pub(super) fn look_at_clock<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        let Some(mtu) = self.link.mtu else {
             // The program has led it elsewhere.
             self.flight.stop_clock();
             return;
         };
-        if self.flight.is_overdue(&self.retry, origin.now()) {
+        if self.flight.is_overdue(&self.retry, cx.process.now()) {
             // Late answers from before say nothing of what goes out now.
             self.flight.missed = Some((self.oldest(mtu), self.flight.end));
             self.flight.window.collapse(self.oldest(mtu), self.flight.end);
-            self.go_back(mtu, origin);
+            self.go_back(mtu, cx);
         }
     }
 }

@@ -6,7 +6,7 @@ use transom_wire::Psn;
 use transom_wire::tmh::{TMH_BYTES, TagHeader, TagOperation};
 
 use super::super::rendezvous::{MAX_RENDEZVOUS, Rendezvous};
-use super::super::{Origin, QueueSide};
+use super::super::{Context, Effect, Process, QueueSide};
 use super::Requester;
 use super::wqe::{Part, Progress, SendWqe};
 use crate::qp::QpState;
@@ -35,7 +35,7 @@ impl Requester {
     }
 
     /// Begins a rendezvous, for which there is room; [`Requester::advance`] carries it out.
-    pub fn rendezvous<O: Origin>(&mut self, rendezvous: &Rendezvous, origin: &O) {
+    pub fn rendezvous<P: Process>(&mut self, rendezvous: &Rendezvous, cx: &mut Context<'_, P>) {
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::SOLICITED, rendezvous.solicited);
         let read = SendWqe {
@@ -60,16 +60,16 @@ impl Requester {
         self.ring.push(read, &rendezvous.sges[..rendezvous.pieces], &[]);
         self.ring.push(tell, &[], &[&told]);
         self.rendezvous_work += WORK;
-        if matches!(origin.summary().gate().state, QpState::Error | QpState::Sqe) {
-            self.flush(origin);
+        if matches!(cx.summary.gate().state, QpState::Error | QpState::Sqe) {
+            self.flush(cx);
         }
     }
 
     /// Ends the half of a rendezvous that is the head. How the READ ended is told by the SEND, which
     /// ends next: done, flushed because the READ failed, or failed by itself.
-    pub(super) fn end_rendezvous<O: Origin>(
+    pub(super) fn end_rendezvous<P: Process>(
         &mut self,
-        origin: &O,
+        cx: &mut Context<'_, P>,
         status: Status,
         length: u64,
         reason: u8,
@@ -83,7 +83,7 @@ impl Requester {
             return;
         }
         let Some(read) = self.ended_read.take() else { return };
-        let qp = origin.number().bits();
+        let qp = cx.number.bits();
         let mut completion = Completion::new(head.wr_id, read.status, Opcode::TagReceive, qp);
         completion.vendor_error = read.reason;
         if read.status == Status::Success {
@@ -93,8 +93,8 @@ impl Requester {
             completion.byte_length = read.length as u32;
             completion.flags = Flags::TAG_DATA_VALID;
             // There is room for another.
-            origin.rendezvous();
+            cx.effects.push(Effect::Rendezvous);
         }
-        origin.complete(QueueSide::Receive, completion, read.solicited);
+        cx.effects.complete(QueueSide::Receive, completion, read.solicited);
     }
 }

@@ -4,7 +4,7 @@
 use transom_wire::packet::{Operation as Opcode, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
 
-use super::super::{CopyError, MAX_TRAIN, Origin, Services, Source, packets};
+use super::super::{Context, CopyError, MAX_TRAIN, Process, Source, packets};
 use super::Requester;
 use super::completer::status_of;
 use super::wqe::{Progress, SendWqe};
@@ -15,108 +15,113 @@ use crate::queue::Status;
 impl Requester {
     /// Takes packets for this queue pair in the order in which they came, those that are no answers
     /// included; [`Requester::advance`] then sends what they make room for.
-    pub fn on_packets<O: Origin>(&mut self, packets: &[Packet<'_>], origin: &O) {
-        let Some(mtu) = origin.path_mtu().filter(|_| self.service.is_reliable()) else { return };
+    pub fn on_packets<P: Process>(&mut self, packets: &[Packet<'_>], cx: &mut Context<'_, P>) {
+        let Some(mtu) = self.link.mtu.filter(|_| self.service.is_reliable()) else { return };
         let before = self.oldest(mtu);
         if packets.iter().any(|packet| packet.becn || packet.operation == Opcode::Congestion) {
             self.note_congestion(mtu);
         }
         let mut rest = packets;
         while !rest.is_empty() {
-            let taken = self.on_packet(rest, mtu, origin);
+            let taken = self.on_packet(rest, mtu, cx);
             rest = &rest[taken..];
         }
-        self.note_progress(before, mtu, origin);
+        self.note_progress(before, mtu, cx);
     }
 
     /// Takes the first of the packets, and those that continue it; says how many.
-    fn on_packet<O: Origin>(&mut self, packets: &[Packet<'_>], mtu: u64, origin: &O) -> usize {
+    fn on_packet<P: Process>(
+        &mut self,
+        packets: &[Packet<'_>],
+        mtu: u64,
+        cx: &mut Context<'_, P>,
+    ) -> usize {
         let packet = &packets[0];
         if !self.service.serves(&packet.transport) || !self.awaits(packet.psn, mtu) {
             return 1;
         }
         match packet.operation {
             Opcode::Acknowledge(aeth) => {
-                self.on_acknowledge(packet.psn, aeth.syndrome(), mtu, origin);
+                self.on_acknowledge(packet.psn, aeth.syndrome(), mtu, cx);
             }
             Opcode::AtomicAcknowledge { aeth, old } => {
-                self.on_atomic(packet.psn, aeth.syndrome(), old, mtu, origin);
+                self.on_atomic(packet.psn, aeth.syndrome(), old, mtu, cx);
             }
             Opcode::ReadResponseFirst(_)
             | Opcode::ReadResponseMiddle
             | Opcode::ReadResponseLast(_)
-            | Opcode::ReadResponseOnly(_) => return self.on_read_responses(packets, mtu, origin),
+            | Opcode::ReadResponseOnly(_) => return self.on_read_responses(packets, mtu, cx),
             // Requests are the responder's.
             _ => {}
         }
         1
     }
 
-    fn on_acknowledge<O: Origin>(
+    fn on_acknowledge<P: Process>(
         &mut self,
         psn: Psn,
         syndrome: Option<Syndrome>,
         mtu: u64,
-        origin: &O,
+        cx: &mut Context<'_, P>,
     ) {
         match syndrome {
             Some(Syndrome::Ack { .. }) => {
-                if !self.acknowledge(psn.plus(1), mtu, origin) {
-                    self.note_missed(psn, mtu, origin);
+                if !self.acknowledge(psn.plus(1), mtu, cx) {
+                    self.note_missed(psn, mtu, cx);
                 }
             }
             // Everything before it has arrived.
-            _ if !self.reaches(psn, mtu, origin) => {}
+            _ if !self.reaches(psn, mtu, cx) => {}
             // What was sent before the last retry may have been refused as often as it was sent, and
             // is on its way again or will be.
             Some(Syndrome::RnrNak(_) | Syndrome::Nak(NakCode::SequenceError))
                 if !self.is_in_flight(mtu) => {}
             Some(Syndrome::RnrNak(timer)) => {
-                let verdict = self.retry.not_ready(origin.now(), timer);
-                self.again(verdict, Status::RnrRetryExceeded, origin);
+                let verdict = self.retry.not_ready(cx.process.now(), timer);
+                self.again(verdict, Status::RnrRetryExceeded, cx);
             }
-            Some(Syndrome::Nak(NakCode::SequenceError)) => self.go_back(mtu, origin),
-            Some(Syndrome::Nak(code)) => self.fail_head(origin, status_of(code), 0),
-            None => self.fail_head(origin, Status::BadResponse, 0),
+            Some(Syndrome::Nak(NakCode::SequenceError)) => self.go_back(mtu, cx),
+            Some(Syndrome::Nak(code)) => self.fail_head(cx, status_of(code), 0),
+            None => self.fail_head(cx, Status::BadResponse, 0),
         }
     }
 
-    fn on_atomic<O: Origin>(
+    fn on_atomic<P: Process>(
         &mut self,
         psn: Psn,
         syndrome: Option<Syndrome>,
         old: u64,
         mtu: u64,
-        origin: &O,
+        cx: &mut Context<'_, P>,
     ) {
-        if !self.reaches(psn, mtu, origin) {
+        if !self.reaches(psn, mtu, cx) {
             return;
         }
         let fits = self.ring.at(self.ring.head()).data() == Data::OldValue;
         match syndrome {
-            Some(Syndrome::Ack { .. }) if fits => self.store_atomic(old, origin),
-            _ => self.fail_head(origin, Status::BadResponse, 0),
+            Some(Syndrome::Ack { .. }) if fits => self.store_atomic(old, cx),
+            _ => self.fail_head(cx, Status::BadResponse, 0),
         }
     }
 
     /// Takes READ responses as long as each continues the one before; says how many.
-    fn on_read_responses<O: Origin>(
+    fn on_read_responses<P: Process>(
         &mut self,
         packets: &[Packet<'_>],
         mtu: u64,
-        origin: &O,
+        cx: &mut Context<'_, P>,
     ) -> usize {
         let first = packets[0];
-        if !self.reaches(first.psn, mtu, origin) {
+        if !self.reaches(first.psn, mtu, cx) {
             return 1;
         }
         let wqe = *self.ring.at(self.ring.head());
         let Progress::Started { answered, .. } = wqe.progress else { return 1 };
         if is_flushed(&wqe, &first) {
-            self.finish_head(origin);
+            self.finish_head(cx);
             return 1;
         }
-        let unit = self.read_unit(origin);
+        let unit = self.read_unit();
         let asked = (self.flight.end.since(first.psn) as usize).min(MAX_TRAIN as usize);
         let fits = |(number, packet): &(u32, &Packet<'_>)| {
             packet.transport == first.transport
@@ -125,17 +130,17 @@ impl Requester {
         };
         let count = (0..).zip(packets).take(asked).take_while(fits).count();
         if count == 0 {
-            self.fail_head(origin, Status::BadResponse, 0);
+            self.fail_head(cx, Status::BadResponse, 0);
             return 1;
         }
         let length = (count as u64 * mtu).min(wqe.length - answered);
-        let mut data = Payloads { packets: &packets[..count], mtu, services: origin };
-        if self.store(answered, length, &mut data, origin) {
+        let mut data = Payloads { packets: &packets[..count], mtu, process: cx.process };
+        if self.store(answered, length, &mut data, cx) {
             self.retry.reload();
             if answered + length == wqe.length {
-                self.finish_head(origin);
+                self.finish_head(cx);
             } else {
-                self.set_answered(answered + length, origin);
+                self.set_answered(answered + length);
             }
         }
         count
@@ -143,9 +148,9 @@ impl Requester {
 
     /// Takes everything before this number, which is awaited, as acknowledged. True if that makes it
     /// the oldest one; else an earlier request still waits for its own answer.
-    fn reaches<O: Origin>(&mut self, psn: Psn, mtu: u64, origin: &O) -> bool {
-        if !self.acknowledge(psn, mtu, origin) {
-            self.note_missed(psn, mtu, origin);
+    fn reaches<P: Process>(&mut self, psn: Psn, mtu: u64, cx: &mut Context<'_, P>) -> bool {
+        if !self.acknowledge(psn, mtu, cx) {
+            self.note_missed(psn, mtu, cx);
             return false;
         }
         self.take_up_head(mtu);
@@ -155,7 +160,7 @@ impl Requester {
     /// Takes everything before `end` as acknowledged (rule PSN-21). False if something there waits
     /// for data, which an acknowledgement does not bring: even if it names that very number, for to
     /// a repeated request a target answers how far it has come.
-    fn acknowledge<O: Origin>(&mut self, end: Psn, mtu: u64, origin: &O) -> bool {
+    fn acknowledge<P: Process>(&mut self, end: Psn, mtu: u64, cx: &mut Context<'_, P>) -> bool {
         while !self.ring.is_empty() && end.compare(self.oldest(mtu)).is_gt() {
             let head = *self.ring.at(self.ring.head());
             if head.returns_data() {
@@ -165,10 +170,10 @@ impl Requester {
             self.retry.reload();
             let arrived = end.since(head.message);
             if arrived < packets(head.length, mtu) {
-                self.set_answered(u64::from(arrived) * mtu, origin);
+                self.set_answered(u64::from(arrived) * mtu);
                 break;
             }
-            self.finish_head(origin);
+            self.finish_head(cx);
         }
         true
     }
@@ -215,13 +220,13 @@ fn continues(packet: &Packet<'_>, wqe: &SendWqe, offset: u64, mtu: u64, unit: u6
 }
 
 /// The payloads of consecutive READ responses, each of the path MTU but the last.
-struct Payloads<'a, 'p, S> {
+struct Payloads<'a, 'p, P> {
     packets: &'a [Packet<'p>],
     mtu: u64,
-    services: &'a S,
+    process: &'a P,
 }
 
-impl<S> Payloads<'_, '_, S> {
+impl<P> Payloads<'_, '_, P> {
     /// Hands out the pieces that make up `length` bytes from `offset` on.
     fn each<'s>(
         &'s self,
@@ -246,7 +251,7 @@ impl<S> Payloads<'_, '_, S> {
     }
 }
 
-impl<S: Services> Source for Payloads<'_, '_, S> {
+impl<P: Process> Source for Payloads<'_, '_, P> {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
         let mut rest = &mut *bytes;
         self.each(offset, rest.len(), |piece| {
@@ -266,6 +271,6 @@ impl<S: Services> Source for Payloads<'_, '_, S> {
             pieces[count] = piece;
             count += 1;
         })?;
-        self.services.store_pieces(at, &pieces[..count]).map_err(|_| CopyError::Far)
+        self.process.store(at, &pieces[..count]).map_err(|_| CopyError::Far)
     }
 }

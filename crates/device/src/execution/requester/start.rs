@@ -1,10 +1,10 @@
 //! Starting: what a work request needs before it may begin, and its way to the link.
 
 use super::super::{
-    Direct, MAX_MESSAGE, Origin, Payload, Reply, Request, Sent, one_sided, packets,
+    Context, Direct, MAX_MESSAGE, Payload, Process, Reply, Request, Sent, one_sided, packets,
 };
 use super::wqe::{Progress, SendWqe};
-use super::{Requester, buffers};
+use super::{Requester, Step, buffers};
 use crate::operation::Data;
 use crate::protection::{
     Operation, Reason, Refusal, RemoteAddress, Stamp, bind_type1, bind_type2, invalidate,
@@ -40,104 +40,104 @@ impl Requester {
         }
     }
 
-    pub(super) fn local_operation<O: Origin>(
+    pub(super) fn local_operation<P: Process>(
         &mut self,
-        origin: &O,
+        cx: &mut Context<'_, P>,
         wqe: &SendWqe,
         op: LocalOp,
-    ) -> bool {
-        let (keys, waiter) = (origin.keys(), origin.waiter());
-        let mut stamp = Stamp {
-            qp: origin.number().bits(),
-            pd: origin.summary().gate().pd,
-            wr_id: wqe.wr_id,
-            now: 0,
-        };
+    ) -> Step {
+        let (keys, waiter) = (cx.process.keys(), cx.process.waiter());
+        let mut stamp =
+            Stamp { qp: cx.number.bits(), pd: cx.summary.gate().pd, wr_id: wqe.wr_id, now: 0 };
         let done = match op {
             LocalOp::BindType1(bind) if bind.length == 0 => {
                 unbind_type1(&keys, &bind, &stamp, waiter)
             }
             LocalOp::BindType1(bind) => {
-                stamp.now = origin.now();
+                stamp.now = cx.process.now();
                 bind_type1(&keys, &bind, &stamp, waiter)
             }
             LocalOp::BindType2(bind) => {
-                stamp.now = origin.now();
-                bind_type2(&keys, origin.summary(), &bind, &stamp, waiter)
+                stamp.now = cx.process.now();
+                bind_type2(&keys, cx.summary, &bind, &stamp, waiter)
             }
             LocalOp::Invalidate(key) => {
                 let operation = Operation::Invalidate;
-                invalidate(&keys, &origin.qps(), operation, key, &stamp, waiter)
+                invalidate(&keys, &cx.process.qps(), operation, key, &stamp, waiter)
             }
         };
         match done {
             Ok(()) => {
                 self.next += 1;
-                self.complete_head(origin, Status::Success, 0);
-                true
+                self.complete_head(cx, Status::Success, 0);
+                Step::Done
             }
-            Err(refusal) => self.refuse_head(origin, Status::WindowBind, &refusal),
+            Err(refusal) => {
+                self.refuse_head(cx, Status::WindowBind, &refusal);
+                Step::Waits
+            }
         }
     }
 
     /// Starts a message, or goes on with one that the link could not take whole.
-    pub(super) fn start_message<O: Origin>(
+    pub(super) fn start_message<P: Process>(
         &mut self,
-        origin: &O,
+        cx: &mut Context<'_, P>,
         wqe: &SendWqe,
         body: Body,
-    ) -> bool {
+    ) -> Step {
         if wqe.progress == Progress::Waiting {
-            if let Some((status, reason)) = self.malformed(origin, wqe, body) {
+            if let Some((status, reason)) = self.malformed(cx, wqe, body) {
                 // In order: whatever is under way completes first.
                 if self.next == self.ring.head() {
-                    self.fail_head(origin, status, reason.code());
+                    self.fail_head(cx, status, reason.code());
                 }
-                return false;
+                return Step::Waits;
             }
             if self.next == self.ring.head() {
-                match self.try_direct(origin, &body, self.payload(wqe), wqe.length) {
+                match self.try_direct(cx, &body, self.payload(), wqe.length) {
                     Direct::Done => {
                         self.next += 1;
-                        self.complete_head(origin, Status::Success, wqe.length);
-                        return true;
+                        self.complete_head(cx, Status::Success, wqe.length);
+                        return Step::Done;
                     }
                     Direct::Near(refusal) => {
-                        return self.refuse_head(origin, Status::LocalProtection, &refusal);
+                        self.refuse_head(cx, Status::LocalProtection, &refusal);
+                        return Step::Waits;
                     }
                     Direct::Declined => {}
                 }
             }
-            if let Err(refusal) = self.check_gather(origin, wqe, body) {
+            if let Err(refusal) = self.check_gather(cx, wqe, body) {
                 if self.next == self.ring.head() {
-                    self.refuse_head(origin, Status::LocalProtection, &refusal);
+                    self.refuse_head(cx, Status::LocalProtection, &refusal);
                 }
-                return false;
+                return Step::Waits;
             }
             let message = self.message;
-            let numbers = origin.path_mtu().map_or(1, |mtu| packets(wqe.length, mtu));
+            let numbers = self.link.mtu.map_or(1, |mtu| packets(wqe.length, mtu));
             self.message = message.plus(numbers);
             self.route = self.remote_at(self.next).process().unwrap_or(self.route);
             let started = self.ring.at_mut(self.next);
             started.message = message;
             started.progress = Progress::Started { sent: 0, answered: 0 };
         }
-        self.send_segment(origin, body)
+        self.segment(cx, body).map_or(Step::Waits, Step::Send)
     }
 
     /// What is wrong with a message before any key is looked at.
-    fn malformed<O: Origin>(
+    fn malformed<P: Process>(
         &self,
-        origin: &O,
+        cx: &mut Context<'_, P>,
         wqe: &SendWqe,
         body: Body,
     ) -> Option<(Status, Reason)> {
         if let Remote::Datagram(datagram) = self.remote_at(self.next) {
-            if datagram.pd != origin.summary().gate().pd {
+            if datagram.pd != cx.summary.gate().pd {
                 return Some((Status::LocalQpOperation, Reason::OtherPd));
             }
             let short = wqe.length <= SHORTEST_MTU;
-            if !short && wqe.length > origin.datagram_limit(&datagram.address) {
+            if !short && wqe.length > cx.process.datagram_limit(&datagram.address) {
                 return Some((Status::LocalLength, Reason::TooLong));
             }
         }
@@ -162,9 +162,9 @@ impl Requester {
 
     /// The direct way, for a WRITE or READ with nothing older under way.
     #[inline]
-    pub(super) fn try_direct<O: Origin>(
+    pub(super) fn try_direct<P: Process>(
         &self,
-        origin: &O,
+        cx: &mut Context<'_, P>,
         body: &Body,
         payload: Payload<'_>,
         length: u64,
@@ -174,20 +174,23 @@ impl Requester {
                 // A list that fails half-way would leave half a message behind (rule LA-06).
                 if let Payload::Buffers(sges) = payload
                     && (sges.len() > 1 || length > one_sided::CHUNK)
-                    && let Err(refusal) = buffers(origin, sges).check(Operation::LocalRead)
+                    && let Err(refusal) = buffers(cx, sges).check(Operation::LocalRead)
                 {
                     return Direct::Near(refusal);
                 }
-                origin.write_direct(RemoteAddress { address, key }, payload, length)
+                cx.process.write_direct(RemoteAddress { address, key }, payload, length)
             }
             (&Body::Read { address, key }, Payload::Buffers(sges)) => {
-                origin.read_direct(RemoteAddress { address, key }, sges, length)
+                cx.process.read_direct(RemoteAddress { address, key }, sges, length)
             }
             _ => Direct::Declined,
         }
     }
 
-    fn payload(&self, wqe: &SendWqe) -> Payload<'_> {
+    /// The local data of the work request of which [`Requester::next_segment`] has handed out a segment:
+    /// of a READ or atomic it is where the data goes if the link carries it out at once.
+    pub fn payload(&self) -> Payload<'_> {
+        let wqe = self.ring.at(self.next);
         if wqe.flags.contains(SendFlags::INLINE) {
             Payload::Inline(self.ring.inline_at(self.next, wqe.length as usize))
         } else {
@@ -197,9 +200,9 @@ impl Requester {
 
     /// Checks what a SEND or WRITE will gather (rule LA-19). READs and atomics are judged when
     /// their data is stored (rules LA-08, LA-20).
-    fn check_gather<O: Origin>(
+    fn check_gather<P: Process>(
         &self,
-        origin: &O,
+        cx: &mut Context<'_, P>,
         wqe: &SendWqe,
         body: Body,
     ) -> Result<(), Refusal> {
@@ -207,45 +210,54 @@ impl Requester {
             return Ok(());
         }
         let sges = self.ring.sges_at(self.next, wqe.pieces);
-        buffers(origin, sges).check(Operation::LocalRead)
+        buffers(cx, sges).check(Operation::LocalRead)
     }
 
-    /// Hands the next segment of the message at `next` to the link.
-    fn send_segment<O: Origin>(&mut self, origin: &O, body: Body) -> bool {
-        let wqe = *self.ring.at(self.next);
-        let Progress::Started { sent, answered } = wqe.progress else {
-            unreachable!("only a started message is sent");
-        };
-        let Some(length) = self.segment_length(origin, &wqe, body, sent) else { return false };
+    /// The next segment of the message at `next`, which has been started; `None` if it must wait.
+    fn segment<P>(&self, cx: &Context<'_, P>, body: Body) -> Option<Request> {
+        let wqe = self.ring.at(self.next);
+        let Progress::Started { sent, .. } = wqe.progress else { return None };
+        let length = self.segment_length(wqe, body, sent)?;
         let (to, remote) = match self.remote_at(self.next) {
             Remote::Datagram(datagram) => {
                 let qkey = if datagram.qkey >> 31 == 1 { self.qkey } else { datagram.qkey };
                 (QpNumber::from_bits(datagram.qp), Remote::Datagram(Datagram { qkey, ..datagram }))
             }
-            connected => (origin.peer(), connected),
+            connected => (self.peer, connected),
         };
-        let request = Request {
+        Some(Request {
             to,
-            from: origin.number(),
+            from: cx.number,
             service: self.service,
             remote,
-            message: wqe.message.plus(origin.path_mtu().map_or(0, |mtu| (sent / mtu) as u32)),
+            message: wqe.message.plus(self.link.mtu.map_or(0, |mtu| (sent / mtu) as u32)),
             attempt: self.attempt,
             body,
             offset: sent,
             length,
             total: wqe.length,
             solicited: wqe.flags.contains(SendFlags::SOLICITED),
-        };
-        let outcome = origin.send(&request, self.payload(&wqe));
+        })
+    }
+
+    /// The link has taken the segment that [`Requester::next_segment`] has handed out, or not. Whether
+    /// there may be a next one.
+    pub fn sent<P: Process>(
+        &mut self,
+        request: &Request,
+        outcome: Sent,
+        cx: &mut Context<'_, P>,
+    ) -> bool {
+        let wqe = *self.ring.at(self.next);
+        let Progress::Started { sent, answered } = wqe.progress else { return false };
         match outcome {
             Sent::Busy => return false,
             Sent::Near(refusal) => {
                 // Checked before, so the region went away meanwhile. Complete in order.
                 if self.next == self.ring.head() {
-                    self.refuse_head(origin, Status::LocalProtection, &refusal);
+                    self.refuse_head(cx, Status::LocalProtection, &refusal);
                 } else {
-                    self.reading -= self.reads_of(self.next, self.read_unit(origin));
+                    self.reading -= self.reads_of(self.next, self.read_unit());
                     self.begun = self.begun.max(self.next + u64::from(sent > 0));
                     self.ring.at_mut(self.next).progress = Progress::Waiting;
                     self.message = wqe.message;
@@ -255,27 +267,27 @@ impl Requester {
             Sent::Queued | Sent::Answered(_) | Sent::Unreachable => {}
         }
         let position = self.next;
-        let reads = self.reads_of(position, self.read_unit(origin));
-        let sent = sent + length;
+        let reads = self.reads_of(position, self.read_unit());
+        let sent = sent + request.length;
         self.ring.at_mut(position).progress = Progress::Started { sent, answered };
         if request.is_last() {
             self.next += 1;
         }
-        self.reading += self.reads_of(position, self.read_unit(origin)) - reads;
+        self.reading += self.reads_of(position, self.read_unit()) - reads;
         if !self.service.is_reliable() {
             if request.is_last() {
-                self.complete_unacknowledged(origin);
+                self.complete_unacknowledged(cx);
             }
             return true;
         }
-        self.note_sent(request.message, length, origin);
+        self.note_sent(request, cx);
         let reply = match outcome {
             Sent::Answered(reply) => reply,
             // Packets that go nowhere are missed when their time is over.
-            Sent::Unreachable if origin.path_mtu().is_none() => Reply::Dropped,
+            Sent::Unreachable if self.link.mtu.is_none() => Reply::Dropped,
             _ => return true,
         };
-        self.on_reply(request.message, request.attempt, reply, None, origin);
+        self.on_reply(request.message, request.attempt, reply, None, cx);
         true
     }
 }

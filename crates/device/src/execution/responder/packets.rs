@@ -2,7 +2,7 @@
 //! goes out bit by bit, while later requests are carried out, and packets that are wrong themselves.
 
 use super::super::one_sided::Stop;
-use super::super::{Reply, Request, Services, Sink};
+use super::super::{Context, Process, Reply, Request, Sink};
 use super::Responder;
 use crate::protection::{Operation, Reason, Refusal, RemoteAddress};
 use crate::queue::{Body, Status};
@@ -10,34 +10,38 @@ use crate::queue::{Body, Status};
 impl Responder {
     /// Takes a READ, all of which is checked; [`Responder::fetch`] gets its data later. The answer is
     /// [`Reply::Ack`] if it may go on.
-    pub(crate) fn accept_read<S: Services>(
+    pub(crate) fn accept_read<P: Process>(
         &mut self,
         request: &Request,
-        from: RemoteAddress,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
-        if !self.accepts(request, services) {
+        let Some(from) = request.body.remote().filter(|_| self.is_for_here(request, cx.summary))
+        else {
             return Reply::Dropped;
+        };
+        if let Some(injection) = self.take_wanted(request, cx) {
+            return self.inject(injection, request, cx);
         }
-        if let Some(injection) = self.take_wanted(request, services) {
-            return self.inject(injection, request, services);
-        }
-        self.establish(services);
-        match self.check(request, from, services) {
-            Ok(()) => self.done(services),
-            Err(Stop::Refused(refusal)) => self.refuse(&refusal, services),
+        self.establish(cx);
+        match self.check(request, from, cx) {
+            Ok(()) => self.done(cx),
+            Err(Stop::Refused(refusal)) => self.refuse(&refusal, cx),
             Err(Stop::Closed | Stop::Near(_)) => Reply::Dropped,
         }
     }
 
     /// Whether a request would be refused if it were carried out now. It takes the receive that the
     /// request is to have, and touches nothing else.
-    pub(crate) fn would_refuse<S: Services>(&mut self, request: &Request, services: &S) -> bool {
-        if self.wanted(request, services).is_some() {
+    pub(crate) fn would_refuse<P: Process>(
+        &mut self,
+        request: &Request,
+        cx: &mut Context<'_, P>,
+    ) -> bool {
+        if self.wanted(request, cx).is_some() {
             return true;
         }
         match request.body {
-            Body::Flush { .. } => self.check_flush(request, services).is_err(),
+            Body::Flush { .. } => self.check_flush(request, cx).is_err(),
             Body::Send
             | Body::SendImmediate(_)
             | Body::SendInvalidate(_)
@@ -46,67 +50,67 @@ impl Responder {
             | Body::CompareSwap { .. }
             | Body::FetchAdd { .. }
             | Body::AtomicWrite { .. } => match request.body.remote() {
-                Some(at) => matches!(self.check(request, at, services), Err(Stop::Refused(_))),
-                None => self.would_fail_receive(request, services),
+                Some(at) => matches!(self.check(request, at, cx), Err(Stop::Refused(_))),
+                None => self.would_fail_receive(request, cx),
             },
         }
     }
 
     /// Whether what a request asks is allowed now, for all of its bytes; touches nothing.
-    pub(super) fn check<S: Services>(
+    pub(super) fn check<P: Process>(
         &self,
         request: &Request,
         at: RemoteAddress,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Result<(), Stop> {
-        let target = self.target(request, services).map_err(Stop::Refused)?;
+        let target = self.target(request, cx).map_err(Stop::Refused)?;
         target.check(request.body.operation(), at, request.total)
     }
 
     /// Copies part of a READ's data to the sink, after the rest of it has been checked anew
     /// (rules INV-24, PSN-13).
-    pub(crate) fn fetch<S: Services>(
+    pub(crate) fn fetch<P: Process>(
         &mut self,
         request: &Request,
-        from: RemoteAddress,
         sink: &mut dyn Sink,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
-        let target = match self.target(request, services) {
+        let Some(from) = request.body.remote() else { return Reply::Dropped };
+        let target = match self.target(request, cx) {
             Ok(target) => target,
-            Err(refusal) => return self.refuse(&refusal, services),
+            Err(refusal) => return self.refuse(&refusal, cx),
         };
         match target.read(from, request.part(), sink) {
             Ok(()) => Reply::Data { length: request.length },
             Err(Stop::Closed) => Reply::Dropped,
             Err(Stop::Near(_)) => Reply::OriginFailed,
-            Err(Stop::Refused(refusal)) => self.refuse(&refusal, services),
+            Err(Stop::Refused(refusal)) => self.refuse(&refusal, cx),
         }
     }
 
     /// Refuses a request for what its packet is, an operation in the wrong place or of a wrong length.
     /// That a receive is there counts before its length (rule RA-01); the receive then carries the
     /// news, so no event does (rule AE-08).
-    pub(crate) fn reject<S: Services>(
+    pub(crate) fn reject<P: Process>(
         &mut self,
         request: &Request,
         operation: Operation,
         reason: Reason,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
-        let attempt = self.attempt(operation, request.length, services);
+        let attempt = self.attempt(operation, request.length, cx);
         let refusal = Refusal::without_object(reason, attempt);
         let write = matches!(request.body, Body::Write { immediate: Some(_), .. });
         let receives = write || operation == Operation::Send;
         if reason != Reason::PacketLength || !receives {
-            return self.refuse(&refusal, services);
+            return self.refuse(&refusal, cx);
         }
-        if let Err(why) = self.take(request, None, 0, services) {
-            return self.without_receive(why, request, services);
+        if let Err(why) = self.take(request, None, 0, cx) {
+            return self.without_receive(why, request, cx);
         }
         if write {
-            return self.spoil_receive(&refusal, services);
+            return self.spoil_receive(&refusal, cx);
         }
-        self.fail_receive(&refusal, Status::LocalLength, services)
+        self.fail_receive(&refusal, Status::LocalLength, cx)
     }
 }

@@ -4,8 +4,8 @@ use transom_wire::NakCode;
 use transom_wire::grh::{GRH_BYTES, Route, mapped_ipv4};
 
 use super::super::{
-    Bytes, CopyError, LocalBuffers, QpEvent, QueueSide, Reply, Request, Services, Source,
-    TakeShared,
+    Bytes, Context, CopyError, Effect, LocalBuffers, Process, QpEvent, QueueSide, Reply, Request,
+    Source, TakeShared,
 };
 use super::tag_matching::Extent;
 use super::{Receives, Responder};
@@ -17,12 +17,12 @@ use crate::queue::{
 
 impl Responder {
     /// Posts a receive to the queue pair's own queue.
-    pub fn post<S: Services>(
+    pub fn post<P: Process>(
         &mut self,
         request: &ReceiveRequest<'_>,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Result<(), PostError> {
-        let state = services.summary().gate().state;
+        let state = cx.summary.gate().state;
         if state == QpState::Reset {
             return Err(PostError::WrongState);
         }
@@ -30,36 +30,36 @@ impl Responder {
         let Some(queue) = &mut self.queue else { return Err(PostError::WrongService) };
         queue.post(request)?;
         if state == QpState::Error {
-            self.flush(services);
+            self.flush(cx);
         }
         Ok(())
     }
 
     /// Completes the receives that are the queue pair's as flushed; those of a shared queue stay
     /// there (rules ST-19, ST-22).
-    pub fn flush<S: Services>(&mut self, services: &S) {
-        self.flush_rendezvous(services);
+    pub fn flush<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        self.flush_rendezvous(cx);
         loop {
             let queue = self.queue.as_mut().filter(|_| !self.has_taken);
             let next = queue.map(|queue| queue.take(0, &mut self.taken));
             if !self.has_taken && next != Some(Take::Taken) {
                 break;
             }
-            self.flush_taken(services);
+            self.flush_taken(cx);
         }
         self.progress = 0;
         let shared = matches!(self.receives, Receives::Shared { .. });
         if shared && !core::mem::replace(&mut self.told_last, true) {
-            services.event(QpEvent::LastWqeReached);
+            cx.effects.event(QpEvent::LastWqeReached);
         }
     }
 
-    fn flush_taken<S: Services>(&mut self, services: &S) {
+    fn flush_taken<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         if core::mem::take(&mut self.has_taken) {
-            self.forget_unexpected(services);
+            self.forget_unexpected(cx.effects);
         }
-        let completion = self.completion(services, Status::Flushed, self.receive_opcode());
-        self.hand_over(completion, false, services);
+        let completion = self.completion(cx, Status::Flushed, self.receive_opcode());
+        self.hand_over(completion, false, cx);
     }
 
     /// Forgets the receive of the message under way if it came from this shared queue, which is gone.
@@ -69,12 +69,12 @@ impl Responder {
 
     /// Sees to it that a receive with room for `least` bytes is taken for the message, the one that
     /// waits for its tag if it has a tag.
-    pub(super) fn take<S: Services>(
+    pub(super) fn take<P: Process>(
         &mut self,
         request: &Request,
         tag: Option<u64>,
         least: u64,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Result<(), NoReceive> {
         let named = match request.remote {
             Remote::Srq(number) => Some(number),
@@ -82,7 +82,7 @@ impl Responder {
         };
         if self.has_taken && named.is_some_and(|named| self.taken.srq != Some(named)) {
             // Left over from a message whose sender failed, and not of the queue this one names.
-            self.flush_taken(services);
+            self.flush_taken(cx);
         }
         if self.has_taken {
             // Left over from a datagram whose sender failed, it may be too small for this one.
@@ -91,10 +91,10 @@ impl Responder {
         }
         let found = match &mut self.queue {
             Some(queue) => {
-                self.taken.pd = services.summary().gate().pd;
+                self.taken.pd = cx.summary.gate().pd;
                 TakeShared::Found(queue.take(least, &mut self.taken))
             }
-            None => services.take_shared(named, tag, least, &mut self.taken),
+            None => cx.process.take_shared(named, tag, least, &mut self.taken),
         };
         match found {
             TakeShared::Found(Take::Taken) => {
@@ -109,11 +109,11 @@ impl Responder {
 
     /// Answers a message that gets no receive. Reliable services ask to try again, others drop it
     /// (rules RN-01, UC-03, UD-04, SQ-06).
-    pub(super) fn without_receive<S: Services>(
+    pub(super) fn without_receive<P: Process>(
         &mut self,
         why: NoReceive,
         request: &Request,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
         // Packets of a reliable message that came before this one have been carried out, and do not
         // come again (rule RA-12).
@@ -122,27 +122,27 @@ impl Responder {
         }
         match why {
             NoReceive::UnknownQueue => {
-                let attempt = self.attempt(Operation::Send, request.known(), services);
-                self.refuse(&Refusal::without_object(Reason::UnknownSrq, attempt), services)
+                let attempt = self.attempt(Operation::Send, request.known(), cx);
+                self.refuse(&Refusal::without_object(Reason::UnknownSrq, attempt), cx)
             }
             NoReceive::NotReady if self.service == Service::XrcTarget => {
-                Reply::NotReady(services.summary().reception().1)
+                Reply::NotReady(cx.summary.reception().1)
             }
             NoReceive::NotReady if self.service.is_reliable() => {
                 Reply::NotReady(self.min_rnr_timer)
             }
             // Only datagrams ask for room; one that finds none is gone.
-            NoReceive::NotReady | NoReceive::TooSmall => Reply::Silence,
+            NoReceive::NotReady | NoReceive::TooSmall => Reply::Dropped,
         }
     }
 
-    pub(super) fn send<S: Services>(
+    pub(super) fn send<P: Process>(
         &mut self,
         request: &Request,
         immediate: Option<u32>,
         key: Option<Key>,
         source: &mut dyn Source,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
         let datagram = match request.remote {
             Remote::Datagram(datagram) => Some(datagram),
@@ -152,26 +152,26 @@ impl Responder {
         let least = if datagram.is_some() { front + request.total } else { 0 };
         let Ok(tag) = self.read_tag(request, source) else { return Reply::OriginFailed };
         if self.is_crowded() {
-            return self.without_receive(NoReceive::NotReady, request, services);
+            return self.without_receive(NoReceive::NotReady, request, cx);
         }
-        if let Err(why) = self.take(request, tag, least, services) {
-            return self.without_receive(why, request, services);
+        if let Err(why) = self.take(request, tag, least, cx) {
+            return self.without_receive(why, request, cx);
         }
         let Extent { skip, needed } = self.extent(request.known());
         if needed > self.taken.length {
-            let attempt = self.attempt(Operation::Send, needed, services);
+            let attempt = self.attempt(Operation::Send, needed, cx);
             let mut refusal = Refusal::without_object(Reason::ReceiveTooSmall, attempt);
             refusal.object.length = self.taken.length;
-            return self.fail_receive(&refusal, Status::LocalLength, services);
+            return self.fail_receive(&refusal, Status::LocalLength, cx);
         }
         let placed = self
-            .place_grh(datagram.as_ref(), request.total, services)
-            .and_then(|()| self.place(front, skip, request, source, services));
+            .place_grh(datagram.as_ref(), request.total, cx)
+            .and_then(|()| self.place(front, skip, request, source, cx));
         match placed {
             Ok(()) => {}
-            Err(Misplaced::Origin) => return Reply::OriginFailed,
+            Err(Misplaced::Process) => return Reply::OriginFailed,
             Err(Misplaced::Here(refusal)) => {
-                return self.fail_receive(&refusal, Status::LocalProtection, services);
+                return self.fail_receive(&refusal, Status::LocalProtection, cx);
             }
         }
         self.progress += request.length;
@@ -179,13 +179,13 @@ impl Responder {
             return Reply::Silence;
         }
         if let Some(key) = key
-            && let Err(refusal) = self.invalidate(key, services)
+            && let Err(refusal) = self.invalidate(key, cx)
         {
             // Class J: the program is told, the peer is not (rule INV-35).
-            self.fail_receive(&refusal, Status::WindowBind, services);
+            self.fail_receive(&refusal, Status::WindowBind, cx);
             return Reply::Dropped;
         }
-        let mut completion = self.completion(services, Status::Success, self.receive_opcode());
+        let mut completion = self.completion(cx, Status::Success, self.receive_opcode());
         completion.byte_length = (front + request.total - skip) as u32;
         if let Some(immediate) = immediate {
             completion.immediate = immediate;
@@ -200,16 +200,16 @@ impl Responder {
             completion.flags.set(Flags::IPV4, mapped_ipv4(&datagram.address.gid).is_some());
         }
         self.describe(&mut completion);
-        self.prepare_rendezvous(request.solicited, services);
-        self.consume(completion, request.solicited, services)
+        self.prepare_rendezvous(request.solicited, cx);
+        self.consume(completion, request.solicited, cx)
     }
 
     /// Puts the datagram's header into the first 40 bytes of the receive.
-    fn place_grh<S: Services>(
+    fn place_grh<P: Process>(
         &self,
         datagram: Option<&Datagram>,
         length: u64,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Result<(), Misplaced> {
         let Some(datagram) = datagram else { return Ok(()) };
         let bytes = &Route {
@@ -220,8 +220,8 @@ impl Responder {
             flow_label: datagram.address.flow_label,
         }
         .write(length);
-        let mut header = Bytes { bytes, services };
-        let buffers = self.buffers(services);
+        let mut header = Bytes { bytes, process: cx.process };
+        let buffers = self.buffers(cx);
         let placed = buffers.each(Operation::LocalWrite, 0, GRH_BYTES as u64, |at, grant| {
             header.copy_to(at, grant)
         });
@@ -233,15 +233,15 @@ impl Responder {
 
     /// Puts the segment's bytes into the receive, but for the first `skip` bytes of the message, and
     /// `front` bytes further on.
-    fn place<S: Services>(
+    fn place<P: Process>(
         &self,
         front: u64,
         skip: u64,
         request: &Request,
         source: &mut dyn Source,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Result<(), Misplaced> {
-        let buffers = self.buffers(services);
+        let buffers = self.buffers(cx);
         let mut origin_failed = false;
         // What of this segment is skipped.
         let skipped = skip.saturating_sub(request.offset).min(request.length);
@@ -258,110 +258,115 @@ impl Responder {
         });
         match placed {
             Ok(()) => Ok(()),
-            Err(CopyError::Near(_)) if origin_failed => Err(Misplaced::Origin),
+            Err(CopyError::Near(_)) if origin_failed => Err(Misplaced::Process),
             Err(CopyError::Near(refusal)) => Err(Misplaced::Here(refusal)),
             Err(CopyError::Far) => {
-                let attempt = self.attempt(Operation::LocalWrite, request.known(), services);
+                let attempt = self.attempt(Operation::LocalWrite, request.known(), cx);
                 Err(Misplaced::Here(Refusal::without_object(Reason::MemoryGone, attempt)))
             }
         }
     }
 
-    fn buffers<'a, S: Services>(&'a self, services: &'a S) -> LocalBuffers<'a> {
+    fn buffers<'a, P: Process>(&'a self, cx: &Context<'a, P>) -> LocalBuffers<'a> {
         LocalBuffers {
             sges: &self.taken.sges,
-            keys: services.keys(),
-            announcer: services.announcer(),
-            waiter: services.waiter(),
-            qp: services.number().bits(),
+            keys: cx.process.keys(),
+            announcer: cx.process.announcer(),
+            waiter: cx.process.waiter(),
+            qp: cx.number.bits(),
             pd: self.taken.pd,
         }
     }
 
-    pub(super) fn attempt<S: Services>(
+    pub(super) fn attempt<P>(
         &self,
         operation: Operation,
         length: u64,
-        services: &S,
+        cx: &Context<'_, P>,
     ) -> Attempt {
-        let (qp, pd) = (services.number().bits(), services.summary().gate().pd);
+        let (qp, pd) = (cx.number.bits(), cx.summary.gate().pd);
         Attempt { operation, key: Key(0), address: 0, length, qp, pd }
     }
 
-    fn invalidate<S: Services>(&self, key: Key, services: &S) -> Result<(), Refusal> {
-        let stamp = Stamp {
-            qp: services.number().bits(),
-            pd: services.summary().gate().pd,
-            wr_id: 0,
-            now: 0,
-        };
+    fn invalidate<P: Process>(&self, key: Key, cx: &mut Context<'_, P>) -> Result<(), Refusal> {
+        let stamp = Stamp { qp: cx.number.bits(), pd: cx.summary.gate().pd, wr_id: 0, now: 0 };
         let operation = Operation::RemoteInvalidate;
-        invalidate(&services.keys(), &services.qps(), operation, key, &stamp, services.waiter())
+        invalidate(
+            &cx.process.keys(),
+            &cx.process.qps(),
+            operation,
+            key,
+            &stamp,
+            cx.process.waiter(),
+        )
     }
 
     /// The message is done and completes the receive it took.
-    pub(super) fn consume<S: Services>(
+    pub(super) fn consume<P: Process>(
         &mut self,
         completion: Completion,
         solicited: bool,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
         self.has_taken = false;
-        let reply = self.done(services);
-        services.acknowledge(reply);
-        self.hand_over(completion, solicited, services);
+        let reply = self.done(cx);
+        self.hand_over(completion, solicited, cx);
         reply
     }
 
     /// Refuses a WRITE with immediate that has a receive: the receive carries the news, so no event
     /// does (rules RA-46, AE-08).
-    pub(super) fn spoil_receive<S: Services>(&mut self, refusal: &Refusal, services: &S) -> Reply {
+    pub(super) fn spoil_receive<P: Process>(
+        &mut self,
+        refusal: &Refusal,
+        cx: &mut Context<'_, P>,
+    ) -> Reply {
         if self.service == Service::Uc {
-            return self.refuse(refusal, services);
+            return self.refuse(refusal, cx);
         }
-        self.note(refusal, services);
+        self.note(refusal, cx);
         let mut completion =
-            self.completion(services, Status::LocalAccess, Opcode::ReceiveWriteImmediate);
+            self.completion(cx, Status::LocalAccess, Opcode::ReceiveWriteImmediate);
         completion.vendor_error = refusal.reason.code();
         self.has_taken = false;
-        self.hand_over(completion, false, services);
-        self.fall(services);
+        self.hand_over(completion, false, cx);
+        self.fall(cx);
         Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
     }
 
     /// Whether the receive that a reliable message is to have cannot take it. Which one that is with
     /// tags is only known when it is carried out.
-    pub(super) fn would_fail_receive<S: Services>(
+    pub(super) fn would_fail_receive<P: Process>(
         &mut self,
         request: &Request,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> bool {
         if self.matching.is_some() {
             return false;
         }
-        match self.take(request, None, 0, services) {
+        match self.take(request, None, 0, cx) {
             Ok(()) => {
                 let too_long = request.known() > self.taken.length;
-                too_long || self.buffers(services).check(Operation::LocalWrite).is_err()
+                too_long || self.buffers(cx).check(Operation::LocalWrite).is_err()
             }
             Err(why) => why == NoReceive::UnknownQueue,
         }
     }
 
     /// The receive itself cannot take the message (rules RA-52, RA-53, LA-02).
-    pub(super) fn fail_receive<S: Services>(
+    pub(super) fn fail_receive<P: Process>(
         &mut self,
         refusal: &Refusal,
         status: Status,
-        services: &S,
+        cx: &mut Context<'_, P>,
     ) -> Reply {
-        services.refused(refusal);
-        let mut completion = self.completion(services, status, self.receive_opcode());
+        cx.effects.refused(refusal);
+        let mut completion = self.completion(cx, status, self.receive_opcode());
         completion.vendor_error = refusal.reason.code();
         self.has_taken = false;
-        self.forget_unexpected(services);
-        self.hand_over(completion, false, services);
-        self.fall(services);
+        self.forget_unexpected(cx.effects);
+        self.hand_over(completion, false, cx);
+        self.fall(cx);
         let code = match status {
             Status::LocalLength => NakCode::InvalidRequest,
             _ => NakCode::RemoteOperational,
@@ -369,24 +374,29 @@ impl Responder {
         if self.service.is_reliable() {
             Reply::Nak { code, reason: refusal.reason.code() }
         } else {
-            Reply::Silence
+            Reply::Dropped
         }
     }
 
-    fn hand_over<S: Services>(&self, completion: Completion, solicited: bool, services: &S) {
-        match self.taken.srq {
-            Some(srq) => services.complete_shared(srq, completion, solicited),
-            None => services.complete(QueueSide::Receive, completion, solicited),
-        }
-    }
-
-    pub(super) fn completion<S: Services>(
+    fn hand_over<P: Process>(
         &self,
-        services: &S,
+        completion: Completion,
+        solicited: bool,
+        cx: &mut Context<'_, P>,
+    ) {
+        match self.taken.srq {
+            Some(srq) => cx.effects.push(Effect::CompleteShared { srq, completion, solicited }),
+            None => cx.effects.complete(QueueSide::Receive, completion, solicited),
+        }
+    }
+
+    pub(super) fn completion<P: Process>(
+        &self,
+        cx: &mut Context<'_, P>,
         status: Status,
         opcode: Opcode,
     ) -> Completion {
-        Completion::new(self.taken.wr_id, status, opcode, services.number().bits())
+        Completion::new(self.taken.wr_id, status, opcode, cx.number.bits())
     }
 }
 
@@ -404,7 +414,7 @@ pub(super) enum NoReceive {
 /// Why a message could not be placed.
 enum Misplaced {
     /// The origin's own buffers failed.
-    Origin,
+    Process,
     /// The receive's.
     Here(Refusal),
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use transom_wire::tmh::{RVH_BYTES, RendezvousHeader, TMH_BYTES, TagHeader, TagOperation};
 
 use super::super::rendezvous::{MAX_RENDEZVOUS, Rendezvous};
-use super::super::{CopyError, QueueSide, Request, Services, Source};
+use super::super::{Context, CopyError, Effect, Effects, QueueSide, Request, Source};
 use super::Responder;
 use crate::protection::Key;
 use crate::queue::{Completion, Flags, Opcode, Status, TagPart};
@@ -158,7 +158,7 @@ impl Responder {
 
     /// A rendezvous request is done: its data is to be read into the tagged buffer it took. The
     /// send queue's lock comes before this queue's, so that begins when neither is held.
-    pub(super) fn prepare_rendezvous<S: Services>(&mut self, solicited: bool, services: &S) {
+    pub(super) fn prepare_rendezvous<P>(&mut self, solicited: bool, cx: &mut Context<'_, P>) {
         let Some(Message::Rendezvous(header, remote)) = self.matched() else { return };
         let Some(matching) = &mut self.matching else { return };
         let mut rendezvous = Rendezvous {
@@ -173,14 +173,14 @@ impl Responder {
         };
         rendezvous.sges[..rendezvous.pieces].copy_from_slice(&self.taken.sges);
         matching.waiting.push_back(rendezvous);
-        services.rendezvous();
+        cx.effects.push(Effect::Rendezvous);
     }
 
     /// The message that had taken a receive failed. Software sees no message and cannot count it,
     /// so it does not count as unexpected.
-    pub(super) fn forget_unexpected<S: Services>(&self, services: &S) {
+    pub(super) fn forget_unexpected(&self, effects: &mut Effects) {
         if matches!(self.taken.part, TagPart::Unexpected { .. }) {
-            services.forget_unexpected();
+            effects.push(Effect::ForgetUnexpected);
         }
     }
 
@@ -190,12 +190,11 @@ impl Responder {
     }
 
     /// Completes as flushed the rendezvous that were not started.
-    pub(super) fn flush_rendezvous<S: Services>(&mut self, services: &S) {
+    pub(super) fn flush_rendezvous<P>(&mut self, cx: &mut Context<'_, P>) {
         while let Some(rendezvous) = self.next_rendezvous() {
             let (status, opcode) = (Status::Flushed, Opcode::TagReceive);
-            let completion =
-                Completion::new(rendezvous.wr_id, status, opcode, services.number().bits());
-            services.complete(QueueSide::Receive, completion, false);
+            let completion = Completion::new(rendezvous.wr_id, status, opcode, cx.number.bits());
+            cx.effects.complete(QueueSide::Receive, completion, false);
         }
     }
 }

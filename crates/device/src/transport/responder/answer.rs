@@ -5,86 +5,90 @@ use transom_wire::{NakCode, Psn, RnrTimer, Syndrome};
 
 use super::PacketResponder;
 use super::kept::{Answer, Kept};
-use crate::execution::{Counted, Reply, Request, Responder, packets};
+use crate::execution::{Context, Counted, Reply, Request, packets};
+use crate::protection::RemoteAddress;
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
-use crate::transport::{Outlet, ResponseTrain};
+use crate::transport::{ReadAnswer, ResponseTrain};
 
 /// An acknowledgement that says nothing of credits (rule ACK-03).
 const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 0x1f };
 
 impl PacketResponder {
-    /// Goes on with the answers that wait for room on the link, and sends what is due after them.
-    pub fn advance<S: Outlet>(&mut self, responder: &mut Responder, outlet: &S) {
-        self.answer(responder, outlet);
+    /// Sends what is due after the answers that [`PacketResponder::next_answer`] has had, if none of them
+    /// waits: the acknowledgement of what has come last, or the word that something is missing.
+    pub fn acknowledge<P>(&mut self, cx: &mut Context<'_, P>) {
         if let Some(place) = self.due
             && !self.kept.owes_before(place)
         {
             self.due = None;
             // As far as no answer of another kind lies between (rule PSN-23).
             let end = self.kept.end_from(place, self.expected);
-            outlet.respond(&self.acknowledgement(end, self.msn, outlet));
+            cx.effects.respond(self.acknowledgement(end, self.msn, cx));
         }
         if let Some(lost) = self.lost
             && !self.kept.owes()
         {
             self.lost = None;
             let not_ready = self.not_ready.take();
-            if lost >= self.expected && outlet.summary().gate().receives() {
+            if lost >= self.expected && cx.summary.gate().receives() {
                 match not_ready {
-                    Some(timer) => self.answer_not_ready(timer, outlet),
+                    Some(timer) => self.answer_not_ready(timer, cx),
                     None => {
                         self.silent = true;
-                        self.answer_refused(self.expected, NakCode::SequenceError, outlet);
+                        self.answer_refused(self.expected, NakCode::SequenceError, cx);
                     }
                 }
             }
         }
     }
 
-    /// Sends the answers of READs, atomics and others like them, as far as there is room.
-    pub(super) fn answer<S: Outlet>(&mut self, responder: &mut Responder, outlet: &S) {
+    /// Sends the answers of READs, atomics and others like them, as far as the link has room for so many
+    /// packets, up to the first train of READ data: that is for the caller to fetch and to send, behind
+    /// the effects until now. It says by [`PacketResponder::sent`] what became of it, and asks again.
+    pub fn next_answer<P>(
+        &mut self,
+        mut room: usize,
+        cx: &mut Context<'_, P>,
+    ) -> Option<ReadAnswer> {
         while let Some(kept) = self.kept.oldest_owed().copied() {
-            if outlet.room() == 0 {
-                return;
+            if room == 0 {
+                return None;
             }
+            room -= 1;
             // It acknowledges what came before it (rule ACK-05).
             self.due = self.due.filter(|due| *due > kept.at);
             let aeth = aeth(NO_CREDITS, kept.msn);
             let operation = match kept.answer {
-                Answer::Data { .. } => {
-                    if !self.answer_read(kept, responder, outlet) {
-                        return;
-                    }
-                    continue;
+                Answer::Data { from, .. } => {
+                    return Some(self.read_answer(&kept, from, room + 1, cx));
                 }
                 Answer::Old(old) => Operation::AtomicAcknowledge { aeth, old },
                 Answer::Done => Operation::ReadResponseOnly(aeth),
             };
-            outlet.respond(&self.packet(operation, kept.at, outlet));
+            cx.effects.respond(self.packet(operation, kept.at, cx));
             self.kept.answered(1, true);
         }
+        None
     }
 
-    /// Sends the next train of a READ's answer; false if it failed.
-    fn answer_read<S: Outlet>(
-        &mut self,
-        kept: Kept,
-        responder: &mut Responder,
-        outlet: &S,
-    ) -> bool {
-        let Answer::Data { from, length: read } = kept.answer else { return false };
-        let (range, mtu) = (kept.range, outlet.response_mtu());
+    /// The next train of the answer to a READ.
+    fn read_answer<P>(
+        &self,
+        kept: &Kept,
+        from: RemoteAddress,
+        room: usize,
+        cx: &Context<'_, P>,
+    ) -> ReadAnswer {
+        let (range, mtu) = (kept.range, self.mtu());
         let offset = u64::from(range.next) * mtu;
-        let room = (outlet.room() as u64).max(1).saturating_mul(mtu);
-        let length = outlet.train_of(range.end.saturating_sub(offset)).min(room);
-        let place = kept.at + u64::from(range.next);
-        let ends = offset + length >= range.end;
+        let room = (room as u64).saturating_mul(mtu);
+        let length = self.link.segment_of(range.end.saturating_sub(offset)).min(room);
         let train = ResponseTrain {
-            psn: psn(place),
+            psn: psn(kept.at + u64::from(range.next)),
             length,
             begins: range.next == range.first,
-            ends,
+            ends: offset + length >= range.end,
             msn: kept.msn,
         };
         let remote = match self.service {
@@ -92,14 +96,19 @@ impl PacketResponder {
             _ => Remote::Connected,
         };
         let body = Body::Read { address: from.address, key: from.key };
-        let request = self.request(responder, remote, body, outlet);
-        let request = Request { offset, length, total: range.end, ..request };
-        let mut fill =
-            |sink: &mut dyn crate::execution::Sink| responder.fetch(&request, from, sink, outlet);
-        match outlet.respond_data(&train, &mut fill) {
+        let request = self.request(remote, body, cx);
+        ReadAnswer { train, request: Request { offset, length, total: range.end, ..request } }
+    }
+
+    /// What became of the part of an answer that [`PacketResponder::next_answer`] has handed out: what
+    /// [`ReadAnswer::fetch`] answered, or [`Reply::Silence`] if there was no room for all of it. Whether
+    /// it may be asked for another.
+    pub fn sent<P>(&mut self, answer: &ReadAnswer, reply: Reply, cx: &mut Context<'_, P>) -> bool {
+        let Some(kept) = self.kept.oldest_owed().copied() else { return false };
+        match reply {
             Reply::Data { .. } => {}
             Reply::Nak { code, .. } => {
-                self.refuse(place, code, outlet);
+                self.refuse(kept.at + u64::from(kept.range.next), code, cx);
                 return false;
             }
             // It waits for room.
@@ -109,56 +118,59 @@ impl PacketResponder {
                 return false;
             }
         }
-        if ends && !kept.answered {
-            outlet.count(Counted::REMOTE_READ, Some(read));
+        if let Answer::Data { length: read, .. } = kept.answer
+            && answer.train.ends
+            && !kept.answered
+        {
+            cx.count(Counted::REMOTE_READ, Some(read));
         }
-        self.kept.answered(packets(length, mtu), ends);
+        self.kept.answered(packets(answer.train.length, self.mtu()), answer.train.ends);
         true
     }
 
     /// The acknowledgement of all that has come, if it is not the answer to a READ or an atomic that
     /// says so.
-    pub fn last_word<S: Outlet>(&self, outlet: &S) -> Option<Packet<'static>> {
+    pub fn last_word<P>(&self, cx: &Context<'_, P>) -> Option<Packet<'static>> {
         let last = self.expected.checked_sub(1).filter(|last| *last >= self.first)?;
         let said = !self.kept.owes() && !self.kept.holds(last) && self.service.is_reliable();
-        said.then(|| self.acknowledgement(last, self.msn, outlet))
+        said.then(|| self.acknowledgement(last, self.msn, cx))
     }
 
     /// The acknowledgement of all up to `place`.
-    pub(super) fn acknowledgement<S: Outlet>(
+    pub(super) fn acknowledgement<P>(
         &self,
         place: u64,
         msn: u32,
-        outlet: &S,
+        cx: &Context<'_, P>,
     ) -> Packet<'static> {
-        self.packet(Operation::Acknowledge(aeth(NO_CREDITS, msn)), place, outlet)
+        self.packet(Operation::Acknowledge(aeth(NO_CREDITS, msn)), place, cx)
     }
 
     /// The receiver is not ready for the next packet (rule RN-01).
-    pub(super) fn answer_not_ready<S: Outlet>(&mut self, timer: RnrTimer, outlet: &S) {
+    pub(super) fn answer_not_ready<P>(&mut self, timer: RnrTimer, cx: &mut Context<'_, P>) {
         self.silent = true;
         self.due = None;
         let aeth = aeth(Syndrome::RnrNak(timer), self.msn);
-        outlet.respond(&self.packet(Operation::Acknowledge(aeth), self.expected, outlet));
+        cx.effects.respond(self.packet(Operation::Acknowledge(aeth), self.expected, cx));
     }
 
     /// The packet at this place is not accepted (rule ACK-02).
-    pub(super) fn answer_refused<S: Outlet>(&self, place: u64, code: NakCode, outlet: &S) {
+    pub(super) fn answer_refused<P>(&self, place: u64, code: NakCode, cx: &mut Context<'_, P>) {
         let aeth = aeth(Syndrome::Nak(code), self.msn);
-        outlet.respond(&self.packet(Operation::Acknowledge(aeth), place, outlet));
+        cx.effects.respond(self.packet(Operation::Acknowledge(aeth), place, cx));
     }
 
-    fn packet<S: Outlet>(&self, operation: Operation, place: u64, outlet: &S) -> Packet<'static> {
+    fn packet<P>(&self, operation: Operation, place: u64, cx: &Context<'_, P>) -> Packet<'static> {
         let transport = match self.service {
             Service::XrcTarget => Transport::Xrc { srq: 0 },
             _ => Transport::Rc,
         };
-        Packet::new(transport, operation, outlet.summary().peering().from.bits(), psn(place))
+        Packet::new(transport, operation, cx.summary.peering().from.bits(), psn(place))
     }
 }
 
 /// The number of the packet at a place.
-fn psn(place: u64) -> Psn {
+pub(super) fn psn(place: u64) -> Psn {
     Psn::new(place as u32)
 }
 

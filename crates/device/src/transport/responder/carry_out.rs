@@ -3,47 +3,46 @@
 use transom_wire::NakCode;
 use transom_wire::packet::{Operation as Op, Packet, Reth, Transport};
 
+use super::answer::psn;
 use super::kept::{Answer, Kept};
 use super::segment::{Payloads, Segment};
 use super::{Nowhere, PacketResponder};
-use crate::execution::{Bytes, Reply, Request, Responder, packets};
+use crate::execution::{Bytes, Context, Process, Reply, Request, Responder, packets};
 use crate::protection::{Key, Operation, Reason, RemoteAddress};
 use crate::qp::Service;
 use crate::queue::{Body, Placement, Remote};
-use crate::transport::Outlet;
 
 /// The bit of FLUSH's selectivity that asks for the whole region.
 const WHOLE_REGION: u8 = 1;
 
 impl PacketResponder {
     /// Takes the next packets of a SEND or WRITE; answers how many.
-    pub(super) fn take_segment<S: Outlet>(
+    pub(super) fn take_segment<P: Process>(
         &mut self,
         responder: &mut Responder,
         packets: &[Packet<'_>],
-        outlet: &S,
+        cx: &mut Context<'_, P>,
     ) -> usize {
-        let admits = |packet: &Packet<'_>| self.admits(packet, outlet);
-        let mtu = outlet.response_mtu();
+        let summary = cx.summary;
+        let admits = |packet: &Packet<'_>| self.admits(packet, summary);
+        let mtu = self.mtu();
         let segment = match Segment::gather(self.message, packets, mtu, admits) {
             Ok(segment) => segment,
             Err(reason) => {
-                self.reject(responder, &packets[0], reason, outlet);
+                self.reject(responder, &packets[0], reason, cx);
                 return 1;
             }
         };
         let count = segment.packets as usize;
-        let request = self.segment_request(responder, &packets[0], &segment, outlet);
-        if self.waits(responder, &request, outlet) {
+        let request = self.segment_request(&packets[0], &segment, cx);
+        if self.waits(responder, &request, cx) {
             self.hold_back();
             return count;
         }
         let last = self.expected + u64::from(segment.packets) - 1;
-        let acknowledgement = segment.asked && !self.kept.owes();
-        outlet.prepare(acknowledgement.then(|| self.acknowledgement(last, self.msn + 1, outlet)));
-        let mut payloads = Payloads { packets: &packets[..count], services: outlet };
-        let reply = responder.execute(&request, &mut payloads, &mut Nowhere, outlet);
-        let unsent = outlet.prepare(None);
+        let effects = cx.effects.len();
+        let mut payloads = Payloads { packets: &packets[..count], process: cx.process };
+        let reply = responder.execute_in_order(&request, &mut payloads, &mut Nowhere, cx);
         match reply {
             Reply::Ack => {
                 self.message = None;
@@ -51,25 +50,30 @@ impl PacketResponder {
             }
             Reply::Silence => self.message = Some(segment.message),
             other => {
-                self.turn_down(other, outlet);
+                self.turn_down(other, cx);
                 return count;
             }
         }
-        let sent = acknowledgement && unsent.is_none();
         self.expected = last + 1;
         if segment.asked {
+            // The program may end as soon as it sees the completion.
+            let sent =
+                reply == Reply::Ack && !self.kept.owes() && cx.effects.completes_after(effects);
+            if sent {
+                let acknowledgement = self.acknowledgement(last, self.msn, cx);
+                cx.effects.respond_before(effects, acknowledgement);
+            }
             self.due = if sent { None } else { Some(last) };
         }
         count
     }
 
     /// A segment, as execution names it.
-    pub(super) fn segment_request<S: Outlet>(
+    pub(super) fn segment_request<P>(
         &self,
-        responder: &Responder,
         packet: &Packet<'_>,
         segment: &Segment,
-        outlet: &S,
+        cx: &Context<'_, P>,
     ) -> Request {
         let open = if segment.ends { segment.message.length } else { Request::OPEN };
         Request {
@@ -77,27 +81,21 @@ impl PacketResponder {
             length: segment.length(),
             total: segment.message.total().unwrap_or(open),
             solicited: segment.solicited,
-            ..self.request(responder, remote(packet.transport), segment.body, outlet)
+            ..self.request(remote(packet.transport), segment.body, cx)
         }
     }
 
     /// A request of no bytes.
-    pub(super) fn request<S: Outlet>(
-        &self,
-        responder: &Responder,
-        remote: Remote,
-        body: Body,
-        outlet: &S,
-    ) -> Request {
+    pub(super) fn request<P>(&self, remote: Remote, body: Body, cx: &Context<'_, P>) -> Request {
         Request {
-            to: outlet.number(),
-            from: outlet.summary().peering().from,
+            to: cx.number,
+            from: cx.summary.peering().from,
             service: match self.service {
                 Service::XrcTarget => Service::XrcInitiator,
                 other => other,
             },
             remote,
-            message: responder.expected(outlet),
+            message: psn(self.expected),
             attempt: 0,
             body,
             offset: 0,
@@ -108,11 +106,11 @@ impl PacketResponder {
     }
 
     /// Takes the next packet if it is a request that is one packet always: READ, atomics, FLUSH.
-    pub(super) fn take_other<S: Outlet>(
+    pub(super) fn take_other<P: Process>(
         &mut self,
         responder: &mut Responder,
         packet: &Packet<'_>,
-        outlet: &S,
+        cx: &mut Context<'_, P>,
     ) {
         let (body, total) = match packet.operation {
             Op::ReadRequest(Reth { address, key, length }) => {
@@ -149,35 +147,33 @@ impl PacketResponder {
             | Op::AtomicAcknowledge { .. }
             | Op::Reserved(_)
             | Op::Congestion => {
-                return self.reject(responder, packet, Reason::PacketOrder, outlet);
+                return self.reject(responder, packet, Reason::PacketOrder, cx);
             }
         };
         if self.message.is_some() {
-            return self.reject(responder, packet, Reason::PacketOrder, outlet);
+            return self.reject(responder, packet, Reason::PacketOrder, cx);
         }
         // More than the origin was told it may have under way; that it may have none is seen when
         // the request is carried out (rules RA-09, RA-10).
-        let resources = usize::from(outlet.summary().gate().read_resources);
+        let resources = usize::from(cx.summary.gate().read_resources);
         if resources > 0 && self.kept.outstanding() >= resources.min(self.kept.capacity()) {
-            return self.reject(responder, packet, Reason::NoReadResources, outlet);
+            return self.reject(responder, packet, Reason::NoReadResources, cx);
         }
         let carried = if body.carries_data() { total } else { 0 };
         let whole_word = body.operation().needs().word.is_none() || total == 8;
         if packet.payload.len() as u64 != carried || !whole_word {
-            return self.reject(responder, packet, Reason::PacketLength, outlet);
+            return self.reject(responder, packet, Reason::PacketLength, cx);
         }
         let remote = remote(packet.transport);
-        let request = Request { total, ..self.request(responder, remote, body, outlet) };
-        if self.waits(responder, &request, outlet) {
+        let request = Request { total, ..self.request(remote, body, cx) };
+        if self.waits(responder, &request, cx) {
             return self.hold_back();
         }
         let reply = match body {
-            Body::Read { address, key } => {
-                responder.accept_read(&request, RemoteAddress { address, key }, outlet)
-            }
+            Body::Read { .. } => responder.accept_read(&request, cx),
             _ => {
-                let mut bytes = Bytes { bytes: packet.payload, services: outlet };
-                responder.execute(&request, &mut bytes, &mut Nowhere, outlet)
+                let mut bytes = Bytes { bytes: packet.payload, process: cx.process };
+                responder.execute_in_order(&request, &mut bytes, &mut Nowhere, cx)
             }
         };
         let answer = match (reply, body) {
@@ -186,10 +182,10 @@ impl PacketResponder {
             }
             (Reply::Ack, _) => Answer::Done,
             (Reply::Atomic(old), _) => Answer::Old(old),
-            (other, _) => return self.turn_down(other, outlet),
+            (other, _) => return self.turn_down(other, cx),
         };
         let count = match answer {
-            Answer::Data { length, .. } => packets(length, outlet.response_mtu()),
+            Answer::Data { length, .. } => packets(length, self.mtu()),
             _ => 1,
         };
         let srq = if let Remote::Srq(number) = remote { number } else { 0 };
@@ -199,12 +195,12 @@ impl PacketResponder {
     }
 
     /// Answers a packet that is wrong in itself or in its place.
-    fn reject<S: Outlet>(
+    fn reject<P: Process>(
         &mut self,
         responder: &mut Responder,
         packet: &Packet<'_>,
         reason: Reason,
-        outlet: &S,
+        cx: &mut Context<'_, P>,
     ) {
         if self.kept.owes() && reason != Reason::NoReadResources {
             return self.hold_back();
@@ -220,32 +216,37 @@ impl PacketResponder {
             _ => Body::Send,
         };
         let length = packet.payload.len() as u64;
-        let request = self.request(responder, remote(packet.transport), body, outlet);
+        let request = self.request(remote(packet.transport), body, cx);
         let request = Request { length, total: length, ..request };
-        let reply = responder.reject(&request, operation, reason, outlet);
-        self.turn_down(reply, outlet);
+        let reply = responder.reject(&request, operation, reason, cx);
+        self.turn_down(reply, cx);
     }
 
     /// The next packet has not been carried out.
-    fn turn_down<S: Outlet>(&mut self, reply: Reply, outlet: &S) {
+    fn turn_down<P>(&mut self, reply: Reply, cx: &mut Context<'_, P>) {
         match reply {
             // The origin would take it for the loss of what it still waits for.
             Reply::NotReady(timer) if self.kept.owes() => {
                 self.not_ready = Some(timer);
                 self.hold_back();
             }
-            Reply::NotReady(timer) => self.answer_not_ready(timer, outlet),
-            Reply::Nak { code, .. } => self.refuse(self.expected, code, outlet),
+            Reply::NotReady(timer) => self.answer_not_ready(timer, cx),
+            Reply::Nak { code, .. } => self.refuse(self.expected, code, cx),
             _ => {}
         }
     }
 
     /// Whether a request is to wait until what is owed has gone out: it takes a key away that READs
     /// before it still use (rule ORD-19), or its refusal would take their answers along.
-    fn waits<S: Outlet>(&self, responder: &mut Responder, request: &Request, outlet: &S) -> bool {
+    fn waits<P: Process>(
+        &self,
+        responder: &mut Responder,
+        request: &Request,
+        cx: &mut Context<'_, P>,
+    ) -> bool {
         self.kept.owes()
             && (matches!(request.body, Body::SendInvalidate(_))
-                || responder.would_refuse(request, outlet))
+                || responder.would_refuse(request, cx))
     }
 
     /// The next packet is to come again, when what is owed has gone out.
@@ -254,11 +255,11 @@ impl PacketResponder {
     }
 
     /// The packet at this place is refused, and the queue pair in error.
-    pub(super) fn refuse<S: Outlet>(&mut self, place: u64, code: NakCode, outlet: &S) {
+    pub(super) fn refuse<P>(&mut self, place: u64, code: NakCode, cx: &mut Context<'_, P>) {
         self.message = None;
         (self.due, self.lost) = (None, None);
         self.kept.forget_owed();
-        self.answer_refused(place, code, outlet);
+        self.answer_refused(place, code, cx);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use transom_wire::packet::{Ending, Operation, Packet, Reth, Transport};
 
-use crate::execution::{CopyError, MAX_MESSAGE, Services, Source};
+use crate::execution::{CopyError, MAX_MESSAGE, Process, Source};
 use crate::protection::{Grant, Key, Reason};
 use crate::queue::Body;
 
@@ -202,12 +202,12 @@ pub(super) fn body(message: &Message, operation: &Operation) -> Body {
 }
 
 /// The bytes of a segment: the payloads of its packets, one after the other.
-pub(super) struct Payloads<'a, S> {
+pub(super) struct Payloads<'a, P> {
     pub(super) packets: &'a [Packet<'a>],
-    pub(super) services: &'a S,
+    pub(super) process: &'a P,
 }
 
-impl<S> Payloads<'_, S> {
+impl<P> Payloads<'_, P> {
     /// Hands out the pieces that make up `length` bytes from `offset` on.
     fn each<'p>(
         &'p self,
@@ -230,7 +230,7 @@ impl<S> Payloads<'_, S> {
     }
 }
 
-impl<S: Services> Source for Payloads<'_, S> {
+impl<P: Process> Source for Payloads<'_, P> {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
         let (length, mut done) = (bytes.len() as u64, 0);
         self.each(offset, length, |piece| {
@@ -249,6 +249,6 @@ impl<S: Services> Source for Payloads<'_, S> {
             pieces[count] = piece;
             count += 1;
         })?;
-        self.services.store_pieces(at, &pieces[..count]).map_err(|_| CopyError::Far)
+        self.process.store(at, &pieces[..count]).map_err(|_| CopyError::Far)
     }
 }

@@ -5,10 +5,9 @@ use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::segment::{self, Payloads, Segment};
 use super::{Nowhere, PacketResponder};
-use crate::execution::{Request, Responder};
+use crate::execution::{Context, Process, Reply, Request, Responder};
 use crate::qp::QpNumber;
 use crate::queue::{Address, Body, Datagram, Remote};
-use crate::transport::Outlet;
 
 /// By how many packets one may be late: more than a network holds back. A sender that begins anew,
 /// with a number below the one expected, is not heard for as many.
@@ -19,11 +18,11 @@ impl PacketResponder {
     /// behind it; answers how many. What is lost takes the rest of its message with it
     /// (rules UC-01, OP-31); what comes late is lost. A message whose number lies far behind is not late:
     /// its sender counts anew.
-    pub(super) fn receive_unreliable<S: Outlet>(
+    pub(super) fn receive_unreliable<P: Process>(
         &mut self,
         responder: &mut Responder,
         packets: &[Packet<'_>],
-        outlet: &S,
+        cx: &mut Context<'_, P>,
     ) -> usize {
         let packet = &packets[0];
         let place = self.place_of(packet.psn);
@@ -36,8 +35,9 @@ impl PacketResponder {
             self.message = None;
         }
         self.expected = place + 1;
-        let admits = |packet: &Packet<'_>| self.admits(packet, outlet);
-        let gathered = Segment::gather(self.message, packets, outlet.response_mtu(), admits);
+        let summary = cx.summary;
+        let admits = |packet: &Packet<'_>| self.admits(packet, summary);
+        let gathered = Segment::gather(self.message, packets, self.mtu(), admits);
         let segment = match gathered {
             Ok(segment) if !matches!(segment.body, Body::SendInvalidate(_)) => segment,
             // UC invalidates nothing (rule INV-43).
@@ -49,19 +49,22 @@ impl PacketResponder {
         let count = segment.packets as usize;
         self.expected = place + u64::from(segment.packets);
         self.message = (!segment.ends).then_some(segment.message);
-        let mut payloads = Payloads { packets: &packets[..count], services: outlet };
-        let request = self.segment_request(responder, packet, &segment, outlet);
-        let _ = responder.execute(&request, &mut payloads, &mut Nowhere, outlet);
+        let mut payloads = Payloads { packets: &packets[..count], process: cx.process };
+        let request = self.segment_request(packet, &segment, cx);
+        let reply = responder.execute_in_order(&request, &mut payloads, &mut Nowhere, cx);
+        if reply == Reply::Dropped {
+            self.message = None;
+        }
         count
     }
 
     /// Takes a datagram (rules G.7); it is one packet, so that is how many.
-    pub(super) fn receive_datagram<S: Outlet>(
+    pub(super) fn receive_datagram<P: Process>(
         &mut self,
         responder: &mut Responder,
         packet: &Packet<'_>,
         from: &Route,
-        outlet: &S,
+        cx: &mut Context<'_, P>,
     ) -> usize {
         let Transport::Ud { qkey, source } = packet.transport else { return 1 };
         let body = match packet.operation {
@@ -72,7 +75,7 @@ impl PacketResponder {
             _ => return 1,
         };
         let length = packet.payload.len() as u64;
-        if length > outlet.response_mtu() {
+        if length > self.mtu() {
             return 1;
         }
         let address = Address {
@@ -88,11 +91,11 @@ impl PacketResponder {
             length,
             total: length,
             solicited: packet.solicited,
-            ..self.request(responder, remote, body, outlet)
+            ..self.request(remote, body, cx)
         };
         let packets = core::slice::from_ref(packet);
-        let mut payloads = Payloads { packets, services: outlet };
-        let _ = responder.execute(&request, &mut payloads, &mut Nowhere, outlet);
+        let mut payloads = Payloads { packets, process: cx.process };
+        let _ = responder.execute_in_order(&request, &mut payloads, &mut Nowhere, cx);
         1
     }
 }

@@ -51,7 +51,7 @@ fn a_late_answer_saves_sending_again() {
     queue.acknowledge(110);
     assert_eq!(queue.stage.completed(), [(1, OK)]);
     queue.stage.room.set(usize::MAX);
-    queue.requester.advance(&queue.stage);
+    queue.advance();
     assert_eq!(queue.stage.sent_numbers(), (111..143).chain([144]).collect::<Vec<_>>());
     queue.stage.room.set(0);
     queue.pass(PATIENCE);
@@ -59,7 +59,7 @@ fn a_late_answer_saves_sending_again() {
     queue.take(&responses(142, &data)[..1]);
     assert_eq!(queue.stage.completed(), [(2, OK)]);
     queue.stage.room.set(usize::MAX);
-    queue.requester.advance(&queue.stage);
+    queue.advance();
     let sent = queue.stage.sent();
     assert_eq!(sent[0].operation, read(0x1000 + MTU, MTU));
     assert_eq!((sent[0].psn.value(), sent[1].psn.value()), (143, 144));

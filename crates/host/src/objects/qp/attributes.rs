@@ -15,7 +15,7 @@ use transom_wire::{Psn, RnrTimer};
 
 use super::QueuePair;
 use crate::device::Limits;
-use crate::objects::Link;
+use crate::objects::{Deferred, Link};
 
 /// The rights to flush, which queue pairs grant but windows do not.
 const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
@@ -215,7 +215,9 @@ impl QueuePair {
             Link::Local(peer) if resets => Some(peer.clone()),
             _ => None,
         };
-        let result = self.modify_locked(new, mask);
+        let mut deferred = Deferred::default();
+        let result = self.modify_locked(new, mask, &mut deferred);
+        deferred.run(&self.adapter);
         if result.is_ok() && resets {
             // Programs connect anew with the same numbers, and could not tell old packets and messages.
             self.adapter.take_all(peer.as_ref());
@@ -224,7 +226,12 @@ impl QueuePair {
         result
     }
 
-    fn modify_locked(&self, new: &QpAttributes, mask: Mask) -> Result<(), ModifyFailure> {
+    fn modify_locked(
+        &self,
+        new: &QpAttributes,
+        mask: Mask,
+        deferred: &mut Deferred,
+    ) -> Result<(), ModifyFailure> {
         let mut half = self.send.lock();
         let mut receive = self.receive.lock();
         let mask = mask.difference(self.config.service.unheeded());
@@ -264,12 +271,12 @@ impl QueuePair {
         receive.acknowledge(self);
         if asked.state == QpState::Reset {
             half.requester.reset();
-            receive.reset(&self.here());
-            half.link = Link::None;
+            receive.reset(self, deferred);
+            half.lead(Link::None, QpNumber::from_bits(0), self);
         }
         if let Some(link) = link {
-            (half.peer, half.link) = (peer, link);
-            (receive.peer, receive.link) = (half.peer, half.link.clone());
+            half.lead(link.clone(), peer, self);
+            receive.lead(link, peer, self);
         }
         half.requester.qkey = attributes.qkey;
         receive.responder.qkey = attributes.qkey;
@@ -319,11 +326,11 @@ impl QueuePair {
                 }
             }
             QpState::Error => {
-                half.requester.flush(&self.here());
-                receive.responder.flush(&self.here());
+                half.flush(self, deferred);
+                receive.flush(self, deferred);
             }
             QpState::Sqd if attributes.notify_drained && from == QpState::Rts => {
-                half.requester.notify_drained(&self.here());
+                half.notify_drained(self, deferred);
             }
             _ => {}
         }

@@ -1,11 +1,10 @@
 //! The receiving half of a queue pair: what packets do to it, and what it answers.
 
-use std::cell::Cell;
+use std::mem;
 use std::sync::atomic::Ordering::*;
 
-use transom_device::execution::Responder;
+use transom_device::execution::{Effect, Effects, Responder};
 use transom_device::qp::{QpNumber, Service};
-use transom_device::transport::Outlet;
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
 use transom_system::clock;
@@ -15,8 +14,7 @@ use transom_wire::packet::DEFAULT_PKEY;
 use transom_wire::packet::Packet;
 
 use super::QueuePair;
-use super::services::At;
-use crate::objects::Link;
+use crate::objects::{Deferred, Link};
 
 /// The congestion bits of a traffic class, both set by a network that is congested (rule CNP-03).
 const CONGESTED: u8 = 3;
@@ -24,6 +22,10 @@ const CONGESTED: u8 = 3;
 /// How often a queue pair that ends repeats its last acknowledgement: a network that loses one packet of
 /// a hundred loses all three for one queue pair in a million.
 const FAREWELLS: usize = 2;
+
+/// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
+/// asked must be able to keep up.
+const TURN: usize = 1024;
 
 /// The receiving half, and what it answers by.
 pub(super) struct ReceiveHalf {
@@ -34,20 +36,57 @@ pub(super) struct ReceiveHalf {
     pub(super) peer: QpNumber,
     /// Tells the other end when its packets come marked.
     pub(super) notifier: Notifier,
-    /// An acknowledgement that waits for something to go out with.
+    /// Whether an acknowledgement may wait now for something to go out with.
+    pub(super) may_owe: bool,
+    /// An acknowledgement that does.
     pub(super) owed: Option<Packet<'static>>,
+    /// How many more packets of READ responses it sends before others get their turn.
+    pub(super) room: usize,
+    /// What the device wants done; empty whenever the half is not locked.
+    pub(super) effects: Effects,
 }
 
 impl ReceiveHalf {
+    /// A half that receives nothing yet.
+    pub(super) fn new(service: Service, responder: Responder) -> Self {
+        Self {
+            responder,
+            packets: PacketResponder::new(service),
+            link: Link::None,
+            peer: QpNumber::from_bits(0),
+            notifier: Notifier::default(),
+            may_owe: false,
+            owed: None,
+            room: 0,
+            effects: Effects::new(),
+        }
+    }
+
     /// Takes packets that came together, all requests.
-    pub(super) fn take(&mut self, packets: &[Packet<'_>], route: &Route, qp: &QueuePair) {
+    pub(super) fn take(
+        &mut self,
+        packets: &[Packet<'_>],
+        route: &Route,
+        qp: &QueuePair,
+        deferred: &mut Deferred,
+    ) {
         let reliable = qp.config.service == Service::Rc;
-        let may_owe = reliable && qp.device.port().wire().is_some_and(|wire| wire.owed.may_wait());
-        let before = self.owed.take();
-        let owed = Cell::new(before);
-        let at = At { link: &self.link, peer: self.peer, may_owe, owed, ..qp.here() };
-        self.packets.receive(&mut self.responder, packets, route, &at);
-        self.owed = at.owed.take();
+        self.may_owe = reliable && qp.device.port().wire().is_some_and(|wire| wire.owed.may_wait());
+        let before = self.owed;
+        let mut rest = packets;
+        self.room = TURN;
+        while !rest.is_empty() {
+            // What waits for an answer goes first: a refusal of what comes now would wait for it.
+            self.answer(qp, deferred);
+            let at = qp.here();
+            let mut cx = at.context(&mut self.effects);
+            let taken = self.packets.take(&mut self.responder, rest, route, &mut cx);
+            self.settle(qp, deferred);
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        self.answer(qp, deferred);
+        self.say_what_is_due(qp, deferred);
+        self.may_owe = false;
         if self.owed != before {
             self.note_owed(qp);
         }
@@ -55,11 +94,10 @@ impl ReceiveHalf {
         let marked = route.traffic_class & CONGESTED == CONGESTED;
         let connected = matches!(self.link, Link::Wire(_));
         if marked && connected && qp.device.options().congestion {
-            let at = At { link: &self.link, peer: self.peer, ..qp.here() };
             let notice = self.notifier.notify(self.peer.bits(), DEFAULT_PKEY, clock::steady());
             if let (Some(packet), Some(wire)) = (notice, qp.device.port().wire()) {
                 Counters::add(&wire.counters().notifications_sent, 1);
-                at.respond(&packet);
+                self.send(&packet, qp);
             }
         }
     }
@@ -78,7 +116,7 @@ impl ReceiveHalf {
     /// Sends the acknowledgement that was kept back.
     pub(super) fn acknowledge(&mut self, qp: &QueuePair) {
         if let Some(packet) = self.owed.take() {
-            At { link: &self.link, peer: self.peer, ..qp.here() }.respond(&packet);
+            self.respond(&packet, qp);
         }
         if qp.owes.load(Relaxed) {
             qp.owes.store(false, Release);
@@ -92,20 +130,76 @@ impl ReceiveHalf {
         if !matches!(self.link, Link::Wire(_)) || !qp.summary().gate().receives() {
             return;
         }
-        let at = At { link: &self.link, peer: self.peer, ..qp.here() };
-        if let Some(packet) = self.packets.last_word(&at) {
-            (0..FAREWELLS).for_each(|_| at.respond(&packet));
+        let at = qp.here();
+        if let Some(packet) = self.packets.last_word(&at.context(&mut self.effects)) {
+            (0..FAREWELLS).for_each(|_| self.respond(&packet, qp));
         }
     }
 
     /// Goes on with answers that waited for room, or for company.
-    pub(super) fn advance(&mut self, qp: &QueuePair) {
-        let owed = Cell::new(self.owed.take());
-        let at = At { link: &self.link, peer: self.peer, owed, ..qp.here() };
-        self.packets.advance(&mut self.responder, &at);
-        self.owed = at.owed.take();
+    pub(super) fn advance(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        self.room = TURN;
+        self.answer(qp, deferred);
+        self.say_what_is_due(qp, deferred);
         self.acknowledge(qp);
         self.go_on_later(qp);
+    }
+
+    /// Answers READs, atomics and others like them, as far as there is room.
+    fn answer(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        let at = qp.here();
+        while !self.packets.is_idle() {
+            let next = self.packets.next_answer(self.room, &mut at.context(&mut self.effects));
+            self.settle(qp, deferred);
+            let Some(answer) = next else { return };
+            let reply = self.send_answer(&answer, qp);
+            let more = self.packets.sent(&answer, reply, &mut at.context(&mut self.effects));
+            self.settle(qp, deferred);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Completes the receives that are the queue pair's as flushed.
+    pub(super) fn flush(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        let at = qp.here();
+        self.responder.flush(&mut at.context(&mut self.effects));
+        self.settle(qp, deferred);
+    }
+
+    /// Sends what is due after the answers.
+    fn say_what_is_due(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        let at = qp.here();
+        self.packets.acknowledge(&mut at.context(&mut self.effects));
+        self.settle(qp, deferred);
+    }
+
+    /// Does what the device wants done, before anybody else calls this half.
+    pub(super) fn settle(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        let mut effects = mem::take(&mut self.effects);
+        for effect in effects.all() {
+            match effect {
+                Effect::Respond(packet) => self.respond(packet, qp),
+                other => qp.carry_out(other, deferred),
+            }
+        }
+        effects.clear();
+        self.effects = effects;
+    }
+
+    /// The same where the answer goes by another way than packets.
+    pub(super) fn settle_around(
+        &mut self,
+        answer: impl FnOnce(),
+        qp: &QueuePair,
+        deferred: &mut Deferred,
+    ) {
+        let (before, behind) = self.effects.around_answer();
+        before.iter().for_each(|effect| qp.carry_out(effect, deferred));
+        answer();
+        behind.iter().for_each(|effect| qp.carry_out(effect, deferred));
+        self.effects.clear();
     }
 
     /// Sees to it that answers which still wait get another turn.
@@ -118,11 +212,18 @@ impl ReceiveHalf {
     }
 
     /// Forgets everything, without completions.
-    pub(super) fn reset(&mut self, at: &At<'_>) {
-        self.responder.reset(at);
+    pub(super) fn reset(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
+        self.responder.reset(&mut self.effects);
+        self.settle(qp, deferred);
         self.packets.reset();
         self.owed = None;
-        at.qp.owes.store(false, Release);
-        self.link = Link::None;
+        qp.owes.store(false, Release);
+        self.lead(Link::None, QpNumber::from_bits(0), qp);
+    }
+
+    /// Has it answer by this link.
+    pub(super) fn lead(&mut self, link: Link, peer: QpNumber, qp: &QueuePair) {
+        self.packets.link = qp.segmentation(&link);
+        (self.link, self.peer) = (link, peer);
     }
 }

@@ -1,53 +1,36 @@
-//! What a queue pair's device halves need of this process: memory, completions, events, its link.
+//! What a queue pair's device halves need of this process at once, and where segments go.
 
 mod datagrams;
 mod packets;
 
-use std::cell::Cell;
 use std::sync::Arc;
 
-use transom_device::execution::one_sided::{CHUNK, Initiator, Stop, Target};
+use transom_device::execution::one_sided::{Initiator, Stop, Target};
 use transom_device::execution::{
-    Counted, Direct, Injection, LocalBuffers, MemoryGone, Origin, Part, Payload, QpEvent,
-    QueueSide, Reply, Request, Sent, Services, TakeShared,
+    Context, Direct, Effects, Injection, LocalBuffers, MemoryGone, Part, Payload, Process, Reply,
+    Request, Requester, Sent, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, RemoteAddress, Waiter};
-use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
-use transom_device::queue::{Address, Completion, Flags, Receive, Remote, Sge, Status};
-use transom_device::transport::Outlet;
-use transom_net::{Gather, MAX_PAYLOAD, Peer, Reach, RingBytes, Scatter, Where};
+use transom_device::protection::{Announcer, Grant, KeyTable, RemoteAddress, Waiter};
+use transom_device::qp::{QpNumber, QpTable, Service};
+use transom_device::queue::{Address, Receive, Remote, Sge};
+use transom_net::{Gather, Peer, Reach, RingBytes, Scatter, Where};
 use transom_system::clock;
 use transom_wire::Psn;
-use transom_wire::packet::Packet;
 
 use super::{QpReceives, QueuePair};
-use crate::device::{Answered, Deferred, Direction, Interface};
-use crate::objects::{Link, Recipient, SharedReceiveQueue};
+use crate::device::{Answered, Direction, Interface};
+use crate::objects::{Deferred, Link, Recipient, SharedReceiveQueue};
 
 /// A queue pair at work, with its link.
 pub(super) struct At<'a> {
     pub(super) qp: &'a QueuePair,
     pub(super) link: &'a Link,
     pub(super) peer: QpNumber,
+    /// `sq_psn`: the target lets in directly only whom it expects with this number.
     pub(super) first: Psn,
-    /// Sends an answer at once, while a segment from another process is carried out.
-    pub(super) answer: Option<&'a dyn Fn(Reply)>,
-    /// How many more packets of READ responses it sends before others get their turn.
-    pub(super) budget: Cell<usize>,
-    /// The packet that acknowledges the message being carried out.
-    pub(super) prepared: Cell<Option<Packet<'static>>>,
-    /// Whether an acknowledgement may wait for something to go out with.
-    pub(super) may_owe: bool,
-    /// The one that waits; it stands for those before it, and leaves before any answer to what came
-    /// after what it acknowledges.
-    pub(super) owed: Cell<Option<Packet<'static>>>,
 }
 
-/// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
-/// asked must be able to keep up.
-pub(super) const TURN: usize = 1024;
-
-impl Services for At<'_> {
+impl Process for At<'_> {
     #[inline]
     fn keys(&self) -> KeyTable<'_> {
         self.qp.device.process().segment().keys()
@@ -71,22 +54,8 @@ impl Services for At<'_> {
         clock::steady()
     }
 
-    #[inline]
-    fn number(&self) -> QpNumber {
-        self.qp.number
-    }
-
-    #[inline]
-    fn summary(&self) -> &QpSummary {
-        self.qp.summary()
-    }
-
-    fn store(&self, at: &Grant<'_>, bytes: &[u8]) -> Result<(), MemoryGone> {
-        self.qp.device.process().store(at, bytes)
-    }
-
-    fn store_pieces(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
-        self.qp.device.process().store_pieces(at, pieces)
+    fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
+        self.qp.device.process().store(at, pieces)
     }
 
     fn atomic(
@@ -95,37 +64,6 @@ impl Services for At<'_> {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
         self.qp.device.process().atomic(at, update)
-    }
-
-    fn acknowledge(&self, reply: Reply) {
-        if let Some(answer) = self.answer {
-            answer(reply);
-        }
-        if reply == Reply::Ack
-            && let Some(packet) = self.prepared.take()
-        {
-            self.respond(&packet);
-        }
-    }
-
-    #[inline]
-    fn complete(&self, side: QueueSide, completion: Completion, solicited: bool) {
-        let config = &self.qp.config;
-        let cq = match side {
-            QueueSide::Send => &config.send_cq,
-            QueueSide::Receive => {
-                // Of a rendezvous the data is yet to come, and with it another completion.
-                let announced = completion.flags & (Flags::TAG_MATCH | Flags::TAG_DATA_VALID);
-                if announced != Flags::TAG_MATCH {
-                    let done = completion.status == Status::Success;
-                    self.count(Counted::RECV, done.then_some(completion.byte_length.into()));
-                }
-                &config.receive_cq
-            }
-        };
-        if let Some(cq) = cq {
-            cq.push(&completion, solicited);
-        }
     }
 
     fn take_shared(
@@ -145,57 +83,8 @@ impl Services for At<'_> {
         }
     }
 
-    fn forget_unexpected(&self) {
-        if let QpReceives::Srq(srq) = &self.qp.config.receives {
-            srq.forget_unexpected();
-        }
-    }
-
-    fn rendezvous(&self) {
-        self.qp.device.work.defer(Deferred::Rendezvous(self.qp.number.index()));
-    }
-
     fn shared_pd(&self, srq: u32) -> Option<u32> {
         self.named_queue(srq).map(|srq| srq.config().pd.number())
-    }
-
-    fn complete_shared(&self, srq: u32, completion: Completion, solicited: bool) {
-        // A queue destroyed since has nobody left to tell.
-        let srq = self.qp.adapter.shared_queues.get(srq);
-        if let Some(xrc) = srq.as_ref().and_then(|srq| srq.config().xrc.as_ref()) {
-            xrc.cq.push(&completion, solicited);
-        }
-    }
-
-    #[inline]
-    fn count(&self, operation: Counted, bytes: Option<u64>) {
-        self.qp.counters.count(operation, bytes);
-    }
-
-    fn event(&self, event: QpEvent) {
-        self.qp.raise_for(event);
-    }
-
-    #[inline]
-    fn injected(&self, request: &Request) -> Option<Injection> {
-        self.qp.device.injector.answer(request)
-    }
-
-    fn refused(&self, refusal: &Refusal) {
-        self.qp.device.process().note_refusal(self.qp.summary(), refusal);
-    }
-
-    fn flush_other(&self, fallen: QueueSide) {
-        self.qp.flush_later(match fallen {
-            QueueSide::Send => QueueSide::Receive,
-            QueueSide::Receive => QueueSide::Send,
-        });
-    }
-}
-
-impl Origin for At<'_> {
-    fn peer(&self) -> QpNumber {
-        self.peer
     }
 
     #[inline]
@@ -212,44 +101,13 @@ impl Origin for At<'_> {
         outcome(target.read(from, Part::whole(length), &mut scatter))
     }
 
-    fn path_mtu(&self) -> Option<u64> {
-        match self.link {
-            Link::Wire(path) => Some(path.mtu),
-            _ => None,
-        }
-    }
-
     fn datagram_limit(&self, to: &Address) -> u64 {
         self.qp.device.port().datagram_limit(to)
     }
 
-    fn segment_of(&self, rest: u64) -> u64 {
-        match self.link {
-            Link::Local(_) => rest.min(MAX_PAYLOAD),
-            // The shared receive queue may be another process's, and then that gets it.
-            Link::Loopback if self.qp.config.service == Service::XrcInitiator => {
-                rest.min(MAX_PAYLOAD)
-            }
-            Link::None | Link::Loopback => rest.min(CHUNK),
-            Link::Wire(path) => path.train_of(rest),
-        }
-    }
-
-    fn window_share(&self) -> u64 {
-        self.qp.device.port().wire().map_or(u64::MAX, |wire| wire.window_share())
-    }
-
-    fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
-        match self.link {
-            _ if matches!(request.remote, Remote::Datagram(_)) => {
-                self.send_datagram(request, payload)
-            }
-            Link::None => Sent::Unreachable,
-            Link::Wire(path) => self.send_packets(path, request, payload),
-            _ if request.remote.process().is_some() => self.send_xrc(request, payload),
-            Link::Loopback => self.send_loopback(request, payload),
-            Link::Local(peer) => self.send_to_peer(peer, request, payload),
-        }
+    #[inline]
+    fn injected(&self, request: &Request) -> Option<Injection> {
+        self.qp.device.injector.answer(request)
     }
 }
 
@@ -263,6 +121,55 @@ fn outcome(done: Result<(), Stop>) -> Direct {
 }
 
 impl At<'_> {
+    /// What the device is called with.
+    #[inline]
+    pub(super) fn context<'c>(&'c self, effects: &'c mut Effects) -> Context<'c, Self> {
+        let (number, summary) = (self.qp.number, self.qp.summary());
+        Context { process: self, number, summary, counted: self.qp.counters.counted(), effects }
+    }
+
+    /// Hands the link what can be sent now. What the device wants done meanwhile is done before the next
+    /// segment, for that may complete elsewhere at once.
+    #[inline(never)]
+    pub(super) fn advance(
+        &self,
+        requester: &mut Requester,
+        cx: &mut Context<'_, Self>,
+        deferred: &mut Deferred,
+    ) {
+        if let (Link::Wire(_), Some(wire)) = (self.link, self.qp.device.port().wire()) {
+            requester.window_share = wire.window_share();
+        }
+        requester.check_timeout(cx);
+        while let Some(request) = requester.next_segment(cx) {
+            self.qp.carry_out_all(cx.effects, deferred);
+            let outcome = self.send(&request, requester.payload(), deferred);
+            if !requester.sent(&request, outcome, cx) {
+                return;
+            }
+        }
+    }
+
+    /// Hands a segment to the link. A link that carries packets sends it as a train of them, and answers
+    /// nothing at once.
+    pub(super) fn send(
+        &self,
+        request: &Request,
+        payload: Payload<'_>,
+        deferred: &mut Deferred,
+    ) -> Sent {
+        match self.link {
+            _ if matches!(request.remote, Remote::Datagram(_)) => {
+                self.send_datagram(request, payload, deferred)
+            }
+            Link::None => Sent::Unreachable,
+            Link::Wire(path) => self.send_packets(path, request, payload),
+            _ if request.remote.process().is_some() => self.send_xrc(request, payload, deferred),
+            Link::Loopback => self.send_loopback(request, payload, deferred),
+            Link::Local(peer) => self.send_to_peer(peer, request, payload),
+        }
+    }
+
     /// The target of one-sided operations, if its memory can be reached from here.
     ///
     /// On UC a request has completed when it is in the ring, so a later one must not pass it on the
@@ -340,10 +247,10 @@ impl At<'_> {
     /// Sends to the process of the shared receive queue that the message names, wherever the
     /// receiving end is. If there is no such process, the receiving end's says that there is no such
     /// queue.
-    fn send_xrc(&self, request: &Request, payload: Payload<'_>) -> Sent {
+    fn send_xrc(&self, request: &Request, payload: Payload<'_>, deferred: &mut Deferred) -> Sent {
         let slot = request.remote.process().unwrap_or(self.peer.slot());
         if slot == self.qp.number.slot() {
-            return self.send_loopback_to(self.peer, request, payload);
+            return self.send_loopback_to(self.peer, request, payload, deferred);
         }
         let other = match self.link {
             Link::Local(peer) if peer.announcer.slot == slot => None,
@@ -352,7 +259,7 @@ impl At<'_> {
         match (other, self.link) {
             (Some(peer), _) => self.send_to_peer(&peer, request, payload),
             (None, Link::Local(peer)) => self.send_to_peer(peer, request, payload),
-            (None, Link::Loopback) => self.send_loopback(request, payload),
+            (None, Link::Loopback) => self.send_loopback(request, payload, deferred),
             (None, Link::None | Link::Wire(_)) => Sent::Unreachable,
         }
     }
@@ -374,11 +281,22 @@ impl At<'_> {
     }
 
     /// Executes a segment at a queue pair of this process, on the caller's thread.
-    fn send_loopback(&self, request: &Request, payload: Payload<'_>) -> Sent {
-        self.send_loopback_to(self.peer, request, payload)
+    fn send_loopback(
+        &self,
+        request: &Request,
+        payload: Payload<'_>,
+        deferred: &mut Deferred,
+    ) -> Sent {
+        self.send_loopback_to(self.peer, request, payload, deferred)
     }
 
-    fn send_loopback_to(&self, to: QpNumber, request: &Request, payload: Payload<'_>) -> Sent {
+    fn send_loopback_to(
+        &self,
+        to: QpNumber,
+        request: &Request,
+        payload: Payload<'_>,
+        deferred: &mut Deferred,
+    ) -> Sent {
         let (device, adapter) = (&self.qp.device, &self.qp.adapter);
         let here = to.slot() == self.qp.number.slot();
         let target = adapter.queue_pairs.get(to.index()).filter(|_| here);
@@ -393,11 +311,16 @@ impl At<'_> {
             observer.request(Interface::Loopback, Direction::Outbound, request, &mut gather);
         }
         let reply = match target {
-            Some(target) => target.execute(request, &mut gather, &mut scatter, None),
+            Some(target) => target.execute(request, &mut gather, &mut scatter, None, deferred),
             None if here => return Sent::Unreachable,
-            None => {
-                adapter.foreign_targets.execute(adapter, request, &mut gather, &mut scatter, None)
-            }
+            None => adapter.foreign_targets.execute(
+                adapter,
+                request,
+                &mut gather,
+                &mut scatter,
+                None,
+                deferred,
+            ),
         };
         if let Some(observer) = observer {
             let answer = Answered::to(request, reply, self.qp.number.slot());

@@ -11,17 +11,22 @@ use transom_system::addresses::leaves_host;
 
 use super::At;
 use crate::device::{Direction, Interface};
-use crate::objects::{Adapter, Recipient};
+use crate::objects::{Adapter, Deferred, Recipient};
 
 impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
     /// One for an address that is not here is lost, as on a network.
-    pub(super) fn send_datagram(&self, request: &Request, payload: Payload<'_>) -> Sent {
+    pub(super) fn send_datagram(
+        &self,
+        request: &Request,
+        payload: Payload<'_>,
+        deferred: &mut Deferred,
+    ) -> Sent {
         let Remote::Datagram(datagram) = &request.remote else { return Sent::Unreachable };
         match Recipient::of(request) {
             Recipient::QueuePair => {}
             Recipient::Members => {
-                return self.send_to_group(&datagram.address, request, payload);
+                return self.send_to_group(&datagram.address, request, payload, deferred);
             }
             // Whoever got it would drop it.
             Recipient::Nobody => return Sent::Unreachable,
@@ -36,7 +41,7 @@ impl At<'_> {
             };
         }
         if slot == self.qp.number.slot() {
-            return self.send_loopback_to(request.to, request, payload);
+            return self.send_loopback_to(request.to, request, payload, deferred);
         }
         match device.peer(slot) {
             Some(peer) => self.send_to_peer(&peer, request, payload),
@@ -50,7 +55,13 @@ impl At<'_> {
     /// Sends to the group's network and to all members on this host but this queue pair itself, in all
     /// processes; waits before it begins until there is room for each that the local link leads to, so
     /// that none gets a datagram twice.
-    fn send_to_group(&self, to: &Address, request: &Request, payload: Payload<'_>) -> Sent {
+    fn send_to_group(
+        &self,
+        to: &Address,
+        request: &Request,
+        payload: Payload<'_>,
+        deferred: &mut Deferred,
+    ) -> Sent {
         let device = &self.qp.device;
         let gid = &to.gid;
         let me = device.process().announcer().slot;
@@ -78,7 +89,7 @@ impl At<'_> {
         }
         let members = self.qp.adapter.groups.members(gid);
         for member in members.filter(|qp| qp.number != self.qp.number) {
-            let sent = self.send_loopback_to(member.number, request, payload);
+            let sent = self.send_loopback_to(member.number, request, payload, deferred);
             if matches!(sent, Sent::Near(_)) {
                 return sent;
             }
@@ -114,11 +125,16 @@ impl At<'_> {
 
 impl Adapter {
     /// Hands a datagram from another process to each member of its group.
-    pub(crate) fn deliver_to_group(&self, request: &Request, payload: &mut RingBytes<'_>) {
+    pub(crate) fn deliver_to_group(
+        &self,
+        request: &Request,
+        payload: &mut RingBytes<'_>,
+        deferred: &mut Deferred,
+    ) {
         let Remote::Datagram(datagram) = &request.remote else { return };
         let mut nothing = payload.empty();
         for member in self.groups.members(&datagram.address.gid) {
-            let _ = member.execute(request, payload, &mut nothing, None);
+            let _ = member.execute(request, payload, &mut nothing, None, deferred);
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::*;
 
-use transom_device::execution::{CopyError, MAX_DATAGRAM, Payload, Reply, Request, Sent, Sink};
+use transom_device::execution::{Context, CopyError, Payload, Reply, Request, Responder, Sent};
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
-use transom_device::transport::{Outlet, ResponseTrain, train};
+use transom_device::transport::{ReadAnswer, ResponseTrain, train};
 use transom_net::{BurstBuffer, Filling, Path, Wire};
 use transom_system::clock;
 use transom_wire::Psn;
@@ -13,6 +13,8 @@ use transom_wire::packet::{Packet, Transport};
 
 use super::At;
 use crate::objects::Link;
+use crate::objects::qp::QueuePair;
+use crate::objects::qp::receive::ReceiveHalf;
 
 impl At<'_> {
     /// Sends a segment as packets.
@@ -34,7 +36,7 @@ impl At<'_> {
                 let owed = self.take_owed(wire);
                 let alone = owed.filter(|packet| !buffer.add_behind(packet));
                 if let Some(packet) = alone {
-                    self.respond(&packet);
+                    send_alone(wire, path, &packet);
                 }
                 let departed = wire.send(&mut buffer, path);
                 if !departed && alone.is_none() {
@@ -118,29 +120,6 @@ impl At<'_> {
             }
         }
     }
-
-    /// Sends the acknowledgement that waits, for the answer of this number is about to leave: unless
-    /// that is an older one, said again, which an origin expects before it.
-    fn send_owed_before(&self, answer: Psn) {
-        if let (Some(wire), Some(path)) = (self.qp.device.port().wire(), self.path())
-            && !self.owes_after(answer)
-            && let Some(packet) = self.owed.take()
-        {
-            send_alone(wire, path, &packet);
-        }
-    }
-
-    /// Whether an acknowledgement waits that is of something later.
-    fn owes_after(&self, psn: Psn) -> bool {
-        self.owed.get().is_some_and(|owed| owed.psn.compare(psn).is_gt())
-    }
-
-    fn path(&self) -> Option<&Path> {
-        match self.link {
-            Link::Wire(path) => Some(path),
-            _ => None,
-        }
-    }
 }
 
 /// Sends a packet that goes with nothing else.
@@ -153,78 +132,92 @@ fn send_alone(wire: &Wire, path: &Path, packet: &Packet<'_>) {
     wire.give_back(buffer);
 }
 
-impl Outlet for At<'_> {
-    fn room(&self) -> usize {
-        self.budget.get()
-    }
-
-    fn response_mtu(&self) -> u64 {
-        self.path().map_or(MAX_DATAGRAM, |path| path.mtu)
-    }
-
-    fn train_of(&self, rest: u64) -> u64 {
-        self.path().map_or(0, |path| path.train_of(rest))
-    }
-
-    fn respond(&self, packet: &Packet<'_>) {
-        let (Some(wire), Some(path)) = (self.qp.device.port().wire(), self.path()) else { return };
+impl ReceiveHalf {
+    /// Sends a packet without data. An acknowledgement may be kept back: it stands for those before it, and
+    /// leaves before any answer to what came after what it acknowledges.
+    pub(in super::super) fn respond(&mut self, packet: &Packet<'_>, qp: &QueuePair) {
         if packet.is_acknowledgement() && !self.owes_after(packet.psn) {
             // It says what the one that waits would say, and more.
-            self.owed.set(None);
+            self.owed = None;
             if self.may_owe {
                 // Whoever sends something because of a completion that is yet to come takes it along.
-                self.qp.owes.store(true, Release);
-                return self.owed.set(Some(packet.headers()));
+                qp.owes.store(true, Release);
+                self.owed = Some(packet.headers());
+                return;
             }
         }
-        self.send_owed_before(packet.psn);
-        send_alone(wire, path, packet);
+        if let Some(owed) = self.take_owed_before(packet.psn) {
+            self.send(&owed, qp);
+        }
+        self.send(packet, qp);
     }
 
-    fn prepare(&self, acknowledgement: Option<Packet<'static>>) -> Option<Packet<'static>> {
-        self.prepared.replace(acknowledgement)
+    /// Sends a packet now.
+    pub(in super::super) fn send(&self, packet: &Packet<'_>, qp: &QueuePair) {
+        if let (Some(wire), Link::Wire(path)) = (qp.device.port().wire(), &self.link) {
+            send_alone(wire, path, packet);
+        }
     }
 
-    fn respond_data(
-        &self,
+    /// Sends part of the answer to a READ, if there is data and room. Answers what the device did, or
+    /// [`Reply::Silence`] if there was no room.
+    pub(in super::super) fn send_answer(&mut self, answer: &ReadAnswer, qp: &QueuePair) -> Reply {
+        self.send_data(&answer.train, qp, |responder, sink, cx| answer.fetch(responder, sink, cx))
+    }
+
+    fn send_data(
+        &mut self,
         train: &ResponseTrain,
-        fill: &mut dyn FnMut(&mut dyn Sink) -> Reply,
+        qp: &QueuePair,
+        fetch: impl FnOnce(&mut Responder, &mut Filling<'_>, &mut Context<'_, At<'_>>) -> Reply,
     ) -> Reply {
-        let (Some(wire), Some(path)) = (self.qp.device.port().wire(), self.path()) else {
-            return Reply::Dropped;
-        };
-        self.send_owed_before(train.psn);
+        let Some(wire) = qp.device.port().wire() else { return Reply::Dropped };
+        if let Some(owed) = self.take_owed_before(train.psn) {
+            self.send(&owed, qp);
+        }
+        let Link::Wire(path) = &self.link else { return Reply::Dropped };
         let mut buffer = wire.take_buffer();
-        let transport = match self.qp.config.service {
+        let transport = match qp.config.service {
             Service::XrcTarget => Transport::Xrc { srq: 0 },
             _ => Transport::Rc,
         };
         for (packet, length) in train.packets(transport, self.peer.bits(), path.mtu) {
             if !buffer.add(&packet, length) {
-                // Longer than `train_of` allows: nothing of it is sent.
+                // Longer than the path allows: nothing of it is sent.
                 wire.give_back(buffer);
                 return Reply::Dropped;
             }
         }
-        let mut reply =
-            fill(&mut Filling { burst: &mut buffer, copier: self.qp.device.process().copier() });
+        let at = qp.here();
+        let mut sink = Filling { burst: &mut buffer, copier: qp.device.process().copier() };
+        let mut cx = at.context(&mut self.effects);
+        let mut reply = fetch(&mut self.responder, &mut sink, &mut cx);
         if matches!(reply, Reply::Data { .. }) {
             if wire.send(&mut buffer, path) {
-                let packets = self.budget.get().saturating_sub(buffer.packets());
-                self.budget.set(packets);
+                self.room = self.room.saturating_sub(buffer.packets());
             } else {
-                self.budget.set(0);
+                self.room = 0;
                 reply = Reply::Silence;
             }
         }
         wire.give_back(buffer);
         reply
     }
+
+    /// The acknowledgement that waits, for the answer of this number is about to leave: unless that is an
+    /// older one, said again, which an origin expects before it.
+    fn take_owed_before(&mut self, answer: Psn) -> Option<Packet<'static>> {
+        if self.owes_after(answer) { None } else { self.owed.take() }
+    }
+
+    /// Whether an acknowledgement waits that is of something later.
+    fn owes_after(&self, psn: Psn) -> bool {
+        self.owed.is_some_and(|owed| owed.psn.compare(psn).is_gt())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
     use std::time::{Duration, Instant};
@@ -334,17 +327,19 @@ mod tests {
         let options = Options { wire_only: true, ..Options::default() };
         let adapter = Adapter::open(options).expect("a device opens");
         let qp = queue_pair(&adapter, Service::Rc, 20);
-        let half = qp.receive.lock();
-        let at = At { link: &half.link, peer: half.peer, may_owe: true, ..qp.here() };
+        let mut half = qp.receive.lock();
+        half.may_owe = true;
         let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 0 };
         let counters = adapter.device().port().wire().expect("it leads over the wire").counters();
         let before = counters.sent.load(Relaxed);
-        let waits = |at: &At<'_>| at.owed.get().map(|owed| owed.psn.value());
-        let sent = || counters.sent.load(Relaxed) - before;
+        let state = |half: &ReceiveHalf| {
+            let waits = half.owed.map(|owed| owed.psn.value());
+            (waits, counters.sent.load(Relaxed) - before)
+        };
         let (acknowledgement, read) =
             (Operation::Acknowledge(aeth), Operation::ReadResponseOnly(aeth));
         let last = 0xff_ffff;
-        for (operation, psn, state) in [
+        for (operation, psn, expected) in [
             (acknowledgement, last, (Some(last), 0)),
             (acknowledgement, 2, (Some(2), 0)),
             (acknowledgement, last, (Some(2), 1)),
@@ -352,19 +347,19 @@ mod tests {
             (read, 3, (None, 4)),
             (acknowledgement, 4, (Some(4), 4)),
         ] {
-            at.respond(&answer(operation, psn));
-            assert_eq!((waits(&at), sent()), state, "{psn}");
+            half.respond(&answer(operation, psn), &qp);
+            assert_eq!(state(&half), expected, "{psn}");
         }
-        for (psn, state) in [(3, (Some(4), 5)), (5, (None, 7))] {
+        for (psn, expected) in [(3, (Some(4), 5)), (5, (None, 7))] {
             let psn = Psn::new(psn);
             let train = ResponseTrain { psn, length: 0, begins: true, ends: true, msn: 0 };
-            at.respond_data(&train, &mut |_| Reply::Data { length: 0 });
-            assert_eq!((waits(&at), sent()), state, "{psn:?}");
+            half.send_data(&train, &qp, |_, _, _| Reply::Data { length: 0 });
+            assert_eq!(state(&half), expected, "{psn:?}");
         }
-        let at = At { owed: Cell::new(Some(answer(acknowledgement, 6))), may_owe: false, ..at };
-        for (psn, state) in [(5, (Some(6), 8)), (7, (None, 9))] {
-            at.respond(&answer(acknowledgement, psn));
-            assert_eq!((waits(&at), sent()), state, "{psn}");
+        (half.owed, half.may_owe) = (Some(answer(acknowledgement, 6)), false);
+        for (psn, expected) in [(5, (Some(6), 8)), (7, (None, 9))] {
+            half.respond(&answer(acknowledgement, psn), &qp);
+            assert_eq!(state(&half), expected, "{psn}");
         }
     }
 

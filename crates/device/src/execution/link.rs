@@ -1,0 +1,73 @@
+//! What a requester and its link say to each other.
+
+use super::Reply;
+use super::one_sided::CHUNK;
+use crate::protection::Refusal;
+use crate::queue::Sge;
+
+/// The local data of a send work request.
+#[derive(Clone, Copy)]
+pub enum Payload<'a> {
+    /// Captured when posted.
+    Inline(&'a [u8]),
+    /// Read from, or written to, when carried out.
+    Buffers(&'a [Sge]),
+}
+
+/// What became of a one-sided operation on the direct way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direct {
+    /// Carried out.
+    Done,
+    /// Not possible or not allowed: ask the responder.
+    Declined,
+    /// The local buffers are refused or gone.
+    Near(Refusal),
+}
+
+/// What a link takes as one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segmentation {
+    /// The path MTU in bytes, if the link carries packets: messages are numbered by them then, else
+    /// one by one.
+    pub mtu: Option<u64>,
+    /// What is no longer than this goes as a whole.
+    pub whole: u64,
+    /// How much of anything longer goes at once; a multiple of the path MTU, if there is one.
+    pub part: u64,
+}
+
+impl Segmentation {
+    /// Segments of so many bytes at most, and no packets.
+    pub const fn of_messages(most: u64) -> Self {
+        Self { mtu: None, whole: most, part: most }
+    }
+
+    /// How many of the `rest` bytes of a message are its next segment.
+    #[inline]
+    pub const fn segment_of(&self, rest: u64) -> u64 {
+        if rest <= self.whole { rest } else { self.part }
+    }
+}
+
+impl Default for Segmentation {
+    /// That of a link within a process.
+    fn default() -> Self {
+        Self::of_messages(CHUNK)
+    }
+}
+
+/// What became of a segment handed to the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// On its way; a reply will come.
+    Queued,
+    /// No room now; the link will have the queue pair advanced when there is.
+    Busy,
+    /// Carried out at once.
+    Answered(Reply),
+    /// The local buffers are refused or gone.
+    Near(Refusal),
+    /// Nobody is there.
+    Unreachable,
+}

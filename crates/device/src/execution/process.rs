@@ -1,0 +1,103 @@
+//! What a queue pair at work has around it: the process that it belongs to, for what must be done or known at
+//! once, and a buffer for everything else.
+
+use super::{Counted, Direct, Effect, Effects, Injection, Payload, Request};
+use crate::protection::{Announcer, Grant, KeyTable, RemoteAddress, Waiter};
+use crate::qp::{QpNumber, QpSummary, QpTable};
+use crate::queue::{Address, Receive, Sge, Take};
+
+use super::MAX_DATAGRAM;
+
+/// Memory that cannot be reached any more, or not in this way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the memory cannot be reached any more")]
+pub struct MemoryGone;
+
+/// What taking from a shared receive queue found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeShared {
+    /// What the queue said.
+    Found(Take),
+    /// There is no such shared queue for this queue pair.
+    Unknown,
+}
+
+/// What a queue pair must have of its process at once, for the next step depends on it. Everything else
+/// it says by [`Effects`].
+pub trait Process {
+    /// Its key table.
+    fn keys(&self) -> KeyTable<'_>;
+    /// Its queue pairs.
+    fn qps(&self) -> QpTable<'_>;
+    /// As whom it announces.
+    fn announcer(&self) -> Announcer;
+    /// How to wait.
+    fn waiter(&self) -> &dyn Waiter;
+    /// Nanoseconds of a steady clock. It is asked, and not told, because most calls need no time, and
+    /// reading a clock costs as much as a small post.
+    fn now(&self) -> u64;
+    /// Writes pieces one after the other from `at` on, in one step if it can; together they are as long as
+    /// it.
+    fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone>;
+    /// Replaces the eight bytes at `at` by what `update` makes of them, as one step among all
+    /// atomics of this device; answers the old value (rule AT-09).
+    fn atomic(&self, at: &Grant<'_>, update: &mut dyn FnMut(u64) -> u64)
+    -> Result<u64, MemoryGone>;
+    /// Takes a receive for a message from the shared queue that the queue pair was created with, or,
+    /// for XRC, from the one of its domain that the message names by `srq`. `tag` is the tag that a
+    /// queue with tag matching matches.
+    fn take_shared(
+        &self,
+        srq: Option<u32>,
+        tag: Option<u64>,
+        least: u64,
+        receive: &mut Receive,
+    ) -> TakeShared;
+    /// The protection domain of a shared receive queue of the queue pair's XRC domain, by number.
+    fn shared_pd(&self, srq: u32) -> Option<u32>;
+    /// RDMA WRITE straight into the peer's memory.
+    fn write_direct(&self, to: RemoteAddress, payload: Payload<'_>, length: u64) -> Direct {
+        let _ = (to, payload, length);
+        Direct::Declined
+    }
+    /// RDMA READ straight from the peer's memory.
+    fn read_direct(&self, from: RemoteAddress, buffers: &[Sge], length: u64) -> Direct {
+        let _ = (from, buffers, length);
+        Direct::Declined
+    }
+    /// The longest datagram that gets to an address, in bytes (rule UD-03).
+    fn datagram_limit(&self, to: &Address) -> u64 {
+        let _ = to;
+        MAX_DATAGRAM
+    }
+    /// The answer to a request that has just arrived, if somebody wants it not to be carried out.
+    fn injected(&self, request: &Request) -> Option<Injection> {
+        let _ = request;
+        None
+    }
+}
+
+/// A queue pair at work.
+pub struct Context<'a, P> {
+    /// Its process.
+    pub process: &'a P,
+    /// Its number.
+    pub number: QpNumber,
+    /// Its summary.
+    pub summary: &'a QpSummary,
+    /// Which operations somebody counts; others have no [`Effect::Count`].
+    pub counted: Counted,
+    /// What its caller is to do.
+    pub effects: &'a mut Effects,
+}
+
+impl<P> Context<'_, P> {
+    /// An operation has ended: well, with so many bytes, or with `None` in error. A completion that it has
+    /// comes after that.
+    #[inline]
+    pub(crate) fn count(&mut self, operation: Counted, bytes: Option<u64>) {
+        if self.counted.contains(operation) {
+            self.effects.push(Effect::Count { operation, bytes });
+        }
+    }
+}
