@@ -44,8 +44,7 @@ pub enum Effect {
     /// A packet without data goes back to the origin: an acknowledgement, a NAK, an atomic's answer. It
     /// waits for nothing: if there is no room, it is lost, as on a network.
     Respond(Packet<'static>),
-    /// The queue pair fell into error from this side: the queue of the other is to be flushed, which
-    /// another lock guards.
+    /// The queue pair fell into error from this side: the queue of the other is to be flushed.
     FlushOther(QueueSide),
     /// A rendezvous waits in [`Responder::next_rendezvous`](super::Responder::next_rendezvous), or there is
     /// room for another in [`Requester::rendezvous`](super::Requester::rendezvous): they are to be brought

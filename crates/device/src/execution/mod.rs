@@ -14,7 +14,8 @@
 //! Neither calls anybody but for memory ([`Process`]): what else is to be done comes out as values
 //! ([`Effects`]), and the next segment when it is asked for ([`Requester::next_segment`]).
 //! [`retry`] counts and times retries, for every link. Where a link carries packets, the requester
-//! numbers them and keeps to a window; how they look is for [`transport`](crate::transport).
+//! numbers them and keeps to a window; how they look, and which answers count, is for
+//! [`transport`](crate::transport), which stands over this.
 
 mod counted;
 mod effects;
@@ -37,6 +38,7 @@ pub use process::{Context, MemoryGone, Process, TakeShared};
 pub use rendezvous::Rendezvous;
 pub use request::{Injection, Part, Reply, Request};
 pub use requester::{Requester, RequesterLimits};
+pub(crate) use requester::{SendWqe, status_of};
 pub use responder::{Receives, Responder};
 pub use segmentation::{MAX_TRAIN, packets};
 

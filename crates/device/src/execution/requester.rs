@@ -3,10 +3,12 @@
 mod completer;
 mod flight;
 mod rendezvous;
-mod responses;
 mod start;
 mod window;
 mod wqe;
+
+pub(crate) use completer::status_of;
+pub(crate) use wqe::SendWqe;
 
 use transom_wire::Psn;
 
@@ -23,7 +25,7 @@ use crate::queue::{
 };
 use flight::Flight;
 use rendezvous::EndedRead;
-use wqe::{Part, Progress, SendWqe, opcode};
+use wqe::{Part, Progress, opcode};
 
 /// What a send queue was created for.
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +188,21 @@ impl Requester {
     fn is_under_way(&self) -> bool {
         self.next != self.ring.head()
             || (!self.ring.is_empty() && self.ring.at(self.next).progress != Progress::Waiting)
+    }
+
+    /// Its transport service.
+    pub(crate) fn service(&self) -> Service {
+        self.service
+    }
+
+    /// Whether nothing is posted that has not ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// The oldest work request that has not ended; there is one.
+    pub(crate) fn head(&self) -> &SendWqe {
+        self.ring.at(self.ring.head())
     }
 
     /// Whether packets are on their way for which an answer is awaited.

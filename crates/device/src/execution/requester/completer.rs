@@ -92,7 +92,7 @@ impl Requester {
         head.message == message && head.progress != Progress::Waiting
     }
 
-    pub(super) fn finish_head<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+    pub(crate) fn finish_head<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         self.retry.reload();
         let head = self.ring.head();
         self.reading -= self.reads_of(head, self.read_unit());
@@ -100,7 +100,7 @@ impl Requester {
     }
 
     /// So many bytes of the head, which has been started, have come or are acknowledged.
-    pub(super) fn set_answered(&mut self, answered: u64) {
+    pub(crate) fn set_answered(&mut self, answered: u64) {
         let (head, unit) = (self.ring.head(), self.read_unit());
         let Progress::Started { sent, .. } = self.ring.at(head).progress else { return };
         let reads = self.reads_of(head, unit);
@@ -109,7 +109,7 @@ impl Requester {
         self.reading -= reads - self.reads_of(head, unit);
     }
 
-    pub(super) fn store_atomic<P: Process>(&mut self, old: u64, cx: &mut Context<'_, P>) {
+    pub(crate) fn store_atomic<P: Process>(&mut self, old: u64, cx: &mut Context<'_, P>) {
         let old = old.to_ne_bytes();
         if self.store(0, 8, &mut Bytes { bytes: &old, process: cx.process }, cx) {
             self.finish_head(cx);
@@ -138,7 +138,7 @@ impl Requester {
 
     /// Stores returned data in the head's buffers; false if they may not be written, which fails
     /// the work request (rules LA-04, LA-05).
-    pub(super) fn store<P: Process>(
+    pub(crate) fn store<P: Process>(
         &mut self,
         offset: u64,
         length: u64,
@@ -174,7 +174,7 @@ impl Requester {
 
     /// Goes back to the oldest unanswered message and sends it again when `verdict` says. Of one that
     /// went as packets, what was acknowledged or came does not go again (rule PSN-25).
-    pub(super) fn again<P: Process>(
+    pub(crate) fn again<P: Process>(
         &mut self,
         verdict: Verdict,
         exceeded: Status,
@@ -226,7 +226,7 @@ impl Requester {
 
     /// Completes the head in error and takes the queue pair down with it (rules RA-42, ORD-28):
     /// RC and XRC into ERR, the send queue of UC and UD into SQE (rule ST-18).
-    pub(super) fn fail_head<P: Process>(
+    pub(crate) fn fail_head<P: Process>(
         &mut self,
         cx: &mut Context<'_, P>,
         status: Status,
@@ -295,7 +295,7 @@ impl Requester {
 }
 
 /// What a work request ends with whose target answered so (rules E.3).
-pub(super) fn status_of(code: NakCode) -> Status {
+pub(crate) fn status_of(code: NakCode) -> Status {
     match code {
         NakCode::RemoteAccess => Status::RemoteAccess,
         NakCode::InvalidRequest => Status::RemoteInvalidRequest,

@@ -79,7 +79,7 @@ impl Flight {
 
 impl Requester {
     /// The oldest number that is not acknowledged; [`Requester::sending`] if all are.
-    pub(super) fn oldest(&self, mtu: u64) -> Psn {
+    pub(crate) fn oldest(&self, mtu: u64) -> Psn {
         if self.ring.is_empty() {
             return self.message;
         }
@@ -89,6 +89,11 @@ impl Requester {
             // Then it is at `next`.
             Progress::Waiting => self.message,
         }
+    }
+
+    /// One beyond the last number ever sent.
+    pub(crate) fn sent_until(&self) -> Psn {
+        self.flight.end
     }
 
     /// The number that is sent next.
@@ -104,20 +109,20 @@ impl Requester {
     }
 
     /// Whether anything that has been sent, and is not to be sent again, is unacknowledged.
-    pub(super) fn is_in_flight(&self, mtu: u64) -> bool {
+    pub(crate) fn is_in_flight(&self, mtu: u64) -> bool {
         self.sending(mtu) != self.oldest(mtu)
     }
 
     /// Whether a packet of this number has been sent and is not acknowledged; any other answer is old
     /// or forged (rule PSN-24).
-    pub(super) fn awaits(&self, psn: Psn, mtu: u64) -> bool {
+    pub(crate) fn awaits(&self, psn: Psn, mtu: u64) -> bool {
         let oldest = self.oldest(mtu);
         !self.ring.is_empty() && psn.since(oldest) < self.flight.end.since(oldest)
     }
 
     /// How many bytes one request of a READ asks for: on a link that carries packets the whole is
     /// asked for in parts, so that no more comes back than the window allows.
-    pub(super) fn read_unit(&self) -> u64 {
+    pub(crate) fn read_unit(&self) -> u64 {
         if self.link.mtu.is_some() { self.flight.window.read_limit() } else { u64::MAX }
     }
 
@@ -165,7 +170,7 @@ impl Requester {
     }
 
     /// Counts what has been acknowledged since `before` was the oldest number.
-    pub(super) fn note_progress<P: Process>(
+    pub(crate) fn note_progress<P: Process>(
         &mut self,
         before: Psn,
         mtu: u64,
@@ -180,14 +185,14 @@ impl Requester {
     }
 
     /// The link tells of congestion (rule CNP-04).
-    pub(super) fn note_congestion(&mut self, mtu: u64) {
+    pub(crate) fn note_congestion(&mut self, mtu: u64) {
         self.flight.window.shrink(self.oldest(mtu), self.flight.end);
     }
 
     /// An answer to this later number has come without that of the oldest request (rule PSN-23). The
     /// answers behind it say the same, so it counts once; that to what has first gone out since then
     /// says that the oldest is lost again.
-    pub(super) fn note_missed<P: Process>(
+    pub(crate) fn note_missed<P: Process>(
         &mut self,
         later: Psn,
         mtu: u64,
@@ -209,7 +214,7 @@ impl Requester {
     }
 
     /// Goes back at once to the oldest number that is not acknowledged.
-    pub(super) fn go_back<P: Process>(&mut self, mtu: u64, cx: &mut Context<'_, P>) {
+    pub(crate) fn go_back<P: Process>(&mut self, mtu: u64, cx: &mut Context<'_, P>) {
         self.flight.window.shrink(self.oldest(mtu), self.flight.end);
         let verdict = self.retry.resend(cx.process.now());
         self.again(verdict, Status::RetryExceeded, cx);
@@ -228,6 +233,18 @@ impl Requester {
             self.flight.missed = Some((self.oldest(mtu), self.flight.end));
             self.flight.window.collapse(self.oldest(mtu), self.flight.end);
             self.go_back(mtu, cx);
+        }
+    }
+
+    /// The head is answered although it waits to go out again: what arrived need not.
+    pub(crate) fn take_up_head(&mut self, mtu: u64) {
+        if self.ring.is_empty() {
+            return;
+        }
+        let head = self.ring.at_mut(self.ring.head());
+        if head.progress == Progress::Waiting {
+            head.progress = Progress::Started { sent: 0, answered: 0 };
+            self.message = head.message.plus(packets(head.length, mtu));
         }
     }
 }

@@ -28,13 +28,13 @@ pub(super) enum Part {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct SendWqe {
+pub(crate) struct SendWqe {
     pub(super) wr_id: u64,
     pub(super) op: SendOp,
     pub(super) flags: SendFlags,
     pub(super) pieces: usize,
-    pub(super) length: u64,
-    pub(super) message: Psn,
+    pub(crate) length: u64,
+    pub(crate) message: Psn,
     pub(super) progress: Progress,
     pub(super) part: Part,
 }
@@ -52,17 +52,25 @@ impl SendWqe {
     };
 
     /// Whether it takes one of the target's responder resources until it is answered.
-    pub(super) fn uses_read_resources(&self) -> bool {
+    pub(crate) fn uses_read_resources(&self) -> bool {
         self.op.operation().is_some_and(|operation| operation.needs().responder_resources)
     }
 
     /// What data it sends, or its answer brings.
-    pub(super) fn data(&self) -> Data {
+    pub(crate) fn data(&self) -> Data {
         self.op.operation().map_or(Data::None, |operation| operation.needs().data)
     }
 
+    /// How many bytes of it have come or are acknowledged, once it has been started.
+    pub(crate) fn answered(&self) -> Option<u64> {
+        match self.progress {
+            Progress::Started { answered, .. } => Some(answered),
+            Progress::Waiting => None,
+        }
+    }
+
     /// Whether its answer brings data for its buffers.
-    pub(super) fn returns_data(&self) -> bool {
+    pub(crate) fn returns_data(&self) -> bool {
         matches!(self.data(), Data::Fetched | Data::OldValue)
     }
 }

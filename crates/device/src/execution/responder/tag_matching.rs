@@ -156,8 +156,8 @@ impl Responder {
         }
     }
 
-    /// A rendezvous request is done: its data is to be read into the tagged buffer it took. The
-    /// send queue's lock comes before this queue's, so that begins when neither is held.
+    /// A rendezvous request is done: its data is to be read into the tagged buffer it took. That is for
+    /// the send queue, to which the caller brings it.
     pub(super) fn prepare_rendezvous<P>(&mut self, solicited: bool, cx: &mut Context<'_, P>) {
         let Some(Message::Rendezvous(header, remote)) = self.matched() else { return };
         let Some(matching) = &mut self.matching else { return };

@@ -1,13 +1,12 @@
 //! Answers that come as packets (rules PSN-20 to PSN-32): which of them count, and what for. What
-//! they do to a work request is the [`completer`](super::completer)'s.
+//! they do to a work request is the [`Requester`]'s.
 
 use transom_wire::packet::{Operation as Opcode, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
 
-use super::super::{Context, CopyError, MAX_TRAIN, Process, Source, packets};
-use super::Requester;
-use super::completer::status_of;
-use super::wqe::{Progress, SendWqe};
+use crate::execution::{
+    Context, CopyError, MAX_TRAIN, Process, Requester, SendWqe, Source, packets, status_of,
+};
 use crate::operation::Data;
 use crate::protection::Grant;
 use crate::queue::Status;
@@ -16,7 +15,7 @@ impl Requester {
     /// Takes packets for this queue pair in the order in which they came, those that are no answers
     /// included; [`Requester::advance`] then sends what they make room for.
     pub fn on_packets<P: Process>(&mut self, packets: &[Packet<'_>], cx: &mut Context<'_, P>) {
-        let Some(mtu) = self.link.mtu.filter(|_| self.service.is_reliable()) else { return };
+        let Some(mtu) = self.link.mtu.filter(|_| self.service().is_reliable()) else { return };
         let before = self.oldest(mtu);
         if packets.iter().any(|packet| packet.becn || packet.operation == Opcode::Congestion) {
             self.note_congestion(mtu);
@@ -37,7 +36,7 @@ impl Requester {
         cx: &mut Context<'_, P>,
     ) -> usize {
         let packet = &packets[0];
-        if !self.service.serves(&packet.transport) || !self.awaits(packet.psn, mtu) {
+        if !self.service().serves(&packet.transport) || !self.awaits(packet.psn, mtu) {
             return 1;
         }
         match packet.operation {
@@ -97,7 +96,7 @@ impl Requester {
         if !self.reaches(psn, mtu, cx) {
             return;
         }
-        let fits = self.ring.at(self.ring.head()).data() == Data::OldValue;
+        let fits = self.head().data() == Data::OldValue;
         match syndrome {
             Some(Syndrome::Ack { .. }) if fits => self.store_atomic(old, cx),
             _ => self.fail_head(cx, Status::BadResponse, 0),
@@ -115,14 +114,14 @@ impl Requester {
         if !self.reaches(first.psn, mtu, cx) {
             return 1;
         }
-        let wqe = *self.ring.at(self.ring.head());
-        let Progress::Started { answered, .. } = wqe.progress else { return 1 };
+        let wqe = *self.head();
+        let Some(answered) = wqe.answered() else { return 1 };
         if is_flushed(&wqe, &first) {
             self.finish_head(cx);
             return 1;
         }
         let unit = self.read_unit();
-        let asked = (self.flight.end.since(first.psn) as usize).min(MAX_TRAIN as usize);
+        let asked = (self.sent_until().since(first.psn) as usize).min(MAX_TRAIN as usize);
         let fits = |(number, packet): &(u32, &Packet<'_>)| {
             packet.transport == first.transport
                 && packet.psn == first.psn.plus(*number)
@@ -154,15 +153,15 @@ impl Requester {
             return false;
         }
         self.take_up_head(mtu);
-        !self.ring.is_empty() && self.oldest(mtu) == psn
+        !self.is_empty() && self.oldest(mtu) == psn
     }
 
     /// Takes everything before `end` as acknowledged (rule PSN-21). False if something there waits
     /// for data, which an acknowledgement does not bring: even if it names that very number, for to
     /// a repeated request a target answers how far it has come.
     fn acknowledge<P: Process>(&mut self, end: Psn, mtu: u64, cx: &mut Context<'_, P>) -> bool {
-        while !self.ring.is_empty() && end.compare(self.oldest(mtu)).is_gt() {
-            let head = *self.ring.at(self.ring.head());
+        while !self.is_empty() && end.compare(self.oldest(mtu)).is_gt() {
+            let head = *self.head();
             if head.returns_data() {
                 return false;
             }
@@ -176,18 +175,6 @@ impl Requester {
             self.finish_head(cx);
         }
         true
-    }
-
-    /// The head is answered although it waits to go out again: what arrived need not.
-    fn take_up_head(&mut self, mtu: u64) {
-        if self.ring.is_empty() {
-            return;
-        }
-        let head = self.ring.at_mut(self.ring.head());
-        if head.progress == Progress::Waiting {
-            head.progress = Progress::Started { sent: 0, answered: 0 };
-            self.message = head.message.plus(packets(head.length, mtu));
-        }
     }
 }
 
