@@ -3,6 +3,7 @@
 //! * [`on_each_way!`](crate::on_each_way) runs a test's body in a process of its own, so that the
 //!   device there is the test's alone: copying straight, copying through shared memory, and, if the
 //!   tests run as root, as an ordinary user.
+//! * [`on_each_link!`](crate::on_each_link) runs it so in a network of its own where packets are sent.
 //! * A [`Child`] plays a role: a function of the test's module, listed in its test `role`, which calls
 //!   [`play`]. The two talk in lines of numbers over a socket.
 //!
@@ -10,15 +11,15 @@
 //!
 //! Nobody outlives the one who started it, every wait has a limit, and only own children are killed.
 
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::time::Duration;
 use std::{env, fs};
 
@@ -32,6 +33,8 @@ use crate::harness::*;
 const ROLE: &str = "TRANSOM_TEST_ROLE";
 /// Which test runs alone in this process.
 const ALONE: &str = "TRANSOM_TEST_ALONE";
+/// Whether it does in a network namespace made for it.
+const NAMESPACE: &str = "TRANSOM_TEST_NAMESPACE";
 /// The user and group nobody.
 const NOBODY: u32 = 65_534;
 /// The last word of a process that did all it was started for.
@@ -50,6 +53,9 @@ pub enum Way {
     Unprivileged,
     /// As [`Way::Direct`], by root of a new network namespace whose loopback interface is down.
     Namespace,
+    /// As [`Way::Direct`], in a new network namespace whose loopback interface is up; where none can be
+    /// made, in the process of the test itself.
+    Network,
 }
 
 /// The path of a test or role of the module that this stands in, by which its binary finds it.
@@ -57,6 +63,41 @@ pub enum Way {
 macro_rules! path_of {
     ($name:literal) => {
         concat!(module_path!(), "::", $name)
+    };
+}
+
+/// Runs each test over each [`Link`](crate::harness::Link): a test is a function of the link. Over the wire it runs in a network
+/// of its own, where nobody else has the port.
+#[macro_export]
+macro_rules! on_each_link {
+    ($($(#[$doc:meta])* fn $name:ident($link:ident: Link) $body:block)+) => {
+        $($(#[$doc])* mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            fn run($link: Link) $body
+
+            #[test]
+            fn loopback() {
+                run(Link::Loopback);
+            }
+
+            #[test]
+            fn local() {
+                run(Link::Local);
+            }
+
+            #[test]
+            fn shared() {
+                run(Link::Shared);
+            }
+
+            #[test]
+            fn wire() {
+                let test = $crate::path_of!("wire");
+                $crate::processes::alone(test, $crate::processes::Way::Network, || run(Link::Wire));
+            }
+        })+
     };
 }
 
@@ -92,7 +133,7 @@ macro_rules! on_each_way {
 pub fn alone(test: &str, way: Way, body: fn()) {
     if env::var_os(ALONE).is_some_and(|name| name == test) {
         stay_with_parent();
-        let _registry = (way == Way::Namespace).then(|| RegistryOfNamespace);
+        let _registry = env::var_os(NAMESPACE).is_some().then(|| RegistryOfNamespace);
         body();
         return parent().tell(&[DONE]);
     }
@@ -112,13 +153,20 @@ pub fn alone(test: &str, way: Way, body: fn()) {
             let scratch = Scratch::new(test);
             let program = scratch.take(&this_program());
             command = Command::new(program);
-            command.args(arguments(test)).stdout(Stdio::null());
-            as_nobody(&mut command);
+            command.args(arguments(test)).stdout(Stdio::null()).current_dir("/");
+            match in_namespace(&command, Inside::Nobody) {
+                Some(inside) => command = inside,
+                None => drop(as_nobody(&mut command)),
+            }
             copied = Some(scratch);
         }
-        Way::Namespace => match in_namespace(&command) {
+        Way::Namespace => match in_namespace(&command, Inside::Root) {
             Some(inside) => command = inside,
             None => return println!("skipped: no network namespace can be made here (unshare)"),
+        },
+        Way::Network => match in_namespace(&command, Inside::Same) {
+            Some(inside) => command = inside,
+            None => return body(),
         },
     }
     command.env(ALONE, test);
@@ -180,20 +228,48 @@ pub fn again(test: &str) -> Command {
     command
 }
 
+/// Who runs in a new network namespace.
+#[derive(Clone, Copy, Debug)]
+enum Inside {
+    /// Its root; the loopback interface is down.
+    Root,
+    /// The user of this process; the loopback interface is up.
+    Same,
+    /// A user without privileges; the loopback interface is up.
+    Nobody,
+}
+
 /// The same command in a new network namespace; `None` if this user can make none.
-fn in_namespace(command: &Command) -> Option<Command> {
-    let enter = |program: &OsStr| {
-        // An ordinary user gets one along with a user namespace, where the system allows that.
-        let user: &[&str] = if is_root() { &[] } else { &["--map-root-user"] };
+fn in_namespace(command: &Command, inside: Inside) -> Option<Command> {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    let enter = |inside: Inside| {
         let mut unshare = Command::new("unshare");
-        unshare.args(user).arg("--net").arg(program);
+        unshare.arg("--net");
+        // An ordinary user gets one along with a user namespace, where the system allows that.
+        match inside {
+            _ if is_root() => {}
+            Inside::Root => drop(unshare.arg("--map-root-user")),
+            Inside::Same | Inside::Nobody => {
+                unshare.args(["--map-current-user", "--keep-caps"]);
+            }
+        }
+        let then = match inside {
+            Inside::Root => return unshare,
+            Inside::Same if is_root() => "",
+            Inside::Same => "setpriv --inh-caps=-all --ambient-caps=-all",
+            Inside::Nobody => "setpriv --reuid=65534 --regid=65534 --clear-groups",
+        };
+        unshare.args(["sh", "-c", &format!("ip link set lo up && exec {then} \"$@\""), "sh"]);
         unshare
     };
-    let tried = enter("true".as_ref()).stderr(Stdio::null()).status();
-    tried.ok().filter(ExitStatus::success)?;
-    let mut inside = enter(command.get_program());
-    inside.args(command.get_args()).stdout(Stdio::null());
-    Some(inside)
+    let can = || enter(Inside::Same).arg("true").stderr(Stdio::null()).status();
+    if !*CAN.get_or_init(|| can().is_ok_and(|status| status.success())) {
+        return None;
+    }
+    let mut entered = enter(inside);
+    entered.arg(command.get_program()).args(command.get_args()).stdout(Stdio::null());
+    entered.env(NAMESPACE, "").current_dir(command.get_current_dir().unwrap_or(".".as_ref()));
+    Some(entered)
 }
 
 /// The kernel ends this process with the thread that started it.
@@ -280,7 +356,7 @@ impl Child {
             command = wrapped;
             command.stdout(Stdio::null());
         }
-        command.env(ROLE, role).env_remove(ALONE);
+        command.env(ROLE, role).env_remove(ALONE).env_remove(NAMESPACE);
         Self::spawn(role, command)
     }
 

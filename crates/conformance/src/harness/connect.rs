@@ -22,7 +22,7 @@ pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
         min_rnr_timer: 1,
         port_num: 1,
         timeout: 14,
-        retry_cnt: 3,
+        retry_cnt: 7,
         rnr_retry: 7,
         ..ibv_qp_attr::default()
     };
@@ -78,8 +78,30 @@ pub fn bring_up(qp: *mut ibv_qp, attr: &ibv_qp_attr) {
 
 /// Connects two queue pairs, RESET to RTS.
 pub fn connect(a: *mut ibv_qp, b: *mut ibv_qp) {
-    bring_up(a, &usual_attr(b));
-    bring_up(b, &usual_attr(a));
+    connect_with(a, b, |_| ());
+}
+
+/// The same with other attributes at both ends.
+pub fn connect_with(a: *mut ibv_qp, b: *mut ibv_qp, change: impl Fn(&mut ibv_qp_attr)) {
+    for (qp, peer) in [(a, b), (b, a)] {
+        let mut attr = usual_attr(peer);
+        change(&mut attr);
+        bring_up(qp, &attr);
+    }
+}
+
+/// Has a queue pair in RTS without work give up soon, for requests that nobody will answer.
+pub fn give_up_soon(qp: *mut ibv_qp) {
+    let attr = ibv_qp_attr { timeout: 10, retry_cnt: 1, ..usual_attr(qp) };
+    let timers = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;
+    for (to, mask) in
+        [(IBV_QPS_SQD, IBV_QP_STATE), (IBV_QPS_SQD, timers), (IBV_QPS_RTS, IBV_QP_STATE)]
+    {
+        let mut attr = ibv_qp_attr { qp_state: to, ..attr };
+        // SAFETY: the queue pair is live.
+        let code = unsafe { ibv_modify_qp(qp, &mut attr, mask as c_int) };
+        assert_eq!(code, 0, "to state {to}");
+    }
 }
 
 /// Sets only the state.

@@ -21,39 +21,6 @@ pub enum Link {
     Wire,
 }
 
-/// Runs each test over each [`Link`]: a test is a function of the link.
-#[macro_export]
-macro_rules! on_each_link {
-    ($($(#[$doc:meta])* fn $name:ident($link:ident: Link) $body:block)+) => {
-        $($(#[$doc])* mod $name {
-            #[allow(unused_imports)]
-            use super::*;
-
-            fn run($link: Link) $body
-
-            #[test]
-            fn loopback() {
-                run(Link::Loopback);
-            }
-
-            #[test]
-            fn local() {
-                run(Link::Local);
-            }
-
-            #[test]
-            fn shared() {
-                run(Link::Shared);
-            }
-
-            #[test]
-            fn wire() {
-                run(Link::Wire);
-            }
-        })+
-    };
-}
-
 /// Two connected queue pairs: requests go from `a`, the origin, to `b`, the target.
 pub struct Pair {
     /// The origin's end.
@@ -133,7 +100,7 @@ pub fn ends(link: Link, options: Options) -> (End, End) {
 }
 
 /// Waits for the turn of the test in this thread, which lasts until the thread ends: over the wire it
-/// has one alone, else together with others.
+/// has one alone, else together with others of its network namespace.
 ///
 /// For devices share one UDP port, and when one opens or closes, datagrams of others may be late or
 /// lost, as in any network. What a test says of datagrams holds while no other test does that, in
@@ -147,10 +114,7 @@ pub fn take_turn(link: Link) {
         Some(_) if link != Link::Wire => {}
         _ => {
             drop(held.take());
-            // SAFETY: asks for a number.
-            let user = unsafe { libc::getuid() };
-            let path = std::env::temp_dir().join(format!("transom-tests-{user}.lock"));
-            let file = File::create(path).expect("a file to lock");
+            let file = File::open("/proc/self/ns/net").expect("there is a network namespace");
             if link == Link::Wire { file.lock() } else { file.lock_shared() }.expect("a turn");
             *held = Some((link, file));
         }

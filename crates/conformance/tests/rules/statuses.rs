@@ -127,6 +127,7 @@ on_each_link! {
         recv(it.pair.qb, 7, &mut []);
         let mut wr = wr(IBV_WR_SEND_WITH_INV);
         wr.imm.invalidate_rkey = keys(it.mb).1;
+        give_up_soon(it.pair.qa);
         post(it.pair.qa, &mut wr);
         it.origin_fails(IBV_WC_RETRY_EXC_ERR);
         it.target_fails(IBV_WC_MW_BIND_ERR);

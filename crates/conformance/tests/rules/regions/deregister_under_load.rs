@@ -68,7 +68,10 @@ impl Stream {
     /// Streams while `revoke` ends a region after `warm` requests have completed. All before it end
     /// well, one as `broken` says, the rest flushed; none that is posted after it ends well.
     fn run(self, pair: &Pair, broken: ibv_wc_status, warm: usize, revoke: impl FnOnce()) {
-        let qp = pair.another(IBV_QPT_RC).0 as usize;
+        // So much is under way that an answer may be late on a busy machine.
+        let (qa, qb) = (pair.a.qp(IBV_QPT_RC), pair.b.qp(IBV_QPT_RC));
+        connect_with(qa, qb, |attr| (attr.timeout, attr.retry_cnt) = (17, 7));
+        let qp = qa as usize;
         let (completed, revoked) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (completed, revoked) = (&completed, &revoked);
         thread::scope(|scope| {

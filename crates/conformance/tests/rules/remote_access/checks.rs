@@ -38,6 +38,7 @@ on_each_link! {
         // The state, before the key.
         let (qa, qb) = stage.connected(|_| (), |_| ());
         assert_eq!(set_state(qb, IBV_QPS_ERR), 0);
+        give_up_soon(qa);
         let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
         assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
 
@@ -50,6 +51,7 @@ on_each_link! {
             &|attr: &mut ibv_qp_attr| attr.rq_psn += 1,
         ] {
             let (qa, qb) = stage.connected(|_| (), change);
+            give_up_soon(qa);
             let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
             if link == Link::Wire {
                 // A packet names no queue pair that it comes from, and a number that has been used
@@ -92,6 +94,7 @@ on_each_link! {
             for opcode in ALL_KINDS {
                 let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), stage.pair.b.qp(IBV_QPT_RC));
                 bring_up(qa, &usual_attr(qb));
+                give_up_soon(qa);
                 match closed {
                     IBV_QPS_INIT => assert_eq!(modify(qb, &usual_attr(qa), IBV_QPS_INIT), 0),
                     IBV_QPS_ERR => {

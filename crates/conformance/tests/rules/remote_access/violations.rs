@@ -266,6 +266,7 @@ on_each_link! {
                 assert_eq!(set_state(qa, IBV_QPS_RESET), 0);
                 let usual = usual_attr(qb);
                 bring_up(qa, &ibv_qp_attr { sq_psn: usual.sq_psn + later, ..usual });
+                give_up_soon(qa);
                 let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, stage.far.addr(), key, 8);
                 assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
             }

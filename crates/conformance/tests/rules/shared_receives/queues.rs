@@ -174,6 +174,7 @@ on_each_link! {
         // A key that cannot be invalidated fails the receive, the others stay.
         srq_recv(pool.srq, 7, &mut []);
         srq_recv(pool.srq, 8, &mut []);
+        give_up_soon(qa);
         post(qa, &mut request);
         assert_eq!(pool.pair.b.expect(IBV_WC_MW_BIND_ERR).wr_id, 7);
         pool.pair.a.expect(IBV_WC_RETRY_EXC_ERR);

@@ -373,6 +373,7 @@ on_each_link! {
         let was = number(third);
         assert_eq!(destroy_qp(third), 0);
         assert_eq!(try_open_qp(b.context, xrc.xrcd, was).unwrap_err(), libc::ENOENT);
+        give_up_soon(xrc.pair.qa);
         send(&xrc, xrc.pair.qa, 0, 8, srq_number(xrc.srq));
         xrc.pair.a.expect(IBV_WC_RETRY_EXC_ERR);
         assert_eq!((destroy_srq(xrc.srq), close_xrcd(b.context, xrc.xrcd)), (0, 0));

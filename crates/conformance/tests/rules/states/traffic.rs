@@ -114,6 +114,7 @@ on_each_link! {
         recv(pair.qb, 5, &mut []);
         recv(pair.qb, 6, &mut []);
         bring_up(pair.qa, &usual_attr(pair.qb));
+        give_up_soon(pair.qa);
         post(pair.qa, &mut send(1));
         assert_eq!(pair.a.expect(IBV_WC_RETRY_EXC_ERR).wr_id, 1);
         assert_eq!((state(pair.qa), state(pair.qb)), (IBV_QPS_ERR, IBV_QPS_INIT));
@@ -312,6 +313,7 @@ on_each_link! {
         assert_eq!(state(pair.qa), IBV_QPS_RTS);
         pair.a.expect_nothing();
         assert!(!pair.a.has_event());
+        give_up_soon(pair.qa);
         post(pair.qa, &mut send(1));
         assert_eq!(pair.a.expect(IBV_WC_RETRY_EXC_ERR).wr_id, 1);
         assert_eq!(pair.a.expect(IBV_WC_WR_FLUSH_ERR).wr_id, 2);

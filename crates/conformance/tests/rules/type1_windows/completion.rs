@@ -183,6 +183,7 @@ on_each_link! {
         scene.all_refused(scene.far.addr(), rkey(mw));
         let mut sges = [sge(scene.near.addr(), 8, scene.near_mr)];
         let (addr, key) = (scene.far.addr(), keys(scene.far_mr).1);
+        give_up_soon(qa);
         post(qa, &mut op_wr(Op::Read, &mut sges, addr, key));
         scene.pair.a.expect(IBV_WC_RETRY_EXC_ERR);
     }

@@ -146,6 +146,7 @@ fn a_failed_bind_breaks_the_queue_pair_and_not_the_window() {
     let wc = bind_on(&scene, qb, other, 1, range);
     assert_eq!((wc.status, wc.wr_id), (IBV_WC_WR_FLUSH_ERR, 1));
     let mr_key = keys(scene.far_mr).1;
+    give_up_soon(qa);
     let status = scene.attempt((qa, qb), Op::Read, addr, 8, mr_key);
     assert_eq!(status, IBV_WC_RETRY_EXC_ERR);
     for op in Op::ALL {

@@ -155,6 +155,7 @@ on_each_link! {
         let (mw, key) = scene.bound(IBV_MW_TYPE_2, range);
         assert_eq!(set_state(qps.1, IBV_QPS_RESET), 0);
         scene.refused(Op::Read, addr, 8, key);
+        give_up_soon(qps.0);
         assert_eq!(scene.attempt(qps, Op::Write, addr, 8, key), IBV_WC_RETRY_EXC_ERR);
         assert_eq!(scene.far.read(0, 8), Buffer::filled(8, 7).read(0, 8));
         assert_eq!(dereg(scene.far_mr), libc::EBUSY);
@@ -175,6 +176,7 @@ on_each_link! {
         let (_, key) = scene.bound(IBV_MW_TYPE_2, range);
         assert_eq!(set_state(qps.1, IBV_QPS_ERR), 0);
         let before = scene.far.read(0, 4096);
+        give_up_soon(qps.0);
         assert_eq!(scene.attempt(qps, Op::Write, addr, 8, key), IBV_WC_RETRY_EXC_ERR);
         assert_eq!(scene.far.read(0, 4096), before);
         assert_eq!(dereg(scene.far_mr), libc::EBUSY);

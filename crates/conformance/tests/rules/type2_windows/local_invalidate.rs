@@ -250,6 +250,7 @@ fn a_failure_breaks_the_queue_pair() {
     assert_eq!(sent, [(2, IBV_WC_MW_BIND_ERR), (3, flushed), (4, flushed), (5, flushed)]);
     assert_eq!(received, [(50, flushed)]);
     assert_eq!(state(qb), IBV_QPS_ERR);
+    give_up_soon(qa);
     let status = it.scene.attempt((qa, qb), Op::Read, it.addr, 8, it.key);
     assert_eq!(status, IBV_WC_RETRY_EXC_ERR);
     it.scene.reconnect((qa, qb));

@@ -24,6 +24,7 @@ fn invalidated(wc: &ibv_wc) -> u32 {
 fn class_j(scene: &Scene, qps: Qps, key: u32) {
     recv(qps.1, 41, &mut []);
     recv(qps.1, 42, &mut []);
+    give_up_soon(qps.0);
     post(qps.0, &mut send_inv_wr(key, &mut []));
     let wc = scene.pair.b.expect(IBV_WC_MW_BIND_ERR);
     assert_eq!(wc.wr_id, 41, "key {key:#x}");
@@ -275,6 +276,7 @@ on_each_link! {
         scene.far.fill(0x11);
         scene.near.fill(0x22);
         recv(scene.pair.qb, 42, &mut [sge(scene.far.addr() + 4096, 64, scene.far_mr)]);
+        give_up_soon(scene.pair.qa);
         post(scene.pair.qa, &mut send_inv_wr(0xdead_beef, &mut from(64)));
         assert_eq!(scene.pair.b.expect(IBV_WC_MW_BIND_ERR).wr_id, 42);
         scene.pair.a.expect(IBV_WC_RETRY_EXC_ERR);

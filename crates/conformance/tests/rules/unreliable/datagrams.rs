@@ -234,6 +234,9 @@ on_each_link! {
             let qp = a.qp(kind);
             bring_up(qp, &usual_attr(mail.pair.qb));
             let status = if kind == IBV_QPT_UC { IBV_WC_SUCCESS } else { IBV_WC_RETRY_EXC_ERR };
+            if kind != IBV_QPT_UC {
+                give_up_soon(qp);
+            }
             post(qp, &mut wr(IBV_WR_SEND));
             a.expect(status);
             mail.nothing_came();
