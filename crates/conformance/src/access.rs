@@ -39,33 +39,18 @@ impl Op {
 /// Two connected queue pairs, the origin's first.
 pub type Qps = (*mut ibv_qp, *mut ibv_qp);
 
-/// A pair of ends with memory: `far` at the target, which windows are bound to, and `near` at the
-/// origin.
-pub struct Scene {
-    /// The ends, and a first pair of queue pairs.
-    pub pair: Pair,
-    /// The origin's memory.
-    pub near: Buffer,
-    /// All rights on it.
-    pub near_mr: *mut ibv_mr,
-    /// The target's memory.
-    pub far: Buffer,
-    /// What it is registered as.
-    pub far_mr: *mut ibv_mr,
-}
-
-impl Scene {
-    /// Two pages of target memory with all rights.
-    pub fn new(link: Link) -> Self {
-        Self::with(link, 8192, ALL)
+impl MemoryPair {
+    /// Two pages of target memory with all rights, for windows to be bound to.
+    pub fn pages(link: Link) -> Self {
+        Self::granting(link, 8192, ALL)
     }
 
     /// So much target memory, registered with these rights.
-    pub fn with(link: Link, length: usize, access: c_int) -> Self {
+    pub fn granting(link: Link, length: usize, access: c_int) -> Self {
         let pair = Pair::rc(link);
         let (near, far) = (Buffer::new(length), Buffer::filled(length, 7));
-        let (near_mr, far_mr) = (pair.a.reg(&near, ALL), pair.b.reg(&far, access));
-        Self { pair, near, near_mr, far, far_mr }
+        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, access));
+        Self { pair, near, ma, far, mb }
     }
 
     /// The first pair of queue pairs.
@@ -90,7 +75,7 @@ impl Scene {
 
     /// Part of the target's memory.
     pub fn range(&self, at: usize, length: u64, access: u32) -> Range {
-        Range { mr: self.far_mr, addr: self.far.addr() + at as u64, length, access }
+        Range { mr: self.mb, addr: self.far.addr() + at as u64, length, access }
     }
 
     /// A window of this type, bound by the first queue pair of the target.
@@ -102,7 +87,7 @@ impl Scene {
 
     /// Posts the operation and answers how it completes. Nothing may complete at the target.
     pub fn attempt(&self, qps: Qps, op: Op, addr: u64, length: u32, key: u32) -> ibv_wc_status {
-        let mut sges = [sge(self.near.addr(), length, self.near_mr)];
+        let mut sges = [sge(self.near.addr(), length, self.ma)];
         post(qps.0, &mut op_wr(op, &mut sges, addr, key));
         let wc = until("the access", || {
             assert_eq!(poll(self.pair.b.cq).map(|wc| wc.status), None);
@@ -148,14 +133,14 @@ impl Scene {
         assert!(before == after, "a refused {op:?} moved bytes");
     }
 
-    /// [`Scene::allowed_on`] queue pairs of its own.
+    /// [`MemoryPair::allowed_on`] queue pairs of its own.
     pub fn allowed(&self, op: Op, addr: u64, length: u32, key: u32) {
         let qps = self.more();
         self.allowed_on(qps, op, addr, length, key);
         end_qps(qps);
     }
 
-    /// [`Scene::refused_on`] queue pairs of its own.
+    /// [`MemoryPair::refused_on`] queue pairs of its own.
     pub fn refused(&self, op: Op, addr: u64, length: u32, key: u32) {
         let qps = self.more();
         self.refused_on(qps, op, addr, length, key);

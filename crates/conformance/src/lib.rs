@@ -20,7 +20,6 @@ pub mod queues;
 pub mod random;
 pub mod shared_receive;
 pub mod spaces;
-pub mod stage;
 pub mod tag_matching;
 mod tokens;
 pub mod xrc;

@@ -9,7 +9,6 @@ use std::thread;
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
-use transom_conformance::stage::Stage;
 
 /// Something with verbs objects in it that threads share: verbs may be called from any thread.
 struct Shared<T>(T);
@@ -73,11 +72,11 @@ fn revoke_under_way(link: Link, opcode: ibv_wr_opcode, revoke: Revoke) {
     const OLD: u8 = 0;
     const NEW: u8 = 1;
     const SECRET: u8 = 2;
-    let stage = Shared(Stage::new(link, PAGE));
-    let stage = stage.get();
+    let both = Shared(MemoryPair::new(link, PAGE));
+    let both = both.get();
     let (near, far) = (Buffer::new(LONGEST), Buffer::new(LONGEST));
-    let b = &stage.pair.b;
-    let (ma, mb) = (stage.pair.a.reg(&near, ALL), b.reg(&far, ALL));
+    let b = &both.pair.b;
+    let (ma, mb) = (both.pair.a.reg(&near, ALL), b.reg(&far, ALL));
     let write = opcode == IBV_WR_RDMA_WRITE;
     let (from, to) = if write { (&near, &far) } else { (&far, &near) };
     let mut caught = 0;
@@ -85,12 +84,12 @@ fn revoke_under_way(link: Link, opcode: ibv_wr_opcode, revoke: Revoke) {
         let length = (4 << 20 << (attempt / 20)).min(LONGEST);
         set_samples(from, length, NEW);
         set_samples(to, length, OLD);
-        let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+        let (qa, qb) = both.pair.another(IBV_QPT_RC);
         let range = Range { mr: mb, addr: far.addr(), length: length as u64, access: REMOTE };
         let type2 = revoke == Revoke::LocalInvalidate;
         let mw = b.mw(if type2 { IBV_MW_TYPE_2 } else { IBV_MW_TYPE_1 });
         let key = bind(b, qb, mw, range);
-        let origin = Shared((&stage.pair.a, qa, ma));
+        let origin = Shared((&both.pair.a, qa, ma));
         let (near, far) = (&near, &far);
         let (wc, then) = thread::scope(|scope| {
             let asked = scope.spawn(move || {
@@ -108,7 +107,7 @@ fn revoke_under_way(link: Link, opcode: ibv_wr_opcode, revoke: Revoke) {
                 }
                 Revoke::Rebind => {
                     let elsewhere =
-                        Range { mr: stage.mb, addr: stage.far.addr(), length: 64, ..range };
+                        Range { mr: both.mb, addr: both.far.addr(), length: 64, ..range };
                     assert_eq!(bind1(qb, mw, 1, IBV_SEND_SIGNALED, elsewhere), 0);
                 }
             }
@@ -225,19 +224,19 @@ on_each_link! {
     /// Rules: ORD-12
     fn a_bind_is_done_before_the_next_send(link: Link) {
         const ROUNDS: u64 = 5_000;
-        let stage = Shared(Stage::new(link, 4096));
+        let both = Shared(MemoryPair::new(link, 4096));
         let turn = AtomicU64::new(0);
         thread::scope(|scope| {
-            let (binder, turn) = (&stage, &turn);
+            let (binder, turn) = (&both, &turn);
             scope.spawn(move || {
-                let stage = binder.get();
-                let (b, qb) = (&stage.pair.b, stage.pair.qb);
+                let both = binder.get();
+                let (b, qb) = (&both.pair.b, both.pair.qb);
                 let windows = [b.mw(IBV_MW_TYPE_1), b.mw(IBV_MW_TYPE_2)];
                 for round in 0..2 * ROUNDS {
                     let mw = windows[round as usize % 2];
                     let range = Range {
-                        mr: stage.mb,
-                        addr: stage.far.addr() + round % 64 * 8,
+                        mr: both.mb,
+                        addr: both.far.addr() + round % 64 * 8,
                         length: 8,
                         access: REMOTE,
                     };
@@ -258,17 +257,17 @@ on_each_link! {
                     until("the peer", || (turn.load(SeqCst) > round).then_some(()));
                 }
             });
-            let stage = stage.get();
+            let both = both.get();
             for round in 0..2 * ROUNDS {
-                recv(stage.pair.qa, 1, &mut []);
-                let wc = stage.pair.a.expect(IBV_WC_SUCCESS);
+                recv(both.pair.qa, 1, &mut []);
+                let wc = both.pair.a.expect(IBV_WC_SUCCESS);
                 // SAFETY: both variants are plain numbers.
                 let key = unsafe { wc.imm.imm_data };
-                stage.near.set_word(0, round);
+                both.near.set_word(0, round);
                 let at = round % 64 * 8;
-                let wc = stage.op(IBV_WR_RDMA_WRITE, stage.far.addr() + at, key, 8);
+                let wc = both.op(IBV_WR_RDMA_WRITE, both.far.addr() + at, key, 8);
                 assert_eq!(wc.status, IBV_WC_SUCCESS, "round {round}");
-                assert_eq!(stage.far.word(at as usize), round);
+                assert_eq!(both.far.word(at as usize), round);
                 turn.store(round + 1, SeqCst);
             }
         });
@@ -321,15 +320,15 @@ on_each_link! {
         const REST: u8 = 0xff;
         let places = [4096, 4096 + SIZE + 4096];
         let end = places[1] + SIZE + 4096;
-        let stage = Shared(Stage::new(link, end));
-        let far = &stage.get().far;
+        let both = Shared(MemoryPair::new(link, end));
+        let far = &both.get().far;
         far.write(0, &vec![REST; far.len()]);
         let (stop, writes, current) =
             (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        let control = beside(&stage.get().pair.b);
-        let (b, mb) = (&stage.get().pair.b, stage.get().mb);
+        let control = beside(&both.get().pair.b);
+        let (b, mb) = (&both.get().pair.b, both.get().mb);
         let binder = control.qp(IBV_QPT_RC);
-        connect(binder, stage.get().pair.a.qp(IBV_QPT_RC));
+        connect(binder, both.get().pair.a.qp(IBV_QPT_RC));
         let mw = b.mw(IBV_MW_TYPE_1);
         let bind_to = |side: usize| {
             let addr = far.addr() + places[side] as u64;
@@ -339,21 +338,21 @@ on_each_link! {
         };
         bind_to(0);
         thread::scope(|scope| {
-            let (writer, stop, writes, current) = (&stage, &stop, &writes, &current);
+            let (writer, stop, writes, current) = (&both, &stop, &writes, &current);
             let thread = scope.spawn(move || {
-                let stage = writer.get();
-                let (mut qa, _) = stage.pair.another(IBV_QPT_RC);
+                let both = writer.get();
+                let (mut qa, _) = both.pair.another(IBV_QPT_RC);
                 let (mut number, mut done) = (0, 0);
                 while !stop.load(SeqCst) {
                     number = (number + 1) % REST;
-                    stage.near.write(0, &[number; SIZE]);
+                    both.near.write(0, &[number; SIZE]);
                     let now = current.load(SeqCst);
                     let (key, side) = ((now >> 32) as u32, now as u32 as usize);
-                    let remote = stage.far.addr() + places[side] as u64;
-                    let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, remote, key, SIZE as u32);
+                    let remote = both.far.addr() + places[side] as u64;
+                    let wc = both.op_on(qa, IBV_WR_RDMA_WRITE, remote, key, SIZE as u32);
                     match wc.status {
                         IBV_WC_SUCCESS => done += 1,
-                        IBV_WC_REM_ACCESS_ERR => (qa, _) = stage.pair.another(IBV_QPT_RC),
+                        IBV_WC_REM_ACCESS_ERR => (qa, _) = both.pair.another(IBV_QPT_RC),
                         _ => panic!("{wc:?}"),
                     }
                     writes.fetch_add(1, SeqCst);
@@ -387,12 +386,12 @@ on_each_link! {
     /// use and invalidate it.
     /// Rules: ORD-30
     fn one_of_two_binders_wins(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let addr = stage.far.addr();
-        let range = Range { mr: stage.mb, addr, length: 64, access: REMOTE };
+        let both = MemoryPair::new(link, 4096);
+        let addr = both.far.addr();
+        let range = Range { mr: both.mb, addr, length: 64, access: REMOTE };
         for round in 0..200 {
-            let pairs = [stage.pair.another(IBV_QPT_RC), stage.pair.another(IBV_QPT_RC)];
-            let mw = stage.pair.b.mw(IBV_MW_TYPE_2);
+            let pairs = [both.pair.another(IBV_QPT_RC), both.pair.another(IBV_QPT_RC)];
+            let mw = both.pair.b.mw(IBV_MW_TYPE_2);
             let key = |n: usize| rkey(mw) & !0xff | rkey(mw).wrapping_add(1 + n as u32) & 0xff;
             let work = [0, 1].map(|n| {
                 let mut copy = copy_of(mw);
@@ -403,7 +402,7 @@ on_each_link! {
                 post(qp, &mut wr);
                 drop(copy);
             }));
-            let b = &stage.pair.b;
+            let b = &both.pair.b;
             let outcome = [b.wait(), b.wait()];
             // SAFETY: live queue pairs.
             let number = |n: usize| unsafe { (*pairs[n].1).qp_num };
@@ -421,38 +420,38 @@ on_each_link! {
             let (winner, loser) = (won[0], 1 - won[0]);
             assert_eq!(state(pairs[loser].1), IBV_QPS_ERR);
             let (qa, qb) = pairs[winner];
-            let wc = stage.op_on(qa, IBV_WR_RDMA_READ, addr, key(winner), 64);
+            let wc = both.op_on(qa, IBV_WR_RDMA_READ, addr, key(winner), 64);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
             if round % 2 == 0 {
                 post(qb, &mut local_inv_wr(key(winner)));
                 b.expect(IBV_WC_SUCCESS);
             } else {
-                let wc = stage.op_on(qa, IBV_WR_RDMA_READ, addr, key(loser), 64);
+                let wc = both.op_on(qa, IBV_WR_RDMA_READ, addr, key(loser), 64);
                 assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
             }
             assert_eq!(dealloc_mw(mw), 0);
         }
         // No binding has left its hold on the region.
-        assert_eq!(dereg(stage.mb), 0);
+        assert_eq!(dereg(both.mb), 0);
     }
 
     /// The owner invalidates a type 2 window while another queue pair binds it: the bind comes
     /// after and succeeds, or before and fails; the invalidation always succeeds.
     /// Rules: ORD-30
     fn an_invalidate_and_a_bind_take_turns(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let (b, addr) = (&stage.pair.b, stage.far.addr());
-        let range = Range { mr: stage.mb, addr, length: 64, access: REMOTE };
+        let both = MemoryPair::new(link, 4096);
+        let (b, addr) = (&both.pair.b, both.far.addr());
+        let range = Range { mr: both.mb, addr, length: 64, access: REMOTE };
         for round in 0..200 {
-            let (_, owner) = stage.pair.another(IBV_QPT_RC);
-            let (qa, other) = stage.pair.another(IBV_QPT_RC);
+            let (_, owner) = both.pair.another(IBV_QPT_RC);
+            let (qa, other) = both.pair.another(IBV_QPT_RC);
             let mw = b.mw(IBV_MW_TYPE_2);
             let old = bind(b, owner, mw, range);
             let mut copy = copy_of(mw);
             let new = old & !0xff | old.wrapping_add(1) & 0xff;
-            let mut both = [local_inv_wr(old), bind2_wr(&mut *copy, new, range)];
-            (both[0].wr_id, both[1].wr_id) = (1, 2);
-            let [first, second] = both;
+            let mut requests = [local_inv_wr(old), bind2_wr(&mut *copy, new, range)];
+            (requests[0].wr_id, requests[1].wr_id) = (1, 2);
+            let [first, second] = requests;
             let work = [(owner, first), (other, second)];
             at_once(work.map(|(qp, mut wr)| move || post(qp, &mut wr)));
             let mut outcome = [b.wait(), b.wait()];
@@ -463,15 +462,15 @@ on_each_link! {
                 IBV_WC_SUCCESS => (qa, IBV_WC_SUCCESS),
                 IBV_WC_MW_BIND_ERR => {
                     assert_eq!(state(other), IBV_QPS_ERR);
-                    (stage.pair.another(IBV_QPT_RC).0, IBV_WC_REM_ACCESS_ERR)
+                    (both.pair.another(IBV_QPT_RC).0, IBV_WC_REM_ACCESS_ERR)
                 }
                 _ => panic!("{outcome:?}"),
             };
-            let wc = stage.op_on(from, IBV_WR_RDMA_READ, addr, new, 64);
+            let wc = both.op_on(from, IBV_WR_RDMA_READ, addr, new, 64);
             assert_eq!(wc.status, wanted, "round {round}");
             assert_eq!(dealloc_mw(mw), 0);
         }
-        assert_eq!(dereg(stage.mb), 0);
+        assert_eq!(dereg(both.mb), 0);
     }
 
     /// Two queue pairs rebind one type 1 window, each to a region of its own, many times at once:
@@ -479,18 +478,18 @@ on_each_link! {
     /// Rules: ORD-30
     fn rebinds_of_two_queue_pairs_take_turns(link: Link) {
         const TIMES: u32 = 1000;
-        let stage = Stage::new(link, 8192);
-        let b = &stage.pair.b;
+        let both = MemoryPair::new(link, 8192);
+        let b = &both.pair.b;
         let mw = b.mw(IBV_MW_TYPE_1);
-        let regions = [stage.part(0, 4096, ALL), stage.part(4096, 4096, ALL)];
+        let regions = [both.part(0, 4096, ALL), both.part(4096, 4096, ALL)];
         let ranges = [0, 1].map(|n| {
-            let addr = stage.far.addr() + 4096 * n as u64;
+            let addr = both.far.addr() + 4096 * n as u64;
             Range { mr: regions[n], addr, length: 4096, access: REMOTE }
         });
         let work = [0, 1].map(|n| {
             let end = beside(b);
             let qp = end.qp(IBV_QPT_RC);
-            connect(qp, stage.pair.a.qp(IBV_QPT_RC));
+            connect(qp, both.pair.a.qp(IBV_QPT_RC));
             let mut copy = copy_of(mw);
             // So that the two never have the same key at the same time.
             copy.rkey ^= 0x80 * n as u32;
@@ -504,16 +503,16 @@ on_each_link! {
         }));
         let mut valid = Vec::new();
         for n in 0..2 {
-            let (qa, _) = stage.pair.another(IBV_QPT_RC);
-            let wc = stage.op_on(qa, IBV_WR_RDMA_READ, ranges[n].addr, last[n], 64);
+            let (qa, _) = both.pair.another(IBV_QPT_RC);
+            let wc = both.op_on(qa, IBV_WR_RDMA_READ, ranges[n].addr, last[n], 64);
             if wc.status == IBV_WC_SUCCESS {
                 valid.push(n);
             }
         }
         assert_eq!(valid.len(), 1, "{last:x?}");
         let (winner, loser) = (valid[0], 1 - valid[0]);
-        let (qa, _) = stage.pair.another(IBV_QPT_RC);
-        let wc = stage.op_on(qa, IBV_WR_RDMA_READ, ranges[loser].addr, last[winner], 64);
+        let (qa, _) = both.pair.another(IBV_QPT_RC);
+        let wc = both.op_on(qa, IBV_WR_RDMA_READ, ranges[loser].addr, last[winner], 64);
         assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
         assert_eq!(dereg(regions[loser]), 0);
         assert_eq!(dereg(regions[winner]), libc::EBUSY);

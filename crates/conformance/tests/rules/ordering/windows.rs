@@ -6,7 +6,6 @@
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
-use transom_conformance::stage::Stage;
 
 /// Long enough for many segments over every link.
 const LONG: u32 = 1 << 20;
@@ -17,10 +16,10 @@ fn stall(qp: *mut ibv_qp) {
 }
 
 /// A type 2 window of all of the target's buffer, bound by `qb`.
-fn window(stage: &Stage, qb: *mut ibv_qp) -> u32 {
-    let (addr, length) = (stage.far.addr(), stage.far.len() as u64);
-    let range = Range { mr: stage.mb, addr, length, access: REMOTE };
-    bind(&stage.pair.b, qb, stage.pair.b.mw(IBV_MW_TYPE_2), range)
+fn window(both: &MemoryPair, qb: *mut ibv_qp) -> u32 {
+    let (addr, length) = (both.far.addr(), both.far.len() as u64);
+    let range = Range { mr: both.mb, addr, length, access: REMOTE };
+    bind(&both.pair.b, qb, both.pair.b.mw(IBV_MW_TYPE_2), range)
 }
 
 on_each_link! {
@@ -29,29 +28,29 @@ on_each_link! {
     /// Rules: ORD-13
     fn a_fenced_bind_waits_for_reads(link: Link) {
         for fence in [IBV_SEND_FENCE, 0] {
-            let stage = Stage::new(link, 4096);
-            let b = &stage.pair.b;
+            let both = MemoryPair::new(link, 4096);
+            let b = &both.pair.b;
             // The binder READs from a queue pair that is not ready, and has much patience.
-            let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
+            let (qa, qb) = (both.pair.a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
             bring_up(qb, &ibv_qp_attr { timeout: 15, retry_cnt: 7, ..usual_attr(qa) });
-            let mut sges = [sge(stage.far.addr(), 8, stage.mb)];
-            let (remote, key) = (stage.near.addr(), keys(stage.ma).1);
+            let mut sges = [sge(both.far.addr(), 8, both.mb)];
+            let (remote, key) = (both.near.addr(), keys(both.ma).1);
             post(qb, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, remote, key));
             let mw = b.mw(IBV_MW_TYPE_1);
             let range =
-                Range { mr: stage.mb, addr: stage.far.addr(), length: 64, access: REMOTE };
+                Range { mr: both.mb, addr: both.far.addr(), length: 64, access: REMOTE };
             assert_eq!(bind1(qb, mw, 2, IBV_SEND_SIGNALED | fence, range), 0);
             if fence != 0 {
-                let (witness, _) = stage.pair.another(IBV_QPT_RC);
-                let wc = stage.op_on(witness, IBV_WR_RDMA_READ, stage.far.addr(), rkey(mw), 8);
+                let (witness, _) = both.pair.another(IBV_QPT_RC);
+                let wc = both.op_on(witness, IBV_WR_RDMA_READ, both.far.addr(), rkey(mw), 8);
                 assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
             }
             bring_up(qa, &usual_attr(qb));
             for opcode in [IBV_WC_RDMA_READ, IBV_WC_BIND_MW] {
                 assert_eq!(b.expect(IBV_WC_SUCCESS).opcode, opcode);
             }
-            let (witness, _) = stage.pair.another(IBV_QPT_RC);
-            let wc = stage.op_on(witness, IBV_WR_RDMA_READ, stage.far.addr(), rkey(mw), 8);
+            let (witness, _) = both.pair.another(IBV_QPT_RC);
+            let wc = both.op_on(witness, IBV_WR_RDMA_READ, both.far.addr(), rkey(mw), 8);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
         }
     }
@@ -59,22 +58,22 @@ on_each_link! {
     /// When the message after a LOCAL_INV arrives, the key is dead.
     /// Rules: ORD-15
     fn a_local_invalidate_is_done_before_the_next_send(link: Link) {
-        let stage = Stage::new(link, 4096);
+        let both = MemoryPair::new(link, 4096);
         for round in 0..20 {
-            let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-            let key = window(&stage, qb);
-            let wc = stage.op_on(qa, IBV_WR_RDMA_READ, stage.far.addr(), key, 8);
+            let (qa, qb) = both.pair.another(IBV_QPT_RC);
+            let key = window(&both, qb);
+            let wc = both.op_on(qa, IBV_WR_RDMA_READ, both.far.addr(), key, 8);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
             recv(qa, 6, &mut []);
             post(qb, &mut ibv_send_wr { send_flags: 0, ..local_inv_wr(key) });
             stall(qb);
-            assert_eq!(stage.pair.a.expect(IBV_WC_SUCCESS).wr_id, 6);
-            let (_, before) = stage.bytes();
+            assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).wr_id, 6);
+            let (_, before) = both.bytes();
             let opcode = if round % 2 == 0 { IBV_WR_RDMA_WRITE } else { IBV_WR_RDMA_READ };
-            let wc = stage.op_on(qa, opcode, stage.far.addr(), key, 8);
+            let wc = both.op_on(qa, opcode, both.far.addr(), key, 8);
             assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR, "round {round}");
-            assert!(stage.bytes().1 == before);
-            stage.pair.b.expect(IBV_WC_SUCCESS);
+            assert!(both.bytes().1 == before);
+            both.pair.b.expect(IBV_WC_SUCCESS);
         }
     }
 
@@ -82,25 +81,25 @@ on_each_link! {
     /// serves the peer.
     /// Rules: ORD-16
     fn a_local_invalidate_waits_for_what_came_before(link: Link) {
-        let stage = Stage::new(link, 4096);
+        let both = MemoryPair::new(link, 4096);
         for flags in [IBV_SEND_FENCE, 0] {
-            let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-            let key = window(&stage, qb);
+            let (qa, qb) = both.pair.another(IBV_QPT_RC);
+            let key = window(&both, qb);
             stall(qb);
             let mut wr = local_inv_wr(key);
             wr.send_flags |= flags;
             post(qb, &mut wr);
             for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
-                let wc = stage.op_on(qa, opcode, stage.far.addr(), key, 8);
+                let wc = both.op_on(qa, opcode, both.far.addr(), key, 8);
                 assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode}");
             }
-            stage.pair.b.expect_nothing();
+            both.pair.b.expect_nothing();
             recv(qa, 6, &mut []);
             for opcode in [IBV_WC_SEND, IBV_WC_LOCAL_INV] {
-                assert_eq!(stage.pair.b.expect(IBV_WC_SUCCESS).opcode, opcode);
+                assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).opcode, opcode);
             }
-            assert_eq!(stage.pair.a.expect(IBV_WC_SUCCESS).wr_id, 6);
-            let wc = stage.op_on(qa, IBV_WR_RDMA_READ, stage.far.addr(), key, 8);
+            assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).wr_id, 6);
+            let wc = both.op_on(qa, IBV_WR_RDMA_READ, both.far.addr(), key, 8);
             assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
         }
     }
@@ -109,20 +108,20 @@ on_each_link! {
     /// has arrived, a long READ has its data, an atomic its answer.
     /// Rules: ORD-18, ORD-19
     fn a_remote_invalidate_waits_for_what_came_before(link: Link) {
-        let stage = Stage::new(link, LONG as usize);
-        let (qa, qb) = (stage.pair.qa, stage.pair.qb);
+        let both = MemoryPair::new(link, LONG as usize);
+        let (qa, qb) = (both.pair.qa, both.pair.qb);
         for round in 0..12_u8 {
             for (opcode, length) in [
                 (IBV_WR_RDMA_WRITE, LONG),
                 (IBV_WR_RDMA_READ, LONG),
                 (IBV_WR_ATOMIC_FETCH_AND_ADD, 8),
             ] {
-                let key = window(&stage, qb);
+                let key = window(&both, qb);
                 // Straight after each other, or both held up and then let go together.
                 if round % 2 == 0 {
                     stall(qa);
                 }
-                stage.post_op(qa, opcode, stage.far.addr(), key, length);
+                both.post_op(qa, opcode, both.far.addr(), key, length);
                 let mut wr = wr(IBV_WR_SEND_WITH_INV);
                 wr.imm.invalidate_rkey = key;
                 post(qa, &mut wr);
@@ -131,17 +130,17 @@ on_each_link! {
                     recv(qb, 1, &mut []);
                 }
                 for _ in 0..messages + 1 {
-                    stage.pair.a.expect(IBV_WC_SUCCESS);
+                    both.pair.a.expect(IBV_WC_SUCCESS);
                 }
                 for last in (0..messages).rev() {
-                    let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+                    let wc = both.pair.b.expect(IBV_WC_SUCCESS);
                     let expected = if last == 0 { IBV_WC_WITH_INV } else { 0 };
                     assert_eq!(wc.wc_flags, expected);
                 }
                 if opcode != IBV_WR_ATOMIC_FETCH_AND_ADD {
-                    let (near, far) = stage.bytes();
+                    let (near, far) = both.bytes();
                     assert!(near == far);
-                    stage.near.write(0, &[round; 4096]);
+                    both.near.write(0, &[round; 4096]);
                 }
             }
         }
@@ -151,20 +150,20 @@ on_each_link! {
     /// was posted before any of it could start.
     /// Rules: ORD-20
     fn after_a_remote_invalidate_the_window_is_gone(link: Link) {
-        let stage = Stage::new(link, 4096);
+        let both = MemoryPair::new(link, 4096);
         for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
-            let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-            let key = window(&stage, qb);
-            let before = stage.bytes();
+            let (qa, qb) = both.pair.another(IBV_QPT_RC);
+            let key = window(&both, qb);
+            let before = both.bytes();
             let mut wr = wr(IBV_WR_SEND_WITH_INV);
             wr.imm.invalidate_rkey = key;
             post(qa, &mut wr);
-            stage.post_op(qa, opcode, stage.far.addr(), key, 8);
+            both.post_op(qa, opcode, both.far.addr(), key, 8);
             recv(qb, 1, &mut []);
-            assert_eq!(stage.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
-            stage.pair.a.expect(IBV_WC_REM_ACCESS_ERR);
-            assert_eq!(stage.pair.b.expect(IBV_WC_SUCCESS).wc_flags, IBV_WC_WITH_INV);
-            assert!(stage.bytes() == before);
+            assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
+            both.pair.a.expect(IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).wc_flags, IBV_WC_WITH_INV);
+            assert!(both.bytes() == before);
         }
     }
 
@@ -172,41 +171,41 @@ on_each_link! {
     /// whatever the peer asks of it then fails, and no byte moves.
     /// Rules: ORD-22
     fn a_failed_bind_fails_the_peers_requests(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let b = &stage.pair.b;
+        let both = MemoryPair::new(link, 4096);
+        let b = &both.pair.b;
         for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
-            let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-            let key = window(&stage, qb);
+            let (qa, qb) = both.pair.another(IBV_QPT_RC);
+            let key = window(&both, qb);
             let mw = b.mw(IBV_MW_TYPE_2);
             // One byte longer than the region.
             let range = Range {
-                mr: stage.mb,
-                addr: stage.far.addr(),
-                length: stage.far.len() as u64 + 1,
+                mr: both.mb,
+                addr: both.far.addr(),
+                length: both.far.len() as u64 + 1,
                 access: REMOTE,
             };
-            let before = stage.bytes();
+            let before = both.bytes();
             // The peer's request waits behind a SEND that the target cannot take yet.
             stall(qa);
-            stage.post_op(qa, opcode, stage.far.addr(), key, 8);
+            both.post_op(qa, opcode, both.far.addr(), key, 8);
             post(qb, &mut bind2_wr(mw, rkey(mw).wrapping_add(1), range));
             b.expect(IBV_WC_MW_BIND_ERR);
             assert_eq!(state(qb), IBV_QPS_ERR);
             let failed = [IBV_WC_REM_ACCESS_ERR, IBV_WC_RETRY_EXC_ERR];
-            let wc = stage.pair.a.wait();
+            let wc = both.pair.a.wait();
             assert!(failed.contains(&wc.status), "{wc:?}");
-            stage.pair.a.expect(IBV_WC_WR_FLUSH_ERR);
+            both.pair.a.expect(IBV_WC_WR_FLUSH_ERR);
 
             // Posted afterwards, by an origin that has not noticed.
-            let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+            let (qa, qb) = both.pair.another(IBV_QPT_RC);
             post(qb, &mut bind2_wr(mw, rkey(mw).wrapping_add(1), range));
             b.expect(IBV_WC_MW_BIND_ERR);
-            for key in [rkey(mw), stage.key()] {
-                let wc = stage.op_on(qa, opcode, stage.far.addr(), key, 8);
-                let flushed = key == stage.key() && wc.status == IBV_WC_WR_FLUSH_ERR;
+            for key in [rkey(mw), both.key()] {
+                let wc = both.op_on(qa, opcode, both.far.addr(), key, 8);
+                let flushed = key == both.key() && wc.status == IBV_WC_WR_FLUSH_ERR;
                 assert!(failed.contains(&wc.status) || flushed, "{wc:?}");
             }
-            assert!(stage.bytes() == before);
+            assert!(both.bytes() == before);
         }
     }
 }

@@ -21,36 +21,36 @@ const EVERYTHING: u32 = IBV_QP_EX_WITH_SEND
     | IBV_QP_EX_WITH_LOCAL_INV;
 
 /// Memory at both ends, and connected queue pairs that build these operations.
-fn scene_of(link: Link, operations: u32) -> (Scene, Qps) {
-    let scene = Scene::new(link);
-    let qa = qp_ex(&scene.pair.a, IBV_QPT_RC, operations);
-    let qb = qp_ex(&scene.pair.b, IBV_QPT_RC, operations);
+fn scene_of(link: Link, operations: u32) -> (MemoryPair, Qps) {
+    let both = MemoryPair::pages(link);
+    let qa = qp_ex(&both.pair.a, IBV_QPT_RC, operations);
+    let qb = qp_ex(&both.pair.b, IBV_QPT_RC, operations);
     connect(qa, qb);
-    (scene, (qa, qb))
+    (both, (qa, qb))
 }
 
 /// The same for all operations.
-fn scene(link: Link) -> (Scene, Qps) {
+fn both(link: Link) -> (MemoryPair, Qps) {
     scene_of(link, EVERYTHING)
 }
 
 /// What was built so far, and everything before, has not reached the peer.
-fn nothing_came(scene: &Scene) {
-    Follower::new(&scene.pair.a, &scene.pair.b).follow();
-    scene.pair.a.expect_nothing();
-    scene.pair.b.expect_nothing();
+fn nothing_came(both: &MemoryPair) {
+    Follower::new(&both.pair.a, &both.pair.b).follow();
+    both.pair.a.expect_nothing();
+    both.pair.b.expect_nothing();
 }
 
 on_each_link! {
     /// Each operation does what the plain work request does: its data, its opcodes, its number.
     fn every_operation_moves_its_data(link: Link) {
-        let (scene, (qa, qb)) = scene(link);
-        let (build, near, far) = (Builder::of(qa), &scene.near, &scene.far);
-        let (key, at) = (keys(scene.far_mr).1, far.addr());
-        let piece = |at: u64, length| sge(near.addr() + at, length, scene.near_mr);
+        let (both, (qa, qb)) = both(link);
+        let (build, near, far) = (Builder::of(qa), &both.near, &both.far);
+        let (key, at) = (keys(both.mb).1, far.addr());
+        let piece = |at: u64, length| sge(near.addr() + at, length, both.ma);
         near.write(0, b"sendwrite");
         for wr_id in 0..3 {
-            recv(qb, wr_id, &mut [sge(at + 100 * wr_id, 50, scene.far_mr)]);
+            recv(qb, wr_id, &mut [sge(at + 100 * wr_id, 50, both.mb)]);
         }
         let code = build.batch(|build| {
             build.signaled(10).send();
@@ -70,7 +70,7 @@ on_each_link! {
         });
         assert_eq!(code, 0);
         let (old_sum, old_swap) = (pattern_word(3000), pattern_word(3008));
-        let sent = wait_for(scene.pair.a.cq, 7);
+        let sent = wait_for(both.pair.a.cq, 7);
         let seen: Vec<_> = sent.iter().map(|wc| (wc.wr_id, wc.status, wc.opcode)).collect();
         let opcodes = [
             IBV_WC_SEND,
@@ -83,7 +83,7 @@ on_each_link! {
         ];
         let expected = (10..).zip(opcodes).map(|(wr_id, opcode)| (wr_id, IBV_WC_SUCCESS, opcode));
         assert_eq!(seen, expected.collect::<Vec<_>>());
-        let received = wait_for(scene.pair.b.cq, 3);
+        let received = wait_for(both.pair.b.cq, 3);
         let immediate = |wc: &ibv_wc| {
             // SAFETY: plain data; the flags say whether it means anything.
             (wc.wc_flags & IBV_WC_WITH_IMM != 0).then_some(unsafe { wc.imm.imm_data })
@@ -105,8 +105,8 @@ on_each_link! {
 
     /// An ATOMIC WRITE takes its eight bytes when it is built, and the plain verb sends the same.
     fn eight_bytes_are_written_at_once(link: Link) {
-        let (scene, (qa, qb)) = scene_of(link, IBV_QP_EX_WITH_ATOMIC_WRITE);
-        let (key, at) = (keys(scene.far_mr).1, scene.far.addr());
+        let (both, (qa, qb)) = scene_of(link, IBV_QP_EX_WITH_ATOMIC_WRITE);
+        let (key, at) = (keys(both.mb).1, both.far.addr());
         let mut word = 0x0102_0304_0506_0708_u64;
         let code = Builder::of(qa).batch(|build| {
             build.signaled(1).atomic_write(key, at + 64, (&raw const word).cast());
@@ -116,15 +116,15 @@ on_each_link! {
         });
         assert_eq!((code, word), (0, 0));
         for wr_id in [1, 2] {
-            let wc = scene.pair.a.expect(IBV_WC_SUCCESS);
+            let wc = both.pair.a.expect(IBV_WC_SUCCESS);
             assert_eq!((wc.wr_id, wc.opcode), (wr_id, IBV_WC_ATOMIC_WRITE));
         }
-        assert_eq!((scene.far.word(64), scene.far.word(72)), (0x0102_0304_0506_0708, 9));
-        scene.near.set_word(16, 11);
-        let mut sges = [sge(scene.near.addr() + 16, 8, scene.near_mr)];
+        assert_eq!((both.far.word(64), both.far.word(72)), (0x0102_0304_0506_0708, 9));
+        both.near.set_word(16, 11);
+        let mut sges = [sge(both.near.addr() + 16, 8, both.ma)];
         post(qa, &mut rdma_wr(IBV_WR_ATOMIC_WRITE, &mut sges, at + 80, key));
-        assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_ATOMIC_WRITE);
-        assert_eq!(scene.far.word(80), 11);
+        assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_ATOMIC_WRITE);
+        assert_eq!(both.far.word(80), 11);
         let build = Builder::of(qa);
         let none = std::ptr::null();
         assert_eq!(build.batch(|build| build.atomic_write(key, at, none)), libc::EINVAL);
@@ -133,7 +133,7 @@ on_each_link! {
             build.inline(&[0; 8]);
         });
         assert_eq!(twice, libc::EINVAL, "it has its data");
-        assert_eq!(scene.far.word(0), pattern_word(0));
+        assert_eq!(both.far.word(0), pattern_word(0));
         assert_eq!((state(qa), state(qb)), (IBV_QPS_RTS, IBV_QPS_RTS));
     }
 
@@ -141,52 +141,52 @@ on_each_link! {
     /// is posted.
     /// Rules: KEY-10
     fn windows_are_bound_and_invalidated(link: Link) {
-        let (scene, (qa, qb)) = scene(link);
+        let (both, (qa, qb)) = both(link);
         let (near, far) = (Builder::of(qa), Builder::of(qb));
-        let mw = scene.pair.b.mw(IBV_MW_TYPE_2);
+        let mw = both.pair.b.mw(IBV_MW_TYPE_2);
         let before = rkey(mw);
         let key = before & !0xff | before.wrapping_add(1) & 0xff;
-        let info = scene.range(0, 64, REMOTE).info();
+        let info = both.range(0, 64, REMOTE).info();
         far.start();
         far.signaled(1).bind_mw(mw, key, &info);
         assert_eq!(rkey(mw), before);
         assert_eq!(far.complete(), 0);
         assert_eq!(rkey(mw), key);
-        assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
-        scene.allowed_on((qa, qb), Op::Write, scene.far.addr(), 8, key);
+        assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
+        both.allowed_on((qa, qb), Op::Write, both.far.addr(), 8, key);
         assert_eq!(far.batch(|far| far.signaled(2).local_inv(key)), 0);
-        assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+        assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
         let again = key & !0xff | key.wrapping_add(1) & 0xff;
         assert_eq!(far.batch(|far| far.signaled(3).bind_mw(mw, again, &info)), 0);
-        scene.pair.b.expect(IBV_WC_SUCCESS);
+        both.pair.b.expect(IBV_WC_SUCCESS);
         recv(qb, 4, &mut []);
         assert_eq!(near.batch(|near| near.signaled(5).send_inv(again)), 0);
-        scene.pair.a.expect(IBV_WC_SUCCESS);
-        let wc = scene.pair.b.expect(IBV_WC_SUCCESS);
+        both.pair.a.expect(IBV_WC_SUCCESS);
+        let wc = both.pair.b.expect(IBV_WC_SUCCESS);
         // SAFETY: the flag says it is valid.
         assert_eq!((wc.wc_flags, unsafe { wc.imm.invalidated_rkey }), (IBV_WC_WITH_INV, again));
-        scene.refused_on((qa, qb), Op::Write, scene.far.addr(), 8, again);
+        both.refused_on((qa, qb), Op::Write, both.far.addr(), 8, again);
     }
 
     /// A bind with LOCAL_WRITE alone grants nothing to the peer.
     /// Rules: T1-14
     fn local_write_is_no_remote_right(link: Link) {
-        let (scene, (qa, qb)) = scene(link);
-        let mw = scene.pair.b.mw(IBV_MW_TYPE_2);
-        let info = scene.range(0, 64, IBV_ACCESS_LOCAL_WRITE).info();
+        let (both, (qa, qb)) = both(link);
+        let mw = both.pair.b.mw(IBV_MW_TYPE_2);
+        let info = both.range(0, 64, IBV_ACCESS_LOCAL_WRITE).info();
         let code = Builder::of(qb).batch(|far| far.signaled(1).bind_mw(mw, rkey(mw) + 1, &info));
         assert_eq!(code, 0);
-        scene.pair.b.expect(IBV_WC_SUCCESS);
-        scene.refused_on((qa, qb), Op::Write, scene.far.addr(), 8, rkey(mw));
+        both.pair.b.expect(IBV_WC_SUCCESS);
+        both.refused_on((qa, qb), Op::Write, both.far.addr(), 8, rkey(mw));
     }
 
     /// Inline data is taken by the setter, from any memory: it may change before the batch is posted.
     /// Rules: LA-21
     fn inline_data_is_taken_by_the_setter(link: Link) {
-        let (scene, (qa, qb)) = scene(link);
-        let (key, at) = (keys(scene.far_mr).1, scene.far.addr());
+        let (both, (qa, qb)) = both(link);
+        let (key, at) = (keys(both.mb).1, both.far.addr());
         let mut bytes = *b"hello, world";
-        recv(qb, 1, &mut [sge(at, 50, scene.far_mr)]);
+        recv(qb, 1, &mut [sge(at, 50, both.mb)]);
         let code = Builder::of(qa).batch(|build| {
             build.next(2, 0).send();
             build.inline(&bytes);
@@ -198,17 +198,17 @@ on_each_link! {
             bytes.fill(0);
         });
         assert_eq!(code, 0);
-        assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).wr_id, 3);
-        assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).byte_len, 12);
-        assert_eq!(scene.far.read(0, 12), b"hello, world");
-        assert_eq!(scene.far.read(100, 10), b"helloworld");
+        assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).wr_id, 3);
+        assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).byte_len, 12);
+        assert_eq!(both.far.read(0, 12), b"hello, world");
+        assert_eq!(both.far.read(100, 10), b"helloworld");
     }
 
     /// Nothing is posted before the batch is complete; then it goes in the order it was built in,
     /// after what was posted before.
     /// Rules: PS-14
     fn a_batch_is_posted_when_complete(link: Link) {
-        let (scene, (qa, qb)) = scene(link);
+        let (both, (qa, qb)) = both(link);
         let build = Builder::of(qa);
         for wr_id in 0..5 {
             recv(qb, wr_id, &mut []);
@@ -216,25 +216,25 @@ on_each_link! {
         build.start();
         build.signaled(10).send();
         build.signaled(11).send();
-        let target = scene.far.read(0, 100);
-        build.signaled(12).rdma_write(keys(scene.far_mr).1, scene.far.addr());
-        build.piece(sge(scene.near.addr(), 100, scene.near_mr));
-        nothing_came(&scene);
-        assert!(scene.far.read(0, 100) == target);
+        let target = both.far.read(0, 100);
+        build.signaled(12).rdma_write(keys(both.mb).1, both.far.addr());
+        build.piece(sge(both.near.addr(), 100, both.ma));
+        nothing_came(&both);
+        assert!(both.far.read(0, 100) == target);
         assert_eq!(build.complete(), 0);
         post(qa, &mut ibv_send_wr { wr_id: 13, ..wr(IBV_WR_SEND) });
         assert_eq!(build.batch(|build| build.signaled(14).send()), 0);
         let order = |cq, count| wait_for(cq, count).iter().map(|wc| wc.wr_id).collect::<Vec<_>>();
-        assert_eq!(order(scene.pair.a.cq, 5), [10, 11, 12, 13, 14]);
-        assert_eq!(order(scene.pair.b.cq, 4), [0, 1, 2, 3]);
-        assert!(scene.far.read(0, 100) == scene.near.read(0, 100));
+        assert_eq!(order(both.pair.a.cq, 5), [10, 11, 12, 13, 14]);
+        assert_eq!(order(both.pair.b.cq, 4), [0, 1, 2, 3]);
+        assert!(both.far.read(0, 100) == both.near.read(0, 100));
         assert_eq!(build.batch(|_| ()), 0, "an empty batch");
     }
 
     /// An aborted batch leaves nothing behind, not even its mistakes.
     /// Rules: PS-15
     fn an_aborted_batch_is_forgotten(link: Link) {
-        let (scene, (qa, qb)) = scene(link);
+        let (both, (qa, qb)) = both(link);
         let build = Builder::of(qa);
         recv(qb, 1, &mut []);
         for mistake in [false, true] {
@@ -244,12 +244,12 @@ on_each_link! {
                 build.set_xrc_srqn(1);
             }
             build.abort();
-            nothing_came(&scene);
+            nothing_came(&both);
         }
         assert_eq!(build.complete(), libc::EINVAL, "there is no batch");
         assert_eq!(build.batch(|build| build.signaled(3).send()), 0);
-        assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).wr_id, 3);
-        assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).wr_id, 1);
+        assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).wr_id, 3);
+        assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).wr_id, 1);
     }
 
     /// Two threads build batches on one queue pair: each batch stays in one piece.
@@ -257,10 +257,10 @@ on_each_link! {
     fn threads_build_one_after_the_other(link: Link) {
         const EACH: u64 = 200;
         const LENGTH: u64 = 5;
-        let (scene, (qa, _)) = scene(link);
+        let (both, (qa, _)) = both(link);
         let build = Builder::of(qa);
-        let (key, at) = (keys(scene.far_mr).1, scene.far.addr());
-        let pieces = Across::new([0, 64].map(|at| sge(scene.near.addr() + at, 8, scene.near_mr)));
+        let (key, at) = (keys(both.mb).1, both.far.addr());
+        let pieces = Across::new([0, 64].map(|at| sge(both.near.addr() + at, 8, both.ma)));
         let mut done = Vec::new();
         std::thread::scope(|scope| {
             for thread in 0..2 {
@@ -285,7 +285,7 @@ on_each_link! {
                 });
             }
             until("all completions", || {
-                done.extend(poll(scene.pair.a.cq));
+                done.extend(poll(both.pair.a.cq));
                 (done.len() as u64 == 2 * EACH * LENGTH).then_some(())
             });
         });
@@ -294,11 +294,11 @@ on_each_link! {
             assert_eq!(batch[0].wr_id % LENGTH, 0);
             assert!(batch.windows(2).all(|wcs| wcs[0].wr_id + 1 == wcs[1].wr_id));
         }
-        assert_eq!(scene.far.word(0), pattern_word(0).wrapping_add(2 * EACH * LENGTH));
+        assert_eq!(both.far.word(0), pattern_word(0).wrapping_add(2 * EACH * LENGTH));
     }
 }
 
-/// What [`Scene`] fills eight bytes of the target's memory with.
+/// What [`MemoryPair`] fills eight bytes of the target's memory with.
 fn pattern_word(at: usize) -> u64 {
     let bytes: Vec<u8> = (at..at + 8).map(|at| pattern(at, 7)).collect();
     u64::from_ne_bytes(bytes.try_into().expect("eight bytes"))

@@ -4,7 +4,6 @@
 use std::ptr::{null, null_mut};
 
 use transom_abi::*;
-use transom_conformance::access::*;
 use transom_conformance::extended::*;
 use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
@@ -22,20 +21,20 @@ on_each_link! {
     /// Whatever goes wrong in the middle of a batch, none of it is posted, and the next batch is.
     /// Rules: PS-14, PS-03, PS-04, PS-05
     fn a_mistake_fails_the_whole_batch(link: Link) {
-        let scene = Scene::new(link);
+        let both = MemoryPair::pages(link);
         let operations = SEND
             | IBV_QP_EX_WITH_RDMA_READ
             | IBV_QP_EX_WITH_BIND_MW
             | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
         let (qa, qb) =
-            (qp_ex(&scene.pair.a, IBV_QPT_RC, operations), qp_ex(&scene.pair.b, IBV_QPT_RC, SEND));
+            (qp_ex(&both.pair.a, IBV_QPT_RC, operations), qp_ex(&both.pair.b, IBV_QPT_RC, SEND));
         connect(qa, qb);
         let build = Builder::of(qa);
-        let (key, at) = (keys(scene.far_mr).1, scene.far.addr());
-        let piece = sge(scene.near.addr(), 8, scene.near_mr);
-        let mw = scene.pair.a.mw(IBV_MW_TYPE_2);
-        let type1 = scene.pair.a.mw(IBV_MW_TYPE_1);
-        let info = scene.range(0, 64, REMOTE).info();
+        let (key, at) = (keys(both.mb).1, both.far.addr());
+        let piece = sge(both.near.addr(), 8, both.ma);
+        let mw = both.pair.a.mw(IBV_MW_TYPE_2);
+        let type1 = both.pair.a.mw(IBV_MW_TYPE_1);
+        let info = both.range(0, 64, REMOTE).info();
         let mistakes: [(&str, &dyn Fn()); 16] = [
             ("not enabled", &|| build.rdma_write(key, at)),
             ("segmented TCP", &|| build.send_tso(null_mut(), 0, 0)),
@@ -92,24 +91,24 @@ on_each_link! {
                 build.set_xrc_srqn(1);
             }),
         ];
-        let follower = Follower::new(&scene.pair.a, &scene.pair.b);
+        let follower = Follower::new(&both.pair.a, &both.pair.b);
         let before = rkey(mw);
         for (name, mistake) in mistakes {
             recv(qb, 1, &mut []);
             build.start();
             build.signaled(2).send();
-            build.signaled(3).bind_mw(mw, rkey(mw) + 1, &scene.range(0, 64, REMOTE).info());
+            build.signaled(3).bind_mw(mw, rkey(mw) + 1, &both.range(0, 64, REMOTE).info());
             build.signaled(4);
             mistake();
             build.signaled(5).send();
             assert_eq!(build.complete(), libc::EINVAL, "{name}");
             follower.follow();
-            scene.pair.a.expect_nothing();
-            scene.pair.b.expect_nothing();
+            both.pair.a.expect_nothing();
+            both.pair.b.expect_nothing();
             assert_eq!(rkey(mw), before, "{name}");
             assert_eq!(build.batch(|build| build.signaled(6).send()), 0, "{name}");
-            assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).wr_id, 6);
-            scene.pair.b.expect(IBV_WC_SUCCESS);
+            assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).wr_id, 6);
+            both.pair.b.expect(IBV_WC_SUCCESS);
         }
     }
 
@@ -134,8 +133,8 @@ on_each_link! {
     /// A batch for which the queue has no room is not posted in part.
     /// Rules: PS-02, PS-14
     fn a_batch_that_does_not_fit_is_refused(link: Link) {
-        let scene = Scene::new(link);
-        let (qa, qb) = (qp_ex(&scene.pair.a, IBV_QPT_RC, SEND), scene.pair.b.qp(IBV_QPT_RC));
+        let both = MemoryPair::pages(link);
+        let (qa, qb) = (qp_ex(&both.pair.a, IBV_QPT_RC, SEND), both.pair.b.qp(IBV_QPT_RC));
         connect(qa, qb);
         let build = Builder::of(qa);
         let send = |count: u64, first: u64| build.batch(|build| {
@@ -151,10 +150,10 @@ on_each_link! {
             recv(qb, wr_id, &mut []);
         }
         assert_eq!(set_state(qa, IBV_QPS_RTS), 0);
-        let sent = wait_for(scene.pair.a.cq, 64);
+        let sent = wait_for(both.pair.a.cq, 64);
         assert!(sent.iter().zip(0..).all(|(wc, at)| (wc.status, wc.wr_id) == (0, at)));
-        wait_for(scene.pair.b.cq, 64);
-        nothing_more(&scene.pair);
+        wait_for(both.pair.b.cq, 64);
+        nothing_more(&both.pair);
         assert_eq!(send(1, 7), 0);
     }
 

@@ -5,7 +5,6 @@ use std::thread;
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
-use transom_conformance::stage::Stage;
 
 const CAS: ibv_wr_opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
 const FAA: ibv_wr_opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -14,21 +13,27 @@ const FAA: ibv_wr_opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
 const JUNK: u32 = 0xdead_beef;
 
 /// An atomic on the target's word at `at`, its result to the origin's at 0; the completion.
-fn atomic(stage: &Stage, opcode: ibv_wr_opcode, at: u64, compare_add: u64, swap: u64) -> ibv_wc {
-    let mut sges = [sge(stage.near.addr(), 8, stage.ma)];
-    let (remote, key) = (stage.far.addr() + at, stage.key());
-    post(stage.pair.qa, &mut atomic_wr(opcode, &mut sges, remote, key, compare_add, swap));
-    stage.pair.a.wait()
+fn atomic(
+    both: &MemoryPair,
+    opcode: ibv_wr_opcode,
+    at: u64,
+    compare_add: u64,
+    swap: u64,
+) -> ibv_wc {
+    let mut sges = [sge(both.near.addr(), 8, both.ma)];
+    let (remote, key) = (both.far.addr() + at, both.key());
+    post(both.pair.qa, &mut atomic_wr(opcode, &mut sges, remote, key, compare_add, swap));
+    both.pair.a.wait()
 }
 
 /// The same, expecting success: what it returned, and what is there now.
-fn outcome(stage: &Stage, opcode: ibv_wr_opcode, compare_add: u64, swap: u64) -> (u64, u64) {
-    stage.near.set_word(0, 0x5555_5555);
-    let wc = atomic(stage, opcode, 64, compare_add, swap);
+fn outcome(both: &MemoryPair, opcode: ibv_wr_opcode, compare_add: u64, swap: u64) -> (u64, u64) {
+    both.near.set_word(0, 0x5555_5555);
+    let wc = atomic(both, opcode, 64, compare_add, swap);
     assert_eq!((wc.status, wc.byte_len), (IBV_WC_SUCCESS, 8));
     let expected = if opcode == CAS { IBV_WC_COMP_SWAP } else { IBV_WC_FETCH_ADD };
     assert_eq!(wc.opcode, expected);
-    (stage.near.word(0), stage.far.word(64))
+    (both.near.word(0), both.far.word(64))
 }
 
 on_each_link! {
@@ -36,22 +41,22 @@ on_each_link! {
     /// remote and the local key are looked at.
     /// Rules: AT-01, AT-02, AT-03
     fn misaligned_is_invalid_before_any_key(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let before = stage.bytes();
+        let both = MemoryPair::new(link, 4096);
+        let before = both.bytes();
         for opcode in [CAS, FAA] {
             for offset in 1..8 {
                 for (lkey, rkey) in [
-                    (keys(stage.ma).0, stage.key()),
-                    (keys(stage.ma).0, JUNK),
-                    (JUNK, stage.key()),
+                    (keys(both.ma).0, both.key()),
+                    (keys(both.ma).0, JUNK),
+                    (JUNK, both.key()),
                 ] {
-                    let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-                    let mut sges = [ibv_sge { addr: stage.near.addr(), length: 8, lkey }];
-                    let remote = stage.far.addr() + offset;
+                    let (qa, qb) = both.pair.another(IBV_QPT_RC);
+                    let mut sges = [ibv_sge { addr: both.near.addr(), length: 8, lkey }];
+                    let remote = both.far.addr() + offset;
                     post(qa, &mut atomic_wr(opcode, &mut sges, remote, rkey, 1, 2));
-                    stage.pair.a.expect(IBV_WC_REM_INV_REQ_ERR);
+                    both.pair.a.expect(IBV_WC_REM_INV_REQ_ERR);
                     assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
-                    assert!(stage.bytes() == before);
+                    assert!(both.bytes() == before);
                 }
             }
         }
@@ -60,87 +65,87 @@ on_each_link! {
     /// Both the address of the request and the byte it stands for must be aligned.
     /// Rules: AT-04
     fn the_mapped_byte_must_be_aligned_too(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let before = stage.bytes();
-        let b = &stage.pair.b;
+        let both = MemoryPair::new(link, 4096);
+        let before = both.bytes();
+        let b = &both.pair.b;
         let zero = IBV_ACCESS_ZERO_BASED;
         for opcode in [CAS, FAA] {
             for (start, offset) in [(4, 0), (4, 4), (1, 8), (1, 7), (0, 4)] {
                 for windows in [true, false] {
-                    let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+                    let (qa, qb) = both.pair.another(IBV_QPT_RC);
                     let key = if windows {
-                        let addr = stage.far.addr() + start;
+                        let addr = both.far.addr() + start;
                         let range =
-                            Range { mr: stage.mb, addr, length: 64, access: REMOTE | zero };
+                            Range { mr: both.mb, addr, length: 64, access: REMOTE | zero };
                         bind(b, qb, b.mw(IBV_MW_TYPE_2), range)
                     } else {
-                        keys(stage.part(start as usize, 64, ALL | zero as i32)).1
+                        keys(both.part(start as usize, 64, ALL | zero as i32)).1
                     };
-                    let wc = stage.op_on(qa, opcode, offset, key, 8);
+                    let wc = both.op_on(qa, opcode, offset, key, 8);
                     assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR, "{start} + {offset}");
                     assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
-                    assert!(stage.bytes() == before);
+                    assert!(both.bytes() == before);
                 }
             }
         }
-        let (qa, _) = stage.pair.another(IBV_QPT_RC);
-        let key = keys(stage.part(16, 64, ALL | zero as i32)).1;
-        assert_eq!(stage.op_on(qa, FAA, 8, key, 8).status, IBV_WC_SUCCESS);
+        let (qa, _) = both.pair.another(IBV_QPT_RC);
+        let key = keys(both.part(16, 64, ALL | zero as i32)).1;
+        assert_eq!(both.op_on(qa, FAA, 8, key, 8).status, IBV_WC_SUCCESS);
     }
 
     /// Compare-and-swap stores if equal, and answers the old value either way.
     /// Rules: AT-05
     fn compare_and_swap(link: Link) {
-        let stage = Stage::new(link, 4096);
-        stage.far.set_word(64, 2);
-        let around = (stage.far.word(56), stage.far.word(72));
-        assert_eq!(outcome(&stage, CAS, 1, 3), (2, 2));
-        assert_eq!(outcome(&stage, CAS, 2, 3), (2, 3));
-        assert_eq!(outcome(&stage, CAS, 2, 4), (3, 3));
+        let both = MemoryPair::new(link, 4096);
+        both.far.set_word(64, 2);
+        let around = (both.far.word(56), both.far.word(72));
+        assert_eq!(outcome(&both, CAS, 1, 3), (2, 2));
+        assert_eq!(outcome(&both, CAS, 2, 3), (2, 3));
+        assert_eq!(outcome(&both, CAS, 2, 4), (3, 3));
         // All 64 bits are compared.
-        stage.far.set_word(64, 1 << 63 | 1);
-        assert_eq!(outcome(&stage, CAS, 1, 9), (1 << 63 | 1, 1 << 63 | 1));
-        assert_eq!(outcome(&stage, CAS, 1 << 63, 9), (1 << 63 | 1, 1 << 63 | 1));
-        assert_eq!(outcome(&stage, CAS, 1 << 63 | 1, u64::MAX), (1 << 63 | 1, u64::MAX));
-        assert_eq!((stage.far.word(56), stage.far.word(72)), around);
+        both.far.set_word(64, 1 << 63 | 1);
+        assert_eq!(outcome(&both, CAS, 1, 9), (1 << 63 | 1, 1 << 63 | 1));
+        assert_eq!(outcome(&both, CAS, 1 << 63, 9), (1 << 63 | 1, 1 << 63 | 1));
+        assert_eq!(outcome(&both, CAS, 1 << 63 | 1, u64::MAX), (1 << 63 | 1, u64::MAX));
+        assert_eq!((both.far.word(56), both.far.word(72)), around);
     }
 
     /// Fetch-and-add adds all 64 bits, wraps, and answers the old value.
     /// Rules: AT-06
     fn fetch_and_add(link: Link) {
-        let stage = Stage::new(link, 4096);
-        stage.far.set_word(64, 5);
-        let around = (stage.far.word(56), stage.far.word(72));
-        assert_eq!(outcome(&stage, FAA, 0, 0), (5, 5));
-        assert_eq!(outcome(&stage, FAA, 1 << 63, 0), (5, 5 + (1 << 63)));
-        assert_eq!(outcome(&stage, FAA, 1 << 63, 0), (5 + (1 << 63), 5));
-        assert_eq!(outcome(&stage, FAA, u64::MAX, 0), (5, 4));
-        assert_eq!(outcome(&stage, FAA, u32::MAX.into(), 0), (4, 0x1_0000_0003));
-        assert_eq!((stage.far.word(56), stage.far.word(72)), around);
+        let both = MemoryPair::new(link, 4096);
+        both.far.set_word(64, 5);
+        let around = (both.far.word(56), both.far.word(72));
+        assert_eq!(outcome(&both, FAA, 0, 0), (5, 5));
+        assert_eq!(outcome(&both, FAA, 1 << 63, 0), (5, 5 + (1 << 63)));
+        assert_eq!(outcome(&both, FAA, 1 << 63, 0), (5 + (1 << 63), 5));
+        assert_eq!(outcome(&both, FAA, u64::MAX, 0), (5, 4));
+        assert_eq!(outcome(&both, FAA, u32::MAX.into(), 0), (4, 0x1_0000_0003));
+        assert_eq!((both.far.word(56), both.far.word(72)), around);
     }
 
     /// The result is stored in host order, over as many pieces as are given.
     /// Rules: AT-07
     fn the_result_may_be_split(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let (base, value) = (stage.near.addr(), 0x0102_0304_0506_0708_u64);
+        let both = MemoryPair::new(link, 4096);
+        let (base, value) = (both.near.addr(), 0x0102_0304_0506_0708_u64);
         for lengths in [&[8][..], &[2, 6], &[1, 0, 3, 4], &[7, 1]] {
-            let (mut expected, _) = stage.bytes();
-            stage.far.set_word(64, value);
+            let (mut expected, _) = both.bytes();
+            both.far.set_word(64, value);
             let (mut sges, mut taken) = (Vec::new(), 0);
             for (n, length) in lengths.iter().enumerate() {
                 let at = 100 * (n + 1);
-                sges.push(sge(base + at as u64, *length as u32, stage.ma));
+                sges.push(sge(base + at as u64, *length as u32, both.ma));
                 let part = &value.to_ne_bytes()[taken..taken + length];
                 expected[at..at + length].copy_from_slice(part);
                 taken += length;
             }
-            let (remote, key) = (stage.far.addr() + 64, stage.key());
-            post(stage.pair.qa, &mut atomic_wr(FAA, &mut sges, remote, key, 1, 0));
-            assert_eq!(stage.pair.a.expect(IBV_WC_SUCCESS).byte_len, 8);
-            assert!(stage.bytes().0 == expected, "{lengths:?}");
-            assert_eq!(stage.far.word(64), value + 1);
-            stage.near.write(0, &[0; 4096]);
+            let (remote, key) = (both.far.addr() + 64, both.key());
+            post(both.pair.qa, &mut atomic_wr(FAA, &mut sges, remote, key, 1, 0));
+            assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).byte_len, 8);
+            assert!(both.bytes().0 == expected, "{lengths:?}");
+            assert_eq!(both.far.word(64), value + 1);
+            both.near.write(0, &[0; 4096]);
         }
     }
 
@@ -148,21 +153,21 @@ on_each_link! {
     /// and nothing is sent.
     /// Rules: AT-08
     fn room_for_other_than_eight_bytes(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let before = stage.bytes();
+        let both = MemoryPair::new(link, 4096);
+        let before = both.bytes();
         for opcode in [CAS, FAA] {
             for lengths in [&[][..], &[4], &[7], &[9], &[16], &[4, 2], &[8, 8]] {
-                let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+                let (qa, qb) = both.pair.another(IBV_QPT_RC);
                 let mut sges: Vec<_> =
-                    lengths.iter().map(|n| sge(stage.near.addr(), *n, stage.ma)).collect();
-                let (remote, old) = (stage.far.addr() + 64, stage.far.word(64));
-                post(qa, &mut atomic_wr(opcode, &mut sges, remote, stage.key(), old, 1));
-                stage.pair.a.expect(IBV_WC_LOC_LEN_ERR);
+                    lengths.iter().map(|n| sge(both.near.addr(), *n, both.ma)).collect();
+                let (remote, old) = (both.far.addr() + 64, both.far.word(64));
+                post(qa, &mut atomic_wr(opcode, &mut sges, remote, both.key(), old, 1));
+                both.pair.a.expect(IBV_WC_LOC_LEN_ERR);
                 assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_RTS), "{lengths:?}");
-                assert!(stage.bytes() == before, "{lengths:?}");
+                assert!(both.bytes() == before, "{lengths:?}");
             }
         }
-        assert!(!stage.pair.b.has_event());
+        assert!(!both.pair.b.has_event());
     }
 
     /// Two origins add to one word at once, from threads of their own: no addition is lost, and no
@@ -170,17 +175,17 @@ on_each_link! {
     /// Rules: AT-09
     fn atomics_are_atomic_among_queue_pairs(link: Link) {
         const TIMES: u64 = 2000;
-        let stage = Stage::new(link, 4096);
-        stage.far.set_word(64, 0);
+        let both = MemoryPair::new(link, 4096);
+        both.far.set_word(64, 0);
         let origins: Vec<_> = (0..2)
             .map(|n| {
                 // SAFETY: the context is open; each thread gets an end of its own in it.
-                let end = End::on(unsafe { (*stage.pair.qa).context });
-                let (qa, qb) = (end.qp(IBV_QPT_RC), stage.pair.b.qp(IBV_QPT_RC));
+                let end = End::on(unsafe { (*both.pair.qa).context });
+                let (qa, qb) = (end.qp(IBV_QPT_RC), both.pair.b.qp(IBV_QPT_RC));
                 connect(qa, qb);
                 let buffer = Buffer::new(8);
                 let mr = end.reg(&buffer, ALL);
-                let (remote, key) = (stage.far.addr() + 64, stage.key());
+                let (remote, key) = (both.far.addr() + 64, both.key());
                 Adder { end, qa, buffer, mr, remote, key, swaps: n == 1 }
             })
             .collect();
@@ -189,7 +194,7 @@ on_each_link! {
                 origins.into_iter().map(|adder| scope.spawn(move || adder.run(TIMES))).collect();
             threads.into_iter().flat_map(|thread| thread.join().expect("it adds")).collect()
         });
-        assert_eq!(stage.far.word(64), 2 * TIMES);
+        assert_eq!(both.far.word(64), 2 * TIMES);
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..2 * TIMES));
     }
@@ -197,20 +202,20 @@ on_each_link! {
     /// An atomic always has a key to check: there is none of zero length.
     /// Rules: AT-12
     fn atomics_always_check_the_key(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let before = stage.bytes();
+        let both = MemoryPair::new(link, 4096);
+        let before = both.bytes();
         for opcode in [CAS, FAA] {
-            for key in [JUNK, 0, stage.key() ^ 1] {
-                let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-                let mut sges = [sge(stage.near.addr(), 8, stage.ma)];
+            for key in [JUNK, 0, both.key() ^ 1] {
+                let (qa, qb) = both.pair.another(IBV_QPT_RC);
+                let mut sges = [sge(both.near.addr(), 8, both.ma)];
                 // An addition of nothing, an exchange that would not happen.
-                let mut wr = atomic_wr(opcode, &mut sges, stage.far.addr(), key, 0, 0);
+                let mut wr = atomic_wr(opcode, &mut sges, both.far.addr(), key, 0, 0);
                 post(qa, &mut wr);
-                stage.pair.a.expect(IBV_WC_REM_ACCESS_ERR);
+                both.pair.a.expect(IBV_WC_REM_ACCESS_ERR);
                 assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
             }
         }
-        assert!(stage.bytes() == before);
+        assert!(both.bytes() == before);
     }
 }
 

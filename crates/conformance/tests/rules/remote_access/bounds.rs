@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU32;
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
-use transom_conformance::stage::Stage;
 use transom_device::Access;
 use transom_device::execution::one_sided::{Stop, Target};
 use transom_device::execution::{CopyError, MAX_MESSAGE, Part, Source};
@@ -50,21 +49,21 @@ const ZERO: u32 = IBV_ACCESS_ZERO_BASED;
 impl Object {
     /// Makes the object over [`LENGTH`] bytes from [`AT`] on, for the owner `qb`: the key, and the
     /// address by which requests name its first byte.
-    fn make(self, stage: &Stage, qb: *mut ibv_qp) -> (u32, u64) {
-        let first = stage.far.addr() + AT as u64;
+    fn make(self, both: &MemoryPair, qb: *mut ibv_qp) -> (u32, u64) {
+        let first = both.far.addr() + AT as u64;
         let window = |kind, mr, addr, zero| {
             let range = Range { mr, addr, length: LENGTH as u64, access: REMOTE | zero };
-            bind(&stage.pair.b, qb, stage.pair.b.mw(kind), range)
+            bind(&both.pair.b, qb, both.pair.b.mw(kind), range)
         };
         // A zero-based region that begins before the window, whose place in it is `AT - 512`.
-        let zero_based = || stage.part(512, 2048, ALL | ZERO as i32);
+        let zero_based = || both.part(512, 2048, ALL | ZERO as i32);
         let place = AT as u64 - 512;
         match self {
-            Self::Region => (keys(stage.part(AT, LENGTH, ALL)).1, first),
-            Self::ZeroBasedRegion => (keys(stage.part(AT, LENGTH, ALL | ZERO as i32)).1, 0),
-            Self::Window1 => (window(IBV_MW_TYPE_1, stage.mb, first, 0), first),
-            Self::Window2 => (window(IBV_MW_TYPE_2, stage.mb, first, 0), first),
-            Self::ZeroBasedWindow => (window(IBV_MW_TYPE_2, stage.mb, first, ZERO), 0),
+            Self::Region => (keys(both.part(AT, LENGTH, ALL)).1, first),
+            Self::ZeroBasedRegion => (keys(both.part(AT, LENGTH, ALL | ZERO as i32)).1, 0),
+            Self::Window1 => (window(IBV_MW_TYPE_1, both.mb, first, 0), first),
+            Self::Window2 => (window(IBV_MW_TYPE_2, both.mb, first, 0), first),
+            Self::ZeroBasedWindow => (window(IBV_MW_TYPE_2, both.mb, first, ZERO), 0),
             Self::WindowInZeroBasedRegion => (window(IBV_MW_TYPE_2, zero_based(), place, 0), place),
             Self::ZeroBasedWindowInZeroBasedRegion => {
                 (window(IBV_MW_TYPE_2, zero_based(), place, ZERO), 0)
@@ -132,7 +131,7 @@ on_each_link! {
     /// A range that passes 2^64 does not come back at the bottom, where a zero-based object lies.
     /// Rules: RA-34
     fn ranges_do_not_wrap(link: Link) {
-        let stage = Stage::new(link, 4096);
+        let both = MemoryPair::new(link, 4096);
         for object in OBJECTS {
             for (opcode, address, length) in [
                 (IBV_WR_RDMA_READ, u64::MAX - 7, 16),
@@ -142,12 +141,12 @@ on_each_link! {
                 (IBV_WR_RDMA_WRITE, u64::MAX, 1),
                 (IBV_WR_ATOMIC_FETCH_AND_ADD, u64::MAX - 7, 8),
             ] {
-                let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-                let (key, _) = object.make(&stage, qb);
-                let before = stage.bytes();
-                let wc = stage.op_on(qa, opcode, address, key, length);
+                let (qa, qb) = both.pair.another(IBV_QPT_RC);
+                let (key, _) = object.make(&both, qb);
+                let before = both.bytes();
+                let wc = both.op_on(qa, opcode, address, key, length);
                 assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR, "{object:?} {opcode} {address:#x}");
-                assert!(stage.bytes() == before, "{object:?} {opcode} {address:#x}");
+                assert!(both.bytes() == before, "{object:?} {opcode} {address:#x}");
             }
         }
     }
@@ -157,14 +156,14 @@ on_each_link! {
     /// Rules: RA-34, RA-35
     fn long_ranges_do_not_wrap(link: Link) {
         const LONG: u32 = 1 << 20;
-        let stage = Stage::new(link, LONG as usize);
-        let key = keys(stage.part(0, LONG as usize, ALL | ZERO as i32)).1;
+        let both = MemoryPair::new(link, LONG as usize);
+        let key = keys(both.part(0, LONG as usize, ALL | ZERO as i32)).1;
         for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
-            let (qa, _) = stage.pair.another(IBV_QPT_RC);
-            let before = stage.bytes();
-            let wc = stage.op_on(qa, opcode, u64::MAX - u64::from(LONG / 2), key, LONG);
+            let (qa, _) = both.pair.another(IBV_QPT_RC);
+            let before = both.bytes();
+            let wc = both.op_on(qa, opcode, u64::MAX - u64::from(LONG / 2), key, LONG);
             assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
-            assert!(stage.bytes() == before);
+            assert!(both.bytes() == before);
         }
     }
 
@@ -173,27 +172,27 @@ on_each_link! {
     /// Rules: RA-35
     fn the_whole_length_is_judged_first(link: Link) {
         const LONG: usize = 1 << 20;
-        let stage = Stage::new(link, LONG);
-        let (b, addr) = (&stage.pair.b, stage.far.addr());
+        let both = MemoryPair::new(link, LONG);
+        let (b, addr) = (&both.pair.b, both.far.addr());
         for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM] {
             for windows in [false, true] {
-                let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+                let (qa, qb) = both.pair.another(IBV_QPT_RC);
                 let length = LONG - 1;
                 let key = if windows {
                     let range =
-                        Range { mr: stage.mb, addr, length: length as u64, access: REMOTE };
+                        Range { mr: both.mb, addr, length: length as u64, access: REMOTE };
                     bind(b, qb, b.mw(IBV_MW_TYPE_2), range)
                 } else {
-                    keys(stage.part(0, length, ALL)).1
+                    keys(both.part(0, length, ALL)).1
                 };
                 if link == Link::Wire && opcode == IBV_WR_RDMA_READ {
                     // It asks for its bytes part by part, and each part is judged as a whole.
                     continue;
                 }
-                let before = stage.bytes();
-                let wc = stage.op_on(qa, opcode, addr, key, LONG as u32);
+                let before = both.bytes();
+                let wc = both.op_on(qa, opcode, addr, key, LONG as u32);
                 assert_eq!((wc.status, state(qb)), (IBV_WC_REM_ACCESS_ERR, IBV_QPS_ERR));
-                assert!(stage.bytes() == before);
+                assert!(both.bytes() == before);
             }
         }
     }
@@ -202,42 +201,42 @@ on_each_link! {
     /// of a zero-based window the address from the window's start on.
     /// Rules: RA-37
     fn addresses_name_the_right_byte(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let (near, far) = (&stage.near, &stage.far);
+        let both = MemoryPair::new(link, 4096);
+        let (near, far) = (&both.near, &both.far);
         let check = |qa, key, first: u64| {
             for at in [0, 5, LENGTH - 10] {
-                let wc = stage.op_on(qa, IBV_WR_RDMA_READ, first + at as u64, key, 10);
+                let wc = both.op_on(qa, IBV_WR_RDMA_READ, first + at as u64, key, 10);
                 assert_eq!(wc.status, IBV_WC_SUCCESS);
                 assert_eq!(near.read(0, 10), far.read(AT + at, 10));
                 let mut expected = far.read(0, 4096);
                 near.write(0, &[at as u8 ^ 0xa5; 10]);
                 expected[AT + at..AT + at + 10].fill(at as u8 ^ 0xa5);
-                let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, first + at as u64, key, 10);
+                let wc = both.op_on(qa, IBV_WR_RDMA_WRITE, first + at as u64, key, 10);
                 assert_eq!(wc.status, IBV_WC_SUCCESS);
                 assert!(far.read(0, 4096) == expected);
             }
             let old = far.word(AT + 8);
-            let wc = stage.op_on(qa, IBV_WR_ATOMIC_FETCH_AND_ADD, first + 8, key, 8);
+            let wc = both.op_on(qa, IBV_WR_ATOMIC_FETCH_AND_ADD, first + 8, key, 8);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
             assert_eq!(far.word(AT + 8), old.wrapping_add(1));
         };
         for object in OBJECTS {
-            let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-            let (key, first) = object.make(&stage, qb);
+            let (qa, qb) = both.pair.another(IBV_QPT_RC);
+            let (key, first) = object.make(&both, qb);
             check(qa, key, first);
         }
         // Registered under addresses of the program's own choice.
-        let (qa, qb) = stage.pair.another(IBV_QPT_RC);
+        let (qa, qb) = both.pair.another(IBV_QPT_RC);
         let iova = 0x7000_0000_0000;
         // SAFETY: registering touches no memory.
         let mr = unsafe {
-            transom_ibverbs::ibv_reg_mr_iova(stage.pair.b.pd, far.addr() as *mut _, 4096, iova, ALL)
+            transom_ibverbs::ibv_reg_mr_iova(both.pair.b.pd, far.addr() as *mut _, 4096, iova, ALL)
         };
         assert!(!mr.is_null());
         check(qa, keys(mr).1, iova + AT as u64);
         let addr = iova + AT as u64;
         let range = Range { mr, addr, length: LENGTH as u64, access: REMOTE };
-        let key = bind(&stage.pair.b, qb, stage.pair.b.mw(IBV_MW_TYPE_1), range);
+        let key = bind(&both.pair.b, qb, both.pair.b.mw(IBV_MW_TYPE_1), range);
         check(qa, key, addr);
     }
 }
@@ -245,32 +244,32 @@ on_each_link! {
 /// Every object, operation and reach: what lies within is carried out there and nowhere else, what
 /// does not fails remotely and changes nothing.
 fn grid(link: Link, opcodes: &[ibv_wr_opcode], reaches: &[Reach]) {
-    let stage = Stage::new(link, 4096);
+    let both = MemoryPair::new(link, 4096);
     for object in OBJECTS {
         for opcode in opcodes {
             for reach in reaches {
-                cell(&stage, object, *opcode, *reach);
+                cell(&both, object, *opcode, *reach);
             }
         }
     }
 }
 
-fn cell(stage: &Stage, object: Object, opcode: ibv_wr_opcode, reach: Reach) {
+fn cell(both: &MemoryPair, object: Object, opcode: ibv_wr_opcode, reach: Reach) {
     let what = format!("{object:?}, opcode {opcode}, {reach:?}");
-    let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-    let (key, first) = object.make(stage, qb);
+    let (qa, qb) = both.pair.another(IBV_QPT_RC);
+    let (key, first) = object.make(both, qb);
     let address = first.wrapping_add_signed(reach.from);
     // So that every change shows.
     let pattern: Vec<u8> = (0..4096).map(|at| pattern(at, 55)).collect();
-    stage.near.write(0, &pattern);
-    let (mut near, mut far) = stage.bytes();
+    both.near.write(0, &pattern);
+    let (mut near, mut far) = both.bytes();
     far[AT..AT + 8].copy_from_slice(&1_u64.to_ne_bytes());
-    stage.far.write(0, &far);
-    let wc = stage.op_on(qa, opcode, address, key, reach.length);
+    both.far.write(0, &far);
+    let wc = both.op_on(qa, opcode, address, key, reach.length);
     if !reach.within {
         assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR, "{what}");
         assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR), "{what}");
-        assert!(stage.bytes() == (near, far), "{what}");
+        assert!(both.bytes() == (near, far), "{what}");
         return;
     }
     assert_eq!(wc.status, IBV_WC_SUCCESS, "{what}");
@@ -295,7 +294,7 @@ fn cell(stage: &Stage, object: Object, opcode: ibv_wr_opcode, reach: Reach) {
             }
         }
     }
-    assert!(stage.bytes() == (near, far), "{what}");
+    assert!(both.bytes() == (near, far), "{what}");
 }
 
 /// Bytes that nobody may ask for.

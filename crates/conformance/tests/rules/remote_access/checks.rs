@@ -4,7 +4,6 @@
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
-use transom_conformance::stage::Stage;
 
 /// All that can be asked of a target, but for immediate data.
 const ALL_KINDS: [ibv_wr_opcode; 5] = [
@@ -31,28 +30,28 @@ on_each_link! {
     /// twice, and the earlier check decides what the origin hears.
     /// Rules: RA-01
     fn the_earlier_check_decides(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let before = stage.bytes();
-        let far = stage.far.addr();
+        let both = MemoryPair::new(link, 4096);
+        let before = both.bytes();
+        let far = both.far.addr();
 
         // The state, before the key.
-        let (qa, qb) = stage.connected(|_| (), |_| ());
+        let (qa, qb) = both.connected(|_| (), |_| ());
         assert_eq!(set_state(qb, IBV_QPS_ERR), 0);
         give_up_soon(qa);
-        let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
+        let wc = both.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
         assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
 
         // The source: the target listens to somebody else, where a request says from whom it is.
         // Then the PSN.
         // SAFETY: the queue pair is live.
-        let other = unsafe { (*stage.pair.qa).qp_num };
+        let other = unsafe { (*both.pair.qa).qp_num };
         for change in [
             (&|attr: &mut ibv_qp_attr| attr.dest_qp_num = other) as &dyn Fn(&mut ibv_qp_attr),
             &|attr: &mut ibv_qp_attr| attr.rq_psn += 1,
         ] {
-            let (qa, qb) = stage.connected(|_| (), change);
+            let (qa, qb) = both.connected(|_| (), change);
             give_up_soon(qa);
-            let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
+            let wc = both.op_on(qa, IBV_WR_RDMA_WRITE, far, JUNK, 8);
             if link == Link::Wire {
                 // A packet names no queue pair that it comes from, and a number that has been used
                 // is acknowledged once more.
@@ -66,33 +65,33 @@ on_each_link! {
             (&|attr: &mut ibv_qp_attr| attr.qp_access_flags = 0) as &dyn Fn(&mut ibv_qp_attr),
             &|attr: &mut ibv_qp_attr| attr.max_dest_rd_atomic = 0,
         ] {
-            let (qa, _) = stage.connected(|_| (), change);
-            let wc = stage.op_on(qa, IBV_WR_RDMA_READ, far, JUNK, 8);
+            let (qa, _) = both.connected(|_| (), change);
+            let wc = both.op_on(qa, IBV_WR_RDMA_READ, far, JUNK, 8);
             assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR);
         }
 
         // A receive, before the key.
-        let (qa, qb) = stage.connected(|attr| attr.rnr_retry = 0, |_| ());
-        let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, JUNK, 8);
+        let (qa, qb) = both.connected(|attr| attr.rnr_retry = 0, |_| ());
+        let wc = both.op_on(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, JUNK, 8);
         assert_eq!((wc.status, state(qb)), (IBV_WC_RNR_RETRY_EXC_ERR, IBV_QPS_RTS));
 
         // The length of a receive, before its key.
-        let (qa, qb) = stage.connected(|_| (), |_| ());
+        let (qa, qb) = both.connected(|_| (), |_| ());
         recv(qb, 5, &mut [ibv_sge { addr: far, length: 4, lkey: JUNK }]);
-        let wc = stage.op_on(qa, IBV_WR_SEND, 0, 0, 8);
+        let wc = both.op_on(qa, IBV_WR_SEND, 0, 0, 8);
         assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR);
-        stage.pair.b.expect(IBV_WC_LOC_LEN_ERR);
-        assert!(stage.bytes() == before);
+        both.pair.b.expect(IBV_WC_LOC_LEN_ERR);
+        assert!(both.bytes() == before);
     }
 
     /// A queue pair in RESET, INIT or ERR answers nothing: the origin runs out of retries.
     /// Rules: RA-03
     fn a_closed_queue_pair_is_silent(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let before = stage.bytes();
+        let both = MemoryPair::new(link, 4096);
+        let before = both.bytes();
         for closed in [IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR] {
             for opcode in ALL_KINDS {
-                let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), stage.pair.b.qp(IBV_QPT_RC));
+                let (qa, qb) = (both.pair.a.qp(IBV_QPT_RC), both.pair.b.qp(IBV_QPT_RC));
                 bring_up(qa, &usual_attr(qb));
                 give_up_soon(qa);
                 match closed {
@@ -104,24 +103,24 @@ on_each_link! {
                     _ => {}
                 }
                 if closed == IBV_QPS_INIT {
-                    stage.recv(qb, 1, 64);
+                    both.recv(qb, 1, 64);
                 }
-                let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+                let wc = both.op_on(qa, opcode, both.far.addr(), both.key(), 8);
                 assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR, "{opcode} in {closed}");
                 assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, closed));
             }
         }
-        stage.pair.b.expect_nothing();
-        assert!(stage.bytes() == before);
-        assert!(!stage.pair.b.has_event());
+        both.pair.b.expect_nothing();
+        assert!(both.bytes() == before);
+        assert!(!both.pair.b.has_event());
     }
 
     /// RTR, RTS and SQD all serve SEND, WRITE, READ and both atomics.
     /// Rules: RA-04
     fn a_ready_queue_pair_serves(link: Link) {
-        let stage = Stage::new(link, 4096);
+        let both = MemoryPair::new(link, 4096);
         for open in [IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD] {
-            let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), stage.pair.b.qp(IBV_QPT_RC));
+            let (qa, qb) = (both.pair.a.qp(IBV_QPT_RC), both.pair.b.qp(IBV_QPT_RC));
             bring_up(qa, &usual_attr(qb));
             let attr = usual_attr(qa);
             for step in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD] {
@@ -130,12 +129,12 @@ on_each_link! {
                     break;
                 }
             }
-            stage.recv(qb, 6, 64);
+            both.recv(qb, 6, 64);
             for opcode in ALL_KINDS {
-                let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+                let wc = both.op_on(qa, opcode, both.far.addr(), both.key(), 8);
                 assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode} in {open}");
             }
-            assert_eq!(stage.pair.b.expect(IBV_WC_SUCCESS).wr_id, 6);
+            assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).wr_id, 6);
             assert_eq!(state(qb), open);
         }
     }
@@ -144,42 +143,42 @@ on_each_link! {
     /// does.
     /// Rules: RA-05
     fn the_first_request_in_rtr_is_told(link: Link) {
-        let stage = Stage::new(link, 4096);
+        let both = MemoryPair::new(link, 4096);
         for first in ALL_KINDS {
-            let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), stage.pair.b.qp(IBV_QPT_RC));
+            let (qa, qb) = (both.pair.a.qp(IBV_QPT_RC), both.pair.b.qp(IBV_QPT_RC));
             bring_up(qa, &usual_attr(qb));
             for step in [IBV_QPS_INIT, IBV_QPS_RTR] {
                 assert_eq!(modify(qb, &usual_attr(qa), step), 0);
             }
             for opcode in [first].into_iter().chain(ALL_KINDS) {
-                stage.recv(qb, 1, 64);
-                let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+                both.recv(qb, 1, 64);
+                let wc = both.op_on(qa, opcode, both.far.addr(), both.key(), 8);
                 assert_eq!(wc.status, IBV_WC_SUCCESS);
             }
-            assert_eq!(stage.pair.b.event(), (IBV_EVENT_COMM_EST, qb.cast()));
-            assert!(!stage.pair.b.has_event());
+            assert_eq!(both.pair.b.event(), (IBV_EVENT_COMM_EST, qb.cast()));
+            assert!(!both.pair.b.has_event());
         }
-        let wc = stage.op(IBV_WR_RDMA_WRITE, stage.far.addr(), stage.key(), 8);
+        let wc = both.op(IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), 8);
         assert_eq!(wc.status, IBV_WC_SUCCESS);
-        assert!(!stage.pair.b.has_event());
+        assert!(!both.pair.b.has_event());
     }
 
     /// The queue pair must have the operation's right itself, however good the key; the one right
     /// is enough.
     /// Rules: RA-06, AT-11
     fn the_queue_pair_needs_the_right(link: Link) {
-        let stage = Stage::new(link, 4096);
+        let both = MemoryPair::new(link, 4096);
         for (opcode, right) in BY_RIGHT {
-            let before = stage.bytes();
-            let (qa, qb) = stage.connected(|_| (), |attr| attr.qp_access_flags = REMOTE & !right);
-            let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+            let before = both.bytes();
+            let (qa, qb) = both.connected(|_| (), |attr| attr.qp_access_flags = REMOTE & !right);
+            let wc = both.op_on(qa, opcode, both.far.addr(), both.key(), 8);
             assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR, "{opcode}");
             assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
-            assert!(stage.bytes() == before);
-            assert_eq!(stage.pair.b.event(), (IBV_EVENT_QP_REQ_ERR, qb.cast()));
+            assert!(both.bytes() == before);
+            assert_eq!(both.pair.b.event(), (IBV_EVENT_QP_REQ_ERR, qb.cast()));
 
-            let (qa, _) = stage.connected(|_| (), |attr| attr.qp_access_flags = right);
-            let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+            let (qa, _) = both.connected(|_| (), |attr| attr.qp_access_flags = right);
+            let wc = both.op_on(qa, opcode, both.far.addr(), both.key(), 8);
             assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode}");
         }
     }
@@ -191,48 +190,48 @@ on_each_link! {
         let pair = Pair::unconnected(link, IBV_QPT_UC);
         bring_up(pair.qa, &usual_attr(pair.qb));
         bring_up(pair.qb, &ibv_qp_attr { qp_access_flags: 0, ..usual_attr(pair.qa) });
-        let stage = Stage::of(pair, 4096);
-        let (_, before) = stage.bytes();
-        stage.recv(stage.pair.qb, 4, 64);
+        let both = MemoryPair::of(pair, 4096);
+        let (_, before) = both.bytes();
+        both.recv(both.pair.qb, 4, 64);
         for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM] {
-            let wc = stage.op(opcode, stage.far.addr() + 64, stage.key(), 64);
+            let wc = both.op(opcode, both.far.addr() + 64, both.key(), 64);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
         }
-        assert_eq!(stage.op(IBV_WR_SEND, 0, 0, 5).status, IBV_WC_SUCCESS);
-        let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+        assert_eq!(both.op(IBV_WR_SEND, 0, 0, 5).status, IBV_WC_SUCCESS);
+        let wc = both.pair.b.expect(IBV_WC_SUCCESS);
         assert_eq!((wc.wr_id, wc.opcode, wc.byte_len), (4, IBV_WC_RECV, 5));
-        assert!(stage.far.read(64, 4032) == before[64..4096]);
-        assert_eq!((state(stage.pair.qa), state(stage.pair.qb)), (IBV_QPS_RTS, IBV_QPS_RTS));
-        stage.pair.b.expect_nothing();
-        assert!(!stage.pair.b.has_event());
+        assert!(both.far.read(64, 4032) == before[64..4096]);
+        assert_eq!((state(both.pair.qa), state(both.pair.qb)), (IBV_QPS_RTS, IBV_QPS_RTS));
+        both.pair.b.expect_nothing();
+        assert!(!both.pair.b.has_event());
     }
 
     /// SEND needs no right of the queue pair.
     /// Rules: RA-08
     fn send_needs_no_right(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let (qa, qb) = stage.connected(|_| (), |attr| attr.qp_access_flags = 0);
-        stage.recv(qb, 3, 64);
-        assert_eq!(stage.op_on(qa, IBV_WR_SEND, 0, 0, 64).status, IBV_WC_SUCCESS);
-        assert_eq!(stage.pair.b.expect(IBV_WC_SUCCESS).wr_id, 3);
-        assert_eq!(stage.far.read(0, 64), stage.near.read(0, 64));
+        let both = MemoryPair::new(link, 4096);
+        let (qa, qb) = both.connected(|_| (), |attr| attr.qp_access_flags = 0);
+        both.recv(qb, 3, 64);
+        assert_eq!(both.op_on(qa, IBV_WR_SEND, 0, 0, 64).status, IBV_WC_SUCCESS);
+        assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).wr_id, 3);
+        assert_eq!(both.far.read(0, 64), both.near.read(0, 64));
     }
 
     /// Without READ resources at the target, READ and atomics are invalid; WRITE and SEND are not.
     /// Rules: RA-09
     fn no_read_resources_no_reads(link: Link) {
-        let stage = Stage::new(link, 4096);
+        let both = MemoryPair::new(link, 4096);
         for opcode in ALL_KINDS {
-            let (qa, qb) = stage.connected(|_| (), |attr| attr.max_dest_rd_atomic = 0);
-            stage.recv(qb, 1, 64);
-            let before = stage.bytes();
-            let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 8);
+            let (qa, qb) = both.connected(|_| (), |attr| attr.max_dest_rd_atomic = 0);
+            both.recv(qb, 1, 64);
+            let before = both.bytes();
+            let wc = both.op_on(qa, opcode, both.far.addr(), both.key(), 8);
             if matches!(opcode, IBV_WR_SEND | IBV_WR_RDMA_WRITE) {
                 assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode}");
             } else {
                 assert_eq!(wc.status, IBV_WC_REM_INV_REQ_ERR, "{opcode}");
                 assert_eq!(state(qb), IBV_QPS_ERR);
-                assert!(stage.bytes() == before);
+                assert!(both.bytes() == before);
             }
         }
     }
@@ -241,25 +240,25 @@ on_each_link! {
     /// posted, it arrives.
     /// Rules: RA-11
     fn a_message_waits_for_its_receive(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let before = stage.bytes();
+        let both = MemoryPair::new(link, 4096);
+        let before = both.bytes();
         for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM] {
-            let (qa, qb) = stage.connected(|attr| attr.rnr_retry = 2, |_| ());
-            let wc = stage.op_on(qa, opcode, stage.far.addr(), stage.key(), 64);
+            let (qa, qb) = both.connected(|attr| attr.rnr_retry = 2, |_| ());
+            let wc = both.op_on(qa, opcode, both.far.addr(), both.key(), 64);
             assert_eq!(wc.status, IBV_WC_RNR_RETRY_EXC_ERR, "{opcode}");
             assert_eq!(state(qb), IBV_QPS_RTS);
-            assert!(stage.bytes() == before, "{opcode}");
+            assert!(both.bytes() == before, "{opcode}");
         }
         for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM] {
-            let (qa, qb) = stage.connected(|_| (), |_| ());
-            stage.far.write(0, &[0; 64]);
-            stage.post_op(qa, opcode, stage.far.addr(), stage.key(), 64);
-            assert_eq!(stage.far.read(0, 64), [0; 64]);
-            stage.recv(qb, 8, 64);
-            assert_eq!(stage.pair.a.expect(IBV_WC_SUCCESS).wr_id, 1);
-            let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+            let (qa, qb) = both.connected(|_| (), |_| ());
+            both.far.write(0, &[0; 64]);
+            both.post_op(qa, opcode, both.far.addr(), both.key(), 64);
+            assert_eq!(both.far.read(0, 64), [0; 64]);
+            both.recv(qb, 8, 64);
+            assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).wr_id, 1);
+            let wc = both.pair.b.expect(IBV_WC_SUCCESS);
             assert_eq!((wc.wr_id, wc.byte_len), (8, 64));
-            assert_eq!(stage.far.read(0, 64), stage.near.read(0, 64));
+            assert_eq!(both.far.read(0, 64), both.near.read(0, 64));
         }
     }
 
@@ -268,57 +267,57 @@ on_each_link! {
     /// Rules: RA-11, RA-12
     fn a_long_write_needs_its_receive_last(link: Link) {
         const LENGTH: u32 = 1 << 20;
-        let stage = Stage::new(link, LENGTH as usize);
-        let before = stage.bytes();
-        let (qa, qb) = stage.connected(|attr| attr.rnr_retry = 0, |_| ());
-        let far = stage.far.addr();
-        let wc = stage.op_on(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, stage.key(), LENGTH);
+        let both = MemoryPair::new(link, LENGTH as usize);
+        let before = both.bytes();
+        let (qa, qb) = both.connected(|attr| attr.rnr_retry = 0, |_| ());
+        let far = both.far.addr();
+        let wc = both.op_on(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, both.key(), LENGTH);
         assert_eq!((wc.status, state(qb)), (IBV_WC_RNR_RETRY_EXC_ERR, IBV_QPS_RTS));
-        let (near, now) = stage.bytes();
+        let (near, now) = both.bytes();
         let end = LENGTH as usize;
         assert!(now[..1024] == near[..1024]);
         assert!(now[end - 1024..] == before.1[end - 1024..]);
 
-        let (qa, qb) = stage.connected(|_| (), |_| ());
-        stage.post_op(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, stage.key(), LENGTH);
+        let (qa, qb) = both.connected(|_| (), |_| ());
+        both.post_op(qa, IBV_WR_RDMA_WRITE_WITH_IMM, far, both.key(), LENGTH);
         recv(qb, 8, &mut []);
-        stage.pair.a.expect(IBV_WC_SUCCESS);
-        let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+        both.pair.a.expect(IBV_WC_SUCCESS);
+        let wc = both.pair.b.expect(IBV_WC_SUCCESS);
         assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_RECV_RDMA_WITH_IMM, LENGTH));
-        assert!(stage.bytes() == (near.clone(), near));
+        assert!(both.bytes() == (near.clone(), near));
     }
 
     /// Of a READ or WRITE of no bytes nothing but the queue pair is looked at: not the key, its
     /// rights or domain, nor the address.
     /// Rules: RA-20
     fn zero_length_examines_no_key(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let before = stage.bytes();
-        let foreign = keys(reg(stage.pair.b.another_pd(), &stage.far, ALL)).1;
-        let powerless = keys(stage.part(0, 4096, 0)).1;
-        let free = rkey(stage.pair.b.mw(IBV_MW_TYPE_2));
+        let both = MemoryPair::new(link, 4096);
+        let before = both.bytes();
+        let foreign = keys(reg(both.pair.b.another_pd(), &both.far, ALL)).1;
+        let powerless = keys(both.part(0, 4096, 0)).1;
+        let free = rkey(both.pair.b.mw(IBV_MW_TYPE_2));
         for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
-            for key in [JUNK, 0, foreign, powerless, free, stage.key() ^ 1] {
-                for address in [0, stage.far.addr(), u64::MAX] {
-                    let wc = stage.op(opcode, address, key, 0);
+            for key in [JUNK, 0, foreign, powerless, free, both.key() ^ 1] {
+                for address in [0, both.far.addr(), u64::MAX] {
+                    let wc = both.op(opcode, address, key, 0);
                     assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode} {key:#x} {address:#x}");
                 }
             }
         }
-        assert!(stage.bytes() == before);
-        assert_eq!((state(stage.pair.qa), state(stage.pair.qb)), (IBV_QPS_RTS, IBV_QPS_RTS));
+        assert!(both.bytes() == before);
+        assert_eq!((state(both.pair.qa), state(both.pair.qb)), (IBV_QPS_RTS, IBV_QPS_RTS));
     }
 
     /// A WRITE with immediate of no bytes delivers its immediate, whatever the key.
     /// Rules: RA-22
     fn zero_length_immediate_examines_no_key(link: Link) {
-        let stage = Stage::new(link, 4096);
-        stage.recv(stage.pair.qb, 11, 64);
+        let both = MemoryPair::new(link, 4096);
+        both.recv(both.pair.qb, 11, 64);
         let mut wr = rdma_wr(IBV_WR_RDMA_WRITE_WITH_IMM, &mut [], 7, JUNK);
         wr.imm.imm_data = 0x0102_0304;
-        post(stage.pair.qa, &mut wr);
-        stage.pair.a.expect(IBV_WC_SUCCESS);
-        let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+        post(both.pair.qa, &mut wr);
+        both.pair.a.expect(IBV_WC_SUCCESS);
+        let wc = both.pair.b.expect(IBV_WC_SUCCESS);
         assert_eq!((wc.wr_id, wc.opcode, wc.byte_len), (11, IBV_WC_RECV_RDMA_WITH_IMM, 0));
         assert_eq!(wc.wc_flags & IBV_WC_WITH_IMM, IBV_WC_WITH_IMM);
         // SAFETY: both variants are plain numbers.
@@ -328,71 +327,71 @@ on_each_link! {
     /// A key must name an object that is live, with the right low byte.
     /// Rules: RA-23, RA-24
     fn a_key_must_name_something(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let gone = stage.part(0, 4096, ALL);
+        let both = MemoryPair::new(link, 4096);
+        let gone = both.part(0, 4096, ALL);
         let gone_key = keys(gone).1;
         assert_eq!(dereg(gone), 0);
-        let mw = stage.pair.b.mw(IBV_MW_TYPE_1);
+        let mw = both.pair.b.mw(IBV_MW_TYPE_1);
         let range =
-            Range { mr: stage.mb, addr: stage.far.addr(), length: 4096, access: REMOTE };
-        let old = bind(&stage.pair.b, stage.pair.qb, mw, range);
-        let new = bind(&stage.pair.b, stage.pair.qb, mw, range);
+            Range { mr: both.mb, addr: both.far.addr(), length: 4096, access: REMOTE };
+        let old = bind(&both.pair.b, both.pair.qb, mw, range);
+        let new = bind(&both.pair.b, both.pair.qb, mw, range);
         assert_ne!(old, new);
-        let stale = stage.key() & !0xff | (stage.key().wrapping_add(1) & 0xff);
+        let stale = both.key() & !0xff | (both.key().wrapping_add(1) & 0xff);
         for key in [JUNK, 0, u32::MAX, gone_key, stale, old] {
-            refused_to_all(&stage, key);
+            refused_to_all(&both, key);
         }
-        let wc = stage.op(IBV_WR_RDMA_READ, stage.far.addr(), new, 8);
+        let wc = both.op(IBV_WR_RDMA_READ, both.far.addr(), new, 8);
         assert_eq!(wc.status, IBV_WC_SUCCESS);
     }
 
     /// Regions and windows serve the queue pairs of their own domain only.
     /// Rules: RA-25, RA-26
     fn a_key_serves_its_own_domain(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let b = &stage.pair.b;
+        let both = MemoryPair::new(link, 4096);
+        let b = &both.pair.b;
         let foreign = b.with_pd(b.another_pd());
-        let mr = foreign.reg(&stage.far, ALL);
-        refused_to_all(&stage, keys(mr).1);
+        let mr = foreign.reg(&both.far, ALL);
+        refused_to_all(&both, keys(mr).1);
 
         // A window needs a queue pair of its own domain to be bound.
-        let (qa, qb) = (stage.pair.a.qp(IBV_QPT_RC), foreign.qp(IBV_QPT_RC));
+        let (qa, qb) = (both.pair.a.qp(IBV_QPT_RC), foreign.qp(IBV_QPT_RC));
         connect(qa, qb);
-        let range = Range { mr, addr: stage.far.addr(), length: 4096, access: REMOTE };
+        let range = Range { mr, addr: both.far.addr(), length: 4096, access: REMOTE };
         let mw = foreign.mw(IBV_MW_TYPE_1);
         let unbound = rkey(mw);
-        refused_to_all(&stage, unbound);
+        refused_to_all(&both, unbound);
         let key = bind(&foreign, qb, mw, range);
-        refused_to_all(&stage, key);
+        refused_to_all(&both, key);
         for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
-            let wc = stage.op_on(qa, opcode, stage.far.addr(), key, 8);
+            let wc = both.op_on(qa, opcode, both.far.addr(), key, 8);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
         }
         // Unbound again, it grants nothing to its own domain either.
         let empty = Range { length: 0, ..range };
         let key = bind(&foreign, qb, mw, empty);
-        let wc = stage.op_on(qa, IBV_WR_RDMA_READ, stage.far.addr(), key, 8);
+        let wc = both.op_on(qa, IBV_WR_RDMA_READ, both.far.addr(), key, 8);
         assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
     }
 
     /// A type 2 window serves the queue pair that bound it, while it is bound.
     /// Rules: RA-27
     fn a_type_2_window_serves_its_owner(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let (b, qb) = (&stage.pair.b, stage.pair.qb);
+        let both = MemoryPair::new(link, 4096);
+        let (b, qb) = (&both.pair.b, both.pair.qb);
         let mw = b.mw(IBV_MW_TYPE_2);
-        refused_to_all(&stage, rkey(mw));
+        refused_to_all(&both, rkey(mw));
         let range =
-            Range { mr: stage.mb, addr: stage.far.addr(), length: 4096, access: REMOTE };
+            Range { mr: both.mb, addr: both.far.addr(), length: 4096, access: REMOTE };
         let key = bind(b, qb, mw, range);
-        refused_to_all(&stage, key);
+        refused_to_all(&both, key);
         for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
-            let wc = stage.op(opcode, stage.far.addr(), key, 8);
+            let wc = both.op(opcode, both.far.addr(), key, 8);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
         }
         post(qb, &mut local_inv_wr(key));
         b.expect(IBV_WC_SUCCESS);
-        let wc = stage.op(IBV_WR_RDMA_READ, stage.far.addr(), key, 8);
+        let wc = both.op(IBV_WR_RDMA_READ, both.far.addr(), key, 8);
         assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR);
     }
 
@@ -400,32 +399,32 @@ on_each_link! {
     /// work: all needed bits must be there, and no other is needed.
     /// Rules: RA-28, RA-29, RA-30, RA-31
     fn the_key_needs_the_right(link: Link) {
-        let stage = Stage::new(link, 4096);
-        let b = &stage.pair.b;
+        let both = MemoryPair::new(link, 4096);
+        let b = &both.pair.b;
         for rights in (0..8).map(|bits| bits << 1) {
             assert_eq!(rights & !REMOTE, 0);
             for (opcode, right) in BY_RIGHT {
                 for kind in [None, Some(IBV_MW_TYPE_1), Some(IBV_MW_TYPE_2)] {
-                    let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-                    let addr = stage.far.addr();
+                    let (qa, qb) = both.pair.another(IBV_QPT_RC);
+                    let addr = both.far.addr();
                     let key = match kind {
                         None => {
                             let access = (rights | IBV_ACCESS_LOCAL_WRITE) as i32;
-                            keys(stage.part(0, 4096, access)).1
+                            keys(both.part(0, 4096, access)).1
                         }
                         Some(kind) => {
-                            let range = Range { mr: stage.mb, addr, length: 4096, access: rights };
+                            let range = Range { mr: both.mb, addr, length: 4096, access: rights };
                             bind(b, qb, b.mw(kind), range)
                         }
                     };
-                    let before = stage.bytes();
-                    let wc = stage.op_on(qa, opcode, addr, key, 8);
+                    let before = both.bytes();
+                    let wc = both.op_on(qa, opcode, addr, key, 8);
                     if rights & right != 0 {
                         assert_eq!(wc.status, IBV_WC_SUCCESS, "{opcode} {rights} {kind:?}");
                     } else {
                         assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR, "{opcode} {rights} {kind:?}");
                         assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
-                        assert!(stage.bytes() == before);
+                        assert!(both.bytes() == before);
                     }
                 }
             }
@@ -436,30 +435,30 @@ on_each_link! {
     /// registered.
     /// Rules: RA-38
     fn a_key_serves_its_own_addresses(link: Link) {
-        let stage = Stage::new(link, 8192);
-        let (half, never) = (stage.part(0, 4096, ALL), Buffer::filled(4096, 7));
-        let rest = stage.part(4096, 4096, ALL);
+        let both = MemoryPair::new(link, 8192);
+        let (half, never) = (both.part(0, 4096, ALL), Buffer::filled(4096, 7));
+        let rest = both.part(4096, 4096, ALL);
         assert_eq!(dereg(rest), 0);
-        for address in [never.addr(), stage.far.addr() + 4096] {
+        for address in [never.addr(), both.far.addr() + 4096] {
             for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD] {
-                let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-                let before = (stage.bytes(), never.read(0, 4096));
-                let wc = stage.op_on(qa, opcode, address, keys(half).1, 8);
+                let (qa, qb) = both.pair.another(IBV_QPT_RC);
+                let before = (both.bytes(), never.read(0, 4096));
+                let wc = both.op_on(qa, opcode, address, keys(half).1, 8);
                 assert_eq!((wc.status, state(qb)), (IBV_WC_REM_ACCESS_ERR, IBV_QPS_ERR));
-                assert!((stage.bytes(), never.read(0, 4096)) == before);
+                assert!((both.bytes(), never.read(0, 4096)) == before);
             }
         }
     }
 }
 
 /// No operation gets anywhere with this key on a queue pair of the usual domain.
-fn refused_to_all(stage: &Stage, key: u32) {
+fn refused_to_all(both: &MemoryPair, key: u32) {
     for (opcode, _) in BY_RIGHT {
-        let (qa, qb) = stage.pair.another(IBV_QPT_RC);
-        let before = stage.bytes();
-        let wc = stage.op_on(qa, opcode, stage.far.addr(), key, 8);
+        let (qa, qb) = both.pair.another(IBV_QPT_RC);
+        let before = both.bytes();
+        let wc = both.op_on(qa, opcode, both.far.addr(), key, 8);
         assert_eq!(wc.status, IBV_WC_REM_ACCESS_ERR, "{opcode} with {key:#x}");
         assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
-        assert!(stage.bytes() == before, "{opcode} with {key:#x}");
+        assert!(both.bytes() == before, "{opcode} with {key:#x}");
     }
 }

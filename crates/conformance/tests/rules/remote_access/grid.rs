@@ -36,25 +36,25 @@ fn binds(region: u32, window: u32) -> bool {
         && (window & CHANGES == 0 || region & IBV_ACCESS_LOCAL_WRITE != 0)
 }
 
-/// A scene, and its memory registered once more with each set of rights that can be had.
-fn scenes(link: Link) -> (Scene, Vec<(u32, *mut ibv_mr)>) {
-    let scene = Scene::with(link, 4096, ALL);
+/// Two ends, and the memory of the target registered once more with each set of rights that can be had.
+fn granting_each(link: Link) -> (MemoryPair, Vec<(u32, *mut ibv_mr)>) {
+    let both = MemoryPair::granting(link, 4096, ALL);
     let mut regions = Vec::new();
     for rights in region_rights() {
-        let mr = try_reg(scene.pair.b.pd, scene.far.addr(), scene.far.len(), rights as i32);
+        let mr = try_reg(both.pair.b.pd, both.far.addr(), both.far.len(), rights as i32);
         assert_eq!(mr.is_ok(), registers(rights), "a region with rights {rights:#x}");
         regions.extend(mr.map(|mr| (rights, mr)));
     }
     assert_eq!(regions.len(), 20);
-    (scene, regions)
+    (both, regions)
 }
 
-fn outcome(scene: &Scene, qps: Qps, op: Op, allowed: bool, key: u32) {
-    let addr = scene.far.addr() + 64;
+fn outcome(both: &MemoryPair, qps: Qps, op: Op, allowed: bool, key: u32) {
+    let addr = both.far.addr() + 64;
     if allowed {
-        scene.allowed_on(qps, op, addr, 8, key);
+        both.allowed_on(qps, op, addr, 8, key);
     } else {
-        scene.refused_on(qps, op, addr, 8, key);
+        both.refused_on(qps, op, addr, 8, key);
     }
 }
 
@@ -63,14 +63,14 @@ on_each_link! {
     /// asks for nothing else, whatever the region's own remote rights.
     /// Rules: T1-20, T1-21, T1-22, T1-23, T1-24, T1-58
     fn a_bind_asks_for_mw_bind_and_for_local_write_if_memory_may_change(link: Link) {
-        let (scene, regions) = scenes(link);
-        let b = &scene.pair.b;
-        let mut qps = scene.more();
+        let (both, regions) = granting_each(link);
+        let b = &both.pair.b;
+        let mut qps = both.more();
         let (mut accepted, mut refused) = (0, 0);
         for (region, mr) in regions {
             for (window, kind) in window_rights().flat_map(|w| TYPES.map(|kind| (w, kind))) {
                 let mw = b.mw(kind);
-                let range = Range { mr, access: window, ..scene.range(0, 4096, 0) };
+                let range = Range { mr, access: window, ..both.range(0, 4096, 0) };
                 if kind == IBV_MW_TYPE_1 {
                     assert_eq!(bind1(qps.1, mw, 1, IBV_SEND_SIGNALED, range), 0);
                 } else {
@@ -86,7 +86,7 @@ on_each_link! {
                     assert_eq!(status, IBV_WC_MW_BIND_ERR, "{window:#x} on {region:#x}");
                     assert_eq!(state(qps.1), IBV_QPS_ERR);
                     end_qps(qps);
-                    qps = scene.more();
+                    qps = both.more();
                     refused += 1;
                 }
                 assert_eq!(dealloc_mw(mw), 0);
@@ -101,15 +101,15 @@ on_each_link! {
     /// region's remote rights neither help nor hinder.
     /// Rules: T1-23, T1-24, T1-25, T1-58, T1-59, RA-28, RA-29, RA-30, RA-31, T2-34
     fn a_window_grants_its_own_rights_and_no_others(link: Link) {
-        let (scene, regions) = scenes(link);
+        let (both, regions) = granting_each(link);
         for (region, mr) in regions {
             for window in window_rights().filter(|window| binds(region, *window)) {
                 for (op, kind) in Op::ALL.into_iter().flat_map(|op| TYPES.map(|k| (op, k))) {
-                    let qps = scene.more();
-                    let mw = scene.pair.b.mw(kind);
-                    let range = Range { mr, access: window, ..scene.range(64, 8, 0) };
-                    let key = bind(&scene.pair.b, qps.1, mw, range);
-                    outcome(&scene, qps, op, window & op.needs() != 0, key);
+                    let qps = both.more();
+                    let mw = both.pair.b.mw(kind);
+                    let range = Range { mr, access: window, ..both.range(64, 8, 0) };
+                    let key = bind(&both.pair.b, qps.1, mw, range);
+                    outcome(&both, qps, op, window & op.needs() != 0, key);
                     assert_eq!(dealloc_mw(mw), 0);
                     end_qps(qps);
                 }
@@ -120,15 +120,15 @@ on_each_link! {
     /// The region's own key grants the region's own remote rights, window or not.
     /// Rules: T1-24, RA-28, RA-29, RA-30, RA-31
     fn a_region_grants_its_own_rights_beside_a_window_with_all(link: Link) {
-        let (scene, regions) = scenes(link);
+        let (both, regions) = granting_each(link);
         for (region, mr) in regions {
             let window = binds(region, REMOTE).then(|| {
-                let range = Range { mr, ..scene.range(0, 4096, REMOTE) };
-                scene.bound(IBV_MW_TYPE_1, range).0
+                let range = Range { mr, ..both.range(0, 4096, REMOTE) };
+                both.bound(IBV_MW_TYPE_1, range).0
             });
             for op in Op::ALL {
-                let qps = scene.more();
-                outcome(&scene, qps, op, region & op.needs() != 0, keys(mr).1);
+                let qps = both.more();
+                outcome(&both, qps, op, region & op.needs() != 0, keys(mr).1);
                 end_qps(qps);
             }
             assert!(window.is_none_or(|mw| dealloc_mw(mw) == 0));
@@ -139,9 +139,9 @@ on_each_link! {
     /// of a region that would allow it.
     /// Rules: RA-32, RA-33
     fn ranges_are_those_of_the_key(link: Link) {
-        let scene = Scene::with(link, 16 << 10, ALL);
-        let (from, length) = (scene.far.addr() + 4096, 4096_u32);
-        let mr = try_reg(scene.pair.b.pd, from, length as usize, ALL).expect("a region");
+        let both = MemoryPair::granting(link, 16 << 10, ALL);
+        let (from, length) = (both.far.addr() + 4096, 4096_u32);
+        let mr = try_reg(both.pair.b.pd, from, length as usize, ALL).expect("a region");
         for kind in [None, Some(IBV_MW_TYPE_1), Some(IBV_MW_TYPE_2)] {
             let last = from + u64::from(length);
             let cases = [
@@ -158,17 +158,17 @@ on_each_link! {
             ];
             for (addr, size, allowed) in cases {
                 for op in [Op::Read, Op::Write] {
-                    let qps = scene.more();
+                    let qps = both.more();
                     let mw = kind.map(|kind| {
-                        let range = scene.range(4096, u64::from(length), REMOTE);
-                        let mw = scene.pair.b.mw(kind);
-                        (mw, bind(&scene.pair.b, qps.1, mw, range))
+                        let range = both.range(4096, u64::from(length), REMOTE);
+                        let mw = both.pair.b.mw(kind);
+                        (mw, bind(&both.pair.b, qps.1, mw, range))
                     });
                     let key = mw.map_or(keys(mr).1, |(_, key)| key);
                     if allowed {
-                        scene.allowed_on(qps, op, addr, size, key);
+                        both.allowed_on(qps, op, addr, size, key);
                     } else {
-                        scene.refused_on(qps, op, addr, size, key);
+                        both.refused_on(qps, op, addr, size, key);
                     }
                     assert!(mw.is_none_or(|(mw, _)| dealloc_mw(mw) == 0));
                     end_qps(qps);

@@ -21,14 +21,14 @@ const KIND_2A: Options = Options {
     capture: None,
 };
 
-/// A scene on devices with windows of kind 2A.
-fn scene_2a(link: Link) -> Scene {
+/// Two ends on devices with windows of kind 2A.
+fn scene_2a(link: Link) -> MemoryPair {
     let (a, b) = ends(link, KIND_2A);
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
     connect(qa, qb);
     let (near, far) = (Buffer::new(8192), Buffer::filled(8192, 7));
-    let (near_mr, far_mr) = (a.reg(&near, ALL), b.reg(&far, ALL));
-    Scene { pair: Pair { a, b, qa, qb }, near, near_mr, far, far_mr }
+    let (ma, mb) = (a.reg(&near, ALL), b.reg(&far, ALL));
+    MemoryPair { pair: Pair { a, b, qa, qb }, near, ma, far, mb }
 }
 
 /// Which of the three window capabilities the device reports: type 1, 2A, 2B.
@@ -45,40 +45,40 @@ fn destroy(qp: *mut ibv_qp) -> i32 {
 }
 
 /// Posts the request on a queue pair of the target and answers how it completes there.
-fn at_target(scene: &Scene, qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> ibv_wc_status {
+fn at_target(both: &MemoryPair, qp: *mut ibv_qp, wr: &mut ibv_send_wr) -> ibv_wc_status {
     post(qp, wr);
-    scene.pair.b.wait().status
+    both.pair.b.wait().status
 }
 
 on_each_link! {
     /// A window of kind 2A serves the queue pair that bound it and no other.
     /// Rules: T2-01
     fn kind_2a_serves_its_queue_pair(link: Link) {
-        let scene = scene_2a(link);
-        let addr = scene.far.addr();
-        let (_, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, 4096, REMOTE));
+        let both = scene_2a(link);
+        let addr = both.far.addr();
+        let (_, key) = both.bound(IBV_MW_TYPE_2, both.range(0, 4096, REMOTE));
         for op in Op::ALL {
-            scene.allowed_on(scene.qps(), op, addr, 8, key);
+            both.allowed_on(both.qps(), op, addr, 8, key);
         }
-        scene.all_refused(addr, key);
-        scene.allowed_on(scene.qps(), Op::Read, addr, 8, key);
+        both.all_refused(addr, key);
+        both.allowed_on(both.qps(), Op::Read, addr, 8, key);
     }
 
     /// A window of kind 2B serves the queue pair that bound it, and no other of its protection
     /// domain or of another.
     /// Rules: T2-02
     fn kind_2b_serves_its_queue_pair(link: Link) {
-        let scene = Scene::new(link);
-        let addr = scene.far.addr();
-        let (_, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, 4096, REMOTE));
-        scene.all_refused(addr, key);
-        let b = &scene.pair.b;
+        let both = MemoryPair::pages(link);
+        let addr = both.far.addr();
+        let (_, key) = both.bound(IBV_MW_TYPE_2, both.range(0, 4096, REMOTE));
+        both.all_refused(addr, key);
+        let b = &both.pair.b;
         let elsewhere = b.with_pd(b.another_pd());
-        let qps = (scene.pair.a.qp(IBV_QPT_RC), elsewhere.qp(IBV_QPT_RC));
+        let qps = (both.pair.a.qp(IBV_QPT_RC), elsewhere.qp(IBV_QPT_RC));
         connect(qps.0, qps.1);
-        scene.refused_on(qps, Op::Read, addr, 8, key);
+        both.refused_on(qps, Op::Read, addr, 8, key);
         for op in Op::ALL {
-            scene.allowed_on(scene.qps(), op, addr, 8, key);
+            both.allowed_on(both.qps(), op, addr, 8, key);
         }
     }
 
@@ -86,46 +86,46 @@ on_each_link! {
     /// reaches, invalidates or rebinds the window, which holds its region until it is freed.
     /// Rules: T2-05, T2-07
     fn a_2b_window_outlives_its_queue_pair(link: Link) {
-        let scene = Scene::new(link);
-        let (range, addr) = (scene.range(0, 4096, REMOTE), scene.far.addr());
-        let (mw, key) = scene.bound(IBV_MW_TYPE_2, range);
-        scene.allowed_on(scene.qps(), Op::Write, addr, 64, key);
-        assert_eq!(destroy(scene.pair.qb), 0);
+        let both = MemoryPair::pages(link);
+        let (range, addr) = (both.range(0, 4096, REMOTE), both.far.addr());
+        let (mw, key) = both.bound(IBV_MW_TYPE_2, range);
+        both.allowed_on(both.qps(), Op::Write, addr, 64, key);
+        assert_eq!(destroy(both.pair.qb), 0);
         for _ in 0..2 {
             // A new queue pair may come; it is not the owner.
-            scene.refused(Op::Read, addr, 8, key);
+            both.refused(Op::Read, addr, 8, key);
         }
-        let (_, qb) = scene.more();
-        let status = at_target(&scene, qb, &mut bind2_wr(mw, key.wrapping_add(1), range));
+        let (_, qb) = both.more();
+        let status = at_target(&both, qb, &mut bind2_wr(mw, key.wrapping_add(1), range));
         assert_eq!((status, state(qb)), (IBV_WC_MW_BIND_ERR, IBV_QPS_ERR));
-        let (_, qb) = scene.more();
-        let status = at_target(&scene, qb, &mut local_inv_wr(key));
+        let (_, qb) = both.more();
+        let status = at_target(&both, qb, &mut local_inv_wr(key));
         assert_eq!((status, state(qb)), (IBV_WC_MW_BIND_ERR, IBV_QPS_ERR));
-        assert_eq!(dereg(scene.far_mr), libc::EBUSY);
+        assert_eq!(dereg(both.mb), libc::EBUSY);
         assert_eq!(dealloc_mw(mw), 0);
-        assert_eq!(dereg(scene.far_mr), 0);
+        assert_eq!(dereg(both.mb), 0);
     }
 
     /// A queue pair with a 2A window bound through it cannot be destroyed, and stays as it is; it
     /// can once the window is invalidated or freed.
     /// Rules: T2-06
     fn a_2a_window_holds_its_queue_pair(link: Link) {
-        let scene = scene_2a(link);
-        let (range, addr) = (scene.range(0, 4096, REMOTE), scene.far.addr());
-        let (mw, key) = scene.bound(IBV_MW_TYPE_2, range);
-        assert_eq!(destroy(scene.pair.qb), libc::EBUSY);
-        assert_eq!(state(scene.pair.qb), IBV_QPS_RTS);
+        let both = scene_2a(link);
+        let (range, addr) = (both.range(0, 4096, REMOTE), both.far.addr());
+        let (mw, key) = both.bound(IBV_MW_TYPE_2, range);
+        assert_eq!(destroy(both.pair.qb), libc::EBUSY);
+        assert_eq!(state(both.pair.qb), IBV_QPS_RTS);
         for op in Op::ALL {
-            scene.allowed_on(scene.qps(), op, addr, 8, key);
+            both.allowed_on(both.qps(), op, addr, 8, key);
         }
-        let status = at_target(&scene, scene.pair.qb, &mut local_inv_wr(key));
+        let status = at_target(&both, both.pair.qb, &mut local_inv_wr(key));
         assert_eq!(status, IBV_WC_SUCCESS);
-        assert_eq!(destroy(scene.pair.qb), 0);
+        assert_eq!(destroy(both.pair.qb), 0);
 
-        let (_, qb) = scene.more();
-        bind(&scene.pair.b, qb, mw, range);
-        let second = scene.pair.b.mw(IBV_MW_TYPE_2);
-        bind(&scene.pair.b, qb, second, range);
+        let (_, qb) = both.more();
+        bind(&both.pair.b, qb, mw, range);
+        let second = both.pair.b.mw(IBV_MW_TYPE_2);
+        bind(&both.pair.b, qb, second, range);
         assert_eq!(destroy(qb), libc::EBUSY);
         assert_eq!(dealloc_mw(mw), 0);
         assert_eq!(destroy(qb), libc::EBUSY);
@@ -136,52 +136,52 @@ on_each_link! {
     /// A window of type 1 or one bound through another queue pair holds none, on a 2A device either.
     /// Rules: T2-06
     fn other_windows_hold_no_queue_pair(link: Link) {
-        let scene = scene_2a(link);
-        let range = scene.range(0, 4096, REMOTE);
-        scene.bound(IBV_MW_TYPE_2, range);
-        let (_, qb) = scene.more();
-        let mw = scene.pair.b.mw(IBV_MW_TYPE_1);
-        bind(&scene.pair.b, qb, mw, range);
+        let both = scene_2a(link);
+        let range = both.range(0, 4096, REMOTE);
+        both.bound(IBV_MW_TYPE_2, range);
+        let (_, qb) = both.more();
+        let mw = both.pair.b.mw(IBV_MW_TYPE_1);
+        bind(&both.pair.b, qb, mw, range);
         assert_eq!(destroy(qb), 0);
-        assert_eq!(destroy(scene.pair.qb), libc::EBUSY);
+        assert_eq!(destroy(both.pair.qb), libc::EBUSY);
     }
 
     /// RESET leaves a window bound: nobody reaches it meanwhile, and its peer does again once the
     /// queue pair is connected.
     /// Rules: T2-08
     fn a_window_outlives_a_reset(link: Link) {
-        let scene = Scene::new(link);
-        let (range, addr, qps) = (scene.range(0, 4096, REMOTE), scene.far.addr(), scene.qps());
-        let (mw, key) = scene.bound(IBV_MW_TYPE_2, range);
+        let both = MemoryPair::pages(link);
+        let (range, addr, qps) = (both.range(0, 4096, REMOTE), both.far.addr(), both.qps());
+        let (mw, key) = both.bound(IBV_MW_TYPE_2, range);
         assert_eq!(set_state(qps.1, IBV_QPS_RESET), 0);
-        scene.refused(Op::Read, addr, 8, key);
+        both.refused(Op::Read, addr, 8, key);
         give_up_soon(qps.0);
-        assert_eq!(scene.attempt(qps, Op::Write, addr, 8, key), IBV_WC_RETRY_EXC_ERR);
-        assert_eq!(scene.far.read(0, 8), Buffer::filled(8, 7).read(0, 8));
-        assert_eq!(dereg(scene.far_mr), libc::EBUSY);
-        scene.reconnect(qps);
+        assert_eq!(both.attempt(qps, Op::Write, addr, 8, key), IBV_WC_RETRY_EXC_ERR);
+        assert_eq!(both.far.read(0, 8), Buffer::filled(8, 7).read(0, 8));
+        assert_eq!(dereg(both.mb), libc::EBUSY);
+        both.reconnect(qps);
         for op in Op::ALL {
-            scene.allowed_on(qps, op, addr, 8, key);
+            both.allowed_on(qps, op, addr, 8, key);
         }
         // It is still the owner.
-        assert_eq!(at_target(&scene, qps.1, &mut local_inv_wr(key)), IBV_WC_SUCCESS);
-        bind(&scene.pair.b, qps.1, mw, range);
+        assert_eq!(at_target(&both, qps.1, &mut local_inv_wr(key)), IBV_WC_SUCCESS);
+        bind(&both.pair.b, qps.1, mw, range);
     }
 
     /// ERR leaves a window bound; a peer's requests get no answer.
     /// Rules: T2-09
     fn a_window_outlives_an_error(link: Link) {
-        let scene = Scene::new(link);
-        let (range, addr, qps) = (scene.range(0, 4096, REMOTE), scene.far.addr(), scene.qps());
-        let (_, key) = scene.bound(IBV_MW_TYPE_2, range);
+        let both = MemoryPair::pages(link);
+        let (range, addr, qps) = (both.range(0, 4096, REMOTE), both.far.addr(), both.qps());
+        let (_, key) = both.bound(IBV_MW_TYPE_2, range);
         assert_eq!(set_state(qps.1, IBV_QPS_ERR), 0);
-        let before = scene.far.read(0, 4096);
+        let before = both.far.read(0, 4096);
         give_up_soon(qps.0);
-        assert_eq!(scene.attempt(qps, Op::Write, addr, 8, key), IBV_WC_RETRY_EXC_ERR);
-        assert_eq!(scene.far.read(0, 4096), before);
-        assert_eq!(dereg(scene.far_mr), libc::EBUSY);
-        scene.reconnect(qps);
-        scene.allowed_on(qps, Op::Write, addr, 8, key);
+        assert_eq!(both.attempt(qps, Op::Write, addr, 8, key), IBV_WC_RETRY_EXC_ERR);
+        assert_eq!(both.far.read(0, 4096), before);
+        assert_eq!(dereg(both.mb), libc::EBUSY);
+        both.reconnect(qps);
+        both.allowed_on(qps, Op::Write, addr, 8, key);
     }
 }
 

@@ -6,9 +6,9 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
 
-/// A scene with a window of type 2 bound to its first page.
+/// Two ends with a window of type 2 bound to its first page.
 struct Windowed {
-    scene: Scene,
+    both: MemoryPair,
     mw: *mut ibv_mw,
     key: u32,
     addr: u64,
@@ -16,16 +16,16 @@ struct Windowed {
 
 impl Windowed {
     fn new(link: Link) -> Self {
-        let scene = Scene::new(link);
-        let (mw, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, 4096, REMOTE));
-        let addr = scene.far.addr();
-        Self { scene, mw, key, addr }
+        let both = MemoryPair::pages(link);
+        let (mw, key) = both.bound(IBV_MW_TYPE_2, both.range(0, 4096, REMOTE));
+        let addr = both.far.addr();
+        Self { both, mw, key, addr }
     }
 
     /// Posts a LOCAL_INV on a queue pair of the target and answers how it completes.
     fn invalidate(&self, qp: *mut ibv_qp, key: u32) -> ibv_wc {
         post(qp, &mut local_inv_wr(key));
-        self.scene.pair.b.wait()
+        self.both.pair.b.wait()
     }
 
     /// The LOCAL_INV fails, and the queue pair with it.
@@ -38,9 +38,9 @@ impl Windowed {
     /// The window is as bound as at the beginning.
     fn still_bound(&self) {
         for op in Op::ALL {
-            self.scene.allowed_on(self.scene.qps(), op, self.addr, 8, self.key);
+            self.both.allowed_on(self.both.qps(), op, self.addr, 8, self.key);
         }
-        assert_eq!(dereg(self.scene.far_mr), libc::EBUSY);
+        assert_eq!(dereg(self.both.mb), libc::EBUSY);
     }
 }
 
@@ -53,16 +53,16 @@ on_each_link! {
         it.still_bound();
         let mut request = local_inv_wr(it.key);
         request.wr_id = 0x1234_5678_9abc;
-        post(it.scene.pair.qb, &mut request);
-        let wc = it.scene.pair.b.expect(IBV_WC_SUCCESS);
+        post(it.both.pair.qb, &mut request);
+        let wc = it.both.pair.b.expect(IBV_WC_SUCCESS);
         assert_eq!((wc.opcode, wc.wr_id), (IBV_WC_LOCAL_INV, 0x1234_5678_9abc));
         // SAFETY: a live queue pair.
-        assert_eq!(wc.qp_num, unsafe { (*it.scene.pair.qb).qp_num });
+        assert_eq!(wc.qp_num, unsafe { (*it.both.pair.qb).qp_num });
         for op in Op::ALL {
-            it.scene.refused_on(it.scene.qps(), op, it.addr, 8, it.key);
-            it.scene.reconnect(it.scene.qps());
+            it.both.refused_on(it.both.qps(), op, it.addr, 8, it.key);
+            it.both.reconnect(it.both.qps());
         }
-        assert_eq!(dereg(it.scene.far_mr), 0);
+        assert_eq!(dereg(it.both.mb), 0);
     }
 
     /// Unsignaled, it ends the window without a word.
@@ -70,22 +70,22 @@ on_each_link! {
     fn unsignaled_success_is_silent(link: Link) {
         let it = Windowed::new(link);
         let request = local_inv_wr(it.key);
-        post(it.scene.pair.qb, &mut ibv_send_wr { send_flags: 0, ..request });
+        post(it.both.pair.qb, &mut ibv_send_wr { send_flags: 0, ..request });
         // A bind behind it is the first to complete, on a queue that completes in order.
-        let other = it.scene.pair.b.mw(IBV_MW_TYPE_2);
-        let range = it.scene.range(0, 64, REMOTE);
-        post(it.scene.pair.qb, &mut ibv_send_wr { wr_id: 2, ..bind2_wr(other, 1, range) });
-        assert_eq!(it.scene.pair.b.expect(IBV_WC_SUCCESS).wr_id, 2);
-        it.scene.pair.b.expect_nothing();
-        it.scene.refused_on(it.scene.qps(), Op::Read, it.addr, 8, it.key);
+        let other = it.both.pair.b.mw(IBV_MW_TYPE_2);
+        let range = it.both.range(0, 64, REMOTE);
+        post(it.both.pair.qb, &mut ibv_send_wr { wr_id: 2, ..bind2_wr(other, 1, range) });
+        assert_eq!(it.both.pair.b.expect(IBV_WC_SUCCESS).wr_id, 2);
+        it.both.pair.b.expect_nothing();
+        it.both.refused_on(it.both.qps(), Op::Read, it.addr, 8, it.key);
     }
 
     /// It sends nothing and takes no number: requests around it arrive, and it needs no peer.
     /// Rules: INV-05
     fn nothing_is_sent(link: Link) {
         let it = Windowed::new(link);
-        let (qa, qb) = it.scene.qps();
-        let range = it.scene.range(0, 4096, REMOTE);
+        let (qa, qb) = it.both.qps();
+        let range = it.both.range(0, 4096, REMOTE);
         let mut key = it.key;
         for round in 0..10 {
             recv(qa, round, &mut []);
@@ -93,9 +93,9 @@ on_each_link! {
             post(qb, &mut wr(IBV_WR_SEND));
             post(qb, &mut bind2_wr(it.mw, key + 1, range));
             for opcode in [IBV_WC_LOCAL_INV, IBV_WC_SEND, IBV_WC_BIND_MW] {
-                assert_eq!(it.scene.pair.b.expect(IBV_WC_SUCCESS).opcode, opcode);
+                assert_eq!(it.both.pair.b.expect(IBV_WC_SUCCESS).opcode, opcode);
             }
-            assert_eq!(it.scene.pair.a.expect(IBV_WC_SUCCESS).wr_id, round);
+            assert_eq!(it.both.pair.a.expect(IBV_WC_SUCCESS).wr_id, round);
             key = rkey(it.mw);
         }
         end_qp(qa);
@@ -107,7 +107,7 @@ on_each_link! {
     /// Rules: INV-10, INV-11
     fn another_queue_pair_cannot_end_it(link: Link) {
         let it = Windowed::new(link);
-        let (_, other) = it.scene.more();
+        let (_, other) = it.both.more();
         it.refuses(other, it.key);
         it.still_bound();
     }
@@ -119,9 +119,9 @@ on_each_link! {
 fn unsignaled_failure_is_reported() {
     let it = Windowed::new(Link::Loopback);
     let request = local_inv_wr(it.key ^ 1);
-    post(it.scene.pair.qb, &mut ibv_send_wr { wr_id: 8, send_flags: 0, ..request });
-    assert_eq!(it.scene.pair.b.expect(IBV_WC_MW_BIND_ERR).wr_id, 8);
-    it.scene.pair.b.expect_nothing();
+    post(it.both.pair.qb, &mut ibv_send_wr { wr_id: 8, send_flags: 0, ..request });
+    assert_eq!(it.both.pair.b.expect(IBV_WC_MW_BIND_ERR).wr_id, 8);
+    it.both.pair.b.expect_nothing();
 }
 
 /// Not even the owner ends it with another low byte.
@@ -130,8 +130,8 @@ fn unsignaled_failure_is_reported() {
 fn the_low_byte_must_be_right() {
     let it = Windowed::new(Link::Loopback);
     for other in [1, 0x80, 0xff] {
-        it.refuses(it.scene.pair.qb, it.key ^ other);
-        it.scene.reconnect(it.scene.qps());
+        it.refuses(it.both.pair.qb, it.key ^ other);
+        it.both.reconnect(it.both.qps());
         it.still_bound();
     }
 }
@@ -141,13 +141,13 @@ fn the_low_byte_must_be_right() {
 #[test]
 fn unknown_keys_are_refused() {
     let it = Windowed::new(Link::Loopback);
-    let freed = it.scene.pair.b.mw(IBV_MW_TYPE_2);
-    let freed_bound = it.scene.pair.b.mw(IBV_MW_TYPE_2);
-    bind(&it.scene.pair.b, it.scene.pair.qb, freed_bound, it.scene.range(0, 64, REMOTE));
+    let freed = it.both.pair.b.mw(IBV_MW_TYPE_2);
+    let freed_bound = it.both.pair.b.mw(IBV_MW_TYPE_2);
+    bind(&it.both.pair.b, it.both.pair.qb, freed_bound, it.both.range(0, 64, REMOTE));
     let gone = [rkey(freed), rkey(freed_bound)];
     assert_eq!((dealloc_mw(freed), dealloc_mw(freed_bound)), (0, 0));
     for key in [gone[0], gone[1], 0, 0xdead_beef, u32::MAX] {
-        let (_, qb) = it.scene.more();
+        let (_, qb) = it.both.more();
         it.refuses(qb, key);
     }
     it.still_bound();
@@ -157,19 +157,19 @@ fn unknown_keys_are_refused() {
 /// Rules: INV-14
 #[test]
 fn a_window_of_type_1_stays() {
-    let scene = Scene::new(Link::Loopback);
-    let (_, key) = scene.bound(IBV_MW_TYPE_1, scene.range(0, 4096, REMOTE));
+    let both = MemoryPair::pages(Link::Loopback);
+    let (_, key) = both.bound(IBV_MW_TYPE_1, both.range(0, 4096, REMOTE));
     // Not even through the queue pair that bound it.
-    for qps in [scene.more(), scene.qps()] {
+    for qps in [both.more(), both.qps()] {
         post(qps.1, &mut local_inv_wr(key));
-        scene.pair.b.expect(IBV_WC_MW_BIND_ERR);
+        both.pair.b.expect(IBV_WC_MW_BIND_ERR);
         assert_eq!(state(qps.1), IBV_QPS_ERR);
-        scene.reconnect(qps);
+        both.reconnect(qps);
         for op in Op::ALL {
-            scene.allowed_on(qps, op, scene.far.addr(), 8, key);
+            both.allowed_on(qps, op, both.far.addr(), 8, key);
         }
     }
-    assert_eq!(dereg(scene.far_mr), libc::EBUSY);
+    assert_eq!(dereg(both.mb), libc::EBUSY);
 }
 
 /// A window that is free, never bound or no longer, has nothing to end; it can be bound afterwards.
@@ -177,15 +177,15 @@ fn a_window_of_type_1_stays() {
 #[test]
 fn a_free_window_is_refused() {
     let it = Windowed::new(Link::Loopback);
-    let (_, owner) = it.scene.qps();
+    let (_, owner) = it.both.qps();
     assert_eq!(it.invalidate(owner, it.key).status, IBV_WC_SUCCESS);
-    let fresh = it.scene.pair.b.mw(IBV_MW_TYPE_2);
+    let fresh = it.both.pair.b.mw(IBV_MW_TYPE_2);
     for (mw, key) in [(it.mw, it.key), (fresh, rkey(fresh))] {
         it.refuses(owner, key);
-        it.scene.reconnect(it.scene.qps());
-        let range = it.scene.range(0, 64, REMOTE);
-        let key = bind(&it.scene.pair.b, owner, mw, range);
-        it.scene.allowed_on(it.scene.qps(), Op::Read, it.addr, 64, key);
+        it.both.reconnect(it.both.qps());
+        let range = it.both.range(0, 64, REMOTE);
+        let key = bind(&it.both.pair.b, owner, mw, range);
+        it.both.allowed_on(it.both.qps(), Op::Read, it.addr, 64, key);
     }
 }
 
@@ -193,18 +193,18 @@ fn a_free_window_is_refused() {
 /// Rules: INV-16
 #[test]
 fn a_region_stays() {
-    let scene = Scene::new(Link::Loopback);
-    let (lkey, remote) = keys(scene.far_mr);
+    let both = MemoryPair::pages(Link::Loopback);
+    let (lkey, remote) = keys(both.mb);
     for key in [lkey, remote, remote ^ 1] {
-        let (_, qb) = scene.more();
+        let (_, qb) = both.more();
         post(qb, &mut local_inv_wr(key));
-        scene.pair.b.expect(IBV_WC_MW_BIND_ERR);
+        both.pair.b.expect(IBV_WC_MW_BIND_ERR);
         assert_eq!(state(qb), IBV_QPS_ERR);
         for op in Op::ALL {
-            scene.allowed_on(scene.qps(), op, scene.far.addr(), 8, remote);
+            both.allowed_on(both.qps(), op, both.far.addr(), 8, remote);
         }
     }
-    assert_eq!(dereg(scene.far_mr), 0);
+    assert_eq!(dereg(both.mb), 0);
 }
 
 /// A queue pair of another domain does not end it, with the right key.
@@ -212,10 +212,10 @@ fn a_region_stays() {
 #[test]
 fn another_domain_cannot_end_it() {
     let it = Windowed::new(Link::Loopback);
-    let b = &it.scene.pair.b;
+    let b = &it.both.pair.b;
     let other = b.with_pd(b.another_pd());
     let qp = other.qp(IBV_QPT_RC);
-    connect(it.scene.pair.a.qp(IBV_QPT_RC), qp);
+    connect(it.both.pair.a.qp(IBV_QPT_RC), qp);
     assert_eq!(state(qp), IBV_QPS_RTS);
     it.refuses(qp, it.key);
     it.still_bound();
@@ -227,11 +227,11 @@ fn another_domain_cannot_end_it() {
 #[test]
 fn a_failure_breaks_the_queue_pair() {
     let it = Windowed::new(Link::Loopback);
-    let (qa, qb) = it.scene.qps();
+    let (qa, qb) = it.both.qps();
     recv(qb, 50, &mut []);
     let numbered = |wr_id, wr| ibv_send_wr { wr_id, ..wr };
-    let range = it.scene.range(0, 64, REMOTE);
-    let other = it.scene.pair.b.mw(IBV_MW_TYPE_2);
+    let range = it.both.range(0, 64, REMOTE);
+    let other = it.both.pair.b.mw(IBV_MW_TYPE_2);
     let mut list = [
         numbered(2, local_inv_wr(it.key ^ 1)),
         numbered(3, local_inv_wr(it.key)),
@@ -242,7 +242,7 @@ fn a_failure_breaks_the_queue_pair() {
     let mut sent = Vec::new();
     let mut received = Vec::new();
     for _ in 0..5 {
-        let wc = it.scene.pair.b.wait();
+        let wc = it.both.pair.b.wait();
         let to = if wc.wr_id == 50 { &mut received } else { &mut sent };
         to.push((wc.wr_id, wc.status));
     }
@@ -251,9 +251,9 @@ fn a_failure_breaks_the_queue_pair() {
     assert_eq!(received, [(50, flushed)]);
     assert_eq!(state(qb), IBV_QPS_ERR);
     give_up_soon(qa);
-    let status = it.scene.attempt((qa, qb), Op::Read, it.addr, 8, it.key);
+    let status = it.both.attempt((qa, qb), Op::Read, it.addr, 8, it.key);
     assert_eq!(status, IBV_WC_RETRY_EXC_ERR);
-    it.scene.reconnect((qa, qb));
+    it.both.reconnect((qa, qb));
     it.still_bound();
 }
 
@@ -261,27 +261,27 @@ fn a_failure_breaks_the_queue_pair() {
 /// Rules: INV-19
 #[test]
 fn uc_ends_its_windows() {
-    let scene = Scene::new(Link::Loopback);
-    let (qa, qb) = scene.pair.another(IBV_QPT_UC);
-    let mw = scene.pair.b.mw(IBV_MW_TYPE_2);
-    let key = bind(&scene.pair.b, qb, mw, scene.range(0, 64, REMOTE));
+    let both = MemoryPair::pages(Link::Loopback);
+    let (qa, qb) = both.pair.another(IBV_QPT_UC);
+    let mw = both.pair.b.mw(IBV_MW_TYPE_2);
+    let key = bind(&both.pair.b, qb, mw, both.range(0, 64, REMOTE));
     let write = |bytes: &[u8]| {
-        scene.near.write(0, bytes);
-        let mut sges = [sge(scene.near.addr(), bytes.len() as u32, scene.near_mr)];
-        post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, scene.far.addr(), key));
-        scene.pair.a.expect(IBV_WC_SUCCESS);
+        both.near.write(0, bytes);
+        let mut sges = [sge(both.near.addr(), bytes.len() as u32, both.ma)];
+        post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, both.far.addr(), key));
+        both.pair.a.expect(IBV_WC_SUCCESS);
         recv(qb, 5, &mut []);
         post(qa, &mut wr(IBV_WR_SEND));
-        scene.pair.a.expect(IBV_WC_SUCCESS);
-        assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).wr_id, 5);
+        both.pair.a.expect(IBV_WC_SUCCESS);
+        assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).wr_id, 5);
     };
     write(b"before");
-    assert_eq!(scene.far.read(0, 6), b"before");
+    assert_eq!(both.far.read(0, 6), b"before");
     post(qb, &mut local_inv_wr(key));
-    assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+    assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
     write(b"after!");
-    assert_eq!(scene.far.read(0, 6), b"before");
-    assert_eq!(dereg(scene.far_mr), 0);
+    assert_eq!(both.far.read(0, 6), b"before");
+    assert_eq!(dereg(both.mb), 0);
 }
 
 /// It takes no pieces.
@@ -289,12 +289,12 @@ fn uc_ends_its_windows() {
 #[test]
 fn pieces_are_refused() {
     let it = Windowed::new(Link::Loopback);
-    let mut sges = [sge(it.addr, 8, it.scene.far_mr)];
+    let mut sges = [sge(it.addr, 8, it.both.mb)];
     let mut request = with_sges(local_inv_wr(it.key), &mut sges);
-    assert_eq!(try_post(it.scene.pair.qb, &mut request), libc::EINVAL);
-    assert_eq!(state(it.scene.pair.qb), IBV_QPS_RTS);
+    assert_eq!(try_post(it.both.pair.qb, &mut request), libc::EINVAL);
+    assert_eq!(state(it.both.pair.qb), IBV_QPS_RTS);
     it.still_bound();
-    it.scene.pair.b.expect_nothing();
+    it.both.pair.b.expect_nothing();
 }
 
 /// A window may be bound with the same key again and again, each time to another range.
@@ -302,15 +302,15 @@ fn pieces_are_refused() {
 #[test]
 fn the_same_key_can_be_bound_again() {
     let it = Windowed::new(Link::Loopback);
-    let (_, qb) = it.scene.qps();
+    let (_, qb) = it.both.qps();
     for round in 1..=20_u64 {
         assert_eq!(it.invalidate(qb, it.key).status, IBV_WC_SUCCESS);
-        let range = it.scene.range(round as usize * 64, 64, REMOTE);
+        let range = it.both.range(round as usize * 64, 64, REMOTE);
         post(qb, &mut bind2_wr(it.mw, it.key, range));
-        it.scene.pair.b.expect(IBV_WC_SUCCESS);
+        it.both.pair.b.expect(IBV_WC_SUCCESS);
         assert_eq!(rkey(it.mw), it.key);
-        it.scene.allowed_on(it.scene.qps(), Op::Write, range.addr, 64, it.key);
-        it.scene.refused_on(it.scene.qps(), Op::Write, range.addr - 64, 64, it.key);
-        it.scene.reconnect(it.scene.qps());
+        it.both.allowed_on(it.both.qps(), Op::Write, range.addr, 64, it.key);
+        it.both.refused_on(it.both.qps(), Op::Write, range.addr - 64, 64, it.key);
+        it.both.reconnect(it.both.qps());
     }
 }

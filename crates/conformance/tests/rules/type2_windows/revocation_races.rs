@@ -24,20 +24,20 @@ const NEW: u8 = 0x22;
 const CANARY: u8 = 0x33;
 
 /// Memory of [`SIZE`] bytes at both ends.
-fn scene(link: Link) -> Scene {
-    Scene::with(link, SIZE, ALL)
+fn both(link: Link) -> MemoryPair {
+    MemoryPair::granting(link, SIZE, ALL)
 }
 
 /// Posts a request from another thread while this one does `meanwhile`, then waits for its
 /// completion; its status.
 fn while_posting(
-    scene: &Scene,
+    both: &MemoryPair,
     wr: ibv_send_wr,
     mut sge: ibv_sge,
     meanwhile: impl FnOnce(),
 ) -> u32 {
     // Plain numbers, so that a thread can have them.
-    let qp = scene.pair.qa as usize;
+    let qp = both.pair.qa as usize;
     let (opcode, rdma) = {
         // SAFETY: all variants are plain numbers.
         (wr.opcode, unsafe { wr.wr.rdma })
@@ -49,7 +49,7 @@ fn while_posting(
         });
         meanwhile();
         poster.join().expect("the post returns");
-        scene.pair.a.wait().status
+        both.pair.a.wait().status
     })
 }
 
@@ -74,25 +74,25 @@ fn is_marked(far: &Buffer) -> bool {
 /// `at` is [`NEW`]. When LOCAL_INV has completed the owner changes its memory by `then`. How the
 /// request ended.
 fn catch(
-    scene: &Scene,
+    both: &MemoryPair,
     opcode: ibv_wr_opcode,
     (seen, at): (&Buffer, usize),
     then: impl FnOnce(&Buffer),
 ) -> u32 {
-    let (mw, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, SIZE as u64, REMOTE));
-    let piece = sge(scene.near.addr(), SIZE as u32, scene.near_mr);
-    let request = rdma_wr(opcode, &mut [], scene.far.addr(), key);
-    let status = while_posting(scene, request, piece, || {
+    let (mw, key) = both.bound(IBV_MW_TYPE_2, both.range(0, SIZE as u64, REMOTE));
+    let piece = sge(both.near.addr(), SIZE as u32, both.ma);
+    let request = rdma_wr(opcode, &mut [], both.far.addr(), key);
+    let status = while_posting(both, request, piece, || {
         until("bytes to move", || (seen.read(at, 1)[0] == NEW).then_some(()));
-        post(scene.pair.qb, &mut local_inv_wr(key));
-        assert_eq!(scene.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
-        then(&scene.far);
+        post(both.pair.qb, &mut local_inv_wr(key));
+        assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+        then(&both.far);
     });
     if status == IBV_WC_REM_ACCESS_ERR {
-        let (qa, qb) = scene.qps();
+        let (qa, qb) = both.qps();
         assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
-        assert_eq!(scene.pair.b.event(), (IBV_EVENT_QP_ACCESS_ERR, qb.cast()));
-        scene.reconnect((qa, qb));
+        assert_eq!(both.pair.b.event(), (IBV_EVENT_QP_ACCESS_ERR, qb.cast()));
+        both.reconnect((qa, qb));
     } else {
         assert_eq!(status, IBV_WC_SUCCESS);
     }
@@ -118,12 +118,12 @@ on_each_link! {
     /// completed, and the peer is refused, unless it was through.
     /// Rules: INV-23
     fn no_write_goes_on_after_the_invalidation(link: Link) {
-        let scene = scene(link);
-        scene.near.fill(NEW);
+        let both = both(link);
+        both.near.fill(NEW);
         rounds(|at| {
-            scene.far.fill(OLD);
-            let status = catch(&scene, IBV_WR_RDMA_WRITE, (&scene.far, at), mark);
-            assert!(is_marked(&scene.far), "written after the invalidation");
+            both.far.fill(OLD);
+            let status = catch(&both, IBV_WR_RDMA_WRITE, (&both.far, at), mark);
+            assert!(is_marked(&both.far), "written after the invalidation");
             status
         });
     }
@@ -132,14 +132,14 @@ on_each_link! {
     /// completed, and is refused, unless it was through.
     /// Rules: INV-23, INV-24
     fn no_read_goes_on_after_the_invalidation(link: Link) {
-        let scene = scene(link);
+        let both = both(link);
         rounds(|at| {
-            scene.far.fill(NEW);
-            scene.near.fill(OLD);
-            let status = catch(&scene, IBV_WR_RDMA_READ, (&scene.near, at), |far| far.fill(CANARY));
-            assert!(!scene.near.contains(CANARY), "read after the invalidation");
+            both.far.fill(NEW);
+            both.near.fill(OLD);
+            let status = catch(&both, IBV_WR_RDMA_READ, (&both.near, at), |far| far.fill(CANARY));
+            assert!(!both.near.contains(CANARY), "read after the invalidation");
             if status == IBV_WC_SUCCESS {
-                assert!(scene.near.is_all(NEW));
+                assert!(both.near.is_all(NEW));
             }
             status
         });
@@ -149,22 +149,22 @@ on_each_link! {
     /// READ is still under way: the READ was first, so it is whole.
     /// Rules: INV-24
     fn a_read_before_an_invalidating_send_is_whole(link: Link) {
-        let scene = scene(link);
+        let both = both(link);
         for _ in 0..3 {
-            scene.far.fill(NEW);
-            scene.near.fill(OLD);
-            let (mw, key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, SIZE as u64, REMOTE));
-            recv(scene.pair.qb, 40, &mut []);
-            let mut piece = [sge(scene.near.addr(), SIZE as u32, scene.near_mr)];
-            post(scene.pair.qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut piece, scene.far.addr(), key));
+            both.far.fill(NEW);
+            both.near.fill(OLD);
+            let (mw, key) = both.bound(IBV_MW_TYPE_2, both.range(0, SIZE as u64, REMOTE));
+            recv(both.pair.qb, 40, &mut []);
+            let mut piece = [sge(both.near.addr(), SIZE as u32, both.ma)];
+            post(both.pair.qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut piece, both.far.addr(), key));
             let mut last = wr(IBV_WR_SEND_WITH_INV);
             last.imm.invalidate_rkey = key;
-            post(scene.pair.qa, &mut last);
-            scene.pair.b.expect(IBV_WC_SUCCESS);
-            scene.far.fill(CANARY);
-            assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_READ);
-            assert_eq!(scene.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
-            assert!(scene.near.is_all(NEW));
+            post(both.pair.qa, &mut last);
+            both.pair.b.expect(IBV_WC_SUCCESS);
+            both.far.fill(CANARY);
+            assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_READ);
+            assert_eq!(both.pair.a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
+            assert!(both.near.is_all(NEW));
             assert_eq!(dealloc_mw(mw), 0);
         }
     }
@@ -173,14 +173,14 @@ on_each_link! {
     /// the other fails, and the connection with it.
     /// Rules: INV-21
     fn of_two_invalidations_one_succeeds(link: Link) {
-        let scene = Scene::new(link);
-        let (qa, qb) = scene.qps();
-        let mw = scene.pair.b.mw(IBV_MW_TYPE_2);
+        let both = MemoryPair::pages(link);
+        let (qa, qb) = both.qps();
+        let mw = both.pair.b.mw(IBV_MW_TYPE_2);
         let start = Barrier::new(2);
         // Where LOCAL_INV is first the sender retries for a second: that is seen once.
         let mut given_up = false;
         for round in 0..150 {
-            let key = bind(&scene.pair.b, qb, mw, scene.range(0, 4096, REMOTE));
+            let key = bind(&both.pair.b, qb, mw, both.range(0, 4096, REMOTE));
             recv(qb, 40, &mut []);
             let (sender, delay) = (qa as usize, round % 15 * 100);
             thread::scope(|scope| {
@@ -196,7 +196,7 @@ on_each_link! {
             });
             let (mut local, mut remote) = (None, None);
             for _ in 0..2 {
-                let wc = scene.pair.b.wait();
+                let wc = both.pair.b.wait();
                 let one = if wc.wr_id == 50 { &mut local } else { &mut remote };
                 assert_eq!(one.replace(wc.status), None);
             }
@@ -206,21 +206,21 @@ on_each_link! {
                         assert_eq!(set_state(qa, IBV_QPS_ERR), 0);
                     }
                     let status = if given_up { IBV_WC_WR_FLUSH_ERR } else { IBV_WC_RETRY_EXC_ERR };
-                    scene.pair.a.expect(status);
+                    both.pair.a.expect(status);
                     assert_eq!(state(qa), IBV_QPS_ERR);
                     given_up = true;
                 }
                 (Some(IBV_WC_MW_BIND_ERR), Some(IBV_WC_SUCCESS)) => {
-                    scene.pair.a.expect(IBV_WC_SUCCESS);
+                    both.pair.a.expect(IBV_WC_SUCCESS);
                 }
                 both => panic!("LOCAL_INV and SEND_WITH_INV ended with {both:?}"),
             }
             assert_eq!(state(qb), IBV_QPS_ERR);
-            scene.reconnect((qa, qb));
+            both.reconnect((qa, qb));
             // Ended once: the region is held by nothing, and the key serves nobody.
-            scene.refused_on((qa, qb), Op::Read, scene.far.addr(), 8, key);
-            scene.reconnect((qa, qb));
+            both.refused_on((qa, qb), Op::Read, both.far.addr(), 8, key);
+            both.reconnect((qa, qb));
         }
-        assert_eq!(dereg(scene.far_mr), 0);
+        assert_eq!(dereg(both.mb), 0);
     }
 }

@@ -133,128 +133,128 @@ fn max_mw_windows_can_be_allocated() {
 /// Rules: MWA-21
 #[test]
 fn a_region_carries_4096_windows() {
-    let scene = Scene::new(Link::Loopback);
+    let both = MemoryPair::pages(Link::Loopback);
     let bound: Vec<_> = (0..4096)
-        .map(|n| scene.bound(TYPES[n % 2], scene.range(n, 8, IBV_ACCESS_REMOTE_READ)))
+        .map(|n| both.bound(TYPES[n % 2], both.range(n, 8, IBV_ACCESS_REMOTE_READ)))
         .collect();
     for (n, (_, key)) in bound.iter().enumerate().step_by(97) {
-        scene.allowed_on(scene.qps(), Op::Read, scene.far.addr() + n as u64, 8, *key);
+        both.allowed_on(both.qps(), Op::Read, both.far.addr() + n as u64, 8, *key);
         if n.is_multiple_of(2) {
-            scene.refused(Op::Read, scene.far.addr() + n as u64, 9, *key);
+            both.refused(Op::Read, both.far.addr() + n as u64, 9, *key);
         }
     }
     for (mw, _) in bound {
-        assert_eq!(dereg(scene.far_mr), libc::EBUSY);
+        assert_eq!(dereg(both.mb), libc::EBUSY);
         assert_eq!(dealloc_mw(mw), 0);
     }
-    assert_eq!(dereg(scene.far_mr), 0);
+    assert_eq!(dereg(both.mb), 0);
 }
 
 on_each_link! {
     /// The key of a window never bound lets nothing through but what has no bytes.
     /// Rules: MWA-08, MWA-09
     fn a_new_window_is_not_bound(link: Link) {
-        let scene = Scene::new(link);
+        let both = MemoryPair::pages(link);
         for kind in TYPES {
-            let key = rkey(scene.pair.b.mw(kind));
-            let qps = scene.more();
+            let key = rkey(both.pair.b.mw(kind));
+            let qps = both.more();
             for op in [Op::Read, Op::Write] {
-                let status = scene.attempt(qps, op, scene.far.addr(), 0, key);
+                let status = both.attempt(qps, op, both.far.addr(), 0, key);
                 assert_eq!(status, IBV_WC_SUCCESS);
             }
-            scene.refused(Op::Read, scene.far.addr(), 1, key);
-            scene.refused(Op::Write, 0, 1, key);
-            scene.all_refused(scene.far.addr(), key);
+            both.refused(Op::Read, both.far.addr(), 1, key);
+            both.refused(Op::Write, 0, 1, key);
+            both.all_refused(both.far.addr(), key);
         }
     }
 
     /// A window's key does not name local memory, whatever the window grants to peers.
     /// Rules: MWA-11
     fn a_window_has_no_lkey(link: Link) {
-        let scene = Scene::new(link);
-        let b = &scene.pair.b;
+        let both = MemoryPair::pages(link);
+        let b = &both.pair.b;
         for kind in TYPES {
             for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
-                let qps = scene.more();
+                let qps = both.more();
                 let mw = b.mw(kind);
-                let lkey = bind(b, qps.1, mw, scene.range(0, 4096, REMOTE));
-                let mut sges = [ibv_sge { addr: scene.far.addr(), length: 64, lkey }];
-                let (addr, key) = (scene.near.addr(), keys(scene.near_mr).1);
+                let lkey = bind(b, qps.1, mw, both.range(0, 4096, REMOTE));
+                let mut sges = [ibv_sge { addr: both.far.addr(), length: 64, lkey }];
+                let (addr, key) = (both.near.addr(), keys(both.ma).1);
                 post(qps.1, &mut rdma_wr(opcode, &mut sges, addr, key));
                 b.expect(IBV_WC_LOC_PROT_ERR);
                 assert_eq!(dealloc_mw(mw), 0);
             }
         }
-        assert!(scene.near.read(0, 64).iter().all(|byte| *byte == 0));
-        assert_eq!(scene.far.read(0, 64), Buffer::filled(64, 7).read(0, 64));
+        assert!(both.near.read(0, 64).iter().all(|byte| *byte == 0));
+        assert_eq!(both.far.read(0, 64), Buffer::filled(64, 7).read(0, 64));
     }
 
     /// Freeing a bound window ends the binding: its key is dead and its region free.
     /// Rules: MWA-13
     fn freeing_a_bound_window_unbinds_it(link: Link) {
-        let scene = Scene::new(link);
+        let both = MemoryPair::pages(link);
         for kind in TYPES {
-            let (mw, key) = scene.bound(kind, scene.range(0, 4096, REMOTE));
-            scene.allowed_on(scene.qps(), Op::Write, scene.far.addr(), 100, key);
-            assert_eq!(dereg(scene.far_mr), libc::EBUSY);
+            let (mw, key) = both.bound(kind, both.range(0, 4096, REMOTE));
+            both.allowed_on(both.qps(), Op::Write, both.far.addr(), 100, key);
+            assert_eq!(dereg(both.mb), libc::EBUSY);
             assert_eq!(dealloc_mw(mw), 0);
             if kind == IBV_MW_TYPE_1 {
-                scene.all_refused(scene.far.addr(), key);
+                both.all_refused(both.far.addr(), key);
             } else {
                 // Through its own queue pair, or it would be refused for that.
-                scene.refused_on(scene.qps(), Op::Read, scene.far.addr(), 8, key);
+                both.refused_on(both.qps(), Op::Read, both.far.addr(), 8, key);
             }
         }
-        assert_eq!(dereg(scene.far_mr), 0);
+        assert_eq!(dereg(both.mb), 0);
     }
 
     /// A bind that is still queued when its window is freed fails, and holds nothing.
     /// Rules: MWA-18
     fn a_queued_bind_of_a_freed_window_fails(link: Link) {
-        let scene = Scene::new(link);
+        let both = MemoryPair::pages(link);
         for kind in TYPES {
-            let (qa, qb) = scene.more();
-            let mw = scene.pair.b.mw(kind);
+            let (qa, qb) = both.more();
+            let mw = both.pair.b.mw(kind);
             hold_back(qb);
-            let range = scene.range(0, 64, REMOTE);
+            let range = both.range(0, 64, REMOTE);
             if kind == IBV_MW_TYPE_1 {
                 assert_eq!(bind1(qb, mw, 5, IBV_SEND_SIGNALED, range), 0);
             } else {
                 post(qb, &mut ibv_send_wr { wr_id: 5, ..bind2_wr(mw, 9, range) });
             }
             let key = rkey(mw);
-            scene.pair.b.expect_nothing();
+            both.pair.b.expect_nothing();
             assert_eq!(dealloc_mw(mw), 0);
-            release(qa, &scene.pair.a);
-            assert_eq!(scene.pair.b.expect(IBV_WC_MW_BIND_ERR).wr_id, 5);
+            release(qa, &both.pair.a);
+            assert_eq!(both.pair.b.expect(IBV_WC_MW_BIND_ERR).wr_id, 5);
             assert_eq!(state(qb), IBV_QPS_ERR);
-            scene.all_refused(scene.far.addr(), key);
+            both.all_refused(both.far.addr(), key);
         }
-        assert_eq!(dereg(scene.far_mr), 0);
+        assert_eq!(dereg(both.mb), 0);
     }
 
     /// Two windows on the same bytes have rights and lives of their own.
     /// Rules: MWA-20
     fn windows_may_overlap(link: Link) {
-        let scene = Scene::new(link);
-        let addr = scene.far.addr();
-        let all = scene.range(0, 4096, IBV_ACCESS_REMOTE_READ);
-        let (reads, read_key) = scene.bound(IBV_MW_TYPE_1, all);
-        let half = scene.range(2048, 4096, IBV_ACCESS_REMOTE_WRITE);
-        let (writes, write_key) = scene.bound(IBV_MW_TYPE_1, half);
-        let (_, third_key) = scene.bound(IBV_MW_TYPE_2, scene.range(0, 4096, REMOTE));
-        scene.allowed(Op::Read, addr + 2048, 8, read_key);
-        scene.refused(Op::Write, addr + 2048, 8, read_key);
-        scene.allowed(Op::Write, addr + 2048, 8, write_key);
-        scene.refused(Op::Read, addr + 2048, 8, write_key);
-        scene.refused(Op::Write, addr, 8, write_key);
-        scene.allowed_on(scene.qps(), Op::Add, addr + 2048, 8, third_key);
+        let both = MemoryPair::pages(link);
+        let addr = both.far.addr();
+        let all = both.range(0, 4096, IBV_ACCESS_REMOTE_READ);
+        let (reads, read_key) = both.bound(IBV_MW_TYPE_1, all);
+        let half = both.range(2048, 4096, IBV_ACCESS_REMOTE_WRITE);
+        let (writes, write_key) = both.bound(IBV_MW_TYPE_1, half);
+        let (_, third_key) = both.bound(IBV_MW_TYPE_2, both.range(0, 4096, REMOTE));
+        both.allowed(Op::Read, addr + 2048, 8, read_key);
+        both.refused(Op::Write, addr + 2048, 8, read_key);
+        both.allowed(Op::Write, addr + 2048, 8, write_key);
+        both.refused(Op::Read, addr + 2048, 8, write_key);
+        both.refused(Op::Write, addr, 8, write_key);
+        both.allowed_on(both.qps(), Op::Add, addr + 2048, 8, third_key);
         assert_eq!(dealloc_mw(reads), 0);
-        scene.refused(Op::Read, addr + 2048, 8, read_key);
-        scene.allowed(Op::Write, addr + 2048, 8, write_key);
-        scene.allowed_on(scene.qps(), Op::Read, addr + 2048, 8, third_key);
+        both.refused(Op::Read, addr + 2048, 8, read_key);
+        both.allowed(Op::Write, addr + 2048, 8, write_key);
+        both.allowed_on(both.qps(), Op::Read, addr + 2048, 8, third_key);
         assert_eq!(dealloc_mw(writes), 0);
-        scene.refused(Op::Write, addr + 2048, 8, write_key);
-        scene.allowed_on(scene.qps(), Op::Read, addr + 2048, 8, third_key);
+        both.refused(Op::Write, addr + 2048, 8, write_key);
+        both.allowed_on(both.qps(), Op::Read, addr + 2048, 8, third_key);
     }
 }

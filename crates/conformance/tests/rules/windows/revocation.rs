@@ -58,22 +58,22 @@ fn last_bytes() -> impl Iterator<Item = usize> {
 
 /// One round: the window is freed while the operation is repeated; from then on no byte of its
 /// memory is read or written.
-fn free_under_load(scene: &Scene, origin: &End, kind: ibv_mw_type, op: Op) {
-    let qps = (origin.qp(IBV_QPT_RC), scene.pair.b.qp(IBV_QPT_RC));
+fn free_under_load(both: &MemoryPair, origin: &End, kind: ibv_mw_type, op: Op) {
+    let qps = (origin.qp(IBV_QPT_RC), both.pair.b.qp(IBV_QPT_RC));
     connect(qps.0, qps.1);
-    let mw = scene.pair.b.mw(kind);
-    let key = bind(&scene.pair.b, qps.1, mw, scene.range(0, SIZE as u64, REMOTE));
-    let near_mr = origin.reg(&scene.near, ALL);
+    let mw = both.pair.b.mw(kind);
+    let key = bind(&both.pair.b, qps.1, mw, both.range(0, SIZE as u64, REMOTE));
+    let ma = origin.reg(&both.near, ALL);
     last_bytes().for_each(|at| {
-        scene.near.write(at, &[1]);
-        scene.far.write(at, &[2]);
+        both.near.write(at, &[1]);
+        both.far.write(at, &[2]);
     });
     let load = Load {
         qp: qps.0 as usize,
         cq: origin.cq as usize,
         op,
-        sge: sge(scene.near.addr(), SIZE as u32, near_mr),
-        addr: scene.far.addr(),
+        sge: sge(both.near.addr(), SIZE as u32, ma),
+        addr: both.far.addr(),
         key,
     };
     let done = AtomicU32::new(0);
@@ -81,29 +81,29 @@ fn free_under_load(scene: &Scene, origin: &End, kind: ibv_mw_type, op: Op) {
         let worker = scope.spawn(|| load.run(&done));
         until("the load", || (done.load(Acquire) >= 2).then_some(()));
         assert_eq!(dealloc_mw(mw), 0);
-        last_bytes().for_each(|at| scene.far.write(at, &[MARK]));
+        last_bytes().for_each(|at| both.far.write(at, &[MARK]));
         worker.join().expect("the load ends")
     });
     assert_eq!(status, IBV_WC_REM_ACCESS_ERR);
     for at in last_bytes() {
-        assert_eq!(scene.far.read(at, 1), [MARK], "written after the window was freed");
-        assert_ne!(scene.near.read(at, 1), [MARK], "read after the window was freed");
+        assert_eq!(both.far.read(at, 1), [MARK], "written after the window was freed");
+        assert_ne!(both.near.read(at, 1), [MARK], "read after the window was freed");
     }
-    assert_eq!(scene.pair.b.event().0, IBV_EVENT_QP_ACCESS_ERR);
+    assert_eq!(both.pair.b.event().0, IBV_EVENT_QP_ACCESS_ERR);
     end_qps(qps);
-    assert_eq!(dereg(near_mr), 0);
+    assert_eq!(dereg(ma), 0);
 }
 
 on_each_link! {
     /// Once a window is freed, what was under way through it is over, READ and WRITE alike.
     /// Rules: MWA-14
     fn no_byte_moves_after_a_window_is_freed(link: Link) {
-        let scene = Scene::with(link, SIZE, ALL);
-        let origin = End::on(scene.pair.a.context);
+        let both = MemoryPair::granting(link, SIZE, ALL);
+        let origin = End::on(both.pair.a.context);
         for round in 0..60 {
             let kind = if round % 2 == 0 { IBV_MW_TYPE_1 } else { IBV_MW_TYPE_2 };
             let op = if round / 2 % 2 == 0 { Op::Write } else { Op::Read };
-            free_under_load(&scene, &origin, kind, op);
+            free_under_load(&both, &origin, kind, op);
         }
     }
 
@@ -111,28 +111,28 @@ on_each_link! {
     /// Rules: MWA-15
     fn every_reader_of_a_freed_window_is_refused(link: Link) {
         const READERS: usize = 4;
-        let scene = Scene::with(link, SIZE, ALL);
-        let origins: Vec<_> = (0..READERS).map(|_| End::on(scene.pair.a.context)).collect();
+        let both = MemoryPair::granting(link, SIZE, ALL);
+        let origins: Vec<_> = (0..READERS).map(|_| End::on(both.pair.a.context)).collect();
         for _ in 0..10 {
-            let (mw, key) = scene.bound(IBV_MW_TYPE_1, scene.range(0, SIZE as u64, REMOTE));
+            let (mw, key) = both.bound(IBV_MW_TYPE_1, both.range(0, SIZE as u64, REMOTE));
             let pairs: Vec<_> = origins
                 .iter()
                 .map(|origin| {
-                    let qps = (origin.qp(IBV_QPT_RC), scene.pair.b.qp(IBV_QPT_RC));
+                    let qps = (origin.qp(IBV_QPT_RC), both.pair.b.qp(IBV_QPT_RC));
                     connect(qps.0, qps.1);
                     qps
                 })
                 .collect();
             let loads: Vec<_> = (0..READERS)
                 .map(|reader| {
-                    let mr = origins[reader].reg(&scene.near, ALL);
+                    let mr = origins[reader].reg(&both.near, ALL);
                     let at = (reader * SIZE / READERS) as u64;
                     Load {
                         qp: pairs[reader].0 as usize,
                         cq: origins[reader].cq as usize,
                         op: Op::Read,
-                        sge: sge(scene.near.addr() + at, (SIZE / READERS) as u32, mr),
-                        addr: scene.far.addr() + at,
+                        sge: sge(both.near.addr() + at, (SIZE / READERS) as u32, mr),
+                        addr: both.far.addr() + at,
                         key,
                     }
                 })
@@ -151,15 +151,15 @@ on_each_link! {
                 workers.into_iter().map(|worker| worker.join().expect("it ends")).collect()
             });
             assert_eq!(statuses, [IBV_WC_REM_ACCESS_ERR; READERS]);
-            assert!(scene.near.read(0, SIZE) == scene.far.read(0, SIZE));
+            assert!(both.near.read(0, SIZE) == both.far.read(0, SIZE));
             // An event of a queue pair that is gone is nobody's, so all events come first.
             for qps in &pairs {
                 assert_eq!(state(qps.1), IBV_QPS_ERR);
-                assert_eq!(scene.pair.b.event().0, IBV_EVENT_QP_ACCESS_ERR);
+                assert_eq!(both.pair.b.event().0, IBV_EVENT_QP_ACCESS_ERR);
             }
             pairs.into_iter().for_each(end_qps);
         }
-        scene.pair.b.expect_nothing();
+        both.pair.b.expect_nothing();
     }
 }
 
@@ -237,27 +237,27 @@ fn a_process_ends_with_its_windows() {
 /// Rules: MWA-22
 #[test]
 fn closing_with_windows_bound_neither_hangs_nor_leaks() {
-    let mut scene = Scene::new(Link::Local);
-    let qb = scene.pair.qb;
+    let mut both = MemoryPair::pages(Link::Local);
+    let qb = both.pair.qb;
     let windows =
-        [IBV_MW_TYPE_1, IBV_MW_TYPE_2].map(|kind| scene.bound(kind, scene.range(0, 64, REMOTE)));
+        [IBV_MW_TYPE_1, IBV_MW_TYPE_2].map(|kind| both.bound(kind, both.range(0, 64, REMOTE)));
     // SAFETY: a live queue pair.
     let slot = (unsafe { (*qb).qp_num } >> 16) as u8;
     let registry = Registry::open().expect("a registry");
     let place = registry.process(slot).expect("this device").announcer;
-    scene.pair.b.close();
+    both.pair.b.close();
     for (mw, _) in windows {
         let freed = dealloc_mw(mw);
         assert!(freed == 0 || freed == libc::ENOENT, "{freed}");
     }
     for gone in [
-        dereg(scene.far_mr),
+        dereg(both.mb),
         /* SAFETY: objects of the test, destroyed once. */
         unsafe { transom_ibverbs::ibv_destroy_qp(qb) },
     ] {
         assert!(gone == 0 || gone == libc::ENOENT, "{gone}");
     }
-    let b = &scene.pair.b;
+    let b = &both.pair.b;
     // SAFETY: as above.
     for gone in unsafe { [ibv_destroy_cq(b.cq), ibv_dealloc_pd(b.pd)] } {
         assert!(gone == 0 || gone == libc::ENOENT, "{gone}");
@@ -269,11 +269,11 @@ fn closing_with_windows_bound_neither_hangs_nor_leaks() {
 /// Rules: MWA-22
 #[test]
 fn closing_frees_the_windows() {
-    let mut scene = Scene::new(Link::Local);
-    let range = scene.range(0, 64, REMOTE);
-    let (_, key) = scene.bound(IBV_MW_TYPE_1, range);
-    scene.pair.b.close();
-    let mut sges = [sge(scene.near.addr(), 64, scene.near_mr)];
-    post(scene.pair.qa, &mut op_wr(Op::Read, &mut sges, range.addr, key));
-    assert_ne!(scene.pair.a.wait().status, IBV_WC_SUCCESS);
+    let mut both = MemoryPair::pages(Link::Local);
+    let range = both.range(0, 64, REMOTE);
+    let (_, key) = both.bound(IBV_MW_TYPE_1, range);
+    both.pair.b.close();
+    let mut sges = [sge(both.near.addr(), 64, both.ma)];
+    post(both.pair.qa, &mut op_wr(Op::Read, &mut sges, range.addr, key));
+    assert_ne!(both.pair.a.wait().status, IBV_WC_SUCCESS);
 }

@@ -14,7 +14,6 @@ use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Running, command, program};
 use transom_conformance::queues::number;
 use transom_conformance::shared_receive::srq_recv;
-use transom_conformance::stage::Stage;
 use transom_conformance::xrc::*;
 use transom_host::{Options, capture};
 use transom_system::addresses::LOOPBACK_GID;
@@ -79,15 +78,15 @@ fn shape(packets: &[Captured]) -> Vec<(u8, u32, usize)> {
 }
 
 /// Each operation of RC once, the last one refused.
-fn each_operation(stage: &Stage) {
-    let (at, key) = (stage.far.addr(), stage.key());
+fn each_operation(both: &MemoryPair) {
+    let (at, key) = (both.far.addr(), both.key());
     let succeed = |opcode, remote, key, length| {
-        assert_eq!(stage.op(opcode, remote, key, length).status, IBV_WC_SUCCESS, "{opcode}");
+        assert_eq!(both.op(opcode, remote, key, length).status, IBV_WC_SUCCESS, "{opcode}");
     };
     let received = |opcode, remote, key, length| {
-        stage.recv(stage.pair.qb, 9, 4096);
+        both.recv(both.pair.qb, 9, 4096);
         succeed(opcode, remote, key, length);
-        stage.pair.b.expect(IBV_WC_SUCCESS);
+        both.pair.b.expect(IBV_WC_SUCCESS);
     };
     received(IBV_WR_SEND, 0, 0, 0);
     received(IBV_WR_SEND, 0, 0, 2500);
@@ -98,21 +97,21 @@ fn each_operation(stage: &Stage) {
     succeed(IBV_WR_ATOMIC_FETCH_AND_ADD, at, key, 8);
     succeed(IBV_WR_ATOMIC_CMP_AND_SWP, at, key, 8);
     succeed(IBV_WR_RDMA_READ, at, key, 100);
-    let range = Range { mr: stage.mb, addr: at, length: 64, access: REMOTE };
-    let window = || bind(&stage.pair.b, stage.pair.qb, stage.pair.b.mw(IBV_MW_TYPE_2), range);
-    let mut sges = [sge(stage.near.addr(), 8, stage.ma)];
+    let range = Range { mr: both.mb, addr: at, length: 64, access: REMOTE };
+    let window = || bind(&both.pair.b, both.pair.qb, both.pair.b.mw(IBV_MW_TYPE_2), range);
+    let mut sges = [sge(both.near.addr(), 8, both.ma)];
     let mut invalidate = with_sges(wr(IBV_WR_SEND_WITH_INV), &mut sges);
     invalidate.imm.invalidate_rkey = window();
-    stage.recv(stage.pair.qb, 9, 4096);
-    post(stage.pair.qa, &mut invalidate);
-    stage.pair.a.expect(IBV_WC_SUCCESS);
-    stage.pair.b.expect(IBV_WC_SUCCESS);
-    let refused = stage.op(IBV_WR_RDMA_WRITE, at + 60, window(), 8);
+    both.recv(both.pair.qb, 9, 4096);
+    post(both.pair.qa, &mut invalidate);
+    both.pair.a.expect(IBV_WC_SUCCESS);
+    both.pair.b.expect(IBV_WC_SUCCESS);
+    let refused = both.op(IBV_WR_RDMA_WRITE, at + 60, window(), 8);
     assert_eq!(refused.status, IBV_WC_REM_ACCESS_ERR);
 }
 
 /// What [`each_operation`] looks like.
-fn check_each_operation(packets: &[Captured], stage: &Stage) {
+fn check_each_operation(packets: &[Captured], both: &MemoryPair) {
     let expected = [
         (0x04, 0, 0),
         (0x11, 0, 0),
@@ -144,7 +143,7 @@ fn check_each_operation(packets: &[Captured], stage: &Stage) {
         (0x11, 16, 0),
     ];
     assert_eq!(shape(packets), expected);
-    let (a, b) = (number(stage.pair.qa), number(stage.pair.qb));
+    let (a, b) = (number(both.pair.qa), number(both.pair.qb));
     for captured in packets {
         let packet = captured.packet();
         assert_eq!(packet.transport, Transport::Rc);
@@ -161,14 +160,14 @@ fn check_each_operation(packets: &[Captured], stage: &Stage) {
     assert_eq!(packets[8].packet().payload, packets[2].packet().payload);
     assert_eq!(packets[15].packet().payload[9..], packets[8].packet().payload[9..]);
     let Operation::WriteFirst(reth) = packets[8].operation() else { panic!("{:?}", packets[8]) };
-    assert_eq!((reth.address, reth.key, reth.length), (stage.far.addr(), stage.key(), 3000));
+    assert_eq!((reth.address, reth.key, reth.length), (both.far.addr(), both.key(), 3000));
     // The same number as in the verbs, its highest byte first.
-    assert_eq!(packets[8].bytes[20..24], stage.key().to_be_bytes());
-    assert_eq!(packets[18].bytes[20..24], stage.key().to_be_bytes());
+    assert_eq!(packets[8].bytes[20..24], both.key().to_be_bytes());
+    assert_eq!(packets[18].bytes[20..24], both.key().to_be_bytes());
     let Operation::FetchAdd { address, add, .. } = packets[18].operation() else {
         panic!("{:?}", packets[18])
     };
-    assert_eq!((address, add), (stage.far.addr(), 1));
+    assert_eq!((address, add), (both.far.addr(), 1));
     // Ten requests were completed, the last was refused.
     let Operation::Acknowledge(nak) = packets[27].operation() else { panic!("{:?}", packets[27]) };
     assert_eq!((nak.byte, nak.msn), (0x62, 10));
@@ -184,10 +183,10 @@ on_each_link! {
     /// ACK-03, KEY-16, NET-03
     fn reliable_connections_are_captured(link: Link) {
         let file = File::new("rc", link);
-        let stage = Stage::of(file.pair(link, IBV_QPT_RC), 4096);
-        each_operation(&stage);
+        let both = MemoryPair::of(file.pair(link, IBV_QPT_RC), 4096);
+        each_operation(&both);
         if let Some(packets) = file.read(link) {
-            check_each_operation(&packets, &stage);
+            check_each_operation(&packets, &both);
         }
     }
 
@@ -196,13 +195,13 @@ on_each_link! {
     fn long_and_repeated_messages_are_captured(link: Link) {
         const LENGTH: u32 = 600_000;
         let file = File::new("long", link);
-        let stage = Stage::of(file.pair(link, IBV_QPT_RC), LENGTH as usize);
-        let (at, key) = (stage.far.addr(), stage.key());
+        let both = MemoryPair::of(file.pair(link, IBV_QPT_RC), LENGTH as usize);
+        let (at, key) = (both.far.addr(), both.key());
         for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
-            assert_eq!(stage.op(opcode, at, key, LENGTH).status, IBV_WC_SUCCESS);
+            assert_eq!(both.op(opcode, at, key, LENGTH).status, IBV_WC_SUCCESS);
         }
-        let (qa, qb) = stage.connected(|attr| (attr.rnr_retry, attr.timeout) = (1, 19), |_| ());
-        let status = stage.op_on(qa, IBV_WR_SEND, 0, 0, 8).status;
+        let (qa, qb) = both.connected(|attr| (attr.rnr_retry, attr.timeout) = (1, 19), |_| ());
+        let status = both.op_on(qa, IBV_WR_SEND, 0, 0, 8).status;
         assert_eq!(status, IBV_WC_RNR_RETRY_EXC_ERR);
         let Some(packets) = file.read(link) else { return };
         let count = LENGTH.div_ceil(1024);
@@ -226,10 +225,10 @@ on_each_link! {
     /// Unreliable connections have no answers.
     fn unreliable_connections_are_captured(link: Link) {
         let file = File::new("uc", link);
-        let stage = Stage::of(file.pair(link, IBV_QPT_UC), 4096);
-        stage.recv(stage.pair.qb, 9, 4096);
-        stage.op(IBV_WR_SEND, 0, 0, 1500);
-        stage.op(IBV_WR_RDMA_WRITE, stage.far.addr(), stage.key(), 10);
+        let both = MemoryPair::of(file.pair(link, IBV_QPT_UC), 4096);
+        both.recv(both.pair.qb, 9, 4096);
+        both.op(IBV_WR_SEND, 0, 0, 1500);
+        both.op(IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), 10);
         let Some(packets) = file.read(link) else { return };
         assert_eq!(shape(&packets), [(0x20, 0, 1024), (0x22, 1, 476), (0x2a, 2, 10)]);
     }
@@ -340,10 +339,10 @@ on_each_link! {
         let (b, _) = ends(link, file.options);
         let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
         connect_patiently(qa, qb);
-        let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
-        each_operation(&stage);
+        let both = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+        each_operation(&both);
         if let Some(packets) = file.read(link) {
-            check_each_operation(&packets, &stage);
+            check_each_operation(&packets, &both);
         }
     }
 }
@@ -403,12 +402,12 @@ fn a_file_that_cannot_be_written_is_told() {
 fn answers_leave_in_the_order_of_their_requests() {
     let link = Link::Wire;
     let file = File::new("owed", link);
-    let stage = Stage::of(file.pair(link, IBV_QPT_RC), 64);
-    let pair = &stage.pair;
+    let both = MemoryPair::of(file.pair(link, IBV_QPT_RC), 64);
+    let pair = &both.pair;
     for round in 0..100 {
         recv(pair.qb, round, &mut []);
         post(pair.qa, &mut wr(IBV_WR_SEND));
-        stage.post_op(pair.qa, IBV_WR_RDMA_READ, stage.far.addr(), stage.key(), 8);
+        both.post_op(pair.qa, IBV_WR_RDMA_READ, both.far.addr(), both.key(), 8);
         pair.b.expect(IBV_WC_SUCCESS);
         for _ in 0..2 {
             pair.a.expect(IBV_WC_SUCCESS);

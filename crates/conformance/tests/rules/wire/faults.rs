@@ -6,7 +6,6 @@ use std::time::Duration;
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::programs::{Running, command, program};
-use transom_conformance::stage::Stage;
 use transom_conformance::{on_each_link, path_of, processes};
 use transom_device::protection::Reason;
 use transom_host::Options;
@@ -22,36 +21,36 @@ fn options(faults: &str) -> Options {
     Options { faults: Some(Box::leak(Box::new(faults))), ..Options::default() }
 }
 
-/// A stage over a link between devices with these faults.
-fn stage(link: Link, faults: &str, length: usize) -> Stage {
+/// Two ends over a link between devices with these faults.
+fn both(link: Link, faults: &str, length: usize) -> MemoryPair {
     let (a, b) = ends(link, options(faults));
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
     for (qp, peer) in [(qa, qb), (qb, qa)] {
         // Long enough that on a busy machine nothing else is sent again.
         bring_up(qp, &ibv_qp_attr { timeout: 15, retry_cnt: 2, ..usual_attr(peer) });
     }
-    Stage::of(Pair { a, b, qa, qb }, length)
+    MemoryPair::of(Pair { a, b, qa, qb }, length)
 }
 
 /// A READ, WRITE or atomic of eight bytes between the starts of the buffers.
-fn op(stage: &Stage, opcode: ibv_wr_opcode) -> ibv_wc {
-    stage.op(opcode, stage.far.addr(), stage.key(), 8)
+fn op(both: &MemoryPair, opcode: ibv_wr_opcode) -> ibv_wc {
+    both.op(opcode, both.far.addr(), both.key(), 8)
 }
 
 fn assert_refused(
     link: Link,
-    stage: &Stage,
+    both: &MemoryPair,
     opcode: ibv_wr_opcode,
     status: ibv_wc_status,
     reason: Reason,
 ) {
-    let before = stage.bytes();
-    let wc = op(stage, opcode);
+    let before = both.bytes();
+    let wc = op(both, opcode);
     // A packet has no room for the reason.
     let reason = if link == Link::Wire { 0 } else { u32::from(reason.code()) };
     assert_eq!((wc.status, wc.vendor_err), (status, reason), "{opcode}");
-    assert!(stage.bytes() == before, "not carried out");
-    let (qa, qb) = (stage.pair.qa, stage.pair.qb);
+    assert!(both.bytes() == before, "not carried out");
+    let (qa, qb) = (both.pair.qa, both.pair.qb);
     assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
 }
 
@@ -59,18 +58,18 @@ on_each_link! {
     /// The third READ is refused as a responder refuses, and nothing else is.
     /// Rules: RA-40, RA-44, RA-45
     fn the_third_read_is_refused(link: Link) {
-        let stage = stage(link, "nak=remote-access,op=read,nth=3", 4096);
+        let both = both(link, "nak=remote-access,op=read,nth=3", 4096);
         for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
-            assert_eq!(op(&stage, opcode).status, IBV_WC_SUCCESS);
+            assert_eq!(op(&both, opcode).status, IBV_WC_SUCCESS);
         }
-        stage.far.fill(77);
+        both.far.fill(77);
         let reason = Reason::InjectedAccess;
-        assert_refused(link, &stage, IBV_WR_RDMA_READ, IBV_WC_REM_ACCESS_ERR, reason);
-        assert_eq!(stage.pair.b.event().0, IBV_EVENT_QP_ACCESS_ERR);
+        assert_refused(link, &both, IBV_WR_RDMA_READ, IBV_WC_REM_ACCESS_ERR, reason);
+        assert_eq!(both.pair.b.event().0, IBV_EVENT_QP_ACCESS_ERR);
         // It was the third on any queue pair, and there is only one third.
         for _ in 0..3 {
-            let (qa, _) = stage.connected(|attr| attr.timeout = 19, |_| ());
-            let wc = stage.op_on(qa, IBV_WR_RDMA_READ, stage.far.addr(), stage.key(), 8);
+            let (qa, _) = both.connected(|attr| attr.timeout = 19, |_| ());
+            let wc = both.op_on(qa, IBV_WR_RDMA_READ, both.far.addr(), both.key(), 8);
             assert_eq!(wc.status, IBV_WC_SUCCESS);
         }
     }
@@ -107,38 +106,38 @@ on_each_link! {
                 Reason::InjectedOperational,
             ),
         ] {
-            let stage = stage(link, &format!("nak={kind},op={operation}"), 4096);
-            stage.recv(stage.pair.qb, 9, 4096);
-            assert_refused(link, &stage, opcode, status, reason);
+            let both = both(link, &format!("nak={kind},op={operation}"), 4096);
+            both.recv(both.pair.qb, 9, 4096);
+            assert_refused(link, &both, opcode, status, reason);
             // The receive was not taken; it is flushed with its queue.
-            stage.pair.b.expect(IBV_WC_WR_FLUSH_ERR);
+            both.pair.b.expect(IBV_WC_WR_FLUSH_ERR);
         }
     }
 
     /// A message that finds no receive is sent again, until it does or the retries are used up.
     /// Rules: RN-01, RN-04
     fn receivers_are_not_ready(link: Link) {
-        let stage = stage(link, "rnr,op=send,nth=1..;rnr,op=write,nth=1", 4096);
-        assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_SUCCESS);
-        let (qa, qb) = stage.connected(|attr| (attr.rnr_retry, attr.timeout) = (1, 19), |_| ());
-        stage.recv(qb, 9, 4096);
-        let wc = stage.op_on(qa, IBV_WR_SEND, 0, 0, 8);
+        let both = both(link, "rnr,op=send,nth=1..;rnr,op=write,nth=1", 4096);
+        assert_eq!(op(&both, IBV_WR_RDMA_WRITE).status, IBV_WC_SUCCESS);
+        let (qa, qb) = both.connected(|attr| (attr.rnr_retry, attr.timeout) = (1, 19), |_| ());
+        both.recv(qb, 9, 4096);
+        let wc = both.op_on(qa, IBV_WR_SEND, 0, 0, 8);
         assert_eq!(wc.status, IBV_WC_RNR_RETRY_EXC_ERR);
         assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_RTS));
     }
 
     /// A request that is lost is sent again, whole; if all are, the retries are used up.
     fn requests_are_lost(link: Link) {
-        let stage = stage(link, "drop,op=write,nth=1;drop,op=write,nth=3..", 1 << 20);
-        let length = stage.near.len() as u32;
-        let wc = stage.op(IBV_WR_RDMA_WRITE, stage.far.addr(), stage.key(), length);
+        let both = both(link, "drop,op=write,nth=1;drop,op=write,nth=3..", 1 << 20);
+        let length = both.near.len() as u32;
+        let wc = both.op(IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), length);
         assert_eq!(wc.status, IBV_WC_SUCCESS);
-        let (near, far) = stage.bytes();
+        let (near, far) = both.bytes();
         assert!(near == far, "the second attempt carried it");
-        stage.near.fill(5);
-        let wc = stage.op(IBV_WR_RDMA_WRITE, stage.far.addr(), stage.key(), length);
+        both.near.fill(5);
+        let wc = both.op(IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), length);
         assert_eq!(wc.status, IBV_WC_RETRY_EXC_ERR);
-        assert!(stage.bytes().1 == far);
+        assert!(both.bytes().1 == far);
     }
 
     /// An unreliable message that is refused or lost is gone without a word.
@@ -148,15 +147,15 @@ on_each_link! {
             let (a, b) = ends(link, options(fault));
             let (qa, qb) = (a.qp(IBV_QPT_UC), b.qp(IBV_QPT_UC));
             connect(qa, qb);
-            let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
+            let both = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
             for wr_id in [1, 2] {
-                stage.recv(qb, wr_id, 4096);
+                both.recv(qb, wr_id, 4096);
             }
             for length in [10, 20, 30] {
-                assert_eq!(stage.op(IBV_WR_SEND, 0, 0, length).status, IBV_WC_SUCCESS);
+                assert_eq!(both.op(IBV_WR_SEND, 0, 0, length).status, IBV_WC_SUCCESS);
             }
             for (wr_id, length) in [(1, 10), (2, 30)] {
-                let wc = stage.pair.b.expect(IBV_WC_SUCCESS);
+                let wc = both.pair.b.expect(IBV_WC_SUCCESS);
                 assert_eq!((wc.wr_id, wc.byte_len), (wr_id, length), "{fault}");
             }
         }
@@ -173,18 +172,18 @@ fn data_survives_a_bad_network() {
     for (qp, peer) in [(qa, qb), (qb, qa)] {
         bring_up(qp, &ibv_qp_attr { timeout: 14, retry_cnt: 7, ..usual_attr(peer) });
     }
-    let stage = Stage::of(Pair { a, b, qa, qb }, LENGTH as usize);
-    let (at, key) = (stage.far.addr(), stage.key());
+    let both = MemoryPair::of(Pair { a, b, qa, qb }, LENGTH as usize);
+    let (at, key) = (both.far.addr(), both.key());
     for round in 0..20 {
-        stage.near.fill(round);
-        assert_eq!(stage.op(IBV_WR_RDMA_WRITE, at, key, LENGTH).status, IBV_WC_SUCCESS);
-        assert!(stage.far.is_all(round));
-        stage.far.fill(round + 100);
-        assert_eq!(stage.op(IBV_WR_RDMA_READ, at, key, LENGTH).status, IBV_WC_SUCCESS);
-        assert!(stage.near.is_all(round + 100));
-        stage.far.set_word(0, 5);
-        assert_eq!(stage.op(IBV_WR_ATOMIC_FETCH_AND_ADD, at, key, 8).status, IBV_WC_SUCCESS);
-        assert_eq!((stage.near.word(0), stage.far.word(0)), (5, 6), "added once");
+        both.near.fill(round);
+        assert_eq!(both.op(IBV_WR_RDMA_WRITE, at, key, LENGTH).status, IBV_WC_SUCCESS);
+        assert!(both.far.is_all(round));
+        both.far.fill(round + 100);
+        assert_eq!(both.op(IBV_WR_RDMA_READ, at, key, LENGTH).status, IBV_WC_SUCCESS);
+        assert!(both.near.is_all(round + 100));
+        both.far.set_word(0, 5);
+        assert_eq!(both.op(IBV_WR_ATOMIC_FETCH_AND_ADD, at, key, 8).status, IBV_WC_SUCCESS);
+        assert_eq!((both.near.word(0), both.far.word(0)), (5, 6), "added once");
     }
 }
 
@@ -194,16 +193,16 @@ fn nothing_passes_while_the_port_is_down() {
     let (a, b) = ends(Link::Wire, options("port-down=86400s"));
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
     connect(qa, qb);
-    let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
-    assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_RETRY_EXC_ERR);
+    let both = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+    assert_eq!(op(&both, IBV_WR_RDMA_WRITE).status, IBV_WC_RETRY_EXC_ERR);
     let (a, b) = ends(Link::Wire, options("port-down=200ms"));
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
     for (qp, peer) in [(qa, qb), (qb, qa)] {
         // 67 ms each.
         bring_up(qp, &ibv_qp_attr { timeout: 14, retry_cnt: 7, ..usual_attr(peer) });
     }
-    let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
-    assert_eq!(op(&stage, IBV_WR_RDMA_WRITE).status, IBV_WC_SUCCESS);
+    let both = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
+    assert_eq!(op(&both, IBV_WR_RDMA_WRITE).status, IBV_WC_SUCCESS);
 }
 
 fn port_state(end: &End) -> ibv_port_state {
@@ -296,11 +295,11 @@ fn a_program_survives_losses() {
     let (a, b) = (processes::open(), processes::open());
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
     connect(qa, qb);
-    let stage = Stage::of(Pair { a, b, qa, qb }, 4096);
+    let both = MemoryPair::of(Pair { a, b, qa, qb }, 4096);
     for _ in 0..10 {
-        stage.recv(qb, 1, 4096);
-        assert_eq!(stage.op(IBV_WR_SEND, 0, 0, 100).status, IBV_WC_SUCCESS);
-        stage.pair.b.expect(IBV_WC_SUCCESS);
+        both.recv(qb, 1, 4096);
+        assert_eq!(both.op(IBV_WR_SEND, 0, 0, 100).status, IBV_WC_SUCCESS);
+        both.pair.b.expect(IBV_WC_SUCCESS);
     }
-    stage.pair.b.expect_nothing();
+    both.pair.b.expect_nothing();
 }

@@ -4,24 +4,24 @@ use std::ffi::c_int;
 
 use transom_abi::*;
 
-use crate::harness::*;
+use super::*;
 
 /// A connected RC pair; `near` is the origin's buffer, `far` the target's.
-pub struct Stage {
+pub struct MemoryPair {
     /// The ends and their queue pairs.
     pub pair: Pair,
     /// The origin's buffer.
     pub near: Buffer,
     /// The target's buffer.
     pub far: Buffer,
-    /// The region over all of `near`, with all rights.
+    /// The region over all of `near`.
     pub ma: *mut ibv_mr,
-    /// The region over all of `far`, with all rights.
+    /// The region over all of `far`.
     pub mb: *mut ibv_mr,
 }
 
-impl Stage {
-    /// A stage with buffers of at least `length` bytes, filled differently.
+impl MemoryPair {
+    /// With buffers of at least `length` bytes, filled differently, and all rights.
     pub fn new(link: Link, length: usize) -> Self {
         Self::of(Pair::rc(link), length)
     }
@@ -38,7 +38,7 @@ impl Stage {
         keys(self.mb).1
     }
 
-    /// Posts an operation of the first `length` bytes of `near`; see [`Stage::op_on`].
+    /// Posts an operation of the first `length` bytes of `near`; see [`MemoryPair::op_on`].
     pub fn post_op(
         &self,
         qp: *mut ibv_qp,
@@ -72,7 +72,7 @@ impl Stage {
         self.pair.a.wait()
     }
 
-    /// [`Stage::op_on`] the pair's own queue pairs.
+    /// [`MemoryPair::op_on`] the pair's own queue pairs.
     pub fn op(&self, opcode: ibv_wr_opcode, remote: u64, key: u32, length: u32) -> ibv_wc {
         self.op_on(self.pair.qa, opcode, remote, key, length)
     }
