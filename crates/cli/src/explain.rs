@@ -149,7 +149,7 @@ fn collect(registry: &Registry, pid: Option<u32>) -> Vec<Refused> {
         let accesses = registry.refusals(slot).into_iter().map(Record::Access);
         let calls = registry.refused_calls(slot).into_iter().map(Record::Call);
         let records: Vec<_> = accesses.chain(calls).collect();
-        // If another process has taken the place meanwhile, it is not clear whose they are.
+        // If another process has taken the slot meanwhile, it is not clear whose they are.
         let now = registry.process(slot);
         if process.as_ref().map(|it| it.announcer) != now.map(|it| it.announcer) {
             continue;
@@ -200,8 +200,8 @@ fn who(process: Option<&Process>) -> String {
         return "a process that has closed its device".to_owned();
     };
     let ended = if *alive { "" } else { " (ended)" };
-    let place = if *shares_pids { "" } else { " in another PID namespace" };
-    format!("{name}, PID {pid}{place}{ended}")
+    let space = if *shares_pids { "" } else { " in another PID namespace" };
+    format!("{name}, PID {pid}{space}{ended}")
 }
 
 /// Says why packets were dropped: by processes that run, or by a certain one.

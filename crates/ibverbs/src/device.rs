@@ -325,8 +325,8 @@ pub unsafe extern "C" fn ibv_query_gid(
     gid: *mut ibv_gid,
 ) -> c_int {
     number_of(|| {
-        let place = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
-        let look = |addresses: &Addresses| place.map(|place| gid_at(addresses, place));
+        let index = usize::try_from(index).ok().filter(|index| *index < GID_TABLE);
+        let look = |addresses: &Addresses| index.map(|index| gid_at(addresses, index));
         // SAFETY: by the contract of this verb.
         let found = unsafe { with_addresses(context, look) }.flatten();
         let (Some(raw), false, 1) = (found, gid.is_null(), port) else {

@@ -71,10 +71,10 @@ impl<A, I> Object<A, I> {
     /// Takes ours out.
     ///
     /// # Safety
-    /// `place` is of a table and not in it, and nobody but the caller uses the object.
-    unsafe fn take_inner(place: NonNull<Self>) -> Option<I> {
+    /// `object` is of a table and not in it, and nobody but the caller uses the object.
+    unsafe fn take_inner(object: NonNull<Self>) -> Option<I> {
         // SAFETY: by the contract of this function.
-        unsafe { &mut (*place.as_ptr()).inner }.take()
+        unsafe { &mut (*object.as_ptr()).inner }.take()
     }
 }
 
@@ -146,18 +146,18 @@ impl<A: Handled, I> Table<A, I> {
     /// Adds an object under a reserved handle; answers the pointer for C.
     pub(crate) fn insert_reserved(&self, handle: u32, mut abi: A, inner: I) -> *mut A {
         abi.set_handle(handle);
-        let object = Object { abi, inner: Some(inner) };
+        let new = Object { abi, inner: Some(inner) };
         let mut entries = self.inner.lock();
-        let place = if entries.dead.len() > REST {
-            let place = entries.dead.pop_front().expect("more than none");
+        let object = if entries.dead.len() > REST {
+            let object = entries.dead.pop_front().expect("more than none");
             // SAFETY: memory of a destroyed object, made by a box below and owned by this table.
-            unsafe { place.write(object) };
-            place
+            unsafe { object.write(new) };
+            object
         } else {
-            NonNull::from(Box::leak(Box::new(object)))
+            NonNull::from(Box::leak(Box::new(new)))
         };
-        entries.live.insert(handle, place);
-        place.as_ptr().cast()
+        entries.live.insert(handle, object);
+        object.as_ptr().cast()
     }
 
     /// Finds the object that a C pointer names by its handle and runs `with` on it. The table is
@@ -215,20 +215,20 @@ impl<A: Handled, I> Table<A, I> {
         let mut entries = self.inner.lock();
         // SAFETY: by the contract of this function.
         let handle = unsafe { A::handle(abi) };
-        let place = entries.live.remove(&handle).ok_or(libc::ENOENT)?;
+        let object = entries.live.remove(&handle).ok_or(libc::ENOENT)?;
         drop(entries);
         // SAFETY: out of the table, so this is the only way to it but for users who break C's rules.
-        let inner = unsafe { Object::take_inner(place) };
-        Ok(Taken { table: self, handle, place, inner })
+        let inner = unsafe { Object::take_inner(object) };
+        Ok(Taken { table: self, handle, object, inner })
     }
 }
 
 impl<A, I> Entries<A, I> {
     fn get(&self, handle: u32) -> Option<Live<'_, A, I>> {
-        let place = self.live.get(&handle)?.as_ptr();
+        let object = self.live.get(&handle)?.as_ptr();
         // SAFETY: a live object's box; whoever takes it out of the table needs the lock on it first.
-        let inner = unsafe { &(*place).inner }.as_ref()?;
-        Some(Live { abi: place.cast(), inner })
+        let inner = unsafe { &(*object).inner }.as_ref()?;
+        Some(Live { abi: object.cast(), inner })
     }
 }
 
@@ -237,14 +237,15 @@ impl<A: Handled + InContext, I> Table<A, I> {
     pub(crate) fn take_all(&self, context: *mut ibv_context) -> Vec<Taken<'_, A, I>> {
         let mut entries = self.inner.lock();
         // SAFETY: live objects' boxes; their `context` does not change.
-        let ours =
-            |place: &NonNull<Object<A, I>>| unsafe { A::context(place.as_ptr().cast()) == context };
-        let taken: Vec<_> = entries.live.extract_if(.., |_, place| ours(place)).collect();
+        let ours = |object: &NonNull<Object<A, I>>| unsafe {
+            A::context(object.as_ptr().cast()) == context
+        };
+        let taken: Vec<_> = entries.live.extract_if(.., |_, object| ours(object)).collect();
         drop(entries);
-        let taken = taken.into_iter().map(|(handle, place)| {
+        let taken = taken.into_iter().map(|(handle, object)| {
             // SAFETY: out of the table, as in `take`.
-            let inner = unsafe { Object::take_inner(place) };
-            Taken { table: self, handle, place, inner }
+            let inner = unsafe { Object::take_inner(object) };
+            Taken { table: self, handle, object, inner }
         });
         taken.collect()
     }
@@ -254,7 +255,7 @@ impl<A: Handled + InContext, I> Table<A, I> {
 pub(crate) struct Taken<'t, A: Handled, I> {
     table: &'t Table<A, I>,
     handle: u32,
-    place: NonNull<Object<A, I>>,
+    object: NonNull<Object<A, I>>,
     pub(crate) inner: Option<I>,
 }
 
@@ -262,15 +263,15 @@ impl<A: Handled, I> Taken<'_, A, I> {
     /// It cannot be destroyed after all.
     pub(crate) fn put_back(self, inner: I) {
         // SAFETY: not in the table, so still ours alone.
-        unsafe { (*self.place.as_ptr()).inner = Some(inner) };
-        self.table.inner.lock().live.insert(self.handle, self.place);
+        unsafe { (*self.object.as_ptr()).inner = Some(inner) };
+        self.table.inner.lock().live.insert(self.handle, self.object);
         std::mem::forget(self);
     }
 }
 
 impl<A: Handled, I> Drop for Taken<'_, A, I> {
     fn drop(&mut self) {
-        self.table.inner.lock().dead.push_back(self.place);
+        self.table.inner.lock().dead.push_back(self.object);
     }
 }
 

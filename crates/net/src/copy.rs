@@ -7,7 +7,7 @@ use transom_system::memory::{Copier, Fault};
 /// What a null region reads as, a part at a time.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-/// In whose memory the granted places lie.
+/// Whose the granted memory is.
 #[derive(Clone, Copy)]
 pub enum Where {
     /// This process's.
@@ -54,20 +54,20 @@ impl Gather<'_> {
     /// Copies `length` bytes from `offset` on to memory of this process that no key guards.
     pub fn copy_out(&mut self, offset: u64, length: u64, to: u64) -> Result<(), CopyError> {
         let offset = offset + self.skip;
-        let (copier, local, place) = (self.copier, &self.local, self.to);
+        let (copier, local, whose) = (self.copier, &self.local, self.to);
         let done = match self.payload {
             Payload::Inline(bytes) => {
                 let range = offset as usize..(offset + length) as usize;
                 let bytes = bytes.get(range).ok_or(CopyError::Far)?;
-                Self::copy(copier, place, to, bytes.as_ptr() as u64, length)
+                Self::copy(copier, whose, to, bytes.as_ptr() as u64, length)
                     .map_err(|_| CopyError::Far)
             }
             Payload::Buffers(_) => local.each(Operation::LocalRead, offset, length, |at, piece| {
                 let (to, length) = (to + at, piece.length());
                 let done = if piece.is_null() {
-                    Self::zero(copier, place, to, length)
+                    Self::zero(copier, whose, to, length)
                 } else {
-                    Self::copy(copier, place, to, piece.address(), length)
+                    Self::copy(copier, whose, to, piece.address(), length)
                 };
                 done.map_err(|fault| match fault {
                     Fault::Source => CopyError::Near(local.gone(Operation::LocalRead)),
@@ -128,15 +128,15 @@ impl Sink for Scatter<'_> {
     fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         let (copier, local, from) = (self.copier, &self.local, self.from);
         let offset = offset + self.skip;
-        let done = local.each(Operation::LocalWrite, offset, at.length(), |place, piece| {
+        let done = local.each(Operation::LocalWrite, offset, at.length(), |done, piece| {
             if piece.is_null() {
                 return Ok(());
             }
             let (to, length) = (piece.address(), piece.length());
             match from {
                 _ if at.is_null() => Gather::zero(copier, Where::Here, to, length),
-                Where::Here => copier.copy(to, at.address() + place, length),
-                Where::Peer(pid) => copier.copy_from_peer(pid, to, at.address() + place, length),
+                Where::Here => copier.copy(to, at.address() + done, length),
+                Where::Peer(pid) => copier.copy_from_peer(pid, to, at.address() + done, length),
             }
             .map_err(|fault| match fault {
                 Fault::Source => CopyError::Far,

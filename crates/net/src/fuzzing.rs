@@ -82,7 +82,7 @@ pub fn ring_while_written(writes: &[(u16, u64)]) {
     let head = &AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let write = |&(place, value): &(u16, u64)| match place {
+            let write = |&(word, value): &(u16, u64)| match word {
                 0..32 => positions.tail.store(value, Relaxed),
                 32..64 => positions
                     .tail
@@ -91,9 +91,9 @@ pub fn ring_while_written(writes: &[(u16, u64)]) {
                 // Most of it where the next record is.
                 96..0x8000 => {
                     let next = positions.head.load(Relaxed) as usize / 8;
-                    bytes.word(next + usize::from(place) % 16).store(value, Relaxed);
+                    bytes.word(next + usize::from(word) % 16).store(value, Relaxed);
                 }
-                _ => bytes.word(usize::from(place)).store(value, Relaxed),
+                _ => bytes.word(usize::from(word)).store(value, Relaxed),
             };
             while !done.load(Relaxed) {
                 writes.iter().for_each(write);
@@ -144,7 +144,7 @@ impl Replies {
     }
 }
 
-/// A packet that asks for nobody, and may tell its receiver its place among the processes of the port.
+/// A packet that asks for nobody, and may tell its receiver its position among the processes of the port.
 pub fn probe(packet: &[u8]) {
     if let Some(probe) = udp::Probe::parse(packet) {
         assert_eq!(probe.to_bytes(), packet);

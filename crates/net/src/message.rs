@@ -127,7 +127,7 @@ pub(crate) fn encode_request(request: &Request) -> Header {
     ]
 }
 
-/// Whom a request reaches, as words of a header. A datagram's GID takes the places of an address and
+/// Whom a request reaches, as words of a header. A datagram's GID takes the words of an address and
 /// of an operand, for SEND has neither, and the GID it comes from those of the offset and the total
 /// length, for a datagram is one segment.
 #[derive(Default)]

@@ -85,7 +85,7 @@ impl Peers {
             }
             // The slot has changed hands before the old one's end was noticed.
             Some(old) => {
-                info!(slot, pid = old.pid, "peer lost, another process has its place");
+                info!(slot, pid = old.pid, "peer lost, another process has its slot");
                 old.set_gone();
                 self.process.segment().hazards().detach(old.announcer);
                 lost(old);

@@ -31,9 +31,9 @@ pub(crate) struct Producer {
     tail: u64,
 }
 
-/// Room for one record: its place, to be filled and published.
+/// Room for one record: where it lies, to be filled and published.
 pub(crate) struct Room {
-    place: *mut u8,
+    location: *mut u8,
     start: u64,
     /// Bytes of payload that it has room for.
     payload: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Room {
 impl Room {
     /// Where the payload goes.
     pub(crate) fn payload(&self) -> *mut u8 {
-        self.place.wrapping_add(HEADER_BYTES as usize)
+        self.location.wrapping_add(HEADER_BYTES as usize)
     }
 }
 
@@ -73,11 +73,11 @@ impl Producer {
             return None;
         }
         if skip > 0 {
-            let filler = place(bytes, self.tail);
+            let filler = location(bytes, self.tail);
             write_word(filler, 0, skip | FILLER);
         }
         let start = self.tail + skip;
-        Some(Room { place: place(bytes, start), start, payload })
+        Some(Room { location: location(bytes, start), start, payload })
     }
 
     /// Whether the other end has done with every record.
@@ -94,9 +94,9 @@ impl Producer {
         payload: u64,
     ) {
         let length = record_bytes(payload.min(room.payload));
-        write_word(room.place, 0, length);
+        write_word(room.location, 0, length);
         for (index, word) in header.iter().enumerate().skip(1) {
-            write_word(room.place, index, *word);
+            write_word(room.location, index, *word);
         }
         self.tail = room.start + length;
         positions.tail.store(self.tail, Release);
@@ -136,8 +136,8 @@ impl Consumer {
             if ready == 0 {
                 return Ok(None);
             }
-            let place = place(bytes, self.head);
-            let first = read_word(place, 0);
+            let record = location(bytes, self.head);
+            let first = read_word(record, 0);
             let (length, filler) = (first & 0xffff_ffff, first & FILLER != 0);
             let to_end = SIZE - self.head % SIZE;
             let fits = length <= ready && length <= to_end;
@@ -156,8 +156,8 @@ impl Consumer {
                 return Err(Garbled);
             }
             return Ok(Some(Record {
-                header: std::array::from_fn(|index| read_word(place, index)),
-                payload: place.wrapping_add(HEADER_BYTES as usize),
+                header: std::array::from_fn(|index| read_word(record, index)),
+                payload: record.wrapping_add(HEADER_BYTES as usize),
                 room: length - HEADER_BYTES,
                 next: self.head.wrapping_add(length),
             }));
@@ -175,23 +175,23 @@ impl Consumer {
 #[derive(Debug)]
 pub struct Garbled;
 
-fn place(bytes: *mut u8, position: u64) -> *mut u8 {
+fn location(bytes: *mut u8, position: u64) -> *mut u8 {
     bytes.wrapping_add((position % SIZE) as usize)
 }
 
-fn word(place: *mut u8, index: usize) -> *const AtomicU64 {
-    place.wrapping_add(index * 8).cast::<AtomicU64>()
+fn word(record: *mut u8, index: usize) -> *const AtomicU64 {
+    record.wrapping_add(index * 8).cast::<AtomicU64>()
 }
 
-fn write_word(place: *mut u8, index: usize, value: u64) {
-    // SAFETY: `place` is a record's start within the mapped ring, aligned to 64 bytes, and a header's
+fn write_word(record: *mut u8, index: usize, value: u64) {
+    // SAFETY: `record` is a record's start within the mapped ring, aligned to 64 bytes, and a header's
     // words lie before the record's end, which lies before the ring's.
-    unsafe { &*word(place, index) }.store(value, Relaxed);
+    unsafe { &*word(record, index) }.store(value, Relaxed);
 }
 
-fn read_word(place: *mut u8, index: usize) -> u64 {
+fn read_word(record: *mut u8, index: usize) -> u64 {
     // SAFETY: as in `write_word`.
-    unsafe { &*word(place, index) }.load(Relaxed)
+    unsafe { &*word(record, index) }.load(Relaxed)
 }
 
 #[cfg(test)]
@@ -322,21 +322,21 @@ mod tests {
                 let mut numbers = Xoshiro256PlusPlus::seed_from_u64(1);
                 while !done.load(Relaxed) {
                     let random = numbers.next_u64();
-                    let place = place(bytes.get(), positions.head.load(Relaxed));
+                    let record = location(bytes.get(), positions.head.load(Relaxed));
                     let whole =
                         [64, 128, 192, 1 << 10, 32 << 10, SIZE][(random >> 60) as usize % 6];
                     let filler = if random >> 55 & 7 == 0 { FILLER } else { 0 };
                     // A READ of a length that changes, from a requester that keeps room for it.
                     let length = [0, 8, 4096, MAX_PAYLOAD, random, u64::MAX - 95]
                         [(random >> 40) as usize % 6];
-                    write_word(place, 0, whole | filler);
+                    write_word(record, 0, whole | filler);
                     if whole >= HEADER_BYTES {
                         let reserved = length.wrapping_add(HEADER_BYTES + 63) & !63;
                         let mut header = encode_request(&read);
                         header[1] = header[1] & 0xffff_ffff | reserved << 32;
                         (header[5], header[6]) = (length, length);
                         for (index, word) in header.into_iter().enumerate().skip(1) {
-                            write_word(place, index, word);
+                            write_word(record, index, word);
                         }
                     }
                     let ahead = [0, 64, 128, 4096, SIZE, random][(random >> 33) as usize % 6];

@@ -45,7 +45,7 @@ pub use self::socket::{PortError, path_mtu};
 pub(crate) use self::steering::Probe;
 use self::steering::Steering;
 
-/// How long opening the port waits for its place in the kernel's list; the loopback interface takes
+/// How long opening the port waits for its entry in the kernel's list; the loopback interface takes
 /// microseconds, and a busy machine a few milliseconds.
 const FIND_PLACE: Duration = Duration::from_millis(50);
 
@@ -75,7 +75,7 @@ enum Recipient {
 }
 
 impl Port {
-    /// Opens the port for the process that has a place in the registry.
+    /// Opens the port for the process that has a slot in the registry.
     pub fn open(registry: &'static Registry, me: Announcer) -> Result<Self, PortError> {
         let forward = Forward::open(registry, me.slot).map_err(PortError::new)?;
         let steering = Steering::open(registry, me).map_err(PortError::new)?;

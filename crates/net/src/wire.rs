@@ -89,7 +89,7 @@ impl Share {
 }
 
 impl Wire {
-    /// Opens the port for the process that has a place in the registry.
+    /// Opens the port for the process that has a slot in the registry.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 //!
 //! IPv4 addresses come first, then global IPv6 addresses, then those of the loopback interface.
 //! Link-local IPv6 addresses are left out, for they mean nothing without an interface. An address
-//! that goes leaves its place empty and the others where they are, because queue pairs and address
-//! handles name them by index; one that comes takes the first empty place.
+//! that goes leaves its entry empty and the others where they are, because queue pairs and address
+//! handles name them by index; one that comes takes the first empty entry.
 
 mod multicast;
 mod netlink;
@@ -37,7 +37,7 @@ pub const LOOPBACK: queue::Address = queue::Address {
 const LOOPBACK_INTERFACE: u32 = 1;
 const LOOPBACK_MTU: u32 = 65_536;
 
-/// Places in the GID table. Addresses beyond are left out.
+/// Entries of the GID table. Addresses beyond are left out.
 pub const GID_TABLE: usize = 128;
 
 /// What stands around the payload of the packet with the longest headers: IPv6, UDP, BTH, XRCETH,
@@ -96,9 +96,9 @@ pub fn path_mtu(mtu: u32) -> u32 {
 /// What [`Addresses::refresh`] found changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Places whose address has gone or become another. A place may be in `added` too.
+    /// Entries whose address has gone or become another. An entry may be in `added` too.
     pub removed: Vec<usize>,
-    /// Places that have a new address.
+    /// Entries that have a new address.
     pub added: Vec<usize>,
     /// An address belongs to another interface now.
     pub moved: bool,
@@ -138,7 +138,7 @@ impl Addresses {
         self.watch.descriptor()
     }
 
-    /// The table by index; empty places are `None`, and so is everything behind its end.
+    /// The table by index; empty entries are `None`, and so is everything behind its end.
     pub fn table(&self) -> &[Option<Address>] {
         &self.table
     }
@@ -150,8 +150,8 @@ impl Addresses {
 
     /// All addresses with their indexes.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Address)> {
-        let places = self.table.iter().enumerate();
-        places.filter_map(|(index, place)| Some((index, place.as_ref()?)))
+        let entries = self.table.iter().enumerate();
+        entries.filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
     }
 
     /// The index of a GID.
@@ -233,8 +233,8 @@ impl Addresses {
 
     fn take(&mut self, current: &[Address]) -> Changes {
         let mut changes = Changes::default();
-        for (index, place) in self.table.iter_mut().enumerate() {
-            let Some(old) = place else { continue };
+        for (index, entry) in self.table.iter_mut().enumerate() {
+            let Some(old) = entry else { continue };
             match current.iter().find(|new| new.gid == old.gid) {
                 Some(new) => {
                     changes.moved |= new.interface != old.interface;
@@ -242,7 +242,7 @@ impl Addresses {
                     *old = *new;
                 }
                 None => {
-                    *place = None;
+                    *entry = None;
                     changes.removed.push(index);
                 }
             }
@@ -253,7 +253,7 @@ impl Addresses {
             }
             let empty = self.table.iter().position(Option::is_none).unwrap_or(self.table.len());
             match self.table.get_mut(empty) {
-                Some(place) => *place = Some(*new),
+                Some(entry) => *entry = Some(*new),
                 None if empty < GID_TABLE => self.table.push(Some(*new)),
                 None => break,
             }

@@ -246,9 +246,9 @@ fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Resul
     let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
     let mut length = 0;
     for (vector, range) in near.iter_mut().zip(ranges) {
-        let place = &mut bytes[range.clone()];
-        *vector = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
-        length += place.len();
+        let part = &mut bytes[range.clone()];
+        *vector = libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() };
+        length += part.len();
     }
     let far = libc::iovec { iov_base: from as *mut _, iov_len: length };
     let count = ranges.len().min(PIECES) as u64;

@@ -7,7 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `file` | the file: one slot for each process |
-//! | `place` | where it lies, and removing what nobody uses any more |
+//! | `directory` | where it lies, and removing what nobody uses any more |
 //! | `lock` | who is there |
 //! | `presence` | what tells others that a process is there, and when it goes |
 //! | `namespaces` | who reaches whom by the local link |
@@ -16,15 +16,15 @@
 
 mod call;
 mod counters;
+mod directory;
 mod file;
 mod lock;
 mod namespaces;
-mod place;
 mod presence;
 pub(crate) mod record;
 
 pub use call::{CallFault, CallRecord, CallRefusal, Name};
 pub use counters::{Counters, Dropped};
+pub use directory::private_file;
 pub use file::{Claim, Process, Registry};
-pub use place::private_file;
 pub use record::{RefusalRecord, Role};

@@ -5,7 +5,7 @@
 //! socket sends is known: 0 for a packet alone, and the position in the burst for each that
 //! segmentation makes of one send. What a packet was sent with, [`Series::check`] solves for: CRC-32 is
 //! linear, so if all else arrived as it was sent, the difference between the value that came and
-//! the value for identification 0 is that of 16 bits at a known place. 16 bits of the check are left
+//! the value for identification 0 is that of 16 bits at a known offset. 16 bits of the check are left
 //! for a packet whose identification is not known by other means, and all 32 for one whose is.
 
 mod field;

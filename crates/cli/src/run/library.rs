@@ -73,8 +73,9 @@ fn library() -> Result<PathBuf> {
 fn beside(program: &Path, names: &[&str]) -> Option<PathBuf> {
     let directory = program.parent()?;
     let installed = directory.parent().map(|prefix| prefix.join("lib/transom"));
-    let places = [Some(directory.to_owned()), installed, Some(directory.join("deps"))];
-    let files = places.iter().flatten().flat_map(|place| names.iter().map(|name| place.join(name)));
+    let directories = [Some(directory.to_owned()), installed, Some(directory.join("deps"))];
+    let files = directories.iter().flatten();
+    let files = files.flat_map(|directory| names.iter().map(|name| directory.join(name)));
     // What is installed comes before what is built.
     let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
     files.sort_by_key(|path| path.file_name() == Some(BUILT.as_ref()));

@@ -57,9 +57,9 @@ pub(super) fn show(tree: &Tree) -> io::Result<()> {
 }
 
 /// Makes a mount one that can only be read.
-fn forbid_writing(place: &Path) -> io::Result<()> {
+fn forbid_writing(path: &Path) -> io::Result<()> {
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
-    Ok(mount_remount(place, flags, c"")?)
+    Ok(mount_remount(path, flags, c"")?)
 }
 
 /// Nothing can be added to a directory of the kernel's, so there is another with all that it has,

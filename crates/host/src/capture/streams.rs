@@ -165,8 +165,8 @@ impl Stream {
     fn answer(&mut self, answer: &Answered, data: &[u8], each: &mut dyn FnMut(&Path, &Packet<'_>)) {
         let of = (answer.message, answer.attempt);
         let known = |message: &Message| (message.number, message.attempt) == of;
-        let Some(place) = self.begun.iter().position(known) else { return };
-        let message = self.begun[place];
+        let Some(position) = self.begun.iter().position(known) else { return };
+        let message = self.begun[position];
         let reply = answer.reply;
         let answered = match reply {
             Reply::Silence => message.answered + message.segment,
@@ -183,9 +183,9 @@ impl Stream {
             || matches!(reply, Reply::Data { .. }) && message.answered == 0;
         self.completed = (self.completed + u32::from(counts)) & 0xff_ffff;
         self.packets(answer, &message, data, each);
-        self.begun[place].answered = answered.min(message.total);
+        self.begun[position].answered = answered.min(message.total);
         if done {
-            self.begun.drain(..=place);
+            self.begun.drain(..=position);
         }
     }
 

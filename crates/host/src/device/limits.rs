@@ -74,7 +74,7 @@ impl Limits {
     }
 
     /// How many entries a completion queue or shared receive queue has of which so many are asked for:
-    /// one less than a power of two, as adapters leave one place of these rings empty (rules CR-14,
+    /// one less than a power of two, as adapters leave one entry of these rings empty (rules CR-14,
     /// CR-19). Within the limit if that is.
     pub fn shared_depth(asked: u32) -> u32 {
         (asked + 1).next_power_of_two() - 1

@@ -145,8 +145,8 @@ impl Counters {
     ) -> Result<(), AttachError> {
         for operation in operations {
             counter.queue_pairs.adopt().map_err(|Busy| AttachError::Gone)?;
-            let place = operation.bits().trailing_zeros() as usize;
-            let attached = self.each[place].set(counter.clone());
+            let index = operation.bits().trailing_zeros() as usize;
+            let attached = self.each[index].set(counter.clone());
             attached.expect("it has no counter");
             self.counted.fetch_or(operation.bits(), Release);
         }

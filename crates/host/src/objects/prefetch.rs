@@ -54,10 +54,10 @@ impl ProtectionDomain {
             return Err(PrefetchError::Inherited);
         }
         for piece in pieces {
-            place_of(self, advice, piece)?;
+            address_of(self, advice, piece)?;
         }
         for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            let address = place_of(self, advice, piece)?;
+            let address = address_of(self, advice, piece)?;
             bring_in(address, u64::from(piece.length), advice, wait)?;
         }
         Ok(())
@@ -65,7 +65,7 @@ impl ProtectionDomain {
 }
 
 /// Where a piece lies in the program's memory.
-fn place_of(pd: &ProtectionDomain, advice: Prefetch, piece: &Sge) -> Result<u64, PrefetchError> {
+fn address_of(pd: &ProtectionDomain, advice: Prefetch, piece: &Sge) -> Result<u64, PrefetchError> {
     let key = Key(piece.key);
     let operation = match advice {
         Prefetch::Write => Operation::LocalWrite,
@@ -76,12 +76,13 @@ fn place_of(pd: &ProtectionDomain, advice: Prefetch, piece: &Sge) -> Result<u64,
     let process = pd.device().process();
     let keys = process.segment().keys();
     let granted = keys.grant(attempt, process.announcer(), &**process);
-    let place = granted.map(|grant| grant.address()).map_err(|refusal| refused(refusal.reason))?;
+    let address =
+        granted.map(|grant| grant.address()).map_err(|refusal| refused(refusal.reason))?;
     // The grant is over: bringing pages in harms nobody, even if the region has just ended.
     if !keys.look_up(key).access.contains(Access::ON_DEMAND) {
         return Err(PrefetchError::Invalid);
     }
-    Ok(place)
+    Ok(address)
 }
 
 fn refused(reason: Reason) -> PrefetchError {

@@ -37,8 +37,8 @@ pub enum RegisterError {
     /// MR-19, MR-32, MR-33).
     #[error("the range goes past the end of its addresses, or is none of its kind")]
     Range,
-    /// The iova is at another place in its page than the address: `EINVAL` (rule MR-29).
-    #[error("the iova is at another place in its page than the address")]
+    /// The iova is at another offset in its page than the address: `EINVAL` (rule MR-29).
+    #[error("the iova is at another offset in its page than the address")]
     PageOffset,
     /// Part of the range is not mapped, or not writable as the rights need: `EFAULT`.
     #[error("part of the range is not mapped, or not writable as the rights need")]

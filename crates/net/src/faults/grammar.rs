@@ -61,12 +61,12 @@ impl<'a> Setting<'a> {
     /// Puts the value where it belongs, unless something is there.
     fn store<T>(
         &self,
-        place: &mut Option<T>,
+        field: &mut Option<T>,
         allowed: &str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<(), FaultError> {
         let value = self.value(allowed, parse)?;
-        match place.replace(value) {
+        match field.replace(value) {
             None => Ok(()),
             Some(_) => error(format_args!("`{}`: {} is given twice", self.whole, self.key)),
         }
@@ -229,13 +229,13 @@ impl NetworkFaults {
     pub(super) fn add(&mut self, more: &Self) -> Result<(), FaultError> {
         fn add<T: Copy>(
             key: &str,
-            place: &mut Option<T>,
+            field: &mut Option<T>,
             more: Option<T>,
         ) -> Result<(), FaultError> {
-            match (&place, more) {
+            match (&field, more) {
                 (Some(_), Some(_)) => error(format_args!("{key} is given twice")),
                 (None, Some(_)) => {
-                    *place = more;
+                    *field = more;
                     Ok(())
                 }
                 (_, None) => Ok(()),

@@ -301,7 +301,7 @@ pub(super) fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 pub(super) fn encode(address: SocketAddr) -> (libc::sockaddr_storage, u32) {
     // SAFETY: all zeros is a valid `sockaddr_storage`.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let place = &raw mut storage;
+    let start = &raw mut storage;
     let length = match address {
         SocketAddr::V4(address) => {
             let address = libc::sockaddr_in {
@@ -311,7 +311,7 @@ pub(super) fn encode(address: SocketAddr) -> (libc::sockaddr_storage, u32) {
                 sin_zero: [0; 8],
             };
             // SAFETY: a `sockaddr_storage` has room for any address, and its alignment.
-            unsafe { place.cast::<libc::sockaddr_in>().write(address) };
+            unsafe { start.cast::<libc::sockaddr_in>().write(address) };
             size_of::<libc::sockaddr_in>()
         }
         SocketAddr::V6(address) => {
@@ -323,7 +323,7 @@ pub(super) fn encode(address: SocketAddr) -> (libc::sockaddr_storage, u32) {
                 sin6_scope_id: address.scope_id(),
             };
             // SAFETY: as above.
-            unsafe { place.cast::<libc::sockaddr_in6>().write(address) };
+            unsafe { start.cast::<libc::sockaddr_in6>().write(address) };
             size_of::<libc::sockaddr_in6>()
         }
     };

@@ -12,7 +12,7 @@
 //! is noticed, and when one receives a packet for another (which it hands on). An index past the end of
 //! the list makes the kernel choose any socket, so of the probes of one round the lowest index counts.
 //!
-//! Nobody waits for anybody: there is no lock, and a process that is stopped keeps its place.
+//! Nobody waits for anybody: there is no lock, and a process that is stopped keeps its slot.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -54,7 +54,7 @@ struct Member {
     /// The number of its socket in the kernel's list; stays when it is gone.
     inode: AtomicU64,
     /// The round that found its index above, its index plus one below; zero while unknown.
-    place: AtomicU64,
+    position: AtomicU64,
 }
 
 /// The shared table.
@@ -111,11 +111,11 @@ impl Steering {
         &self.table().members[usize::from(slot)]
     }
 
-    /// Enters this process, whose socket has no known place yet.
+    /// Enters this process, whose socket has no known position yet.
     pub(super) fn enter(&self, inode: u64) {
         let member = self.member(self.me.slot);
         member.inode.store(inode, SeqCst);
-        member.place.store(0, SeqCst);
+        member.position.store(0, SeqCst);
         member.stay.store(HERE | self.me.generation, SeqCst);
         self.table().changes.fetch_add(1, SeqCst);
     }
@@ -188,7 +188,7 @@ impl Steering {
 
     /// Whether packets for this process are steered to it.
     pub(super) fn has_place(&self) -> bool {
-        self.member(self.me.slot).place.load(SeqCst) as u32 != 0
+        self.member(self.me.slot).position.load(SeqCst) as u32 != 0
     }
 
     /// Begins a round because a packet went astray, unless one has begun just now.
@@ -233,13 +233,13 @@ impl Steering {
             return;
         }
         let member = self.member(self.me.slot);
-        let old = member.place.load(SeqCst);
-        let place = u64::from(probe.round) << 32 | u64::from(probe.index + 1);
-        if old >> 32 == place >> 32 && old <= place {
+        let old = member.position.load(SeqCst);
+        let position = u64::from(probe.round) << 32 | u64::from(probe.index + 1);
+        if old >> 32 == position >> 32 && old <= position {
             return;
         }
-        member.place.store(place, SeqCst);
-        if old as u32 != place as u32 {
+        member.position.store(position, SeqCst);
+        if old as u32 != position as u32 {
             self.table().changes.fetch_add(1, SeqCst);
             self.try_attach(socket);
         }
@@ -270,9 +270,9 @@ impl Steering {
         use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
         let code = socket::instruction;
         let answer = |index| code(BPF_RET | BPF_K, 0, 0, index);
-        let places = (0..=u8::MAX).filter_map(|slot| {
+        let known = (0..=u8::MAX).filter_map(|slot| {
             let member = self.member(slot);
-            let index = (member.place.load(SeqCst) as u32).checked_sub(1)?;
+            let index = (member.position.load(SeqCst) as u32).checked_sub(1)?;
             (member.stay.load(SeqCst) != 0).then_some((slot, index))
         });
         // BTH: destination QP in bytes 5 to 7, PSN in bytes 9 to 11.
@@ -285,7 +285,7 @@ impl Steering {
             code(BPF_RET | libc::BPF_A, 0, 0, 0),
             code(BPF_ALU | libc::BPF_RSH | BPF_K, 0, 0, 16),
         ];
-        for (slot, index) in places {
+        for (slot, index) in known {
             program.push(code(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, slot.into()));
             program.push(answer(index));
         }

@@ -1,4 +1,4 @@
-//! A burst: packets in a row that go to one place, being made in one buffer.
+//! A burst: packets in a row that go to one address, being made in one buffer.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ static BLANK: [u8; LONGEST] = [0; LONGEST];
 
 /// Where a packet lies in the buffer.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Extent {
     begin: usize,
     payload: usize,
     length: usize,
@@ -35,7 +35,7 @@ struct Place {
 /// Packets being made. The buffer is allocated once and used again and again.
 pub struct BurstBuffer {
     bytes: Box<[u8]>,
-    places: [Place; PACKETS],
+    extents: [Extent; PACKETS],
     count: usize,
 }
 
@@ -61,7 +61,7 @@ impl Ranges {
 
 impl BurstBuffer {
     pub(super) fn new() -> Self {
-        Self { bytes: vec![0; BYTES].into(), places: [Place::default(); PACKETS], count: 0 }
+        Self { bytes: vec![0; BYTES].into(), extents: [Extent::default(); PACKETS], count: 0 }
     }
 
     /// Begins anew.
@@ -80,8 +80,8 @@ impl BurstBuffer {
         let end = begin + packet.length();
         let pad = end - ICRC_BYTES - packet.pad();
         self.bytes[pad..end - ICRC_BYTES].fill(0);
-        self.places[self.count] =
-            Place { begin, payload: begin + header, length: payload.len(), end };
+        self.extents[self.count] =
+            Extent { begin, payload: begin + header, length: payload.len(), end };
         self.count += 1;
         true
     }
@@ -89,7 +89,7 @@ impl BurstBuffer {
     /// Adds a packet without payload behind the only one, so that both arrive together; false if they
     /// would not, or it is not the only one.
     pub fn add_behind(&mut self, packet: &Packet<'_>) -> bool {
-        let [only] = self.places() else { return false };
+        let [only] = self.extents() else { return false };
         packet.length() <= only.end - only.begin && self.add(packet, 0)
     }
 
@@ -99,11 +99,11 @@ impl BurstBuffer {
     }
 
     fn end(&self) -> usize {
-        self.places().last().map_or(0, |place| place.end)
+        self.extents().last().map_or(0, |extent| extent.end)
     }
 
-    fn places(&self) -> &[Place] {
-        &self.places[..self.count]
+    fn extents(&self) -> &[Extent] {
+        &self.extents[..self.count]
     }
 
     /// Where `length` bytes of the burst's payload from `offset` on lie.
@@ -111,11 +111,12 @@ impl BurstBuffer {
         let (from, to) = (offset as usize, (offset + length) as usize);
         let mut ranges = Ranges { all: [const { 0..0 }; PACKETS], count: 0 };
         let mut begin = 0;
-        for place in self.places() {
-            let end = begin + place.length;
+        for extent in self.extents() {
+            let end = begin + extent.length;
             let (from, to) = (from.max(begin), to.min(end));
             if from < to {
-                ranges.all[ranges.count] = place.payload + from - begin..place.payload + to - begin;
+                ranges.all[ranges.count] =
+                    extent.payload + from - begin..extent.payload + to - begin;
                 ranges.count += 1;
             }
             begin = end;
@@ -147,7 +148,7 @@ impl BurstBuffer {
     }
 
     /// The runs that the burst is sent in, none longer than `limit` says for its size. Each packet gets
-    /// its ICRC, which depends on its place in its run: segmentation counts up the identification of
+    /// its ICRC, which depends on its position in its run: segmentation counts up the identification of
     /// IPv4.
     pub fn seal(
         &mut self,
@@ -159,18 +160,19 @@ impl BurstBuffer {
         let mut icrcs = icrc::Series::new(path);
         let mut first = 0;
         while first < self.count {
-            let size = |place: &Place| place.end - place.begin;
-            let places = &self.places[first..self.count];
-            let whole = size(&places[0]);
+            let size = |extent: &Extent| extent.end - extent.begin;
+            let extents = &self.extents[first..self.count];
+            let whole = size(&extents[0]);
             let limit = limit(whole).max(1);
-            let alike = places.iter().take(limit).take_while(|place| size(place) == whole);
+            let alike = extents.iter().take(limit).take_while(|extent| size(extent) == whole);
             let same = alike.count();
-            let shorter = same < limit && places.get(same).is_some_and(|place| size(place) < whole);
-            let run = &places[..same + usize::from(shorter)];
-            for (number, place) in run.iter().enumerate() {
-                let icrc_at = place.end - ICRC_BYTES;
-                let icrc = icrcs.icrc(identification(number), &self.bytes[place.begin..icrc_at]);
-                self.bytes[icrc_at..place.end].copy_from_slice(&icrc);
+            let shorter =
+                same < limit && extents.get(same).is_some_and(|extent| size(extent) < whole);
+            let run = &extents[..same + usize::from(shorter)];
+            for (number, extent) in run.iter().enumerate() {
+                let icrc_at = extent.end - ICRC_BYTES;
+                let icrc = icrcs.icrc(identification(number), &self.bytes[extent.begin..icrc_at]);
+                self.bytes[icrc_at..extent.end].copy_from_slice(&icrc);
             }
             let range = run[0].begin..run[run.len() - 1].end;
             first += run.len();

@@ -38,7 +38,7 @@ pub trait Receiver {
     fn hear(&self, came: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>);
 
     /// Packets have arrived: of one service, for one queue pair number, all requests or all responses,
-    /// from one place. There is at least one.
+    /// from one address. There is at least one.
     fn deliver(&self, packets: &[Packet<'_>], route: &Route);
 }
 

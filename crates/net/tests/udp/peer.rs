@@ -123,7 +123,7 @@ pub(crate) fn run_if_asked() {
         .expect("a socket that works");
         seen.handed_on = port.counters().handed_on.load(Relaxed);
     };
-    // The probe of its own place has arrived by now.
+    // The probe of its own position has arrived by now.
     take(&mut seen);
     println!(">{}", me.slot);
     let (stdin, mut word) = (std::io::stdin(), String::new());

@@ -22,7 +22,7 @@ struct Burst {
     parts: Vec<Vec<u8>>,
 }
 
-/// A port and its place in the registry.
+/// A port and its slot in the registry.
 pub(crate) struct Opened {
     pub(crate) port: Port,
     pub(crate) claim: Claim,

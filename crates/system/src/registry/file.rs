@@ -13,9 +13,9 @@ use transom_device::protection::{Announcer, PROCESSES};
 
 use super::call::CallRecord;
 use super::counters::Counters;
+use super::directory;
 use super::lock::{self, Part, With};
 use super::namespaces::{self, Namespaces};
-use super::place;
 use super::presence::{self, Presence};
 use super::record::{RECORD_WORDS, RefusalRecord};
 use crate::file_limit;
@@ -27,7 +27,7 @@ const VERSION: u32 = 7;
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
 
-/// One process's place.
+/// One process's slot.
 #[repr(C, align(4096))]
 struct Slot {
     /// Generation above, PID below; zero while nobody is here.
@@ -131,11 +131,11 @@ impl Registry {
     /// mean the same for all in it. Takes away those of others that nobody uses any more.
     fn find() -> io::Result<Self> {
         let user = rustix::process::geteuid().as_raw();
-        let places = place::places(user);
-        let name = place::name(VERSION, user, namespaces::number("net")?);
-        let (directory, file) = place::open(&places, &name)?;
+        let parents = directory::parents(user);
+        let name = directory::name(VERSION, user, namespaces::number("net")?);
+        let (directory, file) = directory::open(&parents, &name)?;
         let registry = Self::map(directory, file)?;
-        place::remove_unused(&places, user);
+        directory::remove_unused(&parents, user);
         Ok(registry)
     }
 
@@ -143,8 +143,8 @@ impl Registry {
         if rustix::fs::fstat(&file)?.st_size < size_of::<Layout>() as i64 {
             file_limit::grow(|| rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)).map_err(
                 |error| {
-                    let (place, kind) = (directory.display(), error.kind());
-                    let text = format!("cannot make the registry in {place}: {error}");
+                    let (path, kind) = (directory.display(), error.kind());
+                    let text = format!("cannot make the registry in {path}: {error}");
                     io::Error::new(kind, text)
                 },
             )?;
@@ -445,8 +445,8 @@ impl Registry {
 fn take_room(file: &OwnedFd, directory: &Path, offset: usize, length: usize) -> io::Result<()> {
     rustix::fs::fallocate(file, FallocateFlags::empty(), offset as u64, length as u64).map_err(
         |error| {
-            let (place, kind) = (directory.display(), io::Error::from(error).kind());
-            io::Error::new(kind, format!("no room left for the registry in {place}: {error}"))
+            let (path, kind) = (directory.display(), io::Error::from(error).kind());
+            io::Error::new(kind, format!("no room left for the registry in {path}: {error}"))
         },
     )
 }

@@ -105,8 +105,8 @@ fn owner(socket: &OwnedFd) -> io::Result<u32> {
     // SAFETY: the kernel writes no more than `length` bytes, which `found` has.
     let done = unsafe {
         let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-        let place = (&raw mut found).cast();
-        libc::getsockopt(socket.as_raw_fd(), level, option, place, &mut length)
+        let owner = (&raw mut found).cast();
+        libc::getsockopt(socket.as_raw_fd(), level, option, owner, &mut length)
     };
     if done == 0 { Ok(found.uid) } else { Err(io::Error::last_os_error()) }
 }

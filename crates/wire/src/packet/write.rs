@@ -15,7 +15,7 @@ impl Packet<'_> {
     }
 
     /// Writes all from the BTH to the pad, and answers how much that is: [`Packet::length`] without
-    /// the ICRC, whose place is behind.
+    /// the ICRC, whose room is behind.
     ///
     /// # Panics
     ///

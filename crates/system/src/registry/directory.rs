@@ -1,7 +1,7 @@
 //! Where the registry's directory lies, and removing those that nobody uses any more.
 //!
-//! All processes of a user must come to the same place, so nothing in their environment decides: the
-//! first of a few places where a directory of this user's alone is, or can be made.
+//! All processes of a user must come to the same directory, so nothing in their environment decides: it
+//! lies in the first of a few where one of this user's alone is, or can be made.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -27,8 +27,8 @@ const KEPT: Duration = Duration::from_secs(3600);
 /// How long to wait for somebody who is just removing the directory.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The places of the user with this UID, the best first.
-pub(super) fn places(user: u32) -> Vec<PathBuf> {
+/// Where the directory of the user with this UID may lie, the best first.
+pub(super) fn parents(user: u32) -> Vec<PathBuf> {
     // In memory; this user's own, where nobody else takes names away; on disk.
     ["/dev/shm".into(), format!("/run/user/{user}"), "/tmp".into()].map(PathBuf::from).into()
 }
@@ -38,12 +38,12 @@ pub(super) fn name(version: u32, user: u32, network: u64) -> String {
     format!("{PREFIX}{version}-{user}-{network}")
 }
 
-/// The directory of this name, and the registry file in it, both made if need be: in the first place
+/// The directory of this name, and the registry file in it, both made if need be: in the first parent
 /// that allows it. It is not removed while the file is open.
-pub(super) fn open(places: &[PathBuf], name: &str) -> io::Result<(PathBuf, OwnedFd)> {
+pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, OwnedFd)> {
     let mut first = None;
     let mut why = Vec::new();
-    for directory in places.iter().map(|place| place.join(name)) {
+    for directory in parents.iter().map(|parent| parent.join(name)) {
         match open_in(&directory) {
             Ok(file) => return Ok((directory, file)),
             Err(error) => match error.kind() {
@@ -144,9 +144,9 @@ fn note_use(file: &OwnedFd, since: i64) {
 
 /// Removes the directories of this user, of any namespace and layout, that nobody has used for
 /// [`KEPT`]. What cannot be removed stays.
-pub(super) fn remove_unused(places: &[PathBuf], user: u32) {
+pub(super) fn remove_unused(parents: &[PathBuf], user: u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    for entry in places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten() {
+    for entry in parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten() {
         let of_user = |name: &str| {
             let mut parts = name.strip_prefix(PREFIX)?.split('-');
             let version = parts.next()?.parse::<u32>();
@@ -193,19 +193,19 @@ mod tests {
 
     use super::*;
 
-    /// A place of the test's own, gone with this value.
-    struct Place(PathBuf);
+    /// A directory of the test's own, gone with this value.
+    struct Scratch(PathBuf);
 
-    impl Place {
+    impl Scratch {
         fn new(name: &str) -> Self {
-            let name = format!("transom-place-{}-{name}", std::process::id());
-            let place = Path::new("/tmp").join(name);
-            fs::create_dir(&place).expect("nobody has it");
-            Self(place)
+            let name = format!("transom-registry-{}-{name}", std::process::id());
+            let path = Path::new("/tmp").join(name);
+            fs::create_dir(&path).expect("nobody has it");
+            Self(path)
         }
     }
 
-    impl Drop for Place {
+    impl Drop for Scratch {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -223,10 +223,10 @@ mod tests {
 
     #[test]
     fn who_has_it_open_keeps_it() {
-        let place = Place::new("kept");
-        let places = [place.0.clone()];
-        let (directory, first) = open(&places, "transom-0-0-0").expect("a directory");
-        let (_, second) = open(&places, "transom-0-0-0").expect("the same");
+        let scratch = Scratch::new("kept");
+        let parents = [scratch.0.clone()];
+        let (directory, first) = open(&parents, "transom-0-0-0").expect("a directory");
+        let (_, second) = open(&parents, "transom-0-0-0").expect("the same");
         for file in [first, second] {
             remove(&directory);
             assert!(is_linked(&file).expect("it is open"));
@@ -246,21 +246,22 @@ mod tests {
     /// Whoever comes while it is being removed has it whole, or another one, and so have all others.
     #[test]
     fn nobody_is_left_in_one_that_is_gone() {
-        let place = Place::new("race");
-        let places = [place.0.clone()];
+        let scratch = Scratch::new("race");
+        let parents = [scratch.0.clone()];
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let removers = [(); 2].map(|()| {
                 scope.spawn(|| {
                     while !done.load(Relaxed) {
-                        remove(&places[0].join("transom-0-0-0"));
+                        remove(&parents[0].join("transom-0-0-0"));
                     }
                 })
             });
             let users = [(); 2].map(|()| {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let (directory, file) = open(&places, "transom-0-0-0").expect("a place");
+                        let (directory, file) =
+                            open(&parents, "transom-0-0-0").expect("a directory");
                         fs::write(directory.join("steering"), "x").expect("it is not removed");
                         let here = rustix::fs::fstat(&file).expect("it is open");
                         let there = rustix::fs::stat(directory.join(FILE)).expect("it is there");
@@ -277,19 +278,19 @@ mod tests {
 
     #[test]
     fn a_place_that_is_of_no_use_is_passed_over_with_its_reason() {
-        let [squatted, good] = [Place::new("squatted"), Place::new("good")];
+        let [squatted, good] = [Scratch::new("squatted"), Scratch::new("good")];
         fs::write(squatted.0.join("transom-0-0-0"), "").expect("a file");
         let missing = squatted.0.join("missing");
-        let places = [missing, squatted.0.clone(), good.0.clone()];
-        let (directory, _) = open(&places, "transom-0-0-0").expect("the third");
+        let parents = [missing, squatted.0.clone(), good.0.clone()];
+        let (directory, _) = open(&parents, "transom-0-0-0").expect("the third");
         assert_eq!(directory, good.0.join("transom-0-0-0"));
-        let refused = open(&places[..2], "transom-0-0-0").expect_err("neither").to_string();
+        let refused = open(&parents[..2], "transom-0-0-0").expect_err("neither").to_string();
         for part in ["missing/transom-0-0-0: No such file", "squatted/transom-0-0-0: it is not a"] {
             assert!(refused.contains(part), "{refused}");
         }
         fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o750))
             .expect("our own");
-        let refused = open(&places, "transom-0-0-0").expect_err("others may enter").to_string();
+        let refused = open(&parents, "transom-0-0-0").expect_err("others may enter").to_string();
         assert!(refused.contains("others may enter it (mode 0750)"), "{refused}");
     }
 }
