@@ -168,11 +168,11 @@ impl<K: Copy + PartialEq> EventQueue<K> {
     fn take_back(&self, count: u64) {
         for _ in 0..count {
             let mut signal = [0; 8];
-            let mut pieces = [IoSliceMut::new(&mut signal)];
+            let mut slices = [IoSliceMut::new(&mut signal)];
             let here = u64::MAX;
             let now = ReadWriteFlags::NOWAIT;
             // Where the kernel cannot do that, whoever takes the signal finds no event for it.
-            if rustix::io::preadv2(&self.signals, &mut pieces, here, now).is_err() {
+            if rustix::io::preadv2(&self.signals, &mut slices, here, now).is_err() {
                 return;
             }
         }

@@ -21,12 +21,12 @@ struct Built {
     window: *mut ibv_mw,
 }
 
-/// The local data of a request: a range of the batch's pieces or inline bytes.
+/// The local data of a request: a range of the batch's SGEs or inline bytes.
 #[derive(Clone, Copy)]
 enum Data {
     /// No setter was called.
     None,
-    Pieces {
+    Sges {
         start: usize,
         count: usize,
     },
@@ -43,7 +43,7 @@ pub(crate) struct Batch {
     enabled: u64,
     cap: ibv_qp_cap,
     requests: Vec<Built>,
-    pieces: Vec<Sge>,
+    sges: Vec<Sge>,
     inline: Vec<u8>,
     /// The first thing that went wrong; the program learns it when it completes the batch.
     error: Option<c_int>,
@@ -61,7 +61,7 @@ impl Batch {
             enabled,
             cap,
             requests: room_for(size)?,
-            pieces: room_for(size * cap.max_send_sge as usize)?,
+            sges: room_for(size * cap.max_send_sge as usize)?,
             inline: room_for(size * cap.max_inline_data as usize)?,
             error: None,
         })
@@ -112,13 +112,13 @@ impl Batch {
     }
 
     /// Gives the last request its local buffers.
-    pub(crate) fn set_pieces(&mut self, pieces: &[Sge]) {
-        let fits = pieces.len() <= self.cap.max_send_sge as usize;
-        let start = self.pieces.len();
+    pub(crate) fn set_sges(&mut self, sges: &[Sge]) {
+        let fits = sges.len() <= self.cap.max_send_sge as usize;
+        let start = self.sges.len();
         match self.last() {
             Some(request) if fits && takes_pieces(request) => {
-                request.data = Data::Pieces { start, count: pieces.len() };
-                self.pieces.extend_from_slice(pieces);
+                request.data = Data::Sges { start, count: sges.len() };
+                self.sges.extend_from_slice(sges);
             }
             _ => self.fail(libc::EINVAL),
         }
@@ -207,8 +207,8 @@ impl Batch {
             let request = SendRequest { wr_id, op, flags, sges: &[], inline: None, remote };
             match data {
                 Data::None => post_one(&request)?,
-                Data::Pieces { start, count } => {
-                    let sges = &self.pieces[start..start + count];
+                Data::Sges { start, count } => {
+                    let sges = &self.sges[start..start + count];
                     post_one(&SendRequest { sges, ..request })?;
                 }
                 Data::Inline { start, length } => {
@@ -223,7 +223,7 @@ impl Batch {
     /// Forgets what was built.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
-        self.pieces.clear();
+        self.sges.clear();
         self.inline.clear();
         self.error = None;
     }

@@ -149,8 +149,8 @@ fn capacity(
     let asked = [
         ("cap.max_send_wr", cap.max_send_wr, limits.work_requests),
         ("cap.max_recv_wr", cap.max_recv_wr, limits.work_requests),
-        ("cap.max_send_sge", cap.max_send_sge, limits.pieces),
-        ("cap.max_recv_sge", cap.max_recv_sge, limits.pieces),
+        ("cap.max_send_sge", cap.max_send_sge, limits.max_sge),
+        ("cap.max_recv_sge", cap.max_recv_sge, limits.max_sge),
         ("cap.max_inline_data", cap.max_inline_data, limits.inline),
     ];
     if let Some((field, asked, limit)) = asked.into_iter().find(|(_, asked, limit)| asked > limit) {

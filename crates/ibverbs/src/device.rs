@@ -177,8 +177,8 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
             | IBV_DEVICE_SRQ_RESIZE
             | IBV_DEVICE_XRC
             | type2,
-        max_sge: count(limits.pieces),
-        max_sge_rd: count(limits.pieces),
+        max_sge: count(limits.max_sge),
+        max_sge_rd: count(limits.max_sge),
         max_cq: count(limits.completion_queues),
         max_cqe: count(limits.completions),
         max_mr: count(limits.regions),
@@ -202,7 +202,7 @@ pub fn device_attributes(windows_2a: bool) -> ibv_device_attr {
         max_map_per_fmr: 0,
         max_srq: count(limits.shared_receive_queues),
         max_srq_wr: count(limits.shared_work_requests),
-        max_srq_sge: count(limits.pieces),
+        max_srq_sge: count(limits.max_sge),
         max_pkeys: 1,
         local_ca_ack_delay: 15,
         phys_port_cnt: 1,

@@ -46,9 +46,9 @@ unsafe fn advise(
     }
     const { assert!(size_of::<Sge>() == size_of::<ibv_sge>()) };
     // SAFETY: by the contract of this function; `Sge` is laid out as `ibv_sge`.
-    let pieces = unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count as usize) };
+    let sges = unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count as usize) };
     let wait = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
-    found.domain.prefetch(advice, wait, pieces).map_err(|error| match error {
+    found.domain.prefetch(advice, wait, sges).map_err(|error| match error {
         PrefetchError::Invalid => libc::EINVAL,
         PrefetchError::UnknownKey => libc::ENOENT,
         PrefetchError::Fault => libc::EFAULT,

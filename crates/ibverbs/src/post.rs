@@ -16,23 +16,21 @@ use crate::qp::{self, Qp};
 use crate::wrong::Wrong;
 use crate::{ah, mw};
 
-const MAX_PIECES: usize = Limits::DEVICE.pieces as usize;
+const MAX_SGE: usize = Limits::DEVICE.max_sge as usize;
 
-/// What is wrong with a post of so many pieces that is refused; a receive has no opcode.
+/// What is wrong with a post of so many SGEs that is refused; a receive has no opcode.
 #[cold]
 pub(crate) fn wrong(
     error: PostError,
     qp: &QueuePair,
     opcode: Option<u32>,
-    pieces: usize,
+    sges: usize,
     limit: usize,
 ) -> Wrong {
     let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
     match error {
         PostError::Full => Wrong::full(),
-        PostError::TooManyPieces => {
-            Wrong::too_much("num_sge", pieces as u64, limit as u64, "PS-03")
-        }
+        PostError::TooManyPieces => Wrong::too_much("num_sge", sges as u64, limit as u64, "PS-03"),
         PostError::InlineTooLong => {
             let room = qp.config().send.inline_room as u64;
             Wrong::with(libc::EINVAL, CallFault::Unnamed, 0, "PS-04").and(room)
@@ -59,11 +57,11 @@ pub(crate) fn wrong(
     }
 }
 
-/// A C list of pieces.
+/// A C list of SGEs.
 ///
 /// # Safety
 /// `list` has `count` readable elements if `count` is positive.
-pub(crate) unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Wrong> {
+pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Wrong> {
     const { assert!(size_of::<Sge>() == size_of::<ibv_sge>()) };
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
@@ -108,7 +106,7 @@ pub(crate) unsafe extern "C" fn post_send(
 unsafe fn post_one_send(Qp { pair: qp, kind, .. }: &Qp, wr: &ibv_send_wr) -> Result<(), Wrong> {
     // SAFETY: by the contract of this function; the unions are plain data, read as opcode and type say.
     unsafe {
-        let sges = pieces(wr.sg_list, wr.num_sge)?;
+        let sges = sges(wr.sg_list, wr.num_sge)?;
         match *kind {
             IBV_QPT_UD | IBV_QPT_XRC_SEND => post_addressed(qp, *kind, wr, sges),
             _ => post_to(Remote::Connected, operation(wr, sges)?, qp, wr, sges),
@@ -170,14 +168,14 @@ unsafe fn post_to(
 /// Posts with the data as it is now (rule LA-21); keys are not looked at.
 ///
 /// # Safety
-/// The pieces are readable memory.
+/// The SGEs name readable memory.
 #[inline(never)]
 unsafe fn post_inline(
     qp: &QueuePair,
     request: &SendRequest<'_>,
 ) -> Result<Result<(), PostError>, Wrong> {
-    if request.sges.len() > MAX_PIECES {
-        let (asked, limit) = (request.sges.len() as u64, MAX_PIECES as u64);
+    if request.sges.len() > MAX_SGE {
+        let (asked, limit) = (request.sges.len() as u64, MAX_SGE as u64);
         return Err(Wrong::too_much("num_sge", asked, limit, "PS-03"));
     }
     // Lengths first: memory of what is refused is not looked at.
@@ -186,7 +184,7 @@ unsafe fn post_inline(
     if total > room {
         return Err(Wrong::too_much("the inline length", total, room, "PS-04"));
     }
-    let mut data: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
+    let mut data: [&[u8]; MAX_SGE] = [&[]; MAX_SGE];
     for (data, sge) in data.iter_mut().zip(request.sges).filter(|(_, sge)| sge.length > 0) {
         // SAFETY: by the contract of this function, and C's own rule for inline data.
         *data =
@@ -339,7 +337,7 @@ pub(crate) unsafe fn receives(
     // SAFETY: by the contract of this function.
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: as above.
-        let sges = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
+        let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
         post_one(&ReceiveRequest { wr_id: wr.wr_id, sges })?;
         *next = wr.next;
     }

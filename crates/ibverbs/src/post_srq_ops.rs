@@ -47,7 +47,7 @@ unsafe fn post_one(queue: &SharedReceiveQueue, wr: &mut ibv_ops_wr) -> Result<()
             tag: wr.tm.add.tag,
             mask: wr.tm.add.mask,
             // SAFETY: by the contract of this function.
-            sges: unsafe { post::pieces(wr.tm.add.sg_list, wr.tm.add.num_sge) }?,
+            sges: unsafe { post::sges(wr.tm.add.sg_list, wr.tm.add.num_sge) }?,
         },
         IBV_WR_TAG_DEL => TagChange::Remove(wr.tm.handle),
         IBV_WR_TAG_SYNC => TagChange::Sync,

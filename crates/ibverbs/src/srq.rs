@@ -135,8 +135,8 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
         _ => return Err(Wrong::invalid("srq_type", kind.into(), "")),
     };
     check_count("attr.max_wr", init.attr.max_wr, limits.shared_work_requests)?;
-    if init.attr.max_sge > limits.pieces {
-        let (asked, limit) = (init.attr.max_sge.into(), limits.pieces.into());
+    if init.attr.max_sge > limits.max_sge {
+        let (asked, limit) = (init.attr.max_sge.into(), limits.max_sge.into());
         return Err(Wrong::too_much("attr.max_sge", asked, limit, "CR-19"));
     }
     // SAFETY: a context outlives its domains.
@@ -147,7 +147,7 @@ unsafe fn try_create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Wr
     let config = SrqConfig {
         pd: pd.domain.clone(),
         size: max_wr as usize,
-        pieces: init.attr.max_sge as usize,
+        max_sge: init.attr.max_sge as usize,
         xrc,
         tag_matching,
         events: context.events.clone(),
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
         let now = unsafe { look_up(srq) }?.query();
         let now = ibv_srq_attr {
             max_wr: now.size as u32,
-            max_sge: now.pieces as u32,
+            max_sge: now.max_sge as u32,
             srq_limit: now.limit as u32,
         };
         // SAFETY: as above.
@@ -301,7 +301,7 @@ fn post_one(queue: &SharedReceiveQueue, request: &ReceiveRequest<'_>) -> Result<
     queue.post(request).map_err(|error| match error {
         PostError::Full => Wrong::full(),
         PostError::TooManyPieces => {
-            let (asked, limit) = (request.sges.len() as u64, queue.config().pieces as u64);
+            let (asked, limit) = (request.sges.len() as u64, queue.config().max_sge as u64);
             Wrong::too_much("num_sge", asked, limit, "PS-03")
         }
         other => errno::of_post(other).into(),

@@ -350,9 +350,9 @@ unsafe extern "C" fn set_inline_data_list(
 /// # Safety
 /// As [`start`].
 unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let piece = Sge { address: addr, length, key: lkey };
+    let sge = Sge { address: addr, length, key: lkey };
     // SAFETY: by the contract of this function.
-    unsafe { build(qp, |batch| batch.set_pieces(&[piece])) };
+    unsafe { build(qp, |batch| batch.set_sges(&[sge])) };
 }
 
 /// Several local buffers.
@@ -364,7 +364,7 @@ unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, sg_list: *
     // SAFETY: by the contract of this function; `Sge` is laid out as `ibv_sge`.
     unsafe {
         build(qp, |batch| match list(sg_list.cast::<Sge>(), num_sge) {
-            Some(pieces) => batch.set_pieces(pieces),
+            Some(sges) => batch.set_sges(sges),
             None => batch.fail(libc::EINVAL),
         });
     }

@@ -62,12 +62,12 @@ impl Gather<'_> {
                 Self::copy(copier, whose, to, bytes.as_ptr() as u64, length)
                     .map_err(|_| CopyError::Far)
             }
-            Payload::Buffers(_) => local.each(Operation::LocalRead, offset, length, |at, piece| {
-                let (to, length) = (to + at, piece.length());
-                let done = if piece.is_null() {
+            Payload::Buffers(_) => local.each(Operation::LocalRead, offset, length, |at, part| {
+                let (to, length) = (to + at, part.length());
+                let done = if part.is_null() {
                     Self::zero(copier, whose, to, length)
                 } else {
-                    Self::copy(copier, whose, to, piece.address(), length)
+                    Self::copy(copier, whose, to, part.address(), length)
                 };
                 done.map_err(|fault| match fault {
                     Fault::Source => CopyError::Near(local.gone(Operation::LocalRead)),
@@ -128,11 +128,11 @@ impl Sink for Scatter<'_> {
     fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         let (copier, local, from) = (self.copier, &self.local, self.from);
         let offset = offset + self.skip;
-        let done = local.each(Operation::LocalWrite, offset, at.length(), |done, piece| {
-            if piece.is_null() {
+        let done = local.each(Operation::LocalWrite, offset, at.length(), |done, part| {
+            if part.is_null() {
                 return Ok(());
             }
-            let (to, length) = (piece.address(), piece.length());
+            let (to, length) = (part.address(), part.length());
             match from {
                 _ if at.is_null() => Gather::zero(copier, Where::Here, to, length),
                 Where::Here => copier.copy(to, at.address() + done, length),

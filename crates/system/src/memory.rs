@@ -99,10 +99,10 @@ impl Copier {
     /// Copies pieces, one after the other, to memory of this process from `to` on.
     pub fn copy_pieces(&self, to: u64, pieces: &[&[u8]]) -> Result<(), Fault> {
         let mut done = 0;
-        for group in pieces.chunks(PIECES) {
+        for group in pieces.chunks(MAX_SLICES) {
             let length = group.iter().map(|piece| piece.len() as u64).sum();
             let whole = matches!(self, Self::Kernel)
-                && transfer_pieces(to + done, group).is_ok_and(|moved| moved == length);
+                && transfer_slices(to + done, group).is_ok_and(|moved| moved == length);
             if !whole {
                 let mut to = to + done;
                 for piece in group {
@@ -123,7 +123,7 @@ impl Copier {
         from: u64,
     ) -> Result<(), Fault> {
         let mut done = 0;
-        for group in ranges.chunks(PIECES) {
+        for group in ranges.chunks(MAX_SLICES) {
             let length = group.iter().map(|range| range.len() as u64).sum();
             let whole = matches!(self, Self::Kernel)
                 && transfer_apart(bytes, group, from + done).is_ok_and(|moved| moved == length);
@@ -220,30 +220,30 @@ fn transfer(direction: Direction, pid: u32, near: u64, far: u64, length: u64) ->
     u64::try_from(done).map_err(|_| ())
 }
 
-/// Most pieces that one call writes.
-const PIECES: usize = 64;
+/// Most slices that one call writes.
+const MAX_SLICES: usize = 64;
 
-/// Writes at most [`PIECES`] pieces in one call of `process_vm_writev`; the number of bytes moved.
-fn transfer_pieces(to: u64, pieces: &[&[u8]]) -> Result<u64, ()> {
-    let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+/// Writes at most [`MAX_SLICES`] slices in one call of `process_vm_writev`; the number of bytes moved.
+fn transfer_slices(to: u64, slices: &[&[u8]]) -> Result<u64, ()> {
+    let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_SLICES];
     let mut length = 0;
-    for (vector, piece) in near.iter_mut().zip(pieces) {
-        *vector = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
-        length += piece.len();
+    for (vector, slice) in near.iter_mut().zip(slices) {
+        *vector = libc::iovec { iov_base: slice.as_ptr().cast_mut().cast(), iov_len: slice.len() };
+        length += slice.len();
     }
     let far = libc::iovec { iov_base: to as *mut _, iov_len: length };
-    let count = pieces.len().min(PIECES) as u64;
-    // SAFETY: the pieces are only read and live as long as the borrow; the kernel checks the
+    let count = slices.len().min(MAX_SLICES) as u64;
+    // SAFETY: the slices are only read and live as long as the borrow; the kernel checks the
     // destination, which is program memory that a grant names, as in `transfer`.
     let done =
         unsafe { libc::process_vm_writev(this_process() as i32, near.as_ptr(), count, &far, 1, 0) };
     u64::try_from(done).map_err(|_| ())
 }
 
-/// Reads into at most [`PIECES`] ranges of `bytes` in one call of `process_vm_readv`; the number of
+/// Reads into at most [`MAX_SLICES`] ranges of `bytes` in one call of `process_vm_readv`; the number of
 /// bytes moved.
 fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Result<u64, ()> {
-    let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+    let mut near = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_SLICES];
     let mut length = 0;
     for (vector, range) in near.iter_mut().zip(ranges) {
         let part = &mut bytes[range.clone()];
@@ -251,7 +251,7 @@ fn transfer_apart(bytes: &mut [u8], ranges: &[Range<usize>], from: u64) -> Resul
         length += part.len();
     }
     let far = libc::iovec { iov_base: from as *mut _, iov_len: length };
-    let count = ranges.len().min(PIECES) as u64;
+    let count = ranges.len().min(MAX_SLICES) as u64;
     // SAFETY: the ranges lie in `bytes`, which this function borrows alone; the kernel checks the
     // source, which is program memory that a grant names, as in `transfer`.
     let done =

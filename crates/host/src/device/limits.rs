@@ -19,8 +19,8 @@ pub struct Limits {
     pub work_requests: u32,
     /// Work requests of a shared receive queue.
     pub shared_work_requests: u32,
-    /// Pieces of a work request.
-    pub pieces: u32,
+    /// SGEs of a work request.
+    pub max_sge: u32,
     /// Inline bytes of a work request.
     pub inline: u32,
     /// Completions of a queue.
@@ -54,7 +54,7 @@ impl Limits {
         completion_counters: 1 << 16,
         work_requests: 1 << 15,
         shared_work_requests: (1 << 15) - 1,
-        pieces: 32,
+        max_sge: 32,
         inline: 1024,
         completions: (1 << 22) - 1,
         read_resources: 128,

@@ -22,7 +22,7 @@ pub enum AllocateError {
     Exhausted,
 }
 
-/// A piece of device memory. Its pages are the process's own, at an address that the program is not
+/// A part of device memory. Its pages are the process's own, at an address that the program is not
 /// told.
 pub struct DeviceMemory {
     device: Arc<Device>,
@@ -45,7 +45,7 @@ impl std::fmt::Debug for DeviceMemory {
 impl DeviceMemory {
     /// Copies start and end at multiples of this.
     pub const COPY_UNIT: u64 = 4;
-    /// Every piece begins at a page: the largest alignment, as a power of two.
+    /// Every part begins at a page: the largest alignment, as a power of two.
     pub const MAX_LOG_ALIGN: u32 = 12;
 
     /// Takes `length` bytes of the device's memory, all zero.

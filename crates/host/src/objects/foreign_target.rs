@@ -69,8 +69,8 @@ impl ForeignTargets {
         {
             return Some(target.clone());
         }
-        let pieces = Limits::DEVICE.pieces as usize;
-        let responder = Responder::new(Service::XrcTarget, Receives::Named, pieces).ok()?;
+        let max_sge = Limits::DEVICE.max_sge as usize;
+        let responder = Responder::new(Service::XrcTarget, Receives::Named, max_sge).ok()?;
         let target = Arc::new(ForeignTarget {
             number,
             owner,

@@ -42,36 +42,36 @@ pub enum PrefetchError {
 }
 
 impl ProtectionDomain {
-    /// Takes advice about pieces of its regions. All pieces are checked before any page is
+    /// Takes advice about parts of its regions. All are checked before any page is
     /// touched. With `wait` the pages are there when it returns.
     pub fn prefetch(
         &self,
         advice: Prefetch,
         wait: bool,
-        pieces: &[Sge],
+        sges: &[Sge],
     ) -> Result<(), PrefetchError> {
         if self.device().process().is_inherited() {
             return Err(PrefetchError::Inherited);
         }
-        for piece in pieces {
-            address_of(self, advice, piece)?;
+        for sge in sges {
+            address_of(self, advice, sge)?;
         }
-        for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            let address = address_of(self, advice, piece)?;
-            bring_in(address, u64::from(piece.length), advice, wait)?;
+        for sge in sges.iter().filter(|sge| sge.length > 0) {
+            let address = address_of(self, advice, sge)?;
+            bring_in(address, u64::from(sge.length), advice, wait)?;
         }
         Ok(())
     }
 }
 
-/// Where a piece lies in the program's memory.
-fn address_of(pd: &ProtectionDomain, advice: Prefetch, piece: &Sge) -> Result<u64, PrefetchError> {
-    let key = Key(piece.key);
+/// Where what an SGE names lies in the program's memory.
+fn address_of(pd: &ProtectionDomain, advice: Prefetch, sge: &Sge) -> Result<u64, PrefetchError> {
+    let key = Key(sge.key);
     let operation = match advice {
         Prefetch::Write => Operation::LocalWrite,
         Prefetch::Read | Prefetch::Present => Operation::LocalRead,
     };
-    let (address, length) = (piece.address, u64::from(piece.length));
+    let (address, length) = (sge.address, u64::from(sge.length));
     let attempt = Attempt { operation, key, address, length, qp: 0, pd: pd.number() };
     let process = pd.device().process();
     let keys = process.segment().keys();

@@ -217,9 +217,9 @@ impl QpConfig {
             &QpReceives::Own { size, pieces } => (Receives::Own { size, pieces }, pieces),
             QpReceives::Srq(srq) => {
                 let pieces = if tagged { TAG_PIECES } else { 0 };
-                (Receives::Shared { tagged }, pieces.max(srq.config().pieces))
+                (Receives::Shared { tagged }, pieces.max(srq.config().max_sge))
             }
-            QpReceives::Xrc(_) => (Receives::Named, Limits::DEVICE.pieces as usize),
+            QpReceives::Xrc(_) => (Receives::Named, Limits::DEVICE.max_sge as usize),
             QpReceives::Nowhere => (Receives::Nowhere, 0),
         };
         Ok((requester?, Responder::new(self.service, receives, pieces)?))

@@ -39,8 +39,8 @@ pub struct SrqConfig {
     pub pd: Arc<ProtectionDomain>,
     /// Work requests.
     pub size: usize,
-    /// Pieces of each.
-    pub pieces: usize,
+    /// SGEs of each.
+    pub max_sge: usize,
     /// For XRC.
     pub xrc: Option<XrcConfig>,
     /// For tag matching.
@@ -68,8 +68,8 @@ pub struct SharedReceiveQueue {
 pub struct SrqAttributes {
     /// Work requests.
     pub size: usize,
-    /// Pieces of each.
-    pub pieces: usize,
+    /// SGEs of each.
+    pub max_sge: usize,
     /// The armed limit, or zero.
     pub limit: usize,
 }
@@ -100,7 +100,7 @@ impl SharedQueues {
 impl SharedReceiveQueue {
     /// Creates a queue. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
-        let queue = ReceiveQueue::new(config.size, config.pieces);
+        let queue = ReceiveQueue::new(config.size, config.max_sge);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         let events = config.events.attach(config.id, &[AsyncEvent::SrqLimitReached])?;
         let tags = config.tag_matching.as_ref().map(|matching| TagList::new(matching.tags));
@@ -224,7 +224,7 @@ impl SharedReceiveQueue {
     /// What it is like now.
     pub fn query(&self) -> SrqAttributes {
         let queue = self.queue.lock();
-        SrqAttributes { size: queue.size(), pieces: queue.pieces(), limit: queue.limit() }
+        SrqAttributes { size: queue.size(), max_sge: queue.pieces(), limit: queue.limit() }
     }
 
     /// Changes the size, arms the limit, or both or neither (rules SQ-03 to SQ-05).

@@ -143,9 +143,9 @@ impl Sending {
             };
         }
         let mut parts = [part(&[]); ONE_BY_ONE];
-        let pieces = bytes.chunks(segment).take(ONE_BY_ONE);
-        let count = pieces.len();
-        parts.iter_mut().zip(pieces).for_each(|(entry, piece)| *entry = part(piece));
+        let datagrams = bytes.chunks(segment).take(ONE_BY_ONE);
+        let count = datagrams.len();
+        parts.iter_mut().zip(datagrams).for_each(|(entry, datagram)| *entry = part(datagram));
         let mut messages =
             parts.each_mut().map(|part| mmsghdr { msg_hdr: message(part), msg_len: 0 });
         match retry(|| {
