@@ -37,7 +37,7 @@ impl ForkHandler for Adapter {
 
     fn at_exit(&self, until: Instant) {
         let device = self.device();
-        // Acknowledgements that were kept back. In a forked child they are the parent's.
+        // Delayed acknowledgements. In a forked child they are the parent's.
         if device.port().wire().is_some() && !self.is_inherited() {
             self.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
         }

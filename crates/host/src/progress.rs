@@ -35,13 +35,13 @@ enum Worker {
 }
 
 impl Worker {
-    /// Whether acknowledgements of what arrives now may wait for something to go out with.
-    fn may_owe(self) -> bool {
+    /// Whether acknowledgements of what arrives now may be delayed.
+    fn may_delay(self) -> bool {
         matches!(self, Self::Poll | Self::Beside)
     }
 
     /// Whether those that wait are left to the program until they have waited in vain.
-    fn leaves_owed(self) -> bool {
+    fn leaves_delayed(self) -> bool {
         matches!(self, Self::Beside | Self::Instead)
     }
 }
@@ -162,14 +162,14 @@ impl<'a> Dispatch<'a> {
 
     /// Takes what came over the wire, and goes on with what waited for room.
     fn progress_wire(self, wire: &Wire, worker: Worker) {
-        let owes = match worker.leaves_owed() {
-            true => wire.owed.take_late(clock::steady()),
-            false => wire.owed.take(),
+        let delaying = match worker.leaves_delayed() {
+            true => wire.delayed_ack.take_late(clock::steady()),
+            false => wire.delayed_ack.take(),
         };
-        if let Some(qp) = owes.and_then(|index| self.adapter.queue_pairs.get(index)) {
+        if let Some(qp) = delaying.and_then(|index| self.adapter.queue_pairs.get(index)) {
             qp.acknowledge();
         }
-        wire.receive(&self, worker.may_owe());
+        wire.receive(&self, worker.may_delay());
         wire.send_due();
         wire.stalled.each(|index| {
             if let Some(qp) = self.adapter.queue_pairs.get(index) {

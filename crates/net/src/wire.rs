@@ -4,8 +4,8 @@
 //! (`receive`) and back (`burst`).
 
 mod burst;
+mod delayed_ack;
 mod instruments;
-mod owed;
 mod pace;
 mod path;
 mod receive;
@@ -19,8 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use tracing::{debug, warn};
 
 pub use burst::{BurstBuffer, Filling, Run};
+use delayed_ack::{DELAY, DelayedAck};
 pub use instruments::{Instruments, Network, Observer};
-use owed::{COMPANY, Owed};
 use pace::Pace;
 pub use path::Path;
 pub use receive::{Receiver, Turn};
@@ -51,12 +51,12 @@ pub struct Wire {
     buffers: Mutex<Vec<BurstBuffer>>,
     /// Queue pairs that found the socket full, or are too early.
     pub stalled: Stalled,
-    /// Somebody will give them a turn before long, and send what is owed: a program that polls, or the
+    /// Somebody will give them a turn before long, and send what is delayed: a program that polls, or the
     /// background thread, which has been told.
     watched: AtomicBool,
     share: Share,
-    /// An acknowledgement that waits.
-    pub owed: Owed,
+    /// A delayed acknowledgement.
+    pub delayed_ack: DelayedAck,
     counters: &'static Counters,
     instruments: Instruments,
 }
@@ -109,7 +109,7 @@ impl Wire {
             buffers: Mutex::default(),
             stalled: Stalled::default(),
             watched: AtomicBool::new(false),
-            owed: Owed::default(),
+            delayed_ack: DelayedAck::default(),
             counters,
         })
     }
@@ -268,9 +268,9 @@ impl Wire {
         self.have_watched();
     }
 
-    /// A queue pair keeps an acknowledgement back: it waits for company, not for ever.
-    pub fn owe(&self, index: u16, now: u64) {
-        if let Some(other) = self.owed.owe(index, now) {
+    /// A queue pair delays an acknowledgement, though not for ever.
+    pub fn delay_ack(&self, index: u16, now: u64) {
+        if let Some(other) = self.delayed_ack.delay(index, now) {
             self.stalled.add(other);
         }
         self.have_watched();
@@ -286,14 +286,14 @@ impl Wire {
     }
 
     /// Asked by the background thread before it sleeps: how long it may, in nanoseconds, for the sake of
-    /// queue pairs that are stalled or keep an acknowledgement back. If `program_polls` that looks at what
+    /// queue pairs that are stalled or delay an acknowledgement. If `program_polls` that looks at what
     /// begins to wait from now on, else the thread is woken for it.
     pub fn watch(&self, program_polls: bool) -> Option<u64> {
         self.watched.store(program_polls, SeqCst);
         fence(SeqCst);
         let of_stalled = self.stalled.any().then_some(STALL);
-        let of_owed = self.owed.waits().then_some(COMPANY);
-        let wait = of_stalled.into_iter().chain(of_owed).min();
+        let of_delayed = self.delayed_ack.waits().then_some(DELAY);
+        let wait = of_stalled.into_iter().chain(of_delayed).min();
         if wait.is_some() {
             self.watched.store(true, SeqCst);
         }

@@ -126,7 +126,7 @@ impl Background {
         let device = dispatch.device();
         if let Some(wire) = device.port().wire() {
             wire.look_after(&mut self.others, self.woken.others);
-            wire.owed.look(clock::steady());
+            wire.delayed_ack.look(clock::steady());
         }
         dispatch.progress_for(match device.work.polls.load(Relaxed) == self.polls {
             true => Worker::Instead,
@@ -330,8 +330,8 @@ mod tests {
 
     /// A program may take a message in a poll and then neither poll nor post.
     #[test]
-    fn a_thread_that_sleeps_is_woken_by_an_acknowledgement_that_is_kept_back() {
-        let owe = |wire: &Wire, index| wire.owe(index, clock::steady());
-        expect_woken(owe, |wire| wire.owed.waits());
+    fn a_thread_that_sleeps_is_woken_by_a_delayed_acknowledgement() {
+        let delay = |wire: &Wire, index| wire.delay_ack(index, clock::steady());
+        expect_woken(delay, |wire| wire.delayed_ack.waits());
     }
 }

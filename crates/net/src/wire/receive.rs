@@ -66,7 +66,7 @@ impl Wire {
     pub fn receive(&self, receiver: &impl Receiver, may_wait: bool) {
         let Some(mut turn) = self.try_turn() else { return self.give_way() };
         self.inbound.refused.store(0, Relaxed);
-        self.owed.begin(may_wait);
+        self.delayed_ack.begin(may_wait);
         turn.receive(receiver, BATCH);
     }
 
@@ -82,7 +82,7 @@ impl Wire {
 impl Turn<'_> {
     /// Hands on all that has arrived until now. No acknowledgement waits.
     pub fn receive_all(&mut self, receiver: &impl Receiver) {
-        self.wire.owed.begin(false);
+        self.wire.delayed_ack.begin(false);
         self.receive(receiver, ALL);
     }
 

@@ -71,7 +71,7 @@ impl ReceiveHalf {
         deferred: &mut Deferred,
     ) {
         let reliable = qp.config.service == Service::Rc;
-        self.may_owe = reliable && qp.device.port().wire().is_some_and(|wire| wire.owed.may_wait());
+        self.may_owe = reliable && qp.device.port().wire().is_some_and(|wire| wire.delayed_ack.may_wait());
         let before = self.owed;
         let mut rest = packets;
         self.room = TURN;
@@ -106,10 +106,10 @@ impl ReceiveHalf {
     fn note_owed(&self, qp: &QueuePair) {
         let Some(wire) = qp.device.port().wire() else { return };
         if self.owed.is_none() {
-            wire.owed.take_of(qp.number.index());
+            wire.delayed_ack.take_of(qp.number.index());
             qp.owes.store(false, Release);
         } else {
-            wire.owe(qp.number.index(), clock::steady());
+            wire.delay_ack(qp.number.index(), clock::steady());
         }
     }
 

@@ -70,7 +70,7 @@ impl At<'_> {
         }
         // Somebody else may be sending it just now: what is sent here comes after it.
         let mut half = self.qp.receive.lock();
-        wire.owed.take_of(self.qp.number.index());
+        wire.delayed_ack.take_of(self.qp.number.index());
         self.qp.owes.store(false, Release);
         half.owed.take()
     }

@@ -1,4 +1,4 @@
-//! Acknowledgements that wait for something to go out with.
+//! Delayed acknowledgements: they wait for something to go out with.
 //!
 //! Who receives a message often sends one back at once. An acknowledgement that goes out with that
 //! one saves a packet, and more than that: the other end, which polls for it, then finds the answer
@@ -11,16 +11,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-/// How long one waits for company, in nanoseconds, before it was in vain. A program may be without a
+/// How long one waits, in nanoseconds, before it was in vain. A program may be without a
 /// processor for that long because the background thread has it.
-pub(super) const COMPANY: u64 = 200_000;
+pub(super) const DELAY: u64 = 200_000;
 
 /// How many acknowledgements do not wait after one has waited in vain.
 const AT_ONCE: u32 = 64;
 
-/// Which queue pair owes an acknowledgement: one at a time.
+/// Which queue pair delays an acknowledgement: one at a time.
 #[derive(Default)]
-pub struct Owed {
+pub struct DelayedAck {
     /// Since when, above the queue pair's index plus one; the latter is zero if none waits.
     state: AtomicU64,
     /// Whether what is being received may wait. Written with the arrivals locked.
@@ -33,7 +33,7 @@ pub struct Owed {
 const INDEX_BITS: u32 = 17;
 const INDEX: u64 = (1 << INDEX_BITS) - 1;
 
-impl Owed {
+impl DelayedAck {
     /// Whether acknowledgements of what is received from now on may wait, as far as its taker says.
     pub fn begin(&self, may_wait: bool) {
         self.may_wait.store(may_wait, Relaxed);
@@ -52,15 +52,15 @@ impl Owed {
         at_once == 0
     }
 
-    /// A queue pair keeps an acknowledgement back. Answers another that did so before and is to send
+    /// A queue pair delays an acknowledgement. Answers another that did so before and is to send
     /// its own now.
-    pub fn owe(&self, index: u16, now: u64) -> Option<u16> {
+    pub fn delay(&self, index: u16, now: u64) -> Option<u16> {
         // The uppermost bits of a time in nanoseconds only tell days apart.
         let state = now << INDEX_BITS | (u64::from(index) + 1);
         index_in(self.state.swap(state, AcqRel)).filter(|other| *other != index)
     }
 
-    /// The queue pair that owes one, which the caller has send it.
+    /// The queue pair that delays one, which the caller has send it.
     #[inline]
     pub fn take(&self) -> Option<u16> {
         index_in(self.state.load(Acquire))?;
@@ -69,10 +69,10 @@ impl Owed {
 
     /// The same, if it has waited in vain.
     pub fn take_late(&self, now: u64) -> Option<u16> {
-        if waited(self.state.load(Acquire), now) > COMPANY { self.take() } else { None }
+        if waited(self.state.load(Acquire), now) > DELAY { self.take() } else { None }
     }
 
-    /// Whether this queue pair owes one, which the caller has it send.
+    /// Whether this queue pair delays one, which the caller has it send.
     #[inline]
     pub fn take_of(&self, index: u16) -> bool {
         let state = self.state.load(Acquire);
@@ -88,7 +88,7 @@ impl Owed {
     /// Looks how long the one has waited that waits now: if it was in vain, the next do not wait.
     pub fn look(&self, now: u64) {
         let state = self.state.load(Acquire);
-        if index_in(state).is_some() && waited(state, now) > COMPANY {
+        if index_in(state).is_some() && waited(state, now) > DELAY {
             self.at_once.store(AT_ONCE, Relaxed);
         }
     }
@@ -108,47 +108,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_queue_pair_owes_at_a_time() {
-        let owed = Owed::default();
-        assert_eq!((owed.take(), owed.waits()), (None, false));
-        assert_eq!(owed.owe(0, 1), None);
-        assert!(owed.waits());
-        assert_eq!(owed.owe(0, 2), None, "again the same");
-        assert_eq!(owed.owe(u16::MAX, 3), Some(0));
-        assert!(!owed.take_of(0));
-        assert!(owed.take_of(u16::MAX));
-        assert_eq!((owed.take(), owed.waits()), (None, false));
-        assert_eq!(owed.owe(7, 4), None);
-        assert_eq!(owed.take(), Some(7));
+    fn one_queue_pair_delays_at_a_time() {
+        let delayed = DelayedAck::default();
+        assert_eq!((delayed.take(), delayed.waits()), (None, false));
+        assert_eq!(delayed.delay(0, 1), None);
+        assert!(delayed.waits());
+        assert_eq!(delayed.delay(0, 2), None, "again the same");
+        assert_eq!(delayed.delay(u16::MAX, 3), Some(0));
+        assert!(!delayed.take_of(0));
+        assert!(delayed.take_of(u16::MAX));
+        assert_eq!((delayed.take(), delayed.waits()), (None, false));
+        assert_eq!(delayed.delay(7, 4), None);
+        assert_eq!(delayed.take(), Some(7));
     }
 
     #[test]
     fn one_that_has_not_waited_long_is_left_to_the_program() {
-        let owed = Owed::default();
-        assert_eq!(owed.take_late(u64::MAX), None);
-        owed.owe(7, 1_000);
-        assert_eq!(owed.take_late(1_000 + COMPANY), None);
-        assert!(owed.waits());
-        assert_eq!(owed.take_late(1_001 + COMPANY), Some(7));
-        assert!(!owed.waits());
+        let delayed = DelayedAck::default();
+        assert_eq!(delayed.take_late(u64::MAX), None);
+        delayed.delay(7, 1_000);
+        assert_eq!(delayed.take_late(1_000 + DELAY), None);
+        assert!(delayed.waits());
+        assert_eq!(delayed.take_late(1_001 + DELAY), Some(7));
+        assert!(!delayed.waits());
     }
 
     #[test]
     fn after_one_in_vain_some_go_at_once() {
-        let owed = Owed::default();
-        let waiting = || (0..100).filter(|_| owed.may_wait()).count();
+        let delayed = DelayedAck::default();
+        let waiting = || (0..100).filter(|_| delayed.may_wait()).count();
         assert_eq!(waiting(), 0);
-        owed.begin(true);
+        delayed.begin(true);
         // At the end of what the state can tell of a time, too.
         for begun in [5, (1 << 47) - 7] {
-            owed.owe(1, begun);
-            owed.look(begun + COMPANY);
+            delayed.delay(1, begun);
+            delayed.look(begun + DELAY);
             assert_eq!(waiting(), 100);
-            owed.look(begun + COMPANY + 1);
+            delayed.look(begun + DELAY + 1);
             assert_eq!(waiting(), 36);
         }
-        owed.take();
-        owed.look(u64::MAX);
+        delayed.take();
+        delayed.look(u64::MAX);
         assert_eq!(waiting(), 100);
     }
 }
