@@ -1,6 +1,6 @@
 //! `transom bench`: the device against the fastest that this machine allows, measured in one run.
 
-mod rig;
+mod end;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use transom_abi::{IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, ibv_sge};
 
 use crate::failure::Failure;
-use rig::{Card, Memory, Rig};
+use end::{Card, End, Memory};
 
 /// The hidden subcommand of the second process.
 pub(crate) const PEER: &str = "bench-peer";
@@ -59,8 +59,8 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
 
 fn measure(args: &BenchArgs) -> Result<(), Failure> {
     let rounds = if args.quick { 5 } else { 51 };
-    let rig = Rig::new()?;
-    let mut peer = Peer::start(&rig)?;
+    let end = End::new()?;
+    let mut peer = Peer::start(&end)?;
     let print = |figure: Figure| print(&figure, args.json);
     if !args.json {
         println!("{:44} {:>12} {:>12} {:>7}  target", "", "Transom", "floor", "ratio");
@@ -71,16 +71,16 @@ fn measure(args: &BenchArgs) -> Result<(), Failure> {
         ("WRITE of 1 MiB", IBV_WR_RDMA_WRITE, true, 1 << 20, 40),
         ("READ of 1 MiB", IBV_WR_RDMA_READ, false, 1 << 20, 40),
     ] {
-        print(one_sided(&rig, &peer.card, name, opcode, write, length, count, rounds)?);
+        print(one_sided(&end, &peer.card, name, opcode, write, length, count, rounds)?);
     }
-    windows(&rig, rounds, args.quick, &print)?;
+    windows(&end, rounds, args.quick, &print)?;
     print(idle(&peer, if args.quick { 1 } else { 10 })?);
     peer.end()
 }
 
 #[expect(clippy::too_many_arguments, reason = "the columns of the table above")]
 fn one_sided(
-    rig: &Rig,
+    end: &End,
     peer: &Card,
     name: &str,
     opcode: u32,
@@ -89,13 +89,13 @@ fn one_sided(
     count: usize,
     rounds: usize,
 ) -> Result<Figure, Failure> {
-    let near = rig.memory.address();
+    let near = end.memory.address();
     // SAFETY: the region is live.
-    let lkey = unsafe { (*rig.region).lkey };
+    let lkey = unsafe { (*end.region).lkey };
     let mut sge = ibv_sge { addr: near, length: length as u32, lkey };
-    let mut wr = rig::one_sided(opcode, &mut sge, peer);
-    let mut ours = || rig.carry_out(&mut wr);
-    let mut floor = || match rig::kernel_copy(write, peer, near, length) {
+    let mut wr = end::one_sided(opcode, &mut sge, peer);
+    let mut ours = || end.carry_out(&mut wr);
+    let mut floor = || match end::kernel_copy(write, peer, near, length) {
         true => Ok(()),
         false => Err(Failure::new(
             "the kernel does not let processes copy each other's memory; \
@@ -126,30 +126,30 @@ fn one_sided(
 }
 
 /// Binds and invalidations, beside registrations of the same ranges.
-fn windows(rig: &Rig, rounds: usize, quick: bool, print: &impl Fn(Figure)) -> Result<(), Failure> {
+fn windows(end: &End, rounds: usize, quick: bool, print: &impl Fn(Figure)) -> Result<(), Failure> {
     let (small, large) = (Memory::new(4 << 10)?, Memory::new(1 << 30)?);
     let (small_region, large_region) =
-        (rig::register(rig.pd, &small)?, rig::register(rig.pd, &large)?);
-    let mw = rig.window()?;
+        (end::register(end.pd, &small)?, end::register(end.pd, &large)?);
+    let mw = end.window()?;
     let pair = |region, length| {
-        let mut ours = || rig::bind_and_invalidate(rig, mw, region, length);
+        let mut ours = || end::bind_and_invalidate(end, mw, region, length);
         median_time(rounds, 2000, &mut ours)
     };
     let base = pair(small_region, 4 << 10)?;
     print(bind_figure("type 2 bind + LOCAL_INV, 4 KiB", base, None));
     print(bind_figure("the same, 1 GiB", pair(large_region, 1 << 30)?, Some(base)));
     let table =
-        |rig: &Rig| rig.adapter.device().process().segment().memory_used().unwrap_or(0) as f64;
-    let before = table(rig);
+        |end: &End| end.adapter.device().process().segment().memory_used().unwrap_or(0) as f64;
+    let before = table(end);
     let mut live = Vec::new();
     for count in [1_000, if quick { 100_000 } else { 1_000_000 }] {
         while live.len() < count {
-            live.push(rig.window()?);
+            live.push(end.window()?);
         }
         let name = format!("the same, 4 KiB, {count} windows live");
         print(bind_figure(&name, pair(small_region, 4 << 10)?, Some(base)));
     }
-    let each = (table(rig) - before) / live.len() as f64;
+    let each = (table(end) - before) / live.len() as f64;
     print(Figure {
         name: format!("memory of an idle window in the table ({} live)", live.len()),
         value: each,
@@ -160,11 +160,11 @@ fn windows(rig: &Rig, rounds: usize, quick: bool, print: &impl Fn(Figure)) -> Re
         target: "at most 64 bytes, and a quarter of a megabyte in all",
         met: Some(each * live.len() as f64 <= 64.0 * live.len() as f64 + 262_144.0),
     });
-    live.into_iter().for_each(|mw| rig.free_window(mw));
+    live.into_iter().for_each(|mw| end.free_window(mw));
     for (name, memory) in
         [("register + deregister, 4 KiB", &small), ("register + deregister, 1 GiB", &large)]
     {
-        let mut ours = || rig::deregister(rig::register(rig.pd, memory)?);
+        let mut ours = || end::deregister(end::register(end.pd, memory)?);
         let value = median_time(rounds, 50, &mut ours)?;
         print(Figure {
             name: name.into(),
@@ -177,9 +177,9 @@ fn windows(rig: &Rig, rounds: usize, quick: bool, print: &impl Fn(Figure)) -> Re
             met: None,
         });
     }
-    rig.free_window(mw);
-    rig::deregister(small_region)?;
-    rig::deregister(large_region)
+    end.free_window(mw);
+    end::deregister(small_region)?;
+    end::deregister(large_region)
 }
 
 fn bind_figure(name: &str, value: f64, base: Option<f64>) -> Figure {
@@ -315,7 +315,7 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(rig: &Rig) -> Result<Self, Failure> {
+    fn start(end: &End) -> Result<Self, Failure> {
         let failed =
             |error: std::io::Error| Failure::new(format!("starting the second process: {error}"));
         let exe = std::env::current_exe().map_err(failed)?;
@@ -330,10 +330,10 @@ impl Peer {
         lines.read_line(&mut line).map_err(failed)?;
         let card: Card = serde_json::from_str(&line)
             .map_err(|_| Failure::new("the second process could not open the device"))?;
-        send(child.stdin.as_mut().expect("piped"), &rig.card()).map_err(failed)?;
+        send(child.stdin.as_mut().expect("piped"), &end.card()).map_err(failed)?;
         line.clear();
         lines.read_line(&mut line).map_err(failed)?;
-        rig.connect(&card)?;
+        end.connect(&card)?;
         Ok(Self { child, card })
     }
 
@@ -364,13 +364,13 @@ fn send(to: &mut impl Write, card: &Card) -> std::io::Result<()> {
 pub(crate) fn peer() -> Result<(), Failure> {
     let failed =
         |error: std::io::Error| Failure::new(format!("talking to the first process: {error}"));
-    let rig = Rig::new()?;
-    send(&mut std::io::stdout(), &rig.card()).map_err(failed)?;
+    let end = End::new()?;
+    send(&mut std::io::stdout(), &end.card()).map_err(failed)?;
     let mut input = std::io::stdin().lock();
     let mut line = String::new();
     input.read_line(&mut line).map_err(failed)?;
     let card: Card = serde_json::from_str(&line).map_err(|error| failed(error.into()))?;
-    rig.connect(&card)?;
+    end.connect(&card)?;
     println!("connected");
     line.clear();
     input.read_line(&mut line).map_err(failed)?;

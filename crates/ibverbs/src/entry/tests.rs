@@ -40,7 +40,7 @@ fn errno() -> c_int {
 }
 
 /// Two contexts of a device, and one object of each kind.
-struct World {
+struct Fixture {
     contexts: [*mut ibv_context; 2],
     pd: *mut ibv_pd,
     channel: *mut ibv_comp_channel,
@@ -61,7 +61,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Memory that is registered.
 static MEMORY: [u64; 8] = [0; 8];
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         // SAFETY: live objects, and values of this function's own.
         unsafe {
@@ -153,7 +153,7 @@ impl World {
                 ibv_ack_async_event(event);
                 assert_eq!((ibv_get_async_event(context, event), errno()), (-1, libc::EAGAIN));
             }
-            let again = verbs_of_the_world();
+            let again = all_verbs();
             for (name, call) in again.into_iter().filter(|(name, _)| !is_done_always(name)) {
                 assert_eq!((call(&self), errno()), (true, libc::EIO), "{name} after {after}");
             }
@@ -182,14 +182,14 @@ fn extended(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 }
 
 /// A verb by its name, called with what it would succeed with; whether it says that it has failed.
-type Call = (&'static str, fn(&World) -> bool);
+type Call = (&'static str, fn(&Fixture) -> bool);
 
 /// Verbs of each convention, and of each place where C finds them.
-fn verbs_of_the_world() -> Vec<Call> {
+fn all_verbs() -> Vec<Call> {
     macro_rules! calls {
-        ($(($name:literal, $world:ident => $call:expr)),+ $(,)?) => {
+        ($(($name:literal, $fixture:ident => $call:expr)),+ $(,)?) => {
             // SAFETY: live objects, and values of this function's own.
-            vec![$(($name, #[allow(unused_unsafe)] |$world: &World| unsafe { $call })),+]
+            vec![$(($name, #[allow(unused_unsafe)] |$fixture: &Fixture| unsafe { $call })),+]
         };
     }
     const EIO: c_int = libc::EIO;
@@ -275,14 +275,14 @@ fn verbs_of_the_world() -> Vec<Call> {
 #[test]
 fn a_panic_in_any_verb_is_an_error_of_the_device() {
     alone("a_panic_in_any_verb_is_an_error_of_the_device", || {
-        for (name, call) in verbs_of_the_world() {
-            let world = World::new();
+        for (name, call) in all_verbs() {
+            let fixture = Fixture::new();
             WANTED.set(true);
-            assert!(call(&world), "{name}");
+            assert!(call(&fixture), "{name}");
             assert_eq!(errno(), libc::EIO, "{name}");
-            world.expect_failed(name);
+            fixture.expect_failed(name);
         }
-        World::new().end();
+        Fixture::new().end();
     });
 }
 
@@ -292,22 +292,22 @@ fn a_panic_in_any_verb_is_an_error_of_the_device() {
 #[test]
 fn a_panic_leaves_nothing_locked() {
     alone("a_panic_leaves_nothing_locked", || {
-        let world = World::new();
+        let fixture = Fixture::new();
         // SAFETY: live objects, and values of this function's own.
         unsafe {
             let mut attr =
                 ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: 1, ..Default::default() };
             let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-            assert_eq!(ibv_modify_qp(world.qp, &mut attr, init as c_int), 0);
+            assert_eq!(ibv_modify_qp(fixture.qp, &mut attr, init as c_int), 0);
             let wr = &mut ibv_recv_wr::default();
-            let post = (*world.contexts[0]).ops.post_recv.unwrap();
-            assert_eq!(post(world.qp, wr, &mut null_mut()), 0);
+            let post = (*fixture.contexts[0]).ops.post_recv.unwrap();
+            assert_eq!(post(fixture.qp, wr, &mut null_mut()), 0);
             attr.qp_state = IBV_QPS_ERR;
-            assert_eq!(ibv_modify_qp(world.qp, &mut attr, IBV_QP_STATE as c_int), 0);
-            let qp = extended(world.qp);
+            assert_eq!(ibv_modify_qp(fixture.qp, &mut attr, IBV_QP_STATE as c_int), 0);
+            let qp = extended(fixture.qp);
             (*qp).wr_start.unwrap()(qp);
             // With the completion of the receive that was flushed.
-            let queue = cq::of(world.cq).expect("it is live");
+            let queue = cq::of(fixture.cq).expect("it is live");
             let polled = guarded(|| {
                 let _turn = queue.poller.begin();
                 queue.adapter.poll(&queue.cq, 1, |_, _| panic!("a test wants it"));
@@ -316,7 +316,7 @@ fn a_panic_leaves_nothing_locked() {
             assert_eq!(polled, Err(libc::EIO));
             assert_eq!((*qp).wr_complete.unwrap()(qp), libc::EIO);
         }
-        world.expect_failed("a panic with locks held");
+        fixture.expect_failed("a panic with locks held");
     });
 }
 

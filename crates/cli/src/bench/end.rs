@@ -28,7 +28,7 @@ const ACCESS: u32 =
 pub(super) const BUFFER: usize = 1 << 20;
 
 /// A device, a queue pair, and a registered buffer.
-pub(super) struct Rig {
+pub(super) struct End {
     pub(super) adapter: Arc<Adapter>,
     pub(super) pd: *mut ibv_pd,
     cq: *mut ibv_cq,
@@ -88,7 +88,7 @@ fn not_null<T>(pointer: *mut T, what: &str) -> Result<*mut T, Failure> {
     if pointer.is_null() { Err(failed(what)) } else { Ok(pointer) }
 }
 
-impl Rig {
+impl End {
     pub(super) fn new() -> Result<Self, Failure> {
         let adapter = Adapter::open(transom_host::Options::default())
             .map_err(|e| Failure::new(e.to_string()))?;
@@ -259,7 +259,7 @@ pub(super) fn one_sided(opcode: ibv_wr_opcode, sge: &mut ibv_sge, peer: &Card) -
 
 /// An unsignaled bind of the first `length` bytes of a region, and the LOCAL_INV that ends it.
 pub(super) fn bind_and_invalidate(
-    rig: &Rig,
+    end: &End,
     mw: *mut ibv_mw,
     region: *mut ibv_mr,
     length: u64,
@@ -277,7 +277,7 @@ pub(super) fn bind_and_invalidate(
             mw_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
         },
     };
-    rig.post(&mut bind)?;
+    end.post(&mut bind)?;
     let mut invalidate = ibv_send_wr {
         opcode: IBV_WR_LOCAL_INV,
         send_flags: IBV_SEND_SIGNALED,
@@ -285,7 +285,7 @@ pub(super) fn bind_and_invalidate(
     };
     // SAFETY: a live window; posting has put the new key there.
     invalidate.imm.invalidate_rkey = unsafe { (*mw).rkey };
-    rig.carry_out(&mut invalidate)
+    end.carry_out(&mut invalidate)
 }
 
 /// The floor: what the kernel alone takes for the same bytes between the same processes.
