@@ -71,7 +71,8 @@ impl ReceiveHalf {
         deferred: &mut Deferred,
     ) {
         let reliable = qp.config.service == Service::Rc;
-        self.may_owe = reliable && qp.device.port().wire().is_some_and(|wire| wire.delayed_ack.may_wait());
+        self.may_owe =
+            reliable && qp.device.port().wire().is_some_and(|wire| wire.delayed_ack.may_wait());
         let before = self.owed;
         let mut rest = packets;
         self.room = TURN;
