@@ -10,7 +10,7 @@
 //! | [`queue`] | completion queues and the rings of posted work |
 //! | [`qp`] | queue pair numbers, states and their table, the summary that others may read |
 //! | [`execution`] | what a request does at its target, and what posting and completing mean at its origin; retries, the send window |
-//! | [`transport`] | for links that carry packets: trains of them, answers, congestion |
+//! | [`transport`] | for links that carry packets: bursts of them, answers, congestion |
 //!
 //! Rule ids in the documentation (`RA-33`, `INV-23`) are those of `spec/rules.md`.
 #![forbid(unsafe_code)]

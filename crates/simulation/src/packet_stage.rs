@@ -94,10 +94,10 @@ pub struct Stage {
     time: Cell<u64>,
     /// How many packets the link takes.
     pub room: Cell<usize>,
-    /// The link has no room for the next train of data after all.
+    /// The link has no room for the next burst of data after all.
     pub full: Cell<bool>,
-    /// Most packets of a train.
-    pub train: Cell<u64>,
+    /// Most packets of a burst.
+    pub burst: Cell<u64>,
     /// How many copies to memory there were.
     pub copies: Cell<usize>,
     /// How many packets had gone out when each completion was seen.
@@ -127,7 +127,7 @@ impl Stage {
             time: Cell::new(0),
             room: Cell::new(usize::MAX),
             full: Cell::new(false),
-            train: Cell::new(64),
+            burst: Cell::new(64),
             copies: Cell::new(0),
             seen: RefCell::default(),
             injections: RefCell::default(),
@@ -403,19 +403,19 @@ impl Stage {
         responder: &mut Responder,
         effects: &mut Effects,
     ) -> Reply {
-        let train = answer.train;
-        let mut collected = Collected { stage: self, bytes: vec![0; train.length as usize] };
+        let burst = answer.burst;
+        let mut collected = Collected { stage: self, bytes: vec![0; burst.length as usize] };
         let reply = answer.fetch(responder, &mut collected, &mut self.context(effects));
         let Reply::Data { length } = reply else { return reply };
         if self.full.replace(false) {
             self.room.set(0);
             return Reply::Silence;
         }
-        assert_eq!(length, train.length);
+        assert_eq!(length, burst.length);
         let count = packets(length, MTU as u64) as usize;
-        assert!(count <= self.room.get() && count as u64 <= self.train.get(), "{count} packets");
+        assert!(count <= self.room.get() && count as u64 <= self.burst.get(), "{count} packets");
         let mut rest = &collected.bytes[..];
-        for (packet, length) in train.packets(Transport::Rc, THERE, MTU as u64) {
+        for (packet, length) in burst.packets(Transport::Rc, THERE, MTU as u64) {
             let (payload, later) = rest.split_at(length as usize);
             rest = later;
             self.respond(&Packet { payload, ..packet });

@@ -62,8 +62,8 @@ pub struct Plan {
     pub faults: Faults,
     /// Packets go over IPv6.
     pub ipv6: bool,
-    /// Most packets of a train; a link takes at least that many.
-    pub train: u64,
+    /// Most packets of a burst; a link takes at least that many.
+    pub burst: u64,
     /// Arrivals come at multiples of this many nanoseconds, all that are due together.
     pub moment: u64,
     /// How many packets each device's link holds, and nanoseconds for each.
@@ -139,9 +139,9 @@ impl Plan {
             }
             steps[number].number = number;
         }
-        let train = random.one_of(&[1, 2, 5, 64]);
+        let burst = random.one_of(&[1, 2, 5, 64]);
         let mut link = || {
-            let depth = train + random.one_of(&[0, 3, 60, 4_000]);
+            let depth = burst + random.one_of(&[0, 3, 60, 4_000]);
             (depth as usize, random.one_of(&[0, 100, 700, 3_000]))
         };
         let links = [link(), link()];
@@ -150,7 +150,7 @@ impl Plan {
             clocks: [(); 2].map(|()| Clock::draw(&mut random)),
             faults: Faults::draw(&mut random, duration),
             ipv6: random.chance(500),
-            train,
+            burst,
             moment: random.one_of(&[1, 1, 5_000, 50_000]),
             links,
             wildness,

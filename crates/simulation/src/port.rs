@@ -8,8 +8,8 @@ use transom_device::execution::{
 use transom_device::protection::{Announcer, Grant, KeyTable, Operation, Refusal, Waiter};
 use transom_device::qp::QpTable;
 use transom_device::queue::{Address, Completion, Receive};
-use transom_device::transport::ResponseTrain;
-use transom_device::transport::train::Train;
+use transom_device::transport::ResponseBurst;
+use transom_device::transport::burst::Burst;
 use transom_wire::grh::Route;
 use transom_wire::packet::{Aeth, Operation as Opcode, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
@@ -202,11 +202,11 @@ impl Port<'_> {
             let room = self.room();
             let next = self.respond_with(|_, cx| packets.next_answer(room, cx));
             let Some(answer) = next else { return };
-            let mut data = Fetched { port: self, psn: answer.train.psn, bytes: Vec::new() };
+            let mut data = Fetched { port: self, psn: answer.burst.psn, bytes: Vec::new() };
             let reply = self.respond_with(|responder, cx| {
                 let reply = answer.fetch(responder, &mut data, cx);
                 let fetched = matches!(reply, Reply::Data { .. });
-                fetched.then(|| self.send_answer(&answer.train, &data.bytes));
+                fetched.then(|| self.send_answer(&answer.burst, &data.bytes));
                 packets.sent(&answer, reply, cx)
             });
             if !reply {
@@ -255,7 +255,7 @@ impl Port<'_> {
     }
 
     fn send(&self, request: &Request, payload: Payload<'_>) -> Sent {
-        let train = Train::new(request, self.qp.mtu);
+        let burst = Burst::new(request, self.qp.mtu);
         let carried = request.body.carries_data();
         let packets = if carried { request.length.div_ceil(self.qp.mtu).max(1) } else { 1 };
         if self.room() < packets as usize {
@@ -269,7 +269,7 @@ impl Port<'_> {
         } else {
             Vec::new()
         };
-        for part in train {
+        for part in burst {
             let packet = Packet { payload: &data[part.payload], ..part.packet };
             let verdict = self.shared.model().requested(self.at, &packet);
             self.note(verdict);
@@ -281,7 +281,7 @@ impl Port<'_> {
     fn room(&self) -> usize {
         let egress = &self.device().egress;
         let room = egress.depth.saturating_sub(egress.pending.get());
-        if (room as u64) < self.shared.train {
+        if (room as u64) < self.shared.burst {
             egress.was_full.set(true);
             egress.ever_full.set(egress.ever_full.get() || room == 0);
         }
@@ -302,22 +302,22 @@ impl Port<'_> {
         self.transmit(packet);
     }
 
-    fn send_answer(&self, train: &ResponseTrain, bytes: &[u8]) {
-        let whole = bytes.len() as u64 == train.length;
-        self.note(whole.then_some(()).ok_or_else(|| "a train is not filled".into()));
+    fn send_answer(&self, burst: &ResponseBurst, bytes: &[u8]) {
+        let whole = bytes.len() as u64 == burst.length;
+        self.note(whole.then_some(()).ok_or_else(|| "a burst is not filled".into()));
         let mtu = self.qp.mtu as usize;
         let count = bytes.len().div_ceil(mtu).max(1);
-        let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: train.msn };
+        let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: burst.msn };
         for number in 0..count {
             let end = bytes.len().min((number + 1) * mtu);
-            let (begins, ends) = (train.begins && number == 0, train.ends && number + 1 == count);
+            let (begins, ends) = (burst.begins && number == 0, burst.ends && number + 1 == count);
             let operation = match (begins, ends) {
                 (true, true) => Opcode::ReadResponseOnly(aeth),
                 (true, false) => Opcode::ReadResponseFirst(aeth),
                 (false, true) => Opcode::ReadResponseLast(aeth),
                 (false, false) => Opcode::ReadResponseMiddle,
             };
-            let psn = train.psn.plus(number as u32);
+            let psn = burst.psn.plus(number as u32);
             let packet = self.answer_packet(operation, psn, &bytes[number * mtu..end]);
             let verdict = self.shared.model().answered_read(self.at, &packet);
             self.note(verdict);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use transom_device::Access;
 use transom_device::execution::{
-    MAX_TRAIN, Receives, Requester, RequesterLimits, Responder, Segmentation,
+    MAX_BURST, Receives, Requester, RequesterLimits, Responder, Segmentation,
 };
 use transom_device::protection::WindowKind;
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, Service};
@@ -177,7 +177,7 @@ impl<'a> Programs<'a> {
         requester.retry.timeout = plan.timeout;
         requester.retry.count = plan.retries;
         requester.retry.rnr_count = plan.rnr_retries;
-        let most = plan.mtu * self.shared.train.min(MAX_TRAIN);
+        let most = plan.mtu * self.shared.burst.min(MAX_BURST);
         let link = Segmentation { mtu: Some(plan.mtu), whole: most, part: most };
         (requester.peer, requester.link, responder.link) = (peer, link, link);
         requester.start(own);

@@ -14,7 +14,7 @@ use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, QpTable, Service};
 use transom_device::queue::{
     Address, Body, Completion, Receive, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
 };
-use transom_device::transport::train::Train;
+use transom_device::transport::burst::Burst;
 use transom_wire::Psn;
 use transom_wire::packet::{Aeth, Operation, Packet};
 
@@ -23,7 +23,7 @@ use crate::packet_stage::unasked;
 /// The path MTU.
 pub const MTU: u64 = 1024;
 /// Longest segment.
-pub const TRAIN: u64 = 16 * MTU;
+pub const BURST: u64 = 16 * MTU;
 /// Bytes of the local region.
 pub const MEMORY: u64 = 1 << 20;
 /// How long an answer may take, with the timeout that [`Queue::of`] sets.
@@ -230,7 +230,7 @@ impl Stage {
         self.room.set(room);
         match self.mtu {
             Some(mtu) => {
-                self.sent.borrow_mut().extend(Train::new(request, mtu).map(|train| train.packet));
+                self.sent.borrow_mut().extend(Burst::new(request, mtu).map(|burst| burst.packet));
             }
             None => self.requests.borrow_mut().push(*request),
         }
@@ -280,7 +280,7 @@ impl Queue {
         requester.retry.count = 7;
         requester.retry.rnr_count = 7;
         requester.peer = QpNumber::from_bits(0x22);
-        requester.link = Segmentation { mtu: Some(MTU), whole: TRAIN, part: TRAIN };
+        requester.link = Segmentation { mtu: Some(MTU), whole: BURST, part: BURST };
         requester.start(Psn::new(first));
         Self { stage: Stage::new(service), requester, effects: Effects::new() }
     }

@@ -31,8 +31,8 @@ pub enum Event {
 pub struct Shared {
     /// The devices.
     pub devices: [Device; 2],
-    /// Most packets of a train.
-    pub train: u64,
+    /// Most packets of a burst.
+    pub burst: u64,
     model: RefCell<Model>,
     network: RefCell<Network>,
     /// What is to happen, by time.
@@ -79,7 +79,7 @@ impl Shared {
         };
         Self {
             devices,
-            train: plan.train,
+            burst: plan.burst,
             model: RefCell::default(),
             network: RefCell::new(Network::new(plan.faults.clone(), random)),
             events: RefCell::default(),

@@ -40,7 +40,7 @@ pub use request::{Injection, Part, Reply, Request};
 pub use requester::{Requester, RequesterLimits};
 pub(crate) use requester::{SendWqe, status_of};
 pub use responder::{Receives, Responder};
-pub use segmentation::{MAX_TRAIN, packets};
+pub use segmentation::{MAX_BURST, packets};
 
 pub use crate::protection::MAX_MESSAGE;
 

@@ -5,7 +5,7 @@ use transom_wire::packet::{Operation as Opcode, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
 
 use crate::execution::{
-    Context, CopyError, MAX_TRAIN, Process, Requester, SendWqe, Source, packets, status_of,
+    Context, CopyError, MAX_BURST, Process, Requester, SendWqe, Source, packets, status_of,
 };
 use crate::operation::Data;
 use crate::protection::Grant;
@@ -121,7 +121,7 @@ impl Requester {
             return 1;
         }
         let unit = self.read_unit();
-        let asked = (self.sent_until().since(first.psn) as usize).min(MAX_TRAIN as usize);
+        let asked = (self.sent_until().since(first.psn) as usize).min(MAX_BURST as usize);
         let fits = |(number, packet): &(u32, &Packet<'_>)| {
             packet.transport == first.transport
                 && packet.psn == first.psn.plus(*number)
@@ -252,7 +252,7 @@ impl<P: Process> Source for Payloads<'_, '_, P> {
         if at.is_null() {
             return Ok(());
         }
-        let mut pieces = [&[][..]; MAX_TRAIN as usize];
+        let mut pieces = [&[][..]; MAX_BURST as usize];
         let mut count = 0;
         self.each(offset, at.length() as usize, |piece| {
             pieces[count] = piece;

@@ -10,7 +10,7 @@ const NO_CREDITS: u8 = 0x1f;
 
 /// A run of READ responses with consecutive numbers, one path MTU each but the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResponseTrain {
+pub struct ResponseBurst {
     /// The number of the first.
     pub psn: Psn,
     /// Bytes of them all.
@@ -27,7 +27,7 @@ pub struct ResponseTrain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAnswer {
     /// The packets that carry it.
-    pub train: ResponseTrain,
+    pub burst: ResponseBurst,
     /// The same part of the request.
     pub(super) request: Request,
 }
@@ -45,7 +45,7 @@ impl ReadAnswer {
     }
 }
 
-impl ResponseTrain {
+impl ResponseBurst {
     /// The packets for the queue pair `to`, without their payload, and how long that is.
     pub fn packets(
         self,

@@ -54,7 +54,7 @@ fn an_answer_acknowledges_all_before_it() {
     queue.post(3, READ, MTU);
     let asked: Vec<_> =
         queue.stage.sent().iter().filter(|p| p.ack_request).map(|p| p.psn).collect();
-    assert_eq!(asked, [102, 118, 122, 123].map(Psn::new), "one for each train");
+    assert_eq!(asked, [102, 118, 122, 123].map(Psn::new), "one for each burst");
     queue.acknowledge(101);
     assert_eq!(queue.stage.completed(), []);
     queue.acknowledge(110);
@@ -282,8 +282,8 @@ fn a_long_read_is_asked_for_in_parts() {
             assert_eq!(sent[0].psn.value(), 100 + next);
             next += bytes.len().div_ceil(MTU as usize) as u32;
             let answer = responses(sent[0].psn.value(), bytes);
-            for train in answer.chunks(64) {
-                queue.take(train);
+            for burst in answer.chunks(64) {
+                queue.take(burst);
             }
         }
         assert_eq!(queue.stage.completed(), [(1, OK)]);
@@ -312,7 +312,7 @@ fn reads_beyond_the_limit_are_held_back() {
     assert_eq!(queue.stage.sent_numbers(), [104]);
 }
 
-/// The data of a train is stored in one step for each piece of memory, and only while the L_Key
+/// The data of a burst is stored in one step for each piece of memory, and only while the L_Key
 /// allows it.
 /// Rules: LA-05
 #[test]
@@ -323,7 +323,7 @@ fn returned_data_is_stored_by_trains_under_a_fresh_check() {
     let answer = responses(100, &data);
     queue.take(&answer[..16]);
     queue.take(&answer[16..48]);
-    // The pieces meet at an odd place in the second train.
+    // The pieces meet at an odd place in the second burst.
     assert_eq!(queue.stage.stored.take(), [16 * MTU, 16 * MTU + 1, 16 * MTU - 1]);
     queue.stage.grant(Access::empty());
     queue.take(&answer[48..]);
@@ -402,7 +402,7 @@ fn memory_that_goes_away_fails_its_message() {
     for (last, arrived) in [(99, 0), (100, 1), (110, 1), (116, 1)] {
         let mut queue = Queue::of_packets();
         queue.post(1, SEND, MTU);
-        // One train of two, and then no room until the memory is gone.
+        // One burst of two, and then no room until the memory is gone.
         queue.stage.room.set(1);
         queue.post(2, SEND, 30 * MTU);
         assert_eq!(queue.stage.sent_numbers(), (100..117).collect::<Vec<_>>());

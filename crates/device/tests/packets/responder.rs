@@ -77,7 +77,7 @@ fn a_train_is_one_copy_and_one_acknowledgement() {
         (target.stage.bytes(AT, bytes.len()), target.stage.copies.get()),
         (bytes.clone(), 1)
     );
-    // A SEND into two pieces is two copies; here two messages come in one train.
+    // A SEND into two pieces is two copies; here two messages come in one burst.
     target.post(1, AT + 0x1000, 4 * MTU as u32);
     target.post(2, AT + 0x2000, 8);
     let send = [
@@ -130,7 +130,7 @@ fn a_gap_is_answered_once() {
     assert_eq!(target.stage.completed().len(), 4);
     let next_gap = acks(&target.take(packet(6, SEND, b"6")));
     assert_eq!(next_gap, [(3, 0x1f, 4), (4, 0x60, 4)]);
-    // A gap within a train: what came before it counts.
+    // A gap within a burst: what came before it counts.
     let mut target = Target::new(Service::Rc);
     target.post(0, AT, 64);
     target.receive(&[packet(0, SEND, b"0"), packet(2, SEND, b"2"), packet(3, SEND, b"3")]);
@@ -265,7 +265,7 @@ fn answers_wait_for_room_in_order() {
     assert!(target.packets.is_idle());
 }
 
-/// A train of an answer that the link turns out to have no room for goes out later, and is not taken for
+/// A burst of an answer that the link turns out to have no room for goes out later, and is not taken for
 /// sent.
 /// Rules: ORD-25
 #[test]
@@ -273,7 +273,7 @@ fn an_answer_that_finds_no_room_is_made_again() {
     for full_at in 0..3 {
         let mut target = Target::new(Service::Rc);
         let key = target.stage.region;
-        target.stage.train.set(2);
+        target.stage.burst.set(2);
         target.stage.room.set(2 * full_at);
         let read = packet(0, Op::ReadRequest(reth(AT, key, 5 * MTU)), &[]);
         target.receive(&[read, packet(5, SEND, b"5")]);

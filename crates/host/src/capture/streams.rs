@@ -11,8 +11,8 @@ use transom_device::execution::{MAX_DATAGRAM, Reply, Request, packets};
 use transom_device::operation::Data;
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::{Body, Remote};
-use transom_device::transport::ResponseTrain;
-use transom_device::transport::train::Train;
+use transom_device::transport::ResponseBurst;
+use transom_device::transport::burst::Burst;
 use transom_net::Path;
 use transom_system::addresses::LOOPBACK;
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
@@ -110,7 +110,7 @@ impl Stream {
             Remote::Datagram(to) => Path::new(&to.address, request.from, MAX_DATAGRAM),
             _ => self.path,
         };
-        for part in Train::new(&segment, path.mtu) {
+        for part in Burst::new(&segment, path.mtu) {
             let packet = part.packet;
             let ack_request = packet.ack_request && request.is_last();
             each(&path, &Packet { payload: &data[part.payload], ack_request, ..packet });
@@ -211,7 +211,7 @@ impl Stream {
                 each(&path, &packet(answer, message.first));
             }
             Reply::Data { length } => {
-                let train = ResponseTrain {
+                let burst = ResponseBurst {
                     psn: here,
                     length,
                     begins: message.answered == 0,
@@ -219,7 +219,7 @@ impl Stream {
                     msn: self.completed,
                 };
                 let mut rest = data;
-                for (packet, length) in train.packets(transport, answer.from.bits(), self.path.mtu)
+                for (packet, length) in burst.packets(transport, answer.from.bits(), self.path.mtu)
                 {
                     let (payload, later) = rest.split_at(length as usize);
                     each(&path, &Packet { payload, ..packet });

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use transom_device::execution::{
-    Context, Effects, LocalBuffers, MAX_TRAIN, Payload, Process, Request, Requester,
+    Context, Effects, LocalBuffers, MAX_BURST, Payload, Process, Request, Requester,
     RequesterLimits, Segmentation, Sent,
 };
 use transom_device::protection::{Key, Operation};
@@ -12,7 +12,7 @@ use transom_device::qp::{QpNumber, QpState, Service};
 use transom_device::queue::{
     Address, Body, Datagram, Placement, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
-use transom_device::transport::train::Train;
+use transom_device::transport::burst::Burst;
 use transom_wire::Psn;
 use transom_wire::packet::Packet;
 
@@ -54,7 +54,7 @@ impl Stage {
             gathered.expect("the send queue has checked it");
         }
         let mut requests = self.requests.borrow_mut();
-        requests.extend(Train::new(request, MTU as u64).map(|part| Carried {
+        requests.extend(Burst::new(request, MTU as u64).map(|part| Carried {
             packet: part.packet,
             payload: bytes.get(part.payload).unwrap_or_default().to_vec(),
         }));
@@ -131,7 +131,7 @@ impl Pair {
         requester.window_limit = 1 << 16;
         (requester.retry.timeout, requester.retry.count, requester.retry.rnr_count) = (1, 3, 3);
         requester.peer = QpNumber::from_bits(THERE);
-        let most = MAX_TRAIN * MTU as u64;
+        let most = MAX_BURST * MTU as u64;
         requester.link = Segmentation { mtu: Some(MTU as u64), whole: most, part: most };
         requester.start(Psn::new(FIRST));
         let rights = transom_device::Access::REMOTE;
@@ -246,14 +246,14 @@ impl Pair {
     }
 
     fn deliver_requests(&mut self, count: usize) {
-        let train: Vec<_> = self.requests.drain(..count.min(self.requests.len())).collect();
-        let packets: Vec<_> = train.iter().map(Carried::packet).collect();
+        let burst: Vec<_> = self.requests.drain(..count.min(self.requests.len())).collect();
+        let packets: Vec<_> = burst.iter().map(Carried::packet).collect();
         self.target.receive(&packets);
     }
 
     fn deliver_answers(&mut self, count: usize) {
-        let train: Vec<_> = self.answers.drain(..count.min(self.answers.len())).collect();
-        let packets: Vec<_> = train.iter().map(Carried::packet).collect();
+        let burst: Vec<_> = self.answers.drain(..count.min(self.answers.len())).collect();
+        let packets: Vec<_> = burst.iter().map(Carried::packet).collect();
         self.drive(|requester, cx| requester.on_packets(&packets, cx));
     }
 

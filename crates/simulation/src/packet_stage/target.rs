@@ -57,7 +57,7 @@ impl Target {
         self.post_with(wr_id, address, length, self.stage.region);
     }
 
-    /// A train of packets comes.
+    /// A burst of packets comes.
     pub fn receive(&mut self, packets: &[Packet<'_>]) {
         let mut rest = packets;
         while !rest.is_empty() {
@@ -74,7 +74,7 @@ impl Target {
     fn answer(&mut self) {
         let Self { stage, responder, packets, effects, .. } = self;
         let mtu = Some(MTU as u64);
-        let most = stage.train.get() * MTU as u64;
+        let most = stage.burst.get() * MTU as u64;
         packets.link = Segmentation { mtu, whole: most, part: most };
         loop {
             let next = packets.next_answer(stage.room.get(), &mut stage.context(effects));

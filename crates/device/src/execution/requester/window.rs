@@ -4,7 +4,7 @@ use transom_wire::Psn;
 
 /// Bytes that the window begins with.
 const INITIAL: u64 = 256 * 1024;
-/// What a window that was acknowledged in full grows by, and the least that is left of it: a train.
+/// What a window that was acknowledged in full grows by, and the least that is left of it: a burst.
 const STEP: u64 = 64 * 1024;
 /// Most bytes that one request of a READ asks for.
 const MAX_READ: u64 = 256 * 1024;
@@ -12,7 +12,7 @@ const MAX_READ: u64 = 256 * 1024;
 const MAX_NUMBERS: u64 = (1 << 23) - 1;
 
 /// How much may be on its way, counted in packets of full size: what has been sent, and what READs
-/// will bring. It grows by a train with each window that is acknowledged, and halves with each in
+/// will bring. It grows by a burst with each window that is acknowledged, and halves with each in
 /// which something is lost or congestion is told of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
@@ -25,7 +25,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A window that never is larger than `limit` bytes, but always lets a train pass.
+    /// A window that never is larger than `limit` bytes, but always lets a burst pass.
     pub(super) fn new(limit: u64) -> Self {
         let limit = limit.max(STEP);
         Self { size: INITIAL.min(limit), limit, gained: 0, shrunk: None }
@@ -54,7 +54,7 @@ impl Window {
     }
 
     /// Nothing has come back for as long as the timeout: whatever others send at the same time, a
-    /// train finds its way.
+    /// burst finds its way.
     pub(super) fn collapse(&mut self, oldest: Psn, end: Psn) {
         self.shrink(oldest, end);
         self.size = STEP;

@@ -9,7 +9,7 @@ use crate::execution::{Context, Counted, Reply, Request, packets};
 use crate::protection::RemoteAddress;
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
-use crate::transport::{ReadAnswer, ResponseTrain};
+use crate::transport::{ReadAnswer, ResponseBurst};
 
 /// An acknowledgement that says nothing of credits (rule ACK-03).
 const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 0x1f };
@@ -44,7 +44,7 @@ impl PacketResponder {
     }
 
     /// Sends the answers of READs, atomics and others like them, as far as the link has room for so many
-    /// packets, up to the first train of READ data: that is for the caller to fetch and to send, behind
+    /// packets, up to the first burst of READ data: that is for the caller to fetch and to send, behind
     /// the effects until now. It says by [`PacketResponder::sent`] what became of it, and asks again.
     pub fn next_answer<P>(
         &mut self,
@@ -72,7 +72,7 @@ impl PacketResponder {
         None
     }
 
-    /// The next train of the answer to a READ.
+    /// The next burst of the answer to a READ.
     fn read_answer<P>(
         &self,
         kept: &Kept,
@@ -84,7 +84,7 @@ impl PacketResponder {
         let offset = u64::from(range.next) * mtu;
         let room = (room as u64).saturating_mul(mtu);
         let length = self.link.segment_of(range.end.saturating_sub(offset)).min(room);
-        let train = ResponseTrain {
+        let burst = ResponseBurst {
             psn: psn(kept.at + u64::from(range.next)),
             length,
             begins: range.next == range.first,
@@ -97,7 +97,7 @@ impl PacketResponder {
         };
         let body = Body::Read { address: from.address, key: from.key };
         let request = self.request(remote, body, cx);
-        ReadAnswer { train, request: Request { offset, length, total: range.end, ..request } }
+        ReadAnswer { burst, request: Request { offset, length, total: range.end, ..request } }
     }
 
     /// What became of the part of an answer that [`PacketResponder::next_answer`] has handed out: what
@@ -119,12 +119,12 @@ impl PacketResponder {
             }
         }
         if let Answer::Data { length: read, .. } = kept.answer
-            && answer.train.ends
+            && answer.burst.ends
             && !kept.answered
         {
             cx.count(Counted::REMOTE_READ, Some(read));
         }
-        self.kept.answered(packets(answer.train.length, self.mtu()), answer.train.ends);
+        self.kept.answered(packets(answer.burst.length, self.mtu()), answer.burst.ends);
         true
     }
 

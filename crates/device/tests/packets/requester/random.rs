@@ -296,8 +296,8 @@ proptest! {
             }
             let answers = disturb(answers.into(), &mut random);
             let packets: Vec<_> = answers.iter().map(Answer::packet).collect();
-            for train in packets.chunks(1 + random() as usize % 64) {
-                queue.take(train);
+            for burst in packets.chunks(1 + random() as usize % 64) {
+                queue.take(burst);
             }
             queue.pass(if packets.is_empty() { PATIENCE / 2 } else { 1000 });
             ledger.settle(&queue, |_, _, _| true);

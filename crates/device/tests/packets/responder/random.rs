@@ -30,8 +30,8 @@ struct Plan {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A train comes.
-    Train(Vec<Plan>),
+    /// A burst comes.
+    Burst(Vec<Plan>),
     /// The link has so much room.
     Room(usize),
     /// Receives of this length are posted.
@@ -67,7 +67,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        8 => prop::collection::vec(plan(), 1..8).prop_map(Step::Train),
+        8 => prop::collection::vec(plan(), 1..8).prop_map(Step::Burst),
         2 => (0..6_usize).prop_map(Step::Room),
         2 => (0..4 * MTU as u32).prop_map(Step::Post),
         1 => Just(Step::Invalidate),
@@ -192,7 +192,7 @@ proptest! {
         for step in &steps {
             let state = target.stage.state();
             match step {
-                Step::Train(plans) => {
+                Step::Burst(plans) => {
                     for plan in plans {
                         let packet = plan.packet(service, next, keys);
                         next = next.wrapping_add(u32::from(plan.skew == 0));

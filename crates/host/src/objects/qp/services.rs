@@ -150,7 +150,7 @@ impl At<'_> {
         }
     }
 
-    /// Hands a segment to the link. A link that carries packets sends it as a train of them, and answers
+    /// Hands a segment to the link. A link that carries packets sends it as a burst of them, and answers
     /// nothing at once.
     pub(super) fn send(
         &self,

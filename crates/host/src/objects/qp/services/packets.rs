@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::*;
 use transom_device::execution::{Context, CopyError, Payload, Reply, Request, Responder, Sent};
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
-use transom_device::transport::{ReadAnswer, ResponseTrain, train};
+use transom_device::transport::{ReadAnswer, ResponseBurst, burst};
 use transom_net::{BurstBuffer, Filling, Path, Wire};
 use transom_system::clock;
 use transom_wire::Psn;
@@ -32,7 +32,7 @@ impl At<'_> {
         let mut buffer = wire.take_buffer();
         let sent = match self.load(&mut buffer, path, request, payload) {
             Ok(()) => {
-                // The other end sees it first, wherever it is in a train.
+                // The other end sees it first, wherever it is in a burst.
                 let owed = self.take_owed(wire);
                 let alone = owed.filter(|packet| !buffer.add_behind(packet));
                 if let Some(packet) = alone {
@@ -93,7 +93,7 @@ impl At<'_> {
         request: &Request,
         payload: Payload<'_>,
     ) -> Result<(), CopyError> {
-        for part in train::Train::new(request, path.mtu) {
+        for part in burst::Burst::new(request, path.mtu) {
             if !buffer.add(&part.packet, part.payload.len() as u64) {
                 return Err(CopyError::Far);
             }
@@ -162,17 +162,17 @@ impl ReceiveHalf {
     /// Sends part of the answer to a READ, if there is data and room. Answers what the device did, or
     /// [`Reply::Silence`] if there was no room.
     pub(in super::super) fn send_answer(&mut self, answer: &ReadAnswer, qp: &QueuePair) -> Reply {
-        self.send_data(&answer.train, qp, |responder, sink, cx| answer.fetch(responder, sink, cx))
+        self.send_data(&answer.burst, qp, |responder, sink, cx| answer.fetch(responder, sink, cx))
     }
 
     fn send_data(
         &mut self,
-        train: &ResponseTrain,
+        burst: &ResponseBurst,
         qp: &QueuePair,
         fetch: impl FnOnce(&mut Responder, &mut Filling<'_>, &mut Context<'_, At<'_>>) -> Reply,
     ) -> Reply {
         let Some(wire) = qp.device.port().wire() else { return Reply::Dropped };
-        if let Some(owed) = self.take_owed_before(train.psn) {
+        if let Some(owed) = self.take_owed_before(burst.psn) {
             self.send(&owed, qp);
         }
         let Link::Wire(path) = &self.link else { return Reply::Dropped };
@@ -181,7 +181,7 @@ impl ReceiveHalf {
             Service::XrcTarget => Transport::Xrc { srq: 0 },
             _ => Transport::Rc,
         };
-        for (packet, length) in train.packets(transport, self.peer.bits(), path.mtu) {
+        for (packet, length) in burst.packets(transport, self.peer.bits(), path.mtu) {
             if !buffer.add(&packet, length) {
                 // Longer than the path allows: nothing of it is sent.
                 wire.give_back(buffer);
@@ -352,8 +352,8 @@ mod tests {
         }
         for (psn, expected) in [(3, (Some(4), 5)), (5, (None, 7))] {
             let psn = Psn::new(psn);
-            let train = ResponseTrain { psn, length: 0, begins: true, ends: true, msn: 0 };
-            half.send_data(&train, &qp, |_, _, _| Reply::Data { length: 0 });
+            let burst = ResponseBurst { psn, length: 0, begins: true, ends: true, msn: 0 };
+            half.send_data(&burst, &qp, |_, _, _| Reply::Data { length: 0 });
             assert_eq!(state(&half), expected, "{psn:?}");
         }
         (half.owed, half.may_owe) = (Some(answer(acknowledgement, 6)), false);

@@ -1,4 +1,4 @@
-//! Trains: a segment of a request as packets with consecutive numbers (rules H.2, PSN-03).
+//! Bursts: a segment of a request as packets with consecutive numbers (rules H.2, PSN-03).
 
 use core::ops::Range;
 
@@ -9,9 +9,9 @@ use crate::protection::Key;
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
 
-/// A packet of a train.
+/// A packet of a burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrainPacket {
+pub struct BurstPacket {
     /// The packet, without its payload.
     pub packet: Packet<'static>,
     /// Which bytes of the segment are its payload.
@@ -20,7 +20,7 @@ pub struct TrainPacket {
 
 /// The packets of a segment, in order.
 #[derive(Clone, Debug)]
-pub struct Train<'a> {
+pub struct Burst<'a> {
     request: &'a Request,
     mtu: u64,
     /// How many have been made.
@@ -28,8 +28,8 @@ pub struct Train<'a> {
     count: u32,
 }
 
-impl<'a> Train<'a> {
-    /// The train of a segment, which begins at a multiple of the path MTU.
+impl<'a> Burst<'a> {
+    /// The burst of a segment, which begins at a multiple of the path MTU.
     pub fn new(request: &'a Request, mtu: u64) -> Self {
         let carried = if request.body.carries_data() { request.length } else { 0 };
         Self { request, mtu, made: 0, count: packets(carried, mtu) }
@@ -98,10 +98,10 @@ fn reth(address: u64, key: Key, length: u64) -> Reth {
     Reth { address, key: key.0, length: length as u32 }
 }
 
-impl Iterator for Train<'_> {
-    type Item = TrainPacket;
+impl Iterator for Burst<'_> {
+    type Item = BurstPacket;
 
-    fn next(&mut self) -> Option<TrainPacket> {
+    fn next(&mut self) -> Option<BurstPacket> {
         if self.made == self.count {
             return None;
         }
@@ -119,7 +119,7 @@ impl Iterator for Train<'_> {
             ..Packet::new(self.transport(), operation, to, psn)
         };
         self.made += 1;
-        Some(TrainPacket { packet, payload: payload.start as usize..payload.end as usize })
+        Some(BurstPacket { packet, payload: payload.start as usize..payload.end as usize })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -128,7 +128,7 @@ impl Iterator for Train<'_> {
     }
 }
 
-impl ExactSizeIterator for Train<'_> {}
+impl ExactSizeIterator for Burst<'_> {}
 
 #[cfg(test)]
 mod tests {
@@ -155,16 +155,16 @@ mod tests {
         }
     }
 
-    fn train(request: &Request) -> Vec<TrainPacket> {
-        let train = Train::new(request, MTU);
-        let count = train.len();
-        let all: Vec<_> = train.collect();
+    fn burst(request: &Request) -> Vec<BurstPacket> {
+        let burst = Burst::new(request, MTU);
+        let count = burst.len();
+        let all: Vec<_> = burst.collect();
         assert_eq!(all.len(), count);
         all
     }
 
     fn operations(request: &Request) -> Vec<Operation> {
-        train(request).iter().map(|one| one.packet.operation).collect()
+        burst(request).iter().map(|one| one.packet.operation).collect()
     }
 
     /// Rules: PSN-01, PSN-03, PK-09, PK-17, PK-18
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(operations(&request(body, 512, 1, 513)), [last]);
         assert_eq!(operations(&request(body, 0, 256, 256)), [Operation::SendOnly(end)]);
         assert_eq!(operations(&request(body, 0, 0, 0)), [Operation::SendOnly(end)]);
-        let all = train(&request(body, 0, 513, 513));
+        let all = burst(&request(body, 0, 513, 513));
         let ranges: Vec<_> = all.iter().map(|one| one.payload.clone()).collect();
         assert_eq!(ranges, [0..256, 256..512, 512..513]);
         let numbers: Vec<_> = all.iter().map(|one| one.packet.psn.value()).collect();
@@ -187,7 +187,7 @@ mod tests {
         let flags: Vec<_> =
             all.iter().map(|one| (one.packet.solicited, one.packet.ack_request)).collect();
         assert_eq!(flags, [(false, false), (false, false), (true, true)]);
-        let part = train(&request(body, 0, 512, 513)).remove(1).packet;
+        let part = burst(&request(body, 0, 512, 513)).remove(1).packet;
         assert_eq!((part.solicited, part.ack_request), (false, true));
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let small = Reth { length: 6, ..reth };
         let only = Operation::WriteOnly { reth: small, immediate: None };
         assert_eq!(operations(&request(write(None), 0, 6, 6)), [only]);
-        let solicited = |immediate| train(&request(write(immediate), 0, 6, 6))[0].packet.solicited;
+        let solicited = |immediate| burst(&request(write(immediate), 0, 6, 6))[0].packet.solicited;
         assert!(solicited(immediate) && !solicited(None));
     }
 
@@ -238,11 +238,11 @@ mod tests {
             (flush(false), 0, 0, flushed(0)),
             (flush(true), 0, 0, flushed(1)),
         ] {
-            let all = train(&request(body, offset, length, 5000.max(offset + length)));
+            let all = burst(&request(body, offset, length, 5000.max(offset + length)));
             assert_eq!((all.len(), all[0].packet.operation), (1, operation));
             assert_eq!((all[0].payload.clone(), all[0].packet.ack_request), (0..0, true));
         }
-        let write = train(&request(Body::AtomicWrite { address, key }, 0, 8, 8));
+        let write = burst(&request(Body::AtomicWrite { address, key }, 0, 8, 8));
         assert_eq!(write[0].packet.operation, Operation::AtomicWrite(reth(0x1000, 8)));
         assert_eq!(write[0].payload, 0..8);
     }
@@ -252,7 +252,7 @@ mod tests {
     fn each_service_has_its_header() {
         let transport = |service, remote| {
             let request = Request { service, remote, ..request(Body::Send, 0, 8, 8) };
-            let packet = train(&request)[0].packet;
+            let packet = burst(&request)[0].packet;
             (packet.transport, packet.ack_request)
         };
         let address = Address {
