@@ -12,7 +12,7 @@
 
 mod answer;
 mod carry_out;
-mod kept;
+mod resources;
 mod segment;
 mod unreliable;
 
@@ -20,7 +20,7 @@ use transom_wire::grh::Route;
 use transom_wire::packet::{DEFAULT_PKEY, Packet};
 use transom_wire::{Psn, RnrTimer};
 
-use self::kept::KeptRequests;
+use self::resources::ResponderResources;
 use self::segment::Message;
 use crate::execution::{Context, CopyError, MAX_DATAGRAM, Process, Responder, Segmentation, Sink};
 use crate::protection::Grant;
@@ -44,13 +44,13 @@ pub struct PacketResponder {
     message: Option<Message>,
     /// Messages completed (rule PSN-20).
     msn: u32,
-    kept: KeptRequests,
+    resources: ResponderResources,
     /// The packet up to which an acknowledgement is due.
     due: Option<u64>,
     /// The last packet that was dropped though it was in the future: it is to be sent again.
     lost: Option<u64>,
     /// The packet that comes next was turned down for want of a receive, and its origin is told when
-    /// what is owed has gone out.
+    /// what is pending has gone out.
     not_ready: Option<RnrTimer>,
     /// The origin has been told to go back: nothing more is said until it does (rule PSN-11).
     silent: bool,
@@ -66,7 +66,7 @@ impl PacketResponder {
             first: 0,
             message: None,
             msn: 0,
-            kept: KeptRequests::default(),
+            resources: ResponderResources::default(),
             due: None,
             lost: None,
             not_ready: None,
@@ -81,20 +81,20 @@ impl PacketResponder {
         // High enough that packets from before the beginning have places too.
         self.first = 1 << 32 | u64::from(first.value());
         self.expected = self.first;
-        self.kept.start(usize::from(resources))
+        self.resources.start(usize::from(resources))
     }
 
     /// Forgets everything.
     pub fn reset(&mut self) {
         self.message = None;
         self.msn = 0;
-        self.kept.clear();
+        self.resources.clear();
         (self.due, self.lost, self.not_ready, self.silent) = (None, None, None, false);
     }
 
-    /// Whether it owes no answer that waits for the link.
+    /// Whether no answer waits for the link.
     pub fn is_idle(&self) -> bool {
-        !self.kept.owes()
+        !self.resources.has_pending()
     }
 
     /// Takes the first of these packets, which came together by the way `from`, and with it those that go
@@ -163,7 +163,7 @@ impl PacketResponder {
                 // one it takes no second NAK and counts its retries on. Of a READ or an atomic it
                 // would take one for the answer, and for the data whatever lies there.
                 let before = self.expected - 1;
-                if before >= self.first && !self.kept.holds(before) {
+                if before >= self.first && !self.resources.holds(before) {
                     self.due = self.due.max(Some(before));
                 }
             }
@@ -181,11 +181,11 @@ impl PacketResponder {
     fn take_again(&mut self, place: u64, packet: &Packet<'_>) {
         if segment::carries_data(&packet.operation) {
             // Under the number of a READ or an atomic it cannot have come before.
-            if !self.kept.holds(place) {
+            if !self.resources.holds(place) {
                 self.due = self.due.max(Some(place));
             }
         } else {
-            self.kept.answer_again(place, &packet.operation, self.mtu());
+            self.resources.answer_again(place, &packet.operation, self.mtu());
         }
     }
 }

@@ -4,7 +4,7 @@ use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 use transom_wire::{NakCode, Psn, RnrTimer, Syndrome};
 
 use super::PacketResponder;
-use super::kept::{Answer, Kept};
+use super::resources::{Answer, Resource};
 use crate::execution::{Context, Counted, Reply, Request, packets};
 use crate::protection::RemoteAddress;
 use crate::qp::Service;
@@ -19,15 +19,15 @@ impl PacketResponder {
     /// waits: the acknowledgement of what has come last, or the word that something is missing.
     pub fn acknowledge<P>(&mut self, cx: &mut Context<'_, P>) {
         if let Some(place) = self.due
-            && !self.kept.owes_before(place)
+            && !self.resources.has_pending_before(place)
         {
             self.due = None;
             // As far as no answer of another kind lies between (rule PSN-23).
-            let end = self.kept.end_from(place, self.expected);
+            let end = self.resources.end_from(place, self.expected);
             cx.effects.respond(self.acknowledgement(end, self.msn, cx));
         }
         if let Some(lost) = self.lost
-            && !self.kept.owes()
+            && !self.resources.has_pending()
         {
             self.lost = None;
             let not_ready = self.not_ready.take();
@@ -51,23 +51,23 @@ impl PacketResponder {
         mut room: usize,
         cx: &mut Context<'_, P>,
     ) -> Option<ReadAnswer> {
-        while let Some(kept) = self.kept.oldest_owed().copied() {
+        while let Some(resource) = self.resources.oldest_pending().copied() {
             if room == 0 {
                 return None;
             }
             room -= 1;
             // It acknowledges what came before it (rule ACK-05).
-            self.due = self.due.filter(|due| *due > kept.at);
-            let aeth = aeth(NO_CREDITS, kept.msn);
-            let operation = match kept.answer {
+            self.due = self.due.filter(|due| *due > resource.at);
+            let aeth = aeth(NO_CREDITS, resource.msn);
+            let operation = match resource.answer {
                 Answer::Data { from, .. } => {
-                    return Some(self.read_answer(&kept, from, room + 1, cx));
+                    return Some(self.read_answer(&resource, from, room + 1, cx));
                 }
                 Answer::Old(old) => Operation::AtomicAcknowledge { aeth, old },
                 Answer::Done => Operation::ReadResponseOnly(aeth),
             };
-            cx.effects.respond(self.packet(operation, kept.at, cx));
-            self.kept.answered(1, true);
+            cx.effects.respond(self.packet(operation, resource.at, cx));
+            self.resources.answered(1, true);
         }
         None
     }
@@ -75,24 +75,24 @@ impl PacketResponder {
     /// The next burst of the answer to a READ.
     fn read_answer<P>(
         &self,
-        kept: &Kept,
+        resource: &Resource,
         from: RemoteAddress,
         room: usize,
         cx: &Context<'_, P>,
     ) -> ReadAnswer {
-        let (range, mtu) = (kept.range, self.mtu());
+        let (range, mtu) = (resource.range, self.mtu());
         let offset = u64::from(range.next) * mtu;
         let room = (room as u64).saturating_mul(mtu);
         let length = self.link.segment_of(range.end.saturating_sub(offset)).min(room);
         let burst = ResponseBurst {
-            psn: psn(kept.at + u64::from(range.next)),
+            psn: psn(resource.at + u64::from(range.next)),
             length,
             begins: range.next == range.first,
             ends: offset + length >= range.end,
-            msn: kept.msn,
+            msn: resource.msn,
         };
         let remote = match self.service {
-            Service::XrcTarget => Remote::Srq(kept.srq),
+            Service::XrcTarget => Remote::Srq(resource.srq),
             _ => Remote::Connected,
         };
         let body = Body::Read { address: from.address, key: from.key };
@@ -104,27 +104,27 @@ impl PacketResponder {
     /// [`ReadAnswer::fetch`] answered, or [`Reply::Silence`] if there was no room for all of it. Whether
     /// it may be asked for another.
     pub fn sent<P>(&mut self, answer: &ReadAnswer, reply: Reply, cx: &mut Context<'_, P>) -> bool {
-        let Some(kept) = self.kept.oldest_owed().copied() else { return false };
+        let Some(resource) = self.resources.oldest_pending().copied() else { return false };
         match reply {
             Reply::Data { .. } => {}
             Reply::Nak { code, .. } => {
-                self.refuse(kept.at + u64::from(kept.range.next), code, cx);
+                self.refuse(resource.at + u64::from(resource.range.next), code, cx);
                 return false;
             }
             // It waits for room.
             Reply::Silence => return false,
             _ => {
-                self.kept.forget_owed();
+                self.resources.forget_pending();
                 return false;
             }
         }
-        if let Answer::Data { length: read, .. } = kept.answer
+        if let Answer::Data { length: read, .. } = resource.answer
             && answer.burst.ends
-            && !kept.answered
+            && !resource.answered
         {
             cx.count(Counted::REMOTE_READ, Some(read));
         }
-        self.kept.answered(packets(answer.burst.length, self.mtu()), answer.burst.ends);
+        self.resources.answered(packets(answer.burst.length, self.mtu()), answer.burst.ends);
         true
     }
 
@@ -132,7 +132,9 @@ impl PacketResponder {
     /// says so.
     pub fn last_word<P>(&self, cx: &Context<'_, P>) -> Option<Packet<'static>> {
         let last = self.expected.checked_sub(1).filter(|last| *last >= self.first)?;
-        let said = !self.kept.owes() && !self.kept.holds(last) && self.service.is_reliable();
+        let said = !self.resources.has_pending()
+            && !self.resources.holds(last)
+            && self.service.is_reliable();
         said.then(|| self.acknowledgement(last, self.msn, cx))
     }
 

@@ -4,7 +4,7 @@ use transom_wire::NakCode;
 use transom_wire::packet::{Operation as Op, Packet, Reth, Transport};
 
 use super::answer::psn;
-use super::kept::{Answer, Kept};
+use super::resources::{Answer, Resource};
 use super::segment::{Payloads, Segment};
 use super::{Nowhere, PacketResponder};
 use crate::execution::{Bytes, Context, Process, Reply, Request, Responder, packets};
@@ -57,8 +57,9 @@ impl PacketResponder {
         self.expected = last + 1;
         if segment.asked {
             // The program may end as soon as it sees the completion.
-            let sent =
-                reply == Reply::Ack && !self.kept.owes() && cx.effects.completes_after(effects);
+            let sent = reply == Reply::Ack
+                && !self.resources.has_pending()
+                && cx.effects.completes_after(effects);
             if sent {
                 let acknowledgement = self.acknowledgement(last, self.msn, cx);
                 cx.effects.respond_before(effects, acknowledgement);
@@ -156,7 +157,8 @@ impl PacketResponder {
         // More than the origin was told it may have under way; that it may have none is seen when
         // the request is carried out (rules RA-09, RA-10).
         let resources = usize::from(cx.summary.gate().read_resources);
-        if resources > 0 && self.kept.outstanding() >= resources.min(self.kept.capacity()) {
+        if resources > 0 && self.resources.outstanding() >= resources.min(self.resources.capacity())
+        {
             return self.reject(responder, packet, Reason::NoReadResources, cx);
         }
         let carried = if body.carries_data() { total } else { 0 };
@@ -190,7 +192,7 @@ impl PacketResponder {
         };
         let srq = if let Remote::Srq(number) = remote { number } else { 0 };
         self.msn = next_msn(self.msn);
-        self.kept.push(Kept::new(self.expected, count, self.msn, srq, answer));
+        self.resources.push(Resource::new(self.expected, count, self.msn, srq, answer));
         self.expected += u64::from(count);
     }
 
@@ -202,7 +204,7 @@ impl PacketResponder {
         reason: Reason,
         cx: &mut Context<'_, P>,
     ) {
-        if self.kept.owes() && reason != Reason::NoReadResources {
+        if self.resources.has_pending() && reason != Reason::NoReadResources {
             return self.hold_back();
         }
         // What means nothing is judged like what may mean anything: a SEND (rule OP-33).
@@ -226,7 +228,7 @@ impl PacketResponder {
     fn turn_down<P>(&mut self, reply: Reply, cx: &mut Context<'_, P>) {
         match reply {
             // The origin would take it for the loss of what it still waits for.
-            Reply::NotReady(timer) if self.kept.owes() => {
+            Reply::NotReady(timer) if self.resources.has_pending() => {
                 self.not_ready = Some(timer);
                 self.hold_back();
             }
@@ -236,7 +238,7 @@ impl PacketResponder {
         }
     }
 
-    /// Whether a request is to wait until what is owed has gone out: it takes a key away that READs
+    /// Whether a request is to wait until what is pending has gone out: it takes a key away that READs
     /// before it still use (rule ORD-19), or its refusal would take their answers along.
     fn waits<P: Process>(
         &self,
@@ -244,12 +246,12 @@ impl PacketResponder {
         request: &Request,
         cx: &mut Context<'_, P>,
     ) -> bool {
-        self.kept.owes()
+        self.resources.has_pending()
             && (matches!(request.body, Body::SendInvalidate(_))
                 || responder.would_refuse(request, cx))
     }
 
-    /// The next packet is to come again, when what is owed has gone out.
+    /// The next packet is to come again, when what is pending has gone out.
     fn hold_back(&mut self) {
         self.lost = self.lost.max(Some(self.expected));
     }
@@ -258,7 +260,7 @@ impl PacketResponder {
     pub(super) fn refuse<P>(&mut self, place: u64, code: NakCode, cx: &mut Context<'_, P>) {
         self.message = None;
         (self.due, self.lost) = (None, None);
-        self.kept.forget_owed();
+        self.resources.forget_pending();
         self.answer_refused(place, code, cx);
     }
 }

@@ -1,5 +1,5 @@
 //! The READs, atomics and others like them that a responder has carried out lately: which of them
-//! owe an answer, and what it takes to answer them again (rules PSN-13 to PSN-16, AT-10).
+//! are still to be answered, and what it takes to answer them again (rules PSN-13 to PSN-16, AT-10).
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ pub(super) struct Range {
 
 /// A request that has been carried out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct Resource {
     /// Its place in the stream of requests.
     pub(super) at: u64,
     /// How many numbers it takes.
@@ -49,17 +49,17 @@ pub(super) struct Kept {
     /// What of a READ's answer is to go out.
     pub(super) range: Range,
     /// An answer is to go out.
-    pub(super) owed: bool,
+    pub(super) pending: bool,
     /// It has been answered in full once.
     pub(super) answered: bool,
 }
 
-impl Kept {
-    /// A new request, which owes an answer; `packets` is more than one for a READ only.
+impl Resource {
+    /// A new request, whose answer is pending; `packets` is more than one for a READ only.
     pub(super) fn new(at: u64, packets: u32, msn: u32, srq: u32, answer: Answer) -> Self {
         let end = if let Answer::Data { length, .. } = answer { length } else { 0 };
         let range = Range { first: 0, next: 0, end };
-        Self { at, packets, msn, srq, answer, range, owed: true, answered: false }
+        Self { at, packets, msn, srq, answer, range, pending: true, answered: false }
     }
 
     /// The place behind it.
@@ -92,21 +92,21 @@ impl Kept {
     }
 }
 
-/// The kept requests, oldest first. The oldest make room for new ones.
+/// The requests that are kept, oldest first. The oldest make room for new ones.
 ///
 /// There may be many, and those that matter are the newest: everything but the search for one that
 /// came again goes from the back.
 #[derive(Default)]
-pub(super) struct KeptRequests {
-    ring: VecDeque<Kept>,
+pub(super) struct ResponderResources {
+    ring: VecDeque<Resource>,
     capacity: usize,
-    /// How many owe an answer.
-    owed: usize,
+    /// How many answers are pending.
+    pending: usize,
     /// Older ones have made room.
     forgot: bool,
 }
 
-impl KeptRequests {
+impl ResponderResources {
     /// Keeps as many as this from now on, none so far.
     pub(super) fn start(&mut self, capacity: usize) -> Result<(), SizeError> {
         self.clear();
@@ -117,7 +117,7 @@ impl KeptRequests {
 
     pub(super) fn clear(&mut self) {
         self.ring.clear();
-        (self.owed, self.forgot) = (0, false);
+        (self.pending, self.forgot) = (0, false);
     }
 
     /// How many are kept at most.
@@ -125,87 +125,93 @@ impl KeptRequests {
         self.capacity
     }
 
-    /// Keeps one more, which owes an answer.
-    pub(super) fn push(&mut self, kept: Kept) {
+    /// Keeps one more, whose answer is pending.
+    pub(super) fn push(&mut self, resource: Resource) {
         if self.ring.len() >= self.capacity
             && let Some(oldest) = self.ring.pop_front()
         {
-            self.owed -= usize::from(oldest.owed);
+            self.pending -= usize::from(oldest.pending);
             self.forgot = true;
         }
-        self.ring.push_back(kept);
-        self.owed += 1;
+        self.ring.push_back(resource);
+        self.pending += 1;
     }
 
     /// How many the origin has not been answered yet.
     pub(super) fn outstanding(&self) -> usize {
-        self.ring.iter().rev().take_while(|kept| !kept.answered).count()
+        self.ring.iter().rev().take_while(|resource| !resource.answered).count()
     }
 
-    pub(super) fn owes(&self) -> bool {
-        self.owed > 0
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending > 0
     }
 
-    /// The oldest that owes an answer.
-    pub(super) fn oldest_owed(&self) -> Option<&Kept> {
-        let owed = self.ring.iter().rev().filter(|kept| kept.owed);
-        owed.take(self.owed).last()
+    /// The oldest whose answer is pending.
+    pub(super) fn oldest_pending(&self) -> Option<&Resource> {
+        let pending = self.ring.iter().rev().filter(|resource| resource.pending);
+        pending.take(self.pending).last()
     }
 
-    /// So many packets of the answer of the oldest that owes one have been sent, be they the last.
+    /// So many packets of the answer of the oldest that is pending have been sent, be they the last.
     pub(super) fn answered(&mut self, packets: u32, ends: bool) {
-        let owed = self.ring.iter_mut().rev().filter(|kept| kept.owed);
-        let Some(kept) = owed.take(self.owed).last() else { return };
-        kept.range.next += packets;
+        let pending = self.ring.iter_mut().rev().filter(|resource| resource.pending);
+        let Some(resource) = pending.take(self.pending).last() else { return };
+        resource.range.next += packets;
         if ends {
-            (kept.owed, kept.answered) = (false, true);
-            self.owed -= 1;
+            (resource.pending, resource.answered) = (false, true);
+            self.pending -= 1;
         }
     }
 
-    /// Whether one of them owes an answer that goes before the acknowledgement of `place`.
-    pub(super) fn owes_before(&self, place: u64) -> bool {
-        self.oldest_owed().is_some_and(|kept| kept.at <= place)
+    /// Whether an answer is pending that goes before the acknowledgement of `place`.
+    pub(super) fn has_pending_before(&self, place: u64) -> bool {
+        self.oldest_pending().is_some_and(|resource| resource.at <= place)
     }
 
     /// Owes nothing any more: the queue pair is in error.
-    pub(super) fn forget_owed(&mut self) {
-        for kept in &mut self.ring {
-            kept.owed = false;
+    pub(super) fn forget_pending(&mut self) {
+        for resource in &mut self.ring {
+            resource.pending = false;
         }
-        self.owed = 0;
+        self.pending = 0;
     }
 
     /// How far an acknowledgement of `place` may go without taking in one of them; `expected` is what
     /// comes next. Before the oldest there may have been others.
     pub(super) fn end_from(&self, place: u64, expected: u64) -> u64 {
-        let after = self.ring.iter().rev().take_while(|kept| kept.at > place);
-        let (count, next) = after.fold((0, expected), |(count, _), kept| (count + 1, kept.at));
+        let after = self.ring.iter().rev().take_while(|resource| resource.at > place);
+        let (count, next) =
+            after.fold((0, expected), |(count, _), resource| (count + 1, resource.at));
         let known = count < self.ring.len() || !self.forgot;
         if known { next - 1 } else { place }
     }
 
     /// Whether a place is of one of them.
     pub(super) fn holds(&self, place: u64) -> bool {
-        self.ring.iter().rev().take_while(|kept| kept.end() > place).any(|kept| kept.at <= place)
+        self.ring
+            .iter()
+            .rev()
+            .take_while(|resource| resource.end() > place)
+            .any(|resource| resource.at <= place)
     }
 
     /// Owes the answer to a request that has come again, if it is one of these. What of it is still
     /// to come anyway is not sent twice.
     pub(super) fn answer_again(&mut self, at: u64, operation: &packet::Operation, mtu: u64) {
-        let holds = |kept: &&mut Kept| (kept.at..kept.end()).contains(&at);
-        let Some(kept) = self.ring.iter_mut().find(holds) else { return };
+        let holds = |resource: &&mut Resource| (resource.at..resource.end()).contains(&at);
+        let Some(resource) = self.ring.iter_mut().find(holds) else { return };
         if let packet::Operation::ReadRequest(reth) = operation {
-            let Some(range) = kept.again(at, reth, mtu) else { return };
-            let to_come =
-                kept.owed && range.first >= kept.range.next && range.end == kept.range.end;
+            let Some(range) = resource.again(at, reth, mtu) else { return };
+            let to_come = resource.pending
+                && range.first >= resource.range.next
+                && range.end == resource.range.end;
             if !to_come {
-                kept.range = range;
+                resource.range = range;
             }
-        } else if !kept.is_again(operation) {
+        } else if !resource.is_again(operation) {
             return;
         }
-        self.owed += usize::from(!kept.owed);
-        kept.owed = true;
+        self.pending += usize::from(!resource.pending);
+        resource.pending = true;
     }
 }
