@@ -135,9 +135,9 @@ pub struct QueuePair {
     counters: Counters,
     /// Multicast groups it is in (rule CR-10).
     pub(super) memberships: AtomicU32,
-    /// Whether an acknowledgement is kept back; until it has left, nothing is sent without it. Written
+    /// Whether an acknowledgement is delayed; until it has left, nothing is sent without it. Written
     /// with the receiving half locked, and set before the message's completion is seen.
-    owes: AtomicBool,
+    delays_ack: AtomicBool,
 }
 
 /// The send queue, and where it sends to.
@@ -280,7 +280,7 @@ impl QueuePair {
             handles: AtomicU32::new(1),
             counters: Counters::default(),
             memberships: AtomicU32::new(0),
-            owes: AtomicBool::new(false),
+            delays_ack: AtomicBool::new(false),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
@@ -524,7 +524,7 @@ impl QueuePair {
         deferred.run(&self.adapter);
     }
 
-    /// Sends the acknowledgement that was kept back.
+    /// Sends the delayed acknowledgement.
     pub(crate) fn acknowledge(&self) {
         self.receive.lock().acknowledge(self);
     }
@@ -740,7 +740,7 @@ impl QueuePair {
         {
             let mut half = self.send.lock();
             let mut receive = self.receive.lock();
-            receive.bid_farewell(self);
+            receive.repeat_last_acknowledgement(self);
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();
             half.count(&self.device);
@@ -748,7 +748,7 @@ impl QueuePair {
             receive.reset(self, &mut deferred);
         }
         deferred.run(&self.adapter);
-        // A program may end next, and owes its peer the last answers.
+        // A program may end next, and its peer is to have the last answers.
         self.device.port().send_rest();
         let keys = self.device.process().segment().keys();
         keys.drain_queue_pair(self.number.index(), &**self.device.process());

@@ -130,7 +130,7 @@ impl PacketResponder {
 
     /// The acknowledgement of all that has come, if it is not the answer to a READ or an atomic that
     /// says so.
-    pub fn last_word<P>(&self, cx: &Context<'_, P>) -> Option<Packet<'static>> {
+    pub fn last_acknowledgement<P>(&self, cx: &Context<'_, P>) -> Option<Packet<'static>> {
         let last = self.expected.checked_sub(1).filter(|last| *last >= self.first)?;
         let said = !self.resources.has_pending()
             && !self.resources.holds(last)

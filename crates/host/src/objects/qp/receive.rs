@@ -21,7 +21,7 @@ const CONGESTED: u8 = 3;
 
 /// How often a queue pair that ends repeats its last acknowledgement: a network that loses one packet of
 /// a hundred loses all three for one queue pair in a million.
-const FAREWELLS: usize = 2;
+const LAST_ACKS: usize = 2;
 
 /// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
 /// asked must be able to keep up.
@@ -37,9 +37,9 @@ pub(super) struct ReceiveHalf {
     /// Tells the other end when its packets come marked.
     pub(super) notifier: Notifier,
     /// Whether an acknowledgement may wait now for something to go out with.
-    pub(super) may_owe: bool,
+    pub(super) may_delay_ack: bool,
     /// An acknowledgement that does.
-    pub(super) owed: Option<Packet<'static>>,
+    pub(super) delayed_ack: Option<Packet<'static>>,
     /// How many more packets of READ responses it sends before others get their turn.
     pub(super) room: usize,
     /// What the device wants done; empty whenever the half is not locked.
@@ -55,8 +55,8 @@ impl ReceiveHalf {
             link: Link::None,
             peer: QpNumber::from_bits(0),
             notifier: Notifier::default(),
-            may_owe: false,
-            owed: None,
+            may_delay_ack: false,
+            delayed_ack: None,
             room: 0,
             effects: Effects::new(),
         }
@@ -71,9 +71,9 @@ impl ReceiveHalf {
         deferred: &mut Deferred,
     ) {
         let reliable = qp.config.service == Service::Rc;
-        self.may_owe =
+        self.may_delay_ack =
             reliable && qp.device.port().wire().is_some_and(|wire| wire.delayed_ack.may_wait());
-        let before = self.owed;
+        let before = self.delayed_ack;
         let mut rest = packets;
         self.room = TURN;
         while !rest.is_empty() {
@@ -87,9 +87,9 @@ impl ReceiveHalf {
         }
         self.answer(qp, deferred);
         self.say_what_is_due(qp, deferred);
-        self.may_owe = false;
-        if self.owed != before {
-            self.note_owed(qp);
+        self.may_delay_ack = false;
+        if self.delayed_ack != before {
+            self.note_delayed_ack(qp);
         }
         self.go_on_later(qp);
         let marked = route.traffic_class & CONGESTED == CONGESTED;
@@ -103,41 +103,41 @@ impl ReceiveHalf {
         }
     }
 
-    /// Has others know of the acknowledgement that is kept back from now on, or that none is any more.
-    fn note_owed(&self, qp: &QueuePair) {
+    /// Has others know of the acknowledgement that is delayed from now on, or that none is any more.
+    fn note_delayed_ack(&self, qp: &QueuePair) {
         let Some(wire) = qp.device.port().wire() else { return };
-        if self.owed.is_none() {
+        if self.delayed_ack.is_none() {
             wire.delayed_ack.take_of(qp.number.index());
-            qp.owes.store(false, Release);
+            qp.delays_ack.store(false, Release);
         } else {
             wire.delay_ack(qp.number.index(), clock::steady());
         }
     }
 
-    /// Sends the acknowledgement that was kept back.
+    /// Sends the delayed acknowledgement.
     pub(super) fn acknowledge(&mut self, qp: &QueuePair) {
-        if let Some(packet) = self.owed.take() {
+        if let Some(packet) = self.delayed_ack.take() {
             self.respond(&packet, qp);
         }
-        if qp.owes.load(Relaxed) {
-            qp.owes.store(false, Release);
+        if qp.delays_ack.load(Relaxed) {
+            qp.delays_ack.store(false, Release);
         }
     }
 
     /// Repeats the last acknowledgement, for the queue pair is about to end: if that was lost, the origin
     /// would ask again and find nobody.
-    pub(super) fn bid_farewell(&mut self, qp: &QueuePair) {
+    pub(super) fn repeat_last_acknowledgement(&mut self, qp: &QueuePair) {
         self.acknowledge(qp);
         if !matches!(self.link, Link::Wire(_)) || !qp.summary().gate().receives() {
             return;
         }
         let at = qp.here();
-        if let Some(packet) = self.packets.last_word(&at.context(&mut self.effects)) {
-            (0..FAREWELLS).for_each(|_| self.respond(&packet, qp));
+        if let Some(packet) = self.packets.last_acknowledgement(&at.context(&mut self.effects)) {
+            (0..LAST_ACKS).for_each(|_| self.respond(&packet, qp));
         }
     }
 
-    /// Goes on with answers that waited for room, or for company.
+    /// Goes on with answers that waited for room, or for something to go with.
     pub(super) fn advance(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         self.room = TURN;
         self.answer(qp, deferred);
@@ -217,8 +217,8 @@ impl ReceiveHalf {
         self.responder.reset(&mut self.effects);
         self.settle(qp, deferred);
         self.packets.reset();
-        self.owed = None;
-        qp.owes.store(false, Release);
+        self.delayed_ack = None;
+        qp.delays_ack.store(false, Release);
         self.lead(Link::None, QpNumber::from_bits(0), qp);
     }
 

@@ -33,14 +33,14 @@ impl At<'_> {
         let sent = match self.load(&mut buffer, path, request, payload) {
             Ok(()) => {
                 // The other end sees it first, wherever it is in a burst.
-                let owed = self.take_owed(wire);
-                let alone = owed.filter(|packet| !buffer.add_behind(packet));
+                let delayed = self.take_delayed_ack(wire);
+                let alone = delayed.filter(|packet| !buffer.add_behind(packet));
                 if let Some(packet) = alone {
                     send_alone(wire, path, &packet);
                 }
                 let departed = wire.send(&mut buffer, path);
                 if !departed && alone.is_none() {
-                    self.give_back_owed(wire, owed);
+                    self.give_back_delayed_ack(wire, delayed);
                 }
                 if departed {
                     Sent::Queued
@@ -63,24 +63,24 @@ impl At<'_> {
         unreliable && !wire.admits(length, clock::steady())
     }
 
-    /// The acknowledgement that was kept back to go with what is sent now.
-    fn take_owed(&self, wire: &Wire) -> Option<Packet<'static>> {
-        if !self.qp.owes.load(Acquire) {
+    /// The delayed acknowledgement to go with what is sent now.
+    fn take_delayed_ack(&self, wire: &Wire) -> Option<Packet<'static>> {
+        if !self.qp.delays_ack.load(Acquire) {
             return None;
         }
         // Somebody else may be sending it just now: what is sent here comes after it.
         let mut half = self.qp.receive.lock();
         wire.delayed_ack.take_of(self.qp.number.index());
-        self.qp.owes.store(false, Release);
-        half.owed.take()
+        self.qp.delays_ack.store(false, Release);
+        half.delayed_ack.take()
     }
 
     /// It did not go.
-    fn give_back_owed(&self, wire: &Wire, owed: Option<Packet<'static>>) {
-        if owed.is_some() {
+    fn give_back_delayed_ack(&self, wire: &Wire, delayed: Option<Packet<'static>>) {
+        if delayed.is_some() {
             let mut half = self.qp.receive.lock();
-            half.owed = half.owed.or(owed);
-            self.qp.owes.store(true, Release);
+            half.delayed_ack = half.delayed_ack.or(delayed);
+            self.qp.delays_ack.store(true, Release);
             wire.stall(self.qp.number.index());
         }
     }
@@ -133,21 +133,21 @@ fn send_alone(wire: &Wire, path: &Path, packet: &Packet<'_>) {
 }
 
 impl ReceiveHalf {
-    /// Sends a packet without data. An acknowledgement may be kept back: it stands for those before it, and
+    /// Sends a packet without data. An acknowledgement may be delayed: it stands for those before it, and
     /// leaves before any answer to what came after what it acknowledges.
     pub(in super::super) fn respond(&mut self, packet: &Packet<'_>, qp: &QueuePair) {
-        if packet.is_acknowledgement() && !self.owes_after(packet.psn) {
+        if packet.is_acknowledgement() && !self.delays_ack_after(packet.psn) {
             // It says what the one that waits would say, and more.
-            self.owed = None;
-            if self.may_owe {
+            self.delayed_ack = None;
+            if self.may_delay_ack {
                 // Whoever sends something because of a completion that is yet to come takes it along.
-                qp.owes.store(true, Release);
-                self.owed = Some(packet.headers());
+                qp.delays_ack.store(true, Release);
+                self.delayed_ack = Some(packet.headers());
                 return;
             }
         }
-        if let Some(owed) = self.take_owed_before(packet.psn) {
-            self.send(&owed, qp);
+        if let Some(delayed) = self.take_delayed_ack_before(packet.psn) {
+            self.send(&delayed, qp);
         }
         self.send(packet, qp);
     }
@@ -172,8 +172,8 @@ impl ReceiveHalf {
         fetch: impl FnOnce(&mut Responder, &mut Filling<'_>, &mut Context<'_, At<'_>>) -> Reply,
     ) -> Reply {
         let Some(wire) = qp.device.port().wire() else { return Reply::Dropped };
-        if let Some(owed) = self.take_owed_before(burst.psn) {
-            self.send(&owed, qp);
+        if let Some(delayed) = self.take_delayed_ack_before(burst.psn) {
+            self.send(&delayed, qp);
         }
         let Link::Wire(path) = &self.link else { return Reply::Dropped };
         let mut buffer = wire.take_buffer();
@@ -206,13 +206,13 @@ impl ReceiveHalf {
 
     /// The acknowledgement that waits, for the answer of this number is about to leave: unless that is an
     /// older one, said again, which an origin expects before it.
-    fn take_owed_before(&mut self, answer: Psn) -> Option<Packet<'static>> {
-        if self.owes_after(answer) { None } else { self.owed.take() }
+    fn take_delayed_ack_before(&mut self, answer: Psn) -> Option<Packet<'static>> {
+        if self.delays_ack_after(answer) { None } else { self.delayed_ack.take() }
     }
 
     /// Whether an acknowledgement waits that is of something later.
-    fn owes_after(&self, psn: Psn) -> bool {
-        self.owed.is_some_and(|owed| owed.psn.compare(psn).is_gt())
+    fn delays_ack_after(&self, psn: Psn) -> bool {
+        self.delayed_ack.is_some_and(|delayed| delayed.psn.compare(psn).is_gt())
     }
 }
 
@@ -319,7 +319,7 @@ mod tests {
         Packet::new(Transport::Rc, operation, 0, Psn::new(psn))
     }
 
-    /// An acknowledgement that waits for company is not passed by what answers later requests, and
+    /// An acknowledgement that waits for something to go with is not passed by what answers later requests, and
     /// does not pass what answers earlier ones once more.
     /// Rules: ACK-05
     #[test]
@@ -328,12 +328,12 @@ mod tests {
         let adapter = Adapter::open(options).expect("a device opens");
         let qp = queue_pair(&adapter, Service::Rc, 20);
         let mut half = qp.receive.lock();
-        half.may_owe = true;
+        half.may_delay_ack = true;
         let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 0 };
         let counters = adapter.device().port().wire().expect("it leads over the wire").counters();
         let before = counters.sent.load(Relaxed);
         let state = |half: &ReceiveHalf| {
-            let waits = half.owed.map(|owed| owed.psn.value());
+            let waits = half.delayed_ack.map(|delayed| delayed.psn.value());
             (waits, counters.sent.load(Relaxed) - before)
         };
         let (acknowledgement, read) =
@@ -356,7 +356,7 @@ mod tests {
             half.send_data(&burst, &qp, |_, _, _| Reply::Data { length: 0 });
             assert_eq!(state(&half), expected, "{psn:?}");
         }
-        (half.owed, half.may_owe) = (Some(answer(acknowledgement, 6)), false);
+        (half.delayed_ack, half.may_delay_ack) = (Some(answer(acknowledgement, 6)), false);
         for (psn, expected) in [(5, (Some(6), 8)), (7, (None, 9))] {
             half.respond(&answer(acknowledgement, psn), &qp);
             assert_eq!(state(&half), expected, "{psn}");
