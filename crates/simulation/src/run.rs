@@ -63,7 +63,7 @@ fn carry_out(plan: &Plan, shared: &Shared) -> Option<String> {
             Event::Settle if programs.settle(&mut random) => break,
             Event::Settle => {
                 if let Some(at) = settling.stalled(shared) {
-                    let silent = plan_is_patient(shared, at);
+                    let silent = waits_for_ever(shared, at);
                     if !silent {
                         return Some(format!("{at} stalls: nothing ends any more"));
                     }
@@ -80,7 +80,7 @@ fn carry_out(plan: &Plan, shared: &Shared) -> Option<String> {
 }
 
 /// Whether a queue pair waits for ever for answers, as its program has asked (rule RN-06).
-fn plan_is_patient(shared: &Shared, at: At) -> bool {
+fn waits_for_ever(shared: &Shared, at: At) -> bool {
     shared.devices[at.device].qp(at.qp).requester.borrow().retry.timeout == 0
 }
 
@@ -143,7 +143,7 @@ impl Settling {
                 };
                 if *ended != end.ended {
                     (*ended, *since) = (end.ended, now);
-                } else if now - *since > patience(shared, at) {
+                } else if now - *since > timeout(shared, at) {
                     return Some(at);
                 }
             }
@@ -153,10 +153,10 @@ impl Settling {
 }
 
 /// Longer than one work request may take: all retries of each of its packets, in the slowest clock.
-fn patience(shared: &Shared, at: At) -> u64 {
+fn timeout(shared: &Shared, at: At) -> u64 {
     let qp = shared.devices[at.device].qp(at.qp);
     let retry = qp.requester.borrow().retry;
-    let timeouts = retry.patience().unwrap_or(0) * (u64::from(retry.count) + 2);
+    let timeouts = retry.ack_timeout().unwrap_or(0) * (u64::from(retry.count) + 2);
     2_000_000_000 + timeouts * 32
 }
 

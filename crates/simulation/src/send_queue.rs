@@ -27,14 +27,14 @@ pub const BURST: u64 = 16 * MTU;
 /// Bytes of the local region.
 pub const MEMORY: u64 = 1 << 20;
 /// How long an answer may take, with the timeout that [`Queue::of`] sets.
-pub const PATIENCE: u64 = 4_096 << 10;
+pub const TIMEOUT: u64 = 4_096 << 10;
 
 /// A packet that was sent.
 pub type Packed = Packet<'static>;
 
-struct Patient;
+struct Nobody;
 
-impl Waiter for Patient {
+impl Waiter for Nobody {
     fn pause(&self, _: u32, _: Option<Announcer>) {
         unreachable!("nobody is waited for");
     }
@@ -174,7 +174,7 @@ impl Process for Stage {
     }
 
     fn waiter(&self) -> &dyn Waiter {
-        &Patient
+        &Nobody
     }
 
     fn now(&self) -> u64 {

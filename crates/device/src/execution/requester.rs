@@ -2,9 +2,9 @@
 
 mod completer;
 mod flight;
+mod flow;
 mod rendezvous;
 mod start;
-mod window;
 mod wqe;
 
 pub(crate) use completer::status_of;
@@ -60,7 +60,7 @@ pub struct Requester {
     /// Work requests before this position have been started, be it that they go out again.
     begun: u64,
     /// The number the next message gets.
-    message: Psn,
+    next_psn: Psn,
     attempt: u64,
     /// XRC: the process of the shared receive queues that messages under way are for.
     route: u8,
@@ -127,7 +127,7 @@ impl Requester {
             ended_read: None,
             next: 0,
             begun: 0,
-            message: Psn::default(),
+            next_psn: Psn::default(),
             attempt: 0,
             route: 0,
             reading: 0,
@@ -148,7 +148,7 @@ impl Requester {
 
     /// Begins to send; the first message carries `first`.
     pub fn start(&mut self, first: Psn) {
-        self.message = first;
+        self.next_psn = first;
         self.flight = Flight::new(first, self.window_limit);
         self.retry.reload();
     }

@@ -58,7 +58,7 @@ pub struct Responder {
     /// What the user wants done with the request that comes next, once that has been asked.
     wanted: Option<Option<Injection>>,
     /// The number of the message that comes next; RC only.
-    expected: Psn,
+    expected_psn: Psn,
     /// How much of the message under way has been carried out.
     progress: u64,
     /// What a requester is told to wait when no receive is posted.
@@ -84,7 +84,7 @@ impl Responder {
             matching: tagged.then(|| Box::new(TagMatching::new())),
             told_last: false,
             wanted: None,
-            expected: Psn::default(),
+            expected_psn: Psn::default(),
             progress: 0,
             min_rnr_timer: RnrTimer::new(0).expect("zero is a timer code"),
             qkey: 0,
@@ -93,7 +93,7 @@ impl Responder {
 
     /// Begins to receive: the first message will carry `first`.
     pub fn start(&mut self, first: Psn, summary: &QpSummary) {
-        self.expected = first;
+        self.expected_psn = first;
         summary.set_reception(first, self.min_rnr_timer);
         self.progress = 0;
     }
@@ -461,7 +461,7 @@ impl Responder {
     fn expected(&self, summary: &QpSummary) -> Psn {
         match self.service {
             Service::XrcTarget => summary.reception().0,
-            _ => self.expected,
+            _ => self.expected_psn,
         }
     }
 
@@ -471,7 +471,7 @@ impl Responder {
         if self.service == Service::XrcTarget {
             cx.summary.change_reception(|done, timer| (done.plus(1), timer));
         }
-        self.expected = self.expected.plus(1);
+        self.expected_psn = self.expected_psn.plus(1);
         if self.service.is_reliable() { Reply::Ack } else { Reply::Silence }
     }
 

@@ -35,20 +35,20 @@ impl Retry {
         self.rnrs = 0;
     }
 
-    /// How long to wait for an answer, in nanoseconds; `None` for ever (rule RN-06).
-    pub fn patience(&self) -> Option<u64> {
+    /// How long to wait for an answer, in nanoseconds: the local ACK timeout; `None` for ever (rule RN-06).
+    pub fn ack_timeout(&self) -> Option<u64> {
         (self.timeout != 0).then(|| 4_096 << self.timeout.min(31))
     }
 
     /// A request was lost (rule RN-07).
     pub fn lost(&mut self, now: u64) -> Verdict {
-        let Some(patience) = self.patience() else { return Verdict::Never };
+        let Some(timeout) = self.ack_timeout() else { return Verdict::Never };
         // The program may have lowered the count meanwhile.
         if self.timeouts >= self.count {
-            return Verdict::GiveUpAt(now + patience);
+            return Verdict::GiveUpAt(now + timeout);
         }
         self.timeouts += 1;
-        Verdict::At(now + patience)
+        Verdict::At(now + timeout)
     }
 
     /// A request was lost, and its time is over or its loss was told: it goes out again at once
@@ -84,12 +84,12 @@ mod tests {
     #[test]
     fn a_lost_request_is_sent_once_more_than_the_retry_count() {
         let mut retry = Retry { timeout: 14, count: 2, ..Retry::default() };
-        let patience = 4_096 << 14;
-        assert_eq!(retry.lost(0), Verdict::At(patience));
-        assert_eq!(retry.lost(0), Verdict::At(patience));
-        assert_eq!(retry.lost(5), Verdict::GiveUpAt(5 + patience));
+        let timeout = 4_096 << 14;
+        assert_eq!(retry.lost(0), Verdict::At(timeout));
+        assert_eq!(retry.lost(0), Verdict::At(timeout));
+        assert_eq!(retry.lost(5), Verdict::GiveUpAt(5 + timeout));
         retry.reload();
-        assert_eq!(retry.lost(0), Verdict::At(patience));
+        assert_eq!(retry.lost(0), Verdict::At(timeout));
         let mut never = Retry { timeout: 0, count: 7, ..Retry::default() };
         assert_eq!(never.lost(0), Verdict::Never);
     }

@@ -35,10 +35,10 @@ pub struct PacketResponder {
     service: Service,
     /// What the link takes.
     pub link: Segmentation,
-    /// The place of the packet that comes next in the stream of all requests: a packet sequence
+    /// The extended PSN of the packet that comes next in the stream of all requests: a packet sequence
     /// number that does not wrap. Its low 24 bits are the PSN.
-    expected: u64,
-    /// The place of the first packet: nothing has come before it.
+    expected_psn: u64,
+    /// The extended PSN of the first packet: nothing has come before it.
     first: u64,
     /// The SEND or WRITE under way.
     message: Option<Message>,
@@ -62,7 +62,7 @@ impl PacketResponder {
         Self {
             service,
             link: Segmentation::default(),
-            expected: 0,
+            expected_psn: 0,
             first: 0,
             message: None,
             msn: 0,
@@ -78,9 +78,9 @@ impl PacketResponder {
     /// and atomics, as many as `max_dest_rd_atomic` can become (rule PSN-16).
     pub fn start(&mut self, first: Psn, resources: u8) -> Result<(), SizeError> {
         self.reset();
-        // High enough that packets from before the beginning have places too.
+        // High enough that packets from before the beginning have numbers too.
         self.first = 1 << 32 | u64::from(first.value());
-        self.expected = self.first;
+        self.expected_psn = self.first;
         self.resources.start(usize::from(resources))
     }
 
@@ -131,10 +131,14 @@ impl PacketResponder {
             && summary.gate().receives()
     }
 
-    /// The place of a packet: the one with its number that is closest to what is expected.
-    fn place_of(&self, psn: Psn) -> u64 {
-        let ahead = u64::from(psn.value()).wrapping_sub(self.expected) & 0xff_ffff;
-        if ahead < 1 << 23 { self.expected + ahead } else { self.expected + ahead - (1 << 24) }
+    /// The extended PSN of a packet: the one with its number that is closest to what is expected.
+    fn extend(&self, psn: Psn) -> u64 {
+        let ahead = u64::from(psn.value()).wrapping_sub(self.expected_psn) & 0xff_ffff;
+        if ahead < 1 << 23 {
+            self.expected_psn + ahead
+        } else {
+            self.expected_psn + ahead - (1 << 24)
+        }
     }
 
     /// Takes the first of these packets of a reliable connection, and with it what goes with it;
@@ -146,23 +150,23 @@ impl PacketResponder {
         cx: &mut Context<'_, P>,
     ) -> usize {
         let packet = &packets[0];
-        let place = self.place_of(packet.psn);
+        let extended_psn = self.extend(packet.psn);
         // What would have come before the first has never come: its sender counts otherwise
         // (rule PSN-02).
-        if place < self.first {
+        if extended_psn < self.first {
             return 1;
         }
-        if place < self.expected {
-            self.take_again(place, packet);
+        if extended_psn < self.expected_psn {
+            self.take_again(extended_psn, packet);
             return 1;
         }
-        if place > self.expected {
+        if extended_psn > self.expected_psn {
             if !self.silent {
-                self.lost = self.lost.max(Some(place));
+                self.lost = self.lost.max(Some(extended_psn));
                 // The NAK says as much, but to rxe only an acknowledgement is progress: without
                 // one it takes no second NAK and counts its retries on. Of a READ or an atomic it
                 // would take one for the answer, and for the data whatever lies there.
-                let before = self.expected - 1;
+                let before = self.expected_psn - 1;
                 if before >= self.first && !self.resources.holds(before) {
                     self.due = self.due.max(Some(before));
                 }
@@ -178,14 +182,14 @@ impl PacketResponder {
     }
 
     /// A packet that has come before (rules PSN-12 to PSN-15).
-    fn take_again(&mut self, place: u64, packet: &Packet<'_>) {
+    fn take_again(&mut self, extended_psn: u64, packet: &Packet<'_>) {
         if segment::carries_data(&packet.operation) {
             // Under the number of a READ or an atomic it cannot have come before.
-            if !self.resources.holds(place) {
-                self.due = self.due.max(Some(place));
+            if !self.resources.holds(extended_psn) {
+                self.due = self.due.max(Some(extended_psn));
             }
         } else {
-            self.resources.answer_again(place, &packet.operation, self.mtu());
+            self.resources.answer_again(extended_psn, &packet.operation, self.mtu());
         }
     }
 }

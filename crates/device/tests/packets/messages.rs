@@ -43,7 +43,7 @@ fn rnr_retries_are_counted() {
 /// Rules: RN-06, RN-07
 #[test]
 fn timeouts_are_counted() {
-    let patience = 4_096 << 10;
+    let timeout = 4_096 << 10;
     for count in 0..=7 {
         let mut queue = Queue::of_messages();
         queue.requester.retry.count = count;
@@ -52,11 +52,11 @@ fn timeouts_are_counted() {
             let sent = queue.stage.requests();
             assert_eq!(sent.len(), 1);
             queue.reply(&sent[0], Reply::Dropped);
-            queue.pass_in_silence(patience);
+            queue.pass_in_silence(timeout);
         }
         let sent = queue.stage.requests();
         queue.reply(&sent[0], Reply::Dropped);
-        queue.pass_in_silence(patience);
+        queue.pass_in_silence(timeout);
         assert_eq!(queue.stage.requests(), []);
         assert_eq!(queue.stage.completed(), [(1, Status::RetryExceeded)]);
         assert_eq!(queue.state(), QpState::Error);

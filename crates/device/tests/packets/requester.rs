@@ -347,7 +347,7 @@ fn sqd_finishes_what_has_begun() {
     let data = pattern(2 * MTU);
     let both = responses(102, &data);
     queue.take(&both[..1]);
-    queue.pass(PATIENCE);
+    queue.pass(TIMEOUT);
     assert_eq!(queue.stage.sent_numbers(), [103]);
     assert!(queue.requester.is_draining());
     assert_eq!(queue.stage.events.take(), []);
@@ -413,7 +413,7 @@ fn memory_that_goes_away_fails_its_message() {
         if arrived > 0 {
             queue.acknowledge(last);
         } else {
-            queue.pass(PATIENCE);
+            queue.pass(TIMEOUT);
         }
         let failed = arrived + 1;
         let mut expected = vec![(1, OK); arrived as usize];

@@ -196,7 +196,7 @@ impl Requester {
         let partly =
             self.next < self.ring.tail() && self.ring.at(self.next).progress != Progress::Waiting;
         self.begun = self.begun.max(self.next + u64::from(partly));
-        self.message = self.ring.at(head).message;
+        self.next_psn = self.ring.at(head).message;
         for position in head..(self.next + 1).min(self.ring.tail()) {
             self.ring.at_mut(position).progress = Progress::Waiting;
         }
@@ -209,7 +209,7 @@ impl Requester {
         {
             let head = self.ring.at_mut(head);
             head.progress = Progress::Started { sent: answered, answered };
-            self.message = head.message.plus(packets(head.length, mtu));
+            self.next_psn = head.message.plus(packets(head.length, mtu));
         }
     }
 

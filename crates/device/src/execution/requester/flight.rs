@@ -7,7 +7,7 @@
 use transom_wire::Psn;
 
 use super::super::{Context, Process, Request, packets};
-use super::window::Window;
+use super::flow::SendWindow;
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Retry};
 use crate::queue::{Body, Status};
@@ -17,7 +17,7 @@ const LEAST_SHARE: u64 = 8;
 
 /// What a link that carries packets adds to a requester. Nothing in it changes on others.
 pub(super) struct Flight {
-    pub(super) window: Window,
+    pub(super) window: SendWindow,
     /// One beyond the last number ever sent: what has gone out may be acknowledged even if it is to
     /// go out again.
     pub(super) end: Psn,
@@ -34,7 +34,7 @@ pub(super) struct Flight {
 impl Flight {
     /// Nothing on its way; `first` is next.
     pub(super) fn new(first: Psn, window_limit: u64) -> Self {
-        let window = Window::new(window_limit);
+        let window = SendWindow::new(window_limit);
         Self { window, end: first, silent_since: None, alarm: None, missed: None }
     }
 
@@ -62,7 +62,7 @@ impl Flight {
         if self.silent_since.is_none() {
             let now = now();
             self.silent_since = Some(now);
-            self.alarm = self.alarm.or(retry.patience().map(|patience| now + patience));
+            self.alarm = self.alarm.or(retry.ack_timeout().map(|timeout| now + timeout));
         }
     }
 
@@ -71,7 +71,8 @@ impl Flight {
         if self.alarm.is_none_or(|alarm| now < alarm) {
             return false;
         }
-        let due = self.silent_since.zip(retry.patience()).map(|(since, patience)| since + patience);
+        let due =
+            self.silent_since.zip(retry.ack_timeout()).map(|(since, timeout)| since + timeout);
         self.alarm = due.filter(|due| now < *due);
         due.is_some() && self.alarm.is_none()
     }
@@ -81,13 +82,13 @@ impl Requester {
     /// The oldest number that is not acknowledged; [`Requester::sending`] if all are.
     pub(crate) fn oldest(&self, mtu: u64) -> Psn {
         if self.ring.is_empty() {
-            return self.message;
+            return self.next_psn;
         }
         let head = self.ring.at(self.ring.head());
         match head.progress {
             Progress::Started { answered, .. } => head.message.plus((answered / mtu) as u32),
             // Then it is at `next`.
-            Progress::Waiting => self.message,
+            Progress::Waiting => self.next_psn,
         }
     }
 
@@ -99,12 +100,12 @@ impl Requester {
     /// The number that is sent next.
     pub(super) fn sending(&self, mtu: u64) -> Psn {
         if self.next == self.ring.tail() {
-            return self.message;
+            return self.next_psn;
         }
         let wqe = self.ring.at(self.next);
         match wqe.progress {
             Progress::Started { sent, .. } => wqe.message.plus((sent / mtu) as u32),
-            Progress::Waiting => self.message,
+            Progress::Waiting => self.next_psn,
         }
     }
 
@@ -210,7 +211,7 @@ impl Requester {
     pub fn set_timeout(&mut self, timeout: u8) {
         self.retry.timeout = timeout;
         let since = self.flight.silent_since;
-        self.flight.alarm = since.zip(self.retry.patience()).map(|(since, it)| since + it);
+        self.flight.alarm = since.zip(self.retry.ack_timeout()).map(|(since, it)| since + it);
     }
 
     /// Goes back at once to the oldest number that is not acknowledged.
@@ -244,7 +245,7 @@ impl Requester {
         let head = self.ring.at_mut(self.ring.head());
         if head.progress == Progress::Waiting {
             head.progress = Progress::Started { sent: 0, answered: 0 };
-            self.message = head.message.plus(packets(head.length, mtu));
+            self.next_psn = head.message.plus(packets(head.length, mtu));
         }
     }
 }

@@ -114,9 +114,9 @@ impl Requester {
                 }
                 return Step::Waits;
             }
-            let message = self.message;
+            let message = self.next_psn;
             let numbers = self.link.mtu.map_or(1, |mtu| packets(wqe.length, mtu));
-            self.message = message.plus(numbers);
+            self.next_psn = message.plus(numbers);
             self.route = self.remote_at(self.next).process().unwrap_or(self.route);
             let started = self.ring.at_mut(self.next);
             started.message = message;
@@ -260,7 +260,7 @@ impl Requester {
                     self.reading -= self.reads_of(self.next, self.read_unit());
                     self.begun = self.begun.max(self.next + u64::from(sent > 0));
                     self.ring.at_mut(self.next).progress = Progress::Waiting;
-                    self.message = wqe.message;
+                    self.next_psn = wqe.message;
                 }
                 return false;
             }

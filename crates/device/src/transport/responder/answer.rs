@@ -18,12 +18,12 @@ impl PacketResponder {
     /// Sends what is due after the answers that [`PacketResponder::next_answer`] has had, if none of them
     /// waits: the acknowledgement of what has come last, or the word that something is missing.
     pub fn acknowledge<P>(&mut self, cx: &mut Context<'_, P>) {
-        if let Some(place) = self.due
-            && !self.resources.has_pending_before(place)
+        if let Some(extended_psn) = self.due
+            && !self.resources.has_pending_before(extended_psn)
         {
             self.due = None;
             // As far as no answer of another kind lies between (rule PSN-23).
-            let end = self.resources.end_from(place, self.expected);
+            let end = self.resources.end_from(extended_psn, self.expected_psn);
             cx.effects.respond(self.acknowledgement(end, self.msn, cx));
         }
         if let Some(lost) = self.lost
@@ -31,12 +31,12 @@ impl PacketResponder {
         {
             self.lost = None;
             let not_ready = self.not_ready.take();
-            if lost >= self.expected && cx.summary.gate().receives() {
+            if lost >= self.expected_psn && cx.summary.gate().receives() {
                 match not_ready {
                     Some(timer) => self.answer_not_ready(timer, cx),
                     None => {
                         self.silent = true;
-                        self.answer_refused(self.expected, NakCode::SequenceError, cx);
+                        self.answer_refused(self.expected_psn, NakCode::SequenceError, cx);
                     }
                 }
             }
@@ -131,21 +131,21 @@ impl PacketResponder {
     /// The acknowledgement of all that has come, if it is not the answer to a READ or an atomic that
     /// says so.
     pub fn last_acknowledgement<P>(&self, cx: &Context<'_, P>) -> Option<Packet<'static>> {
-        let last = self.expected.checked_sub(1).filter(|last| *last >= self.first)?;
+        let last = self.expected_psn.checked_sub(1).filter(|last| *last >= self.first)?;
         let said = !self.resources.has_pending()
             && !self.resources.holds(last)
             && self.service.is_reliable();
         said.then(|| self.acknowledgement(last, self.msn, cx))
     }
 
-    /// The acknowledgement of all up to `place`.
+    /// The acknowledgement of all up to `extended_psn`.
     pub(super) fn acknowledgement<P>(
         &self,
-        place: u64,
+        extended_psn: u64,
         msn: u32,
         cx: &Context<'_, P>,
     ) -> Packet<'static> {
-        self.packet(Operation::Acknowledge(aeth(NO_CREDITS, msn)), place, cx)
+        self.packet(Operation::Acknowledge(aeth(NO_CREDITS, msn)), extended_psn, cx)
     }
 
     /// The receiver is not ready for the next packet (rule RN-01).
@@ -153,27 +153,37 @@ impl PacketResponder {
         self.silent = true;
         self.due = None;
         let aeth = aeth(Syndrome::RnrNak(timer), self.msn);
-        cx.effects.respond(self.packet(Operation::Acknowledge(aeth), self.expected, cx));
+        cx.effects.respond(self.packet(Operation::Acknowledge(aeth), self.expected_psn, cx));
     }
 
-    /// The packet at this place is not accepted (rule ACK-02).
-    pub(super) fn answer_refused<P>(&self, place: u64, code: NakCode, cx: &mut Context<'_, P>) {
+    /// The packet of this number is not accepted (rule ACK-02).
+    pub(super) fn answer_refused<P>(
+        &self,
+        extended_psn: u64,
+        code: NakCode,
+        cx: &mut Context<'_, P>,
+    ) {
         let aeth = aeth(Syndrome::Nak(code), self.msn);
-        cx.effects.respond(self.packet(Operation::Acknowledge(aeth), place, cx));
+        cx.effects.respond(self.packet(Operation::Acknowledge(aeth), extended_psn, cx));
     }
 
-    fn packet<P>(&self, operation: Operation, place: u64, cx: &Context<'_, P>) -> Packet<'static> {
+    fn packet<P>(
+        &self,
+        operation: Operation,
+        extended_psn: u64,
+        cx: &Context<'_, P>,
+    ) -> Packet<'static> {
         let transport = match self.service {
             Service::XrcTarget => Transport::Xrc { srq: 0 },
             _ => Transport::Rc,
         };
-        Packet::new(transport, operation, cx.summary.peering().from.bits(), psn(place))
+        Packet::new(transport, operation, cx.summary.peering().from.bits(), psn(extended_psn))
     }
 }
 
-/// The number of the packet at a place.
-pub(super) fn psn(place: u64) -> Psn {
-    Psn::new(place as u32)
+/// The number that a packet of this extended PSN carries.
+pub(super) fn psn(extended_psn: u64) -> Psn {
+    Psn::new(extended_psn as u32)
 }
 
 fn aeth(syndrome: Syndrome, msn: u32) -> Aeth {

@@ -39,7 +39,7 @@ impl PacketResponder {
             self.hold_back();
             return count;
         }
-        let last = self.expected + u64::from(segment.packets) - 1;
+        let last = self.expected_psn + u64::from(segment.packets) - 1;
         let effects = cx.effects.len();
         let mut payloads = Payloads { packets: &packets[..count], process: cx.process };
         let reply = responder.execute_in_order(&request, &mut payloads, &mut Nowhere, cx);
@@ -54,7 +54,7 @@ impl PacketResponder {
                 return count;
             }
         }
-        self.expected = last + 1;
+        self.expected_psn = last + 1;
         if segment.asked {
             // The program may end as soon as it sees the completion.
             let sent = reply == Reply::Ack
@@ -96,7 +96,7 @@ impl PacketResponder {
                 other => other,
             },
             remote,
-            message: psn(self.expected),
+            message: psn(self.expected_psn),
             attempt: 0,
             body,
             offset: 0,
@@ -192,8 +192,8 @@ impl PacketResponder {
         };
         let srq = if let Remote::Srq(number) = remote { number } else { 0 };
         self.msn = next_msn(self.msn);
-        self.resources.push(Resource::new(self.expected, count, self.msn, srq, answer));
-        self.expected += u64::from(count);
+        self.resources.push(Resource::new(self.expected_psn, count, self.msn, srq, answer));
+        self.expected_psn += u64::from(count);
     }
 
     /// Answers a packet that is wrong in itself or in its place.
@@ -233,7 +233,7 @@ impl PacketResponder {
                 self.hold_back();
             }
             Reply::NotReady(timer) => self.answer_not_ready(timer, cx),
-            Reply::Nak { code, .. } => self.refuse(self.expected, code, cx),
+            Reply::Nak { code, .. } => self.refuse(self.expected_psn, code, cx),
             _ => {}
         }
     }
@@ -253,15 +253,15 @@ impl PacketResponder {
 
     /// The next packet is to come again, when what is pending has gone out.
     fn hold_back(&mut self) {
-        self.lost = self.lost.max(Some(self.expected));
+        self.lost = self.lost.max(Some(self.expected_psn));
     }
 
-    /// The packet at this place is refused, and the queue pair in error.
-    pub(super) fn refuse<P>(&mut self, place: u64, code: NakCode, cx: &mut Context<'_, P>) {
+    /// The packet of this number is refused, and the queue pair in error.
+    pub(super) fn refuse<P>(&mut self, extended_psn: u64, code: NakCode, cx: &mut Context<'_, P>) {
         self.message = None;
         (self.due, self.lost) = (None, None);
         self.resources.forget_pending();
-        self.answer_refused(place, code, cx);
+        self.answer_refused(extended_psn, code, cx);
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Range {
 /// A request that has been carried out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
-    /// Its place in the stream of requests.
+    /// Its extended PSN in the stream of requests.
     pub(super) at: u64,
     /// How many numbers it takes.
     pub(super) packets: u32,
@@ -62,7 +62,7 @@ impl Resource {
         Self { at, packets, msn, srq, answer, range, pending: true, answered: false }
     }
 
-    /// The place behind it.
+    /// The extended PSN behind it.
     fn end(&self) -> u64 {
         self.at + u64::from(self.packets)
     }
@@ -163,9 +163,9 @@ impl ResponderResources {
         }
     }
 
-    /// Whether an answer is pending that goes before the acknowledgement of `place`.
-    pub(super) fn has_pending_before(&self, place: u64) -> bool {
-        self.oldest_pending().is_some_and(|resource| resource.at <= place)
+    /// Whether an answer is pending that goes before the acknowledgement of `extended_psn`.
+    pub(super) fn has_pending_before(&self, extended_psn: u64) -> bool {
+        self.oldest_pending().is_some_and(|resource| resource.at <= extended_psn)
     }
 
     /// Owes nothing any more: the queue pair is in error.
@@ -176,23 +176,23 @@ impl ResponderResources {
         self.pending = 0;
     }
 
-    /// How far an acknowledgement of `place` may go without taking in one of them; `expected` is what
+    /// How far an acknowledgement of `extended_psn` may go without taking in one of them; `expected` is what
     /// comes next. Before the oldest there may have been others.
-    pub(super) fn end_from(&self, place: u64, expected: u64) -> u64 {
-        let after = self.ring.iter().rev().take_while(|resource| resource.at > place);
+    pub(super) fn end_from(&self, extended_psn: u64, expected: u64) -> u64 {
+        let after = self.ring.iter().rev().take_while(|resource| resource.at > extended_psn);
         let (count, next) =
             after.fold((0, expected), |(count, _), resource| (count + 1, resource.at));
         let known = count < self.ring.len() || !self.forgot;
-        if known { next - 1 } else { place }
+        if known { next - 1 } else { extended_psn }
     }
 
-    /// Whether a place is of one of them.
-    pub(super) fn holds(&self, place: u64) -> bool {
+    /// Whether an extended PSN is of one of them.
+    pub(super) fn holds(&self, extended_psn: u64) -> bool {
         self.ring
             .iter()
             .rev()
-            .take_while(|resource| resource.end() > place)
-            .any(|resource| resource.at <= place)
+            .take_while(|resource| resource.end() > extended_psn)
+            .any(|resource| resource.at <= extended_psn)
     }
 
     /// Owes the answer to a request that has come again, if it is one of these. What of it is still

@@ -25,16 +25,16 @@ impl PacketResponder {
         cx: &mut Context<'_, P>,
     ) -> usize {
         let packet = &packets[0];
-        let place = self.place_of(packet.psn);
-        let late = self.expected.saturating_sub(place);
+        let extended_psn = self.extend(packet.psn);
+        let late = self.expected_psn.saturating_sub(extended_psn);
         let begins = segment::carries_data(&packet.operation) && segment::begins(&packet.operation);
         if late > 0 && (late <= LATE || !begins) {
             return 1;
         }
-        if place != self.expected || segment::begins(&packet.operation) {
+        if extended_psn != self.expected_psn || segment::begins(&packet.operation) {
             self.message = None;
         }
-        self.expected = place + 1;
+        self.expected_psn = extended_psn + 1;
         let summary = cx.summary;
         let admits = |packet: &Packet<'_>| self.admits(packet, summary);
         let gathered = Segment::gather(self.message, packets, self.mtu(), admits);
@@ -47,7 +47,7 @@ impl PacketResponder {
             }
         };
         let count = segment.packets as usize;
-        self.expected = place + u64::from(segment.packets);
+        self.expected_psn = extended_psn + u64::from(segment.packets);
         self.message = (!segment.ends).then_some(segment.message);
         let mut payloads = Payloads { packets: &packets[..count], process: cx.process };
         let request = self.segment_request(packet, &segment, cx);

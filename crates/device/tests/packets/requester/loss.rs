@@ -47,14 +47,14 @@ fn a_late_answer_saves_sending_again() {
     queue.post(4, SEND, 0);
     queue.stage.sent();
     queue.stage.room.set(0);
-    queue.pass(PATIENCE);
+    queue.pass(TIMEOUT);
     queue.acknowledge(110);
     assert_eq!(queue.stage.completed(), [(1, OK)]);
     queue.stage.room.set(usize::MAX);
     queue.advance();
     assert_eq!(queue.stage.sent_numbers(), (111..143).chain([144]).collect::<Vec<_>>());
     queue.stage.room.set(0);
-    queue.pass(PATIENCE);
+    queue.pass(TIMEOUT);
     let data = pattern(2 * MTU);
     queue.take(&responses(142, &data)[..1]);
     assert_eq!(queue.stage.completed(), [(2, OK)]);
@@ -96,7 +96,7 @@ fn the_rest_of_a_read_is_asked_for_again() {
     queue.post(3, READ, 2 * MTU + 1);
     queue.stage.sent();
     queue.take(&responses(107, &data[..2 * MTU as usize + 1])[..2]);
-    queue.pass_in_silence(PATIENCE);
+    queue.pass_in_silence(TIMEOUT);
     assert_eq!(queue.stage.sent()[0].operation, read(0x1000 + 2 * MTU, 1));
     queue.take(&responses(109, &data[2 * MTU as usize..2 * MTU as usize + 1]));
     assert_eq!(queue.stage.completed(), [(3, OK)]);
@@ -162,7 +162,7 @@ fn an_answer_from_before_a_timeout_does_not_count_as_a_loss_after_it() {
     queue.post(1, READ, 8);
     queue.post(2, SEND, 0);
     assert_eq!(queue.stage.sent_numbers(), [100, 101]);
-    queue.pass_in_silence(PATIENCE);
+    queue.pass_in_silence(TIMEOUT);
     assert_eq!(queue.stage.sent_numbers(), [100, 101]);
     queue.acknowledge(101);
     assert_eq!((queue.stage.sent(), queue.state()), (vec![], QpState::Rts));
@@ -183,12 +183,12 @@ fn a_changed_timeout_is_heeded() {
     assert_eq!(queue.stage.completed(), [(1, OK)]);
     queue.post(2, SEND, 0);
     assert_eq!(queue.stage.sent_numbers(), [100, 101]);
-    queue.pass_in_silence(PATIENCE);
+    queue.pass_in_silence(TIMEOUT);
     assert_eq!(queue.stage.sent_numbers(), [101]);
     queue.requester.set_timeout(0);
     assert_eq!(queue.requester.deadline(), None);
     queue.requester.set_timeout(10);
-    queue.pass_in_silence(PATIENCE);
+    queue.pass_in_silence(TIMEOUT);
     assert_eq!(queue.stage.sent_numbers(), [101]);
 }
 
@@ -205,10 +205,10 @@ fn timeouts_are_counted() {
             queue.post(2, SEND, 0);
             for _ in 0..count {
                 assert_eq!(queue.stage.sent_numbers(), [100, 101]);
-                queue.pass_in_silence(PATIENCE);
+                queue.pass_in_silence(TIMEOUT);
             }
             assert_eq!(queue.stage.sent_numbers(), [100, 101]);
-            queue.pass_in_silence(PATIENCE);
+            queue.pass_in_silence(TIMEOUT);
             assert_eq!(queue.stage.sent_numbers(), [0_u32; 0]);
             let expected = [(1, Status::RetryExceeded), (2, Status::Flushed)];
             assert_eq!(queue.stage.completed(), expected);
@@ -251,18 +251,18 @@ fn the_timer_begins_anew_with_progress() {
         queue.pass(10);
     }
     assert_eq!(queue.stage.sent_numbers(), [100, 101, 102, 103]);
-    queue.pass_in_silence(PATIENCE - 40);
+    queue.pass_in_silence(TIMEOUT - 40);
     assert_eq!(queue.stage.sent_numbers(), [100, 101, 102, 103]);
-    queue.pass(PATIENCE - 1);
+    queue.pass(TIMEOUT - 1);
     queue.acknowledge(100);
     assert_eq!(queue.stage.completed(), [(0, OK)]);
     queue.pass(10);
     queue.acknowledge(100);
-    queue.pass_in_silence(PATIENCE - 10);
+    queue.pass_in_silence(TIMEOUT - 10);
     assert_eq!(queue.stage.sent_numbers(), [101, 102, 103]);
     queue.acknowledge(103);
     queue.stage.completed();
-    queue.pass(PATIENCE);
+    queue.pass(TIMEOUT);
     assert_eq!((queue.stage.sent(), queue.requester.deadline()), (vec![], None));
 }
 

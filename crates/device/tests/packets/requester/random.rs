@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => work().prop_map(|(op, length, flags)| Step::Post(op, length, flags)),
         6 => (near, 0..8_u8, byte, length).prop_map(|(n, k, b, l)| Step::Packet(n, k, b, l)),
         3 => (0..200_u32, 1..80_usize, any::<u64>()).prop_map(|(f, c, l)| Step::Answer(f, c, l)),
-        1 => (0..3 * PATIENCE).prop_map(Step::Pass),
+        1 => (0..3 * TIMEOUT).prop_map(Step::Pass),
         1 => any::<bool>().prop_map(Step::Busy),
     ]
 }
@@ -299,7 +299,7 @@ proptest! {
             for burst in packets.chunks(1 + random() as usize % 64) {
                 queue.take(burst);
             }
-            queue.pass(if packets.is_empty() { PATIENCE / 2 } else { 1000 });
+            queue.pass(if packets.is_empty() { TIMEOUT / 2 } else { 1000 });
             ledger.settle(&queue, |_, _, _| true);
             prop_assert_eq!(queue.state(), QpState::Rts);
         }

@@ -15,7 +15,7 @@ const MAX_NUMBERS: u64 = (1 << 23) - 1;
 /// will bring. It grows by a burst with each window that is acknowledged, and halves with each in
 /// which something is lost or congestion is told of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct SendWindow {
     size: u64,
     limit: u64,
     /// Bytes acknowledged since it last grew.
@@ -24,7 +24,7 @@ pub(super) struct Window {
     shrunk: Option<Psn>,
 }
 
-impl Window {
+impl SendWindow {
     /// A window that never is larger than `limit` bytes, but always lets a burst pass.
     pub(super) fn new(limit: u64) -> Self {
         let limit = limit.max(STEP);
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn it_stays_between_a_train_and_its_limit() {
         for limit in [0, 1 << 10, 300_000, 1 << 20, u64::MAX] {
-            let mut window = Window::new(limit);
+            let mut window = SendWindow::new(limit);
             let most = limit.max(STEP);
             for _ in 0..1000 {
                 window.acknowledged(1 << 20);
@@ -98,7 +98,7 @@ mod tests {
     /// Rules: CNP-04
     #[test]
     fn what_one_window_loses_counts_once() {
-        let mut window = Window::new(1 << 20);
+        let mut window = SendWindow::new(1 << 20);
         let psn = Psn::new;
         window.shrink(psn(0xff_fff0), psn(16));
         window.shrink(psn(0xff_fff8), psn(20));
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn it_is_a_train_after_a_timeout_and_grows_again() {
-        let mut window = Window::new(1 << 20);
+        let mut window = SendWindow::new(1 << 20);
         window.shrink(Psn::new(0), Psn::new(9));
         assert_eq!(window.size, INITIAL / 2);
         // Also if it has shrunk for these numbers already.
