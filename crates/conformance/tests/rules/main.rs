@@ -175,5 +175,8 @@ mod programs {
 /// Every rule is tested, or the table says why not.
 mod coverage;
 
+/// Which files the documents name.
+mod documents;
+
 /// Which modules and layers of the workspace import which.
 mod modules;
