@@ -25,7 +25,7 @@ pub fn ud_qp(end: &End) -> *mut ibv_qp {
 }
 
 /// UD queue pairs of two ends, in RTS, with buffers.
-pub struct Mail {
+pub struct DatagramPair {
     /// The ends and their UD queue pairs.
     pub pair: Pair,
     /// The address of the target, in the origin's domain.
@@ -41,7 +41,7 @@ pub struct Mail {
     follower: Follower,
 }
 
-impl Mail {
+impl DatagramPair {
     /// Two ends over a link.
     pub fn new(link: Link) -> Self {
         Self::with(link, |_, _| ())

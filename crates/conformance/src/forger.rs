@@ -120,7 +120,7 @@ pub fn counters(qp: *mut ibv_qp) -> &'static Counters {
 }
 
 /// Two ends that send each other packets, with memory of `b` that `a` may reach.
-pub struct Scene {
+pub struct WirePair {
     /// The ends.
     pub pair: Pair,
     /// Memory of `b`, with all rights, and its region.
@@ -131,7 +131,7 @@ pub struct Scene {
     writes: Cell<u32>,
 }
 
-impl Scene {
+impl WirePair {
     /// Connected, with traffic between them.
     pub fn new(kind: ibv_qp_type, options: Options) -> Self {
         let (a, b) = ends(Link::Wire, options);
@@ -147,9 +147,9 @@ impl Scene {
         };
         let (from, to) = (memory(&a, 0), memory(&b, UNTOUCHED));
         let writes = Cell::new(0);
-        let scene = Self { pair: Pair { a, b, qa, qb }, to, from, writes };
-        scene.write(1);
-        scene
+        let both = Self { pair: Pair { a, b, qa, qb }, to, from, writes };
+        both.write(1);
+        both
     }
 
     /// An honest WRITE arrives; what it wrote is then put back as it was.

@@ -103,7 +103,7 @@ impl std::fmt::Display for Family {
     }
 }
 
-/// An end of a [`Pair`].
+/// An end of a [`VethPair`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Where clients run.
@@ -112,18 +112,18 @@ pub enum Side {
     Far,
 }
 
-/// The interface that each end of a [`Pair`] has.
+/// The interface that each end of a [`VethPair`] has.
 pub const INTERFACE: &str = "wire0";
 
 /// Two namespaces joined by a veth pair, each with one address of each family.
 #[derive(Debug)]
-pub struct Pair {
+pub struct VethPair {
     near: Space,
     far: Space,
     mtu: u32,
 }
 
-impl Pair {
+impl VethPair {
     /// Joined by a pair of interfaces that carry packets of this size.
     pub fn new(mtu: u32) -> Result<Self, String> {
         let pair = Self { near: Space::new()?, far: Space::new()?, mtu };

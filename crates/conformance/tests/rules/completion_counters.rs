@@ -75,7 +75,7 @@ fn destroy_qp(qp: *mut ibv_qp) {
 }
 
 /// Both ends with a buffer each, and queue pairs that are not connected yet.
-struct Scene {
+struct Fixture {
     pair: Pair,
     near: Buffer,
     far: Buffer,
@@ -83,7 +83,7 @@ struct Scene {
     mb: *mut ibv_mr,
 }
 
-impl Scene {
+impl Fixture {
     fn new(link: Link, kind: ibv_qp_type) -> Self {
         Self::over(Pair::unconnected(link, kind))
     }
@@ -118,21 +118,21 @@ on_each_link! {
     fn operations_are_counted_at_both_ends(link: Link) {
         for kind in [IBV_QPT_RC, IBV_QPT_UC] {
             let rc = kind == IBV_QPT_RC;
-            let scene = Scene::new(link, kind);
-            let Pair { a, b, qa, qb } = &scene.pair;
+            let fixture = Fixture::new(link, kind);
+            let Pair { a, b, qa, qb } = &fixture.pair;
             let [sends, writes] = [SEND, WRITE].map(|op| Counter::of(a, *qa, op));
             let [receives, written] = [RECV, REMOTE_WRITE].map(|op| Counter::of(b, *qb, op));
             let reads = rc.then(|| (Counter::of(a, *qa, READ), Counter::of(b, *qb, REMOTE_READ)));
-            scene.connect();
+            fixture.connect();
 
             for _ in 0..3 {
-                scene.recv();
+                fixture.recv();
             }
-            scene.post(IBV_WR_SEND, 100, false);
-            scene.post(IBV_WR_SEND_WITH_IMM, 8000, false);
-            scene.post(IBV_WR_RDMA_WRITE, 0, false);
-            scene.post(IBV_WR_RDMA_WRITE, 8000, false);
-            scene.post(IBV_WR_RDMA_WRITE_WITH_IMM, 100, true);
+            fixture.post(IBV_WR_SEND, 100, false);
+            fixture.post(IBV_WR_SEND_WITH_IMM, 8000, false);
+            fixture.post(IBV_WR_RDMA_WRITE, 0, false);
+            fixture.post(IBV_WR_RDMA_WRITE, 8000, false);
+            fixture.post(IBV_WR_RDMA_WRITE_WITH_IMM, 100, true);
             assert_eq!(a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
             assert_eq!((sends.read(), writes.read()), ((2, 0), (3, 0)));
             for count in 1..=3 {
@@ -142,11 +142,11 @@ on_each_link! {
             assert_eq!((receives.read(), written.read()), ((3, 0), (3, 0)));
 
             if let Some((reads, read)) = reads {
-                scene.post(IBV_WR_RDMA_READ, 8000, false);
-                scene.post(IBV_WR_RDMA_READ, 0, false);
-                let (near, key) = (sge(scene.near.addr(), 8, scene.ma), keys(scene.mb).1);
+                fixture.post(IBV_WR_RDMA_READ, 8000, false);
+                fixture.post(IBV_WR_RDMA_READ, 0, false);
+                let (near, key) = (sge(fixture.near.addr(), 8, fixture.ma), keys(fixture.mb).1);
                 let add = IBV_WR_ATOMIC_FETCH_AND_ADD;
-                post(*qa, &mut atomic_wr(add, &mut [near], scene.far.addr(), key, 1, 0));
+                post(*qa, &mut atomic_wr(add, &mut [near], fixture.far.addr(), key, 1, 0));
                 a.expect(IBV_WC_SUCCESS);
                 assert_eq!(reads.read(), (2, 0));
                 read.until((2, 0));
@@ -161,8 +161,8 @@ on_each_link! {
     /// failed. Several queue pairs may add to one counter.
     /// Rules: CC-08, CC-10
     fn bytes_are_counted(link: Link) {
-        let scene = Scene::new(link, IBV_QPT_RC);
-        let Pair { a, b, qa, qb } = &scene.pair;
+        let fixture = Fixture::new(link, IBV_QPT_RC);
+        let Pair { a, b, qa, qb } = &fixture.pair;
         let (here, there) = (Counter::new(a, 1), Counter::new(b, 1));
         let (more_a, more_b) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
         for (counter, qps) in [(here, [*qa, more_a]), (there, [*qb, more_b])] {
@@ -170,22 +170,22 @@ on_each_link! {
                 assert_eq!(counter.attach(qp, EVERYTHING), 0);
             }
         }
-        scene.connect();
+        fixture.connect();
         connect(more_a, more_b);
-        scene.recv();
-        scene.post(IBV_WR_SEND, 100, true);
-        scene.post(IBV_WR_RDMA_WRITE, 7000, true);
-        scene.post(IBV_WR_RDMA_READ, 8000, true);
+        fixture.recv();
+        fixture.post(IBV_WR_SEND, 100, true);
+        fixture.post(IBV_WR_RDMA_WRITE, 7000, true);
+        fixture.post(IBV_WR_RDMA_READ, 8000, true);
         for _ in 0..3 {
             a.expect(IBV_WC_SUCCESS);
         }
         assert_eq!(here.read(), (15_100, 0));
         there.until((15_100, 0));
-        let mut sges = [sge(scene.near.addr(), 900, scene.ma)];
-        let key = keys(scene.mb).1;
-        post(more_a, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, scene.far.addr(), key));
+        let mut sges = [sge(fixture.near.addr(), 900, fixture.ma)];
+        let key = keys(fixture.mb).1;
+        post(more_a, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, fixture.far.addr(), key));
         a.expect(IBV_WC_SUCCESS);
-        post(more_a, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, scene.far.addr(), key ^ 0x5500));
+        post(more_a, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, fixture.far.addr(), key ^ 0x5500));
         a.expect(IBV_WC_REM_ACCESS_ERR);
         assert_eq!((here.read(), there.read()), ((16_000, 1), (16_000, 1)));
     }
@@ -197,18 +197,18 @@ on_each_link! {
         for (opcode, mine, peers) in
             [(IBV_WR_RDMA_WRITE, WRITE, REMOTE_WRITE), (IBV_WR_RDMA_READ, READ, REMOTE_READ)]
         {
-            let scene = Scene::new(link, IBV_QPT_RC);
-            let Pair { a, b, qa, qb } = &scene.pair;
+            let fixture = Fixture::new(link, IBV_QPT_RC);
+            let Pair { a, b, qa, qb } = &fixture.pair;
             let [own, sends] = [mine, SEND].map(|op| Counter::of(a, *qa, op));
             let [remote, receives] = [peers, RECV].map(|op| Counter::of(b, *qb, op));
-            scene.connect();
-            scene.recv();
-            let mut sges = [sge(scene.near.addr(), 8, scene.ma)];
-            let wrong = keys(scene.mb).1 ^ 0x5500;
-            post(*qa, &mut rdma_wr(opcode, &mut sges, scene.far.addr(), wrong));
+            fixture.connect();
+            fixture.recv();
+            let mut sges = [sge(fixture.near.addr(), 8, fixture.ma)];
+            let wrong = keys(fixture.mb).1 ^ 0x5500;
+            post(*qa, &mut rdma_wr(opcode, &mut sges, fixture.far.addr(), wrong));
             assert_eq!(a.wait().status, IBV_WC_REM_ACCESS_ERR);
             assert_eq!(remote.read(), (0, 1));
-            scene.post(IBV_WR_SEND, 8, true);
+            fixture.post(IBV_WR_SEND, 8, true);
             a.expect(IBV_WC_WR_FLUSH_ERR);
             b.expect(IBV_WC_WR_FLUSH_ERR);
             for counter in [own, sends, remote, receives] {
@@ -220,17 +220,17 @@ on_each_link! {
     /// A program may wait for a value by reading it: nobody polls, and at the target nobody does anything.
     /// Rules: CC-11
     fn reading_is_enough_to_see_them_end(link: Link) {
-        let scene = Scene::new(link, IBV_QPT_RC);
-        let Pair { a, b, qa, qb } = &scene.pair;
+        let fixture = Fixture::new(link, IBV_QPT_RC);
+        let Pair { a, b, qa, qb } = &fixture.pair;
         let written = Counter::of(b, *qb, REMOTE_WRITE);
         let sent = Counter::of(a, *qa, WRITE);
-        scene.connect();
+        fixture.connect();
         for _ in 0..20 {
-            scene.post(IBV_WR_RDMA_WRITE, 1000, false);
+            fixture.post(IBV_WR_RDMA_WRITE, 1000, false);
         }
         sent.until((20, 0));
         written.until((20, 0));
-        assert_eq!(scene.far.read(0, 1000), scene.near.read(0, 1000));
+        assert_eq!(fixture.far.read(0, 1000), fixture.near.read(0, 1000));
     }
 }
 
@@ -242,18 +242,18 @@ fn operations_that_go_again_count_once() {
     let faults = Some(&*Box::leak(Box::new(faults)));
     let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    let scene = Scene::over(Pair { a, b, qa, qb });
-    let (a, b) = (&scene.pair.a, &scene.pair.b);
+    let fixture = Fixture::over(Pair { a, b, qa, qb });
+    let (a, b) = (&fixture.pair.a, &fixture.pair.b);
     let mine = [READ, WRITE, SEND].map(|op| Counter::of(a, qa, op));
     let theirs = [REMOTE_READ, REMOTE_WRITE, RECV].map(|op| Counter::of(b, qb, op));
     for (qp, peer) in [(qa, qb), (qb, qa)] {
         bring_up(qp, &ibv_qp_attr { timeout: 12, retry_cnt: 7, ..usual_attr(peer) });
     }
     for _ in 0..20 {
-        scene.recv();
-        scene.post(IBV_WR_RDMA_READ, 8000, false);
-        scene.post(IBV_WR_RDMA_WRITE, 8000, false);
-        scene.post(IBV_WR_SEND, 2000, true);
+        fixture.recv();
+        fixture.post(IBV_WR_RDMA_READ, 8000, false);
+        fixture.post(IBV_WR_RDMA_WRITE, 8000, false);
+        fixture.post(IBV_WR_SEND, 2000, true);
         a.expect(IBV_WC_SUCCESS);
     }
     for counter in mine.into_iter().chain(theirs) {

@@ -10,7 +10,7 @@ use transom_conformance::on_each_link;
 use transom_ibverbs::ibv_wc_status_str;
 
 /// A pair with a buffer registered at each end.
-struct Setting {
+struct Fixture {
     pair: Pair,
     near: Buffer,
     far: Buffer,
@@ -18,14 +18,14 @@ struct Setting {
     mb: *mut ibv_mr,
 }
 
-fn setting(link: Link) -> Setting {
+fn fixture(link: Link) -> Fixture {
     let pair = Pair::rc(link);
     let (near, far) = (Buffer::filled(8192, 1), Buffer::filled(8192, 2));
     let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-    Setting { pair, near, far, ma, mb }
+    Fixture { pair, near, far, ma, mb }
 }
 
-impl Setting {
+impl Fixture {
     /// A SEND of so many bytes.
     fn send(&self, length: u32) {
         let mut sges = [sge(self.near.addr(), length, self.ma)];
@@ -50,13 +50,13 @@ on_each_link! {
     /// A receive too small for its message, and an atomic whose result is not of eight bytes.
     /// Rules: WC-01, WC-09
     fn local_length_error(link: Link) {
-        let it = setting(link);
+        let it = fixture(link);
         recv(it.pair.qb, 7, &mut [sge(it.far.addr(), 99, it.mb)]);
         it.send(100);
         it.origin_fails(IBV_WC_REM_INV_REQ_ERR);
         it.target_fails(IBV_WC_LOC_LEN_ERR);
         for length in [0, 4, 7, 9, 16] {
-            let it = setting(link);
+            let it = fixture(link);
             let mut sges = [sge(it.near.addr(), length, it.ma)];
             let (add, key) = (IBV_WR_ATOMIC_FETCH_AND_ADD, keys(it.mb).1);
             let before = it.far.word(0);
@@ -78,7 +78,7 @@ on_each_link! {
             IBV_WR_ATOMIC_CMP_AND_SWP,
             IBV_WR_ATOMIC_FETCH_AND_ADD,
         ] {
-            let it = setting(link);
+            let it = fixture(link);
             let beyond = it.near.addr() + it.near.len() as u64 - 4;
             let key = keys(it.mb).1;
             let mut sges = [sge(beyond, 8, it.ma)];
@@ -96,7 +96,7 @@ on_each_link! {
     /// Work that a failed queue pair still had, or got later.
     /// Rules: WC-05
     fn flushed(link: Link) {
-        let it = setting(link);
+        let it = fixture(link);
         recv(it.pair.qa, 7, &mut []);
         let mut bad = [sge(0x1000, 8, null_mut())];
         post(it.pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut bad));
@@ -109,21 +109,21 @@ on_each_link! {
     /// Binds and invalidations that are refused, here and by the peer's SEND.
     /// Rules: WC-06, WC-12
     fn window_bind_error(link: Link) {
-        let it = setting(link);
+        let it = fixture(link);
         let beyond = it.near.addr() + it.near.len() as u64;
         let range = Range { mr: it.ma, addr: beyond, length: 8, access: REMOTE };
         post(it.pair.qa, &mut bind2_wr(it.pair.a.mw(IBV_MW_TYPE_2), 5, range));
         it.origin_fails(IBV_WC_MW_BIND_ERR);
 
-        let it = setting(link);
+        let it = fixture(link);
         assert_eq!(bind1(it.pair.qa, it.pair.a.mw(IBV_MW_TYPE_1), 1, 0, Range { mr: it.ma, ..range }), 0);
         it.origin_fails(IBV_WC_MW_BIND_ERR);
 
-        let it = setting(link);
+        let it = fixture(link);
         post(it.pair.qa, &mut local_inv_wr(keys(it.ma).1));
         it.origin_fails(IBV_WC_MW_BIND_ERR);
 
-        let it = setting(link);
+        let it = fixture(link);
         recv(it.pair.qb, 7, &mut []);
         let mut wr = wr(IBV_WR_SEND_WITH_INV);
         wr.imm.invalidate_rkey = keys(it.mb).1;
@@ -136,7 +136,7 @@ on_each_link! {
     /// A receive that a WRITE with immediate data has taken, and spoiled by its bad key.
     /// Rules: WC-08, WC-10
     fn local_access_error(link: Link) {
-        let it = setting(link);
+        let it = fixture(link);
         recv(it.pair.qb, 7, &mut []);
         recv(it.pair.qb, 8, &mut []);
         let mut sges = [sge(it.near.addr(), 8, it.ma)];
@@ -151,7 +151,7 @@ on_each_link! {
     /// Requests that the target calls invalid.
     /// Rules: WC-09
     fn remote_invalid_request(link: Link) {
-        let it = setting(link);
+        let it = fixture(link);
         let mut sges = [sge(it.near.addr(), 8, it.ma)];
         let (swap, key) = (IBV_WR_ATOMIC_CMP_AND_SWP, keys(it.mb).1);
         post(it.pair.qa, &mut atomic_wr(swap, &mut sges, it.far.addr() + 1, key, 1, 2));
@@ -168,7 +168,7 @@ on_each_link! {
             IBV_WR_ATOMIC_CMP_AND_SWP,
             IBV_WR_ATOMIC_FETCH_AND_ADD,
         ] {
-            let it = setting(link);
+            let it = fixture(link);
             let beyond = it.far.addr() + it.far.len() as u64;
             let key = keys(it.mb).1;
             let mut sges = [sge(it.near.addr(), 8, it.ma)];
@@ -185,7 +185,7 @@ on_each_link! {
     /// A receive whose own memory is not covered: the target's fault, and it says so.
     /// Rules: WC-11, WC-04
     fn remote_operation_error(link: Link) {
-        let it = setting(link);
+        let it = fixture(link);
         recv(it.pair.qb, 7, &mut [sge(it.far.addr(), 8, null_mut())]);
         it.send(8);
         it.origin_fails(IBV_WC_REM_OP_ERR);

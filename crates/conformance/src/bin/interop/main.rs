@@ -3,9 +3,9 @@
 
 mod connected;
 mod datagrams;
+mod driver;
 mod end;
 mod server;
-mod stage;
 mod talk;
 mod windows;
 
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
+use driver::Driver;
 use end::End;
-use stage::Stage;
 use talk::{Service, Talk};
 
 /// Talk RDMA with another host, in all its operations.
@@ -85,9 +85,9 @@ fn drive(end: &End, talk: &mut Talk, lossy: bool) {
     let tables = [connected::ROWS, windows::ROWS, datagrams::ROWS];
     let all = tables.into_iter().flatten();
     for (service, operation, act) in all.filter(|row| !lossy || row.0 == Service::Reliable) {
-        let outcome = Stage::open(end, talk, *service, lossy).and_then(|mut stage| {
-            let outcome = act(&mut stage);
-            let closed = stage.close();
+        let outcome = Driver::open(end, talk, *service, lossy).and_then(|mut driver| {
+            let outcome = act(&mut driver);
+            let closed = driver.close();
             outcome.and(closed)
         });
         println!("{}", json!({ "operation": operation, "problem": outcome.err() }));

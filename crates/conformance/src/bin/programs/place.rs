@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use transom_conformance::programs::Running;
-use transom_conformance::spaces::{Family, Pair, Side, may_make_spaces};
+use transom_conformance::spaces::{Family, Side, VethPair, may_make_spaces};
 
 use crate::installation::{DEVICE, Installation};
 use crate::table::{Form, Report, Style};
@@ -56,7 +56,7 @@ impl Place<'_> {
 /// A pair of namespaces whose programs use the addresses of one family.
 #[derive(Debug)]
 pub(crate) struct Wire<'a> {
-    pub(crate) pair: &'a Pair,
+    pub(crate) pair: &'a VethPair,
     pub(crate) family: Family,
     /// What becomes of packets on the way, as `transom run --fault` is told it.
     pub(crate) faults: Option<&'static str>,
@@ -68,7 +68,7 @@ impl<'a> Wire<'a> {
     /// Looks the addresses up in the devices' GID tables.
     pub(crate) fn new(
         installation: &Installation,
-        pair: &'a Pair,
+        pair: &'a VethPair,
         family: Family,
     ) -> Result<Self, String> {
         let look_up = |side| gid_index(installation, pair, side, pair.address(side, family));
@@ -90,7 +90,7 @@ impl<'a> Wire<'a> {
 /// Where the device of one end has an address in its GID table, as `ibv_devinfo` shows it.
 fn gid_index(
     installation: &Installation,
-    pair: &Pair,
+    pair: &VethPair,
     side: Side,
     address: IpAddr,
 ) -> Result<usize, String> {
@@ -121,7 +121,7 @@ pub(crate) fn across_pairs(
     form: &'static Form,
     style: Style,
     mtus: &[u32],
-    mut fill: impl FnMut(&Pair, &mut Report) -> Result<(), String>,
+    mut fill: impl FnMut(&VethPair, &mut Report) -> Result<(), String>,
 ) -> Result<Option<Report>, String> {
     if let Err(why) = may_make_spaces() {
         eprintln!("{}: skipped: {why}", form.script);
@@ -129,7 +129,7 @@ pub(crate) fn across_pairs(
     }
     let mut report = Report::begin(form, style);
     for mtu in mtus {
-        fill(&Pair::new(*mtu)?, &mut report)?;
+        fill(&VethPair::new(*mtu)?, &mut report)?;
     }
     Ok(Some(report))
 }

@@ -14,12 +14,12 @@ use transom_system::addresses::gid;
 use transom_system::registry::Registry;
 
 /// An end, and where its refusals are kept.
-struct Scene {
+struct Refusals {
     end: End,
     slot: u8,
 }
 
-impl Scene {
+impl Refusals {
     fn new() -> Self {
         let adapter = Adapter::open(Options::default()).expect("a device opens");
         let slot = adapter.device().process().announcer().slot;
@@ -51,11 +51,11 @@ fn to(address: &str) -> ibv_ah_attr {
 /// Rules: CR-03, CR-05, CR-06, CR-13, CR-15, CR-19, MR-04, MR-08, MR-18, MR-21, MR-29, MWA-03, ST-09, ST-29
 #[test]
 fn what_is_not_made_is_told() {
-    let scene = Scene::new();
-    let end = &scene.end;
+    let refusals = Refusals::new();
+    let end = &refusals.end;
     let mut number = 0;
     let mut told = |words: &str| {
-        scene.expect(number, words);
+        refusals.expect(number, words);
         number += 1;
     };
     let refused = |init: ibv_qp_init_attr| {
@@ -132,13 +132,13 @@ fn what_is_not_made_is_told() {
 /// Rules: ST-01, ST-02, ST-03, ST-07, ST-29, PS-03, PS-04, PS-05, PS-07, ST-20, ST-21, T1-01
 #[test]
 fn what_is_not_done_is_told() {
-    let scene = Scene::new();
-    let end = &scene.end;
+    let refusals = Refusals::new();
+    let end = &refusals.end;
     let qp = end.qp(IBV_QPT_RC);
     let on = format!("on QP {:#x}", number(qp));
     let mut number = 0;
     let mut told = |words: &str| {
-        scene.expect(number, &words.replace("{on}", &on));
+        refusals.expect(number, &words.replace("{on}", &on));
         number += 1;
     };
     assert_eq!(set_state(qp, IBV_QPS_RTS), libc::EINVAL);
@@ -214,5 +214,5 @@ fn what_is_not_done_is_told() {
         assert_eq!(try_recv(qp, wr_id, &mut []), 0);
     }
     assert_eq!(try_recv(qp, 64, &mut []), libc::ENOMEM);
-    assert_eq!(scene.told().len(), number);
+    assert_eq!(refusals.told().len(), number);
 }

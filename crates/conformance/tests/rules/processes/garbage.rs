@@ -13,10 +13,10 @@ use transom_conformance::processes::{is_long, note};
 
 mod changing;
 mod making;
+mod objects;
 mod posting;
-mod world;
 
-use world::World;
+use objects::Objects;
 
 /// Calls between two looks at whether all works.
 const CALLS: usize = 16;
@@ -24,18 +24,18 @@ const CALLS: usize = 16;
 fn round(seed: u64) {
     // The last word of a process that does not end well.
     note(seed);
-    let mut world = World::new(seed);
+    let mut objects = Objects::new(seed);
     let acts = [making::ACTS.as_slice(), &changing::ACTS, &posting::ACTS];
     for _ in 0..24 {
         for _ in 0..CALLS {
-            world.random.change_mood();
-            let kind = world.random.one_of(&acts);
-            world.random.one_of(kind)(&mut world);
+            objects.random.change_mood();
+            let kind = objects.random.one_of(&acts);
+            objects.random.one_of(kind)(&mut objects);
         }
-        world.drain();
-        world.works();
+        objects.drain();
+        objects.works();
     }
-    world.end();
+    objects.end();
 }
 
 on_each_way! {

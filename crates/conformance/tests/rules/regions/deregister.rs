@@ -8,7 +8,7 @@ use transom_conformance::on_each_link;
 use transom_host::Options;
 
 /// A pair whose target has a region, and what the origin reads it with.
-struct Bench {
+struct Fixture {
     pair: Pair,
     near: Buffer,
     ma: *mut ibv_mr,
@@ -16,7 +16,7 @@ struct Bench {
     mb: *mut ibv_mr,
 }
 
-impl Bench {
+impl Fixture {
     fn new(link: Link) -> Self {
         let pair = Pair::rc(link);
         let (near, far) = (Buffer::new(4096), Buffer::filled(4096, 5));
@@ -49,13 +49,13 @@ on_each_link! {
     /// A free region ends, and its keys with it, at both ends.
     /// Rules: DR-01
     fn keys_die_with_their_region(link: Link) {
-        let bench = Bench::new(link);
-        let Bench { pair, near, ma, far, mb } = &bench;
+        let fixture = Fixture::new(link);
+        let Fixture { pair, near, ma, far, mb } = &fixture;
         let rkey = keys(*mb).1;
         let (from, to) = (sge(near.addr(), 8, *ma), sge(far.addr(), 8, *mb));
-        assert_eq!(bench.read(rkey), IBV_WC_SUCCESS);
+        assert_eq!(fixture.read(rkey), IBV_WC_SUCCESS);
         assert_eq!(dereg(*mb), 0);
-        assert_eq!(bench.read(rkey), IBV_WC_REM_ACCESS_ERR);
+        assert_eq!(fixture.read(rkey), IBV_WC_REM_ACCESS_ERR);
         assert_eq!(pair.message(&mut [from], &mut [to]), (IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR));
         assert_eq!(dereg(*ma), 0);
         for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE] {
@@ -67,29 +67,29 @@ on_each_link! {
     /// A bound window of either type keeps its region; the refusal changes nothing.
     /// Rules: DR-03, DR-04, DR-05
     fn bound_window_holds_its_region(link: Link) {
-        let bench = Bench::new(link);
+        let fixture = Fixture::new(link);
         for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
-            let (qa, qb) = bench.pair.another(IBV_QPT_RC);
-            let mw = bench.pair.b.mw(kind);
-            let key = bench.bind(qb, mw, bench.mb);
+            let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
+            let mw = fixture.pair.b.mw(kind);
+            let key = fixture.bind(qb, mw, fixture.mb);
             for _ in 0..3 {
-                assert_eq!(dereg(bench.mb), libc::EBUSY);
-                bench.near.fill(0);
-                assert_eq!(bench.read_on(qa, key), IBV_WC_SUCCESS);
-                assert_eq!(bench.near.read(0, 4096), bench.far.read(0, 4096));
-                assert_eq!(bench.read(keys(bench.mb).1), IBV_WC_SUCCESS);
+                assert_eq!(dereg(fixture.mb), libc::EBUSY);
+                fixture.near.fill(0);
+                assert_eq!(fixture.read_on(qa, key), IBV_WC_SUCCESS);
+                assert_eq!(fixture.near.read(0, 4096), fixture.far.read(0, 4096));
+                assert_eq!(fixture.read(keys(fixture.mb).1), IBV_WC_SUCCESS);
             }
             assert_eq!(dealloc_mw(mw), 0);
         }
-        assert_eq!(dereg(bench.mb), 0);
+        assert_eq!(dereg(fixture.mb), 0);
     }
 
     /// A receive that waits does not keep its region: nothing completes by the end of the region,
     /// and the message that takes the receive fails.
     /// Rules: DR-11, DR-12
     fn posted_receive_does_not_hold_its_region(link: Link) {
-        let bench = Bench::new(link);
-        let Bench { pair, near, ma, far, mb } = &bench;
+        let fixture = Fixture::new(link);
+        let Fixture { pair, near, ma, far, mb } = &fixture;
         let from = sge(near.addr(), 8, *ma);
         recv(pair.qb, 5, &mut [sge(far.addr(), 64, *mb)]);
         let before = far.read(0, 64);
@@ -114,14 +114,14 @@ on_each_link! {
     /// nothing, or a region that does not know it.
     /// Rules: DR-16
     fn stale_keys_do_not_fit_their_successors(link: Link) {
-        let bench = Bench::new(link);
-        let stale = keys(bench.mb).1;
-        assert_eq!(dereg(bench.mb), 0);
-        assert_eq!(bench.read(stale), IBV_WC_REM_ACCESS_ERR);
+        let fixture = Fixture::new(link);
+        let stale = keys(fixture.mb).1;
+        assert_eq!(dereg(fixture.mb), 0);
+        assert_eq!(fixture.read(stale), IBV_WC_REM_ACCESS_ERR);
         let mut last = HashMap::from([(stale >> 8, stale)]);
         let mut reused = 0;
         for _ in 0..6000 {
-            let mr = try_reg(bench.pair.b.pd, bench.far.addr(), 0, ALL).expect("a region");
+            let mr = try_reg(fixture.pair.b.pd, fixture.far.addr(), 0, ALL).expect("a region");
             let (lkey, key) = keys(mr);
             if let Some(before) = last.insert(key >> 8, key) {
                 assert!(before != key && before != lkey, "{key:#x} again");
@@ -132,11 +132,11 @@ on_each_link! {
         assert!(reused > 3000, "only {reused} indexes were used again");
         // Live successors over the same memory: their keys work, those before them do not.
         for _ in 0..20 {
-            let mr = bench.pair.b.reg(&bench.far, ALL);
+            let mr = fixture.pair.b.reg(&fixture.far, ALL);
             let key = keys(mr).1;
             let before = last.insert(key >> 8, key).expect("an index used before");
-            assert_eq!(bench.read(before), IBV_WC_REM_ACCESS_ERR, "{before:#x} for {key:#x}");
-            assert_eq!(bench.read(key), IBV_WC_SUCCESS);
+            assert_eq!(fixture.read(before), IBV_WC_REM_ACCESS_ERR, "{before:#x} for {key:#x}");
+            assert_eq!(fixture.read(key), IBV_WC_SUCCESS);
             assert_eq!(dereg(mr), 0);
         }
     }
@@ -158,53 +158,53 @@ fn dr_02_a_region_ends_once() {
 
 #[test]
 fn dr_06_an_invalidated_window_holds_nothing() {
-    let bench = Bench::new(Link::Loopback);
-    let qb = bench.pair.qb;
-    let mw = bench.pair.b.mw(IBV_MW_TYPE_2);
-    let key = bench.bind(qb, mw, bench.mb);
-    assert_eq!(dereg(bench.mb), libc::EBUSY);
+    let fixture = Fixture::new(Link::Loopback);
+    let qb = fixture.pair.qb;
+    let mw = fixture.pair.b.mw(IBV_MW_TYPE_2);
+    let key = fixture.bind(qb, mw, fixture.mb);
+    assert_eq!(dereg(fixture.mb), libc::EBUSY);
     post(qb, &mut local_inv_wr(key));
-    bench.pair.b.expect(IBV_WC_SUCCESS);
-    assert_eq!(dereg(bench.mb), 0);
+    fixture.pair.b.expect(IBV_WC_SUCCESS);
+    assert_eq!(dereg(fixture.mb), 0);
     assert_eq!(dealloc_mw(mw), 0);
 }
 
 /// Rules: DR-06
 #[test]
 fn a_remotely_invalidated_window_holds_nothing() {
-    let bench = Bench::new(Link::Loopback);
-    let mw = bench.pair.b.mw(IBV_MW_TYPE_2);
-    let key = bench.bind(bench.pair.qb, mw, bench.mb);
-    recv(bench.pair.qb, 1, &mut []);
+    let fixture = Fixture::new(Link::Loopback);
+    let mw = fixture.pair.b.mw(IBV_MW_TYPE_2);
+    let key = fixture.bind(fixture.pair.qb, mw, fixture.mb);
+    recv(fixture.pair.qb, 1, &mut []);
     let mut wr = wr(IBV_WR_SEND_WITH_INV);
     wr.imm.invalidate_rkey = key;
-    post(bench.pair.qa, &mut wr);
-    bench.pair.a.expect(IBV_WC_SUCCESS);
-    bench.pair.b.expect(IBV_WC_SUCCESS);
-    assert_eq!(dereg(bench.mb), 0);
+    post(fixture.pair.qa, &mut wr);
+    fixture.pair.a.expect(IBV_WC_SUCCESS);
+    fixture.pair.b.expect(IBV_WC_SUCCESS);
+    assert_eq!(dereg(fixture.mb), 0);
 }
 
 #[test]
 fn dr_07_a_window_unbound_by_a_bind_of_nothing_holds_nothing() {
-    let bench = Bench::new(Link::Loopback);
-    let mw = bench.pair.b.mw(IBV_MW_TYPE_1);
+    let fixture = Fixture::new(Link::Loopback);
+    let mw = fixture.pair.b.mw(IBV_MW_TYPE_1);
     for naming_the_region in [false, true] {
-        let mr = bench.pair.b.reg(&bench.far, ALL);
-        bench.bind(bench.pair.qb, mw, mr);
+        let mr = fixture.pair.b.reg(&fixture.far, ALL);
+        fixture.bind(fixture.pair.qb, mw, mr);
         assert_eq!(dereg(mr), libc::EBUSY);
         let range = if naming_the_region { Range { mr, ..NOTHING } } else { NOTHING };
-        bind(&bench.pair.b, bench.pair.qb, mw, range);
+        bind(&fixture.pair.b, fixture.pair.qb, mw, range);
         assert_eq!(dereg(mr), 0);
     }
 }
 
 #[test]
 fn dr_08_a_deallocated_window_holds_nothing() {
-    let bench = Bench::new(Link::Loopback);
+    let fixture = Fixture::new(Link::Loopback);
     for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
-        let mr = bench.pair.b.reg(&bench.far, ALL);
-        let mw = bench.pair.b.mw(kind);
-        bench.bind(bench.pair.qb, mw, mr);
+        let mr = fixture.pair.b.reg(&fixture.far, ALL);
+        let mw = fixture.pair.b.mw(kind);
+        fixture.bind(fixture.pair.qb, mw, mr);
         assert_eq!(dereg(mr), libc::EBUSY);
         assert_eq!(dealloc_mw(mw), 0);
         assert_eq!(dereg(mr), 0);
@@ -213,16 +213,16 @@ fn dr_08_a_deallocated_window_holds_nothing() {
 
 #[test]
 fn dr_09_a_rebound_window_holds_its_new_region_only() {
-    let bench = Bench::new(Link::Loopback);
-    let mw = bench.pair.b.mw(IBV_MW_TYPE_1);
-    let regions = [(); 4].map(|()| bench.pair.b.reg(&bench.far, ALL));
-    bench.bind(bench.pair.qb, mw, regions[0]);
+    let fixture = Fixture::new(Link::Loopback);
+    let mw = fixture.pair.b.mw(IBV_MW_TYPE_1);
+    let regions = [(); 4].map(|()| fixture.pair.b.reg(&fixture.far, ALL));
+    fixture.bind(fixture.pair.qb, mw, regions[0]);
     for step in regions.windows(2) {
         let (old, new) = (step[0], step[1]);
         assert_eq!(dereg(old), libc::EBUSY);
         // Twice to the same region still holds it once.
-        bench.bind(bench.pair.qb, mw, old);
-        bench.bind(bench.pair.qb, mw, new);
+        fixture.bind(fixture.pair.qb, mw, old);
+        fixture.bind(fixture.pair.qb, mw, new);
         assert_eq!(dereg(old), 0);
         assert_eq!(dereg(new), libc::EBUSY);
     }
@@ -232,18 +232,18 @@ fn dr_09_a_rebound_window_holds_its_new_region_only() {
 
 #[test]
 fn dr_10_all_windows_must_be_gone() {
-    let bench = Bench::new(Link::Loopback);
+    let fixture = Fixture::new(Link::Loopback);
     let windows: Vec<_> = (0..20)
         .map(|index| {
             let kind = if index % 2 == 0 { IBV_MW_TYPE_1 } else { IBV_MW_TYPE_2 };
-            let mw = bench.pair.b.mw(kind);
-            bench.bind(bench.pair.qb, mw, bench.mb);
+            let mw = fixture.pair.b.mw(kind);
+            fixture.bind(fixture.pair.qb, mw, fixture.mb);
             mw
         })
         .collect();
     for mw in windows {
-        assert_eq!(dereg(bench.mb), libc::EBUSY);
+        assert_eq!(dereg(fixture.mb), libc::EBUSY);
         assert_eq!(dealloc_mw(mw), 0);
     }
-    assert_eq!(dereg(bench.mb), 0);
+    assert_eq!(dereg(fixture.mb), 0);
 }

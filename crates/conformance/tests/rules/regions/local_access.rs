@@ -24,7 +24,7 @@ const THEIRS: (ibv_wc_status, ibv_qp_state, ibv_qp_state) =
     (IBV_WC_REM_ACCESS_ERR, IBV_QPS_ERR, IBV_QPS_ERR);
 
 /// A pair with two pages of all rights at each end.
-struct Bench {
+struct Fixture {
     pair: Pair,
     near: Buffer,
     ma: *mut ibv_mr,
@@ -32,7 +32,7 @@ struct Bench {
     mb: *mut ibv_mr,
 }
 
-impl Bench {
+impl Fixture {
     fn new(link: Link) -> Self {
         let pair = Pair::rc(link);
         let (near, far) = (Buffer::filled(8192, 3), Buffer::filled(8192, 99));
@@ -90,41 +90,41 @@ on_each_link! {
     /// writable by its own side, and no more.
     /// Rules: LA-01, LA-02, LA-03
     fn sending_needs_no_right_and_receiving_local_write(link: Link) {
-        let bench = Bench::new(link);
+        let fixture = Fixture::new(link);
         for access in [0, REMOTE_READ, MW_BIND] {
-            let from = sge(bench.near.addr(), 64, bench.pair.a.reg(&bench.near, access));
-            assert_eq!(bench.pair.message(&mut [from], &mut [bench.far(0, 64)]), WELL);
-            let done = bench.request(IBV_WR_RDMA_WRITE, &mut [from], bench.rkey());
+            let from = sge(fixture.near.addr(), 64, fixture.pair.a.reg(&fixture.near, access));
+            assert_eq!(fixture.pair.message(&mut [from], &mut [fixture.far(0, 64)]), WELL);
+            let done = fixture.request(IBV_WR_RDMA_WRITE, &mut [from], fixture.rkey());
             assert_eq!(done.0, IBV_WC_SUCCESS);
             // The same rights at the receiver.
-            let before = bench.far.read(0, 8192);
-            let to = sge(bench.far.addr() + 100, 64, bench.pair.b.reg(&bench.far, access));
-            let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+            let before = fixture.far.read(0, 8192);
+            let to = sge(fixture.far.addr() + 100, 64, fixture.pair.b.reg(&fixture.far, access));
+            let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
             recv(qb, 9, &mut [to]);
-            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [bench.near(0, 64)]));
-            bench.pair.a.expect(IBV_WC_REM_OP_ERR);
-            bench.pair.b.expect(IBV_WC_LOC_PROT_ERR);
+            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [fixture.near(0, 64)]));
+            fixture.pair.a.expect(IBV_WC_REM_OP_ERR);
+            fixture.pair.b.expect(IBV_WC_LOC_PROT_ERR);
             assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_ERR));
-            assert_eq!(bench.far.read(0, 8192), before);
+            assert_eq!(fixture.far.read(0, 8192), before);
         }
-        let to = sge(bench.far.addr() + 100, 64, bench.pair.b.reg(&bench.far, LOCAL_WRITE));
-        assert_eq!(bench.pair.message(&mut [bench.near(0, 64)], &mut [to]), WELL);
-        assert_eq!(bench.far.read(100, 64), bench.near.read(0, 64));
+        let to = sge(fixture.far.addr() + 100, 64, fixture.pair.b.reg(&fixture.far, LOCAL_WRITE));
+        assert_eq!(fixture.pair.message(&mut [fixture.near(0, 64)], &mut [to]), WELL);
+        assert_eq!(fixture.far.read(100, 64), fixture.near.read(0, 64));
     }
 
     /// What a READ or an atomic brings needs a place that its own side may write.
     /// Rules: LA-04, LA-05
     fn answers_need_local_write(link: Link) {
-        let bench = Bench::new(link);
+        let fixture = Fixture::new(link);
         for opcode in [IBV_WR_RDMA_READ, CAS, FAA] {
-            let before = bench.near.read(0, 8192);
+            let before = fixture.near.read(0, 8192);
             for access in [0, REMOTE_READ, MW_BIND] {
-                let to = sge(bench.near.addr(), 8, bench.pair.a.reg(&bench.near, access));
-                assert_eq!(bench.request(opcode, &mut [to], bench.rkey()), OURS, "{opcode}");
+                let to = sge(fixture.near.addr(), 8, fixture.pair.a.reg(&fixture.near, access));
+                assert_eq!(fixture.request(opcode, &mut [to], fixture.rkey()), OURS, "{opcode}");
             }
-            assert_eq!(bench.near.read(0, 8192), before);
-            let to = sge(bench.near.addr(), 8, bench.pair.a.reg(&bench.near, LOCAL_WRITE));
-            assert_eq!(bench.request(opcode, &mut [to], bench.rkey()).0, IBV_WC_SUCCESS);
+            assert_eq!(fixture.near.read(0, 8192), before);
+            let to = sge(fixture.near.addr(), 8, fixture.pair.a.reg(&fixture.near, LOCAL_WRITE));
+            assert_eq!(fixture.request(opcode, &mut [to], fixture.rkey()).0, IBV_WC_SUCCESS);
         }
     }
 
@@ -132,28 +132,28 @@ on_each_link! {
     /// hears nothing.
     /// Rules: LA-06, LA-22
     fn bad_key_in_a_gather_sends_nothing(link: Link) {
-        let bench = Bench::new(link);
+        let fixture = Fixture::new(link);
         let long = Buffer::filled(1 << 20, 7);
         let far = Buffer::new(1 << 20);
-        let (ml, mf) = (bench.pair.a.reg(&long, ALL), bench.pair.b.reg(&far, ALL));
-        for bad in bench.bad_keys() {
-            let piece = ibv_sge { addr: bench.near.addr(), length: 64, lkey: bad };
+        let (ml, mf) = (fixture.pair.a.reg(&long, ALL), fixture.pair.b.reg(&far, ALL));
+        for bad in fixture.bad_keys() {
+            let piece = ibv_sge { addr: fixture.near.addr(), length: 64, lkey: bad };
             let half = sge(long.addr(), 600_000, ml);
-            for sges in [&mut [piece][..], &mut [bench.near(0, 64), piece], &mut [half, piece]] {
-                let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+            for sges in [&mut [piece][..], &mut [fixture.near(0, 64), piece], &mut [half, piece]] {
+                let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
                 post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, sges, far.addr(), keys(mf).1));
-                bench.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+                fixture.pair.a.expect(IBV_WC_LOC_PROT_ERR);
                 assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_RTS));
-                let (qa, qb) = bench.pair.another(IBV_QPT_RC);
+                let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
                 recv(qb, 9, &mut [sge(far.addr(), 1 << 20, mf)]);
                 post(qa, &mut with_sges(wr(IBV_WR_SEND), sges));
-                bench.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+                fixture.pair.a.expect(IBV_WC_LOC_PROT_ERR);
                 // Messages elsewhere pass the peer's queue: its receive has not been taken.
-                let done = bench.pair.message(&mut [bench.near(0, 8)], &mut [bench.far(0, 8)]);
+                let done = fixture.pair.message(&mut [fixture.near(0, 8)], &mut [fixture.far(0, 8)]);
                 assert_eq!(done, WELL);
                 assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_RTS));
                 assert_eq!(set_state(qb, IBV_QPS_ERR), 0);
-                assert_eq!(bench.pair.b.expect(IBV_WC_WR_FLUSH_ERR).wr_id, 9);
+                assert_eq!(fixture.pair.b.expect(IBV_WC_WR_FLUSH_ERR).wr_id, 9);
                 assert!(far.is_all(0), "key {bad:#x}");
             }
         }
@@ -162,46 +162,46 @@ on_each_link! {
     /// A bad key where a READ's data shall go: the peer serves it and stays as it is.
     /// Rules: LA-07, LA-22
     fn bad_key_in_a_scatter_is_our_own_failure(link: Link) {
-        let bench = Bench::new(link);
-        let before = bench.near.read(64, 8000);
-        for bad in bench.bad_keys() {
-            let piece = ibv_sge { addr: bench.near.addr() + 64, length: 64, lkey: bad };
-            for sges in [&mut [piece][..], &mut [bench.near(0, 64), piece]] {
-                let done = bench.request(IBV_WR_RDMA_READ, sges, bench.rkey());
+        let fixture = Fixture::new(link);
+        let before = fixture.near.read(64, 8000);
+        for bad in fixture.bad_keys() {
+            let piece = ibv_sge { addr: fixture.near.addr() + 64, length: 64, lkey: bad };
+            for sges in [&mut [piece][..], &mut [fixture.near(0, 64), piece]] {
+                let done = fixture.request(IBV_WR_RDMA_READ, sges, fixture.rkey());
                 assert_eq!(done, OURS, "key {bad:#x}");
             }
-            bench.pair.b.expect_nothing();
+            fixture.pair.b.expect_nothing();
         }
-        assert_eq!(bench.near.read(64, 8000), before);
+        assert_eq!(fixture.near.read(64, 8000), before);
     }
 
     /// An atomic's key is judged when the answer is stored: the target has been changed by then.
     /// Rules: LA-08
     fn bad_key_in_an_atomic_comes_too_late(link: Link) {
-        let bench = Bench::new(link);
-        let before = bench.near.read(0, 8192);
-        for bad in bench.bad_keys() {
-            let piece = ibv_sge { addr: bench.near.addr(), length: 8, lkey: bad };
+        let fixture = Fixture::new(link);
+        let before = fixture.near.read(0, 8192);
+        for bad in fixture.bad_keys() {
+            let piece = ibv_sge { addr: fixture.near.addr(), length: 8, lkey: bad };
             for opcode in [CAS, FAA] {
-                bench.far.set_word(0, 2);
-                assert_eq!(bench.request(opcode, &mut [piece], bench.rkey()), OURS);
-                assert_eq!(bench.far.word(0), 3, "opcode {opcode}, key {bad:#x}");
+                fixture.far.set_word(0, 2);
+                assert_eq!(fixture.request(opcode, &mut [piece], fixture.rkey()), OURS);
+                assert_eq!(fixture.far.word(0), 3, "opcode {opcode}, key {bad:#x}");
             }
         }
-        assert_eq!(bench.near.read(0, 8192), before);
+        assert_eq!(fixture.near.read(0, 8192), before);
     }
 
     /// A receive is taken by the queue whatever its keys and places; the message that finds them bad
     /// fails at both ends.
     /// Rules: LA-09, LA-10
     fn bad_receive_fails_on_use(link: Link) {
-        let bench = Bench::new(link);
-        let part = try_reg(bench.pair.b.pd, bench.far.addr() + 4096, 1000, ALL);
+        let fixture = Fixture::new(link);
+        let part = try_reg(fixture.pair.b.pd, fixture.far.addr() + 4096, 1000, ALL);
         let part = part.expect("a region");
-        let at = |at: u64, length| sge(bench.far.addr() + at, length, part);
-        let (good, _) = keys(bench.mb);
-        let keyed = |lkey| ibv_sge { lkey, ..bench.far(0, 64) };
-        let before = bench.far.read(0, 8192);
+        let at = |at: u64, length| sge(fixture.far.addr() + at, length, part);
+        let (good, _) = keys(fixture.mb);
+        let keyed = |lkey| ibv_sge { lkey, ..fixture.far(0, 64) };
+        let before = fixture.far.read(0, 8192);
         for bad in [
             keyed(0),
             keyed(0xdead_beef),
@@ -213,71 +213,71 @@ on_each_link! {
             sge(0, 64, part),
             sge(u64::MAX, 64, part),
         ] {
-            let done = bench.pair.message(&mut [bench.near(0, 64)], &mut [bad]);
+            let done = fixture.pair.message(&mut [fixture.near(0, 64)], &mut [bad]);
             assert_eq!(done, NO_PLACE, "{bad:x?}");
         }
-        assert_eq!(bench.far.read(0, 8192), before);
+        assert_eq!(fixture.far.read(0, 8192), before);
     }
 
     /// A region of another domain serves neither as source nor as place for anything.
     /// Rules: LA-12, LA-13, LA-14
     fn regions_of_another_domain_are_no_use(link: Link) {
-        let bench = Bench::new(link);
-        let theirs = reg(bench.pair.a.another_pd(), &bench.near, ALL);
-        let piece = sge(bench.near.addr(), 8, theirs);
-        let (near, far) = (bench.near.read(0, 8192), bench.far.read(0, 8192));
+        let fixture = Fixture::new(link);
+        let theirs = reg(fixture.pair.a.another_pd(), &fixture.near, ALL);
+        let piece = sge(fixture.near.addr(), 8, theirs);
+        let (near, far) = (fixture.near.read(0, 8192), fixture.far.read(0, 8192));
         for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
-            assert_eq!(bench.request(opcode, &mut [piece], bench.rkey()), OURS, "{opcode}");
+            assert_eq!(fixture.request(opcode, &mut [piece], fixture.rkey()), OURS, "{opcode}");
         }
-        let to = sge(bench.far.addr(), 8, reg(bench.pair.b.another_pd(), &bench.far, ALL));
-        assert_eq!(bench.pair.message(&mut [bench.near(0, 8)], &mut [to]), NO_PLACE);
-        assert_eq!(bench.far.read(0, 8192), far);
+        let to = sge(fixture.far.addr(), 8, reg(fixture.pair.b.another_pd(), &fixture.far, ALL));
+        assert_eq!(fixture.pair.message(&mut [fixture.near(0, 8)], &mut [to]), NO_PLACE);
+        assert_eq!(fixture.far.read(0, 8192), far);
         for opcode in [CAS, FAA] {
-            assert_eq!(bench.request(opcode, &mut [piece], bench.rkey()), OURS, "{opcode}");
+            assert_eq!(fixture.request(opcode, &mut [piece], fixture.rkey()), OURS, "{opcode}");
         }
-        assert_eq!(bench.near.read(0, 8192), near);
+        assert_eq!(fixture.near.read(0, 8192), near);
         // In its own domain it is as good as any.
-        let own = bench.pair.a.with_pd(bench.pair.a.another_pd());
-        let (qa, qb) = (own.qp(IBV_QPT_RC), bench.pair.b.qp(IBV_QPT_RC));
+        let own = fixture.pair.a.with_pd(fixture.pair.a.another_pd());
+        let (qa, qb) = (own.qp(IBV_QPT_RC), fixture.pair.b.qp(IBV_QPT_RC));
         connect(qa, qb);
-        let mut sges = [sge(bench.near.addr(), 8, own.reg(&bench.near, ALL))];
-        post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, bench.far.addr(), bench.rkey()));
+        let mut sges = [sge(fixture.near.addr(), 8, own.reg(&fixture.near, ALL))];
+        post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, fixture.far.addr(), fixture.rkey()));
         own.expect(IBV_WC_SUCCESS);
     }
 
     /// With both keys bad, a WRITE fails by its own and a READ or atomic by the remote one.
     /// Rules: LA-19, LA-20
     fn own_key_comes_first_only_where_data_is_sent(link: Link) {
-        let bench = Bench::new(link);
-        bench.far.set_word(0, 2);
-        let before = (bench.near.read(0, 8192), bench.far.read(0, 8192));
-        for lkey in bench.bad_keys() {
-            let piece = ibv_sge { addr: bench.near.addr(), length: 8, lkey };
-            for rkey in [0, bench.rkey() ^ 1] {
-                let request = |opcode| bench.request(opcode, &mut [piece], rkey);
+        let fixture = Fixture::new(link);
+        fixture.far.set_word(0, 2);
+        let before = (fixture.near.read(0, 8192), fixture.far.read(0, 8192));
+        for lkey in fixture.bad_keys() {
+            let piece = ibv_sge { addr: fixture.near.addr(), length: 8, lkey };
+            for rkey in [0, fixture.rkey() ^ 1] {
+                let request = |opcode| fixture.request(opcode, &mut [piece], rkey);
                 assert_eq!(request(IBV_WR_RDMA_WRITE), OURS);
                 for opcode in [IBV_WR_RDMA_READ, CAS, FAA] {
                     assert_eq!(request(opcode), THEIRS, "{opcode}");
                 }
             }
         }
-        assert_eq!((bench.near.read(0, 8192), bench.far.read(0, 8192)), before);
+        assert_eq!((fixture.near.read(0, 8192), fixture.far.read(0, 8192)), before);
     }
 
     /// The key of a window is for peers; as a local key it is none.
     /// Rules: LA-24
     fn window_keys_are_no_local_keys(link: Link) {
-        let bench = Bench::new(link);
+        let fixture = Fixture::new(link);
         for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
             // Through the queue pair that the window is bound to, where a peer would be let in.
             for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, CAS, FAA] {
-                let (qa, qb) = bench.pair.another(IBV_QPT_RC);
-                let mw = bench.pair.a.mw(kind);
-                let (addr, access) = (bench.near.addr(), REMOTE);
-                let range = Range { mr: bench.ma, addr, length: 4096, access };
-                let lkey = bind(&bench.pair.a, qa, mw, range);
+                let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
+                let mw = fixture.pair.a.mw(kind);
+                let (addr, access) = (fixture.near.addr(), REMOTE);
+                let range = Range { mr: fixture.ma, addr, length: 4096, access };
+                let lkey = bind(&fixture.pair.a, qa, mw, range);
                 let mut sges = [ibv_sge { addr, length: 8, lkey }];
-                let (remote, key) = (bench.far.addr(), bench.rkey());
+                let (remote, key) = (fixture.far.addr(), fixture.rkey());
                 post(
                     qa,
                     &mut match opcode {
@@ -285,18 +285,18 @@ on_each_link! {
                         _ => rdma_wr(opcode, &mut sges, remote, key),
                     },
                 );
-                bench.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+                fixture.pair.a.expect(IBV_WC_LOC_PROT_ERR);
                 assert_eq!(state(qb), IBV_QPS_RTS);
             }
-            let (qa, qb) = bench.pair.another(IBV_QPT_RC);
-            let mw = bench.pair.b.mw(kind);
-            let (addr, access) = (bench.far.addr(), REMOTE);
-            let range = Range { mr: bench.mb, addr, length: 4096, access };
-            let lkey = bind(&bench.pair.b, qb, mw, range);
+            let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
+            let mw = fixture.pair.b.mw(kind);
+            let (addr, access) = (fixture.far.addr(), REMOTE);
+            let range = Range { mr: fixture.mb, addr, length: 4096, access };
+            let lkey = bind(&fixture.pair.b, qb, mw, range);
             recv(qb, 9, &mut [ibv_sge { addr, length: 8, lkey }]);
-            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [bench.near(0, 8)]));
-            bench.pair.a.expect(IBV_WC_REM_OP_ERR);
-            bench.pair.b.expect(IBV_WC_LOC_PROT_ERR);
+            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [fixture.near(0, 8)]));
+            fixture.pair.a.expect(IBV_WC_REM_OP_ERR);
+            fixture.pair.b.expect(IBV_WC_LOC_PROT_ERR);
         }
     }
 }

@@ -27,7 +27,7 @@ fn fields(mr: *mut ibv_mr) -> (*mut ibv_pd, u64, usize, u32, u32) {
 }
 
 /// A pair whose target has a region, and what the origin reads it with.
-struct Bench {
+struct Fixture {
     pair: Pair,
     near: Buffer,
     ma: *mut ibv_mr,
@@ -35,7 +35,7 @@ struct Bench {
     mb: *mut ibv_mr,
 }
 
-impl Bench {
+impl Fixture {
     fn new(link: Link) -> Self {
         let pair = Pair::rc(link);
         let (near, far) = (Buffer::new(4096), Buffer::filled(16384, 5));
@@ -88,11 +88,11 @@ on_each_link! {
     /// Arguments that make no sense are refused before anything is changed.
     /// Rules: RR-02, RR-03, RR-04, RR-07
     fn refused_arguments_change_nothing(link: Link) {
-        let bench = Bench::new(link);
-        let (mb, start) = (bench.mb, bench.far.addr());
+        let fixture = Fixture::new(link);
+        let (mb, start) = (fixture.mb, fixture.far.addr());
         let before = fields(mb);
         let raw = |flags, addr, length, access| {
-            rereg_raw(mb, flags, bench.pair.b.pd, addr, length, access)
+            rereg_raw(mb, flags, fixture.pair.b.pd, addr, length, access)
         };
         let all = IBV_REREG_MR_FLAGS_SUPPORTED;
         for unknown in [all + 1, 1 << 16, 1 << 31] {
@@ -107,18 +107,18 @@ on_each_link! {
             assert_eq!(raw(flags, start, 4096, REMOTE_READ), INPUT);
         }
         assert_eq!(fields(mb), before);
-        bench.expect_unchanged();
+        fixture.expect_unchanged();
     }
 
     /// A change of the range moves the region, and its fields say so.
     /// Rules: RR-08
     fn translation_changes_the_range(link: Link) {
-        let bench = Bench::new(link);
-        let start = bench.far.addr();
+        let fixture = Fixture::new(link);
+        let start = fixture.far.addr();
         let to = (start + 4100, 4096);
-        assert_eq!(rereg(bench.mb, Change { range: Some(to), ..NOTHING }), Ok(()));
-        let (pd, addr, length, ..) = fields(bench.mb);
-        assert_eq!((pd, addr, length), (bench.pair.b.pd, to.0, to.1));
+        assert_eq!(rereg(fixture.mb, Change { range: Some(to), ..NOTHING }), Ok(()));
+        let (pd, addr, length, ..) = fields(fixture.mb);
+        assert_eq!((pd, addr, length), (fixture.pair.b.pd, to.0, to.1));
         for (at, status) in [
             (0, IBV_WC_REM_ACCESS_ERR),
             (4099, IBV_WC_REM_ACCESS_ERR),
@@ -126,46 +126,46 @@ on_each_link! {
             (8195, IBV_WC_SUCCESS),
             (8196, IBV_WC_REM_ACCESS_ERR),
         ] {
-            assert_eq!(bench.read(at), status, "byte {at}");
+            assert_eq!(fixture.read(at), status, "byte {at}");
         }
-        assert_eq!(bench.write(4100), IBV_WC_SUCCESS, "rights are kept");
+        assert_eq!(fixture.write(4100), IBV_WC_SUCCESS, "rights are kept");
         // To other memory altogether, and with other rights at the same time.
         let other = Buffer::filled(4096, 77);
         let range = Some((other.addr(), 4096));
         let access = Some(REMOTE_READ);
-        assert_eq!(rereg(bench.mb, Change { range, access, ..NOTHING }), Ok(()));
-        let mut sges = [sge(bench.near.addr(), 64, bench.ma)];
+        assert_eq!(rereg(fixture.mb, Change { range, access, ..NOTHING }), Ok(()));
+        let mut sges = [sge(fixture.near.addr(), 64, fixture.ma)];
         for (opcode, status) in
             [(IBV_WR_RDMA_READ, IBV_WC_SUCCESS), (IBV_WR_RDMA_WRITE, IBV_WC_REM_ACCESS_ERR)]
         {
-            let mut wr = rdma_wr(opcode, &mut sges, other.addr(), keys(bench.mb).1);
-            assert_eq!(bench.pair.request(&mut wr), status);
+            let mut wr = rdma_wr(opcode, &mut sges, other.addr(), keys(fixture.mb).1);
+            assert_eq!(fixture.pair.request(&mut wr), status);
         }
-        assert_eq!(bench.near.read(0, 64), other.read(0, 64));
+        assert_eq!(fixture.near.read(0, 64), other.read(0, 64));
     }
 
     /// A change of the domain: the region belongs to the new one only.
     /// Rules: RR-09
     fn domain_changes_hands(link: Link) {
-        let bench = Bench::new(link);
-        let (old, new) = (bench.pair.b.another_pd(), bench.pair.b.another_pd());
-        let mr = reg(old, &bench.far, ALL);
+        let fixture = Fixture::new(link);
+        let (old, new) = (fixture.pair.b.another_pd(), fixture.pair.b.another_pd());
+        let mr = reg(old, &fixture.far, ALL);
         assert_eq!(dealloc_pd(old), libc::EBUSY);
-        assert_eq!(rereg(mr, Change { pd: Some(bench.pair.b.pd), ..NOTHING }), Ok(()));
-        assert_eq!(fields(mr).0, bench.pair.b.pd);
+        assert_eq!(rereg(mr, Change { pd: Some(fixture.pair.b.pd), ..NOTHING }), Ok(()));
+        assert_eq!(fields(mr).0, fixture.pair.b.pd);
         assert_eq!(dealloc_pd(old), 0, "nothing is left in it");
         // Queue pairs of the domain it has come to reach it; once it is gone again they do not.
-        let mut sges = [sge(bench.near.addr(), 8, bench.ma)];
+        let mut sges = [sge(fixture.near.addr(), 8, fixture.ma)];
         let mut read = |status| {
-            let mut wr = rdma_wr(IBV_WR_RDMA_READ, &mut sges, bench.far.addr(), keys(mr).1);
-            assert_eq!(bench.pair.request(&mut wr), status);
+            let mut wr = rdma_wr(IBV_WR_RDMA_READ, &mut sges, fixture.far.addr(), keys(mr).1);
+            assert_eq!(fixture.pair.request(&mut wr), status);
         };
         read(IBV_WC_SUCCESS);
         assert_eq!(rereg(mr, Change { pd: Some(new), ..NOTHING }), Ok(()));
         read(IBV_WC_REM_ACCESS_ERR);
         let message = || {
-            let from = sge(bench.near.addr(), 8, bench.ma);
-            bench.pair.message(&mut [from], &mut [sge(bench.far.addr(), 8, mr)])
+            let from = sge(fixture.near.addr(), 8, fixture.ma);
+            fixture.pair.message(&mut [from], &mut [sge(fixture.far.addr(), 8, mr)])
         };
         assert_eq!(message(), (IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR));
         assert_eq!(dealloc_pd(new), libc::EBUSY);
@@ -176,24 +176,24 @@ on_each_link! {
     /// A right that is taken away is gone when the verb returns; one that is given is there.
     /// Rules: RR-10
     fn rights_change_at_once(link: Link) {
-        let bench = Bench::new(link);
+        let fixture = Fixture::new(link);
         let set = |access| {
-            assert_eq!(rereg(bench.mb, Change { access: Some(access), ..NOTHING }), Ok(()));
+            assert_eq!(rereg(fixture.mb, Change { access: Some(access), ..NOTHING }), Ok(()));
         };
         for _ in 0..5 {
             set(LOCAL_WRITE | REMOTE_WRITE);
-            assert_eq!(bench.read(0), IBV_WC_REM_ACCESS_ERR);
-            assert_eq!(bench.write(0), IBV_WC_SUCCESS);
+            assert_eq!(fixture.read(0), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(fixture.write(0), IBV_WC_SUCCESS);
             set(REMOTE_READ);
-            assert_eq!(bench.read(0), IBV_WC_SUCCESS);
-            assert_eq!(bench.write(0), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(fixture.read(0), IBV_WC_SUCCESS);
+            assert_eq!(fixture.write(0), IBV_WC_REM_ACCESS_ERR);
             set(0);
-            assert_eq!(bench.read(0), IBV_WC_REM_ACCESS_ERR);
-            assert_eq!(bench.write(0), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(fixture.read(0), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(fixture.write(0), IBV_WC_REM_ACCESS_ERR);
             // Local writing counts as well.
-            let from = sge(bench.near.addr(), 8, bench.ma);
-            let to = sge(bench.far.addr(), 8, bench.mb);
-            let done = bench.pair.message(&mut [from], &mut [to]);
+            let from = sge(fixture.near.addr(), 8, fixture.ma);
+            let to = sge(fixture.far.addr(), 8, fixture.mb);
+            let done = fixture.pair.message(&mut [from], &mut [to]);
             assert_eq!(done, (IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR));
         }
     }
@@ -201,48 +201,48 @@ on_each_link! {
     /// A receive is judged when it is used: its region has moved away by then.
     /// Rules: RR-11
     fn posted_receive_sees_the_new_range(link: Link) {
-        let bench = Bench::new(link);
-        let (qa, qb) = bench.pair.another(IBV_QPT_RC);
-        let before = bench.far.read(0, 4096);
-        recv(qb, 5, &mut [sge(bench.far.addr(), 64, bench.mb)]);
-        let range = Some((bench.far.addr() + 4096, 4096));
-        assert_eq!(rereg(bench.mb, Change { range, ..NOTHING }), Ok(()));
-        post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [sge(bench.near.addr(), 64, bench.ma)]));
-        bench.pair.a.expect(IBV_WC_REM_OP_ERR);
-        assert_eq!(bench.pair.b.expect(IBV_WC_LOC_PROT_ERR).wr_id, 5);
-        assert_eq!(bench.far.read(0, 4096), before);
+        let fixture = Fixture::new(link);
+        let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
+        let before = fixture.far.read(0, 4096);
+        recv(qb, 5, &mut [sge(fixture.far.addr(), 64, fixture.mb)]);
+        let range = Some((fixture.far.addr() + 4096, 4096));
+        assert_eq!(rereg(fixture.mb, Change { range, ..NOTHING }), Ok(()));
+        post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [sge(fixture.near.addr(), 64, fixture.ma)]));
+        fixture.pair.a.expect(IBV_WC_REM_OP_ERR);
+        assert_eq!(fixture.pair.b.expect(IBV_WC_LOC_PROT_ERR).wr_id, 5);
+        assert_eq!(fixture.far.read(0, 4096), before);
     }
 
     /// While a window is bound nothing about its region changes; region and window stay usable.
     /// Rules: RR-12
     fn bound_window_keeps_its_region_as_it_is(link: Link) {
-        let bench = Bench::new(link);
+        let fixture = Fixture::new(link);
         let busy = Err((IBV_REREG_MR_ERR_CMD, libc::EBUSY));
-        let before = fields(bench.mb);
+        let before = fields(fixture.mb);
         for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
-            let (qa, qb) = bench.pair.another(IBV_QPT_RC);
-            let mw = bench.pair.b.mw(kind);
-            let (addr, access) = (bench.far.addr() + 100, REMOTE);
-            let key = bind(&bench.pair.b, qb, mw, Range { mr: bench.mb, addr, length: 64, access });
-            let pd = bench.pair.b.another_pd();
+            let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
+            let mw = fixture.pair.b.mw(kind);
+            let (addr, access) = (fixture.far.addr() + 100, REMOTE);
+            let key = bind(&fixture.pair.b, qb, mw, Range { mr: fixture.mb, addr, length: 64, access });
+            let pd = fixture.pair.b.another_pd();
             for change in [
-                Change { range: Some((bench.far.addr(), 4096)), ..NOTHING },
+                Change { range: Some((fixture.far.addr(), 4096)), ..NOTHING },
                 Change { pd: Some(pd), ..NOTHING },
                 Change { access: Some(ALL), ..NOTHING },
                 Change { access: Some(REMOTE_READ), ..NOTHING },
             ] {
-                assert_eq!(rereg(bench.mb, change), busy, "{change:?}");
+                assert_eq!(rereg(fixture.mb, change), busy, "{change:?}");
             }
             assert_eq!(dealloc_pd(pd), 0, "the refusal holds no domain");
-            assert_eq!(fields(bench.mb), before);
-            bench.expect_unchanged();
-            let mut sges = [sge(bench.near.addr(), 64, bench.ma)];
+            assert_eq!(fields(fixture.mb), before);
+            fixture.expect_unchanged();
+            let mut sges = [sge(fixture.near.addr(), 64, fixture.ma)];
             for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
                 post(qa, &mut rdma_wr(opcode, &mut sges, addr, key));
-                bench.pair.a.expect(IBV_WC_SUCCESS);
+                fixture.pair.a.expect(IBV_WC_SUCCESS);
             }
             assert_eq!(dealloc_mw(mw), 0);
-            assert_eq!(rereg(bench.mb, Change { access: Some(ALL), ..NOTHING }), Ok(()));
+            assert_eq!(rereg(fixture.mb, Change { access: Some(ALL), ..NOTHING }), Ok(()));
         }
     }
 }

@@ -7,12 +7,12 @@ use std::{env, fs};
 
 use transom_conformance::harness::Link;
 
+mod attempt;
 mod case;
-mod scene;
 mod table;
 
+use attempt::{Ends, Outcome};
 use case::{Case, cases};
-use scene::{Outcome, World};
 
 const LINKS: [Link; 4] = [Link::Loopback, Link::Local, Link::Shared, Link::Wire];
 
@@ -25,8 +25,8 @@ const LINKS: [Link; 4] = [Link::Loopback, Link::Local, Link::Shared, Link::Wire]
 fn an_error_means_the_same_on_every_link() {
     let cases = cases();
     let outcomes = LINKS.map(|link| {
-        let world = World::new(link);
-        cases.iter().map(|case| world.outcome(case)).collect::<Vec<_>>()
+        let ends = Ends::new(link);
+        cases.iter().map(|case| ends.outcome(case)).collect::<Vec<_>>()
     });
     let mut differences = Vec::new();
     for (link, others) in LINKS.iter().zip(&outcomes) {

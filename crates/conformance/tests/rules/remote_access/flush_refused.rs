@@ -10,12 +10,12 @@ const GLOBAL: u8 = 1;
 const FLUSH_GLOBAL: u32 = IBV_ACCESS_FLUSH_GLOBAL;
 
 /// Two ends, and the target's memory.
-struct Rig {
+struct Fixture {
     pair: Pair,
     far: Buffer,
 }
 
-impl Rig {
+impl Fixture {
     fn new(link: Link) -> Self {
         Self { pair: Pair::unconnected(link, IBV_QPT_RC), far: Buffer::filled(8192, 7) }
     }
@@ -68,23 +68,23 @@ on_each_link! {
     /// region or in the queue pair.
     /// Rules: RA-06
     fn no_other_right_stands_in_for_it(link: Link) {
-        let rig = Rig::new(link);
-        let (granting, other) = (keys(rig.region(FLUSH_GLOBAL)).1, keys(rig.region(REMOTE)).1);
-        for range in [Some((rig.far.addr(), 8192)), Some((rig.far.addr() + 1, 7)), None] {
-            assert_eq!(rig.flush(FLUSH_GLOBAL, range, granting), IBV_WC_SUCCESS);
-            assert_eq!(rig.flush(REMOTE, range, granting), IBV_WC_REM_INV_REQ_ERR);
-            assert_eq!(rig.flush(FLUSH_GLOBAL | REMOTE, range, other), IBV_WC_REM_ACCESS_ERR);
+        let fixture = Fixture::new(link);
+        let (granting, other) = (keys(fixture.region(FLUSH_GLOBAL)).1, keys(fixture.region(REMOTE)).1);
+        for range in [Some((fixture.far.addr(), 8192)), Some((fixture.far.addr() + 1, 7)), None] {
+            assert_eq!(fixture.flush(FLUSH_GLOBAL, range, granting), IBV_WC_SUCCESS);
+            assert_eq!(fixture.flush(REMOTE, range, granting), IBV_WC_REM_INV_REQ_ERR);
+            assert_eq!(fixture.flush(FLUSH_GLOBAL | REMOTE, range, other), IBV_WC_REM_ACCESS_ERR);
         }
     }
 
     /// The range lies within the region, and the key is of a region that is there, in the target's
     /// domain.
     fn the_range_and_the_key_are_checked(link: Link) {
-        let rig = Rig::new(link);
-        let addr = rig.far.addr();
-        let mr = rig.region(FLUSH_GLOBAL);
+        let fixture = Fixture::new(link);
+        let addr = fixture.far.addr();
+        let mr = fixture.region(FLUSH_GLOBAL);
         let key = keys(mr).1;
-        let foreign = reg(rig.pair.b.another_pd(), &rig.far, FLUSH_GLOBAL as i32);
+        let foreign = reg(fixture.pair.b.another_pd(), &fixture.far, FLUSH_GLOBAL as i32);
         for (range, key) in [
             (Some((addr + 8191, 2)), key),
             (Some((addr - 1, 8)), key),
@@ -96,24 +96,24 @@ on_each_link! {
             (Some((addr, 8)), keys(foreign).1),
             (None, keys(foreign).1),
         ] {
-            assert_eq!(rig.flush(FLUSH_GLOBAL, range, key), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(fixture.flush(FLUSH_GLOBAL, range, key), IBV_WC_REM_ACCESS_ERR);
         }
         assert_eq!(dereg(mr), 0);
         for range in [Some((addr, 8)), None] {
-            assert_eq!(rig.flush(FLUSH_GLOBAL, range, key), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(fixture.flush(FLUSH_GLOBAL, range, key), IBV_WC_REM_ACCESS_ERR);
         }
     }
 
     /// A window does not grant it, whatever its region grants.
     fn a_window_does_not_grant_it(link: Link) {
-        let rig = Rig::new(link);
-        let mr = rig.region(REMOTE | IBV_ACCESS_MW_BIND | FLUSH_GLOBAL);
-        let (_, qb) = rig.connected(REMOTE);
-        let mw = rig.pair.b.mw(IBV_MW_TYPE_1);
-        let addr = rig.far.addr();
-        let key = bind(&rig.pair.b, qb, mw, Range { mr, addr, length: 4096, access: REMOTE });
+        let fixture = Fixture::new(link);
+        let mr = fixture.region(REMOTE | IBV_ACCESS_MW_BIND | FLUSH_GLOBAL);
+        let (_, qb) = fixture.connected(REMOTE);
+        let mw = fixture.pair.b.mw(IBV_MW_TYPE_1);
+        let addr = fixture.far.addr();
+        let key = bind(&fixture.pair.b, qb, mw, Range { mr, addr, length: 4096, access: REMOTE });
         for range in [Some((addr, 8)), None] {
-            assert_eq!(rig.flush(FLUSH_GLOBAL, range, key), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(fixture.flush(FLUSH_GLOBAL, range, key), IBV_WC_REM_ACCESS_ERR);
         }
     }
 }

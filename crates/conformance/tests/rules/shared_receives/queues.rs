@@ -80,18 +80,18 @@ on_each_link! {
     /// Rules: SQ-06, UD-04
     fn an_empty_queue_loses_datagrams(link: Link) {
         let mut shared = null_mut();
-        let mail = Mail::with(link, |b, init| {
+        let both = DatagramPair::with(link, |b, init| {
             shared = srq(b.pd, 16);
             init.srq = shared;
         });
-        mail.send(8);
-        mail.nothing_came();
-        srq_recv(shared, 7, &mut [sge(mail.far.addr(), 60, mail.mb)]);
-        mail.send(21);
-        mail.nothing_came();
-        mail.send(20);
-        let wc = mail.came(7, 20);
-        assert_eq!((wc.qp_num, wc.src_qp), (number(mail.pair.qb), number(mail.pair.qa)));
+        both.send(8);
+        both.nothing_came();
+        srq_recv(shared, 7, &mut [sge(both.far.addr(), 60, both.mb)]);
+        both.send(21);
+        both.nothing_came();
+        both.send(20);
+        let wc = both.came(7, 20);
+        assert_eq!((wc.qp_num, wc.src_qp), (number(both.pair.qb), number(both.pair.qa)));
         assert_eq!(wc.wc_flags, IBV_WC_GRH);
     }
 

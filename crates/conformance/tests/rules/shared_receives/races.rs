@@ -148,10 +148,10 @@ on_each_link! {
     /// Recipients come and go while datagrams are on their way: the sender never fails.
     /// Rules: UD-05, RN-15
     fn recipients_come_and_go(link: Link) {
-        let mail = Mail::new(link);
+        let both = DatagramPair::new(link);
         let done = AtomicBool::new(false);
-        let target = Across::new((mail.far.addr(), mail.mb));
-        let end = &mail.pair.b;
+        let target = Across::new((both.far.addr(), both.mb));
+        let end = &both.pair.b;
         let qp = ud_qp(end);
         let current = AtomicU32::new(number(qp));
         let sent = std::thread::scope(|scope| {
@@ -177,16 +177,16 @@ on_each_link! {
             });
             let mut sent = 0;
             while !done.load(Acquire) {
-                mail.post_to(wr(IBV_WR_SEND), 64, current.load(Acquire), QKEY);
-                mail.sent();
+                both.post_to(wr(IBV_WR_SEND), 64, current.load(Acquire), QKEY);
+                both.sent();
                 sent += 1;
             }
             sent
         });
         assert!(sent > 0);
         while poll(end.cq).is_some() {}
-        mail.recv(9, 200);
-        mail.send(8);
-        mail.came(9, 8);
+        both.recv(9, 200);
+        both.send(8);
+        both.came(9, 8);
     }
 }

@@ -28,11 +28,11 @@ fn rounds(short: u64, long: u64) -> u64 {
 
 /// A page that two processes see: where the target tells the writer what is granted now. It is
 /// fast, so that the writer never pauses.
-struct Board {
+struct Notes {
     page: *mut AtomicU64,
 }
 
-/// Places on the board.
+/// What is noted.
 #[derive(Clone, Copy)]
 enum Note {
     /// The key that is granted; zero for the end.
@@ -45,12 +45,12 @@ enum Note {
     Refused,
 }
 
-impl Board {
+impl Notes {
     /// Makes one; the descriptor by which others find it.
     fn create() -> (Self, u64) {
         // SAFETY: a name that ends in zero; a size for a new file.
         let file = unsafe {
-            let file = libc::memfd_create(c"board".as_ptr(), libc::MFD_CLOEXEC);
+            let file = libc::memfd_create(c"notes".as_ptr(), libc::MFD_CLOEXEC);
             assert_eq!(libc::ftruncate(file, PAGE as i64), 0);
             file
         };
@@ -60,7 +60,7 @@ impl Board {
     /// Opens that of another process.
     fn open(pid: u64, file: u64) -> Self {
         let path = format!("/proc/{pid}/fd/{file}");
-        let file = std::fs::File::options().read(true).write(true).open(path).expect("the board");
+        let file = std::fs::File::options().read(true).write(true).open(path).expect("the notes");
         Self::map(std::os::fd::AsRawFd::as_raw_fd(&file))
     }
 
@@ -87,12 +87,12 @@ impl Board {
     }
 }
 
-/// What all writers begin with: an end, a connected queue pair, the board, a page to write from,
+/// What all writers begin with: an end, a connected queue pair, the notes, a page to write from,
 /// and where to write.
 struct Writer {
     end: End,
     qp: *mut ibv_qp,
-    board: Board,
+    notes: Notes,
     near: Buffer,
     mr: *mut ibv_mr,
     addr: u64,
@@ -106,7 +106,7 @@ impl Writer {
         let [pid, file, addr] = channel.hear();
         let near = Buffer::new(PAGE);
         let mr = end.reg(&near, 0);
-        Self { end, qp, board: Board::open(pid, file), near, mr, addr }
+        Self { end, qp, notes: Notes::open(pid, file), near, mr, addr }
     }
 
     /// Fills the page to write from with the key, so that the target knows what it sees.
@@ -127,7 +127,7 @@ fn steady_writer(channel: &mut Channel) {
     let writer = Writer::begin(channel, IBV_QPT_UC);
     let mut filled = 0;
     loop {
-        let key = writer.board.read(Note::Key);
+        let key = writer.notes.read(Note::Key);
         if key == 0 {
             return;
         }
@@ -147,7 +147,7 @@ fn refused_writer(channel: &mut Channel) {
         let mut key = 0;
         until("another key", || {
             // In this order: the target sets the key first.
-            let [ready, now] = [Note::TargetReady, Note::Key].map(|note| writer.board.read(note));
+            let [ready, now] = [Note::TargetReady, Note::Key].map(|note| writer.notes.read(note));
             key = now;
             (now == 0 || ready == round).then_some(())
         });
@@ -162,25 +162,25 @@ fn refused_writer(channel: &mut Channel) {
                 break;
             }
         }
-        writer.board.set(Note::Refused, round);
+        writer.notes.set(Note::Refused, round);
         assert_eq!(set_state(writer.qp, IBV_QPS_RESET), 0);
         bring_up(writer.qp, &attr);
-        writer.board.set(Note::WriterReady, round);
+        writer.notes.set(Note::WriterReady, round);
     }
 }
 
 /// The other side: a page with a window.
-struct Target {
+struct Revoker {
     end: End,
     qp: *mut ibv_qp,
-    board: Board,
+    notes: Notes,
     page: Buffer,
     mr: *mut ibv_mr,
     mw: *mut ibv_mw,
     writer: Child,
 }
 
-impl Target {
+impl Revoker {
     fn begin(role: &str, kind: ibv_qp_type) -> Self {
         let end = open();
         let page = Buffer::new(PAGE);
@@ -188,9 +188,9 @@ impl Target {
         let (qp, mw) = (end.qp(kind), end.mw(IBV_MW_TYPE_2));
         let mut writer = Child::start(role);
         meet(&mut writer.channel, qp);
-        let (board, file) = Board::create();
-        let mut target = Self { end, qp, board, page, mr, mw, writer };
-        // The first key comes before the board, so that the writer does not take its absence for the
+        let (notes, file) = Notes::create();
+        let mut target = Self { end, qp, notes, page, mr, mw, writer };
+        // The first key comes before the notes, so that the writer does not take its absence for the
         // end.
         target.grant();
         target.writer.tell(&[u64::from(std::process::id()), file, target.page.addr()]);
@@ -212,7 +212,7 @@ impl Target {
             access: IBV_ACCESS_REMOTE_WRITE,
         };
         let key = u64::from(bind(&self.end, self.qp, self.mw, range));
-        self.board.set(Note::Key, key);
+        self.notes.set(Note::Key, key);
         key
     }
 
@@ -241,7 +241,7 @@ impl Target {
     }
 
     fn end(self) {
-        self.board.set(Note::Key, 0);
+        self.notes.set(Note::Key, 0);
         self.writer.finish();
     }
 }
@@ -277,8 +277,8 @@ fn a_late_message_is_refused() {
 
 /// The writer does not pause and does not care: over UC, what is refused is dropped.
 fn against_a_steady_writer() {
-    let target = Target::begin(path_of!("steady writer"), IBV_QPT_UC);
-    let mut key = target.board.read(Note::Key);
+    let target = Revoker::begin(path_of!("steady writer"), IBV_QPT_UC);
+    let mut key = target.notes.read(Note::Key);
     let (rounds, start) = (rounds(5_000, 1_000_000), Instant::now());
     for round in 0..rounds {
         target.wait_for_writes(key);
@@ -297,25 +297,25 @@ fn against_a_steady_writer() {
 /// Over RC the late write is either done before the revocation or refused, and then both connect
 /// again.
 fn against_a_refused_writer() {
-    let target = Target::begin(path_of!("refused writer"), IBV_QPT_RC);
+    let target = Revoker::begin(path_of!("refused writer"), IBV_QPT_RC);
     let attr = attr_to(u64::from(query(target.qp).dest_qp_num));
-    let mut key = target.board.read(Note::Key);
+    let mut key = target.notes.read(Note::Key);
     let (rounds, start) = (rounds(1_000, 50_000), Instant::now());
     for round in 1..=rounds {
-        target.board.set(Note::TargetReady, round);
+        target.notes.set(Note::TargetReady, round);
         target.wait_for_writes(key);
         let canary = CANARY | round;
         target.revoke(key, canary);
         until("the refusal", || {
             target.look(canary);
             assert!(poll(target.end.cq).is_none());
-            (target.board.read(Note::Refused) == round).then_some(())
+            (target.notes.read(Note::Refused) == round).then_some(())
         });
         assert_eq!(state(target.qp), IBV_QPS_ERR);
         assert_eq!(target.end.event(), (IBV_EVENT_QP_ACCESS_ERR, target.qp.cast()));
         assert_eq!(set_state(target.qp, IBV_QPS_RESET), 0);
         bring_up(target.qp, &attr);
-        until("the writer", || (target.board.read(Note::WriterReady) == round).then_some(()));
+        until("the writer", || (target.notes.read(Note::WriterReady) == round).then_some(()));
         target.look(canary);
         key = target.grant();
     }

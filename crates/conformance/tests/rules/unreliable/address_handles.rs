@@ -35,18 +35,18 @@ on_each_link! {
     /// address, and the answer comes.
     /// Rules: UD-02, UD-07
     fn a_datagram_can_be_answered(link: Link) {
-        let mail = Mail::new(link);
-        let (a, b, qa, qb) = (&mail.pair.a, &mail.pair.b, mail.pair.qa, mail.pair.qb);
+        let both = DatagramPair::new(link);
+        let (a, b, qa, qb) = (&both.pair.a, &both.pair.b, both.pair.qa, both.pair.qb);
         for traffic_class in [0, 0x60] {
-            mail.recv(1, 200);
+            both.recv(1, 200);
             let mut to = here();
             to.grh.traffic_class = traffic_class;
             let there = ah(a.pd, &to);
             let request = addressed(wr(IBV_WR_SEND), there, number(qb), QKEY);
             post(qa, &mut { request });
-            mail.sent();
+            both.sent();
             let mut wc = b.expect(IBV_WC_SUCCESS);
-            let area = mail.far.addr() as *mut u8;
+            let area = both.far.addr() as *mut u8;
             let attr = answer(b.context, 1, wc, area).expect("an address");
             // SAFETY: plain bytes.
             assert_eq!((attr.is_global, unsafe { attr.grh.dgid.raw }), (1, LOOPBACK_GID));
@@ -57,14 +57,14 @@ on_each_link! {
             let by_wc = unsafe { ibv_create_ah_from_wc(b.pd, &mut wc, area.cast(), 1) };
             assert!(!by_wc.is_null());
             // There and back again.
-            let mine = a.reg(&mail.near, ALL);
+            let mine = a.reg(&both.near, ALL);
             for back in [by_attr, by_wc] {
-                recv(qa, 5, &mut [sge(mail.near.addr(), 64, mine)]);
+                recv(qa, 5, &mut [sge(both.near.addr(), 64, mine)]);
                 post(qb, &mut addressed(wr(IBV_WR_SEND), back, wc.src_qp, QKEY));
                 b.expect(IBV_WC_SUCCESS);
                 let wc = a.expect(IBV_WC_SUCCESS);
                 assert_eq!((wc.wr_id, wc.opcode, wc.src_qp), (5, IBV_WC_RECV, number(qb)));
-                assert!(answer(a.context, 1, wc, mail.near.addr() as *const u8).is_ok());
+                assert!(answer(a.context, 1, wc, both.near.addr() as *const u8).is_ok());
                 assert_eq!(destroy_ah(back), 0);
             }
         }
@@ -72,37 +72,37 @@ on_each_link! {
 
     /// What was posted with an address handle goes, be it destroyed since.
     fn posted_datagrams_outlive_their_handle(link: Link) {
-        let mail = Mail::new(link);
-        mail.recv(1, 200);
-        let there = ah(mail.pair.a.pd, &here());
-        let mut sges = [sge(mail.near.addr(), 8, mail.ma)];
+        let both = DatagramPair::new(link);
+        both.recv(1, 200);
+        let there = ah(both.pair.a.pd, &here());
+        let mut sges = [sge(both.near.addr(), 8, both.ma)];
         let request = with_sges(wr(IBV_WR_SEND), &mut sges);
         // In SQD it waits in the queue.
-        assert_eq!(set_state(mail.pair.qa, IBV_QPS_SQD), 0);
-        post(mail.pair.qa, &mut addressed(request, there, number(mail.pair.qb), QKEY));
+        assert_eq!(set_state(both.pair.qa, IBV_QPS_SQD), 0);
+        post(both.pair.qa, &mut addressed(request, there, number(both.pair.qb), QKEY));
         assert_eq!(destroy_ah(there), 0);
-        mail.nothing_came();
-        assert_eq!(set_state(mail.pair.qa, IBV_QPS_RTS), 0);
-        mail.sent();
-        mail.came(1, 8);
+        both.nothing_came();
+        assert_eq!(set_state(both.pair.qa, IBV_QPS_RTS), 0);
+        both.sent();
+        both.came(1, 8);
     }
 
     /// An address elsewhere is a good address; what is sent there does not come back.
     /// Rules: RN-15
     fn an_address_elsewhere_swallows_datagrams(link: Link) {
-        let mut mail = Mail::new(link);
-        mail.recv(1, 200);
+        let mut both = DatagramPair::new(link);
+        both.recv(1, 200);
         // Of documents, so nobody's; a host without a way there refuses the handle.
         for ip in ["192.0.2.1", "2001:db8::1"] {
             let mut to = to_gid(gid(ip.parse().expect("an address")));
             // SAFETY: a live domain and an address of this test's own.
-            let there = unsafe { ibv_create_ah(mail.pair.a.pd, &mut to) };
+            let there = unsafe { ibv_create_ah(both.pair.a.pd, &mut to) };
             if there.is_null() {
                 continue;
             }
-            mail.ah = there;
-            mail.send(8);
-            mail.nothing_came();
+            both.ah = there;
+            both.send(8);
+            both.nothing_came();
         }
     }
 }
@@ -188,12 +188,12 @@ fn garbage_is_no_address() {
         assert_eq!(errno(), libc::EINVAL);
     }
     // A good header but for one bit.
-    let mail = Mail::new(Link::Loopback);
-    mail.recv(1, 200);
-    mail.send(8);
-    let wc = mail.came(1, 8);
-    let context = mail.pair.b.context;
-    let good = mail.far.read(0, GRH);
+    let both = DatagramPair::new(Link::Loopback);
+    both.recv(1, 200);
+    both.send(8);
+    let wc = both.came(1, 8);
+    let context = both.pair.b.context;
+    let good = both.far.read(0, GRH);
     assert!(answer(context, 1, wc, good.as_ptr()).is_ok());
     for port in [0, 2, 255] {
         assert_eq!(answer(context, port, wc, good.as_ptr()).unwrap_err(), libc::EINVAL);
@@ -211,23 +211,23 @@ fn garbage_is_no_address() {
         assert_eq!(ibv_init_ah_from_wc(context, 1, null_mut(), area, &mut attr), -1);
         assert_eq!(ibv_init_ah_from_wc(context, 1, &mut wc, area, null_mut()), -1);
         assert!(ibv_create_ah_from_wc(null_mut(), &mut wc, area, 1).is_null());
-        assert!(ibv_create_ah_from_wc(mail.pair.b.pd, null_mut(), area, 1).is_null());
+        assert!(ibv_create_ah_from_wc(both.pair.b.pd, null_mut(), area, 1).is_null());
     }
 }
 
 /// Without an address handle, or with one that is gone, nothing is posted.
 #[test]
 fn a_datagram_needs_a_live_handle() {
-    let mail = Mail::new(Link::Loopback);
-    let gone = ah(mail.pair.a.pd, &here());
+    let both = DatagramPair::new(Link::Loopback);
+    let gone = ah(both.pair.a.pd, &here());
     assert_eq!(destroy_ah(gone), 0);
     for handle in [null_mut(), gone] {
-        let mut request = addressed(wr(IBV_WR_SEND), handle, number(mail.pair.qb), QKEY);
-        assert_eq!(try_post(mail.pair.qa, &mut request), libc::EINVAL);
+        let mut request = addressed(wr(IBV_WR_SEND), handle, number(both.pair.qb), QKEY);
+        assert_eq!(try_post(both.pair.qa, &mut request), libc::EINVAL);
     }
-    mail.recv(1, 200);
-    mail.send(8);
-    mail.came(1, 8);
+    both.recv(1, 200);
+    both.send(8);
+    both.came(1, 8);
 }
 
 /// A context takes its address handles along when it is closed.

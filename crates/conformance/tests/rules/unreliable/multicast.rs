@@ -85,38 +85,38 @@ on_each_link! {
     /// sender gets none, nor does anybody who is in no group or in another.
     /// Rules: UD-02, UD-07
     fn every_member_gets_one_copy(link: Link) {
-        let mut mail = Mail::new(link);
+        let mut both = DatagramPair::new(link);
         let gid = group();
-        let (a, b) = (&mail.pair.a, &mail.pair.b);
-        let own = a.reg(&mail.far, ALL);
-        let at_a: Vec<_> = (0..2).map(|_| member(a, gid, &mail.far, own, 2)).collect();
-        let at_b: Vec<_> = (0..3).map(|_| member(b, gid, &mail.far, mail.mb, 2)).collect();
-        member(b, group(), &mail.far, mail.mb, 1);
-        mail.recv(9, 200);
-        assert_eq!(join(mail.pair.qa, gid), 0);
-        recv(mail.pair.qa, 9, &mut [sge(mail.far.addr(), 200, own)]);
-        mail.ah = ah(a.pd, &to_gid(gid));
-        let mut expected = vec![number(mail.pair.qa)];
+        let (a, b) = (&both.pair.a, &both.pair.b);
+        let own = a.reg(&both.far, ALL);
+        let at_a: Vec<_> = (0..2).map(|_| member(a, gid, &both.far, own, 2)).collect();
+        let at_b: Vec<_> = (0..3).map(|_| member(b, gid, &both.far, both.mb, 2)).collect();
+        member(b, group(), &both.far, both.mb, 1);
+        both.recv(9, 200);
+        assert_eq!(join(both.pair.qa, gid), 0);
+        recv(both.pair.qa, 9, &mut [sge(both.far.addr(), 200, own)]);
+        both.ah = ah(a.pd, &to_gid(gid));
+        let mut expected = vec![number(both.pair.qa)];
         expected.extend(sorted(&at_a));
         expected.sort_unstable();
         for round in 0..2 {
-            mail.post_to(wr(IBV_WR_SEND), 100, EVERYBODY, QKEY);
+            both.post_to(wr(IBV_WR_SEND), 100, EVERYBODY, QKEY);
             // The SEND and the receives complete on the same queue.
-            let all = wait_for(mail.pair.a.cq, 3);
+            let all = wait_for(both.pair.a.cq, 3);
             let mut numbers: Vec<_> = all.iter().map(|wc| wc.qp_num).collect();
             numbers.sort_unstable();
             assert_eq!(numbers, expected, "round {round}");
             for wc in all {
-                let sent = wc.qp_num == number(mail.pair.qa);
+                let sent = wc.qp_num == number(both.pair.qa);
                 assert_eq!(wc.opcode, if sent { IBV_WC_SEND } else { IBV_WC_RECV });
                 assert_eq!(wc.status, IBV_WC_SUCCESS);
             }
-            assert_eq!(receivers(&mail.pair.b, 3), sorted(&at_b), "round {round}");
-            mail.nothing_came();
-            mail.pair.a.expect_nothing();
-            assert!(mail.far.read(GRH, 100) == mail.near.read(0, 100));
+            assert_eq!(receivers(&both.pair.b, 3), sorted(&at_b), "round {round}");
+            both.nothing_came();
+            both.pair.a.expect_nothing();
+            assert!(both.far.read(GRH, 100) == both.near.read(0, 100));
             // To an address that is not of IPv4: the header has all 40 bytes.
-            let header = mail.far.read(0, GRH);
+            let header = both.far.read(0, GRH);
             assert_eq!((header[0] >> 4, header[6]), (6, 17));
             let from: [u8; 16] = header[8..24].try_into().unwrap();
             assert!(Addresses::read().unwrap().index_of(&from).is_some(), "an address of ours");
@@ -127,22 +127,22 @@ on_each_link! {
     /// A member without room, or with another Q_Key, goes without; the others do not.
     /// Rules: UD-04, UD-05
     fn members_lose_their_own_copy_only(link: Link) {
-        let mut mail = Mail::new(link);
+        let mut both = DatagramPair::new(link);
         let gid = group();
-        let b = &mail.pair.b;
+        let b = &both.pair.b;
         let (ready, busy) = (
-            member(b, gid, &mail.far, mail.mb, 1),
-            member(b, gid, &mail.far, mail.mb, 0),
+            member(b, gid, &both.far, both.mb, 1),
+            member(b, gid, &both.far, both.mb, 0),
         );
         let deaf = b.qp(IBV_QPT_UD);
         bring_up_ud(deaf, QKEY + 1);
         assert_eq!(join(deaf, gid), 0);
-        recv(deaf, 1, &mut [sge(mail.far.addr(), 200, mail.mb)]);
-        mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
-        mail.post_to(wr(IBV_WR_SEND), 100, EVERYBODY, QKEY);
-        mail.sent();
+        recv(deaf, 1, &mut [sge(both.far.addr(), 200, both.mb)]);
+        both.ah = ah(both.pair.a.pd, &to_gid(gid));
+        both.post_to(wr(IBV_WR_SEND), 100, EVERYBODY, QKEY);
+        both.sent();
         assert_eq!(receivers(b, 1), [number(ready)]);
-        mail.nothing_came();
+        both.nothing_came();
         for qp in [ready, busy, deaf] {
             assert_eq!(state(qp), IBV_QPS_RTS);
         }
@@ -150,66 +150,66 @@ on_each_link! {
 
     /// Whoever has left gets nothing any more; whoever joins twice is a member once.
     fn leaving_ends_it(link: Link) {
-        let mut mail = Mail::new(link);
+        let mut both = DatagramPair::new(link);
         let gid = group();
-        let b = &mail.pair.b;
-        let stays = member(b, gid, &mail.far, mail.mb, 2);
-        let goes = member(b, gid, &mail.far, mail.mb, 2);
+        let b = &both.pair.b;
+        let stays = member(b, gid, &both.far, both.mb, 2);
+        let goes = member(b, gid, &both.far, both.mb, 2);
         assert_eq!(join(goes, gid), 0);
-        mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
-        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
-        mail.sent();
+        both.ah = ah(both.pair.a.pd, &to_gid(gid));
+        both.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        both.sent();
         assert_eq!(receivers(b, 2), sorted(&[stays, goes]));
-        mail.nothing_came();
+        both.nothing_came();
         assert_eq!(leave(goes, gid), 0);
         assert_eq!(leave(goes, gid), libc::EINVAL);
-        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
-        mail.sent();
+        both.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        both.sent();
         assert_eq!(receivers(b, 1), [number(stays)]);
-        mail.nothing_came();
+        both.nothing_came();
         assert_eq!((leave(stays, gid), leave(stays, gid)), (0, libc::EINVAL));
-        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
-        mail.sent();
-        mail.nothing_came();
+        both.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        both.sent();
+        both.nothing_came();
     }
 
     /// A sender that is no member reaches the members; so does one whose group has none here.
     fn a_sender_need_not_be_a_member(link: Link) {
-        let mut mail = Mail::new(link);
+        let mut both = DatagramPair::new(link);
         let gid = group();
-        mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
-        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
-        mail.sent();
-        mail.nothing_came();
-        let far = member(&mail.pair.b, gid, &mail.far, mail.mb, 1);
-        mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
-        mail.sent();
-        assert_eq!(receivers(&mail.pair.b, 1), [number(far)]);
+        both.ah = ah(both.pair.a.pd, &to_gid(gid));
+        both.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        both.sent();
+        both.nothing_came();
+        let far = member(&both.pair.b, gid, &both.far, both.mb, 1);
+        both.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+        both.sent();
+        assert_eq!(receivers(&both.pair.b, 1), [number(far)]);
     }
 
     /// A group's address with the number of one queue pair reaches nobody, and so does the number of all
     /// members with the address of one host: a datagram to one queue pair that follows each arrives.
     /// Rules: NET-17
     fn the_number_of_all_members_belongs_to_a_group(link: Link) {
-        let mut mail = Mail::new(link);
+        let mut both = DatagramPair::new(link);
         let gid = group();
-        let b = &mail.pair.b;
-        assert_eq!(join(mail.pair.qb, gid), 0);
-        let other = member(b, gid, &mail.far, mail.mb, 4);
-        (0..4).for_each(|wr_id| mail.recv(wr_id, 200));
-        let host = mail.ah;
-        let to_group = ah(mail.pair.a.pd, &to_gid(gid));
-        let one = number(mail.pair.qb);
+        let b = &both.pair.b;
+        assert_eq!(join(both.pair.qb, gid), 0);
+        let other = member(b, gid, &both.far, both.mb, 4);
+        (0..4).for_each(|wr_id| both.recv(wr_id, 200));
+        let host = both.ah;
+        let to_group = ah(both.pair.a.pd, &to_gid(gid));
+        let one = number(both.pair.qb);
         for (wr_id, (to, qpn)) in [(to_group, one), (host, EVERYBODY)].into_iter().enumerate() {
-            mail.ah = to;
-            mail.post_to(wr(IBV_WR_SEND), 100, qpn, QKEY);
-            mail.sent();
-            mail.nothing_came();
-            mail.ah = host;
-            mail.send(50);
-            mail.came(wr_id as u64, 50);
+            both.ah = to;
+            both.post_to(wr(IBV_WR_SEND), 100, qpn, QKEY);
+            both.sent();
+            both.nothing_came();
+            both.ah = host;
+            both.send(50);
+            both.came(wr_id as u64, 50);
         }
-        for qp in [mail.pair.qa, mail.pair.qb, other] {
+        for qp in [both.pair.qa, both.pair.qb, other] {
             assert_eq!(state(qp), IBV_QPS_RTS);
         }
     }
@@ -217,16 +217,16 @@ on_each_link! {
     /// Data that cannot be read fails at the sender, and no member gets any.
     /// Rules: ST-18
     fn a_bad_key_fails_at_the_sender(link: Link) {
-        let mut mail = Mail::new(link);
+        let mut both = DatagramPair::new(link);
         let gid = group();
-        let far = member(&mail.pair.b, gid, &mail.far, mail.mb, 1);
-        mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
-        let mut sges = [sge(mail.near.addr(), 8, std::ptr::null_mut())];
+        let far = member(&both.pair.b, gid, &both.far, both.mb, 1);
+        both.ah = ah(both.pair.a.pd, &to_gid(gid));
+        let mut sges = [sge(both.near.addr(), 8, std::ptr::null_mut())];
         let request = with_sges(wr(IBV_WR_SEND), &mut sges);
-        post(mail.pair.qa, &mut addressed(request, mail.ah, EVERYBODY, QKEY));
-        mail.pair.a.expect(IBV_WC_LOC_PROT_ERR);
-        mail.nothing_came();
-        assert_eq!((state(mail.pair.qa), state(far)), (IBV_QPS_SQE, IBV_QPS_RTS));
+        post(both.pair.qa, &mut addressed(request, both.ah, EVERYBODY, QKEY));
+        both.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+        both.nothing_came();
+        assert_eq!((state(both.pair.qa), state(far)), (IBV_QPS_SQE, IBV_QPS_RTS));
     }
 }
 
@@ -245,11 +245,11 @@ fn datagrams_with_the_others_address() {
     ip("link add near type veth peer name far");
     ip("address add 10.9.0.1/24 dev near");
     ["lo", "near", "far"].iter().for_each(|name| ip(&format!("link set {name} up")));
-    let mail = Mail::new(Link::Wire);
+    let both = DatagramPair::new(Link::Wire);
     let group = Ipv4Addr::new(239, 77, 0, 1);
     let to_group = Forger::at(Ipv4Addr::new(10, 9, 0, 1)).to_group(group);
     let to_one = Forger::at(PEER);
-    let (qa, qb) = (mail.pair.qa, mail.pair.qb);
+    let (qa, qb) = (both.pair.qa, both.pair.qb);
     let transport = Transport::Ud { qkey: QKEY, source: number(qa) };
     let operation = Operation::SendOnly(Ending::Plain);
     let datagram = |to| Packet {
@@ -258,23 +258,23 @@ fn datagrams_with_the_others_address() {
     };
     let (one, all) = (datagram(number(qb)), datagram(EVERYBODY));
     assert_eq!([qa, qb].map(|qp| join(qp, gid(group.into()))), [0; 2]);
-    (0..2).for_each(|wr_id| mail.recv(wr_id, 200));
+    (0..2).for_each(|wr_id| both.recv(wr_id, 200));
     let dropped = |qp| counters(qp).dropped(Dropped::WrongDestination);
     // The one comes to both processes, the other to either.
     let at_both = || dropped(qa).min(dropped(qb));
     to_group.send_until_counted(&[to_group.seal(&one)], at_both);
-    mail.nothing_came();
+    both.nothing_came();
     to_one.send_until_counted(&[to_one.seal(&all)], || dropped(qa) + dropped(qb));
-    mail.nothing_came();
+    both.nothing_came();
     let right = [(&to_group, to_group.seal(&all)), (&to_one, to_one.seal(&one))];
     for (wr_id, (forger, datagram)) in right.into_iter().enumerate() {
         let received = counters(qb).received.load(Relaxed);
         forger.send(&datagram);
-        let came = mail.pair.b.expect(IBV_WC_SUCCESS);
+        let came = both.pair.b.expect(IBV_WC_SUCCESS);
         assert_eq!((came.wr_id, came.byte_len), (wr_id as u64, (GRH + LENGTH) as u32));
-        assert!(mail.far.read(GRH, LENGTH).iter().all(|byte| *byte == FORGED));
+        assert!(both.far.read(GRH, LENGTH).iter().all(|byte| *byte == FORGED));
         until("it is counted", || (counters(qb).received.load(Relaxed) > received).then_some(()));
-        mail.nothing_came();
+        both.nothing_came();
     }
     assert_eq!([qa, qb].map(|qp| leave(qp, gid(group.into()))), [0; 2]);
 }
@@ -299,14 +299,14 @@ fn a_member_is_not_destroyed() {
 /// A context takes its members along when it is closed, and its groups do not remember them.
 #[test]
 fn a_context_takes_its_members_along() {
-    let mut mail = Mail::new(Link::Loopback);
+    let mut both = DatagramPair::new(Link::Loopback);
     let gid = group();
-    let far = member(&mail.pair.b, gid, &mail.far, mail.mb, 1);
-    mail.pair.b.close();
+    let far = member(&both.pair.b, gid, &both.far, both.mb, 1);
+    both.pair.b.close();
     assert_eq!(destroy_qp(far), libc::ENOENT);
-    mail.ah = ah(mail.pair.a.pd, &to_gid(gid));
-    mail.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
-    mail.sent();
+    both.ah = ah(both.pair.a.pd, &to_gid(gid));
+    both.post_to(wr(IBV_WR_SEND), 8, EVERYBODY, QKEY);
+    both.sent();
 }
 
 /// Only UD queue pairs join, only GIDs of groups are joined, and nothing is no group.

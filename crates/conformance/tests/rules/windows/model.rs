@@ -155,7 +155,7 @@ struct Region {
     domain: usize,
 }
 
-struct World {
+struct Fixture {
     /// Windows, regions and target queue pairs live here.
     owner: End,
     guest: End,
@@ -168,7 +168,7 @@ struct World {
     near_mr: *mut ibv_mr,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let (guest, owner) = ends(Link::Loopback, transom_host::Options::default());
         let domains = [owner.pd, owner.another_pd()];
@@ -448,7 +448,7 @@ impl World {
 }
 
 /// Everything goes, in an order that the rules allow whatever is still bound.
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -499,9 +499,9 @@ proptest! {
     /// Rules: T1-35, T1-36, T2-08, T2-16, DR-05, DR-06, DR-10, KEY-08
     #[test]
     fn device_agrees_with_the_model(steps in steps()) {
-        let mut world = World::new();
+        let mut fixture = Fixture::new();
         for step in &steps {
-            world.run(step);
+            fixture.run(step);
         }
     }
 }

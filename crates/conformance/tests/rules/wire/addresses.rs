@@ -14,9 +14,9 @@ use transom_ibverbs::*;
 use transom_system::addresses::gid;
 
 /// Two contexts of one device, in a namespace with a network interface that is up and has no address.
-struct Scene([End; 2]);
+struct Contexts([End; 2]);
 
-impl Scene {
+impl Contexts {
     fn new() -> Self {
         ip("link add near type veth peer name far");
         // Without link-local addresses.
@@ -65,28 +65,28 @@ fn next_event(end: &End) -> (ibv_event_type, i32) {
 #[test]
 fn contexts_are_told_of_addresses() {
     alone(path_of!("contexts_are_told_of_addresses"), Way::Namespace, || {
-        let scene = Scene::new();
-        scene.tells(&[]);
-        assert_eq!(scene.port().state, IBV_PORT_ACTIVE, "for this host itself");
+        let contexts = Contexts::new();
+        contexts.tells(&[]);
+        assert_eq!(contexts.port().state, IBV_PORT_ACTIVE, "for this host itself");
         for _ in 0..2 {
             ip("address add 10.9.0.1/24 dev near");
-            scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
-            assert_eq!(scene.port().state, IBV_PORT_ACTIVE);
+            contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+            assert_eq!(contexts.port().state, IBV_PORT_ACTIVE);
             ip("address add 10.8.0.1/24 dev near");
-            scene.tells(&[IBV_EVENT_GID_CHANGE]);
+            contexts.tells(&[IBV_EVENT_GID_CHANGE]);
             ip("address del 10.9.0.1/24 dev near");
-            scene.tells(&[IBV_EVENT_GID_CHANGE]);
+            contexts.tells(&[IBV_EVENT_GID_CHANGE]);
             ip("address del 10.8.0.1/24 dev near");
-            scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR]);
-            assert_eq!(scene.port().state, IBV_PORT_DOWN);
+            contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR]);
+            assert_eq!(contexts.port().state, IBV_PORT_DOWN);
         }
         // An interface that goes down takes its addresses along.
         ip("address add 10.9.0.1/24 dev near");
-        scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+        contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
         ip("link set near down");
-        scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR]);
+        contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR]);
         ip("link set near up");
-        scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+        contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
     });
 }
 
@@ -99,8 +99,8 @@ fn groups_and_datagrams_come_by_addresses_that_come_later() {
         path_of!("groups_and_datagrams_come_by_addresses_that_come_later"),
         Way::Namespace,
         || {
-            let scene = Scene::new();
-            let qp = ud_qp(&scene.0[0]);
+            let contexts = Contexts::new();
+            let qp = ud_qp(&contexts.0[0]);
             let groups = ["::ffff:239.9.0.1", "ff0e::9"].map(|group| {
                 let group: Ipv6Addr = group.parse().expect("an address");
                 ibv_gid { raw: group.octets() }
@@ -113,10 +113,10 @@ fn groups_and_datagrams_come_by_addresses_that_come_later() {
                 || [joined("igmp", "010009EF"), joined("igmp6", &format!("ff0e{:028x}", 9))];
             assert_eq!(joined(), [false, false]);
             ip("address add 10.9.0.1/24 dev near");
-            scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+            contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
             assert_eq!(joined(), [true, false]);
             ip("address add fd99::1/64 dev near nodad");
-            scene.tells(&[IBV_EVENT_GID_CHANGE]);
+            contexts.tells(&[IBV_EVENT_GID_CHANGE]);
             assert_eq!(joined(), [true, true]);
             // SAFETY: as above.
             assert_eq!(unsafe { ibv_detach_mcast(qp, &groups[0], 0) }, 0);
@@ -139,8 +139,8 @@ fn joined(list: &str, group: &str) -> bool {
 #[test]
 fn the_active_mtu_follows_the_interface() {
     alone(path_of!("the_active_mtu_follows_the_interface"), Way::Namespace, || {
-        let scene = Scene::new();
-        assert_eq!(scene.port().active_mtu, IBV_MTU_4096, "of the loopback interface");
+        let contexts = Contexts::new();
+        assert_eq!(contexts.port().active_mtu, IBV_MTU_4096, "of the loopback interface");
         ip("address add 10.9.0.1/24 dev near");
         for (mtu, active) in [
             (1500, IBV_MTU_1024),
@@ -152,9 +152,9 @@ fn the_active_mtu_follows_the_interface() {
             (1500, IBV_MTU_1024),
         ] {
             ip(&format!("link set near mtu {mtu}"));
-            until("the MTU", || (scene.port().active_mtu == active).then_some(()));
+            until("the MTU", || (contexts.port().active_mtu == active).then_some(()));
         }
-        scene.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
+        contexts.tells(&[IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE]);
     });
 }
 
@@ -174,10 +174,10 @@ fn the_way_to_its_destination_limits_a_datagram() {
         }
         let adapter = Adapter::open(Options::default()).expect("a device opens");
         let end = End::of_device(adapter.clone());
-        let scene = Scene([End::of_device(adapter.clone()), end]);
-        let end = &scene.0[1];
+        let contexts = Contexts([End::of_device(adapter.clone()), end]);
+        let end = &contexts.0[1];
         let first = adapter.device().port().addresses().get(0).expect("an address").path_mtu();
-        assert_eq!(128 << scene.port().active_mtu, first);
+        assert_eq!(128 << contexts.port().active_mtu, first);
         let qp = ud_qp(end);
         let memory = Buffer::filled(3 * 4096, 5);
         let region = end.reg(&memory, ALL);

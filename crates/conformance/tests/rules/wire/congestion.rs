@@ -22,48 +22,48 @@ fn congestion(congestion: bool) -> Options {
 }
 
 /// The last packet that `b` has had, once more: it is acknowledged again and has no other effect.
-fn replay(scene: &Scene, forger: &Forger) {
-    let psn = Psn::new(scene.psn().value() - 1);
-    let datagram = forger.seal(&Packet { psn, ..scene.packet(Transport::Rc) });
-    let received = &counters(scene.pair.qb).received;
+fn replay(both: &WirePair, forger: &Forger) {
+    let psn = Psn::new(both.psn().value() - 1);
+    let datagram = forger.seal(&Packet { psn, ..both.packet(Transport::Rc) });
+    let received = &counters(both.pair.qb).received;
     forger.send_until_counted(&[datagram], || received.load(Relaxed));
 }
 
-fn notified(scene: &Scene) -> (u64, u64) {
-    let sent = counters(scene.pair.qb).notifications_sent.load(Relaxed);
-    (sent, counters(scene.pair.qa).notifications_received.load(Relaxed))
+fn notified(both: &WirePair) -> (u64, u64) {
+    let sent = counters(both.pair.qb).notifications_sent.load(Relaxed);
+    (sent, counters(both.pair.qa).notifications_received.load(Relaxed))
 }
 
 /// Sends marked packets until a notification has reached the sender: nobody sends a lost one again.
-fn until_told(scene: &Scene, marked: &Forger) {
+fn until_told(both: &WirePair, marked: &Forger) {
     until("the sender is told", || {
-        replay(scene, marked);
-        (notified(scene).1 > 0).then_some(())
+        replay(both, marked);
+        (notified(both).1 > 0).then_some(())
     });
 }
 
 /// Rules: CNP-03
 #[test]
 fn marked_packets_bring_notifications_one_in_an_interval() {
-    let scene = Scene::new(IBV_QPT_RC, congestion(true));
-    replay(&scene, &Forger::at(PEER).marked(CAPABLE));
-    assert_eq!(notified(&scene), (0, 0));
+    let both = WirePair::new(IBV_QPT_RC, congestion(true));
+    replay(&both, &Forger::at(PEER).marked(CAPABLE));
+    assert_eq!(notified(&both), (0, 0));
     let (start, marked) = (Instant::now(), Forger::at(PEER).marked(MARKED));
-    until_told(&scene, &marked);
-    (0..100).for_each(|_| replay(&scene, &marked));
+    until_told(&both, &marked);
+    (0..100).for_each(|_| replay(&both, &marked));
     let most = 1 + (start.elapsed().as_nanos() / INTERVAL) as u64;
-    assert!((1..=most).contains(&notified(&scene).0), "{:?}, most {most}", notified(&scene));
-    scene.is_unchanged();
-    scene.write(2);
+    assert!((1..=most).contains(&notified(&both).0), "{:?}, most {most}", notified(&both));
+    both.is_unchanged();
+    both.write(2);
 }
 
 /// Rules: CNP-03
 #[test]
 fn without_the_option_marks_are_ignored() {
-    let scene = Scene::new(IBV_QPT_RC, congestion(false));
-    replay(&scene, &Forger::at(PEER).marked(MARKED));
-    scene.write(2);
-    assert_eq!(notified(&scene), (0, 0));
+    let both = WirePair::new(IBV_QPT_RC, congestion(false));
+    replay(&both, &Forger::at(PEER).marked(MARKED));
+    both.write(2);
+    assert_eq!(notified(&both), (0, 0));
 }
 
 /// Rules: CNP-01
@@ -73,10 +73,10 @@ fn a_notification_looks_as_hardware_sends_it() {
     let path = scratch.path().join("test.pcapng");
     capture::begin(&path).expect("our own folder");
     let options = Options { capture: Some(Box::leak(path.clone().into())), ..congestion(true) };
-    let scene = Scene::new(IBV_QPT_RC, options);
-    until_told(&scene, &Forger::at(PEER).marked(MARKED));
+    let both = WirePair::new(IBV_QPT_RC, options);
+    until_told(&both, &Forger::at(PEER).marked(MARKED));
     // SAFETY: the queue pair is live.
-    let [_, to @ ..] = unsafe { (*scene.pair.qa).qp_num }.to_be_bytes();
+    let [_, to @ ..] = unsafe { (*both.pair.qa).qp_num }.to_be_bytes();
     // Nothing set but BECN, PSN 0, 16 bytes of zeros.
     let notification = [&[0x81, 0, 0xff, 0xff, 0x40][..], &to, &[0; 4], &[0; 16]].concat();
     until("it is written down", || {
@@ -89,12 +89,12 @@ fn a_notification_looks_as_hardware_sends_it() {
 #[test]
 fn a_notification_is_never_answered_and_changes_nothing() {
     for kind in [IBV_QPT_RC, IBV_QPT_UC] {
-        let scene = Scene::new(kind, congestion(true));
+        let both = WirePair::new(kind, congestion(true));
         let transport = if kind == IBV_QPT_RC { Transport::Rc } else { Transport::Uc };
         // Marked itself, which is not told either.
         let forger = Forger::at(PEER).marked(MARKED);
-        let counters = counters(scene.pair.qb);
-        let before = scene.unasked();
+        let counters = counters(both.pair.qb);
+        let before = both.unasked();
         let notification = Packet {
             operation: Operation::Congestion,
             transport: Transport::Rc,
@@ -102,21 +102,21 @@ fn a_notification_is_never_answered_and_changes_nothing() {
             ack_request: false,
             psn: Psn::new(0),
             payload: &[],
-            ..scene.packet(transport)
+            ..both.packet(transport)
         };
         let arrived = || counters.notifications_received.load(Relaxed);
         until("notifications arrive", || {
             forger.send(&forger.seal(&notification));
             (arrived() > 10).then_some(())
         });
-        scene.is_unchanged();
-        scene.expect_silence(before);
+        both.is_unchanged();
+        both.expect_silence(before);
         assert_eq!(counters.notifications_sent.load(Relaxed), 0);
-        scene.write(2);
+        both.write(2);
         // It goes on sending, too.
-        recv(scene.pair.qa, 9, &mut []);
-        post(scene.pair.qb, &mut wr(IBV_WR_SEND));
-        scene.pair.b.expect(IBV_WC_SUCCESS);
-        scene.pair.a.expect(IBV_WC_SUCCESS);
+        recv(both.pair.qa, 9, &mut []);
+        post(both.pair.qb, &mut wr(IBV_WR_SEND));
+        both.pair.b.expect(IBV_WC_SUCCESS);
+        both.pair.a.expect(IBV_WC_SUCCESS);
     }
 }

@@ -19,17 +19,17 @@ fn said(arguments: &[&str]) -> String {
 
 #[test]
 fn the_command_says_what_became_of_packets() {
-    let scene = Scene::new(IBV_QPT_RC, Options::default());
+    let both = WirePair::new(IBV_QPT_RC, Options::default());
     let stranger = Forger::at(STRANGER);
-    let packet = scene.packet(Transport::Rc);
+    let packet = both.packet(Transport::Rc);
     let forged: Vec<_> = (0..12).map(|_| stranger.seal(&packet)).collect();
-    scene.is_dropped(&stranger, &forged, Dropped::OtherAddress);
+    both.is_dropped(&stranger, &forged, Dropped::OtherAddress);
     let other = stranger.seal(&Packet { pkey: 5, ..packet });
-    scene.is_dropped(&stranger, &[other], Dropped::OtherPartition);
+    both.is_dropped(&stranger, &[other], Dropped::OtherPartition);
     let pid = std::process::id();
 
     // SAFETY: the queue pair is live.
-    let slot = unsafe { (*scene.pair.qb).qp_num } >> 16;
+    let slot = unsafe { (*both.pair.qb).qp_num } >> 16;
     let json: Value = serde_json::from_str(&said(&["devices", "--json"])).expect("JSON");
     let processes = json["processes"].as_array().expect("a list");
     let process = processes.iter().find(|process| process["slot"] == slot).expect("this one");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use transom_conformance::programs::Running;
-use transom_conformance::spaces::{Family, Pair, Side, Space, join};
+use transom_conformance::spaces::{Family, Side, Space, VethPair, join};
 
 use super::Flood;
 
@@ -29,7 +29,7 @@ pub(super) struct Stranger(Space);
 
 impl Stranger {
     /// Beside the far end of this pair.
-    pub(super) fn new(pair: &Pair) -> Result<Self, String> {
+    pub(super) fn new(pair: &VethPair) -> Result<Self, String> {
         let (stranger, far) = (Space::new()?, pair.space(Side::Far));
         join((&stranger, INTERFACE), (far, INTERFACE), pair.mtu())?;
         for (space, index) in [(&stranger, 0), (far, 1)] {

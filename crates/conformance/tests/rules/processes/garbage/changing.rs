@@ -10,10 +10,10 @@ use transom_conformance::shared_receive::*;
 use transom_ibverbs::*;
 
 use super::making::address_vector;
-use super::world::{World, answer, answer_with_errno, refused};
+use super::objects::{Objects, answer, answer_with_errno, refused};
 
 /// All of these.
-pub(crate) const ACTS: [fn(&mut World); 8] = [
+pub(crate) const ACTS: [fn(&mut Objects); 8] = [
     queue_pair,
     queue_pair,
     queue_pair_options,
@@ -30,8 +30,8 @@ fn settings(qp: *mut ibv_qp) -> String {
     format!("{:?}", ibv_qp_attr { qp_state, cur_qp_state, sq_draining, ..query(qp) })
 }
 
-fn queue_pair(world: &mut World) {
-    let qp = world.qp();
+fn queue_pair(objects: &mut Objects) {
+    let qp = objects.qp();
     if qp.is_null() {
         // SAFETY: no queue pair.
         let code = unsafe { ibv_modify_qp(qp, &mut ibv_qp_attr::default(), 1) };
@@ -42,35 +42,35 @@ fn queue_pair(world: &mut World) {
     // SAFETY: a live queue pair.
     let usual = mask_for(unsafe { (*qp).qp_type }, next);
     let mut attr = ibv_qp_attr {
-        qp_state: world.random.mostly(next) as u32,
-        cur_qp_state: world.random.garbage() as u32,
-        path_mtu: world.random.mostly(IBV_MTU_1024) as u32,
-        path_mig_state: world.random.garbage() as u32,
-        qkey: world.random.garbage() as u32,
-        rq_psn: world.random.garbage() as u32,
-        sq_psn: world.random.garbage() as u32,
-        dest_qp_num: world.qp_number(),
-        qp_access_flags: world.random.some_bits(REMOTE) as u32,
-        ah_attr: address_vector(world),
-        alt_ah_attr: address_vector(world),
-        pkey_index: world.random.mostly(0) as u16,
-        alt_pkey_index: world.random.garbage() as u16,
-        en_sqd_async_notify: world.random.garbage() as u8,
-        sq_draining: world.random.garbage() as u8,
-        max_rd_atomic: world.random.mostly(16) as u8,
-        max_dest_rd_atomic: world.random.mostly(16) as u8,
-        min_rnr_timer: world.random.mostly(1) as u8,
-        port_num: world.random.mostly(1) as u8,
-        timeout: world.random.mostly(1) as u8,
-        retry_cnt: world.random.mostly(1) as u8,
-        rnr_retry: world.random.mostly(1) as u8,
-        alt_port_num: world.random.garbage() as u8,
-        alt_timeout: world.random.garbage() as u8,
-        rate_limit: world.random.garbage() as u32,
+        qp_state: objects.random.mostly(next) as u32,
+        cur_qp_state: objects.random.garbage() as u32,
+        path_mtu: objects.random.mostly(IBV_MTU_1024) as u32,
+        path_mig_state: objects.random.garbage() as u32,
+        qkey: objects.random.garbage() as u32,
+        rq_psn: objects.random.garbage() as u32,
+        sq_psn: objects.random.garbage() as u32,
+        dest_qp_num: objects.qp_number(),
+        qp_access_flags: objects.random.some_bits(REMOTE) as u32,
+        ah_attr: address_vector(objects),
+        alt_ah_attr: address_vector(objects),
+        pkey_index: objects.random.mostly(0) as u16,
+        alt_pkey_index: objects.random.garbage() as u16,
+        en_sqd_async_notify: objects.random.garbage() as u8,
+        sq_draining: objects.random.garbage() as u8,
+        max_rd_atomic: objects.random.mostly(16) as u8,
+        max_dest_rd_atomic: objects.random.mostly(16) as u8,
+        min_rnr_timer: objects.random.mostly(1) as u8,
+        port_num: objects.random.mostly(1) as u8,
+        timeout: objects.random.mostly(1) as u8,
+        retry_cnt: objects.random.mostly(1) as u8,
+        rnr_retry: objects.random.mostly(1) as u8,
+        alt_port_num: objects.random.garbage() as u8,
+        alt_timeout: objects.random.garbage() as u8,
+        rate_limit: objects.random.garbage() as u32,
         ..Default::default()
     };
-    let any = world.random.some_bits(known) as u32;
-    let mask = if world.random.once_in(3) { any } else { usual };
+    let any = objects.random.some_bits(known) as u32;
+    let mask = if objects.random.once_in(3) { any } else { usual };
     let before = settings(qp);
     // SAFETY: a live queue pair, and attributes.
     let code = unsafe { ibv_modify_qp(qp, &mut attr, mask as c_int) };
@@ -79,18 +79,18 @@ fn queue_pair(world: &mut World) {
     }
 }
 
-fn queue_pair_options(world: &mut World) {
-    let (context, qp) = (world.context(), world.qp());
+fn queue_pair_options(objects: &mut Objects) {
+    let (context, qp) = (objects.context(), objects.qp());
     let mut ece = ibv_ece {
-        vendor_id: world.random.mostly(VENDOR_ID) as u32,
-        options: world.random.garbage() as u32,
-        comp_mask: world.random.mostly(0) as u32,
+        vendor_id: objects.random.mostly(VENDOR_ID) as u32,
+        options: objects.random.garbage() as u32,
+        comp_mask: objects.random.mostly(0) as u32,
     };
     let mut rate = ibv_qp_rate_limit_attr {
-        rate_limit: world.random.garbage() as u32,
-        max_burst_sz: world.random.garbage() as u32,
-        typical_pkt_sz: world.random.garbage() as u16,
-        comp_mask: world.random.mostly(0) as u32,
+        rate_limit: objects.random.garbage() as u32,
+        max_burst_sz: objects.random.garbage() as u32,
+        typical_pkt_sz: objects.random.garbage() as u16,
+        comp_mask: objects.random.mostly(0) as u32,
     };
     let limit = verbs(context).modify_qp_rate_limit.expect("never null");
     // SAFETY: null or a live queue pair; the rest is this call's own.
@@ -98,19 +98,19 @@ fn queue_pair_options(world: &mut World) {
         answer("ibv_set_ece", ibv_set_ece(qp, &mut ece));
         answer("ibv_query_ece", ibv_query_ece(qp, &mut ece));
         answer("ibv_modify_qp_rate_limit", limit(qp, &mut rate));
-        let (opcode, flags) = (world.random.garbage() as u32, world.random.garbage() as u32);
+        let (opcode, flags) = (objects.random.garbage() as u32, objects.random.garbage() as u32);
         assert_eq!(ibv_query_qp_data_in_order(qp, opcode, flags), 0);
     }
 }
 
-fn shared_receive_queue(world: &mut World) {
-    let (context, srq) = (world.context(), world.srq());
+fn shared_receive_queue(objects: &mut Objects) {
+    let (context, srq) = (objects.context(), objects.srq());
     let mut attr = ibv_srq_attr {
-        max_wr: world.random.mostly(16) as u32,
-        max_sge: world.random.garbage() as u32,
-        srq_limit: world.random.mostly(0) as u32,
+        max_wr: objects.random.mostly(16) as u32,
+        max_sge: objects.random.garbage() as u32,
+        srq_limit: objects.random.mostly(0) as u32,
     };
-    let mask = world.random.some_bits(3_u32) as c_int;
+    let mask = objects.random.some_bits(3_u32) as c_int;
     let mut number = 0;
     let get_number = verbs(context).get_srq_num.expect("never null");
     // SAFETY: null or a live queue; the rest is this call's own.
@@ -125,14 +125,14 @@ fn shared_receive_queue(world: &mut World) {
     }
 }
 
-fn completion_queue(world: &mut World) {
-    let (context, cq) = (world.context(), world.cq());
-    let cqe = world.random.mostly(4096) as c_int;
+fn completion_queue(objects: &mut Objects) {
+    let (context, cq) = (objects.context(), objects.cq());
+    let cqe = objects.random.mostly(4096) as c_int;
     let mut attr = ibv_modify_cq_attr {
-        attr_mask: world.random.mostly(1) as u32,
+        attr_mask: objects.random.mostly(1) as u32,
         moderate: ibv_moderate_cq {
-            cq_count: world.random.garbage() as u16,
-            cq_period: world.random.garbage() as u16,
+            cq_count: objects.random.garbage() as u16,
+            cq_period: objects.random.garbage() as u16,
         },
     };
     answer("ibv_modify_cq", modify_cq(context, cq, &mut attr));
@@ -142,16 +142,16 @@ fn completion_queue(world: &mut World) {
         if !answer("ibv_resize_cq", ibv_resize_cq(cq, cqe)) {
             assert_eq!(cq.as_ref().map(|cq| cq.cqe), before);
         }
-        let (arm, solicited) = ((*context).ops.req_notify_cq, world.random.garbage() as c_int);
+        let (arm, solicited) = ((*context).ops.req_notify_cq, objects.random.garbage() as c_int);
         answer("ibv_req_notify_cq", arm.expect("never null")(cq, solicited));
     }
 }
 
-fn region(world: &mut World) {
-    let (context, mr, pd) = (world.context(), world.mr(), world.pd());
-    let flags = world.random.some_bits(7_u32) as u32;
-    let (addr, length) = (world.address(), world.length() as usize);
-    let access = world.random.some_bits(IBV_ACCESS_LOCAL_WRITE | REMOTE) as c_int;
+fn region(objects: &mut Objects) {
+    let (context, mr, pd) = (objects.context(), objects.mr(), objects.pd());
+    let flags = objects.random.some_bits(7_u32) as u32;
+    let (addr, length) = (objects.address(), objects.length() as usize);
+    let access = objects.random.some_bits(IBV_ACCESS_LOCAL_WRITE | REMOTE) as c_int;
     // SAFETY: null or a live region.
     let show = || unsafe { mr.as_ref() }.map(|mr| (mr.addr, mr.length, mr.pd, mr.lkey, mr.rkey));
     let before = show();
@@ -160,50 +160,50 @@ fn region(world: &mut World) {
         refused("ibv_rereg_mr", errno);
         assert_eq!(show(), before);
     }
-    let mut pieces = world.pieces();
-    let advice = world.random.mostly(0) as u32;
-    let flags = world.random.some_bits(1_u32) as u32;
+    let mut pieces = objects.pieces();
+    let advice = objects.random.mostly(0) as u32;
+    let flags = objects.random.some_bits(1_u32) as u32;
     let (list, count) = (pieces.as_mut_ptr(), pieces.len() as u32);
     let advise = verbs(context).advise_mr.expect("never null");
     // SAFETY: null or a live domain, and a list that is there.
     answer("ibv_advise_mr", unsafe { advise(pd, advice, flags, list, count) });
 }
 
-fn membership(world: &mut World) {
-    let qp = world.qp();
+fn membership(objects: &mut Objects) {
+    let qp = objects.qp();
     let mut raw = [0; 16];
-    raw[0] = world.random.mostly(0xff) as u8;
-    raw[15] = world.random.below(4) as u8;
-    let (gid, lid) = (ibv_gid { raw }, world.random.garbage() as u16);
+    raw[0] = objects.random.mostly(0xff) as u8;
+    raw[15] = objects.random.below(4) as u8;
+    let (gid, lid) = (ibv_gid { raw }, objects.random.garbage() as u16);
     // SAFETY: null or a live queue pair, and a GID.
     unsafe {
         let same = |(other, has): &(*mut ibv_qp, ibv_gid)| *other == qp && has.raw == raw;
-        let known = world.members.iter().position(same);
-        if world.random.once_in(2) {
+        let known = objects.members.iter().position(same);
+        if objects.random.once_in(2) {
             if answer("ibv_attach_mcast", ibv_attach_mcast(qp, &gid, lid)) && known.is_none() {
-                world.members.push((qp, gid));
+                objects.members.push((qp, gid));
             }
         } else {
             let left = answer("ibv_detach_mcast", ibv_detach_mcast(qp, &gid, lid));
             assert_eq!(left, known.is_some());
-            known.map(|at| world.members.swap_remove(at));
+            known.map(|at| objects.members.swap_remove(at));
         }
     }
 }
 
-fn question(world: &mut World) {
-    let context = world.context();
-    let given = world.context_or_null();
-    let (port, index) = (world.random.mostly(1) as u8, world.random.garbage());
-    let size = world.random.below(600);
+fn question(objects: &mut Objects) {
+    let context = objects.context();
+    let given = objects.context_or_null();
+    let (port, index) = (objects.random.mostly(1) as u8, objects.random.garbage());
+    let size = objects.random.below(600);
     let mut room = [MaybeUninit::<u64>::zeroed(); 128];
     let at = room.as_mut_ptr();
-    let input = ibv_query_device_ex_input { comp_mask: world.random.mostly(0) as u32 };
+    let input = ibv_query_device_ex_input { comp_mask: objects.random.mostly(0) as u32 };
     let mut values =
-        ibv_values_ex { comp_mask: world.random.mostly(1) as u32, ..Default::default() };
+        ibv_values_ex { comp_mask: objects.random.mostly(1) as u32, ..Default::default() };
     let ours = verbs(context);
-    let (qp, dm, mask) = (world.qp(), world.dm(), world.random.garbage() as c_int);
-    let (address, length) = (world.address(), world.length());
+    let (qp, dm, mask) = (objects.qp(), objects.dm(), objects.random.garbage() as c_int);
+    let (address, length) = (objects.address(), objects.length());
     // SAFETY: null or live objects; there is room for the largest answer.
     unsafe {
         answer("ibv_query_device", ibv_query_device(given, at.cast()));
@@ -217,7 +217,7 @@ fn question(world: &mut World) {
         answer_with_errno("ibv_query_gid", ibv_query_gid(given, port, index as c_int, at.cast()));
         let code = ibv_query_gid_type(given, port, index as u32, at.cast());
         answer_with_errno("ibv_query_gid_type", code);
-        let (flags, port) = (world.random.mostly(0) as u32, u32::from(port));
+        let (flags, port) = (objects.random.mostly(0) as u32, u32::from(port));
         let code = _ibv_query_gid_ex(given, port, index as u32, at.cast(), flags, size);
         answer("ibv_query_gid_ex", code);
         let (most, size) = (size % 4, size / 2);
@@ -233,7 +233,7 @@ fn question(world: &mut World) {
         answer("ibv_query_qp", ibv_query_qp(qp, at.cast(), mask, at.add(64).cast()));
         if !dm.is_null() {
             let (to, from) = ((*dm).memcpy_to_dm, (*dm).memcpy_from_dm);
-            let (offset, length) = (world.length() & !3, length as usize & !3);
+            let (offset, length) = (objects.length() & !3, length as usize & !3);
             answer("ibv_memcpy_to_dm", to.expect("set")(dm, offset, address as *const _, length));
             answer("ibv_memcpy_from_dm", from.expect("set")(address as *mut _, dm, offset, length));
         }

@@ -13,10 +13,10 @@ use transom_conformance::shared_receive::*;
 use transom_conformance::xrc::*;
 use transom_ibverbs::*;
 
-use super::world::{World, answer_with_errno, refused};
+use super::objects::{Objects, answer_with_errno, refused};
 
 /// All of these.
-pub(crate) const ACTS: [fn(&mut World); 13] = [
+pub(crate) const ACTS: [fn(&mut Objects); 13] = [
     domain,
     thread_domain,
     parent_domain,
@@ -33,36 +33,36 @@ pub(crate) const ACTS: [fn(&mut World); 13] = [
 ];
 
 /// Keeps some of what is made: at most so many, so that they stay cheap to end.
-fn keep<T: Copy>(world: &mut World, pool: fn(&mut World) -> &mut Vec<T>, object: T) -> bool {
-    let keeps = pool(world).len() < 48 && world.random.once_in(2);
+fn keep<T: Copy>(objects: &mut Objects, pool: fn(&mut Objects) -> &mut Vec<T>, object: T) -> bool {
+    let keeps = pool(objects).len() < 48 && objects.random.once_in(2);
     if keeps {
-        pool(world).push(object);
+        pool(objects).push(object);
     }
     keeps
 }
 
 /// A new object joins the others or goes again; a refused one has a documented errno.
 fn made<T>(
-    world: &mut World,
+    objects: &mut Objects,
     verb: &str,
     object: *mut T,
-    pool: fn(&mut World) -> &mut Vec<*mut T>,
+    pool: fn(&mut Objects) -> &mut Vec<*mut T>,
     end: impl FnOnce(*mut T) -> c_int,
 ) {
     if object.is_null() {
         return refused(verb, errno());
     }
-    if !keep(world, pool, object) {
+    if !keep(objects, pool, object) {
         assert_eq!(end(object), 0, "what {verb} made does not go");
     }
 }
 
-fn domain(world: &mut World) {
-    let context = world.context_or_null();
+fn domain(objects: &mut Objects) {
+    let context = objects.context_or_null();
     // SAFETY: null or an open context.
     let pd = unsafe { ibv_alloc_pd(context) };
-    made(world, "ibv_alloc_pd", pd, |world| &mut world.pds, dealloc_pd);
-    let (context, handle) = (world.context(), world.random.garbage() as u32);
+    made(objects, "ibv_alloc_pd", pd, |objects| &mut objects.pds, dealloc_pd);
+    let (context, handle) = (objects.context(), objects.random.garbage() as u32);
     // SAFETY: an open context; only the second name is ended.
     unsafe {
         match import_pd(context, handle) {
@@ -73,122 +73,129 @@ fn domain(world: &mut World) {
             Ok(dm) => ibv_unimport_dm(dm),
             Err(errno) => refused("ibv_import_dm", errno),
         }
-        let mr = ibv_import_mr(world.pd(), handle);
+        let mr = ibv_import_mr(objects.pd(), handle);
         if mr.is_null() { refused("ibv_import_mr", errno()) } else { ibv_unimport_mr(mr) }
     }
 }
 
-fn thread_domain(world: &mut World) {
-    let mut init = ibv_td_init_attr { comp_mask: world.random.mostly(0) as u32 };
-    let (context, given) = (world.context(), world.context_or_null());
+fn thread_domain(objects: &mut Objects) {
+    let mut init = ibv_td_init_attr { comp_mask: objects.random.mostly(0) as u32 };
+    let (context, given) = (objects.context(), objects.context_or_null());
     let alloc = verbs(context).alloc_td.expect("never null");
     // SAFETY: null or an open context, and attributes.
     let td = unsafe { alloc(given, &mut init) };
-    made(world, "ibv_alloc_td", td, |world| &mut world.tds, |td| dealloc_td(context, td));
+    made(objects, "ibv_alloc_td", td, |objects| &mut objects.tds, |td| dealloc_td(context, td));
 }
 
-fn parent_domain(world: &mut World) {
-    let (context, given) = (world.context(), world.context_or_null());
-    let mut attr = parent_attr(world.pd(), world.td());
-    attr.comp_mask = world.random.some_bits(3_u32) as u32;
+fn parent_domain(objects: &mut Objects) {
+    let (context, given) = (objects.context(), objects.context_or_null());
+    let mut attr = parent_attr(objects.pd(), objects.td());
+    attr.comp_mask = objects.random.some_bits(3_u32) as u32;
     let alloc = verbs(context).alloc_parent_domain.expect("never null");
     // SAFETY: null or an open context, and attributes that name nothing dead.
     let pd = unsafe { alloc(given, &mut attr) };
-    made(world, "ibv_alloc_parent_domain", pd, |world| &mut world.pds, dealloc_pd);
+    made(objects, "ibv_alloc_parent_domain", pd, |objects| &mut objects.pds, dealloc_pd);
 }
 
-fn xrc_domain(world: &mut World) {
-    let (context, given) = (world.context(), world.context_or_null());
+fn xrc_domain(objects: &mut Objects) {
+    let (context, given) = (objects.context(), objects.context_or_null());
     let flags = (libc::O_CREAT | libc::O_EXCL) as u32;
     let mut init = ibv_xrcd_init_attr {
-        comp_mask: world.random.mostly(3) as u32,
-        fd: descriptor(world),
-        oflags: world.random.some_bits(flags) as c_int,
+        comp_mask: objects.random.mostly(3) as u32,
+        fd: descriptor(objects),
+        oflags: objects.random.some_bits(flags) as c_int,
     };
     let open = verbs(context).open_xrcd.expect("never null");
     // SAFETY: null or an open context, and attributes.
     let xrcd = unsafe { open(given, &mut init) };
-    made(world, "ibv_open_xrcd", xrcd, |world| &mut world.xrcds, |xrcd| close_xrcd(context, xrcd));
+    made(
+        objects,
+        "ibv_open_xrcd",
+        xrcd,
+        |objects| &mut objects.xrcds,
+        |xrcd| close_xrcd(context, xrcd),
+    );
 }
 
 /// A descriptor: of a file, of a socket, or of nothing.
-fn descriptor(world: &mut World) -> c_int {
-    world.random.one_of(&[world.fd, world.fd, world.fd, 0, -1, -2, c_int::MIN, 1 << 30])
+fn descriptor(objects: &mut Objects) -> c_int {
+    objects.random.one_of(&[objects.fd, objects.fd, objects.fd, 0, -1, -2, c_int::MIN, 1 << 30])
 }
 
-fn completion_queue(world: &mut World) {
-    let (context, channel) = (world.context_or_null(), world.channel());
-    let cqe = world.random.mostly(16) as c_int;
-    let vector = world.random.mostly(0) as c_int;
+fn completion_queue(objects: &mut Objects) {
+    let (context, channel) = (objects.context_or_null(), objects.channel());
+    let cqe = objects.random.mostly(16) as c_int;
+    let vector = objects.random.mostly(0) as c_int;
     // SAFETY: null or an open context, null or a live channel.
     let cq = unsafe { ibv_create_cq(context, cqe, null_mut(), channel, vector) };
-    made(world, "ibv_create_cq", cq, |world| &mut world.cqs, destroy_cq);
+    made(objects, "ibv_create_cq", cq, |objects| &mut objects.cqs, destroy_cq);
 }
 
-fn extended_completion_queue(world: &mut World) {
-    let (context, given) = (world.context(), world.context_or_null());
+fn extended_completion_queue(objects: &mut Objects) {
+    let (context, given) = (objects.context(), objects.context_or_null());
     let mut attr = ibv_cq_init_attr_ex {
-        cqe: world.random.mostly(16) as u32,
+        cqe: objects.random.mostly(16) as u32,
         cq_context: null_mut(),
-        channel: world.channel(),
-        comp_vector: world.random.mostly(0) as u32,
-        wc_flags: world.random.some_bits(FIELDS),
-        comp_mask: world.random.some_bits(3_u32) as u32,
-        flags: world.random.some_bits(3_u32) as u32,
-        parent_domain: world.pd(),
+        channel: objects.channel(),
+        comp_vector: objects.random.mostly(0) as u32,
+        wc_flags: objects.random.some_bits(FIELDS),
+        comp_mask: objects.random.some_bits(3_u32) as u32,
+        flags: objects.random.some_bits(3_u32) as u32,
+        parent_domain: objects.pd(),
     };
     let create = verbs(context).create_cq_ex.expect("never null");
     // SAFETY: null or an open context, and attributes that name nothing dead.
     let cq = unsafe { create(given, &mut attr) };
-    made(world, "ibv_create_cq_ex", cq.cast(), |world| &mut world.cqs, destroy_cq);
+    made(objects, "ibv_create_cq_ex", cq.cast(), |objects| &mut objects.cqs, destroy_cq);
 }
 
-fn shared_receive_queue(world: &mut World) {
-    let (context, given) = (world.context(), world.context_or_null());
+fn shared_receive_queue(objects: &mut Objects) {
+    let (context, given) = (objects.context(), objects.context_or_null());
     let attr = ibv_srq_attr {
-        max_wr: world.random.mostly(16) as u32,
-        max_sge: world.random.mostly(2) as u32,
-        srq_limit: world.random.garbage() as u32,
+        max_wr: objects.random.mostly(16) as u32,
+        max_sge: objects.random.mostly(2) as u32,
+        srq_limit: objects.random.garbage() as u32,
     };
-    let srq = if world.random.once_in(2) {
+    let srq = if objects.random.once_in(2) {
         let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
         // SAFETY: null or a live domain, and attributes.
-        unsafe { ibv_create_srq(world.pd(), &mut init) }
+        unsafe { ibv_create_srq(objects.pd(), &mut init) }
     } else {
         let mut init = ibv_srq_init_attr_ex {
             srq_context: null_mut(),
             attr,
-            comp_mask: world.random.mostly(0x1f) as u32,
-            srq_type: world.random.garbage() as u32 % 4,
-            pd: world.pd(),
-            xrcd: world.xrcd(),
-            cq: world.cq(),
+            comp_mask: objects.random.mostly(0x1f) as u32,
+            srq_type: objects.random.garbage() as u32 % 4,
+            pd: objects.pd(),
+            xrcd: objects.xrcd(),
+            cq: objects.cq(),
             tm_cap: ibv_tm_cap {
-                max_num_tags: world.random.mostly(4) as u32,
-                max_ops: world.random.mostly(4) as u32,
+                max_num_tags: objects.random.mostly(4) as u32,
+                max_ops: objects.random.mostly(4) as u32,
             },
         };
         let create = verbs(context).create_srq_ex.expect("never null");
         // SAFETY: null or an open context, and attributes that name nothing dead.
         unsafe { create(given, &mut init) }
     };
-    made(world, "ibv_create_srq", srq, |world| &mut world.srqs, destroy_srq);
+    made(objects, "ibv_create_srq", srq, |objects| &mut objects.srqs, destroy_srq);
 }
 
-fn queue_pair(world: &mut World) {
-    let (context, given) = (world.context(), world.context_or_null());
-    let kind = world.random.one_of(&[IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, 9, 10]);
-    let srq = if world.random.once_in(3) { world.srq() } else { null_mut() };
+fn queue_pair(objects: &mut Objects) {
+    let (context, given) = (objects.context(), objects.context_or_null());
+    let kind = objects.random.one_of(&[IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, 9, 10]);
+    let srq = if objects.random.once_in(3) { objects.srq() } else { null_mut() };
     let asked = ibv_qp_cap {
-        max_send_wr: world.random.mostly(16) as u32,
-        max_recv_wr: world.random.mostly(16) as u32,
-        max_send_sge: world.random.mostly(2) as u32,
-        max_recv_sge: world.random.mostly(2) as u32,
-        max_inline_data: world.random.mostly(64) as u32,
+        max_send_wr: objects.random.mostly(16) as u32,
+        max_recv_wr: objects.random.mostly(16) as u32,
+        max_send_sge: objects.random.mostly(2) as u32,
+        max_recv_sge: objects.random.mostly(2) as u32,
+        max_inline_data: objects.random.mostly(64) as u32,
     };
-    let (send_cq, recv_cq, pd) = (world.cq(), world.cq(), world.pd());
-    let (qp_type, sq_sig_all) = (world.random.mostly(kind) as u32, world.random.garbage() as i32);
-    let (qp, cap) = if world.random.once_in(2) {
+    let (send_cq, recv_cq, pd) = (objects.cq(), objects.cq(), objects.pd());
+    let (qp_type, sq_sig_all) =
+        (objects.random.mostly(kind) as u32, objects.random.garbage() as i32);
+    let (qp, cap) = if objects.random.once_in(2) {
         let mut init = ibv_qp_init_attr {
             qp_context: null_mut(),
             send_cq,
@@ -208,149 +215,150 @@ fn queue_pair(world: &mut World) {
             cap: asked,
             qp_type,
             sq_sig_all,
-            comp_mask: world.random.mostly(IBV_QP_INIT_ATTR_PD) as u32,
+            comp_mask: objects.random.mostly(IBV_QP_INIT_ATTR_PD) as u32,
             pd,
-            xrcd: world.xrcd(),
-            create_flags: world.random.mostly(0) as u32,
-            max_tso_header: world.random.mostly(0) as u16,
-            source_qpn: world.random.garbage() as u32,
-            send_ops_flags: world.random.some_bits(0x7ff_u32),
+            xrcd: objects.xrcd(),
+            create_flags: objects.random.mostly(0) as u32,
+            max_tso_header: objects.random.mostly(0) as u16,
+            source_qpn: objects.random.garbage() as u32,
+            send_ops_flags: objects.random.some_bits(0x7ff_u32),
             ..Default::default()
         };
         let bits = [0, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD];
-        init.comp_mask |= world.random.one_of(&bits);
+        init.comp_mask |= objects.random.one_of(&bits);
         let create = verbs(context).create_qp_ex.expect("never null");
         // SAFETY: null or an open context, and attributes that name nothing dead.
         (unsafe { create(given, &mut init) }, init.cap)
     };
     assert!(!qp.is_null() || cap == asked, "a refused creation has changed what was asked for");
-    made(world, "ibv_create_qp", qp, |world| &mut world.qps, destroy_qp);
+    made(objects, "ibv_create_qp", qp, |objects| &mut objects.qps, destroy_qp);
 }
 
 /// The number of a queue pair that can be opened, mostly.
-fn xrc_target_number(world: &mut World) -> u32 {
+fn xrc_target_number(objects: &mut Objects) -> u32 {
     // SAFETY: live queue pairs.
-    let known = world.qps.iter().find(|qp| unsafe { (***qp).qp_type } == IBV_QPT_XRC_RECV);
+    let known = objects.qps.iter().find(|qp| unsafe { (***qp).qp_type } == IBV_QPT_XRC_RECV);
     let known = number(*known.expect("one is there from the beginning"));
-    world.random.mostly(known) as u32
+    objects.random.mostly(known) as u32
 }
 
-fn opened_queue_pair(world: &mut World) {
-    let (context, given) = (world.context(), world.context_or_null());
+fn opened_queue_pair(objects: &mut Objects) {
+    let (context, given) = (objects.context(), objects.context_or_null());
     let mut attr = ibv_qp_open_attr {
-        comp_mask: world.random.mostly(15) as u32,
-        qp_num: xrc_target_number(world),
-        xrcd: world.xrcd(),
+        comp_mask: objects.random.mostly(15) as u32,
+        qp_num: xrc_target_number(objects),
+        xrcd: objects.xrcd(),
         qp_context: null_mut(),
-        qp_type: world.random.mostly(IBV_QPT_XRC_RECV) as u32,
+        qp_type: objects.random.mostly(IBV_QPT_XRC_RECV) as u32,
     };
     let open = verbs(context).open_qp.expect("never null");
     // SAFETY: null or an open context, and attributes that name nothing dead.
     let qp = unsafe { open(given, &mut attr) };
-    made(world, "ibv_open_qp", qp, |world| &mut world.qps, destroy_qp);
+    made(objects, "ibv_open_qp", qp, |objects| &mut objects.qps, destroy_qp);
 }
 
-fn region(world: &mut World) {
+fn region(objects: &mut Objects) {
     let known = IBV_ACCESS_LOCAL_WRITE | REMOTE | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
-    let access = world.random.some_bits(known | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB) as u32;
-    let (pd, dm, fd) = (world.pd(), world.dm(), descriptor(world));
-    let (addr, length) = (world.address(), world.length() as usize);
-    let near = addr % 4096 + (world.random.garbage() & !4095);
-    let iova = world.random.mostly(near);
-    let iova = if world.random.once_in(2) { addr } else { iova };
-    let context = world.context();
+    let access = objects.random.some_bits(known | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB) as u32;
+    let (pd, dm, fd) = (objects.pd(), objects.dm(), descriptor(objects));
+    let (addr, length) = (objects.address(), objects.length() as usize);
+    let near = addr % 4096 + (objects.random.garbage() & !4095);
+    let iova = objects.random.mostly(near);
+    let iova = if objects.random.once_in(2) { addr } else { iova };
+    let context = objects.context();
     let verbs = verbs(context);
     // SAFETY: null or live objects; memory and descriptors may be anything.
     let mr = unsafe {
-        match world.random.below(6) {
+        match objects.random.below(6) {
             0 => ibv_reg_mr(pd, addr as *mut _, length, access as c_int),
             1 => ibv_reg_mr_iova(pd, addr as *mut _, length, iova, access as c_int),
             2 => ibv_reg_mr_iova2(pd, addr as *mut _, length, iova, access),
             3 => verbs.alloc_null_mr.expect("never null")(pd),
             4 => {
-                let (offset, access) = (world.length(), access | IBV_ACCESS_ZERO_BASED);
+                let (offset, access) = (objects.length(), access | IBV_ACCESS_ZERO_BASED);
                 verbs.reg_dm_mr.expect("never null")(pd, dm, offset, length, access)
             }
             _ => {
-                let offset = world.random.mostly(iova % 4096);
+                let offset = objects.random.mostly(iova % 4096);
                 let access = access & !IBV_ACCESS_MW_BIND & !IBV_ACCESS_ZERO_BASED;
                 ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access as c_int)
             }
         }
     };
-    made(world, "ibv_reg_mr", mr, |world| &mut world.mrs, dereg);
+    made(objects, "ibv_reg_mr", mr, |objects| &mut objects.mrs, dereg);
 }
 
-fn window(world: &mut World) {
-    let (context, pd) = (world.context(), world.pd());
-    let kind = 1 + world.random.below(2) as u32;
-    let kind = world.random.mostly(kind) as u32;
+fn window(objects: &mut Objects) {
+    let (context, pd) = (objects.context(), objects.pd());
+    let kind = 1 + objects.random.below(2) as u32;
+    let kind = objects.random.mostly(kind) as u32;
     // SAFETY: null or a live domain.
     let mw = unsafe { (*context).ops.alloc_mw.expect("never null")(pd, kind) };
-    made(world, "ibv_alloc_mw", mw, |world| &mut world.mws, dealloc_mw);
+    made(objects, "ibv_alloc_mw", mw, |objects| &mut objects.mws, dealloc_mw);
 }
 
 /// An address vector: of this host, or of anywhere.
-pub(crate) fn address_vector(world: &mut World) -> ibv_ah_attr {
+pub(crate) fn address_vector(objects: &mut Objects) -> ibv_ah_attr {
     let mut attr = here();
-    if world.random.once_in(3) {
-        let words = [world.random.number(), world.random.number()];
+    if objects.random.once_in(3) {
+        let words = [objects.random.number(), objects.random.number()];
         let raw: [u8; 16] = words.map(u64::to_ne_bytes).concat().try_into().expect("sixteen");
         attr.grh.dgid = ibv_gid { raw };
     }
-    attr.grh.flow_label = world.random.garbage() as u32;
-    attr.grh.sgid_index = world.random.mostly(0) as u8;
-    attr.grh.hop_limit = world.random.garbage() as u8;
-    attr.grh.traffic_class = world.random.garbage() as u8;
-    attr.dlid = world.random.mostly(1) as u16;
-    attr.sl = world.random.mostly(7) as u8;
-    attr.src_path_bits = world.random.garbage() as u8;
-    attr.static_rate = world.random.garbage() as u8;
-    attr.is_global = world.random.mostly(1) as u8;
-    attr.port_num = world.random.mostly(1) as u8;
+    attr.grh.flow_label = objects.random.garbage() as u32;
+    attr.grh.sgid_index = objects.random.mostly(0) as u8;
+    attr.grh.hop_limit = objects.random.garbage() as u8;
+    attr.grh.traffic_class = objects.random.garbage() as u8;
+    attr.dlid = objects.random.mostly(1) as u16;
+    attr.sl = objects.random.mostly(7) as u8;
+    attr.src_path_bits = objects.random.garbage() as u8;
+    attr.static_rate = objects.random.garbage() as u8;
+    attr.is_global = objects.random.mostly(1) as u8;
+    attr.port_num = objects.random.mostly(1) as u8;
     attr
 }
 
-fn address_handle(world: &mut World) {
-    let pd = world.pd();
-    let mut attr = address_vector(world);
-    let mut grh = [0; 5].map(|_: u64| world.random.garbage());
+fn address_handle(objects: &mut Objects) {
+    let pd = objects.pd();
+    let mut attr = address_vector(objects);
+    let mut grh = [0; 5].map(|_: u64| objects.random.garbage());
     let mut wc = ibv_wc {
-        slid: world.random.garbage() as u16,
-        sl: world.random.garbage() as u8,
-        src_qp: world.random.garbage() as u32,
-        wc_flags: world.random.garbage() as u32,
+        slid: objects.random.garbage() as u16,
+        sl: objects.random.garbage() as u8,
+        src_qp: objects.random.garbage() as u32,
+        wc_flags: objects.random.garbage() as u32,
         ..Default::default()
     };
     // The version and the checksum of a header that is one, mostly.
-    if !world.random.is_wild() {
+    if !objects.random.is_wild() {
         grh[0] = u64::from(6_u32 << 28).to_be();
     }
-    let port = world.random.mostly(1) as u8;
-    let grh = if world.random.once_in(8) { null_mut() } else { grh.as_mut_ptr().cast::<ibv_grh>() };
+    let port = objects.random.mostly(1) as u8;
+    let grh =
+        if objects.random.once_in(8) { null_mut() } else { grh.as_mut_ptr().cast::<ibv_grh>() };
     // SAFETY: null or a live domain; the rest is this call's own.
     let ah = unsafe {
         answer_with_errno(
             "ibv_init_ah_from_wc",
-            ibv_init_ah_from_wc(world.context(), port, &mut wc, grh, &mut attr.clone()),
+            ibv_init_ah_from_wc(objects.context(), port, &mut wc, grh, &mut attr.clone()),
         );
-        match world.random.once_in(2) {
+        match objects.random.once_in(2) {
             true => ibv_create_ah(pd, &mut attr),
             false => ibv_create_ah_from_wc(pd, &mut wc, grh, port),
         }
     };
-    made(world, "ibv_create_ah", ah, |world| &mut world.ahs, destroy_ah);
+    made(objects, "ibv_create_ah", ah, |objects| &mut objects.ahs, destroy_ah);
 }
 
-fn device_memory(world: &mut World) {
-    let (context, given) = (world.context(), world.context_or_null());
+fn device_memory(objects: &mut Objects) {
+    let (context, given) = (objects.context(), objects.context_or_null());
     let mut attr = ibv_alloc_dm_attr {
-        length: world.length() as usize,
-        log_align_req: world.random.mostly(3) as u32,
-        comp_mask: world.random.mostly(0) as u32,
+        length: objects.length() as usize,
+        log_align_req: objects.random.mostly(3) as u32,
+        comp_mask: objects.random.mostly(0) as u32,
     };
     let alloc = verbs(context).alloc_dm.expect("never null");
     // SAFETY: null or an open context, and attributes.
     let dm = unsafe { alloc(given, &mut attr) };
-    made(world, "ibv_alloc_dm", dm, |world| &mut world.dms, free_dm);
+    made(objects, "ibv_alloc_dm", dm, |objects| &mut objects.dms, free_dm);
 }

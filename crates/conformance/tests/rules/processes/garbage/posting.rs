@@ -9,77 +9,78 @@ use transom_conformance::extended_qp::*;
 use transom_conformance::harness::*;
 use transom_ibverbs::ibv_qp_to_qp_ex;
 
-use super::world::{World, answer};
+use super::objects::{Objects, answer};
 
 /// All of these.
-pub(crate) const ACTS: [fn(&mut World); 8] =
+pub(crate) const ACTS: [fn(&mut Objects); 8] =
     [send, send, receive, shared_receive, tag_list, bind, batch, polling];
 
 /// How many pieces a request says it has: those of its list, fewer, or less than none.
-fn count(world: &mut World, pieces: &[ibv_sge]) -> c_int {
-    match world.random.is_wild() {
-        true if world.random.once_in(2) => -(world.random.below(1 << 30) as c_int),
-        true => world.random.below(pieces.len() + 1) as c_int,
+fn count(objects: &mut Objects, pieces: &[ibv_sge]) -> c_int {
+    match objects.random.is_wild() {
+        true if objects.random.once_in(2) => -(objects.random.below(1 << 30) as c_int),
+        true => objects.random.below(pieces.len() + 1) as c_int,
         false => pieces.len() as c_int,
     }
 }
 
 /// Memory that C may read: what is sent inline is read at once.
-fn readable(world: &mut World, pieces: &mut [ibv_sge]) {
+fn readable(objects: &mut Objects, pieces: &mut [ibv_sge]) {
     for piece in pieces {
-        piece.addr = world.buffer.addr() + world.random.below(4096) as u64;
+        piece.addr = objects.buffer.addr() + objects.random.below(4096) as u64;
     }
 }
 
-fn info(world: &mut World) -> ibv_mw_bind_info {
+fn info(objects: &mut Objects) -> ibv_mw_bind_info {
     let known = REMOTE | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED;
     ibv_mw_bind_info {
-        mr: world.mr(),
-        addr: world.address(),
-        length: world.length(),
-        mw_access_flags: world.random.some_bits(known) as u32,
+        mr: objects.mr(),
+        addr: objects.address(),
+        length: objects.length(),
+        mw_access_flags: objects.random.some_bits(known) as u32,
     }
 }
 
-fn send(world: &mut World) {
-    let qp = world.qp();
-    let mut pieces = world.pieces();
-    let send_flags = world.random.some_bits(0x1f_u32) as u32;
+fn send(objects: &mut Objects) {
+    let qp = objects.qp();
+    let mut pieces = objects.pieces();
+    let send_flags = objects.random.some_bits(0x1f_u32) as u32;
     if send_flags & IBV_SEND_INLINE != 0 {
-        readable(world, &mut pieces);
+        readable(objects, &mut pieces);
     }
-    let opcode = world.random.below(10) as u32;
+    let opcode = objects.random.below(10) as u32;
     let mut wr = ibv_send_wr {
-        wr_id: world.random.garbage(),
-        sg_list: if world.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
-        num_sge: count(world, &pieces),
-        opcode: world.random.mostly(opcode) as u32,
+        wr_id: objects.random.garbage(),
+        sg_list: if objects.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
+        num_sge: count(objects, &pieces),
+        opcode: objects.random.mostly(opcode) as u32,
         send_flags,
         ..Default::default()
     };
-    wr.imm.invalidate_rkey = world.key();
-    wr.qp_type.xrc.remote_srqn = world.random.garbage() as u32;
+    wr.imm.invalidate_rkey = objects.key();
+    wr.qp_type.xrc.remote_srqn = objects.random.garbage() as u32;
     // SAFETY: null or a live queue pair.
     if unsafe { qp.as_ref() }.is_some_and(|qp| qp.qp_type == IBV_QPT_UD) {
-        let qkey = world.random.mostly(transom_conformance::datagrams::QKEY) as u32;
-        let (ah, remote_qpn) = (world.ah(), world.qp_number());
+        let qkey = objects.random.mostly(transom_conformance::datagrams::QKEY) as u32;
+        let (ah, remote_qpn) = (objects.ah(), objects.qp_number());
         wr.wr.ud = ibv_send_wr_ud { ah, remote_qpn, remote_qkey: qkey };
     } else {
-        let (remote_addr, rkey) = (world.address(), world.key());
-        let (compare_add, swap) = (world.random.number(), world.random.number());
+        let (remote_addr, rkey) = (objects.address(), objects.key());
+        let (compare_add, swap) = (objects.random.number(), objects.random.number());
         wr.wr.atomic = ibv_send_wr_atomic { remote_addr, compare_add, swap, rkey };
         if wr.opcode <= IBV_WR_RDMA_READ {
             wr.wr.rdma = ibv_send_wr_rdma { remote_addr, rkey };
         }
     }
     if wr.opcode == IBV_WR_BIND_MW {
-        let (mw, bind_info) = (world.mw(), info(world));
-        wr.op.bind_mw = ibv_send_wr_bind_mw { mw, rkey: world.random.garbage() as u32, bind_info };
+        let (mw, bind_info) = (objects.mw(), info(objects));
+        wr.op.bind_mw =
+            ibv_send_wr_bind_mw { mw, rkey: objects.random.garbage() as u32, bind_info };
     }
     // A list of two: the same once more.
     let mut first = ibv_send_wr { next: &mut wr, ..wr };
-    let head = if world.random.once_in(4) { &raw mut first } else { &raw mut wr };
-    let (context, mut bad) = (world.context(), null_mut());
+    let head = if objects.random.once_in(4) { &raw mut first } else { &raw mut wr };
+    let (context, mut bad) = (objects.context(), null_mut());
     // SAFETY: null or a live queue pair, and requests whose lists are as long as they say.
     let code = unsafe { (*context).ops.post_send.expect("never null")(qp, head, &mut bad) };
     if !answer("ibv_post_send", code) && !qp.is_null() {
@@ -88,20 +89,20 @@ fn send(world: &mut World) {
 }
 
 /// A receive, and its pieces.
-fn receives(world: &mut World) -> (Vec<ibv_sge>, ibv_recv_wr) {
-    let mut pieces = world.pieces();
+fn receives(objects: &mut Objects) -> (Vec<ibv_sge>, ibv_recv_wr) {
+    let mut pieces = objects.pieces();
     let wr = ibv_recv_wr {
-        wr_id: world.random.garbage(),
+        wr_id: objects.random.garbage(),
         next: null_mut(),
-        sg_list: if world.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
-        num_sge: count(world, &pieces),
+        sg_list: if objects.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
+        num_sge: count(objects, &pieces),
     };
     (pieces, wr)
 }
 
-fn receive(world: &mut World) {
-    let (context, qp) = (world.context(), world.qp());
-    let (_pieces, mut wr) = receives(world);
+fn receive(objects: &mut Objects) {
+    let (context, qp) = (objects.context(), objects.qp());
+    let (_pieces, mut wr) = receives(objects);
     let post = |bad| {
         // SAFETY: null or a live queue pair, and a request whose list is as long as it says.
         unsafe { (*context).ops.post_recv.expect("never null")(qp, &mut wr, bad) }
@@ -109,37 +110,37 @@ fn receive(world: &mut World) {
     answer("ibv_post_recv", { post }(&mut null_mut()));
 }
 
-fn shared_receive(world: &mut World) {
-    let (context, srq) = (world.context(), world.srq());
-    let (_pieces, mut wr) = receives(world);
+fn shared_receive(objects: &mut Objects) {
+    let (context, srq) = (objects.context(), objects.srq());
+    let (_pieces, mut wr) = receives(objects);
     // SAFETY: null or a live queue, and a request whose list is as long as it says.
     let code =
         unsafe { (*context).ops.post_srq_recv.expect("never null")(srq, &mut wr, &mut null_mut()) };
     answer("ibv_post_srq_recv", code);
 }
 
-fn tag_list(world: &mut World) {
-    let (context, mut srq) = (world.context(), world.srq());
-    if !world.random.is_wild() {
+fn tag_list(objects: &mut Objects) {
+    let (context, mut srq) = (objects.context(), objects.srq());
+    if !objects.random.is_wild() {
         // The first queue that matches tags.
-        srq = world.srqs[2];
+        srq = objects.srqs[2];
     }
-    let mut pieces = world.pieces();
-    let change = world.random.below(3) as u32;
+    let mut pieces = objects.pieces();
+    let change = objects.random.below(3) as u32;
     let mut wr = ibv_ops_wr {
-        wr_id: world.random.garbage(),
+        wr_id: objects.random.garbage(),
         next: null_mut(),
-        opcode: world.random.mostly(change) as u32,
-        flags: world.random.some_bits(3_u32) as c_int,
+        opcode: objects.random.mostly(change) as u32,
+        flags: objects.random.some_bits(3_u32) as c_int,
         tm: ibv_ops_wr_tm {
-            unexpected_cnt: world.random.garbage() as u32,
-            handle: world.random.garbage() as u32,
+            unexpected_cnt: objects.random.garbage() as u32,
+            handle: objects.random.garbage() as u32,
             add: ibv_ops_wr_tm_add {
-                recv_wr_id: world.random.garbage(),
-                sg_list: if world.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
-                num_sge: count(world, &pieces),
-                tag: world.random.garbage(),
-                mask: world.random.garbage(),
+                recv_wr_id: objects.random.garbage(),
+                sg_list: if objects.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
+                num_sge: count(objects, &pieces),
+                tag: objects.random.garbage(),
+                mask: objects.random.garbage(),
             },
         },
     };
@@ -148,12 +149,12 @@ fn tag_list(world: &mut World) {
     answer("ibv_post_srq_ops", unsafe { post(srq, &mut wr, &mut null_mut()) });
 }
 
-fn bind(world: &mut World) {
-    let (context, qp, mw) = (world.context(), world.qp(), world.mw());
+fn bind(objects: &mut Objects) {
+    let (context, qp, mw) = (objects.context(), objects.qp(), objects.mw());
     let mut bind = ibv_mw_bind {
-        wr_id: world.random.garbage(),
-        send_flags: world.random.some_bits(0x1f_u32) as u32,
-        bind_info: info(world),
+        wr_id: objects.random.garbage(),
+        send_flags: objects.random.some_bits(0x1f_u32) as u32,
+        bind_info: info(objects),
     };
     // SAFETY: null or live objects.
     let code = unsafe { (*context).ops.bind_mw.expect("never null")(qp, mw, &mut bind) };
@@ -161,27 +162,27 @@ fn bind(world: &mut World) {
 }
 
 /// Calls that build requests, in any order.
-fn batch(world: &mut World) {
-    let qp = world.qp();
+fn batch(objects: &mut Objects) {
+    let qp = objects.qp();
     // SAFETY: null or a live queue pair.
     if unsafe { ibv_qp_to_qp_ex(qp) }.is_null() {
         return;
     }
     let build = Builder::of(qp);
-    if !world.random.once_in(8) {
+    if !objects.random.once_in(8) {
         build.start();
     }
     // SAFETY: a live queue pair.
     let is_datagram = unsafe { (*qp).qp_type } == IBV_QPT_UD;
-    for _ in 0..world.random.below(6) {
-        let flags = world.random.some_bits(0x17_u32) as u32;
-        let build = build.next(world.random.garbage(), flags);
-        match world.random.is_wild() {
-            true => step(world, build),
-            false => message(world, build, is_datagram),
+    for _ in 0..objects.random.below(6) {
+        let flags = objects.random.some_bits(0x17_u32) as u32;
+        let build = build.next(objects.random.garbage(), flags);
+        match objects.random.is_wild() {
+            true => step(objects, build),
+            false => message(objects, build, is_datagram),
         }
     }
-    match world.random.once_in(4) {
+    match objects.random.once_in(4) {
         true => build.abort(),
         false => {
             answer("ibv_wr_complete", build.complete());
@@ -191,31 +192,31 @@ fn batch(world: &mut World) {
 }
 
 /// A message as it should be built.
-fn message(world: &mut World, build: Builder, is_datagram: bool) {
-    match world.random.below(3) {
-        0 if !is_datagram => build.rdma_write(world.key(), world.address()),
-        1 => build.send_imm(world.random.garbage() as u32),
+fn message(objects: &mut Objects, build: Builder, is_datagram: bool) {
+    match objects.random.below(3) {
+        0 if !is_datagram => build.rdma_write(objects.key(), objects.address()),
+        1 => build.send_imm(objects.random.garbage() as u32),
         _ => build.send(),
     }
-    let pieces = world.pieces();
-    match world.random.once_in(2) {
+    let pieces = objects.pieces();
+    match objects.random.once_in(2) {
         true => build.pieces(&pieces),
-        false => build.inline(&world.buffer.read(0, 64)),
+        false => build.inline(&objects.buffer.read(0, 64)),
     }
     if is_datagram {
-        let (ah, qpn) = (world.ah(), world.qp_number());
+        let (ah, qpn) = (objects.ah(), objects.qp_number());
         build.set_ud_addr(ah, qpn, transom_conformance::datagrams::QKEY);
     }
 }
 
 /// Any call.
-fn step(world: &mut World, build: Builder) {
-    let (key, addr) = (world.key(), world.address());
-    let (any, other) = (world.random.garbage(), world.random.garbage());
-    let word = world.buffer.addr() + world.random.below(4096) as u64;
-    let length = world.random.mostly(world.random.clone().below(128) as u64) as usize;
-    let mut pieces = world.pieces();
-    match world.random.below(20) {
+fn step(objects: &mut Objects, build: Builder) {
+    let (key, addr) = (objects.key(), objects.address());
+    let (any, other) = (objects.random.garbage(), objects.random.garbage());
+    let word = objects.buffer.addr() + objects.random.below(4096) as u64;
+    let length = objects.random.mostly(objects.random.clone().below(128) as u64) as usize;
+    let mut pieces = objects.pieces();
+    match objects.random.below(20) {
         0 => build.send(),
         1 => build.send_imm(any as u32),
         2 => build.send_inv(key),
@@ -227,13 +228,13 @@ fn step(world: &mut World, build: Builder) {
         8 => build.atomic_fetch_add(key, addr, any),
         9 => build.atomic_write(key, addr, if any == 0 { null() } else { word as *const _ }),
         10 => {
-            let (mw, info) = (world.mw(), info(world));
+            let (mw, info) = (objects.mw(), info(objects));
             build.bind_mw(mw, any as u32, &info);
         }
         11 => build.local_inv(key),
         12 => build.flush(key, addr, length, any as u8, other as u8),
         13 => {
-            let (ah, qpn) = (world.ah(), world.qp_number());
+            let (ah, qpn) = (objects.ah(), objects.qp_number());
             build.set_ud_addr(ah, qpn, any as u32);
         }
         14 => build.set_xrc_srqn(any as u32),
@@ -250,9 +251,9 @@ fn step(world: &mut World, build: Builder) {
 }
 
 /// Extended completion queues, polled in batches or not in order.
-fn polling(world: &mut World) {
-    let cq = world.random.one_of(&world.extended_cqs);
-    let comp_mask = world.random.mostly(0) as u32;
+fn polling(objects: &mut Objects) {
+    let cq = objects.random.one_of(&objects.extended_cqs);
+    let comp_mask = objects.random.mostly(0) as u32;
     let mut attr = ibv_poll_cq_attr { comp_mask };
     // SAFETY: a live extended queue.
     match unsafe { (*cq).start_poll.expect("always there")(cq, &mut attr) } {
@@ -265,7 +266,7 @@ fn polling(world: &mut World) {
         }
         code => assert!(matches!(code, libc::ENOENT | libc::EINVAL | libc::EIO), "{code}"),
     }
-    if world.random.once_in(8) {
+    if objects.random.once_in(8) {
         end_poll(cq);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use super::attempt::Outcome;
 use super::case::{Case, WORD};
-use super::scene::Outcome;
 
 const HEAD: &str = "\
 # Errors, as both ends see them

@@ -11,7 +11,7 @@ use crate::end::{End, Failure, MEMORY, Queue, digest, pattern, read, text, wait_
 use crate::talk::{Answer, Ask, Received, Service, Talk, WindowType};
 
 /// What an operation does; the error says what is not as it should be.
-pub(crate) type Act = fn(&mut Stage<'_>) -> Result<(), String>;
+pub(crate) type Act = fn(&mut Driver<'_>) -> Result<(), String>;
 
 /// An operation, by the name that the table has for it.
 pub(crate) type Row = (Service, &'static str, Act);
@@ -19,7 +19,7 @@ pub(crate) type Row = (Service, &'static str, Act);
 /// Where in the peer's memory things are put, so that there is something before them.
 pub(crate) const AT: usize = 4096;
 
-pub(crate) struct Stage<'a> {
+pub(crate) struct Driver<'a> {
     talk: &'a mut Talk,
     end: &'a End,
     service: Service,
@@ -35,7 +35,7 @@ pub(crate) struct Stage<'a> {
     peer: transom::Endpoint,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Driver<'a> {
     /// Connected queue pairs at both ends, and the peer's memory filled with the pattern 0.
     pub(crate) fn open(
         end: &'a End,

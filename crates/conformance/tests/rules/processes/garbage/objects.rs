@@ -70,7 +70,7 @@ struct Probe {
 }
 
 /// Everything there is.
-pub(crate) struct World {
+pub(crate) struct Objects {
     /// Where garbage comes from.
     pub(crate) random: Random,
     adapter: Weak<Adapter>,
@@ -97,7 +97,7 @@ pub(crate) struct World {
     pub(crate) members: Vec<(*mut ibv_qp, ibv_gid)>,
 }
 
-impl World {
+impl Objects {
     /// A few of everything.
     pub(crate) fn new(seed: u64) -> Self {
         let adapter = Adapter::open(Options::default()).expect("a device opens");
@@ -108,7 +108,7 @@ impl World {
         assert!(fd >= 0);
         // SAFETY: a descriptor of our own.
         assert_eq!(unsafe { libc::ftruncate(fd, 1 << 16) }, 0);
-        let mut world = Self {
+        let mut objects = Self {
             random: Random::new(seed),
             adapter: Arc::downgrade(&adapter),
             probe,
@@ -129,8 +129,8 @@ impl World {
             members: Vec::new(),
             ends: [a, b],
         };
-        world.fill();
-        world
+        objects.fill();
+        objects
     }
 
     fn fill(&mut self) {
@@ -288,7 +288,7 @@ impl World {
 /// Picks a live object, or null now and then.
 macro_rules! pick {
     ($($name:ident from $pool:ident: $kind:ty)+) => {
-        impl World {
+        impl Objects {
             $(
                 /// One of them, or none.
                 pub(crate) fn $name(&mut self) -> *mut $kind {

@@ -126,13 +126,13 @@ fn state_name(state: ibv_qp_state) -> &'static str {
 }
 
 /// Two ends on a link, and a connection between them that works.
-pub(crate) struct World {
+pub(crate) struct Ends {
     a: End,
     b: End,
     follower: Follower,
 }
 
-impl World {
+impl Ends {
     pub(crate) fn new(link: Link) -> Self {
         let (a, b) = ends(link, Options::default());
         let follower = Follower::new(&a, &b);
@@ -141,10 +141,10 @@ impl World {
 
     /// Brings an error about.
     pub(crate) fn outcome(&self, case: &Case) -> Outcome {
-        let scene = Scene::new(self, *case);
+        let attempt = Attempt::new(self, *case);
         // What is posted behind a request that has gone out may be carried out although it fails.
-        let origin = [Scene::post, Scene::post_behind].map(|post| {
-            post(&scene);
+        let origin = [Attempt::post, Attempt::post_behind].map(|post| {
+            post(&attempt);
             self.a.wait()
         });
         assert_eq!(origin.map(|wc| wc.wr_id), [1, 2]);
@@ -153,9 +153,9 @@ impl World {
         let target = std::iter::from_fn(|| poll(self.b.cq));
         let target = target.map(|wc| (wc.wr_id, wc.status, wc.vendor_err)).collect();
         let (origin_events, target_events) = (events(&self.a), events(&self.b));
-        let states = [scene.qa, scene.qb].map(|qp| (!qp.is_null()).then(|| state(qp)));
+        let states = [attempt.qa, attempt.qb].map(|qp| (!qp.is_null()).then(|| state(qp)));
         self.a.expect_nothing();
-        scene.end();
+        attempt.end();
         Outcome {
             origin: origin.iter().map(|wc| (wc.status, wc.vendor_err)).collect(),
             target,
@@ -172,8 +172,8 @@ fn events(end: &End) -> Vec<ibv_event_type> {
 }
 
 /// Queue pairs and memory for one error.
-struct Scene<'a> {
-    world: &'a World,
+struct Attempt<'a> {
+    ends: &'a Ends,
     case: Case,
     near: Buffer,
     far: Buffer,
@@ -188,9 +188,9 @@ struct Scene<'a> {
     xrcd: *mut ibv_xrcd,
 }
 
-impl<'a> Scene<'a> {
-    fn new(world: &'a World, case: Case) -> Self {
-        let (a, b) = (&world.a, &world.b);
+impl<'a> Attempt<'a> {
+    fn new(ends: &'a Ends, case: Case) -> Self {
+        let (a, b) = (&ends.a, &ends.b);
         let kind = match case.service {
             Service::Rc | Service::RcShared => IBV_QPT_RC,
             Service::Uc => IBV_QPT_UC,
@@ -214,13 +214,13 @@ impl<'a> Scene<'a> {
         };
         let [near, far, inbox] = [(); 3].map(|()| Buffer::apart(ROOM));
         let (srq, xrcd, number) = (shared, domain, number(qb));
-        let mut scene = Self { world, case, near, far, inbox, qa, qb, number, srq, xrcd };
-        scene.connect();
+        let mut attempt = Self { ends, case, near, far, inbox, qa, qb, number, srq, xrcd };
+        attempt.connect();
         if !case.fault.leaves_no_receive() {
-            scene.receive();
+            attempt.receive();
         }
-        scene.spoil_target();
-        scene
+        attempt.spoil_target();
+        attempt
     }
 
     /// Connects both ends, with what is wrong with that.
@@ -256,7 +256,7 @@ impl<'a> Scene<'a> {
 
     /// The number of a queue pair of the target's process that is no more.
     fn ended_number(&self) -> u32 {
-        let ended = self.world.b.qp(IBV_QPT_UD);
+        let ended = self.ends.b.qp(IBV_QPT_UD);
         let number = number(ended);
         assert_eq!(destroy_qp(ended), 0);
         number
@@ -266,7 +266,7 @@ impl<'a> Scene<'a> {
     fn receive(&self) {
         let Case { service, op, fault, length } = self.case;
         let front = if service == Service::Ud { GRH as u32 } else { 0 };
-        let (b, all) = (&self.world.b, self.world.b.reg(&self.inbox, ALL));
+        let (b, all) = (&self.ends.b, self.ends.b.reg(&self.inbox, ALL));
         let length = if op.receives() { front + length } else { front };
         let mut first = sge(self.inbox.addr(), length, all);
         // The request behind brings no data.
@@ -303,7 +303,7 @@ impl<'a> Scene<'a> {
 
     /// What the request names of the target: an address and a key.
     fn named(&self) -> (u64, u32) {
-        let (b, far) = (&self.world.b, &self.far);
+        let (b, far) = (&self.ends.b, &self.far);
         let Case { op, fault, length, .. } = self.case;
         let rights = ALL | IBV_ACCESS_FLUSH_GLOBAL as i32;
         let key = keys(b.reg(far, rights)).1;
@@ -347,14 +347,14 @@ impl<'a> Scene<'a> {
 
     /// Binds a window of the target to the first page of its memory; its key.
     fn window(&self, mw: *mut ibv_mw, qp: *mut ibv_qp) -> u32 {
-        let mr = self.world.b.reg(&self.far, ALL);
+        let mr = self.ends.b.reg(&self.far, ALL);
         let range = Range { mr, addr: self.far.addr(), length: PAGE as u64, access: REMOTE };
-        bind(&self.world.b, qp, mw, range)
+        bind(&self.ends.b, qp, mw, range)
     }
 
     /// The origin's memory.
     fn piece(&self) -> ibv_sge {
-        let (a, near) = (&self.world.a, &self.near);
+        let (a, near) = (&self.ends.a, &self.near);
         let mut piece = sge(near.addr(), self.case.length, a.reg(near, ALL));
         match self.case.fault {
             Fault::LocalKey => piece.lkey = NOBODYS,
@@ -373,7 +373,7 @@ impl<'a> Scene<'a> {
     /// Posts the request.
     fn post(&self) {
         let Case { op, fault, .. } = self.case;
-        let (a, (address, key)) = (&self.world.a, self.named());
+        let (a, (address, key)) = (&self.ends.a, self.named());
         let mut pieces = [self.piece()];
         let data = |opcode, pieces: &mut [ibv_sge]| rdma_wr(opcode, pieces, address, key);
         let word = |opcode, pieces: &mut [ibv_sge]| atomic_wr(opcode, pieces, address, key, 1, 2);
@@ -430,7 +430,7 @@ impl<'a> Scene<'a> {
     fn post_behind(&self) {
         let request = ibv_send_wr { wr_id: 2, ..wr(IBV_WR_SEND) };
         let mut request = match self.case.service {
-            Service::Ud => addressed(request, ah(self.world.a.pd, &here()), self.number, QKEY),
+            Service::Ud => addressed(request, ah(self.ends.a.pd, &here()), self.number, QKEY),
             Service::Xrc => naming(request, srq_number(self.srq)),
             _ => request,
         };
@@ -446,10 +446,10 @@ impl<'a> Scene<'a> {
             assert_eq!(destroy_srq(self.srq), 0);
         }
         if !self.xrcd.is_null() {
-            assert_eq!(close_xrcd(self.world.b.context, self.xrcd), 0);
+            assert_eq!(close_xrcd(self.ends.b.context, self.xrcd), 0);
         }
         // Nothing of it is left for the next.
-        for end in [&self.world.a, &self.world.b] {
+        for end in [&self.ends.a, &self.ends.b] {
             assert_eq!(poll(end.cq).map(|wc| wc.wr_id), None);
         }
     }
