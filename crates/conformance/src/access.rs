@@ -155,7 +155,7 @@ impl MemoryPair {
     }
 }
 
-/// The request of an operation on one piece; an [`Op::Add`] adds five.
+/// The request of an operation on one SGE; an [`Op::Add`] adds five.
 pub fn op_wr(op: Op, sges: &mut [ibv_sge], addr: u64, key: u32) -> ibv_send_wr {
     match op {
         Op::Read => rdma_wr(IBV_WR_RDMA_READ, sges, addr, key),

@@ -83,14 +83,14 @@ impl Builder {
         self.complete()
     }
 
-    /// Sets one piece of a registered buffer.
-    pub fn piece(self, piece: ibv_sge) {
-        self.set_sge(piece.lkey, piece.addr, piece.length);
+    /// Sets one SGE of a registered buffer.
+    pub fn sge(self, element: ibv_sge) {
+        self.set_sge(element.lkey, element.addr, element.length);
     }
 
-    /// Sets several pieces.
-    pub fn pieces(self, pieces: &[ibv_sge]) {
-        self.set_sge_list(pieces.len(), pieces.as_ptr());
+    /// Sets several SGEs.
+    pub fn sges(self, sges: &[ibv_sge]) {
+        self.set_sge_list(sges.len(), sges.as_ptr());
     }
 
     /// Copies bytes in.

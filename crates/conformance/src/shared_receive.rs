@@ -9,7 +9,7 @@ use transom_ibverbs::*;
 use crate::harness::*;
 use crate::queues::*;
 
-/// Makes a shared receive queue for so many receives of so many pieces; the errno if it is refused.
+/// Makes a shared receive queue for so many receives of so many SGEs; the errno if it is refused.
 pub fn try_srq(pd: *mut ibv_pd, max_wr: u32, max_sge: u32) -> Result<*mut ibv_srq, i32> {
     let attr = ibv_srq_attr { max_wr, max_sge, srq_limit: 0 };
     let mut init = ibv_srq_init_attr { attr, ..ibv_srq_init_attr::default() };

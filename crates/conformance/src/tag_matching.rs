@@ -65,7 +65,7 @@ pub fn op(opcode: ibv_ops_wr_opcode, wr_id: u64) -> ibv_ops_wr {
     ibv_ops_wr { wr_id, opcode, flags: IBV_OPS_SIGNALED as c_int, ..ibv_ops_wr::default() }
 }
 
-/// The addition of a tagged buffer; its pieces must live until it is posted.
+/// The addition of a tagged buffer; its SGEs must live until it is posted.
 pub fn add_op(wr_id: u64, tag: u64, mask: u64, sges: &mut [ibv_sge]) -> ibv_ops_wr {
     let mut add = op(IBV_WR_TAG_ADD, wr_id);
     add.tm.add = ibv_ops_wr_tm_add {
@@ -141,8 +141,8 @@ impl Matching {
         Self { a, b, qa, qb, srq, cq, near, far, from, to }
     }
 
-    /// A piece of the receiver's memory.
-    pub fn piece(&self, at: usize, length: u32) -> ibv_sge {
+    /// An SGE of the receiver's memory.
+    pub fn sge(&self, at: usize, length: u32) -> ibv_sge {
         sge(self.far.addr() + at as u64, length, self.to)
     }
 
@@ -190,7 +190,7 @@ impl Matching {
 
     /// Posts an ordinary receive of 4096 bytes at `at`.
     pub fn receive(&self, wr_id: u64, at: usize) {
-        let mut sges = [self.piece(at, 4096)];
+        let mut sges = [self.sge(at, 4096)];
         let mut wr =
             ibv_recv_wr { wr_id, sg_list: sges.as_mut_ptr(), num_sge: 1, ..Default::default() };
         let mut bad = null_mut();

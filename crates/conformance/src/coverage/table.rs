@@ -92,7 +92,7 @@ impl Table {
         let mut text = String::from(INTRODUCTION);
         let states: [(&str, &str); 4] = [
             ("tested", "held by the tests named"),
-            ("later", "comes with the piece of work named"),
+            ("later", "comes with the element of work named"),
             ("n/a", "does not apply, for the reason given"),
             ("gap", "nothing holds it yet; the test run fails"),
         ];

@@ -91,7 +91,7 @@ impl End {
         self.qp_with(&mut self.init(kind))
     }
 
-    /// The usual creation attributes: 64 requests each way, 4 pieces, 256 bytes inline, unsignaled
+    /// The usual creation attributes: 64 requests each way, 4 SGEs, 256 bytes inline, unsignaled
     /// unless asked.
     pub fn init(&self, kind: ibv_qp_type) -> ibv_qp_init_attr {
         ibv_qp_init_attr {

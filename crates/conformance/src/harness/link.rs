@@ -68,7 +68,7 @@ impl Pair {
         self.a.wait().status
     }
 
-    /// The same for a SEND of these pieces into a receive of those: how each end completed.
+    /// The same for a SEND of these SGEs into a receive of those: how each end completed.
     pub fn message(
         &self,
         from: &mut [ibv_sge],

@@ -10,21 +10,21 @@ pub fn wr(opcode: ibv_wr_opcode) -> ibv_send_wr {
     ibv_send_wr { wr_id: 1, opcode, send_flags: IBV_SEND_SIGNALED, ..ibv_send_wr::default() }
 }
 
-/// A piece of a registered buffer.
+/// An SGE of a registered buffer.
 pub fn sge(addr: u64, length: u32, mr: *mut ibv_mr) -> ibv_sge {
     // SAFETY: a live region, or null for a key of zero.
     let lkey = unsafe { mr.as_ref() }.map_or(0, |mr| mr.lkey);
     ibv_sge { addr, length, lkey }
 }
 
-/// Puts pieces into a work request; they must live as long as it is posted.
+/// Puts SGEs into a work request; they must live as long as it is posted.
 pub fn with_sges(mut wr: ibv_send_wr, sges: &mut [ibv_sge]) -> ibv_send_wr {
     wr.sg_list = sges.as_mut_ptr();
     wr.num_sge = sges.len() as c_int;
     wr
 }
 
-/// A SEND, WRITE, READ or atomic of one piece to or from a remote place.
+/// A SEND, WRITE, READ or atomic of one SGE to or from a remote place.
 pub fn rdma_wr(opcode: ibv_wr_opcode, sges: &mut [ibv_sge], remote: u64, key: u32) -> ibv_send_wr {
     let mut wr = with_sges(wr(opcode), sges);
     wr.wr.rdma = ibv_send_wr_rdma { remote_addr: remote, rkey: key };

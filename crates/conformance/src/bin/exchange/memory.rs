@@ -60,8 +60,8 @@ impl Memory {
         index as usize * self.size
     }
 
-    /// A piece of a place.
-    pub(crate) fn piece(&self, place: Place, offset: usize, length: usize) -> ibv_sge {
+    /// An SGE of a place.
+    pub(crate) fn sge(&self, place: Place, offset: usize, length: usize) -> ibv_sge {
         sge(self.buffer.addr() + (self.at(place) + offset) as u64, length as u32, self.region)
     }
 

@@ -104,7 +104,7 @@ impl Rounds {
         Ok(format!("{} rounds, {} bytes checked", self.done, self.checked))
     }
 
-    /// Posts a WRITE in two pieces and the message that tells of it.
+    /// Posts a WRITE in two SGEs and the message that tells of it.
     fn send(&self, round: u32, last: bool) {
         let shelf = self.ours.range(round, What::Shelf).0;
         self.memory.put(Place::Shelf(round), shelf, &self.ours.bytes(round, What::Shelf));
@@ -112,16 +112,16 @@ impl Rounds {
         let (offset, length) = self.ours.range(round, What::Write);
         self.memory.put(Place::Outbox(round), 0, &self.ours.bytes(round, What::Write));
         let half = length / 3;
-        let mut pieces = [(0, half), (half, length - half)]
-            .map(|(from, length)| self.memory.piece(Place::Outbox(round), from, length));
+        let mut sges = [(0, half), (half, length - half)]
+            .map(|(from, length)| self.memory.sge(Place::Outbox(round), from, length));
         let target = self.remote.address + (self.memory.at(Place::Inbox(round)) + offset) as u64;
-        let mut write = rdma_wr(IBV_WR_RDMA_WRITE, &mut pieces, target, self.remote.key);
+        let mut write = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, target, self.remote.key);
         write.wr_id = round.into();
 
         let (_, length) = self.ours.range(round, What::Message);
         self.memory.put(Place::Message(round), 0, &self.ours.bytes(round, What::Message));
-        let mut piece = [self.memory.piece(Place::Message(round), 0, length)];
-        let mut send = with_sges(wr(IBV_WR_SEND_WITH_IMM), &mut piece);
+        let mut element = [self.memory.sge(Place::Message(round), 0, length)];
+        let mut send = with_sges(wr(IBV_WR_SEND_WITH_IMM), &mut element);
         send.wr_id = round.into();
         send.imm.imm_data = (round | if last { LAST } else { 0 }).to_be();
 
@@ -173,7 +173,7 @@ impl Rounds {
         let Remote { address, key } = self.remote;
         let at = |place| address + self.memory.at(place) as u64;
         let (offset, length) = self.theirs.range(round, What::Shelf);
-        let mut landing = [self.memory.piece(Place::Landing, offset, length)];
+        let mut landing = [self.memory.sge(Place::Landing, offset, length)];
         let shelf = at(Place::Shelf(round)) + offset as u64;
         let mut read = rdma_wr(IBV_WR_RDMA_READ, &mut landing, shelf, key);
 
@@ -183,7 +183,7 @@ impl Rounds {
             Some(value) => (sum, value),
             None => (!sum, 0),
         };
-        let mut before = [0, 8].map(|from| [self.memory.piece(Place::Before, from, 8)]);
+        let mut before = [0, 8].map(|from| [self.memory.sge(Place::Before, from, 8)]);
         let [first, second] = &mut before;
         let word = at(Place::Word);
         let add = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -212,6 +212,6 @@ impl Rounds {
 
 /// Posts the receive for the message of a round.
 fn receive(connection: &Connection, memory: &Memory, round: u32) {
-    let mut piece = [memory.piece(Place::Received(round), 0, memory.size)];
-    recv(connection.qp, round.into(), &mut piece);
+    let mut element = [memory.sge(Place::Received(round), 0, memory.size)];
+    recv(connection.qp, round.into(), &mut element);
 }

@@ -191,7 +191,7 @@ fn many(driver: &mut Driver<'_>) -> Result<(), String> {
     for round in 0..ROUNDS {
         let seed = round as u8 + 1;
         driver.fill(seed);
-        // The peer's copy of this side's pieces, read back into a place further on.
+        // The peer's copy of this side's SGEs, read back into a place further on.
         let back = 512 << 10;
         let mut posted = Vec::new();
         for index in 0..16 {

@@ -153,8 +153,8 @@ fn a_size_is_given_up_to_its_limit() {
         size("max_num_tags", more.tm_caps.max_num_tags, |most| create_tag_srq(end, most, 1)),
         size("max_ops", more.tm_caps.max_ops, |most| create_tag_srq(end, 1, most)),
         size("tag matching's max_sge", more.tm_caps.max_sge, |most| {
-            let mut pieces = [ibv_sge::default(); TAG_PIECES + 1];
-            let mut ops = [tag_matching::add_op(1, 1, 1, &mut pieces[..most as usize])];
+            let mut sges = [ibv_sge::default(); TAG_PIECES + 1];
+            let mut ops = [tag_matching::add_op(1, 1, 1, &mut sges[..most as usize])];
             tag_matching::try_ops(tagged, &mut ops).map_err(|(errno, _)| errno)
         }),
         size("gid_tbl_len", port.gid_tbl_len - 1, |most| {
@@ -181,12 +181,12 @@ fn a_size_is_given_up_to_its_limit() {
 fn a_queue_pair_may_have_the_most_of_everything() {
     let end = end();
     let attr = device_attr(end.context);
-    let (requests, pieces) = (attr.max_qp_wr as u32, attr.max_sge as u32);
+    let (requests, sges) = (attr.max_qp_wr as u32, attr.max_sge as u32);
     let made = create_qp(&end, |init| {
         init.cap.max_send_wr = requests;
         init.cap.max_recv_wr = requests;
-        init.cap.max_send_sge = pieces;
-        init.cap.max_recv_sge = pieces;
+        init.cap.max_send_sge = sges;
+        init.cap.max_recv_sge = sges;
     });
     assert!(matches!(made, Ok(()) | Err(libc::ENOMEM)), "{made:?}");
     let made = create_srq(&end, attr.max_srq_wr.into(), attr.max_srq_sge.into());
@@ -194,7 +194,7 @@ fn a_queue_pair_may_have_the_most_of_everything() {
 }
 
 on_each_link! {
-    /// As many pieces as are told, in each opcode that gathers or scatters, and not one more.
+    /// As many SGEs as are told, in each opcode that gathers or scatters, and not one more.
     /// Rules: PS-03
     fn a_request_has_up_to_max_sge_pieces(link: Link) {
         let pair = Pair::unconnected(link, IBV_QPT_RC);
@@ -207,7 +207,7 @@ on_each_link! {
         connect(qa, qb);
         let (near, far) = (Buffer::new(4096), Buffer::new(4096));
         let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-        let mut pieces = vec![sge(near.addr(), 8, ma); most as usize + 1];
+        let mut sges = vec![sge(near.addr(), 8, ma); most as usize + 1];
         let mut places = vec![sge(far.addr(), 8, mb); most as usize + 1];
         for (opcode, most) in [
             (IBV_WR_SEND, attr.max_sge),
@@ -217,8 +217,8 @@ on_each_link! {
             let most = most as usize;
             recv(qb, 1, &mut places[..most]);
             let mut one = |count: usize| {
-                let pieces = &mut pieces[..count];
-                try_post(qa, &mut rdma_wr(opcode, pieces, far.addr(), keys(mb).1))
+                let sges = &mut sges[..count];
+                try_post(qa, &mut rdma_wr(opcode, sges, far.addr(), keys(mb).1))
             };
             assert_eq!((one(most), one(attr.max_sge as usize + 1)), (0, libc::EINVAL));
             assert_eq!(pair.a.expect(IBV_WC_SUCCESS).byte_len as usize / 8 % most, 0);

@@ -74,14 +74,14 @@ fn the_sizes_given_are_at_least_those_asked_for() {
         assert!(given.max_inline_data >= asked.max_inline_data);
         assert_eq!(query(qp).cap, given);
         // All of it can be used at once.
-        let mut pieces = vec![ibv_sge::default(); given.max_recv_sge as usize];
+        let mut sges = vec![ibv_sge::default(); given.max_recv_sge as usize];
         take_to(&end, qp, IBV_QPS_SQD);
         for wr_id in 0..given.max_recv_wr {
-            recv(qp, u64::from(wr_id), &mut pieces);
+            recv(qp, u64::from(wr_id), &mut sges);
         }
-        let mut pieces = vec![ibv_sge::default(); given.max_send_sge as usize];
+        let mut sges = vec![ibv_sge::default(); given.max_send_sge as usize];
         for _ in 0..given.max_send_wr {
-            post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut pieces));
+            post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
         }
         assert_eq!(destroy_qp(qp), 0);
     }
@@ -128,13 +128,13 @@ fn queues_are_as_deep_as_an_adapters() {
 fn more_than_the_device_has_is_refused() {
     let end = end();
     let most = device_attr(end.context);
-    let (requests, pieces) = (most.max_qp_wr as u32, most.max_sge as u32);
+    let (requests, sges) = (most.max_qp_wr as u32, most.max_sge as u32);
     type Field = fn(&mut ibv_qp_cap) -> &mut u32;
     let fields: [(Field, u32); 4] = [
         (|cap| &mut cap.max_send_wr, requests),
         (|cap| &mut cap.max_recv_wr, requests),
-        (|cap| &mut cap.max_send_sge, pieces),
-        (|cap| &mut cap.max_recv_sge, pieces),
+        (|cap| &mut cap.max_send_sge, sges),
+        (|cap| &mut cap.max_recv_sge, sges),
     ];
     for (at, (field, limit)) in fields.into_iter().enumerate() {
         for (value, fits) in [(limit, true), (limit + 1, false), (u32::MAX, false)] {

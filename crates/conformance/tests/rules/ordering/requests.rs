@@ -71,8 +71,8 @@ on_each_link! {
             let key = rkey(mw).wrapping_add(1) & 0xff | rkey(mw) & !0xff;
             let far = both.far.addr();
             both.far.set_word(0, 7);
-            let piece = |at, length| [sge(both.near.addr() + at, length, both.ma)];
-            let (mut all, mut word, mut little) = (piece(0, LONG), piece(64, 8), piece(128, 8));
+            let element = |at, length| [sge(both.near.addr() + at, length, both.ma)];
+            let (mut all, mut word, mut little) = (element(0, LONG), element(64, 8), element(128, 8));
             let mut wrs = [
                 rdma_wr(IBV_WR_RDMA_READ, &mut all, far, both.key()),
                 atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut word, far, both.key(), 1, 0),

@@ -47,26 +47,26 @@ on_each_link! {
         let (both, (qa, qb)) = both(link);
         let (build, near, far) = (Builder::of(qa), &both.near, &both.far);
         let (key, at) = (keys(both.mb).1, far.addr());
-        let piece = |at: u64, length| sge(near.addr() + at, length, both.ma);
+        let element = |at: u64, length| sge(near.addr() + at, length, both.ma);
         near.write(0, b"sendwrite");
         for wr_id in 0..3 {
             recv(qb, wr_id, &mut [sge(at + 100 * wr_id, 50, both.mb)]);
         }
         let code = build.batch(|build| {
             build.signaled(10).send();
-            build.piece(piece(0, 4));
+            build.sge(element(0, 4));
             build.signaled(11).send_imm(0x0102_0304);
-            build.pieces(&[piece(0, 2), piece(2, 2), piece(4, 0)]);
+            build.sges(&[element(0, 2), element(2, 2), element(4, 0)]);
             build.signaled(12).rdma_write(key, at + 1000);
-            build.piece(piece(4, 5));
+            build.sge(element(4, 5));
             build.signaled(13).rdma_write_imm(key, at + 1100, 7);
-            build.piece(piece(4, 3));
+            build.sge(element(4, 3));
             build.signaled(14).rdma_read(key, at + 2000);
-            build.piece(piece(500, 600));
+            build.sge(element(500, 600));
             build.signaled(15).atomic_fetch_add(key, at + 3000, 5);
-            build.piece(piece(1600, 8));
+            build.sge(element(1600, 8));
             build.signaled(16).atomic_cmp_swp(key, at + 3008, far.word(3008), 42);
-            build.piece(piece(1608, 8));
+            build.sge(element(1608, 8));
         });
         assert_eq!(code, 0);
         let (old_sum, old_swap) = (pattern_word(3000), pattern_word(3008));
@@ -218,7 +218,7 @@ on_each_link! {
         build.signaled(11).send();
         let target = both.far.read(0, 100);
         build.signaled(12).rdma_write(keys(both.mb).1, both.far.addr());
-        build.piece(sge(both.near.addr(), 100, both.ma));
+        build.sge(sge(both.near.addr(), 100, both.ma));
         nothing_came(&both);
         assert!(both.far.read(0, 100) == target);
         assert_eq!(build.complete(), 0);
@@ -260,7 +260,7 @@ on_each_link! {
         let (both, (qa, _)) = both(link);
         let build = Builder::of(qa);
         let (key, at) = (keys(both.mb).1, both.far.addr());
-        let pieces = Across::new([0, 64].map(|at| sge(both.near.addr() + at, 8, both.ma)));
+        let sges = Across::new([0, 64].map(|at| sge(both.near.addr() + at, 8, both.ma)));
         let mut done = Vec::new();
         std::thread::scope(|scope| {
             for thread in 0..2 {
@@ -271,7 +271,7 @@ on_each_link! {
                             for place in 0..LENGTH {
                                 let wr_id = (thread * EACH + count) * LENGTH + place;
                                 build.signaled(wr_id).atomic_fetch_add(key, at, 1);
-                                build.piece(pieces.get()[thread as usize]);
+                                build.sge(sges.get()[thread as usize]);
                             }
                             match build.complete() {
                                 0 => Some(()),

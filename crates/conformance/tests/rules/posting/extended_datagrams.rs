@@ -58,7 +58,7 @@ on_each_link! {
         let code = build.batch(|build| {
             build.signaled(2).send();
             build.set_ud_addr(ah, number(qb), QKEY);
-            build.piece(sge(near.addr(), 100, from));
+            build.sge(sge(near.addr(), 100, from));
             build.signaled(3).send_imm(77);
             build.inline(&[9; 50]);
             build.set_ud_addr(ah, number(qb), QKEY);

@@ -31,18 +31,18 @@ on_each_link! {
         connect(qa, qb);
         let build = Builder::of(qa);
         let (key, at) = (keys(both.mb).1, both.far.addr());
-        let piece = sge(both.near.addr(), 8, both.ma);
+        let element = sge(both.near.addr(), 8, both.ma);
         let mw = both.pair.a.mw(IBV_MW_TYPE_2);
         let type1 = both.pair.a.mw(IBV_MW_TYPE_1);
         let info = both.range(0, 64, REMOTE).info();
         let mistakes: [(&str, &dyn Fn()); 16] = [
             ("not enabled", &|| build.rdma_write(key, at)),
             ("segmented TCP", &|| build.send_tso(null_mut(), 0, 0)),
-            ("too many pieces", &|| {
+            ("too many SGEs", &|| {
                 build.send();
-                build.pieces(&[piece; 5]);
+                build.sges(&[element; 5]);
             }),
-            ("no list of pieces", &|| {
+            ("no list of SGEs", &|| {
                 build.send();
                 build.set_sge_list(1, null());
             }),
@@ -73,12 +73,12 @@ on_each_link! {
             }),
             ("data twice", &|| {
                 build.send();
-                build.piece(piece);
-                build.piece(piece);
+                build.sge(element);
+                build.sge(element);
             }),
             ("data with a bind", &|| {
                 build.bind_mw(mw, rkey(mw) + 1, &info);
-                build.piece(piece);
+                build.sge(element);
             }),
             ("a window of type 1", &|| build.bind_mw(type1, 1, &info)),
             ("nothing to bind", &|| build.bind_mw(null_mut(), 1, null())),

@@ -37,23 +37,23 @@ fn expect_einval(pair: &Pair, wr: &mut ibv_send_wr) {
     assert_eq!(pair.b.expect(IBV_WC_SUCCESS).wr_id, 43);
 }
 
-/// More pieces than the queue pair was made for are `EINVAL`, as is a count that is none.
+/// More SGEs than the queue pair was made for are `EINVAL`, as is a count that is none.
 /// Rules: PS-03
 #[test]
 fn too_many_pieces_are_refused() {
     let (pair, memory, [ma, _]) = pair(IBV_QPT_RC);
     let cap = query(pair.qa).cap;
-    let mut pieces = vec![sge(memory.addr(), 1, ma); 40];
+    let mut sges = vec![sge(memory.addr(), 1, ma); 40];
     for count in [cap.max_send_sge as usize + 1, 33, 40] {
         for (opcode, _) in OPERATIONS {
-            expect_einval(&pair, &mut with_sges(wr(opcode), &mut pieces[..count]));
+            expect_einval(&pair, &mut with_sges(wr(opcode), &mut sges[..count]));
         }
     }
     for count in [cap.max_recv_sge as usize + 1, 33, 40] {
-        assert_eq!(try_recv(pair.qb, 1, &mut pieces[..count]), libc::EINVAL);
+        assert_eq!(try_recv(pair.qb, 1, &mut sges[..count]), libc::EINVAL);
     }
     for num_sge in [-1, i32::MIN] {
-        let mut bad = ibv_send_wr { num_sge, ..with_sges(wr(IBV_WR_SEND), &mut pieces) };
+        let mut bad = ibv_send_wr { num_sge, ..with_sges(wr(IBV_WR_SEND), &mut sges) };
         expect_einval(&pair, &mut bad);
     }
     let mut receive = [ibv_recv_wr { num_sge: -1, ..ibv_recv_wr::default() }];
@@ -61,7 +61,7 @@ fn too_many_pieces_are_refused() {
     // As many as it was made for are taken.
     let far = pair.b.reg(&memory, ALL);
     recv(pair.qb, 1, &mut [sge(memory.addr() + 4096, 10, far); 4][..cap.max_recv_sge as usize]);
-    post(pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut pieces[..cap.max_send_sge as usize]));
+    post(pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges[..cap.max_send_sge as usize]));
     pair.a.expect(IBV_WC_SUCCESS);
     assert_eq!(pair.b.expect(IBV_WC_SUCCESS).byte_len, cap.max_send_sge);
 }

@@ -18,8 +18,8 @@ fn receive(wr_id: u64) -> ibv_recv_wr {
     ibv_recv_wr { wr_id, ..ibv_recv_wr::default() }
 }
 
-/// A work request of each operation that carries data, on this piece and that remote place.
-fn each_operation(piece: &mut [ibv_sge; 1], remote: u64, key: u32) -> Vec<ibv_send_wr> {
+/// A work request of each operation that carries data, on this SGE and that remote place.
+fn each_operation(element: &mut [ibv_sge; 1], remote: u64, key: u32) -> Vec<ibv_send_wr> {
     let mut all: Vec<_> = [
         IBV_WR_SEND,
         IBV_WR_SEND_WITH_IMM,
@@ -28,10 +28,10 @@ fn each_operation(piece: &mut [ibv_sge; 1], remote: u64, key: u32) -> Vec<ibv_se
         IBV_WR_RDMA_WRITE_WITH_IMM,
         IBV_WR_RDMA_READ,
     ]
-    .map(|opcode| rdma_wr(opcode, piece, remote, key))
+    .map(|opcode| rdma_wr(opcode, element, remote, key))
     .into();
     for opcode in [IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD] {
-        all.push(atomic_wr(opcode, piece, remote, key, 1, 2));
+        all.push(atomic_wr(opcode, element, remote, key, 1, 2));
     }
     all
 }
@@ -93,8 +93,8 @@ on_each_link! {
         let (near, far) = (Buffer::new(4096), Buffer::new(4096));
         let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
         let silent = |wr: ibv_send_wr| ibv_send_wr { send_flags: 0, ..wr };
-        let mut piece = [sge(near.addr(), 8, ma)];
-        let mut all = each_operation(&mut piece, far.addr(), keys(mb).1);
+        let mut element = [sge(near.addr(), 8, ma)];
+        let mut all = each_operation(&mut element, far.addr(), keys(mb).1);
         all.remove(2);
         for _ in 0..3 {
             recv(pair.qb, 0, &mut [sge(far.addr(), 64, mb)]);
@@ -142,8 +142,8 @@ on_each_link! {
         let qb = pair.b.qp(IBV_QPT_RC);
         connect(qa, qb);
         assert_eq!(arm(cq, true), 0);
-        let mut piece = [sge(near.addr(), 8, ma)];
-        for mut wr in each_operation(&mut piece, far.addr(), keys(mb).1).into_iter().skip(3) {
+        let mut element = [sge(near.addr(), 8, ma)];
+        for mut wr in each_operation(&mut element, far.addr(), keys(mb).1).into_iter().skip(3) {
             if wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM {
                 continue;
             }
@@ -222,7 +222,7 @@ on_each_link! {
         }
     }
 
-    /// Requests, their lists and their pieces may be overwritten once they are posted.
+    /// Requests, their lists and their SGEs may be overwritten once they are posted.
     /// Rules: PS-17
     fn requests_are_copied_when_posted(link: Link) {
         let pair = Pair::rc(link);

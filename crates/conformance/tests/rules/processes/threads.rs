@@ -84,8 +84,8 @@ fn immediate(wc: &ibv_wc) -> u64 {
 }
 
 /// A SEND with its number.
-fn numbered(number: u64, pieces: &mut [ibv_sge]) -> ibv_send_wr {
-    let mut send = with_sges(wr(IBV_WR_SEND_WITH_IMM), pieces);
+fn numbered(number: u64, sges: &mut [ibv_sge]) -> ibv_send_wr {
+    let mut send = with_sges(wr(IBV_WR_SEND_WITH_IMM), sges);
     send.wr_id = number;
     send.imm.imm_data = (number as u32).to_be();
     send
@@ -112,14 +112,14 @@ fn come_and_go(pair: &Pair) {
     let range = Range { mr: b.2, addr: b.1.addr(), length: 64, access: IBV_ACCESS_REMOTE_WRITE };
     for mw in b.3 {
         let key = bind(&b.0, b.7, mw, range);
-        let mut pieces = [sge(a.1.addr(), BYTES, a.2)];
-        post(a.7, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut pieces, b.1.addr(), key));
+        let mut sges = [sge(a.1.addr(), BYTES, a.2)];
+        post(a.7, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, b.1.addr(), key));
         a.0.expect(IBV_WC_SUCCESS);
     }
     let room = BYTES + GRH as u32;
     recv(b.6, 6, &mut [sge(b.1.addr(), room, b.2)]);
-    let mut pieces = [sge(a.1.addr(), BYTES, a.2)];
-    let datagram = with_sges(wr(IBV_WR_SEND), &mut pieces);
+    let mut sges = [sge(a.1.addr(), BYTES, a.2)];
+    let datagram = with_sges(wr(IBV_WR_SEND), &mut sges);
     post(a.6, &mut addressed(datagram, a.4, number(b.6), QKEY));
     assert_eq!(b.0.expect(IBV_WC_SUCCESS).wr_id, 6);
     a.0.expect(IBV_WC_SUCCESS);
@@ -152,13 +152,13 @@ on_each_link! {
         scope(|threads| {
             for thread in 0..THREADS {
                 threads.spawn(move || for number in 0..EACH {
-                    let mut pieces = [sge(near, BYTES, ma.get())];
-                    let mut send = numbered(wr_id(thread, number), &mut pieces);
+                    let mut sges = [sge(near, BYTES, ma.get())];
+                    let mut send = numbered(wr_id(thread, number), &mut sges);
                     post_when_there_is_room(|| try_post(pair.qa, &mut send));
                 });
                 threads.spawn(move || for number in 0..EACH {
-                    let mut pieces = [sge(far, BYTES, mb.get())];
-                    post_when_there_is_room(|| try_recv(pair.qb, wr_id(thread, number), &mut pieces));
+                    let mut sges = [sge(far, BYTES, mb.get())];
+                    post_when_there_is_room(|| try_recv(pair.qb, wr_id(thread, number), &mut sges));
                 });
                 threads.spawn(move || sent.poll(pair.a.cq, |wc| wc.wr_id));
                 threads.spawn(move || received.poll(pair.b.cq, immediate));
@@ -196,8 +196,8 @@ on_each_link! {
         scope(|threads| for thread in 0..THREADS {
             threads.spawn(move || for number in 0..EACH {
                 let ah = ah(pair.a.pd, &here());
-                let mut pieces = [sge(near, BYTES, ma.get())];
-                let send = numbered(wr_id(thread, number), &mut pieces);
+                let mut sges = [sge(near, BYTES, ma.get())];
+                let send = numbered(wr_id(thread, number), &mut sges);
                 let mut send = addressed(send, ah, transom_conformance::queues::number(pair.qb), QKEY);
                 post_when_there_is_room(|| try_post(pair.qa, &mut send));
                 assert_eq!(destroy_ah(ah), 0);
@@ -220,14 +220,14 @@ on_each_link! {
         let (near, far) = (pool.near.addr(), pool.far.addr());
         scope(|threads| for (thread, pair) in (0..THREADS).zip(pairs) {
             threads.spawn(move || for number in 0..EACH {
-                let mut pieces = [sge(near, BYTES, ma.get())];
-                let mut send = numbered(wr_id(thread, number), &mut pieces);
+                let mut sges = [sge(near, BYTES, ma.get())];
+                let mut send = numbered(wr_id(thread, number), &mut sges);
                 post_when_there_is_room(|| try_post(pair.get().0, &mut send));
             });
             threads.spawn(move || for number in 0..EACH {
-                let mut pieces = [sge(far, BYTES, mb.get())];
+                let mut sges = [sge(far, BYTES, mb.get())];
                 let id = wr_id(thread, number);
-                post_when_there_is_room(|| try_srq_recv(srq.get(), id, &mut pieces));
+                post_when_there_is_room(|| try_srq_recv(srq.get(), id, &mut sges));
             });
             threads.spawn(move || sent.poll(cqs.get().0, |wc| wc.wr_id));
             threads.spawn(move || received.poll(cqs.get().1, immediate));

@@ -169,8 +169,8 @@ on_each_link! {
                 assert_eq!(unsafe { ibv_get_cq_event(channel, &mut woken, &mut context) }, 0);
                 assert_eq!((woken, wait(cq).wr_id), (cq, number));
                 // What is refused is an event of the queue pair that refused it.
-                let mut pieces = [sge(near.addr(), 8, ma)];
-                post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut pieces, 0x1000, 0x1234_5678));
+                let mut sges = [sge(near.addr(), 8, ma)];
+                post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, 0x1000, 0x1234_5678));
                 pair.a.expect(IBV_WC_REM_ACCESS_ERR);
                 until("the event", || pair.b.has_event().then_some(()));
                 let mut event = ibv_async_event::default();

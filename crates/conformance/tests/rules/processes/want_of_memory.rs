@@ -92,12 +92,12 @@ on_each_way! {
         let small_cq = try_cq(end.context, 1, null_mut()).unwrap();
         let small_srq = try_srq(end.pd, 1, attr.max_srq_sge as u32).unwrap();
         limit_memory(Limited::All, 256 << 20);
-        let (requests, pieces) = (attr.max_qp_wr as u32, attr.max_sge as u32);
+        let (requests, sges) = (attr.max_qp_wr as u32, attr.max_sge as u32);
         let most = ibv_qp_cap {
             max_send_wr: requests,
             max_recv_wr: requests,
-            max_send_sge: pieces,
-            max_recv_sge: pieces,
+            max_send_sge: sges,
+            max_recv_sge: sges,
             max_inline_data: 256,
         };
         let make = || try_qp(end.pd, &mut ibv_qp_init_attr { cap: most, ..end.init(IBV_QPT_RC) });
@@ -133,13 +133,13 @@ on_each_way! {
         assert_eq!(unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10) }, 1);
         let end = open();
         let attr = device_attr(end.context);
-        let (requests, pieces) = (attr.max_qp_wr as u32, attr.max_sge as u32);
+        let (requests, sges) = (attr.max_qp_wr as u32, attr.max_sge as u32);
         let shared = attr.max_srq_wr as u32;
         let most = ibv_qp_cap {
             max_send_wr: requests,
             max_recv_wr: requests,
-            max_send_sge: pieces,
-            max_recv_sge: pieces,
+            max_send_sge: sges,
+            max_recv_sge: sges,
             max_inline_data: 256,
         };
         for kind in [IBV_QPT_RC, IBV_QPT_UD] {
@@ -152,7 +152,7 @@ on_each_way! {
             with_ever_more("queue pair with batches", batches, destroy_qp);
         }
         let tags = || {
-            let attr = ibv_srq_attr { max_wr: shared, max_sge: pieces, srq_limit: 0 };
+            let attr = ibv_srq_attr { max_wr: shared, max_sge: sges, srq_limit: 0 };
             let tm_cap = ibv_tm_cap { max_num_tags: 1 << 10, max_ops: 1 };
             let init = tag_matching::srq_attr(end.pd, end.cq);
             tag_matching::try_srq(end.context, &ibv_srq_init_attr_ex { attr, tm_cap, ..init })

@@ -61,8 +61,8 @@ fn requests_name_it_by_its_iova() {
     let addr = far.addr() as *mut _;
     let attr = ibv_mr_init_attr { comp_mask, addr, iova: 0x7000, ..BLANK };
     let mb = register(&pair.b, &attr).expect("a region");
-    let mut piece = [sge(near.addr(), 5, ma)];
-    post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut piece, 0x7010, keys(mb).1));
+    let mut element = [sge(near.addr(), 5, ma)];
+    post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut element, 0x7010, keys(mb).1));
     pair.a.expect(IBV_WC_SUCCESS);
     assert_eq!(far.read(16, 5), b"moved");
 }
@@ -148,8 +148,8 @@ fn ranges_of_a_buffer_become_regions() {
     };
     let whole = IBV_REG_MR_MASK_BUF | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_IOVA;
     let target = with(whole).expect("a region");
-    let mut piece = [sge(near, 4096, half)];
-    post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut piece, 0x7000, keys(target).1));
+    let mut element = [sge(near, 4096, half)];
+    post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut element, 0x7000, keys(target).1));
     pair.a.expect(IBV_WC_SUCCESS);
     // SAFETY: the buffer has that many bytes, and nothing is on its way to it.
     let arrived = unsafe { std::slice::from_raw_parts((far + 4096) as *const u8, 4096) };

@@ -195,7 +195,7 @@ on_each_link! {
         assert_eq!(fixture.write(1, IOVA - 1, key), IBV_WC_REM_ACCESS_ERR);
         assert_eq!(fixture.write(1, IOVA + 5000, key), IBV_WC_REM_ACCESS_ERR);
         assert_eq!(fixture.write(1, place, key), IBV_WC_REM_ACCESS_ERR);
-        // The same in lists of local pieces.
+        // The same in lists of local SGEs.
         let local = try_reg_iova(fixture.pair.a.pd, fixture.near.addr(), 4096, 0x7000, ALL);
         let mut sges = [sge(0x7000 + 300, 100, local.expect("a region"))];
         let mut wr = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, IOVA + 1000, key);
@@ -269,8 +269,8 @@ on_each_link! {
             fixture.near.write(0, &Buffer::filled(30 * PIECE, round).read(0, 30 * PIECE));
             far.set_word(word, 0);
             fixture.near.set_word(word, u64::from(round) + 1);
-            for piece in 0..30 {
-                let at = (piece * PIECE) as u64;
+            for element in 0..30 {
+                let at = (element * PIECE) as u64;
                 let mut sges = [sge(fixture.near.addr() + at, PIECE as u32, fixture.mr)];
                 let mut wr = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, far.addr() + at, key);
                 wr.send_flags = 0;

@@ -1,4 +1,4 @@
-//! Local pieces: how each L_Key is judged, when, and what a bad one brings about (rules A.4).
+//! Local SGEs: how each L_Key is judged, when, and what a bad one brings about (rules A.4).
 
 use std::ffi::c_int;
 
@@ -52,7 +52,7 @@ impl Fixture {
         keys(self.mb).1
     }
 
-    /// A request with these pieces to the start of the target's memory; how it completed, and the
+    /// A request with these SGEs to the start of the target's memory; how it completed, and the
     /// states of its queue pairs then.
     fn request(
         &self,
@@ -137,9 +137,9 @@ on_each_link! {
         let far = Buffer::new(1 << 20);
         let (ml, mf) = (fixture.pair.a.reg(&long, ALL), fixture.pair.b.reg(&far, ALL));
         for bad in fixture.bad_keys() {
-            let piece = ibv_sge { addr: fixture.near.addr(), length: 64, lkey: bad };
+            let element = ibv_sge { addr: fixture.near.addr(), length: 64, lkey: bad };
             let half = sge(long.addr(), 600_000, ml);
-            for sges in [&mut [piece][..], &mut [fixture.near(0, 64), piece], &mut [half, piece]] {
+            for sges in [&mut [element][..], &mut [fixture.near(0, 64), element], &mut [half, element]] {
                 let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
                 post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, sges, far.addr(), keys(mf).1));
                 fixture.pair.a.expect(IBV_WC_LOC_PROT_ERR);
@@ -165,8 +165,8 @@ on_each_link! {
         let fixture = Fixture::new(link);
         let before = fixture.near.read(64, 8000);
         for bad in fixture.bad_keys() {
-            let piece = ibv_sge { addr: fixture.near.addr() + 64, length: 64, lkey: bad };
-            for sges in [&mut [piece][..], &mut [fixture.near(0, 64), piece]] {
+            let element = ibv_sge { addr: fixture.near.addr() + 64, length: 64, lkey: bad };
+            for sges in [&mut [element][..], &mut [fixture.near(0, 64), element]] {
                 let done = fixture.request(IBV_WR_RDMA_READ, sges, fixture.rkey());
                 assert_eq!(done, OURS, "key {bad:#x}");
             }
@@ -181,10 +181,10 @@ on_each_link! {
         let fixture = Fixture::new(link);
         let before = fixture.near.read(0, 8192);
         for bad in fixture.bad_keys() {
-            let piece = ibv_sge { addr: fixture.near.addr(), length: 8, lkey: bad };
+            let element = ibv_sge { addr: fixture.near.addr(), length: 8, lkey: bad };
             for opcode in [CAS, FAA] {
                 fixture.far.set_word(0, 2);
-                assert_eq!(fixture.request(opcode, &mut [piece], fixture.rkey()), OURS);
+                assert_eq!(fixture.request(opcode, &mut [element], fixture.rkey()), OURS);
                 assert_eq!(fixture.far.word(0), 3, "opcode {opcode}, key {bad:#x}");
             }
         }
@@ -224,16 +224,16 @@ on_each_link! {
     fn regions_of_another_domain_are_no_use(link: Link) {
         let fixture = Fixture::new(link);
         let theirs = reg(fixture.pair.a.another_pd(), &fixture.near, ALL);
-        let piece = sge(fixture.near.addr(), 8, theirs);
+        let element = sge(fixture.near.addr(), 8, theirs);
         let (near, far) = (fixture.near.read(0, 8192), fixture.far.read(0, 8192));
         for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
-            assert_eq!(fixture.request(opcode, &mut [piece], fixture.rkey()), OURS, "{opcode}");
+            assert_eq!(fixture.request(opcode, &mut [element], fixture.rkey()), OURS, "{opcode}");
         }
         let to = sge(fixture.far.addr(), 8, reg(fixture.pair.b.another_pd(), &fixture.far, ALL));
         assert_eq!(fixture.pair.message(&mut [fixture.near(0, 8)], &mut [to]), NO_PLACE);
         assert_eq!(fixture.far.read(0, 8192), far);
         for opcode in [CAS, FAA] {
-            assert_eq!(fixture.request(opcode, &mut [piece], fixture.rkey()), OURS, "{opcode}");
+            assert_eq!(fixture.request(opcode, &mut [element], fixture.rkey()), OURS, "{opcode}");
         }
         assert_eq!(fixture.near.read(0, 8192), near);
         // In its own domain it is as good as any.
@@ -252,9 +252,9 @@ on_each_link! {
         fixture.far.set_word(0, 2);
         let before = (fixture.near.read(0, 8192), fixture.far.read(0, 8192));
         for lkey in fixture.bad_keys() {
-            let piece = ibv_sge { addr: fixture.near.addr(), length: 8, lkey };
+            let element = ibv_sge { addr: fixture.near.addr(), length: 8, lkey };
             for rkey in [0, fixture.rkey() ^ 1] {
-                let request = |opcode| fixture.request(opcode, &mut [piece], rkey);
+                let request = |opcode| fixture.request(opcode, &mut [element], rkey);
                 assert_eq!(request(IBV_WR_RDMA_WRITE), OURS);
                 for opcode in [IBV_WR_RDMA_READ, CAS, FAA] {
                     assert_eq!(request(opcode), THEIRS, "{opcode}");

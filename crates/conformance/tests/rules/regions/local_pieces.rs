@@ -1,4 +1,4 @@
-//! Lists of local pieces: ranges, lengths, empty ones, inline data (rules A.4).
+//! Lists of local SGEs: ranges, lengths, empty ones, inline data (rules A.4).
 
 use transom_abi::*;
 use transom_conformance::harness::*;
@@ -15,13 +15,13 @@ fn far(both: &MemoryPair, at: u64, length: u32) -> ibv_sge {
     sge(both.far.addr() + at, length, both.mb)
 }
 
-/// A request with these pieces to the start of the target's buffer, on queue pairs of its own.
+/// A request with these SGEs to the start of the target's buffer, on queue pairs of its own.
 fn request(both: &MemoryPair, opcode: ibv_wr_opcode, sges: &mut [ibv_sge]) -> ibv_wc_status {
     both.pair.request(&mut rdma_wr(opcode, sges, both.far.addr(), both.key()))
 }
 
 on_each_link! {
-    /// A piece must lie in its region as a whole, counted without overflow.
+    /// An SGE must lie in its region as a whole, counted without overflow.
     /// Rules: LA-11
     fn pieces_past_the_end_of_memory_are_outside(link: Link) {
         let both = MemoryPair::new(link, 8192);
@@ -44,20 +44,20 @@ on_each_link! {
             (0, 8),
         ] {
             for mr in [both.ma, ta] {
-                let piece = sge(addr, length, mr);
+                let element = sge(addr, length, mr);
                 for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE] {
-                    let status = request(&both, opcode, &mut [piece]);
+                    let status = request(&both, opcode, &mut [element]);
                     assert_eq!(status, IBV_WC_LOC_PROT_ERR, "{opcode} of {length} at {addr:#x}");
                 }
                 if length <= 8 {
-                    let status = request(&both, IBV_WR_RDMA_READ, &mut [piece]);
+                    let status = request(&both, IBV_WR_RDMA_READ, &mut [element]);
                     assert_eq!(status, IBV_WC_LOC_PROT_ERR, "READ of {length} at {addr:#x}");
                 }
             }
             if length <= 8 {
                 for mr in [both.mb, tb] {
-                    let piece = sge(addr, length, mr);
-                    let done = both.pair.message(&mut [near(&both, 0, length)], &mut [piece]);
+                    let element = sge(addr, length, mr);
+                    let done = both.pair.message(&mut [near(&both, 0, length)], &mut [element]);
                     assert_eq!(done, NO_PLACE, "receive of {length} at {addr:#x}");
                 }
             }
@@ -68,7 +68,7 @@ on_each_link! {
         assert_eq!(both.far.read(0, 1), both.near.read(8190, 1));
     }
 
-    /// A piece without bytes is not looked at, whatever it names.
+    /// An SGE without bytes is not looked at, whatever it names.
     /// Rules: LA-15
     fn empty_pieces_are_not_examined(link: Link) {
         let both = MemoryPair::new(link, 4096);
@@ -88,7 +88,7 @@ on_each_link! {
         }
     }
 
-    /// A message of no bytes, with no pieces or only empty ones, takes a receive like any other.
+    /// A message of no bytes, with no SGEs or only empty ones, takes a receive like any other.
     /// Rules: LA-16
     fn messages_of_no_bytes_arrive(link: Link) {
         let both = MemoryPair::new(link, 4096);
@@ -106,7 +106,7 @@ on_each_link! {
         assert_eq!(both.far.read(0, 4096), before);
     }
 
-    /// Of a receive, what the message touches is checked, not what it leaves: a piece longer than
+    /// Of a receive, what the message touches is checked, not what it leaves: an SGE longer than
     /// its region takes what fits into the region, and no byte more.
     /// Rules: LA-17, LA-18
     fn receive_is_checked_by_the_bytes_touched(link: Link) {
@@ -157,7 +157,7 @@ on_each_link! {
         }
     }
 
-    /// In a zero-based region a piece's address is an offset, for sending and for receiving.
+    /// In a zero-based region an SGE's address is an offset, for sending and for receiving.
     /// Rules: LA-23
     fn zero_based_pieces_count_from_zero(link: Link) {
         let both = MemoryPair::new(link, 8192);
@@ -173,13 +173,13 @@ on_each_link! {
         assert_eq!(both.far.read(4132, 64), both.near.read(4132, 64));
         assert_eq!(request(&both, IBV_WR_RDMA_READ, &mut [sge(8, 64, za)]), IBV_WC_SUCCESS);
         assert_eq!(both.near.read(108, 64), both.far.read(0, 64));
-        for piece in [sge(4096, 1, za), sge(both.near.addr() + 100, 1, za)] {
-            let status = request(&both, IBV_WR_RDMA_WRITE, &mut [piece]);
+        for element in [sge(4096, 1, za), sge(both.near.addr() + 100, 1, za)] {
+            let status = request(&both, IBV_WR_RDMA_WRITE, &mut [element]);
             assert_eq!(status, IBV_WC_LOC_PROT_ERR);
         }
     }
 
-    /// Pieces are gathered and scattered in the order of the list, from wherever they lie.
+    /// SGEs are gathered and scattered in the order of the list, from wherever they lie.
     /// Rules: LA-25
     fn lists_keep_their_order(link: Link) {
         let both = MemoryPair::new(link, 4096);
@@ -207,15 +207,15 @@ on_each_link! {
         assert_eq!(both.near.read(30, 7), b" other-");
     }
 
-    /// More than 2^31 bytes are too many for a message, even if every piece is good.
+    /// More than 2^31 bytes are too many for a message, even if every SGE is good.
     /// Rules: LA-26
     fn messages_beyond_two_gigabytes_are_too_long(link: Link) {
         let pair = Pair::rc(link);
         // Never touched, so it takes no memory.
         let (near, far) = (Buffer::new(1 << 30), Buffer::new(4096));
         let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-        let piece = |length| sge(near.addr(), length, ma);
-        let (half, rest) = (piece(1 << 30), piece(1));
+        let element = |length| sge(near.addr(), length, ma);
+        let (half, rest) = (element(1 << 30), element(1));
         for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
             for sges in [&mut [half, half, rest][..], &mut [rest, half, half], &mut [half; 4]] {
                 let (qa, qb) = pair.another(IBV_QPT_RC);

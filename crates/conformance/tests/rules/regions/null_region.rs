@@ -11,7 +11,7 @@ use transom_host::Options;
 const MIB: usize = 1 << 20;
 
 on_each_link! {
-    /// A gather from a null region gives zeros, between pieces of memory and at any address.
+    /// A gather from a null region gives zeros, between SGEs of memory and at any address.
     /// Rules: MR-36
     fn gathers_give_zeros(link: Link) {
         let pair = Pair::rc(link);
@@ -19,7 +19,7 @@ on_each_link! {
         let (near, far) = (Buffer::new(4096), Buffer::new(MIB));
         near.fill(7);
         let (ma, mb) = (pair.a.reg(&near, 0), pair.b.reg(&far, ALL));
-        let pieces = || {
+        let sges = || {
             [sge(near.addr(), 100, ma), sge(0xdead_beef, 300_000, null), sge(near.addr(), 50, ma)]
         };
         let as_expected = |at: usize| {
@@ -30,7 +30,7 @@ on_each_link! {
             far.fill(9);
         };
         far.fill(9);
-        let mut sges = pieces();
+        let mut sges = sges();
         post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, far.addr(), keys(mb).1));
         pair.a.expect(IBV_WC_SUCCESS);
         as_expected(0);

@@ -9,7 +9,7 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
 
-/// An ATOMIC WRITE of these pieces.
+/// An ATOMIC WRITE of these SGEs.
 fn write_wr(sges: &mut [ibv_sge], addr: u64, key: u32) -> ibv_send_wr {
     rdma_wr(IBV_WR_ATOMIC_WRITE, sges, addr, key)
 }
@@ -46,7 +46,7 @@ fn refused(both: &MemoryPair, addr: u64, key: u32, status: ibv_wc_status) {
 }
 
 on_each_link! {
-    /// The eight bytes arrive, from pieces or inline, and the completion says what it was.
+    /// The eight bytes arrive, from SGEs or inline, and the completion says what it was.
     /// Rules: PS-06
     fn eight_bytes_arrive(link: Link) {
         let both = MemoryPair::pages(link);
@@ -58,14 +58,14 @@ on_each_link! {
             assert_eq!((wc.status, wc.wr_id, wc.opcode), (IBV_WC_SUCCESS, 1, IBV_WC_ATOMIC_WRITE));
         }
         let near = both.near.addr();
-        let mut pieces = [
+        let mut sges = [
             sge(near + 16, 3, both.ma),
             sge(near + 19, 0, both.ma),
             sge(near + 19, 5, both.ma),
         ];
         for inline in [0, IBV_SEND_INLINE] {
             both.near.set_word(16, 77 + u64::from(inline));
-            let mut request = write_wr(&mut pieces, both.far.addr() + 64, key);
+            let mut request = write_wr(&mut sges, both.far.addr() + 64, key);
             request.send_flags |= inline;
             post(qa, &mut request);
             both.pair.a.expect(IBV_WC_SUCCESS);
@@ -165,8 +165,8 @@ on_each_link! {
         {
             let qps = both.more();
             let mut sges = [sge(both.near.addr(), length, both.ma)];
-            let pieces = if length == 0 { &mut [][..] } else { &mut sges };
-            let mut request = write_wr(pieces, both.far.addr(), keys(both.mb).1);
+            let sges = if length == 0 { &mut [][..] } else { &mut sges };
+            let mut request = write_wr(sges, both.far.addr(), keys(both.mb).1);
             request.send_flags |= flags;
             post(qps.0, &mut request);
             both.pair.a.expect(IBV_WC_LOC_LEN_ERR);

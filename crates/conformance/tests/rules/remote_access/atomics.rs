@@ -124,7 +124,7 @@ on_each_link! {
         assert_eq!((both.far.word(56), both.far.word(72)), around);
     }
 
-    /// The result is stored in host order, over as many pieces as are given.
+    /// The result is stored in host order, over as many SGEs as are given.
     /// Rules: AT-07
     fn the_result_may_be_split(link: Link) {
         let both = MemoryPair::new(link, 4096);

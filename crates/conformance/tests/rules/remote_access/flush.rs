@@ -35,7 +35,7 @@ on_each_link! {
         near.write(0, b"seen");
         let code = build.batch(|build| {
             build.signaled(1).rdma_write(key, at + 8);
-            build.piece(sge(near.addr(), 4, near_mr));
+            build.sge(sge(near.addr(), 4, near_mr));
             build.signaled(2).flush(key, at + 8, 4, GLOBAL, IBV_FLUSH_RANGE);
             build.signaled(3).flush(key, 0, 0, GLOBAL, IBV_FLUSH_MR);
         });

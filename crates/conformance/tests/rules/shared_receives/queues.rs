@@ -391,12 +391,12 @@ fn a_queue_pair_has_no_receives_of_its_own() {
 fn sizes_have_limits() {
     let end = End::new(Default::default());
     let attr = device_attr(end.context);
-    let (most, pieces) = (attr.max_srq_wr as u32, attr.max_srq_sge as u32);
-    assert!(attr.max_srq > 0 && most > 0 && pieces > 0);
-    for (size, each) in [(most + 1, 1), (u32::MAX, 1), (0, 1), (4, pieces + 1), (4, u32::MAX)] {
+    let (most, sges) = (attr.max_srq_wr as u32, attr.max_srq_sge as u32);
+    assert!(attr.max_srq > 0 && most > 0 && sges > 0);
+    for (size, each) in [(most + 1, 1), (u32::MAX, 1), (0, 1), (4, sges + 1), (4, u32::MAX)] {
         assert_eq!(try_srq(end.pd, size, each), Err(libc::EINVAL), "{size} of {each}");
     }
-    for (size, each) in [(most, 1), (1, pieces), (1, 0)] {
+    for (size, each) in [(most, 1), (1, sges), (1, 0)] {
         let shared = try_srq(end.pd, size, each).expect("a queue");
         let found = query_srq(shared);
         assert!(found.max_wr >= size && found.max_sge >= each && found.srq_limit == 0);

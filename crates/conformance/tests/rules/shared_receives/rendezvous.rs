@@ -30,8 +30,8 @@ on_each_link! {
     fn the_device_reads_the_data_and_tells_the_sender(link: Link) {
         let matching = Matching::new(link);
         for length in [0, 100, 700_000] {
-            let mut pieces = [matching.piece(3, 50), matching.piece(0x1000, 800_000)];
-            matching.add(1, 5, ALL_BITS, &mut pieces);
+            let mut sges = [matching.sge(3, 50), matching.sge(0x1000, 800_000)];
+            matching.add(1, 5, ALL_BITS, &mut sges);
             matching.far.fill(0);
             matching.request(5, 0x2000, length, 0x800);
             expect_match(&matching, 1, 5);
@@ -70,7 +70,7 @@ on_each_link! {
         let count = 50;
         for tag in 0..count {
             let at = 0x1000 * tag as usize;
-            matching.add(tag, tag, ALL_BITS, &mut [matching.piece(at, 0x1000)]);
+            matching.add(tag, tag, ALL_BITS, &mut [matching.sge(at, 0x1000)]);
         }
         for tag in 0..count {
             recv(matching.qa, 80 + tag, &mut [sge(matching.near.addr(), 16, matching.from)]);
@@ -106,7 +106,7 @@ on_each_link! {
     fn a_refused_read_ends_the_rendezvous(link: Link) {
         let matching = Matching::new(link);
         matching.far.fill(9);
-        matching.add(1, 5, ALL_BITS, &mut [matching.piece(0, 100)]);
+        matching.add(1, 5, ALL_BITS, &mut [matching.sge(0, 100)]);
         recv(matching.qa, 80, &mut []);
         let key = keys(matching.from).1 ^ 1;
         matching.send(&rendezvous(5, matching.near.addr(), key, 100), 32);
@@ -123,7 +123,7 @@ on_each_link! {
         bring_up(matching.qa, &usual_attr(matching.qb));
         let attr = ibv_qp_attr { max_rd_atomic: 0, ..usual_attr(matching.qa) };
         bring_up(matching.qb, &attr);
-        matching.add(1, 5, ALL_BITS, &mut [matching.piece(0, 100)]);
+        matching.add(1, 5, ALL_BITS, &mut [matching.sge(0, 100)]);
         matching.request(5, 0x2000, 100, 0x800);
         expect_match(&matching, 1, 5);
         assert_eq!(matching.next().summary(), (IBV_WC_LOC_QP_OP_ERR, IBV_WC_TM_RECV, 1));
@@ -134,7 +134,7 @@ on_each_link! {
     fn a_buffer_that_does_not_take_the_data_fails(link: Link) {
         for gone in [false, true] {
             let matching = Matching::new(link);
-            matching.add(1, 5, ALL_BITS, &mut [matching.piece(0, 99 + u32::from(gone))]);
+            matching.add(1, 5, ALL_BITS, &mut [matching.sge(0, 99 + u32::from(gone))]);
             if gone {
                 assert_eq!(dereg(matching.to), 0);
             }
@@ -159,7 +159,7 @@ on_each_link! {
         assert_eq!(modify(matching.qb, &attr, IBV_QPS_INIT), 0);
         assert_eq!(modify(matching.qb, &attr, IBV_QPS_RTR), 0);
         for tag in [5, 6] {
-            matching.add(tag, tag, ALL_BITS, &mut [matching.piece(0, 100)]);
+            matching.add(tag, tag, ALL_BITS, &mut [matching.sge(0, 100)]);
         }
         matching.request(5, 0x2000, 100, 0x800);
         expect_match(&matching, 5, 5);
@@ -180,7 +180,7 @@ on_each_link! {
     /// A queue pair that is reset forgets its rendezvous, and works when it is connected again.
     fn a_reset_forgets_what_waits(link: Link) {
         let matching = Matching::new(link);
-        matching.add(1, 5, ALL_BITS, &mut [matching.piece(0, 100)]);
+        matching.add(1, 5, ALL_BITS, &mut [matching.sge(0, 100)]);
         assert_eq!(set_state(matching.qb, IBV_QPS_SQD), 0);
         matching.request(5, 0x2000, 100, 0x800);
         expect_match(&matching, 1, 5);
@@ -189,7 +189,7 @@ on_each_link! {
         }
         connect(matching.qa, matching.qb);
         matching.expect_nothing();
-        matching.add(2, 5, ALL_BITS, &mut [matching.piece(0, 100)]);
+        matching.add(2, 5, ALL_BITS, &mut [matching.sge(0, 100)]);
         matching.request(5, 0x2000, 100, 0x800);
         expect_match(&matching, 2, 5);
         expect_data(&matching, 2, 100);

@@ -24,9 +24,9 @@ on_each_link! {
     /// without its header.
     fn a_message_goes_to_the_first_buffer_that_matches(link: Link) {
         let matching = Matching::new(link);
-        matching.add(1, 0x40, 0xf0, &mut [matching.piece(0x1000, 100)]);
-        matching.add(2, 0x41, ALL_BITS, &mut [matching.piece(0x2000, 100)]);
-        matching.add(3, 0x40, 0xf0, &mut [matching.piece(0x3000, 100)]);
+        matching.add(1, 0x40, 0xf0, &mut [matching.sge(0x1000, 100)]);
+        matching.add(2, 0x41, ALL_BITS, &mut [matching.sge(0x2000, 100)]);
+        matching.add(3, 0x40, 0xf0, &mut [matching.sge(0x3000, 100)]);
         for (wr_id, tag) in [(1, 0x4f), (2, 0x41), (3, 0xab41)] {
             matching.send(&eager(tag), 116);
             expect_match(&matching, wr_id, tag, 100);
@@ -38,14 +38,14 @@ on_each_link! {
         matching.b.expect_nothing();
     }
 
-    /// A long message is scattered over the pieces of its buffer, however it travels.
+    /// A long message is scattered over the SGEs of its buffer, however it travels.
     fn a_long_message_is_scattered_without_its_header(link: Link) {
         let matching = Matching::new(link);
-        let mut pieces =
+        let mut sges =
             [(5, 10), (4096, 300_001), (400_000, 0), (500_000, 400_000)].map(|(at, length)| {
-                matching.piece(at, length)
+                matching.sge(at, length)
             });
-        matching.add(1, 9, ALL_BITS, &mut pieces);
+        matching.add(1, 9, ALL_BITS, &mut sges);
         matching.send(&eager(9), 16 + 600_000);
         expect_match(&matching, 1, 9, 600_000);
         let sent = matching.near.read(16, 600_000);
@@ -61,11 +61,11 @@ on_each_link! {
         let matching = Matching::new(link);
         matching.receive(50, 0);
         matching.receive(51, 0x1000);
-        matching.add(1, 1, ALL_BITS, &mut [matching.piece(0x4000, 64)]);
+        matching.add(1, 1, ALL_BITS, &mut [matching.sge(0x4000, 64)]);
         matching.send(&eager(2), 80);
         matching.expect_unexpected(50, 0);
         assert_eq!(matching.far.read(0, 80), matching.near.read(0, 80));
-        let later = &mut [matching.piece(0x5000, 64)];
+        let later = &mut [matching.sge(0x5000, 64)];
         matching.add_with(2, 2, ALL_BITS, later, IBV_WC_TM_SYNC_REQ);
         matching.send(&eager(1), 80);
         expect_match(&matching, 1, 1, 64);
@@ -83,7 +83,7 @@ on_each_link! {
         matching.receive(50, 0);
         matching.send(&eager(2), 80);
         matching.expect_unexpected(50, 0);
-        let mut sges = [matching.piece(0x4000, 64)];
+        let mut sges = [matching.sge(0x4000, 64)];
         let mut add = add_op(1, 1, ALL_BITS, &mut sges);
         add.tm.unexpected_cnt = 1;
         assert_eq!(try_ops(matching.srq, &mut [add]), Ok(()));
@@ -100,7 +100,7 @@ on_each_link! {
     fn a_message_without_any_receive_waits(link: Link) {
         let matching = Matching::new(link);
         matching.send(&eager(2), 80);
-        matching.add(1, 2, ALL_BITS, &mut [matching.piece(0x4000, 64)]);
+        matching.add(1, 2, ALL_BITS, &mut [matching.sge(0x4000, 64)]);
         expect_match(&matching, 1, 2, 64);
         matching.send(&eager(3), 80);
         matching.receive(50, 0);
@@ -111,7 +111,7 @@ on_each_link! {
     /// one that is too short for its header, one of an unknown kind, the end of a rendezvous.
     fn a_message_without_a_tag_is_received_whole(link: Link) {
         let matching = Matching::new(link);
-        matching.add(1, 0, 0, &mut [matching.piece(0x4000, 64)]);
+        matching.add(1, 0, 0, &mut [matching.sge(0x4000, 64)]);
         let kinds = [(0, 80), (3, 15), (3, 0), (1, 31), (4, 80), (255, 80), (2, 16)];
         for (wr_id, (kind, length)) in (50..).zip(kinds) {
             matching.receive(wr_id, 0);
@@ -133,7 +133,7 @@ on_each_link! {
         let matching = Matching::new(link);
         matching.receive(50, 0);
         matching.receive(51, 0);
-        matching.add(1, 1, ALL_BITS, &mut [matching.piece(0x4000, 64)]);
+        matching.add(1, 1, ALL_BITS, &mut [matching.sge(0x4000, 64)]);
         for tag in [1, 2] {
             matching.near.write(0, &eager(tag));
             let mut sges = [sge(matching.near.addr(), 80, matching.from)];
@@ -162,8 +162,8 @@ on_each_link! {
     fn a_buffer_that_was_taken_cannot_be_removed(link: Link) {
         let matching = Matching::new(link);
         matching.receive(50, 0);
-        let first = matching.add(1, 1, ALL_BITS, &mut [matching.piece(0x4000, 64)]);
-        let second = matching.add(2, 2, ALL_BITS, &mut [matching.piece(0x4000, 64)]);
+        let first = matching.add(1, 1, ALL_BITS, &mut [matching.sge(0x4000, 64)]);
+        let second = matching.add(2, 2, ALL_BITS, &mut [matching.sge(0x4000, 64)]);
         matching.send(&eager(1), 80);
         expect_match(&matching, 1, 1, 64);
         assert_eq!(matching.remove(first), IBV_WC_TM_ERR);
@@ -175,7 +175,7 @@ on_each_link! {
         matching.send(&eager(2), 80);
         matching.expect_unexpected(50, 0);
         let third = matching.add_with(
-            3, 3, ALL_BITS, &mut [matching.piece(0x4000, 64)], IBV_WC_TM_SYNC_REQ,
+            3, 3, ALL_BITS, &mut [matching.sge(0x4000, 64)], IBV_WC_TM_SYNC_REQ,
         );
         assert_eq!(matching.remove(third), IBV_WC_SUCCESS);
         assert_eq!(matching.remove(third), IBV_WC_TM_ERR);
@@ -185,7 +185,7 @@ on_each_link! {
     fn a_removal_and_a_message_exclude_each_other(link: Link) {
         let matching = Matching::new(link);
         for round in 0..100 {
-            let handle = matching.add(1, 1, ALL_BITS, &mut [matching.piece(0x4000, 64)]);
+            let handle = matching.add(1, 1, ALL_BITS, &mut [matching.sge(0x4000, 64)]);
             matching.send(&eager(1), 80);
             let mut remove = op(IBV_WR_TAG_DEL, 2);
             remove.tm.handle = handle;
@@ -194,7 +194,7 @@ on_each_link! {
             let mut done = [matching.next(), Done::default()];
             if done[0].summary() == (IBV_WC_SUCCESS, removed, 2) {
                 // The message comes again until it finds another.
-                matching.add(1, 1, ALL_BITS, &mut [matching.piece(0x4000, 64)]);
+                matching.add(1, 1, ALL_BITS, &mut [matching.sge(0x4000, 64)]);
                 expect_match(&matching, 1, 1, 64);
             } else {
                 done[1] = matching.next();
@@ -218,7 +218,7 @@ on_each_link! {
             assert_eq!(set_state(qp, IBV_QPS_RESET), 0);
         }
         connect(matching.qa, matching.qb);
-        matching.add(1, 2, ALL_BITS, &mut [matching.piece(0, 5000)]);
+        matching.add(1, 2, ALL_BITS, &mut [matching.sge(0, 5000)]);
         matching.send(&eager(2), 5000);
         expect_match(&matching, 1, 2, 4984);
     }
@@ -233,7 +233,7 @@ on_each_link! {
         connect(qa, qb);
         matching.receive(50, 0);
         for wr_id in [1, 2] {
-            matching.add(wr_id, 9, ALL_BITS, &mut [matching.piece(0, 64)]);
+            matching.add(wr_id, 9, ALL_BITS, &mut [matching.sge(0, 64)]);
         }
         matching.near.write(0, &eager(9));
         let mut sges = [sge(matching.near.addr(), 80, matching.from)];
@@ -245,7 +245,7 @@ on_each_link! {
         }
         post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
         matching.expect_unexpected(50, 0);
-        matching.add_with(3, 9, ALL_BITS, &mut [matching.piece(0, 64)], IBV_WC_TM_SYNC_REQ);
+        matching.add_with(3, 9, ALL_BITS, &mut [matching.sge(0, 64)], IBV_WC_TM_SYNC_REQ);
         matching.receive(51, 0);
         matching.send(&eager(9), 80);
         matching.expect_unexpected(51, IBV_WC_TM_SYNC_REQ);
@@ -256,7 +256,7 @@ on_each_link! {
     fn a_buffer_that_does_not_take_the_message_fails(link: Link) {
         for gone in [false, true] {
             let matching = Matching::new(link);
-            matching.add(1, 1, ALL_BITS, &mut [matching.piece(0x4000, 63 + u32::from(gone))]);
+            matching.add(1, 1, ALL_BITS, &mut [matching.sge(0x4000, 63 + u32::from(gone))]);
             if gone {
                 assert_eq!(dereg(matching.to), 0);
             }
@@ -277,7 +277,7 @@ on_each_link! {
 #[test]
 fn a_full_list_takes_no_more() {
     let matching = Matching::new(Link::Loopback);
-    let mut sges = [matching.piece(0, 64)];
+    let mut sges = [matching.sge(0, 64)];
     let add = ibv_ops_wr { flags: 0, ..add_op(1, 1, ALL_BITS, &mut sges) };
     let mut ops = vec![add; TAGS as usize + 2];
     assert_eq!(try_ops(matching.srq, &mut ops), Err((libc::ENOMEM, TAGS as usize)));
@@ -293,7 +293,7 @@ fn a_full_list_takes_no_more() {
 #[test]
 fn senseless_operations_are_refused() {
     let matching = Matching::new(Link::Loopback);
-    let mut sges = [matching.piece(0, 64); 5];
+    let mut sges = [matching.sge(0, 64); 5];
     let good = add_op(1, 1, ALL_BITS, &mut sges[..1]);
     let with = |num_sge, sg_list| {
         let mut add = good;

@@ -70,8 +70,8 @@ impl Triangle {
     }
 
     fn send(&self, which: usize, at: u64, length: u32) {
-        let mut piece = [sge(self.near.addr() + at, length, self.ma)];
-        let wr = with_sges(wr(IBV_WR_SEND), &mut piece);
+        let mut element = [sge(self.near.addr() + at, length, self.ma)];
+        let wr = with_sges(wr(IBV_WR_SEND), &mut element);
         post(self.qa, &mut naming(wr, srq_number(self.srqs[which])));
     }
 
@@ -154,8 +154,8 @@ on_each_link! {
         let t = Triangle::new(link, true);
         t.near.write(0, b"eight...");
         let write = |key, which: usize| {
-            let mut piece = [sge(t.near.addr(), 8, t.ma)];
-            let wr = rdma_wr(IBV_WR_RDMA_WRITE, &mut piece, t.far.addr() + 64, key);
+            let mut element = [sge(t.near.addr(), 8, t.ma)];
+            let wr = rdma_wr(IBV_WR_RDMA_WRITE, &mut element, t.far.addr() + 64, key);
             post(t.qa, &mut naming(wr, srq_number(t.srqs[which])));
             t.origin.wait().status
         };

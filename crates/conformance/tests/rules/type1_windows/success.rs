@@ -249,12 +249,12 @@ on_each_link! {
         let both = MemoryPair::pages(link);
         let (b, mw, user) = (&both.pair.b, both.pair.b.mw(IBV_MW_TYPE_1), both.more());
         let (origin, cq) = (user.0 as usize, both.pair.a.cq as usize);
-        let piece = sge(both.near.addr(), 64, both.ma);
+        let element = sge(both.near.addr(), 64, both.ma);
         let (tell, told) = channel::<(u64, u32)>();
         let (answer, answered) = channel();
         let peer = thread::spawn(move || {
             for (addr, key) in told {
-                let mut sges = [piece];
+                let mut sges = [element];
                 post(origin as *mut ibv_qp, &mut op_wr(Op::Read, &mut sges, addr, key));
                 let _ = answer.send(wait(cq as *mut ibv_cq).status);
             }

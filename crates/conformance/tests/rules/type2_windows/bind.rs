@@ -83,7 +83,7 @@ on_each_link! {
     }
 }
 
-/// A bind takes no pieces.
+/// A bind takes no SGEs.
 /// Rules: T2-12
 #[test]
 fn a_bind_with_pieces_is_refused() {

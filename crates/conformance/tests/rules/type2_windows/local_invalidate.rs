@@ -284,7 +284,7 @@ fn uc_ends_its_windows() {
     assert_eq!(dereg(both.mb), 0);
 }
 
-/// It takes no pieces.
+/// It takes no SGEs.
 /// Rules: INV-20
 #[test]
 fn pieces_are_refused() {

@@ -80,9 +80,9 @@ fn catch(
     then: impl FnOnce(&Buffer),
 ) -> u32 {
     let (mw, key) = both.bound(IBV_MW_TYPE_2, both.range(0, SIZE as u64, REMOTE));
-    let piece = sge(both.near.addr(), SIZE as u32, both.ma);
+    let element = sge(both.near.addr(), SIZE as u32, both.ma);
     let request = rdma_wr(opcode, &mut [], both.far.addr(), key);
-    let status = while_posting(both, request, piece, || {
+    let status = while_posting(both, request, element, || {
         until("bytes to move", || (seen.read(at, 1)[0] == NEW).then_some(()));
         post(both.pair.qb, &mut local_inv_wr(key));
         assert_eq!(both.pair.b.expect(IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
@@ -155,8 +155,8 @@ on_each_link! {
             both.near.fill(OLD);
             let (mw, key) = both.bound(IBV_MW_TYPE_2, both.range(0, SIZE as u64, REMOTE));
             recv(both.pair.qb, 40, &mut []);
-            let mut piece = [sge(both.near.addr(), SIZE as u32, both.ma)];
-            post(both.pair.qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut piece, both.far.addr(), key));
+            let mut element = [sge(both.near.addr(), SIZE as u32, both.ma)];
+            post(both.pair.qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut element, both.far.addr(), key));
             let mut last = wr(IBV_WR_SEND_WITH_INV);
             last.imm.invalidate_rkey = key;
             post(both.pair.qa, &mut last);

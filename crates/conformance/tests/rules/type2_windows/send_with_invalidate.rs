@@ -6,7 +6,7 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
 
-/// A SEND_WITH_INV of these pieces.
+/// A SEND_WITH_INV of these SGEs.
 fn send_inv_wr(key: u32, sges: &mut [ibv_sge]) -> ibv_send_wr {
     let mut wr = with_sges(wr(IBV_WR_SEND_WITH_INV), sges);
     wr.imm.invalidate_rkey = key;

@@ -30,9 +30,9 @@ on_each_link! {
             assert!(both.far.read(end, 64).iter().all(|byte| *byte == 0), "nothing behind it");
         }
         // The second byte of a buffer in pieces: the header may be split as well.
-        let pieces = [(0, 10), (64, 33), (128, 200)];
+        let sges = [(0, 10), (64, 33), (128, 200)];
         let mut sges: Vec<_> =
-            pieces.iter().map(|&(at, len)| sge(both.far.addr() + at, len, both.mb)).collect();
+            sges.iter().map(|&(at, len)| sge(both.far.addr() + at, len, both.mb)).collect();
         recv(both.pair.qb, 9, &mut sges);
         both.send(50);
         let wc = both.pair.b.expect(IBV_WC_SUCCESS);
@@ -41,7 +41,7 @@ on_each_link! {
         assert!(both.far.read(128, 47) == both.near.read(3, 47));
     }
 
-    /// Immediate data, inline data and pieces arrive as with any SEND.
+    /// Immediate data, inline data and SGEs arrive as with any SEND.
     /// Rules: UD-01, PS-06
     fn immediate_and_inline_data_arrive(link: Link) {
         let both = DatagramPair::new(link);

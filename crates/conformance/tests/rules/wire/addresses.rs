@@ -197,8 +197,8 @@ fn the_way_to_its_destination_limits_a_datagram() {
             let group = to.starts_with("239");
             let number = if group { 0xff_ffff } else { number(qp) };
             let post = |length: u32| {
-                let mut pieces = [sge(memory.addr(), length, region)];
-                let request = with_sges(wr(IBV_WR_SEND), &mut pieces);
+                let mut sges = [sge(memory.addr(), length, region)];
+                let request = with_sges(wr(IBV_WR_SEND), &mut sges);
                 post(qp, &mut addressed(request, ah, number, QKEY));
             };
             post(longest + 1);

@@ -160,10 +160,10 @@ fn region(objects: &mut Objects) {
         refused("ibv_rereg_mr", errno);
         assert_eq!(show(), before);
     }
-    let mut pieces = objects.pieces();
+    let mut sges = objects.sges();
     let advice = objects.random.mostly(0) as u32;
     let flags = objects.random.some_bits(1_u32) as u32;
-    let (list, count) = (pieces.as_mut_ptr(), pieces.len() as u32);
+    let (list, count) = (sges.as_mut_ptr(), sges.len() as u32);
     let advise = verbs(context).advise_mr.expect("never null");
     // SAFETY: null or a live domain, and a list that is there.
     answer("ibv_advise_mr", unsafe { advise(pd, advice, flags, list, count) });

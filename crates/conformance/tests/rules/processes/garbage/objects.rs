@@ -215,8 +215,8 @@ impl Objects {
         self.random.mostly(known) as u32
     }
 
-    /// Up to 40 pieces, more than any queue takes.
-    pub(crate) fn pieces(&mut self) -> Vec<ibv_sge> {
+    /// Up to 40 SGEs, more than any queue takes.
+    pub(crate) fn sges(&mut self) -> Vec<ibv_sge> {
         let count = if self.random.is_wild() { 40 } else { self.random.below(4) };
         (0..count)
             .map(|_| {
@@ -331,8 +331,8 @@ impl Probe {
         let [from, to] = &self.buffers;
         (0..4096).step_by(64).for_each(|at| from.write(at, &[self.count]));
         recv(self.ends[1], 1, &mut [sge(to.addr(), 4096, self.mrs[1])]);
-        let mut pieces = [sge(from.addr(), 4096, self.mrs[0])];
-        post(self.ends[0], &mut with_sges(wr(IBV_WR_SEND), &mut pieces));
+        let mut sges = [sge(from.addr(), 4096, self.mrs[0])];
+        post(self.ends[0], &mut with_sges(wr(IBV_WR_SEND), &mut sges));
         for cq in self.cqs {
             let wc = wait(cq);
             assert_eq!(wc.status, IBV_WC_SUCCESS, "the probe: {wc:?}");

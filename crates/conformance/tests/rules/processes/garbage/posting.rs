@@ -15,19 +15,19 @@ use super::objects::{Objects, answer};
 pub(crate) const ACTS: [fn(&mut Objects); 8] =
     [send, send, receive, shared_receive, tag_list, bind, batch, polling];
 
-/// How many pieces a request says it has: those of its list, fewer, or less than none.
-fn count(objects: &mut Objects, pieces: &[ibv_sge]) -> c_int {
+/// How many SGEs a request says it has: those of its list, fewer, or less than none.
+fn count(objects: &mut Objects, sges: &[ibv_sge]) -> c_int {
     match objects.random.is_wild() {
         true if objects.random.once_in(2) => -(objects.random.below(1 << 30) as c_int),
-        true => objects.random.below(pieces.len() + 1) as c_int,
-        false => pieces.len() as c_int,
+        true => objects.random.below(sges.len() + 1) as c_int,
+        false => sges.len() as c_int,
     }
 }
 
 /// Memory that C may read: what is sent inline is read at once.
-fn readable(objects: &mut Objects, pieces: &mut [ibv_sge]) {
-    for piece in pieces {
-        piece.addr = objects.buffer.addr() + objects.random.below(4096) as u64;
+fn readable(objects: &mut Objects, sges: &mut [ibv_sge]) {
+    for element in sges {
+        element.addr = objects.buffer.addr() + objects.random.below(4096) as u64;
     }
 }
 
@@ -43,16 +43,16 @@ fn info(objects: &mut Objects) -> ibv_mw_bind_info {
 
 fn send(objects: &mut Objects) {
     let qp = objects.qp();
-    let mut pieces = objects.pieces();
+    let mut sges = objects.sges();
     let send_flags = objects.random.some_bits(0x1f_u32) as u32;
     if send_flags & IBV_SEND_INLINE != 0 {
-        readable(objects, &mut pieces);
+        readable(objects, &mut sges);
     }
     let opcode = objects.random.below(10) as u32;
     let mut wr = ibv_send_wr {
         wr_id: objects.random.garbage(),
-        sg_list: if objects.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
-        num_sge: count(objects, &pieces),
+        sg_list: if objects.random.is_wild() { null_mut() } else { sges.as_mut_ptr() },
+        num_sge: count(objects, &sges),
         opcode: objects.random.mostly(opcode) as u32,
         send_flags,
         ..Default::default()
@@ -88,16 +88,16 @@ fn send(objects: &mut Objects) {
     }
 }
 
-/// A receive, and its pieces.
+/// A receive, and its SGEs.
 fn receives(objects: &mut Objects) -> (Vec<ibv_sge>, ibv_recv_wr) {
-    let mut pieces = objects.pieces();
+    let mut sges = objects.sges();
     let wr = ibv_recv_wr {
         wr_id: objects.random.garbage(),
         next: null_mut(),
-        sg_list: if objects.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
-        num_sge: count(objects, &pieces),
+        sg_list: if objects.random.is_wild() { null_mut() } else { sges.as_mut_ptr() },
+        num_sge: count(objects, &sges),
     };
-    (pieces, wr)
+    (sges, wr)
 }
 
 fn receive(objects: &mut Objects) {
@@ -125,7 +125,7 @@ fn tag_list(objects: &mut Objects) {
         // The first queue that matches tags.
         srq = objects.srqs[2];
     }
-    let mut pieces = objects.pieces();
+    let mut sges = objects.sges();
     let change = objects.random.below(3) as u32;
     let mut wr = ibv_ops_wr {
         wr_id: objects.random.garbage(),
@@ -137,8 +137,8 @@ fn tag_list(objects: &mut Objects) {
             handle: objects.random.garbage() as u32,
             add: ibv_ops_wr_tm_add {
                 recv_wr_id: objects.random.garbage(),
-                sg_list: if objects.random.is_wild() { null_mut() } else { pieces.as_mut_ptr() },
-                num_sge: count(objects, &pieces),
+                sg_list: if objects.random.is_wild() { null_mut() } else { sges.as_mut_ptr() },
+                num_sge: count(objects, &sges),
                 tag: objects.random.garbage(),
                 mask: objects.random.garbage(),
             },
@@ -198,9 +198,9 @@ fn message(objects: &mut Objects, build: Builder, is_datagram: bool) {
         1 => build.send_imm(objects.random.garbage() as u32),
         _ => build.send(),
     }
-    let pieces = objects.pieces();
+    let sges = objects.sges();
     match objects.random.once_in(2) {
-        true => build.pieces(&pieces),
+        true => build.sges(&sges),
         false => build.inline(&objects.buffer.read(0, 64)),
     }
     if is_datagram {
@@ -215,7 +215,7 @@ fn step(objects: &mut Objects, build: Builder) {
     let (any, other) = (objects.random.garbage(), objects.random.garbage());
     let word = objects.buffer.addr() + objects.random.below(4096) as u64;
     let length = objects.random.mostly(objects.random.clone().below(128) as u64) as usize;
-    let mut pieces = objects.pieces();
+    let mut sges = objects.sges();
     match objects.random.below(20) {
         0 => build.send(),
         1 => build.send_imm(any as u32),
@@ -245,7 +245,7 @@ fn step(objects: &mut Objects, build: Builder) {
             build.set_inline_data_list(any as usize % 3, list.as_ptr());
         }
         17 => build.set_sge(key, addr, any as u32),
-        18 => build.set_sge_list(pieces.len(), pieces.as_mut_ptr()),
+        18 => build.set_sge_list(sges.len(), sges.as_mut_ptr()),
         _ => build.set_sge_list(0, null()),
     }
 }

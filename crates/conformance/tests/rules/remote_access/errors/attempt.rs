@@ -279,12 +279,12 @@ impl<'a> Attempt<'a> {
             Fault::ReceiveGone => self.inbox.unmap(0, ROOM - PAGE),
             _ => {}
         }
-        for (number, piece) in RECEIVES.into_iter().zip([first, behind]) {
-            let mut pieces = [piece];
+        for (number, element) in RECEIVES.into_iter().zip([first, behind]) {
+            let mut sges = [element];
             if self.srq.is_null() {
-                recv(self.qb, number, &mut pieces);
+                recv(self.qb, number, &mut sges);
             } else {
-                srq_recv(self.srq, number, &mut pieces);
+                srq_recv(self.srq, number, &mut sges);
             }
         }
     }
@@ -353,44 +353,44 @@ impl<'a> Attempt<'a> {
     }
 
     /// The origin's memory.
-    fn piece(&self) -> ibv_sge {
+    fn sge(&self) -> ibv_sge {
         let (a, near) = (&self.ends.a, &self.near);
-        let mut piece = sge(near.addr(), self.case.length, a.reg(near, ALL));
+        let mut element = sge(near.addr(), self.case.length, a.reg(near, ALL));
         match self.case.fault {
-            Fault::LocalKey => piece.lkey = NOBODYS,
-            Fault::LocalBounds => piece.addr += ROOM as u64 - 4,
-            Fault::LocalRight => piece.lkey = keys(a.reg(near, 0)).0,
-            Fault::LocalPd => piece.lkey = keys(reg(a.another_pd(), near, ALL)).0,
+            Fault::LocalKey => element.lkey = NOBODYS,
+            Fault::LocalBounds => element.addr += ROOM as u64 - 4,
+            Fault::LocalRight => element.lkey = keys(a.reg(near, 0)).0,
+            Fault::LocalPd => element.lkey = keys(reg(a.another_pd(), near, ALL)).0,
             Fault::LocalGone => near.unmap(0, ROOM),
-            Fault::WordLength => piece.length = 4,
-            Fault::TooLong => piece.length = (1 << 31) + 1,
-            Fault::DatagramTooLong => piece.length = 4097,
+            Fault::WordLength => element.length = 4,
+            Fault::TooLong => element.length = (1 << 31) + 1,
+            Fault::DatagramTooLong => element.length = 4097,
             _ => {}
         }
-        piece
+        element
     }
 
     /// Posts the request.
     fn post(&self) {
         let Case { op, fault, .. } = self.case;
         let (a, (address, key)) = (&self.ends.a, self.named());
-        let mut pieces = [self.piece()];
-        let data = |opcode, pieces: &mut [ibv_sge]| rdma_wr(opcode, pieces, address, key);
-        let word = |opcode, pieces: &mut [ibv_sge]| atomic_wr(opcode, pieces, address, key, 1, 2);
+        let mut sges = [self.sge()];
+        let data = |opcode, sges: &mut [ibv_sge]| rdma_wr(opcode, sges, address, key);
+        let word = |opcode, sges: &mut [ibv_sge]| atomic_wr(opcode, sges, address, key, 1, 2);
         let request = match op {
-            Op::Send => with_sges(wr(IBV_WR_SEND), &mut pieces),
-            Op::SendImmediate => with_sges(wr(IBV_WR_SEND_WITH_IMM), &mut pieces),
+            Op::Send => with_sges(wr(IBV_WR_SEND), &mut sges),
+            Op::SendImmediate => with_sges(wr(IBV_WR_SEND_WITH_IMM), &mut sges),
             Op::SendInvalidate => {
-                let mut request = with_sges(wr(IBV_WR_SEND_WITH_INV), &mut pieces);
+                let mut request = with_sges(wr(IBV_WR_SEND_WITH_INV), &mut sges);
                 request.imm.invalidate_rkey = key;
                 request
             }
-            Op::Write => data(IBV_WR_RDMA_WRITE, &mut pieces),
-            Op::WriteImmediate => data(IBV_WR_RDMA_WRITE_WITH_IMM, &mut pieces),
-            Op::Read => data(IBV_WR_RDMA_READ, &mut pieces),
-            Op::FetchAdd => word(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut pieces),
-            Op::CompareSwap => word(IBV_WR_ATOMIC_CMP_AND_SWP, &mut pieces),
-            Op::AtomicWrite => data(IBV_WR_ATOMIC_WRITE, &mut pieces),
+            Op::Write => data(IBV_WR_RDMA_WRITE, &mut sges),
+            Op::WriteImmediate => data(IBV_WR_RDMA_WRITE_WITH_IMM, &mut sges),
+            Op::Read => data(IBV_WR_RDMA_READ, &mut sges),
+            Op::FetchAdd => word(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut sges),
+            Op::CompareSwap => word(IBV_WR_ATOMIC_CMP_AND_SWP, &mut sges),
+            Op::AtomicWrite => data(IBV_WR_ATOMIC_WRITE, &mut sges),
             Op::Flush => {
                 let code = Builder::of(self.qa).batch(|build| {
                     build.signaled(1).flush(key, address, WORD as usize, 1, IBV_FLUSH_RANGE);
