@@ -40,7 +40,7 @@ const NOBODY: u32 = 65_534;
 /// The last word of a process that did all it was started for.
 const DONE: u64 = u64::MAX;
 /// How long to wait for a word of another process.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a test of several processes runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +284,7 @@ pub struct Channel(BufReader<UnixStream>);
 
 impl Channel {
     fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket takes a timeout");
         Self(BufReader::new(stream))
     }
 
@@ -413,7 +413,7 @@ impl Child {
 
     /// Waits for its end, which must be a good one.
     pub fn finish(self) {
-        self.finish_within(PATIENCE);
+        self.finish_within(TIMEOUT);
     }
 
     fn finish_within(mut self, limit: Duration) {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Pair, block_on, context, need, status};
+use common::{Pair, TIMEOUT, block_on, context, need, status};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::future::Future;
 use std::pin::Pin;
@@ -41,7 +41,7 @@ fn waiting_ends_when_the_time_is_up_and_can_go_on() {
     assert!(received.try_wait().unwrap().is_none());
     assert_eq!(owner.cq.wait(Duration::from_millis(1)).unwrap(), 0);
     peer.qp.send(b"").unwrap().wait().unwrap();
-    let completion = received.wait_timeout(PATIENCE).unwrap().unwrap();
+    let completion = received.wait_timeout(TIMEOUT).unwrap().unwrap();
     // It answers the same ever after.
     assert_eq!(received.try_wait().unwrap(), Some(completion));
     assert_eq!(block_on(received).unwrap(), completion);
@@ -116,8 +116,8 @@ fn a_reactor_delivers_when_the_descriptor_is_readable() {
         peer.qp.send(b"").unwrap().wait().unwrap();
 
         let mut descriptors = [PollFd::new(&owner.cq, PollFlags::IN)];
-        let patience = Timespec::try_from(PATIENCE).unwrap();
-        assert_eq!(poll(&mut descriptors, Some(&patience)), Ok(1));
+        let timeout = Timespec::try_from(TIMEOUT).unwrap();
+        assert_eq!(poll(&mut descriptors, Some(&timeout)), Ok(1));
         assert_eq!(woken.0.load(Ordering::SeqCst), round - 1);
         assert_eq!(owner.cq.handle_events().unwrap(), 1);
         assert_eq!(woken.0.load(Ordering::SeqCst), round);
@@ -140,8 +140,8 @@ fn a_thread_that_waits_leaves_the_queue_armed_for_the_reactor() {
     });
     peer.qp.send(b"").unwrap().wait().unwrap();
     let mut descriptors = [PollFd::new(&owner.cq, PollFlags::IN)];
-    let patience = Timespec::try_from(PATIENCE).unwrap();
-    assert_eq!(poll(&mut descriptors, Some(&patience)), Ok(1));
+    let timeout = Timespec::try_from(TIMEOUT).unwrap();
+    assert_eq!(poll(&mut descriptors, Some(&timeout)), Ok(1));
     owner.cq.handle_events().unwrap();
     assert!(poll_once(&mut second, &waker).is_ready());
 }

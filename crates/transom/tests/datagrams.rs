@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Departure, PATIENCE, block_on, context, departs, failure};
+use common::{Departure, TIMEOUT, block_on, context, departs, failure};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 use transom::{
@@ -124,7 +124,7 @@ fn what_nobody_takes_is_dropped_and_nobody_is_told() {
         false => Destination { qkey: 0x8000_0001, ..to_b },
     };
     a.qp.send(&own_key, b"fits").unwrap().wait().unwrap();
-    assert_eq!(received.wait_timeout(PATIENCE).unwrap().expect("it").to_vec(), b"fits");
+    assert_eq!(received.wait_timeout(TIMEOUT).unwrap().expect("it").to_vec(), b"fits");
 }
 
 #[test]

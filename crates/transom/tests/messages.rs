@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Departure, PATIENCE, Pair, bytes_of, departs, failure};
+use common::{Departure, Pair, TIMEOUT, bytes_of, departs, failure};
 use transom::{
     Access, Error, Grant, MemoryRegion, Operation, RemoteSlice, Request, Rights, Service, Status,
     WorkError,
@@ -194,7 +194,7 @@ fn an_unreliable_connection_drops_what_is_refused() {
     peer.qp.write(b"refused", wrong).unwrap().wait().unwrap();
     peer.qp.write(b"written", region.grant()).unwrap().wait().unwrap();
     peer.qp.send(b"sent").unwrap().wait().unwrap();
-    received.wait_timeout(PATIENCE).unwrap().expect("the message");
+    received.wait_timeout(TIMEOUT).unwrap().expect("the message");
     assert_eq!(bytes_of(&into), b"sent");
     assert_eq!(bytes_of(&region), b"written\0");
 }

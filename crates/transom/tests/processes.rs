@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Departure, PATIENCE, Party, bytes_of, context, departs, failure, status};
+use common::{Departure, Party, TIMEOUT, bytes_of, context, departs, failure, status};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -80,7 +80,7 @@ fn a_shared_receive_in_use_comes_back_when_its_queue_pair_goes() {
         region.read_at(0, &mut byte).unwrap();
     }
     drop(qp);
-    match posted.wait_timeout(PATIENCE) {
+    match posted.wait_timeout(TIMEOUT) {
         Ok(None) if departs(&context, Departure::ReceiveGoesWithQueuePair) => return,
         Ok(completion) => assert_eq!(completion.expect("it comes back").length(), length),
         Err(error) => assert_eq!(status(error), Status::Flushed),

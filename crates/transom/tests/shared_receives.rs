@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Departure, PATIENCE, context, departs};
+use common::{Departure, TIMEOUT, context, departs};
 use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ fn the_limit_raises_one_event() {
     client.send(b"leaves 3").unwrap().wait().unwrap();
     assert_eq!(low(&server), None);
     client.send(b"leaves 2").unwrap().wait().unwrap();
-    let event = server.context.async_event(PATIENCE).unwrap();
+    let event = server.context.async_event(TIMEOUT).unwrap();
     let expected = AsyncEvent {
         kind: AsyncEventKind::ReceivesRunLow,
         queue_pair: None,

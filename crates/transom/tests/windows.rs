@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Departure, PATIENCE, Pair, Party, bytes_of, departs, failure, status};
+use common::{Departure, Pair, Party, TIMEOUT, bytes_of, departs, failure, status};
 use std::ops::Range;
 use std::thread;
 use transom::{
@@ -470,7 +470,7 @@ fn a_failed_rebind_leaves_the_old_binding() {
 /// The queue pair a refused access happened to, as the owner's asynchronous event tells.
 fn refusal(owner: &Party) -> Option<u32> {
     loop {
-        let event = owner.context.async_event(PATIENCE).unwrap().expect("an event");
+        let event = owner.context.async_event(TIMEOUT).unwrap().expect("an event");
         match event.kind {
             AsyncEventKind::AccessRefused => return event.queue_pair,
             AsyncEventKind::CommunicationEstablished => {}

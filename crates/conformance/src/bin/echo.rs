@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 /// An answer that takes so long is lost.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The first exchanges are not counted: caches and clocks are warming up.
 const WARM_UP: usize = 100;
 
@@ -71,7 +71,7 @@ fn ask(arguments: &Arguments) -> io::Result<()> {
     let socket = UdpSocket::bind(any)?;
     arguments.prepare(&socket)?;
     socket.connect(arguments.address)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     socket.set_nonblocking(arguments.spin)?;
     let (sent, mut received) = (vec![0xA5; arguments.room().len()], arguments.room());
     let mut took = Vec::with_capacity(arguments.count);
@@ -122,7 +122,7 @@ fn receive(socket: &UdpSocket, room: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < room.len() {
         match socket.recv(&mut room[filled..]) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < TIMEOUT => {}
             came => filled += came?,
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use transom_abi::*;
 
 /// How long a completion may take before the test has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Takes a completion if one is there; makes progress.
 pub fn poll(cq: *mut ibv_cq) -> Option<ibv_wc> {
@@ -29,7 +29,7 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited in vain for {what}");
         std::thread::yield_now();
     }
 }

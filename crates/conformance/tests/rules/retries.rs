@@ -22,7 +22,7 @@ fn rnr(code: u8) -> Duration {
 }
 
 /// How long an origin waits for an answer.
-fn patience(timeout: u8) -> Duration {
+fn local_ack_timeout(timeout: u8) -> Duration {
     Duration::from_nanos(4_096 << timeout)
 }
 
@@ -162,7 +162,7 @@ on_each_link! {
         let pair = Pair::rc(link);
         for (timeout, count) in [(13, 1), (12, 0), (10, 3), (8, 7), (1, 7)] {
             let (qa, _) = deaf(&pair, |attr| (attr.timeout, attr.retry_cnt) = (timeout, count));
-            takes_at_least(patience(timeout) * (u32::from(count) + 1), || {
+            takes_at_least(local_ack_timeout(timeout) * (u32::from(count) + 1), || {
                 post(qa, &mut send(1));
                 post(qa, &mut send(2));
                 assert_eq!(pair.a.expect(IBV_WC_RETRY_EXC_ERR).wr_id, 1);

@@ -22,7 +22,7 @@ use transom::{
 };
 
 /// Longer than anything here takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The provider the tests run on.
 pub(crate) fn provider() -> Provider {

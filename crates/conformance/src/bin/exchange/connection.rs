@@ -12,7 +12,7 @@ use transom_ibverbs::*;
 use crate::meeting::Meeting;
 
 /// Without any completion for so long, something is stuck.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How an end says that the process at the other one has ended too early.
 const GONE: &str = "the other end is gone, and a request to it fails";
@@ -91,8 +91,8 @@ impl Connection {
                 is_over = true;
                 post(self.qp, &mut wr(IBV_WR_RDMA_WRITE));
             }
-            if start.elapsed() > PATIENCE {
-                return Err(format!("no completion for {PATIENCE:?}"));
+            if start.elapsed() > TIMEOUT {
+                return Err(format!("no completion for {TIMEOUT:?}"));
             }
             if armed {
                 self.wait_for_event(meeting, is_over);

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 /// The other end may be held up for so long before this one gives up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The TCP connection with the other end. It is closed when the process at the other end is gone.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Meeting {
         };
         let failed = |error| format!("meeting on port {port}: {error}");
         let stream = stream.map_err(failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         Ok(Self { stream, is_client })
     }

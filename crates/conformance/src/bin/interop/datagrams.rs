@@ -3,7 +3,7 @@
 use crate::driver::{Driver, Row, of_length, same};
 use crate::end::{HEADER, pattern, text, wait};
 use crate::talk::Service::Datagram;
-use crate::talk::{Ask, PATIENCE, Received};
+use crate::talk::{Ask, Received, TIMEOUT};
 
 pub(crate) const ROWS: &[Row] = &[
     (Datagram, "UD SEND and an answer", |driver| answered(driver, None)),
@@ -28,7 +28,7 @@ fn answered(driver: &mut Driver<'_>, immediate: Option<u32>) -> Result<(), Strin
             })?;
             let expected = Received { length, immediate, invalidated: None };
             same("what was received", driver.hear_received(&Ask::Echo)?, expected)?;
-            let answer = answer.wait_timeout(PATIENCE).map_err(text)?.ok_or("no answer came")?;
+            let answer = answer.wait_timeout(TIMEOUT).map_err(text)?.ok_or("no answer came")?;
             same("the answer's sender", answer.source().queue_pair, to.queue_pair)?;
             same("its immediate data", answer.completion().immediate(), immediate)?;
             same("its payload", answer.to_vec() == pattern(seed, 0..length), true)

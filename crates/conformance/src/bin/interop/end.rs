@@ -10,7 +10,7 @@ use transom::{
     Provider, QueuePair,
 };
 
-use crate::talk::{PATIENCE, Service};
+use crate::talk::{Service, TIMEOUT};
 
 /// The bytes of each end's memory: the longest message, and room around it.
 pub(crate) const MEMORY: usize = (1 << 20) + 2 * 4096;
@@ -143,7 +143,7 @@ pub(crate) fn wait(posted: transom::Result<Posted>) -> Result<Completion, String
 
 /// Waits for a request, and says how it failed.
 pub(crate) fn wait_for(posted: transom::Result<Posted>) -> Result<Completion, Failure> {
-    let waited = posted?.wait_timeout(PATIENCE)?;
+    let waited = posted?.wait_timeout(TIMEOUT)?;
     waited.ok_or(Failure::Nothing)
 }
 
@@ -165,7 +165,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Error(error) => error.fmt(f),
-            Self::Nothing => write!(f, "no completion after {PATIENCE:?}"),
+            Self::Nothing => write!(f, "no completion after {TIMEOUT:?}"),
         }
     }
 }

@@ -6,7 +6,7 @@ use transom::{Bound, MemoryRegion, Pages, Posted, Receiving, Slice, Type1, Type2
 
 use crate::end::{End, Queue, digest, pattern, read, text, wait};
 use crate::end::{HEADER, MEMORY};
-use crate::talk::{Answer, Ask, PATIENCE, Received, Talk, WindowType};
+use crate::talk::{Answer, Ask, Received, TIMEOUT, Talk, WindowType};
 
 /// Answers until the peer has gone.
 pub(crate) fn serve(end: &End, mut talk: Talk) -> Result<(), String> {
@@ -132,7 +132,7 @@ impl Seat {
             }
             Ask::Echo => {
                 let mut receiving = self.datagram.take().ok_or("no receive is posted")?;
-                let datagram = receiving.wait_timeout(PATIENCE).map_err(text)?;
+                let datagram = receiving.wait_timeout(TIMEOUT).map_err(text)?;
                 let datagram = datagram.ok_or("no datagram came")?;
                 let qp = self.queue()?.datagram()?;
                 let sender = datagram.sender(qp, crate::end::QKEY).map_err(text)?;

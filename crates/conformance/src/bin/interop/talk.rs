@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use transom::{Endpoint, Grant, Rights};
 
 /// Longer than anything here takes, retries included.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the queue pairs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,8 +84,8 @@ pub(crate) struct Talk {
 impl Talk {
     pub(crate) fn new(stream: TcpStream) -> Result<Self, String> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        // The peer waits at most its patience, for each of the few things it waits for at a time.
-        stream.set_read_timeout(Some(PATIENCE * 4)).map_err(|error| error.to_string())?;
+        // The peer waits at most this long, for each of the few things it waits for at a time.
+        stream.set_read_timeout(Some(TIMEOUT * 4)).map_err(|error| error.to_string())?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 

@@ -30,7 +30,7 @@ on_each_link! {
         for fence in [IBV_SEND_FENCE, 0] {
             let both = MemoryPair::new(link, 4096);
             let b = &both.pair.b;
-            // The binder READs from a queue pair that is not ready, and has much patience.
+            // The binder READs from a queue pair that is not ready, and has a long timeout.
             let (qa, qb) = (both.pair.a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
             bring_up(qb, &ibv_qp_attr { timeout: 15, retry_cnt: 7, ..usual_attr(qa) });
             let mut sges = [sge(both.far.addr(), 8, both.mb)];

@@ -59,11 +59,11 @@ on_each_link! {
         let pool = Pool::new(link, 1 << 20);
         let (qa, qb) = pool.another();
         let mut next = 0;
-        let mut owed = std::collections::BTreeSet::new();
+        let mut outstanding = std::collections::BTreeSet::new();
         for round in 0..ROUNDS {
-            while owed.len() < 16 {
+            while outstanding.len() < 16 {
                 pool.recv(next, 0, 1 << 20);
-                owed.insert(next);
+                outstanding.insert(next);
                 next += 1;
             }
             // Several segments each; one ends at whatever point it has come to.
@@ -82,7 +82,7 @@ on_each_link! {
                     assert!(wc.wr_id == 2 || wc.status == IBV_WC_SUCCESS, "{wc:?}");
                 }
                 if let Some(wc) = poll(pool.pair.b.cq) {
-                    assert!(owed.remove(&wc.wr_id), "receive {} is used twice", wc.wr_id);
+                    assert!(outstanding.remove(&wc.wr_id), "receive {} is used twice", wc.wr_id);
                     let own = wc.qp_num == number(pool.pair.qb);
                     assert!(!own || wc.status == IBV_WC_SUCCESS, "{wc:?}");
                     came += u32::from(own);
@@ -91,14 +91,14 @@ on_each_link! {
             });
             // RESET takes completions along that are not polled before.
             while let Some(wc) = poll(pool.pair.b.cq) {
-                assert!(owed.remove(&wc.wr_id), "receive {} is used twice", wc.wr_id);
+                assert!(outstanding.remove(&wc.wr_id), "receive {} is used twice", wc.wr_id);
             }
             assert_eq!((set_state(qa, IBV_QPS_RESET), set_state(qb, IBV_QPS_RESET)), (0, 0));
             while poll(pool.pair.a.cq).is_some() {}
             connect(qa, qb);
         }
         // All that are left can be used, in order.
-        for expected in owed {
+        for expected in outstanding {
             pool.post(qa, 1, 0, 8);
             pool.pair.a.expect(IBV_WC_SUCCESS);
             assert_eq!(pool.came(qb), expected);

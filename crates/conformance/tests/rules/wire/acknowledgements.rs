@@ -45,7 +45,7 @@ fn a_message_is_acknowledged_though_nothing_follows() {
     }
 }
 
-/// The ends send each other a message in turn, on two connections that owe at the same time.
+/// The ends send each other a message in turn, on two connections that delay acknowledgements at the same time.
 /// Rules: ACK-01
 #[test]
 fn answers_and_acknowledgements_both_come() {

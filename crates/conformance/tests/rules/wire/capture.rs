@@ -63,11 +63,11 @@ impl File {
 /// want of them.
 fn connect_patiently(a: *mut ibv_qp, b: *mut ibv_qp) {
     for (qp, peer) in [(a, b), (b, a)] {
-        bring_up(qp, &patient(peer));
+        bring_up(qp, &long_timeout(peer));
     }
 }
 
-fn patient(peer: *mut ibv_qp) -> ibv_qp_attr {
+fn long_timeout(peer: *mut ibv_qp) -> ibv_qp_attr {
     ibv_qp_attr { timeout: 19, retry_cnt: 7, ..usual_attr(peer) }
 }
 
@@ -307,8 +307,8 @@ on_each_link! {
         let file = File::new("newer", link);
         let (a, b) = ends(link, file.options);
         let [qa, qb] = [&a, &b].map(|end| qp_ex(end, IBV_QPT_RC, OPERATIONS));
-        bring_up(qa, &patient(qb));
-        let usual = patient(qa);
+        bring_up(qa, &long_timeout(qb));
+        let usual = long_timeout(qa);
         let rights = usual.qp_access_flags | IBV_ACCESS_FLUSH_GLOBAL;
         bring_up(qb, &ibv_qp_attr { qp_access_flags: rights, ..usual });
         let far = Buffer::new(4096);
@@ -348,7 +348,7 @@ on_each_link! {
 }
 
 /// How long programs may run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Programs that share a file write everything to it, and nothing twice.
 #[test]
@@ -368,7 +368,7 @@ fn programs_share_a_file() {
     let [transom, ..] = command();
     let mut command = Command::new(transom);
     command.args(["run", "--capture"]).arg(&file).args(["--", "sh", "-c", &line]);
-    Running::start(&mut command).success(PATIENCE).unwrap_or_else(|problem| panic!("{problem}"));
+    Running::start(&mut command).success(TIMEOUT).unwrap_or_else(|problem| panic!("{problem}"));
     let Some(packets) = read(&file) else { return };
     let count = |opcode| packets.iter().filter(|packet| packet.opcode == opcode).count();
     assert_eq!([0, 1, 2].map(count), [10; 3]);
@@ -401,7 +401,7 @@ fn a_file_that_cannot_be_written_is_told() {
 #[test]
 fn answers_leave_in_the_order_of_their_requests() {
     let link = Link::Wire;
-    let file = File::new("owed", link);
+    let file = File::new("delayed", link);
     let both = MemoryPair::of(file.pair(link, IBV_QPT_RC), 64);
     let pair = &both.pair;
     for round in 0..100 {

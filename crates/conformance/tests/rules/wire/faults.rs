@@ -13,7 +13,7 @@ use transom_ibverbs::ibv_query_port;
 use transom_net::faults::Faults;
 
 /// How long a program may run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Devices with these faults.
 fn options(faults: &str) -> Options {
@@ -240,7 +240,7 @@ fn programs_survive_a_bad_network() {
     // The client tries until the server listens.
     let line = format!("{run} & until {run} localhost 2>/dev/null; do :; done; wait");
     let mut command = faulty("loss=1%,reorder=5%,delay=20us,seed=3", &["sh", "-c", &line]);
-    let printed = Running::start(&mut command).success(PATIENCE);
+    let printed = Running::start(&mut command).success(TIMEOUT);
     let printed = printed.unwrap_or_else(|problem| panic!("{problem}"));
     assert_eq!(printed.output.matches("50 iters").count(), 2, "{printed:?}");
 }
@@ -262,7 +262,7 @@ fn a_program_has_a_request_refused() {
     let mut server = Running::start(&mut faulty(fault, &[pingpong, &on]));
     server.wait_until_it_listens(number).expect("a server");
     let client = Running::start(&mut faulty(fault, &[pingpong, &on, "localhost"]));
-    let (status, printed) = client.end(PATIENCE).expect("it ends");
+    let (status, printed) = client.end(TIMEOUT).expect("it ends");
     assert!(!status.success() && printed.complaints.contains("remote access error"), "{printed:?}");
     drop(server);
     let [transom, ..] = command();
@@ -289,7 +289,7 @@ fn a_program_survives_losses() {
         let test = processes::arguments(path_of!("a_program_survives_losses"));
         let mut command = faulty("drop,op=send,nth=5", &[&[own], &test[..]].concat());
         let running = Running::start(command.env(PROGRAM, "1"));
-        running.success(PATIENCE).unwrap_or_else(|problem| panic!("{problem}"));
+        running.success(TIMEOUT).unwrap_or_else(|problem| panic!("{problem}"));
         return;
     }
     let (a, b) = (processes::open(), processes::open());

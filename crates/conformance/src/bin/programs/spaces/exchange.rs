@@ -16,7 +16,7 @@ const PORT: u16 = 18600;
 /// The usual time to wait for an acknowledgement, about 67 ms, as `ibv_modify_qp` takes it.
 const TIMEOUT: u8 = 14;
 /// One that waits, with all its retries, for a process that is stopped: about 2 s each.
-const PATIENT: u8 = 19;
+const LONG_TIMEOUT: u8 = 19;
 
 /// Runs of `exchange` over one wire.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ impl Exchange<'_> {
     /// the stopped one afterwards; the peer of the killed one is told by a status.
     pub(super) fn four_with_two_lost(&self) -> Result<String, String> {
         let mut killed = self.start(0, TIMEOUT, "")?;
-        let mut stopped = self.start(1, PATIENT, "")?;
+        let mut stopped = self.start(1, LONG_TIMEOUT, "")?;
         let mut others = [self.start(2, TIMEOUT, "")?, self.start(3, TIMEOUT, "")?];
         for pair in others.iter_mut().chain([&mut killed, &mut stopped]) {
             pair.goes_on()?;
