@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::{env, fs};
 
+use transom_wire::cm::GSI_QKEY;
 use transom_wire::grh::Route;
+use transom_wire::packet::{Packet, Transport};
 
 #[path = "../tests/captures/reader.rs"]
 mod reader;
@@ -15,7 +17,7 @@ use reader::{Captured, captured};
 
 fn main() -> io::Result<()> {
     let folder = env::args_os().nth(1).ok_or_else(|| io::Error::other("into which folder?"))?;
-    for target in ["packet", "icrc", "headers", "device"] {
+    for target in ["packet", "icrc", "headers", "cm", "device"] {
         fs::create_dir_all(Path::new(&folder).join(target))?;
     }
     for captured in captured() {
@@ -26,6 +28,11 @@ fn main() -> io::Result<()> {
         write("packet", &captured.datagram)?;
         write("icrc", &icrc_input(&captured))?;
         write("headers", &route(&captured).write(captured.datagram.len() as u64))?;
+        if let Ok(packet) = Packet::parse(&captured.datagram)
+            && matches!(packet.transport, Transport::Ud { qkey: GSI_QKEY, .. })
+        {
+            write("cm", packet.payload)?;
+        }
         if let Some(script) = script(&captured.datagram) {
             write("device", &script)?;
         }

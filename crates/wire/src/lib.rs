@@ -8,6 +8,7 @@
 //! | [`icrc`] | the check value that ends a packet, over its IP and UDP headers too |
 //! | [`grh`] | the header in front of a received datagram |
 //! | [`tmh`] | the headers in front of messages whose tag is matched |
+//! | [`cm`] | the messages of connection management |
 //!
 //! The packets are of the wire link; the other values are shared by all links, because a refusal
 //! means the same on each.
@@ -18,6 +19,7 @@
 extern crate std;
 
 pub mod aeth;
+pub mod cm;
 pub mod grh;
 pub mod icrc;
 pub mod packet;

@@ -6,6 +6,8 @@ use transom_wire::Syndrome;
 use transom_wire::icrc::{Path, Verdict};
 use transom_wire::packet::{ICRC_BYTES, Operation, Packet};
 
+#[path = "captures/cm.rs"]
+mod cm;
 #[path = "captures/reader.rs"]
 mod reader;
 
