@@ -1,0 +1,96 @@
+//! What a queue pair is to be set to, as plain values (rule CM-34).
+
+use transom_wire::Psn;
+use transom_wire::cm::{Bits, PathMtu, Qpn, TimeCode};
+
+use crate::host::Route;
+
+/// The Q_Key of datagram queue pairs, unless a program gives another.
+pub const DEFAULT_QKEY: u32 = 0x0123_4567;
+/// The hop limit of everything that an id leads to.
+pub const HOP_LIMIT: u8 = 64;
+/// The only port there is.
+pub const PORT: u8 = 1;
+
+/// States that an id can bring a queue pair to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are those of the states")]
+pub enum QpState {
+    Init,
+    ReadyToReceive,
+    ReadyToSend,
+}
+
+/// What a peer may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the access flags")]
+pub struct Access {
+    pub remote_write: bool,
+    pub remote_read: bool,
+    pub remote_atomic: bool,
+    pub flush_global: bool,
+}
+
+/// An address vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressVector {
+    /// Where from and where to.
+    pub route: Route,
+    /// Flow label.
+    pub flow_label: Bits<20>,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+}
+
+/// The attributes for a state; those that are not named stay as they are. The partition's index is 0 and
+/// the port [`PORT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attributes {
+    /// To INIT, of a connection: partition, port, and rights.
+    Init {
+        /// Access flags.
+        access: Access,
+    },
+    /// To INIT, of datagrams: partition, port, and Q_Key.
+    InitDatagram {
+        /// Q_Key.
+        qkey: u32,
+    },
+    /// To RTR, of a connection.
+    ReadyToReceive {
+        /// The way.
+        address: AddressVector,
+        /// Path MTU.
+        mtu: PathMtu,
+        /// The peer's queue pair.
+        destination: Qpn,
+        /// RQ_PSN.
+        psn: Psn,
+        /// MAX_DEST_RD_ATOMIC, and MIN_RNR_TIMER is 0; for those that have them.
+        responder_resources: Option<u8>,
+    },
+    /// To RTR, of datagrams: the state alone.
+    ReadyToReceiveDatagram,
+    /// To RTS.
+    ReadyToSend {
+        /// SQ_PSN.
+        psn: Psn,
+        /// TIMEOUT, for those that have it.
+        timeout: Option<TimeCode>,
+        /// What a queue pair that sends reliably has besides.
+        retries: Option<Retries>,
+    },
+}
+
+/// What a queue pair that sends reliably has besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// RETRY_CNT.
+    pub retry_count: Bits<3>,
+    /// RNR_RETRY.
+    pub rnr_retry_count: Bits<3>,
+    /// MAX_QP_RD_ATOMIC.
+    pub initiator_depth: u8,
+}

@@ -1,0 +1,753 @@
+//! A connection, from the REQ to the end of its time wait.
+//!
+//! ```text
+//!   active                                      passive
+//!   RequestSent ──── REQ ─────────────────────► RequestReceived      CONNECT_REQUEST
+//!        │ ◄── MRA, while the program thinks ────────┤
+//!   ReplyReceived ◄─────────────────── REP ──── ReplySent            accept
+//!        │ CONNECT_RESPONSE                          │
+//!   Established ──── RTU ─────────────────────► Established          ESTABLISHED
+//!        │ disconnect                                │
+//!   DisconnectSent ─ DREQ ────────────────────► DisconnectReceived   DISCONNECTED
+//!   TimeWait ◄──────────────────────── DREP ─── TimeWait             disconnect
+//!   Over                                        Over                 TIMEWAIT_EXIT
+//! ```
+//!
+//! What comes from the peer has been matched before it gets here: by ids and address it belongs to this
+//! connection (rules CM-20, CM-45). Linux tells an id whose program thinks from one that has just got the
+//! message, for the moment that takes; here they are one phase.
+
+use transom_wire::Psn;
+use transom_wire::cm::message::Answered;
+use transom_wire::cm::{
+    Bits, CommId, Drep, Dreq, Ece, Information, Mad, Message, Mra, Path, PathMtu, Qpn, Rej,
+    RejectReason, Rejected, Rep, Req, Rtu, TimeCode, Transport,
+};
+
+use crate::attributes::{Access, AddressVector, Attributes, HOP_LIMIT, QpState, Retries};
+use crate::event::{Happened, Offer};
+use crate::refused::Refused;
+use crate::shared::{Shared, Transmit, padded};
+use crate::timing::{MILLISECOND, ack_timeout, twice};
+
+/// Where a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are those of the messages; see the module")]
+pub enum Phase {
+    RequestSent,
+    RequestReceived,
+    ReplySent,
+    ReplyReceived,
+    Established,
+    DisconnectSent,
+    DisconnectReceived,
+    TimeWait,
+    Over,
+}
+
+/// The same, with what is sent again in it.
+#[derive(Debug)]
+enum Stage {
+    RequestSent(Repeat),
+    RequestReceived,
+    ReplySent(Repeat),
+    ReplyReceived,
+    Established,
+    DisconnectSent(Repeat),
+    DisconnectReceived,
+    TimeWait,
+    Over,
+}
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Active,
+    Passive,
+}
+
+/// The other end, from the moment that its ids are known and until they are forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) guid: u64,
+    pub(crate) id: CommId,
+    pub(crate) qpn: Qpn,
+}
+
+/// A message that is sent again until it is answered.
+#[derive(Debug)]
+pub(crate) struct Repeat {
+    mad: Box<Mad>,
+    /// Nanoseconds until it is sent again.
+    wait: u64,
+    left: u32,
+    give_up: Option<u64>,
+    /// An MRA has come.
+    patient: bool,
+}
+
+impl Repeat {
+    pub(crate) fn new(mad: Mad, wait: u64, left: Bits<4>, now: u64, shared: &Shared) -> Self {
+        let give_up = shared.config.timing.give_up.map(|patience| now.saturating_add(patience));
+        Self { mad: Box::new(mad), wait, left: left.get(), give_up, patient: false }
+    }
+
+    pub(crate) fn mad(&self) -> Mad {
+        (*self.mad).clone()
+    }
+
+    /// When to look at it again.
+    pub(crate) fn deadline(&self, now: u64) -> u64 {
+        let next = now.saturating_add(self.wait);
+        self.give_up.map_or(next, |give_up| next.min(give_up))
+    }
+
+    /// Its time has come: the message, if it is to be sent once more.
+    pub(crate) fn again(&mut self, now: u64) -> Option<Mad> {
+        if self.give_up.is_some_and(|give_up| now >= give_up) {
+            return None;
+        }
+        self.left = self.left.checked_sub(1)?;
+        Some(self.mad())
+    }
+}
+
+/// What a program says of a connection that it accepts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'a> {
+    pub(crate) qpn: Qpn,
+    pub(crate) srq: bool,
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+    pub(crate) flow_control: bool,
+    pub(crate) rnr_retry_count: Bits<3>,
+    pub(crate) ece: Ece,
+    pub(crate) private_data: &'a [u8],
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    id: CommId,
+    role: Role,
+    transport: Transport,
+    /// Of the messages that answer.
+    transaction: u64,
+    address: AddressVector,
+    peer: Option<Peer>,
+    /// Still of the peer once it is forgotten.
+    peer_qpn: Qpn,
+    peer_id: CommId,
+    qpn: Qpn,
+    /// RQ_PSN and SQ_PSN.
+    psn: Psn,
+    peer_psn: Psn,
+    mtu: PathMtu,
+    responder_resources: u8,
+    initiator_depth: u8,
+    retry_count: Bits<3>,
+    rnr_retry_count: Bits<3>,
+    ack_timeout: TimeCode,
+    life_time: TimeCode,
+    /// Nanoseconds until its messages are sent again, and how often.
+    wait: u64,
+    retries: Bits<4>,
+    /// DISCONNECTED was said.
+    disconnected: bool,
+    stage: Stage,
+}
+
+/// What became of a message for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Taken,
+    /// Of no meaning any more, or in this phase.
+    Ignored,
+}
+
+use Outcome::{Ignored, Taken};
+
+impl Connection {
+    // Beginning.
+
+    /// Sends a REQ.
+    pub(crate) fn request(
+        id: CommId,
+        mut req: Req,
+        address: AddressVector,
+        life_time: TimeCode,
+        now: u64,
+        shared: &mut Shared,
+    ) -> Self {
+        let (timing, transport) = (shared.config.timing, req.transport);
+        let (transaction, wait) = (shared.transaction(id), timing.request(life_time));
+        if transport == Transport::Xrc {
+            // Its queue pair only sends (rule CM-42).
+            (req.responder_resources, req.srq) = (0, false);
+            (req.retry_count, req.rnr_retry_count) = (Bits::low(0), Bits::low(0));
+        }
+        let mut connection = Self {
+            id,
+            role: Role::Active,
+            transport,
+            transaction,
+            address,
+            peer: None,
+            peer_qpn: Qpn::default(),
+            peer_id: CommId(0),
+            qpn: req.qpn,
+            psn: req.starting_psn,
+            peer_psn: Psn::default(),
+            mtu: req.mtu,
+            responder_resources: req.responder_resources,
+            initiator_depth: req.initiator_depth,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            ack_timeout: twice(life_time),
+            life_time,
+            wait,
+            retries: timing.retries,
+            disconnected: false,
+            stage: Stage::Over,
+        };
+        let mad = Mad { transaction, message: Message::Req(req) };
+        connection.stage = Stage::RequestSent(connection.begin(mad, now, shared));
+        connection
+    }
+
+    /// Takes a REQ, whose peer nobody else is connected with.
+    pub(crate) fn requested(
+        id: CommId,
+        transaction: u64,
+        req: &Req,
+        address: AddressVector,
+        psn: Psn,
+        shared: &mut Shared,
+    ) -> Self {
+        let peer = Peer { guid: req.ca_guid, id: req.local_id, qpn: req.qpn };
+        shared.remote_ids.insert((peer.guid, peer.id), id);
+        shared.remote_qpns.insert((peer.guid, peer.qpn), id);
+        // None is shorter than that of a packet's life time 0.
+        let ack_timeout = req.primary.local_ack_timeout.max(TimeCode::of(Bits::low(1)));
+        Self {
+            id,
+            role: Role::Passive,
+            transport: req.transport,
+            transaction,
+            address,
+            peer: Some(peer),
+            peer_qpn: peer.qpn,
+            peer_id: peer.id,
+            qpn: Qpn::default(),
+            psn,
+            peer_psn: req.starting_psn,
+            mtu: req.mtu,
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            ack_timeout,
+            life_time: ack_timeout,
+            wait: req.local_response_timeout.milliseconds() * MILLISECOND,
+            retries: req.max_cm_retries,
+            disconnected: false,
+            stage: Stage::RequestReceived,
+        }
+    }
+
+    // What is asked of it.
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.stage {
+            Stage::RequestSent(_) => Phase::RequestSent,
+            Stage::RequestReceived => Phase::RequestReceived,
+            Stage::ReplySent(_) => Phase::ReplySent,
+            Stage::ReplyReceived => Phase::ReplyReceived,
+            Stage::Established => Phase::Established,
+            Stage::DisconnectSent(_) => Phase::DisconnectSent,
+            Stage::DisconnectReceived => Phase::DisconnectReceived,
+            Stage::TimeWait => Phase::TimeWait,
+            Stage::Over => Phase::Over,
+        }
+    }
+
+    /// The way, by which its messages come too.
+    pub(crate) fn address(&self) -> &AddressVector {
+        &self.address
+    }
+
+    /// What the peer calls it; zero until that is known.
+    pub(crate) fn peer_id(&self) -> CommId {
+        self.peer_id
+    }
+
+    /// The peer's queue pair; zero until that is known.
+    pub(crate) fn peer_qpn(&self) -> Qpn {
+        self.peer_qpn
+    }
+
+    /// The attributes for a state of the queue pair.
+    pub(crate) fn attributes(&self, state: QpState, flush: bool) -> Result<Attributes, Refused> {
+        let exchanging = match self.stage {
+            Stage::RequestSent(_) => state == QpState::Init,
+            Stage::RequestReceived | Stage::ReplySent(_) => true,
+            Stage::ReplyReceived | Stage::Established => true,
+            _ => false,
+        };
+        if !exchanging {
+            return Err(Refused::State);
+        }
+        let receives = self.transport == Transport::Rc
+            || self.transport == Transport::Xrc && self.role == Role::Passive;
+        let sends = self.transport == Transport::Rc
+            || self.transport == Transport::Xrc && self.role == Role::Active;
+        Ok(match state {
+            QpState::Init => {
+                let reads = self.responder_resources > 0;
+                Attributes::Init {
+                    access: Access {
+                        remote_write: true,
+                        remote_read: reads,
+                        remote_atomic: reads,
+                        flush_global: reads && flush,
+                    },
+                }
+            }
+            QpState::ReadyToReceive => Attributes::ReadyToReceive {
+                address: self.address,
+                mtu: self.mtu,
+                destination: self.peer_qpn,
+                psn: self.psn,
+                responder_resources: receives.then_some(self.responder_resources),
+            },
+            QpState::ReadyToSend => Attributes::ReadyToSend {
+                psn: self.peer_psn,
+                timeout: (sends || receives).then_some(self.ack_timeout),
+                retries: sends.then_some(Retries {
+                    retry_count: self.retry_count,
+                    rnr_retry_count: self.rnr_retry_count,
+                    initiator_depth: self.initiator_depth,
+                }),
+            },
+        })
+    }
+
+    // Calls of the program.
+
+    /// Sends a REP.
+    pub(crate) fn accept(
+        &mut self,
+        terms: &Terms<'_>,
+        now: u64,
+        shared: &mut Shared,
+    ) -> Result<(), Refused> {
+        if !matches!(self.stage, Stage::RequestReceived) {
+            return Err(Refused::State);
+        }
+        let private_data = padded(terms.private_data)?;
+        let receives_only = self.transport == Transport::Xrc;
+        let none = Qpn::default();
+        let rep = Rep {
+            local_id: self.id,
+            remote_id: self.peer_id,
+            ece: terms.ece,
+            qkey: 0,
+            qpn: if receives_only { none } else { terms.qpn },
+            eecn: if receives_only { terms.qpn } else { none },
+            starting_psn: self.psn,
+            responder_resources: terms.responder_resources,
+            initiator_depth: if receives_only { 0 } else { terms.initiator_depth },
+            target_ack_delay: shared.config.ack_delay,
+            failover: Bits::low(0),
+            flow_control: terms.flow_control && !receives_only,
+            rnr_retry_count: terms.rnr_retry_count,
+            srq: terms.srq || receives_only,
+            ca_guid: shared.config.node_guid,
+            private_data,
+        };
+        self.qpn = terms.qpn;
+        self.responder_resources = terms.responder_resources;
+        self.initiator_depth = terms.initiator_depth;
+        let mad = Mad { transaction: self.transaction, message: Message::Rep(rep) };
+        self.stage = Stage::ReplySent(self.begin(mad, now, shared));
+        Ok(())
+    }
+
+    /// Sends a REJ.
+    pub(crate) fn reject(
+        &mut self,
+        reason: RejectReason,
+        private_data: &[u8],
+        now: u64,
+        shared: &mut Shared,
+    ) -> Result<(), Refused> {
+        let rejected = match self.stage {
+            Stage::RequestReceived => Rejected::Req,
+            Stage::ReplyReceived => Rejected::Rep,
+            Stage::RequestSent(_) | Stage::ReplySent(_) => Rejected::Other,
+            _ => return Err(Refused::State),
+        };
+        let private_data = padded(private_data)?;
+        self.send_rej(rejected, reason, Information::NONE, private_data, shared);
+        match self.stage {
+            Stage::ReplySent(_) => self.enter_time_wait(now, shared),
+            _ => self.end(shared),
+        }
+        Ok(())
+    }
+
+    /// Sends an RTU: the queue pair is up.
+    pub(crate) fn establish(&mut self, shared: &mut Shared) -> Result<(), Refused> {
+        if !matches!(self.stage, Stage::ReplyReceived) {
+            return Err(Refused::State);
+        }
+        self.stage = Stage::Established;
+        self.send_rtu(shared);
+        Ok(())
+    }
+
+    /// The peer's data has come, so it has the REP (rule CM-47).
+    pub(crate) fn notify(&mut self, shared: &mut Shared) -> Result<(), Refused> {
+        match self.stage {
+            Stage::ReplySent(_) => self.established(shared),
+            Stage::Established => return Err(Refused::Connected),
+            _ => return Err(Refused::State),
+        }
+        Ok(())
+    }
+
+    /// Ends it, or confirms that the peer has; in other phases there is nothing to say.
+    pub(crate) fn disconnect(&mut self, now: u64, shared: &mut Shared) {
+        match self.stage {
+            Stage::Established => {
+                let mad = self.dreq(shared);
+                self.stage = Stage::DisconnectSent(self.begin(mad, now, shared));
+            }
+            Stage::DisconnectReceived => {
+                self.send_drep(self.transaction, shared);
+                self.enter_time_wait(now, shared);
+            }
+            _ => {}
+        }
+    }
+
+    /// The last word: the id goes (rule CM-28).
+    pub(crate) fn farewell(&mut self, shared: &mut Shared) {
+        let rejected = match self.stage {
+            Stage::RequestSent(_) => {
+                let guid = shared.guid();
+                self.send_rej(Rejected::Other, RejectReason::Timeout, guid, [0; _], shared);
+                None
+            }
+            Stage::RequestReceived => Some(Rejected::Req),
+            Stage::ReplyReceived => Some(Rejected::Rep),
+            Stage::ReplySent(_) => Some(Rejected::Other),
+            Stage::Established => {
+                if !(self.transport == Transport::Xrc && self.role == Role::Passive) {
+                    let mad = self.dreq(shared);
+                    self.transmit(mad, shared);
+                }
+                None
+            }
+            Stage::DisconnectReceived => {
+                self.send_drep(self.transaction, shared);
+                None
+            }
+            Stage::DisconnectSent(_) | Stage::TimeWait | Stage::Over => None,
+        };
+        if let Some(rejected) = rejected {
+            let reason = RejectReason::Consumer;
+            self.send_rej(rejected, reason, Information::NONE, [0; _], shared);
+        }
+        self.end(shared);
+    }
+
+    // Messages of the peer.
+
+    /// The REQ again (rules CM-16, CM-17).
+    pub(crate) fn on_req_again(&self, shared: &mut Shared) {
+        if matches!(self.stage, Stage::RequestReceived) {
+            self.send_mra(Answered::Req, shared);
+        }
+    }
+
+    /// A first REP, of a peer that nobody else is connected with.
+    pub(crate) fn on_rep(&mut self, rep: &Rep, shared: &mut Shared) -> Outcome {
+        if !matches!(self.stage, Stage::RequestSent(_)) {
+            return Ignored;
+        }
+        let peer = Peer { guid: rep.ca_guid, id: rep.local_id, qpn: self.qpn_of(rep) };
+        shared.remote_ids.insert((peer.guid, peer.id), self.id);
+        shared.remote_qpns.insert((peer.guid, peer.qpn), self.id);
+        shared.sleep(self.id);
+        (self.peer, self.peer_id, self.peer_qpn) = (Some(peer), peer.id, peer.qpn);
+        self.peer_psn = rep.starting_psn;
+        self.responder_resources = rep.initiator_depth;
+        self.initiator_depth = rep.responder_resources;
+        self.rnr_retry_count = rep.rnr_retry_count;
+        self.ack_timeout = ack_timeout(rep.target_ack_delay, self.life_time);
+        self.stage = Stage::ReplyReceived;
+        let offer = Offer {
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            flow_control: rep.flow_control,
+            retry_count: self.retry_count,
+            rnr_retry_count: rep.rnr_retry_count,
+            srq: rep.srq,
+            qpn: peer.qpn,
+            ece: rep.ece,
+        };
+        let private_data = Box::new(rep.private_data);
+        shared.happened(self.id, Happened::ConnectResponse { offer, private_data });
+        Taken
+    }
+
+    /// The REP again (rules CM-16, CM-18).
+    pub(crate) fn on_rep_again(&self, shared: &mut Shared) {
+        match self.stage {
+            Stage::Established => self.send_rtu(shared),
+            Stage::ReplyReceived => self.send_mra(Answered::Rep, shared),
+            _ => {}
+        }
+    }
+
+    /// The peer's queue pair, which stands elsewhere if it is of XRC.
+    pub(crate) fn qpn_of(&self, rep: &Rep) -> Qpn {
+        if self.transport == Transport::Xrc { rep.eecn } else { rep.qpn }
+    }
+
+    pub(crate) fn on_rtu(&mut self, shared: &mut Shared) -> Outcome {
+        match self.stage {
+            Stage::ReplySent(_) => self.established(shared),
+            _ => return Ignored,
+        }
+        Taken
+    }
+
+    pub(crate) fn on_mra(&mut self, mra: &Mra, now: u64, shared: &mut Shared) -> Outcome {
+        let repeat = match (&mut self.stage, mra.answered) {
+            (Stage::RequestSent(repeat), Answered::Req) => repeat,
+            (Stage::ReplySent(repeat), Answered::Rep) => repeat,
+            _ => return Ignored,
+        };
+        if repeat.patient {
+            return Ignored;
+        }
+        repeat.patient = true;
+        let milliseconds = mra.service_timeout.milliseconds() + self.ack_timeout.milliseconds();
+        repeat.wait = milliseconds * MILLISECOND;
+        shared.wake(self.id, repeat.deadline(now));
+        Taken
+    }
+
+    pub(crate) fn on_rej(&mut self, rej: &Rej, now: u64, shared: &mut Shared) -> Outcome {
+        match self.stage {
+            Stage::RequestSent(_) | Stage::ReplySent(_) | Stage::RequestReceived
+                if rej.reason != RejectReason::StaleConnection =>
+            {
+                self.end(shared);
+            }
+            Stage::RequestSent(_) | Stage::ReplySent(_) | Stage::RequestReceived => {
+                self.enter_time_wait(now, shared);
+            }
+            Stage::DisconnectSent(_) | Stage::ReplyReceived | Stage::Established => {
+                self.enter_time_wait(now, shared);
+            }
+            Stage::DisconnectReceived | Stage::TimeWait | Stage::Over => return Ignored,
+        }
+        let private_data = Box::new(rej.private_data);
+        shared.happened(self.id, Happened::Rejected { reason: rej.reason, private_data });
+        Taken
+    }
+
+    pub(crate) fn on_dreq(
+        &mut self,
+        dreq: &Dreq,
+        transaction: u64,
+        shared: &mut Shared,
+    ) -> Outcome {
+        if dreq.remote_qpn != self.qpn {
+            return Ignored;
+        }
+        match self.stage {
+            Stage::ReplySent(_) | Stage::DisconnectSent(_) | Stage::Established => {
+                shared.sleep(self.id);
+                self.transaction = transaction;
+                self.stage = Stage::DisconnectReceived;
+                self.ended(false, shared);
+                Taken
+            }
+            Stage::TimeWait | Stage::Over => {
+                self.send_drep(transaction, shared);
+                Taken
+            }
+            _ => Ignored,
+        }
+    }
+
+    pub(crate) fn on_drep(&mut self, now: u64, shared: &mut Shared) -> Outcome {
+        if !matches!(self.stage, Stage::DisconnectSent(_) | Stage::DisconnectReceived) {
+            return Ignored;
+        }
+        self.enter_time_wait(now, shared);
+        self.ended(false, shared);
+        Taken
+    }
+
+    /// The timer has ended.
+    pub(crate) fn on_timeout(&mut self, now: u64, shared: &mut Shared) {
+        let again = match &mut self.stage {
+            Stage::RequestSent(repeat)
+            | Stage::ReplySent(repeat)
+            | Stage::DisconnectSent(repeat) => {
+                repeat.again(now).map(|mad| (mad, repeat.deadline(now)))
+            }
+            Stage::TimeWait => {
+                self.stage = Stage::Over;
+                if self.disconnected {
+                    shared.happened(self.id, Happened::TimewaitExit);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if let Some((mad, deadline)) = again {
+            self.transmit(mad, shared);
+            shared.wake(self.id, deadline);
+            return;
+        }
+        if matches!(self.stage, Stage::DisconnectSent(_)) {
+            self.enter_time_wait(now, shared);
+            self.ended(true, shared);
+            return;
+        }
+        // The peer, if it is still there, is not to wait for what does not come (rule CM-27).
+        let guid = shared.guid();
+        self.send_rej(Rejected::Other, RejectReason::Timeout, guid, [0; _], shared);
+        self.end(shared);
+        shared.happened(self.id, Happened::Unreachable);
+    }
+
+    // Steps.
+
+    /// Sends what is sent again until it is answered.
+    fn begin(&self, mad: Mad, now: u64, shared: &mut Shared) -> Repeat {
+        let repeat = Repeat::new(mad, self.wait, self.retries, now, shared);
+        self.transmit(repeat.mad(), shared);
+        shared.wake(self.id, repeat.deadline(now));
+        repeat
+    }
+
+    fn established(&mut self, shared: &mut Shared) {
+        shared.sleep(self.id);
+        self.stage = Stage::Established;
+        shared.happened(self.id, Happened::Established);
+    }
+
+    /// Says DISCONNECTED, if that was not said.
+    fn ended(&mut self, timed_out: bool, shared: &mut Shared) {
+        if !self.disconnected {
+            self.disconnected = true;
+            shared.happened(self.id, Happened::Disconnected { timed_out });
+        }
+    }
+
+    fn enter_time_wait(&mut self, now: u64, shared: &mut Shared) {
+        self.forget_peer(shared);
+        self.stage = Stage::TimeWait;
+        let wait = self.ack_timeout.milliseconds() * MILLISECOND;
+        shared.wake(self.id, now.saturating_add(wait));
+    }
+
+    /// Is over, at once.
+    fn end(&mut self, shared: &mut Shared) {
+        self.forget_peer(shared);
+        shared.sleep(self.id);
+        self.stage = Stage::Over;
+    }
+
+    /// The device is gone: is over without a word.
+    pub(crate) fn abandon(&mut self, shared: &mut Shared) {
+        self.end(shared);
+    }
+
+    /// The peer may connect the same queue pair again.
+    fn forget_peer(&mut self, shared: &mut Shared) {
+        if let Some(peer) = self.peer.take() {
+            shared.remote_ids.remove(&(peer.guid, peer.id));
+            shared.remote_qpns.remove(&(peer.guid, peer.qpn));
+        }
+    }
+
+    // Messages to the peer.
+
+    fn transmit(&self, mad: Mad, shared: &mut Shared) {
+        shared.transmits.push_back(Transmit {
+            source: self.address.route.source,
+            destination: self.address.route.destination,
+            traffic_class: self.address.traffic_class,
+            hop_limit: HOP_LIMIT,
+            mad,
+        });
+    }
+
+    fn send(&self, transaction: u64, message: Message, shared: &mut Shared) {
+        self.transmit(Mad { transaction, message }, shared);
+    }
+
+    fn send_rtu(&self, shared: &mut Shared) {
+        let (local_id, remote_id) = (self.id, self.peer_id);
+        let rtu = Rtu { local_id, remote_id, private_data: [0; _] };
+        self.send(self.transaction, Message::Rtu(rtu), shared);
+    }
+
+    fn send_mra(&self, answered: Answered, shared: &mut Shared) {
+        let (local_id, remote_id) = (self.id, self.peer_id);
+        let service_timeout = shared.config.timing.service;
+        let mra = Mra { local_id, remote_id, answered, service_timeout, private_data: [0; _] };
+        self.send(self.transaction, Message::Mra(mra), shared);
+    }
+
+    fn send_rej(
+        &self,
+        rejected: Rejected,
+        reason: RejectReason,
+        information: Information,
+        private_data: [u8; Rej::PRIVATE],
+        shared: &mut Shared,
+    ) {
+        let (local_id, remote_id) = (self.id, self.peer_id);
+        let rej = Rej { local_id, remote_id, rejected, reason, information, private_data };
+        self.send(self.transaction, Message::Rej(rej), shared);
+    }
+
+    fn dreq(&self, shared: &Shared) -> Mad {
+        let (local_id, remote_id, remote_qpn) = (self.id, self.peer_id, self.peer_qpn);
+        let dreq = Dreq { local_id, remote_id, remote_qpn, private_data: [0; _] };
+        Mad { transaction: shared.transaction(self.id), message: Message::Dreq(dreq) }
+    }
+
+    fn send_drep(&self, transaction: u64, shared: &mut Shared) {
+        let (local_id, remote_id) = (self.id, self.peer_id);
+        let drep = Drep { local_id, remote_id, private_data: [0; _] };
+        self.send(transaction, Message::Drep(drep), shared);
+    }
+}
+
+/// The primary path of a REQ.
+pub(crate) fn path(address: &AddressVector, ack_timeout: TimeCode) -> Path {
+    Path {
+        // Permissive LIDs: the way is one of routers (rule CM-05).
+        local_lid: 0xffff,
+        remote_lid: 0xffff,
+        local_gid: crate::shared::gid(address.route.source),
+        remote_gid: crate::shared::gid(address.route.destination),
+        flow_label: address.flow_label,
+        rate: Bits::low(0),
+        traffic_class: address.traffic_class,
+        hop_limit: address.hop_limit,
+        sl: Bits::low(0),
+        subnet_local: false,
+        local_ack_timeout: ack_timeout,
+    }
+}

@@ -1,0 +1,391 @@
+//! The messages of peers.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use transom_wire::cm::message::Answered;
+use transom_wire::cm::{
+    Bits, CommId, Dreq, Ignored, IpHeader, Mad, Message, Rej, RejectReason, Rejected, Rep, Req,
+    ServiceId, SidrReq, SidrStatus, Transport,
+};
+
+use super::{Engine, Entry, Handled, State};
+use crate::attributes::{AddressVector, HOP_LIMIT};
+use crate::connection::{Connection, Outcome, Phase};
+use crate::datagram::{Resolution, refusal};
+use crate::event::{Happened, Offer};
+use crate::host::Host;
+use crate::options::Kind;
+use crate::shared::{Arrival, Shared, gid};
+
+/// A request that a listener takes.
+struct Welcome {
+    listener: CommId,
+    /// The addresses in its header.
+    source: SocketAddr,
+    destination: SocketAddr,
+    address: AddressVector,
+}
+
+/// Why none does.
+enum Unwelcome {
+    /// Nobody listens on the service.
+    NoListener,
+    /// Whoever listens there does not take it (rules CM-21, CM-24).
+    Refused,
+    BacklogFull(CommId),
+}
+
+impl Engine {
+    /// Takes the payload of a datagram for queue pair 1.
+    pub fn handle(
+        &mut self,
+        now: u64,
+        arrival: Arrival,
+        bytes: &[u8],
+        host: &mut impl Host,
+    ) -> Handled {
+        let Mad { transaction, message } = match Mad::parse(bytes) {
+            Ok(mad) => mad,
+            Err(Ignored::Impossible { transaction, local_id, reason }) => {
+                let ids = (CommId(0), local_id);
+                self.shared.refuse(arrival, transaction, ids, Rejected::Req, reason);
+                return Handled::Refused(reason);
+            }
+            Err(ignored) => return Handled::Ignored(ignored),
+        };
+        match message {
+            Message::Req(req) => self.on_req(now, arrival, transaction, &req, host),
+            Message::SidrReq(request) => self.on_sidr_req(arrival, transaction, request, host),
+            Message::Rep(rep) => self.on_rep(now, arrival, transaction, &rep),
+            Message::Rej(rej) => self.on_rej(now, arrival, &rej),
+            Message::Dreq(dreq) => self.on_dreq(arrival, transaction, &dreq),
+            Message::Mra(mra) => {
+                let known = if mra.answered == Answered::Req { CommId(0) } else { mra.local_id };
+                self.on_answer(mra.remote_id, known, arrival, |connection, shared| {
+                    connection.on_mra(&mra, now, shared)
+                })
+            }
+            Message::Rtu(rtu) => {
+                self.on_answer(rtu.remote_id, rtu.local_id, arrival, |connection, shared| {
+                    connection.on_rtu(shared)
+                })
+            }
+            Message::Drep(drep) => {
+                self.on_answer(drep.remote_id, drep.local_id, arrival, |connection, shared| {
+                    connection.on_drep(now, shared)
+                })
+            }
+            Message::SidrRep(reply) => {
+                let Some(State::Resolution(resolution)) =
+                    self.ids.get_mut(&reply.request_id).map(|entry| &mut entry.state)
+                else {
+                    return Handled::Unknown;
+                };
+                if !is_from(arrival, resolution.address())
+                    || !resolution.on_reply(&reply, &mut self.shared)
+                {
+                    return Handled::Unknown;
+                }
+                Handled::Taken(reply.request_id)
+            }
+        }
+    }
+
+    fn on_answer(
+        &mut self,
+        id: CommId,
+        peer: CommId,
+        arrival: Arrival,
+        taken: impl FnOnce(&mut Connection, &mut Shared) -> Outcome,
+    ) -> Handled {
+        let Some(connection) = known(&mut self.ids, id, peer, arrival) else {
+            return Handled::Unknown;
+        };
+        match taken(connection, &mut self.shared) {
+            Outcome::Taken => Handled::Taken(id),
+            Outcome::Ignored => Handled::Unknown,
+        }
+    }
+
+    // Requests.
+
+    fn on_req(
+        &mut self,
+        now: u64,
+        arrival: Arrival,
+        transaction: u64,
+        req: &Req,
+        host: &mut impl Host,
+    ) -> Handled {
+        if let Some(known) = self.shared.remote_ids.get(&(req.ca_guid, req.local_id)).copied() {
+            return self.on_req_again(known, req.local_id, arrival);
+        }
+        let refuse = |engine: &mut Self, reason| {
+            let ids = (CommId(0), req.local_id);
+            engine.shared.refuse(arrival, transaction, ids, Rejected::Req, reason);
+            Handled::Refused(reason)
+        };
+        if let Some(stale) = self.shared.remote_qpns.get(&(req.ca_guid, req.qpn)).copied() {
+            let refused = refuse(self, RejectReason::StaleConnection);
+            self.disconnect_stale(stale, now, arrival);
+            return refused;
+        }
+        let ways = (gid(arrival.source), gid(arrival.destination));
+        let kind = match req.transport {
+            Transport::Rc => Kind::Rc,
+            Transport::Uc => Kind::Uc,
+            Transport::Xrc => Kind::Xrc,
+        };
+        if self.listeners_of(req.service).is_empty() {
+            return refuse(self, RejectReason::InvalidServiceId);
+        }
+        if ways != (req.primary.local_gid, req.primary.remote_gid) {
+            return refuse(self, RejectReason::InvalidGid);
+        }
+        let (header, private_data) = header(&req.private_data);
+        let class = (req.primary.traffic_class, req.primary.flow_label);
+        let welcome = match self.welcome(req.service, header, kind, class, arrival, host) {
+            Ok(welcome) => welcome,
+            Err(Unwelcome::BacklogFull(listener)) => return Handled::BacklogFull(listener),
+            Err(Unwelcome::NoListener) => return refuse(self, RejectReason::InvalidServiceId),
+            Err(Unwelcome::Refused) => return refuse(self, RejectReason::Consumer),
+        };
+        let offer = Offer {
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            flow_control: req.flow_control,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            srq: req.srq,
+            qpn: req.qpn,
+            ece: req.ece,
+        };
+        let private_data = private_data.into();
+        let listener = welcome.listener;
+        let Some((id, entry)) = self.child(&welcome) else {
+            return Handled::BacklogFull(listener);
+        };
+        let (psn, address) = (entry.psn, welcome.address);
+        let connection =
+            Connection::requested(id, transaction, req, address, psn, &mut self.shared);
+        self.add(id, entry, State::Connection(Box::new(connection)));
+        let happened = Happened::ConnectRequest { listener, offer: Some(offer), private_data };
+        self.shared.happened(id, happened);
+        Handled::Taken(id)
+    }
+
+    fn on_req_again(&mut self, id: CommId, peer: CommId, arrival: Arrival) -> Handled {
+        if let Some(connection) = known(&mut self.ids, id, peer, arrival) {
+            connection.on_req_again(&mut self.shared);
+        }
+        Handled::Duplicate(id)
+    }
+
+    fn on_sidr_req(
+        &mut self,
+        arrival: Arrival,
+        transaction: u64,
+        request: SidrReq,
+        host: &mut impl Host,
+    ) -> Handled {
+        let key = (arrival.source, request.request_id);
+        if let Some(known) = self.shared.asked.get(&key).copied()
+            && let Some(State::Resolution(resolution)) =
+                self.ids.get(&known).map(|entry| &entry.state)
+            && resolution.on_again(transaction, &request, &mut self.shared)
+        {
+            return Handled::Duplicate(known);
+        }
+        let (header, private_data) = header(&request.private_data);
+        let class = (0, Bits::default());
+        let welcome = self.welcome(request.service, header, Kind::Ud, class, arrival, host);
+        let status = match welcome {
+            Ok(welcome) => {
+                let (listener, private_data) = (welcome.listener, private_data.into());
+                let Some((id, entry)) = self.child(&welcome) else {
+                    return Handled::BacklogFull(listener);
+                };
+                let address = welcome.address;
+                let resolution =
+                    Resolution::asked(id, address, transaction, request, &mut self.shared);
+                self.add(id, entry, State::Resolution(Box::new(resolution)));
+                let happened = Happened::ConnectRequest { listener, offer: None, private_data };
+                self.shared.happened(id, happened);
+                return Handled::Taken(id);
+            }
+            Err(Unwelcome::BacklogFull(listener)) => return Handled::BacklogFull(listener),
+            Err(Unwelcome::NoListener) => SidrStatus::NotSupported,
+            Err(Unwelcome::Refused) => SidrStatus::Rejected,
+        };
+        self.shared.answer(arrival, transaction, refusal(&request, status));
+        Handled::NotServed(status)
+    }
+
+    /// The listener for a request, if it takes it (rules CM-21, CM-22, CM-24).
+    fn welcome(
+        &self,
+        service: ServiceId,
+        header: Option<IpHeader>,
+        kind: Kind,
+        (traffic_class, flow_label): (u8, Bits<20>),
+        arrival: Arrival,
+        host: &mut impl Host,
+    ) -> Result<Welcome, Unwelcome> {
+        let listeners = self.listeners_of(service);
+        if listeners.is_empty() {
+            return Err(Unwelcome::NoListener);
+        }
+        let header = header.filter(|header| {
+            let (source, destination) = (header.addresses.source(), header.addresses.destination());
+            is_of_one_host(source) && is_of_one_host(destination)
+        });
+        let (Some(header), Some((_, port))) = (header, service.port()) else {
+            return Err(Unwelcome::Refused);
+        };
+        let source = SocketAddr::new(header.addresses.source(), header.source_port);
+        let destination = SocketAddr::new(header.addresses.destination(), port);
+        let takes = |id: &&CommId| {
+            self.ids.get(id).is_some_and(|entry| entry.takes(kind, destination.ip()))
+        };
+        let listener = *listeners.iter().find(takes).ok_or(Unwelcome::Refused)?;
+        // The way back begins where the request has arrived.
+        let route = host.route(arrival.destination, arrival.source).ok_or(Unwelcome::Refused)?;
+        match self.ids.get(&listener).map(|entry| &entry.state) {
+            Some(State::Listening { backlog, waiting }) if waiting.len() < *backlog => {}
+            _ => return Err(Unwelcome::BacklogFull(listener)),
+        }
+        let address = AddressVector { route, flow_label, traffic_class, hop_limit: HOP_LIMIT };
+        Ok(Welcome { listener, source, destination, address })
+    }
+
+    /// An id for a request; `None` if there is none left.
+    fn child(&mut self, welcome: &Welcome) -> Option<(CommId, Entry)> {
+        let id = self.shared.new_id(|id| self.ids.contains_key(&id))?;
+        let psn = self.shared.new_psn();
+        let listener = self.ids.get(&welcome.listener)?;
+        let mut entry = Entry::new(listener.service, psn);
+        entry.options = listener.options;
+        entry.source = Some(welcome.destination);
+        entry.destination = Some(welcome.source);
+        entry.waits_for = Some(welcome.listener);
+        Some((id, entry))
+    }
+
+    /// Takes the new id in, and counts it among those that wait.
+    fn add(&mut self, id: CommId, mut entry: Entry, state: State) {
+        entry.state = state;
+        let listener = entry.waits_for.and_then(|listener| self.ids.get_mut(&listener));
+        if let Some(State::Listening { waiting, .. }) = listener.map(|entry| &mut entry.state) {
+            waiting.push(id);
+        }
+        self.ids.insert(id, entry);
+    }
+
+    // Answers.
+
+    fn on_rep(&mut self, now: u64, arrival: Arrival, transaction: u64, rep: &Rep) -> Handled {
+        let id = rep.remote_id;
+        if let Some(connection) = known(&mut self.ids, id, rep.local_id, arrival) {
+            connection.on_rep_again(&mut self.shared);
+            return Handled::Duplicate(id);
+        }
+        let Some(connection) = known(&mut self.ids, id, CommId(0), arrival) else {
+            return Handled::Unknown;
+        };
+        if self.shared.remote_ids.contains_key(&(rep.ca_guid, rep.local_id)) {
+            return Handled::Unknown;
+        }
+        let qpn = connection.qpn_of(rep);
+        if let Some(stale) = self.shared.remote_qpns.get(&(rep.ca_guid, qpn)).copied() {
+            let reason = RejectReason::StaleConnection;
+            let ids = (id, rep.local_id);
+            self.shared.refuse(arrival, transaction, ids, Rejected::Rep, reason);
+            self.disconnect_stale(stale, now, arrival);
+            return Handled::Refused(reason);
+        }
+        match connection.on_rep(rep, &mut self.shared) {
+            Outcome::Taken => Handled::Taken(id),
+            Outcome::Ignored => Handled::Unknown,
+        }
+    }
+
+    fn on_rej(&mut self, now: u64, arrival: Arrival, rej: &Rej) -> Handled {
+        // Whoever has given up may not know what the connection is called here (rule CM-27).
+        let (id, peer) = match (rej.timed_out(), rej.rejected) {
+            (Some(guid), _) => match self.shared.remote_ids.get(&(guid, rej.local_id)) {
+                Some(id) => (*id, rej.local_id),
+                None => return Handled::Unknown,
+            },
+            (None, Rejected::Req) => (rej.remote_id, CommId(0)),
+            (None, Rejected::Rep | Rejected::Other) => (rej.remote_id, rej.local_id),
+        };
+        self.on_answer(id, peer, arrival, |connection, shared| connection.on_rej(rej, now, shared))
+    }
+
+    fn on_dreq(&mut self, arrival: Arrival, transaction: u64, dreq: &Dreq) -> Handled {
+        let (id, peer) = (dreq.remote_id, dreq.local_id);
+        let Some(connection) = known(&mut self.ids, id, peer, arrival) else {
+            self.shared.confirm_end(arrival, transaction, id, peer);
+            return Handled::Unknown;
+        };
+        match connection.on_dreq(dreq, transaction, &mut self.shared) {
+            Outcome::Taken => Handled::Taken(id),
+            Outcome::Ignored => Handled::Unknown,
+        }
+    }
+
+    /// The peer has connected the same queue pair anew: what was before has ended (rule CM-19).
+    fn disconnect_stale(&mut self, id: CommId, now: u64, arrival: Arrival) {
+        if let Some(State::Connection(connection)) =
+            self.ids.get_mut(&id).map(|entry| &mut entry.state)
+            && connection.phase() == Phase::Established
+            && is_from(arrival, connection.address())
+        {
+            connection.disconnect(now, &mut self.shared);
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it listens for requests for this kind of queue pair at this address.
+    fn takes(&self, kind: Kind, address: IpAddr) -> bool {
+        let Some(bound) = self.source else { return false };
+        let any_address = bound.ip().is_unspecified()
+            && (bound.is_ipv4() == address.is_ipv4() || bound.is_ipv6() && !self.options.v6_only);
+        self.service.kind() == kind && (bound.ip() == address || any_address)
+    }
+}
+
+/// The connection that this end calls `id`, and the other, at the address that the message has come
+/// from, `peer`; which is zero as long as that is not known (rules CM-20, CM-45).
+fn known(
+    ids: &mut BTreeMap<CommId, Entry>,
+    id: CommId,
+    peer: CommId,
+    arrival: Arrival,
+) -> Option<&mut Connection> {
+    let State::Connection(connection) = &mut ids.get_mut(&id)?.state else { return None };
+    let known = connection.peer_id() == peer && is_from(arrival, connection.address());
+    known.then_some(&mut **connection)
+}
+
+/// Whether a message has come by the way that leads to the peer.
+fn is_from(arrival: Arrival, address: &AddressVector) -> bool {
+    let route = &address.route;
+    (arrival.source, arrival.destination) == (route.destination, route.source)
+}
+
+/// The header of an IP service's request, and what is behind it.
+fn header(private_data: &[u8]) -> (Option<IpHeader>, &[u8]) {
+    match private_data.split_first_chunk() {
+        Some((header, private_data)) => (IpHeader::read(header), private_data),
+        None => (None, &[]),
+    }
+}
+
+/// Whether an address can be that of one host (rule CM-24).
+fn is_of_one_host(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    !address.is_multicast() && !address.is_unspecified() && !broadcast
+}

@@ -1,0 +1,272 @@
+//! What the engine asks of the host: who has which port, and which way leads where.
+//!
+//! The ports of a network namespace are shared by its processes, so their registry is the host's
+//! ([`Host`]). What may be shared is decided here, in [`Claim::conflict`]. [`Ports`] is a host whose
+//! registry lies in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use transom_wire::cm::{CommId, PathMtu, PortSpace};
+
+use crate::refused::Refused;
+
+/// The way from an address of this host to another address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// The address here.
+    pub source: IpAddr,
+    /// The address there.
+    pub destination: IpAddr,
+    /// The index of the source's GID.
+    pub gid_index: u8,
+    /// What its network carries.
+    pub mtu: PathMtu,
+    /// Traffic class, unless a program sets one.
+    pub traffic_class: u8,
+}
+
+/// What an id has, or wants to have, of a port space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Whose it is: unique over all processes (rule CM-41).
+    pub id: CommId,
+    /// The port space.
+    pub space: PortSpace,
+    /// Address, or a wildcard, and port; 0 for any.
+    pub address: SocketAddr,
+    /// An IPv6 wildcard is none of IPv4.
+    pub v6_only: bool,
+    /// Others that say so too may have it.
+    pub reuse: bool,
+}
+
+impl Claim {
+    /// Whether an IPv6 wildcard's claim is to IPv6 alone. Addresses of IPv4 are never both.
+    fn one_family(&self) -> bool {
+        self.v6_only || self.address.is_ipv4()
+    }
+
+    /// Why not both can be had, if so (rule CM-36). `to_listen`: sharing is not enough.
+    pub fn conflict(&self, other: &Self, to_listen: bool) -> Option<Refused> {
+        if self.id == other.id || self.space != other.space {
+            return None;
+        }
+        let (own, theirs) = (self.address, other.address);
+        if own.port() != theirs.port() || !to_listen && self.reuse && other.reuse {
+            return None;
+        }
+        let families_differ = own.is_ipv4() != theirs.is_ipv4();
+        if families_differ && self.one_family() && other.one_family() {
+            return None;
+        }
+        if own.ip().is_unspecified() || theirs.ip().is_unspecified() {
+            return Some(Refused::NotAvailable);
+        }
+        (own.ip() == theirs.ip()).then_some(Refused::InUse)
+    }
+}
+
+/// The host, as far as the engine needs it.
+pub trait Host {
+    /// Gives an id a port, and tells which (rules CM-36, CM-37). Refused if the address is none of this
+    /// host's ([`Refused::NotAvailable`]) or of no device ([`Refused::NoDevice`]).
+    fn claim(&mut self, claim: Claim) -> Result<u16, Refused>;
+
+    /// Lets an id that has this listen: nobody shares it then.
+    fn listen(&mut self, claim: Claim) -> Result<(), Refused>;
+
+    /// Takes back what an id had.
+    fn release(&mut self, claim: Claim);
+
+    /// The way from an address of a device here to another address, if there is one and it begins at
+    /// that address's network.
+    fn route(&mut self, source: IpAddr, destination: IpAddr) -> Option<Route>;
+}
+
+/// A host in memory: its addresses, and the ports of one process or of a simulation's.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    addresses: Vec<IpAddr>,
+    claims: BTreeMap<(PortSpace, u16), Vec<Claim>>,
+    listening: BTreeSet<CommId>,
+    /// From which ports port 0 is given.
+    pub ephemeral: std::ops::RangeInclusive<u16>,
+    /// Ports below 1024 may be had.
+    pub privileged: bool,
+    next: u16,
+}
+
+impl Ports {
+    /// A host with these addresses.
+    pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self {
+            addresses: addresses.into_iter().collect(),
+            claims: BTreeMap::new(),
+            listening: BTreeSet::new(),
+            ephemeral: 32_768..=60_999,
+            privileged: false,
+            next: 0,
+        }
+    }
+
+    /// Whether nobody has anything.
+    pub fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.listening.is_empty()
+    }
+
+    /// Takes back all that ids of a process had.
+    pub fn release_slot(&mut self, slot: u8) {
+        let of_slot = |id: CommId| (id.0 >> 24) as u8 == slot;
+        for claims in self.claims.values_mut() {
+            claims.retain(|claim| !of_slot(claim.id));
+        }
+        self.claims.retain(|_, claims| !claims.is_empty());
+        self.listening.retain(|id| !of_slot(*id));
+    }
+
+    fn find_conflict(&self, claim: &Claim, to_listen: bool) -> Option<Refused> {
+        let others = self.claims.get(&(claim.space, claim.address.port()))?;
+        others.iter().find_map(|other| {
+            claim.conflict(other, to_listen || self.listening.contains(&other.id))
+        })
+    }
+
+    /// A port that nobody has, beginning behind the last one given.
+    fn any_port(&mut self, space: PortSpace) -> Option<u16> {
+        let (first, last) = (*self.ephemeral.start(), *self.ephemeral.end());
+        let behind = self.next.clamp(first, last);
+        let mut candidates = (behind..=last).chain(first..behind);
+        let port = candidates.find(|port| !self.claims.contains_key(&(space, *port)))?;
+        self.next = port.wrapping_add(1);
+        Some(port)
+    }
+}
+
+impl Host for Ports {
+    fn claim(&mut self, mut claim: Claim) -> Result<u16, Refused> {
+        let ip = claim.address.ip();
+        if !ip.is_unspecified() && !self.addresses.contains(&ip) {
+            return Err(Refused::NotAvailable);
+        }
+        match claim.address.port() {
+            0 => {
+                let port = self.any_port(claim.space).ok_or(Refused::NotAvailable)?;
+                claim.address.set_port(port);
+            }
+            1..1024 if !self.privileged => return Err(Refused::Privileged),
+            _ => {
+                if let Some(refused) = self.find_conflict(&claim, false) {
+                    return Err(refused);
+                }
+            }
+        }
+        let port = claim.address.port();
+        self.claims.entry((claim.space, port)).or_default().push(claim);
+        Ok(port)
+    }
+
+    fn listen(&mut self, claim: Claim) -> Result<(), Refused> {
+        if let Some(refused) = self.find_conflict(&claim, true) {
+            return Err(refused);
+        }
+        self.listening.insert(claim.id);
+        Ok(())
+    }
+
+    fn release(&mut self, claim: Claim) {
+        self.listening.remove(&claim.id);
+        let key = (claim.space, claim.address.port());
+        if let Some(claims) = self.claims.get_mut(&key) {
+            claims.retain(|other| other.id != claim.id);
+            if claims.is_empty() {
+                self.claims.remove(&key);
+            }
+        }
+    }
+
+    fn route(&mut self, source: IpAddr, destination: IpAddr) -> Option<Route> {
+        let index = self.addresses.iter().position(|address| *address == source)?;
+        (source.is_ipv4() == destination.is_ipv4()).then_some(Route {
+            source,
+            destination,
+            gid_index: u8::try_from(index).ok()?,
+            mtu: PathMtu::B1024,
+            traffic_class: 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(id: u32, address: &str) -> Claim {
+        Claim {
+            id: CommId(id),
+            space: PortSpace::Tcp,
+            address: address.parse().unwrap(),
+            v6_only: false,
+            reuse: false,
+        }
+    }
+
+    fn host() -> Ports {
+        Ports::new(["10.0.0.1", "10.0.0.2", "fd00::1"].map(|address| address.parse().unwrap()))
+    }
+
+    /// Rules: CM-36
+    #[test]
+    fn a_port_belongs_to_one_id_unless_addresses_differ() {
+        let mut host = host();
+        assert_eq!(host.claim(claim(1, "10.0.0.1:5000")), Ok(5000));
+        assert_eq!(host.claim(claim(2, "10.0.0.1:5000")), Err(Refused::InUse));
+        assert_eq!(host.claim(claim(2, "0.0.0.0:5000")), Err(Refused::NotAvailable));
+        assert_eq!(host.claim(claim(2, "[::]:5000")), Err(Refused::NotAvailable));
+        assert_eq!(host.claim(Claim { v6_only: true, ..claim(3, "[::]:5000") }), Ok(5000));
+        assert_eq!(host.claim(claim(4, "10.0.0.2:5000")), Ok(5000));
+        assert_eq!(
+            host.claim(Claim { space: PortSpace::Udp, ..claim(5, "0.0.0.0:5000") }),
+            Ok(5000)
+        );
+        assert_eq!(host.claim(claim(6, "10.9.9.9:5001")), Err(Refused::NotAvailable));
+        for claim in [1, 3, 4].map(|id| claim(id, "10.0.0.1:5000")) {
+            host.release(claim);
+        }
+        assert_eq!(host.claim(claim(2, "[::]:5000")), Ok(5000));
+        assert_eq!(host.claim(claim(1, "10.0.0.1:5000")), Err(Refused::NotAvailable));
+        host.release(claim(2, "[::]:5000"));
+        host.release(Claim { space: PortSpace::Udp, ..claim(5, "0.0.0.0:5000") });
+        assert!(host.is_empty());
+    }
+
+    /// Rules: CM-36
+    #[test]
+    fn who_listens_shares_with_nobody() {
+        let mut host = host();
+        let shared = |id| Claim { reuse: true, ..claim(id, "10.0.0.1:5000") };
+        assert_eq!([host.claim(shared(1)), host.claim(shared(2))], [Ok(5000), Ok(5000)]);
+        assert_eq!(host.claim(claim(3, "10.0.0.1:5000")), Err(Refused::InUse));
+        assert_eq!(host.listen(shared(1)), Err(Refused::InUse));
+        host.release(shared(2));
+        assert_eq!(host.listen(shared(1)), Ok(()));
+        assert_eq!(host.claim(shared(2)), Err(Refused::InUse));
+    }
+
+    /// Rules: CM-37
+    #[test]
+    fn any_port_is_a_free_one_as_long_as_there_is_one() {
+        let mut host = host();
+        host.ephemeral = 50_000..=50_002;
+        let mut ports: Vec<_> =
+            (1..=3).map(|id| host.claim(claim(id, "0.0.0.0:0")).unwrap()).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [50_000, 50_001, 50_002]);
+        assert_eq!(host.claim(claim(4, "0.0.0.0:0")), Err(Refused::NotAvailable));
+        host.release(claim(2, "0.0.0.0:50001"));
+        assert_eq!(host.claim(claim(4, "10.0.0.1:0")), Ok(50_001));
+        assert_eq!(host.claim(claim(5, "10.0.0.1:80")), Err(Refused::Privileged));
+        host.privileged = true;
+        assert_eq!(host.claim(claim(5, "10.0.0.1:80")), Ok(80));
+    }
+}

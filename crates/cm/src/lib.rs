@@ -1,0 +1,62 @@
+//! The connection manager, without I/O, threads or a clock.
+//!
+//! An [`Engine`] has the connection ids of one process. Calls of programs, messages and the time go in;
+//! messages, events and the next deadline come out. Whoever runs it carries messages, waits for the
+//! deadline, hands events to programs, and changes the states of queue pairs by the
+//! [`attributes`] that it tells.
+//!
+//! ```
+//! use transom_cm::{Arrival, Config, Engine, Ports, Service};
+//!
+//! // The host's part: ports, and the ways from its addresses.
+//! let mut host = Ports::new(["10.0.0.1".parse().unwrap()]);
+//! let mut engine = Engine::new(Config::new(1, 0x5054_00ff_fe77_0065, 7));
+//! let listener = engine.create(Service::TCP).unwrap();
+//! engine.bind(listener, "0.0.0.0:7174".parse().unwrap(), &mut host).unwrap();
+//! engine.listen(listener, 10, &mut host).unwrap();
+//!
+//! let (now, arrival) = (0, Arrival {
+//!     source: "10.0.0.2".parse().unwrap(),
+//!     destination: "10.0.0.1".parse().unwrap(),
+//! });
+//! engine.handle(now, arrival, b"no message", &mut host);
+//! while let Some(_datagram) = engine.poll_transmit() {}
+//! while let Some(_event) = engine.poll_event() {}
+//! assert_eq!(engine.poll_timeout(), None);
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`timing`] | how long is waited, and how often sent again |
+//! | [`refused`] | why a call is refused |
+//! | [`host`] | what the engine asks of the host: ports, ways; and a registry of ports |
+//! | [`options`] | what can be set for an id |
+//! | [`event`] | what happens |
+//! | [`attributes`] | what a queue pair is to be set to |
+//! | [`connection`] | a connection from the REQ to the end of its time wait |
+//! | [`datagram`] | the resolution of a datagram service |
+//! | [`shared`] | what all ids have in common: the tables that find them, timers, what goes out |
+//! | [`engine`] | the ids, the calls of programs, and messages |
+#![forbid(unsafe_code)]
+
+pub mod attributes;
+pub mod connection;
+pub mod datagram;
+pub mod engine;
+pub mod event;
+pub mod host;
+pub mod options;
+mod random;
+pub mod refused;
+pub mod shared;
+pub mod timing;
+
+pub use attributes::{Attributes, QpState};
+pub use connection::Phase;
+pub use engine::{Accept, Connect, Engine, Handled};
+pub use event::{Event, Happened};
+pub use host::{Claim, Host, Ports, Route};
+pub use options::{Kind, Options, Service};
+pub use refused::Refused;
+pub use shared::{Arrival, Config, Transmit};
+pub use timing::Timing;

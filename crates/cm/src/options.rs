@@ -1,0 +1,60 @@
+//! What an id is for, and what can be set for it (rule CM-38).
+
+use transom_wire::cm::{PortSpace, TimeCode};
+
+/// The kind of queue pair that an id connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Extended reliable connection: the active end sends, the passive end receives.
+    Xrc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+/// A port space, with the kind of queue pair that is reached there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Service {
+    space: PortSpace,
+    kind: Kind,
+}
+
+impl Service {
+    /// Reliable connections.
+    pub const TCP: Self = Self { space: PortSpace::Tcp, kind: Kind::Rc };
+    /// Datagrams.
+    pub const UDP: Self = Self { space: PortSpace::Udp, kind: Kind::Ud };
+    /// Datagrams of IP over InfiniBand.
+    pub const IPOIB: Self = Self { space: PortSpace::Ipoib, kind: Kind::Ud };
+
+    /// Any kind of queue pair, in the port space for all of them.
+    pub const fn ib(kind: Kind) -> Self {
+        Self { space: PortSpace::Ib, kind }
+    }
+
+    /// The port space.
+    pub const fn space(self) -> PortSpace {
+        self.space
+    }
+
+    /// The kind of queue pair.
+    pub const fn kind(self) -> Kind {
+        self.kind
+    }
+}
+
+/// What a program has set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Type of service: the traffic class of what is sent.
+    pub tos: Option<u8>,
+    /// Other ids that have set it may have the same port.
+    pub reuse_address: bool,
+    /// An IPv6 wildcard is none of IPv4.
+    pub v6_only: bool,
+    /// The ACK timeout of the queue pair.
+    pub ack_timeout: Option<TimeCode>,
+}

@@ -1,0 +1,249 @@
+//! What all ids of an engine have in common: the tables by which messages find them, their timers, and
+//! what goes out.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use transom_wire::Psn;
+use transom_wire::cm::{
+    CommId, Drep, Information, Mad, Message, Qpn, Rej, RejectReason, Rejected, TimeCode,
+};
+
+use crate::attributes::HOP_LIMIT;
+use crate::event::{Event, Happened};
+use crate::random::Random;
+use crate::timing::Timing;
+
+/// What an engine is told once.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The process among those of its node GUID: the upper byte of its communication ids (rule CM-41).
+    pub slot: u8,
+    /// The adapter, by which peers know connections: the same in all processes that share it, and in no
+    /// others.
+    pub node_guid: u64,
+    /// What numbers begin with that are to be others each time: ids and PSNs.
+    pub seed: u64,
+    /// How long the adapter may take for an acknowledgement.
+    pub ack_delay: TimeCode,
+    /// How long is waited.
+    pub timing: Timing,
+    /// How many requests wait for a program at most, whatever backlog it asks for.
+    pub max_backlog: u32,
+    /// The adapter has FLUSH.
+    pub flush: bool,
+}
+
+impl Config {
+    /// With Linux's values, of an adapter that takes 2^15 · 4.096 µs for an acknowledgement, as rxe says.
+    pub const fn new(slot: u8, node_guid: u64, seed: u64) -> Self {
+        let ack_delay = match TimeCode::new(15) {
+            Some(delay) => delay,
+            None => TimeCode::MAX,
+        };
+        let timing = Timing::LINUX;
+        Self { slot, node_guid, seed, ack_delay, timing, max_backlog: 1024, flush: false }
+    }
+}
+
+/// Where a message came from, and which address of this host it was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Where from.
+    pub source: IpAddr,
+    /// What for.
+    pub destination: IpAddr,
+}
+
+/// A message that is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// From this address.
+    pub source: IpAddr,
+    /// To this one.
+    pub destination: IpAddr,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// The message.
+    pub mad: Mad,
+}
+
+/// How many answers wait to be sent that belong to no id. More are dropped, as a network would.
+const ANSWERS: usize = 256;
+
+/// What all ids have in common.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) config: Config,
+    /// By node GUID and communication id of the peer (rule CM-17).
+    pub(crate) remote_ids: BTreeMap<(u64, CommId), CommId>,
+    /// By node GUID and queue pair of the peer (rule CM-19).
+    pub(crate) remote_qpns: BTreeMap<(u64, Qpn), CommId>,
+    /// By source and request id (rule CM-31).
+    pub(crate) asked: BTreeMap<(IpAddr, CommId), CommId>,
+    timers: BTreeSet<(u64, CommId)>,
+    deadlines: BTreeMap<CommId, u64>,
+    pub(crate) transmits: VecDeque<Transmit>,
+    pub(crate) events: VecDeque<Event>,
+    random: Random,
+    /// Ids given so far, and how they are scattered: an odd factor and an offset.
+    given: u32,
+    factor: u32,
+    offset: u32,
+}
+
+const LOW: u32 = 0xff_ffff;
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Self {
+        let mut random = Random::new(config.seed);
+        let (factor, offset) = (random.number() as u32 | 1, random.number() as u32);
+        Self {
+            config,
+            remote_ids: BTreeMap::new(),
+            remote_qpns: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            deadlines: BTreeMap::new(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            random,
+            given: 0,
+            factor,
+            offset,
+        }
+    }
+
+    /// An id that nobody has, and that was not given for as long as possible; `None` if there is none.
+    pub(crate) fn new_id(&mut self, taken: impl Fn(CommId) -> bool) -> Option<CommId> {
+        for _ in 0..=LOW {
+            let low = self.given.wrapping_mul(self.factor).wrapping_add(self.offset) & LOW;
+            self.given = self.given.wrapping_add(1);
+            let id = CommId(u32::from(self.config.slot) << 24 | low);
+            if id != CommId(0) && !taken(id) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// A PSN to begin with (rule CM-44).
+    pub(crate) fn new_psn(&mut self) -> Psn {
+        Psn::new(self.random.number() as u32)
+    }
+
+    /// The transaction of an id's own messages (rule CM-11).
+    pub(crate) fn transaction(&self, id: CommId) -> u64 {
+        (u64::from(self.config.slot) + 1) << 32 | u64::from(id.0)
+    }
+
+    /// What a REJ says whose sender has waited long enough.
+    pub(crate) fn guid(&self) -> Information {
+        Information::new(&self.config.node_guid.to_be_bytes()).unwrap_or(Information::NONE)
+    }
+
+    pub(crate) fn happened(&mut self, id: CommId, happened: Happened) {
+        self.events.push_back(Event { id, happened });
+    }
+
+    /// Sets an id's timer.
+    pub(crate) fn wake(&mut self, id: CommId, at: u64) {
+        self.sleep(id);
+        self.deadlines.insert(id, at);
+        self.timers.insert((at, id));
+    }
+
+    /// Takes an id's timer away.
+    pub(crate) fn sleep(&mut self, id: CommId) {
+        if let Some(at) = self.deadlines.remove(&id) {
+            self.timers.remove(&(at, id));
+        }
+    }
+
+    /// The first deadline.
+    pub(crate) fn first_deadline(&self) -> Option<u64> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// An id whose time has come; its timer is gone.
+    pub(crate) fn due(&mut self, now: u64) -> Option<CommId> {
+        let (at, id) = *self.timers.first()?;
+        if at > now {
+            return None;
+        }
+        self.sleep(id);
+        Some(id)
+    }
+
+    /// Answers a message that belongs to no id.
+    pub(crate) fn answer(&mut self, arrival: Arrival, transaction: u64, message: Message) {
+        if self.transmits.len() >= ANSWERS {
+            return;
+        }
+        self.transmits.push_back(Transmit {
+            source: arrival.destination,
+            destination: arrival.source,
+            traffic_class: 0,
+            hop_limit: HOP_LIMIT,
+            mad: Mad { transaction, message },
+        });
+    }
+
+    /// Refuses a message that belongs to no id.
+    pub(crate) fn refuse(
+        &mut self,
+        arrival: Arrival,
+        transaction: u64,
+        (local_id, remote_id): (CommId, CommId),
+        rejected: Rejected,
+        reason: RejectReason,
+    ) {
+        let information = match reason {
+            RejectReason::InvalidGid => Information::new(&gid(arrival.destination)),
+            _ => None,
+        };
+        let information = information.unwrap_or(Information::NONE);
+        let private_data = [0; Rej::PRIVATE];
+        let rej = Rej { local_id, remote_id, rejected, reason, information, private_data };
+        self.answer(arrival, transaction, Message::Rej(rej));
+    }
+
+    /// Confirms the end of a connection that nobody knows (rule CM-26).
+    pub(crate) fn confirm_end(
+        &mut self,
+        arrival: Arrival,
+        transaction: u64,
+        local_id: CommId,
+        remote_id: CommId,
+    ) {
+        let drep = Drep { local_id, remote_id, private_data: [0; Drep::PRIVATE] };
+        self.answer(arrival, transaction, Message::Drep(drep));
+    }
+
+    /// Whether nothing is left of any id.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.remote_ids.is_empty()
+            && self.remote_qpns.is_empty()
+            && self.asked.is_empty()
+            && self.timers.is_empty()
+            && self.deadlines.is_empty()
+    }
+}
+
+/// The GID of an address.
+pub(crate) fn gid(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// `given` with zeroes behind, if there is room.
+pub(crate) fn padded<const N: usize>(given: &[u8]) -> Result<[u8; N], crate::Refused> {
+    let too_long = crate::Refused::PrivateData { given: given.len(), room: N };
+    let mut bytes = [0; N];
+    bytes.get_mut(..given.len()).ok_or(too_long)?.copy_from_slice(given);
+    Ok(bytes)
+}
