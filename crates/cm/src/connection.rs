@@ -17,6 +17,8 @@
 //! connection (rules CM-20, CM-45). Linux tells an id whose program thinks from one that has just got the
 //! message, for the moment that takes; here they are one phase.
 
+use std::net::IpAddr;
+
 use transom_wire::Psn;
 use transom_wire::cm::message::Answered;
 use transom_wire::cm::{
@@ -56,6 +58,8 @@ enum Stage {
     DisconnectSent(Repeat),
     DisconnectReceived,
     TimeWait,
+    /// Its id is gone, and nobody is to hear of it any more but the peer, that it has ended.
+    Departing(Repeat),
     Over,
 }
 
@@ -135,7 +139,9 @@ pub(crate) struct Connection {
     transaction: u64,
     address: AddressVector,
     peer: Option<Peer>,
-    /// Still of the peer once it is forgotten.
+    /// What those called the connection whose REP was refused (rule CM-19).
+    refused: Vec<CommId>,
+    /// The peer's, once it is forgotten too.
     peer_qpn: Qpn,
     peer_id: CommId,
     qpn: Qpn,
@@ -155,6 +161,57 @@ pub(crate) struct Connection {
     /// DISCONNECTED was said.
     disconnected: bool,
     stage: Stage,
+}
+
+/// What is left of a connection whose process has died, for whoever notices to tell the peer, which would
+/// wait for ever otherwise. A host keeps these where other processes find them, and takes them away when
+/// an id is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estate {
+    /// What the dead end called the connection.
+    pub id: CommId,
+    /// What the peer calls it.
+    pub peer_id: CommId,
+    /// The peer's queue pair.
+    pub peer_qpn: Qpn,
+    /// The transaction of its last word.
+    pub transaction: u64,
+    /// What that refuses; if nothing, it is a DREQ.
+    pub rejected: Option<Rejected>,
+    /// The address here.
+    pub source: IpAddr,
+    /// The peer's.
+    pub destination: IpAddr,
+    /// Traffic class.
+    pub traffic_class: u8,
+}
+
+impl Estate {
+    /// What the dead end would have said, had its program destroyed the id (rule CM-28).
+    pub fn last_word(&self) -> Transmit {
+        let (local_id, remote_id) = (self.id, self.peer_id);
+        let message = match self.rejected {
+            Some(rejected) => Message::Rej(Rej {
+                local_id,
+                remote_id,
+                rejected,
+                reason: RejectReason::Consumer,
+                information: Information::NONE,
+                private_data: [0; _],
+            }),
+            None => {
+                let (remote_qpn, private_data) = (self.peer_qpn, [0; _]);
+                Message::Dreq(Dreq { local_id, remote_id, remote_qpn, private_data })
+            }
+        };
+        Transmit {
+            source: self.source,
+            destination: self.destination,
+            traffic_class: self.traffic_class,
+            hop_limit: HOP_LIMIT,
+            mad: Mad { transaction: self.transaction, message },
+        }
+    }
 }
 
 /// What became of a message for a connection.
@@ -193,6 +250,7 @@ impl Connection {
             transaction,
             address,
             peer: None,
+            refused: Vec::new(),
             peer_qpn: Qpn::default(),
             peer_id: CommId(0),
             qpn: req.qpn,
@@ -236,6 +294,7 @@ impl Connection {
             transaction,
             address,
             peer: Some(peer),
+            refused: Vec::new(),
             peer_qpn: peer.qpn,
             peer_id: peer.id,
             qpn: Qpn::default(),
@@ -264,7 +323,7 @@ impl Connection {
             Stage::ReplySent(_) => Phase::ReplySent,
             Stage::ReplyReceived => Phase::ReplyReceived,
             Stage::Established => Phase::Established,
-            Stage::DisconnectSent(_) => Phase::DisconnectSent,
+            Stage::DisconnectSent(_) | Stage::Departing(_) => Phase::DisconnectSent,
             Stage::DisconnectReceived => Phase::DisconnectReceived,
             Stage::TimeWait => Phase::TimeWait,
             Stage::Over => Phase::Over,
@@ -281,9 +340,27 @@ impl Connection {
         self.peer_id
     }
 
-    /// The peer's queue pair; zero until that is known.
-    pub(crate) fn peer_qpn(&self) -> Qpn {
-        self.peer_qpn
+    /// What is left of it, should its process die: nothing where the peer waits for no more than its
+    /// retries last.
+    pub(crate) fn estate(&self) -> Option<Estate> {
+        let rejected = match self.stage {
+            Stage::RequestReceived => Some(Rejected::Req),
+            Stage::ReplyReceived => Some(Rejected::Rep),
+            Stage::ReplySent(_) => Some(Rejected::Other),
+            Stage::Established => None,
+            _ => return None,
+        };
+        let AddressVector { route, traffic_class, .. } = self.address;
+        Some(Estate {
+            id: self.id,
+            peer_id: self.peer_id,
+            peer_qpn: self.peer_qpn,
+            transaction: self.transaction,
+            rejected,
+            source: route.source,
+            destination: route.destination,
+            traffic_class,
+        })
     }
 
     /// The attributes for a state of the queue pair.
@@ -431,9 +508,10 @@ impl Connection {
         }
     }
 
-    /// The last word: the id goes (rule CM-28).
-    pub(crate) fn farewell(&mut self, shared: &mut Shared) {
-        let rejected = match self.stage {
+    /// The last word: the id goes (rule CM-28). A DREQ is sent again until it is confirmed, without the
+    /// program's waiting for that, so that one that is lost does not leave the peer connected with nobody.
+    pub(crate) fn farewell(&mut self, now: u64, shared: &mut Shared) {
+        let rejected = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::RequestSent(_) => {
                 let guid = shared.guid();
                 self.send_rej(Rejected::Other, RejectReason::Timeout, guid, [0; _], shared);
@@ -442,24 +520,38 @@ impl Connection {
             Stage::RequestReceived => Some(Rejected::Req),
             Stage::ReplyReceived => Some(Rejected::Rep),
             Stage::ReplySent(_) => Some(Rejected::Other),
-            Stage::Established => {
-                if !(self.transport == Transport::Xrc && self.role == Role::Passive) {
-                    let mad = self.dreq(shared);
-                    self.transmit(mad, shared);
-                }
+            // Its queue pair may belong to others too.
+            Stage::Established
+                if self.transport == Transport::Xrc && self.role == Role::Passive =>
+            {
                 None
             }
+            Stage::Established => {
+                let mad = self.dreq(shared);
+                return self.depart(self.begin(mad, now, shared), shared);
+            }
+            Stage::DisconnectSent(repeat) => return self.depart(repeat, shared),
             Stage::DisconnectReceived => {
                 self.send_drep(self.transaction, shared);
                 None
             }
-            Stage::DisconnectSent(_) | Stage::TimeWait | Stage::Over => None,
+            Stage::TimeWait | Stage::Departing(_) | Stage::Over => None,
         };
         if let Some(rejected) = rejected {
             let reason = RejectReason::Consumer;
             self.send_rej(rejected, reason, Information::NONE, [0; _], shared);
         }
         self.end(shared);
+    }
+
+    fn depart(&mut self, repeat: Repeat, shared: &mut Shared) {
+        self.forget_peer(shared);
+        self.stage = Stage::Departing(repeat);
+    }
+
+    /// Whether it outlives its id.
+    pub(crate) fn is_departing(&self) -> bool {
+        matches!(self.stage, Stage::Departing(_))
     }
 
     // Messages of the peer.
@@ -502,6 +594,17 @@ impl Connection {
         Taken
     }
 
+    pub(crate) fn has_refused(&self, peer: CommId) -> bool {
+        self.refused.contains(&peer)
+    }
+
+    /// Remembers that this REP was refused. One REQ brings one, each time it is sent.
+    pub(crate) fn refuse(&mut self, peer: CommId) {
+        if !self.has_refused(peer) && self.refused.len() <= Bits::<4>::MAX.get() as usize {
+            self.refused.push(peer);
+        }
+    }
+
     /// The REP again (rules CM-16, CM-18).
     pub(crate) fn on_rep_again(&self, shared: &mut Shared) {
         match self.stage {
@@ -519,6 +622,11 @@ impl Connection {
     pub(crate) fn on_rtu(&mut self, shared: &mut Shared) -> Outcome {
         match self.stage {
             Stage::ReplySent(_) => self.established(shared),
+            // It has not heard that it was refused (rule CM-49).
+            Stage::TimeWait | Stage::Over if !self.disconnected => {
+                let (reason, none) = (RejectReason::InvalidCommId, Information::NONE);
+                self.send_rej(Rejected::Other, reason, none, [0; _], shared);
+            }
             _ => return Ignored,
         }
         Taken
@@ -553,6 +661,10 @@ impl Connection {
             Stage::DisconnectSent(_) | Stage::ReplyReceived | Stage::Established => {
                 self.enter_time_wait(now, shared);
             }
+            Stage::Departing(_) => {
+                self.end(shared);
+                return Taken;
+            }
             Stage::DisconnectReceived | Stage::TimeWait | Stage::Over => return Ignored,
         }
         let private_data = Box::new(rej.private_data);
@@ -581,16 +693,24 @@ impl Connection {
                 self.send_drep(transaction, shared);
                 Taken
             }
+            Stage::Departing(_) => {
+                self.send_drep(transaction, shared);
+                self.end(shared);
+                Taken
+            }
             _ => Ignored,
         }
     }
 
     pub(crate) fn on_drep(&mut self, now: u64, shared: &mut Shared) -> Outcome {
-        if !matches!(self.stage, Stage::DisconnectSent(_) | Stage::DisconnectReceived) {
-            return Ignored;
+        match self.stage {
+            Stage::DisconnectSent(_) | Stage::DisconnectReceived => {
+                self.enter_time_wait(now, shared);
+                self.ended(false, shared);
+            }
+            Stage::Departing(_) => self.end(shared),
+            _ => return Ignored,
         }
-        self.enter_time_wait(now, shared);
-        self.ended(false, shared);
         Taken
     }
 
@@ -599,6 +719,7 @@ impl Connection {
         let again = match &mut self.stage {
             Stage::RequestSent(repeat)
             | Stage::ReplySent(repeat)
+            | Stage::Departing(repeat)
             | Stage::DisconnectSent(repeat) => {
                 repeat.again(now).map(|mad| (mad, repeat.deadline(now)))
             }
@@ -616,10 +737,13 @@ impl Connection {
             shared.wake(self.id, deadline);
             return;
         }
-        if matches!(self.stage, Stage::DisconnectSent(_)) {
-            self.enter_time_wait(now, shared);
-            self.ended(true, shared);
-            return;
+        match self.stage {
+            Stage::DisconnectSent(_) => {
+                self.enter_time_wait(now, shared);
+                return self.ended(true, shared);
+            }
+            Stage::Departing(_) => return self.end(shared),
+            _ => {}
         }
         // The peer, if it is still there, is not to wait for what does not come (rule CM-27).
         let guid = shared.guid();

@@ -4,15 +4,12 @@ mod calls;
 mod messages;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use transom_wire::Psn;
-use transom_wire::cm::{
-    Bits, CommId, Dreq, Ece, Ignored, Mad, Message, Qpn, RejectReason, ServiceId, SidrStatus,
-};
+use transom_wire::cm::{Bits, CommId, Ece, Ignored, Qpn, RejectReason, ServiceId, SidrStatus};
 
-use crate::attributes::HOP_LIMIT;
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, Estate, Phase};
 use crate::datagram::Resolution;
 use crate::event::{Event, Group};
 use crate::host::{Claim, Route};
@@ -26,8 +23,13 @@ pub struct Engine {
     ids: BTreeMap<CommId, Entry>,
     /// Who listens, by service.
     listeners: BTreeMap<ServiceId, Vec<CommId>>,
+    /// Connections whose ids are gone and whose peers have not confirmed it.
+    departing: BTreeMap<CommId, Box<Connection>>,
     shared: Shared,
 }
+
+/// How many of them there are at most. Of more the peer is told once.
+const DEPARTING: usize = 4096;
 
 /// An id of a program.
 #[derive(Debug)]
@@ -131,7 +133,8 @@ pub enum Handled {
 impl Engine {
     /// An engine without ids.
     pub fn new(config: Config) -> Self {
-        Self { ids: BTreeMap::new(), listeners: BTreeMap::new(), shared: Shared::new(config) }
+        let (ids, listeners, departing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { ids, listeners, departing, shared: Shared::new(config) }
     }
 
     /// The next message to be sent. To be taken until there is none after every call.
@@ -152,11 +155,20 @@ impl Engine {
     /// Does what the time has come for.
     pub fn handle_timeout(&mut self, now: u64) {
         while let Some(id) = self.shared.due(now) {
-            let Some(entry) = self.ids.get_mut(&id) else { continue };
-            match &mut entry.state {
-                State::Connection(connection) => connection.on_timeout(now, &mut self.shared),
-                State::Resolution(resolution) => resolution.on_timeout(now, &mut self.shared),
-                _ => {}
+            match self.ids.get_mut(&id).map(|entry| &mut entry.state) {
+                Some(State::Connection(connection)) => {
+                    connection.on_timeout(now, &mut self.shared);
+                }
+                Some(State::Resolution(resolution)) => {
+                    resolution.on_timeout(now, &mut self.shared);
+                }
+                Some(_) => {}
+                None => {
+                    if let Some(connection) = self.departing.get_mut(&id) {
+                        connection.on_timeout(now, &mut self.shared);
+                    }
+                    self.forget_departed(id);
+                }
             }
         }
     }
@@ -169,6 +181,11 @@ impl Engine {
     /// All ids.
     pub fn ids(&self) -> impl Iterator<Item = CommId> {
         self.ids.keys().copied()
+    }
+
+    /// Ids that are gone and whose peers have not confirmed the end of their connections yet.
+    pub fn departing(&self) -> impl Iterator<Item = CommId> {
+        self.departing.keys().copied()
     }
 
     /// Where an id's connection is, if it has one.
@@ -199,63 +216,38 @@ impl Engine {
 
     /// What an heir needs to end an id's connection, should this process die (see [`Estate`]).
     pub fn estate(&self, id: CommId) -> Option<Estate> {
-        let State::Connection(connection) = &self.ids.get(&id)?.state else { return None };
-        let phases = [Phase::Established, Phase::ReplySent, Phase::DisconnectReceived];
-        let address = connection.address();
-        phases.contains(&connection.phase()).then(|| Estate {
-            id,
-            peer_id: connection.peer_id(),
-            peer_qpn: connection.peer_qpn(),
-            source: address.route.source,
-            destination: address.route.destination,
-            traffic_class: address.traffic_class,
-        })
+        match &self.ids.get(&id)?.state {
+            State::Connection(connection) => connection.estate(),
+            _ => None,
+        }
     }
 
     /// Whether nothing is left of any id: no entry in any table, no timer.
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty() && self.listeners.is_empty() && self.shared.is_empty()
+        self.ids.is_empty()
+            && self.listeners.is_empty()
+            && self.departing.is_empty()
+            && self.shared.is_empty()
     }
 
     fn entry(&mut self, id: CommId) -> Result<&mut Entry, Refused> {
         self.ids.get_mut(&id).ok_or(Refused::NoSuchId)
     }
 
+    fn forget_departed(&mut self, id: CommId) {
+        if self.departing.get(&id).is_some_and(|connection| !connection.is_departing()) {
+            self.departing.remove(&id);
+        }
+    }
+
+    /// An id that nobody has.
+    fn new_id(&mut self) -> Option<CommId> {
+        let Self { ids, departing, shared, .. } = self;
+        shared.new_id(|id| ids.contains_key(&id) || departing.contains_key(&id))
+    }
+
     /// The ids that listen on a service.
     fn listeners_of(&self, service: ServiceId) -> &[CommId] {
         self.listeners.get(&service).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// What is left of a connection whose process has died, for whoever notices to tell the peer: it would
-/// wait for ever otherwise. A host keeps these where other processes find them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Estate {
-    /// What the dead end called the connection.
-    pub id: CommId,
-    /// What the peer calls it.
-    pub peer_id: CommId,
-    /// The peer's queue pair.
-    pub peer_qpn: Qpn,
-    /// The address here.
-    pub source: IpAddr,
-    /// The peer's.
-    pub destination: IpAddr,
-    /// Traffic class.
-    pub traffic_class: u8,
-}
-
-impl Estate {
-    /// The DREQ that the dead end would have sent, as if its program had destroyed the id.
-    pub fn disconnect(&self) -> Transmit {
-        let (local_id, remote_id, remote_qpn) = (self.id, self.peer_id, self.peer_qpn);
-        let dreq = Dreq { local_id, remote_id, remote_qpn, private_data: [0; _] };
-        Transmit {
-            source: self.source,
-            destination: self.destination,
-            traffic_class: self.traffic_class,
-            hop_limit: HOP_LIMIT,
-            mad: Mad { transaction: u64::from(self.id.0), message: Message::Dreq(dreq) },
-        }
     }
 }

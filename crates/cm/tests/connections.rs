@@ -227,6 +227,30 @@ fn xrc_has_its_receiving_queue_pair_at_the_passive_end() {
     world.finish();
 }
 
+/// Rules: CM-49
+#[test]
+fn an_rtu_that_finds_nobody_is_refused() {
+    for destroyed in [true, false] {
+        let mut world = World::new(2);
+        world.listen(1, Service::TCP, 10);
+        let active = world.connect(0, 1, Service::TCP, 1);
+        let passive = world.requested(1);
+        world.accept(1, passive, 2);
+        world.event(0);
+        if destroyed {
+            world.destroy(1, passive);
+        } else {
+            let (reason, now) = (RejectReason::Consumer, world.now);
+            world.ends[1].engine.reject(passive, reason, &[], now).unwrap();
+        }
+        world.run_but(is("REJ"));
+        world.ends[0].engine.establish(active).unwrap();
+        assert_eq!(reason(&world.event(0), active), RejectReason::InvalidCommId);
+        world.no_events();
+        world.finish();
+    }
+}
+
 /// Rules: CM-40
 #[test]
 fn what_vendors_agree_on_goes_there_and_back() {
@@ -580,7 +604,7 @@ fn of_a_flood_nothing_is_kept_beyond_the_backlog() {
             let (End { engine, host, .. }, now) = (&mut world.ends[1], world.now);
             engine.fetched(event.id).unwrap();
             engine.reject(event.id, RejectReason::Consumer, &[], now).unwrap();
-            engine.destroy(event.id, host).unwrap();
+            engine.destroy(event.id, now, host).unwrap();
             break;
         }
     }
@@ -680,11 +704,18 @@ fn a_rep_with_a_queue_pair_of_another_connection_is_refused() {
     let passive = world.requested(1);
     world.accept(1, passive, 2);
     world.run();
-    assert_eq!(world.said(), ["REQ", "REP", "REJ", "DREQ", "DREP"]);
+    let names = world.sent.iter().map(|(_, transmit)| transmit.mad.message.name());
+    assert_eq!(names.collect::<Vec<_>>(), ["REQ", "REP", "REJ", "DREQ", "DREP"]);
     assert_eq!(reason(&world.event(1), passive), RejectReason::StaleConnection);
     assert_eq!(world.event(0), disconnected(first, false));
     assert_eq!(world.ends[0].engine.phase(active), Some(Phase::RequestSent));
     assert_eq!(world.ends[1].engine.phase(passive), Some(Phase::TimeWait));
+    // A copy of that REP that has been under way for long finds the old connection gone.
+    let sent = world.sent.iter().map(|(_, transmit)| transmit);
+    let rep = sent.clone().find(|transmit| is("REP")(transmit)).cloned().unwrap();
+    let stale = Handled::Refused(RejectReason::StaleConnection);
+    assert_eq!(world.deliver(&rep), stale);
+    assert_eq!(world.ends[0].engine.phase(active), Some(Phase::RequestSent));
     world.finish();
 }
 
@@ -832,9 +863,26 @@ fn an_heir_tells_the_peers_of_a_process_that_has_died() {
     let estates = [(0, active), (1, passive)].map(|(end, id)| world.ends[end].engine.estate(id));
     for (end, estate) in estates.into_iter().enumerate() {
         let other = [passive, active][end];
-        assert_eq!(world.deliver(&estate.unwrap().disconnect()), Handled::Taken(other));
+        assert_eq!(world.deliver(&estate.unwrap().last_word()), Handled::Taken(other));
         assert_eq!(world.event(1 - end), disconnected(other, false));
     }
+    world.finish();
+
+    // Before that it refuses.
+    let mut world = World::new(2);
+    world.listen(1, Service::TCP, 10);
+    let active = world.connect(0, 1, Service::TCP, 1);
+    let passive = world.requested(1);
+    let received = world.ends[1].engine.estate(passive).unwrap();
+    world.accept(1, passive, 2);
+    let replied = world.ends[1].engine.estate(passive).unwrap();
+    assert_eq!((received.rejected, replied.rejected), (Some(Rejected::Req), Some(Rejected::Other)));
+    // It has overtaken the REP.
+    let rep = world.outgoing(1).remove(0);
+    assert_eq!(world.deliver(&replied.last_word()), Handled::Taken(active));
+    assert_eq!(reason(&world.event(0), active), RejectReason::Consumer);
+    assert_eq!(world.deliver(&rep), Handled::Unknown);
+    world.no_events();
     world.finish();
 }
 
@@ -908,7 +956,10 @@ fn an_id_that_is_destroyed_says_so_to_its_peer() {
     world.ends[0].engine.disconnect(active, world.now).unwrap();
     world.outgoing(0);
     assert_eq!(last(&mut world, 0, active), None);
-    assert_eq!(world.ends[0].engine.poll_timeout(), None);
+    // The DREQ that was lost is sent again, though the id is gone.
+    assert_eq!(world.skip(), 4608 * MILLISECOND);
+    world.run();
+    assert_eq!(world.said(), ["DREQ"]);
     world.finish();
 
     let mut world = World::new(2);
@@ -918,6 +969,42 @@ fn an_id_that_is_destroyed_says_so_to_its_peer() {
     for (end, id) in [(0, resolved), (0, created), (1, listener)] {
         assert_eq!(last(&mut world, end, id), None);
     }
+    world.finish();
+}
+
+/// Rules: CM-28
+#[test]
+fn a_last_word_that_is_lost_is_said_again_until_it_is_confirmed() {
+    let mut world = World::new(2);
+    world.listen(1, Service::TCP, 10);
+    let (active, passive) = world.connected(1);
+    world.destroy(1, passive);
+    assert_eq!(
+        (world.ends[1].engine.has(passive), world.ends[1].engine.phase(passive)),
+        (false, None)
+    );
+    world.run_but(is("DREQ"));
+    world.pass(20 * SECOND, |_| true);
+    assert_eq!(world.said(), ["DREQ"; 5]);
+    assert_eq!(world.ends[1].engine.departing().collect::<Vec<_>>(), [passive]);
+    // Its queue pair may be connected anew meanwhile.
+    world.skip();
+    assert_eq!(world.event(0), disconnected(active, false));
+    world.ends[0].engine.disconnect(active, world.now).unwrap();
+    world.no_events();
+    assert_eq!(world.ends[1].engine.departing().count(), 0);
+    assert_eq!(world.ends[1].engine.poll_timeout(), None);
+    // A peer that is not there any more is given up.
+    let (_, passive) = {
+        world.pass(SECOND, |_| false);
+        world.ends[0].events.clear();
+        world.connected(3)
+    };
+    world.destroy(1, passive);
+    world.pass(65_535 * MILLISECOND, |_| true);
+    assert_eq!(world.ends[1].engine.departing().count(), 1);
+    world.pass(MILLISECOND, |_| true);
+    assert_eq!(world.ends[1].engine.departing().count(), 0);
     world.finish();
 }
 
@@ -1031,7 +1118,7 @@ fn options_are_set_while_they_matter() {
         engine.bind(id, at, host).unwrap();
     }
     assert_eq!(engine.listen(one, 1, host), Err(Refused::InUse));
-    engine.destroy(other, host).unwrap();
+    engine.destroy(other, 0, host).unwrap();
     engine.listen(one, 1, host).unwrap();
     assert_eq!(engine.set_reuse_address(one, true), Err(Refused::State));
     assert_eq!(engine.set_v6_only(one, true), Err(Refused::State));
@@ -1065,5 +1152,63 @@ fn an_mra_for_the_wrong_message_is_ignored() {
     said.answered = Answered::Rep;
     assert_eq!(world.deliver(&mra), Handled::Unknown);
     assert_eq!(world.skip(), 4608 * MILLISECOND);
+    world.finish();
+}
+
+/// Whatever comes: messages of any connection with any bytes changed, in any order and at any time.
+///
+/// Rules: CM-02, CM-13, CM-20
+#[test]
+fn no_message_whatever_it_says_does_more_than_a_message_may() {
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{RngExt, SeedableRng};
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+    let mut world = World::new(2);
+    let listeners = [Service::TCP, Service::UDP].map(|service| world.listen(1, service, 4));
+    let mut past = Vec::new();
+    for number in 0..2_000_u32 {
+        match random.random_range(0..8) {
+            0 => _ = world.connect(0, 1, Service::TCP, number),
+            1 => _ = world.connect(0, 1, Service::UDP, number),
+            2 => _ = world.ends[0].engine.poll_timeout().map(|_| world.skip()),
+            _ => {}
+        }
+        if past.is_empty() {
+            world.connect(0, 1, Service::TCP, number);
+        }
+        for end in [0, 1] {
+            past.extend(world.outgoing(end));
+            let now = world.now;
+            let End { engine, host, events, .. } = &mut world.ends[end];
+            events.extend(std::iter::from_fn(|| engine.poll_event()));
+            for event in std::mem::take(events) {
+                // Programs do anything, and are refused what they may not.
+                _ = engine.fetched(event.id);
+                _ = match random.random_range(0..6) {
+                    0 => engine.reject(event.id, RejectReason::Consumer, b"no", now),
+                    1 => engine.disconnect(event.id, now),
+                    2 => engine.destroy(event.id, now, host).map(drop),
+                    3 => engine.establish(event.id),
+                    _ => engine.accept(event.id, &acceptance(number), now),
+                };
+            }
+        }
+        for _ in 0..4 {
+            let transmit = &past[random.random_range(past.len().saturating_sub(50)..past.len())];
+            let arrival = Arrival { source: transmit.source, destination: transmit.destination };
+            let mut bytes = transmit.mad.write();
+            for _ in 0..random.random_range(0..3) {
+                let at = random.random_range(0..bytes.len());
+                bytes[at] ^= 1 << random.random_range(0..8);
+            }
+            // The attribute of another message.
+            if random.random_range(0..10) == 0 {
+                bytes[17] = random.random_range(0x10..0x1b);
+            }
+            world.deliver_bytes(arrival, &bytes);
+        }
+        let ids = world.ends[1].engine.ids().count();
+        assert!(world.ends[1].engine.waiting(listeners[0]).unwrap() <= 4, "{ids} ids");
+    }
     world.finish();
 }

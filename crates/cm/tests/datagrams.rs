@@ -188,6 +188,6 @@ fn a_group_is_joined_by_ids_of_datagrams_that_have_an_address() {
     engine.leave(udp, other).unwrap();
     assert_eq!(engine.leave(udp, other), Err(Refused::NotAvailable));
     assert_eq!(engine.poll_event(), None);
-    assert_eq!(engine.destroy(udp, host), Ok(vec![joined]));
+    assert_eq!(engine.destroy(udp, 0, host), Ok(vec![joined]));
     world.finish();
 }

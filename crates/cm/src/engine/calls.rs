@@ -9,7 +9,7 @@ use transom_wire::cm::{
 };
 use transom_wire::packet::DEFAULT_PKEY;
 
-use super::{Accept, Connect, Engine, Entry, State};
+use super::{Accept, Connect, DEPARTING, Engine, Entry, State};
 use crate::attributes::{Access, AddressVector, Attributes, DEFAULT_QKEY, HOP_LIMIT, QpState};
 use crate::connection::{Connection, Terms, path};
 use crate::datagram::Resolution;
@@ -23,7 +23,7 @@ use crate::timing::{LIFE_TIME, ack_timeout};
 impl Engine {
     /// A new id.
     pub fn create(&mut self, service: Service) -> Result<CommId, Refused> {
-        let id = self.shared.new_id(|id| self.ids.contains_key(&id)).ok_or(Refused::NoIds)?;
+        let id = self.new_id().ok_or(Refused::NoIds)?;
         let psn = self.shared.new_psn();
         self.ids.insert(id, Entry::new(service, psn));
         Ok(id)
@@ -407,24 +407,37 @@ impl Engine {
 
     /// Ends an id, and says so to its peer (rule CM-28). Requests that wait at a listener are refused.
     /// Returns the groups that the host is to leave.
-    pub fn destroy(&mut self, id: CommId, host: &mut impl Host) -> Result<Vec<Group>, Refused> {
+    pub fn destroy(
+        &mut self,
+        id: CommId,
+        now: u64,
+        host: &mut impl Host,
+    ) -> Result<Vec<Group>, Refused> {
         self.fetched(id)?;
-        let Some(mut entry) = self.ids.remove(&id) else { return Err(Refused::NoSuchId) };
-        match &mut entry.state {
-            State::Connection(connection) => connection.farewell(&mut self.shared),
-            State::Resolution(resolution) => resolution.farewell(&mut self.shared),
+        let Some(entry) = self.ids.remove(&id) else { return Err(Refused::NoSuchId) };
+        match entry.state {
+            State::Connection(mut connection) => {
+                connection.farewell(now, &mut self.shared);
+                if connection.is_departing() && self.departing.len() < DEPARTING {
+                    self.departing.insert(id, connection);
+                } else {
+                    self.shared.sleep(id);
+                }
+            }
+            State::Resolution(mut resolution) => resolution.farewell(&mut self.shared),
             State::Listening { waiting, .. } => {
                 if let Some(claim) = entry.claim {
                     self.listens_no_more(ServiceId::of(claim.space, claim.address.port()), id);
                 }
-                for waiting in waiting.split_off(0) {
-                    self.destroy(waiting, host)?;
+                for waiting in waiting {
+                    self.destroy(waiting, now, host)?;
                 }
             }
             _ => {}
         }
-        entry.unbind(host);
-        self.shared.sleep(id);
+        if let Some(claim) = entry.claim {
+            host.release(claim);
+        }
         self.shared.events.retain(|event| event.id != id);
         Ok(entry.groups)
     }
@@ -442,6 +455,9 @@ impl Engine {
             self.shared.happened(*id, Happened::DeviceRemoval);
         }
         self.listeners.clear();
+        for (_, mut connection) in std::mem::take(&mut self.departing) {
+            connection.abandon(&mut self.shared);
+        }
     }
 
     fn listens_no_more(&mut self, service: ServiceId, id: CommId) {

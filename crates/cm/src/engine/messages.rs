@@ -1,6 +1,5 @@
 //! The messages of peers.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use transom_wire::cm::message::Answered;
@@ -67,9 +66,14 @@ impl Engine {
                 })
             }
             Message::Rtu(rtu) => {
-                self.on_answer(rtu.remote_id, rtu.local_id, arrival, |connection, shared| {
-                    connection.on_rtu(shared)
-                })
+                let (id, peer) = (rtu.remote_id, rtu.local_id);
+                if self.known(id, peer, arrival).is_none() {
+                    // It would wait for ever for one that is not there (rule CM-49).
+                    let reason = RejectReason::InvalidCommId;
+                    self.shared.refuse(arrival, transaction, (id, peer), Rejected::Other, reason);
+                    return Handled::Refused(reason);
+                }
+                self.on_answer(id, peer, arrival, |connection, shared| connection.on_rtu(shared))
             }
             Message::Drep(drep) => {
                 self.on_answer(drep.remote_id, drep.local_id, arrival, |connection, shared| {
@@ -92,6 +96,21 @@ impl Engine {
         }
     }
 
+    /// The connection that this end calls `id`, its id gone or not, and the other `peer`.
+    fn known(
+        &mut self,
+        id: CommId,
+        peer: CommId,
+        arrival: Arrival,
+    ) -> Option<(&mut Connection, &mut Shared)> {
+        let connection = match self.ids.get_mut(&id).map(|entry| &mut entry.state) {
+            Some(State::Connection(connection)) => connection,
+            Some(_) => return None,
+            None => self.departing.get_mut(&id)?,
+        };
+        is_with(connection, peer, arrival).then_some((connection, &mut self.shared))
+    }
+
     fn on_answer(
         &mut self,
         id: CommId,
@@ -99,10 +118,12 @@ impl Engine {
         arrival: Arrival,
         taken: impl FnOnce(&mut Connection, &mut Shared) -> Outcome,
     ) -> Handled {
-        let Some(connection) = known(&mut self.ids, id, peer, arrival) else {
+        let Some((connection, shared)) = self.known(id, peer, arrival) else {
             return Handled::Unknown;
         };
-        match taken(connection, &mut self.shared) {
+        let outcome = taken(connection, shared);
+        self.forget_departed(id);
+        match outcome {
             Outcome::Taken => Handled::Taken(id),
             Outcome::Ignored => Handled::Unknown,
         }
@@ -176,8 +197,8 @@ impl Engine {
     }
 
     fn on_req_again(&mut self, id: CommId, peer: CommId, arrival: Arrival) -> Handled {
-        if let Some(connection) = known(&mut self.ids, id, peer, arrival) {
-            connection.on_req_again(&mut self.shared);
+        if let Some((connection, shared)) = self.known(id, peer, arrival) {
+            connection.on_req_again(shared);
         }
         Handled::Duplicate(id)
     }
@@ -261,7 +282,7 @@ impl Engine {
 
     /// An id for a request; `None` if there is none left.
     fn child(&mut self, welcome: &Welcome) -> Option<(CommId, Entry)> {
-        let id = self.shared.new_id(|id| self.ids.contains_key(&id))?;
+        let id = self.new_id()?;
         let psn = self.shared.new_psn();
         let listener = self.ids.get(&welcome.listener)?;
         let mut entry = Entry::new(listener.service, psn);
@@ -286,25 +307,29 @@ impl Engine {
 
     fn on_rep(&mut self, now: u64, arrival: Arrival, transaction: u64, rep: &Rep) -> Handled {
         let id = rep.remote_id;
-        if let Some(connection) = known(&mut self.ids, id, rep.local_id, arrival) {
-            connection.on_rep_again(&mut self.shared);
+        if let Some((connection, shared)) = self.known(id, rep.local_id, arrival) {
+            connection.on_rep_again(shared);
             return Handled::Duplicate(id);
         }
-        let Some(connection) = known(&mut self.ids, id, CommId(0), arrival) else {
+        let Some((connection, shared)) = self.known(id, CommId(0), arrival) else {
             return Handled::Unknown;
         };
-        if self.shared.remote_ids.contains_key(&(rep.ca_guid, rep.local_id)) {
+        if shared.remote_ids.contains_key(&(rep.ca_guid, rep.local_id)) {
             return Handled::Unknown;
         }
         let qpn = connection.qpn_of(rep);
-        if let Some(stale) = self.shared.remote_qpns.get(&(rep.ca_guid, qpn)).copied() {
-            let reason = RejectReason::StaleConnection;
-            let ids = (id, rep.local_id);
-            self.shared.refuse(arrival, transaction, ids, Rejected::Rep, reason);
-            self.disconnect_stale(stale, now, arrival);
+        let stale = shared.remote_qpns.get(&(rep.ca_guid, qpn)).copied();
+        // A copy of what was refused is refused, for its sender has ended it.
+        if stale.is_some() || connection.has_refused(rep.local_id) {
+            let (reason, ids) = (RejectReason::StaleConnection, (id, rep.local_id));
+            connection.refuse(rep.local_id);
+            shared.refuse(arrival, transaction, ids, Rejected::Rep, reason);
+            if let Some(stale) = stale {
+                self.disconnect_stale(stale, now, arrival);
+            }
             return Handled::Refused(reason);
         }
-        match connection.on_rep(rep, &mut self.shared) {
+        match connection.on_rep(rep, shared) {
             Outcome::Taken => Handled::Taken(id),
             Outcome::Ignored => Handled::Unknown,
         }
@@ -318,21 +343,28 @@ impl Engine {
                 None => return Handled::Unknown,
             },
             (None, Rejected::Req) => (rej.remote_id, CommId(0)),
+            // It may have overtaken the REP, and then nobody would say again that it is void.
+            (None, Rejected::Other) if self.awaits_reply(rej.remote_id) => {
+                (rej.remote_id, CommId(0))
+            }
             (None, Rejected::Rep | Rejected::Other) => (rej.remote_id, rej.local_id),
         };
         self.on_answer(id, peer, arrival, |connection, shared| connection.on_rej(rej, now, shared))
     }
 
+    fn awaits_reply(&self, id: CommId) -> bool {
+        self.phase(id) == Some(Phase::RequestSent)
+    }
+
     fn on_dreq(&mut self, arrival: Arrival, transaction: u64, dreq: &Dreq) -> Handled {
         let (id, peer) = (dreq.remote_id, dreq.local_id);
-        let Some(connection) = known(&mut self.ids, id, peer, arrival) else {
+        if self.known(id, peer, arrival).is_none() {
             self.shared.confirm_end(arrival, transaction, id, peer);
             return Handled::Unknown;
-        };
-        match connection.on_dreq(dreq, transaction, &mut self.shared) {
-            Outcome::Taken => Handled::Taken(id),
-            Outcome::Ignored => Handled::Unknown,
         }
+        self.on_answer(id, peer, arrival, |connection, shared| {
+            connection.on_dreq(dreq, transaction, shared)
+        })
     }
 
     /// The peer has connected the same queue pair anew: what was before has ended (rule CM-19).
@@ -357,17 +389,10 @@ impl Entry {
     }
 }
 
-/// The connection that this end calls `id`, and the other, at the address that the message has come
-/// from, `peer`; which is zero as long as that is not known (rules CM-20, CM-45).
-fn known(
-    ids: &mut BTreeMap<CommId, Entry>,
-    id: CommId,
-    peer: CommId,
-    arrival: Arrival,
-) -> Option<&mut Connection> {
-    let State::Connection(connection) = &mut ids.get_mut(&id)?.state else { return None };
-    let known = connection.peer_id() == peer && is_from(arrival, connection.address());
-    known.then_some(&mut **connection)
+/// Whether a connection is that which the other end, at the address that a message has come from, calls
+/// `peer`; which is zero as long as that is not known (rules CM-20, CM-45).
+fn is_with(connection: &Connection, peer: CommId, arrival: Arrival) -> bool {
+    connection.peer_id() == peer && is_from(arrival, connection.address())
 }
 
 /// Whether a message has come by the way that leads to the peer.
