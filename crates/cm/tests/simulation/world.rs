@@ -1,0 +1,604 @@
+//! Hosts, their processes, and what their programs do, in virtual time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use transom_cm::{
+    Accept, Arrival, Config, Connect, Engine, Estate, Event, Handled, Happened, Host, Phase, Ports,
+    Service, Timing, Transmit,
+};
+use transom_wire::cm::message::Receiver;
+use transom_wire::cm::{Bits, CommId, Mad, Message, Qpn, RejectReason};
+
+use crate::model::{Model, Name, Step};
+use crate::network::Network;
+use crate::random::Random;
+
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+const HOSTS: usize = 3;
+const PROCESSES: usize = 2 * HOSTS;
+/// How long programs begin connections.
+const BUSY: u64 = 300 * SECOND;
+/// More than any run takes.
+const MOST_EVENTS: u64 = 500_000;
+
+/// What happened how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) messages: u64,
+    pub(crate) lost: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) established: u64,
+    pub(crate) resolved: u64,
+    pub(crate) rejected: u64,
+    pub(crate) stale: u64,
+    pub(crate) unreachable: u64,
+    pub(crate) disconnected: u64,
+    pub(crate) timed_out: u64,
+    pub(crate) deaths: u64,
+    /// Connections that stood at the end.
+    pub(crate) pairs: u64,
+    /// Those of which one end had gone and could not say so: its process had died, or its REJ was lost.
+    pub(crate) half: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.messages, other.messages),
+            (&mut self.lost, other.lost),
+            (&mut self.duplicates, other.duplicates),
+            (&mut self.established, other.established),
+            (&mut self.resolved, other.resolved),
+            (&mut self.rejected, other.rejected),
+            (&mut self.stale, other.stale),
+            (&mut self.unreachable, other.unreachable),
+            (&mut self.disconnected, other.disconnected),
+            (&mut self.timed_out, other.timed_out),
+            (&mut self.deaths, other.deaths),
+            (&mut self.pairs, other.pairs),
+            (&mut self.half, other.half),
+        ];
+        for (sum, count) in pairs {
+            *sum += count;
+        }
+    }
+}
+
+/// What a program does after a while.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Connect,
+    Answer(CommId),
+    GoOn(CommId),
+    Notify(CommId),
+    Disconnect(CommId),
+    Destroy(CommId),
+    Die,
+}
+
+#[derive(Debug)]
+enum Due {
+    Arrive(Box<Transmit>),
+    /// Of a process in one of its lives.
+    Act(usize, u32, Deed),
+}
+
+struct Process {
+    engine: Engine,
+    slot: u8,
+    life: u32,
+    next_qpn: u32,
+}
+
+pub(crate) struct World {
+    random: Random,
+    trace: bool,
+    now: u64,
+    due: BTreeMap<(u64, u64), Due>,
+    scheduled: u64,
+    network: Network,
+    hosts: Vec<Ports>,
+    processes: Vec<Process>,
+    timing: Timing,
+    model: Model,
+    /// By host and what the receiver was called: connections whose peer's REJ was lost. With the peer's
+    /// id.
+    orphans: BTreeSet<(usize, CommId, CommId)>,
+    /// By host and id: ends whose process has died.
+    abandoned: BTreeSet<(usize, CommId)>,
+    counts: Counts,
+}
+
+fn address(host: usize) -> IpAddr {
+    IpAddr::from([10, 0, 0, host as u8])
+}
+
+fn host_of(process: usize) -> usize {
+    process / 2
+}
+
+fn port(process: usize) -> u16 {
+    7_000 + process as u16
+}
+
+/// An id's name as private data says it.
+fn tag((process, life, id): Name) -> Vec<u8> {
+    [&[process as u8][..], &life.to_be_bytes(), &id.0.to_be_bytes()].concat()
+}
+
+fn name_of(private_data: &[u8]) -> Name {
+    let word = |at: usize| u32::from_be_bytes(private_data[at..at + 4].try_into().unwrap());
+    (private_data[0].into(), word(1), CommId(word(5)))
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, trace: bool) -> Self {
+        let mut random = Random::new(seed);
+        let network = Network::draw(&mut random);
+        let timing = match random.below(4) {
+            0 => Timing::giving_up_after(2_000 + random.below(20_000)),
+            _ => Timing::LINUX,
+        };
+        let mut world = Self {
+            random,
+            trace,
+            now: SECOND,
+            due: BTreeMap::new(),
+            scheduled: 0,
+            network,
+            hosts: (0..HOSTS).map(|host| Ports::new([address(host)])).collect(),
+            processes: Vec::new(),
+            timing,
+            model: Model::default(),
+            orphans: BTreeSet::new(),
+            abandoned: BTreeSet::new(),
+            counts: Counts::default(),
+        };
+        for process in 0..PROCESSES {
+            let slot = 1 + process as u8 % 2;
+            let engine = world.engine(process, slot);
+            world.processes.push(Process { engine, slot, life: 0, next_qpn: 1 });
+            world.listen(process);
+            for _ in 0..3 + world.random.below(8) {
+                let at = world.random.below(BUSY);
+                world.act_at(at, process, Deed::Connect);
+            }
+            if world.random.chance(25) {
+                let at = world.random.below(BUSY);
+                world.act_at(at, process, Deed::Die);
+            }
+        }
+        world
+    }
+
+    /// The processes of a host share their GUID.
+    fn engine(&mut self, process: usize, slot: u8) -> Engine {
+        let guid = 0x5054_00ff_fe00_0000 + host_of(process) as u64;
+        let config = Config::new(slot, guid, self.random.number());
+        Engine::new(Config { timing: self.timing, max_backlog: 4, ..config })
+    }
+
+    fn listen(&mut self, process: usize) {
+        let (host, Process { engine, .. }) =
+            (&mut self.hosts[host_of(process)], &mut self.processes[process]);
+        for service in [Service::TCP, Service::UDP] {
+            let id = engine.create(service).unwrap();
+            let any = SocketAddr::new([0, 0, 0, 0].into(), port(process));
+            engine.bind(id, any, host).unwrap();
+            engine.listen(id, 0, host).unwrap();
+        }
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>10.3} {}", self.now as f64 / SECOND as f64, what());
+        }
+    }
+
+    fn schedule(&mut self, at: u64, due: Due) {
+        self.scheduled += 1;
+        self.due.insert((at, self.scheduled), due);
+    }
+
+    fn act_at(&mut self, at: u64, process: usize, deed: Deed) {
+        let life = self.processes[process].life;
+        self.schedule(at, Due::Act(process, life, deed));
+    }
+
+    /// Soon, mostly.
+    fn act(&mut self, process: usize, deed: Deed) {
+        let longest = self.random.one_of(&[1, 10, 10, 100, 8_000, 100_000]);
+        let at = self.now + self.random.below(longest * MILLISECOND) + 1;
+        self.act_at(at, process, deed);
+    }
+
+    fn name(&self, process: usize, id: CommId) -> Name {
+        (process, self.processes[process].life, id)
+    }
+
+    /// Runs until nothing is under way, looks at who is connected, ends everything, and looks at what
+    /// is left.
+    pub(crate) fn run(mut self) -> Counts {
+        self.settle();
+        self.check_pairs();
+        for process in 0..PROCESSES {
+            for id in self.processes[process].engine.ids().collect::<Vec<_>>() {
+                self.destroy(process, id);
+            }
+        }
+        self.settle();
+        for process in &self.processes {
+            assert!(process.engine.is_empty(), "left: {:#?}", process.engine);
+        }
+        assert!(self.hosts.iter().all(Ports::is_empty), "ports are left: {:#?}", self.hosts);
+        self.counts
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..MOST_EVENTS {
+            let due = self.due.first_key_value().map(|((at, _), _)| *at);
+            let engines = self.processes.iter().map(|process| process.engine.poll_timeout());
+            let alarm = engines.flatten().min();
+            let Some(at) = due.into_iter().chain(alarm).min() else { return };
+            self.now = self.now.max(at);
+            if alarm == Some(at) && due != Some(at) {
+                for process in 0..PROCESSES {
+                    self.processes[process].engine.handle_timeout(self.now);
+                    self.drain(process);
+                }
+            } else if let Some((_, due)) = self.due.pop_first() {
+                match due {
+                    Due::Arrive(transmit) => self.arrive(&transmit),
+                    Due::Act(process, life, deed) if life == self.processes[process].life => {
+                        self.carry_out(process, deed);
+                    }
+                    Due::Act(..) => {}
+                }
+            }
+        }
+        panic!("it goes on for ever");
+    }
+
+    /// Takes what a process has to send, and tells its programs what has happened.
+    fn drain(&mut self, process: usize) {
+        while let Some(transmit) = self.processes[process].engine.poll_transmit() {
+            self.send(&transmit);
+        }
+        while let Some(event) = self.processes[process].engine.poll_event() {
+            self.hear(process, event);
+        }
+    }
+
+    /// Sends a message; whether it arrives.
+    fn send(&mut self, transmit: &Transmit) -> bool {
+        self.counts.messages += 1;
+        let arrivals = self.network.carry(transmit, &mut self.random);
+        self.say(|| {
+            format!("{} -> {} {:?}", transmit.source, transmit.destination, brief(&transmit.mad))
+        });
+        let arrives = arrivals.iter().any(|(_, arrival)| arrival == transmit);
+        if !arrives {
+            self.counts.lost += 1;
+            self.say(|| "    lost".into());
+            // A REJ is said once; a DREQ until it is confirmed.
+            if let Message::Rej(rej) = &transmit.mad.message {
+                let to = self.host_at(transmit.destination);
+                self.orphans.insert((to, rej.remote_id, rej.local_id));
+            }
+        }
+        for (delay, arrival) in arrivals {
+            self.schedule(self.now + delay, Due::Arrive(Box::new(arrival)));
+        }
+        arrives
+    }
+
+    fn host_at(&self, address: IpAddr) -> usize {
+        (0..HOSTS).find(|host| crate::world::address(*host) == address).expect("a host")
+    }
+
+    /// A host gives a message to the process that it is for (rule CM-20): by port, or by the upper byte of
+    /// the id. What is for none, any may answer.
+    fn arrive(&mut self, transmit: &Transmit) {
+        let host = self.host_at(transmit.destination);
+        let of_host = [2 * host, 2 * host + 1];
+        let to: Vec<usize> = match transmit.mad.receiver() {
+            Receiver::Service(service) => {
+                let to = service.port().map(|(_, port)| usize::from(port - 7_000));
+                vec![to.filter(|to| of_host.contains(to)).unwrap_or(of_host[0])]
+            }
+            Receiver::Id(id) => {
+                let slot = (id.0 >> 24) as u8;
+                let found = of_host.into_iter().find(|to| self.processes[*to].slot == slot);
+                vec![found.unwrap_or(of_host[0])]
+            }
+            Receiver::Peer(..) => of_host.into(),
+        };
+        let arrival = Arrival { source: transmit.source, destination: transmit.destination };
+        for process in to {
+            let (engine, host) = (&mut self.processes[process].engine, &mut self.hosts[host]);
+            let handled = engine.handle(self.now, arrival, &transmit.mad.write(), host);
+            self.say(|| format!("    {process} {:?}: {handled:?}", brief(&transmit.mad)));
+            match handled {
+                Handled::Duplicate(_) => self.counts.duplicates += 1,
+                Handled::Refused(RejectReason::StaleConnection) => self.counts.stale += 1,
+                Handled::Ignored(ignored) => panic!("{ignored}"),
+                _ => {}
+            }
+            self.drain(process);
+        }
+    }
+
+    // Programs.
+
+    fn hear(&mut self, process: usize, Event { id, happened }: Event) {
+        let name = self.name(process, id);
+        self.say(|| format!("{process} {id:x?} hears {happened:?}"));
+        let private = happened.private_data();
+        let peer = private.first().is_some_and(|first| *first != 0xff).then(|| name_of(private));
+        if let Happened::ConnectRequest { offer, private_data, .. } = &happened {
+            self.model.hears_of_request(name, name_of(private_data), offer.as_ref());
+            self.act(process, Deed::Answer(id));
+            return;
+        }
+        if !matches!(happened, Happened::AddressResolved | Happened::RouteResolved) {
+            self.model.hears(name, &happened, peer);
+        }
+        match happened {
+            Happened::ConnectResponse { .. } => self.act(process, Deed::GoOn(id)),
+            Happened::Established => {
+                self.counts.established += 1;
+                self.after(process, id, [20, 20]);
+            }
+            Happened::Resolved { .. } => {
+                self.counts.resolved += 1;
+                self.after(process, id, [0, 80]);
+            }
+            Happened::Rejected { .. } | Happened::NotServed(_) => {
+                self.counts.rejected += 1;
+                self.after(process, id, [10, 80]);
+            }
+            Happened::Unreachable => {
+                self.counts.unreachable += 1;
+                self.after(process, id, [0, 80]);
+            }
+            Happened::Disconnected { timed_out } => {
+                self.counts.disconnected += 1;
+                self.counts.timed_out += u64::from(timed_out);
+                self.after(process, id, [60, 35]);
+            }
+            _ => {}
+        }
+    }
+
+    /// Disconnects or destroys in so many of a hundred cases.
+    fn after(&mut self, process: usize, id: CommId, [disconnect, destroy]: [u32; 2]) {
+        if self.random.chance(disconnect) {
+            self.act(process, Deed::Disconnect(id));
+        }
+        if self.random.chance(destroy) {
+            self.act(process, Deed::Destroy(id));
+        }
+    }
+
+    fn carry_out(&mut self, process: usize, deed: Deed) {
+        self.say(|| format!("{process} {deed:x?}"));
+        let now = self.now;
+        match deed {
+            Deed::Connect => self.connect(process),
+            Deed::Answer(id) => self.answer(process, id),
+            Deed::GoOn(id) => {
+                let name = self.name(process, id);
+                if self.model.step(name) != Some(Step::Answered)
+                    || !self.processes[process].engine.has(id)
+                {
+                    return;
+                }
+                let engine = &mut self.processes[process].engine;
+                if self.random.chance(5) {
+                    engine.reject(id, RejectReason::Consumer, &[0xff], now).unwrap();
+                    self.model.refuses(name);
+                } else {
+                    engine.establish(id).unwrap();
+                    self.model.is_up(name);
+                    self.after(process, id, [20, 20]);
+                }
+            }
+            Deed::Notify(id) => {
+                // Data has come, so the peer is up.
+                if self.peer_is_up(process, id) {
+                    _ = self.processes[process].engine.notify(id);
+                }
+            }
+            Deed::Disconnect(id) => _ = self.processes[process].engine.disconnect(id, now),
+            Deed::Destroy(id) => self.destroy(process, id),
+            Deed::Die => self.die(process),
+        }
+        self.drain(process);
+    }
+
+    /// Whether the peer's queue pair is up and sends to this end's.
+    fn peer_is_up(&self, process: usize, id: CommId) -> bool {
+        let Some(estate) = self.processes[process].engine.estate(id) else { return false };
+        let host = self.host_at(estate.destination);
+        let Some(peer) = self.process_of(host, estate.peer_id) else { return false };
+        let engine = &self.processes[peer].engine;
+        engine.phase(estate.peer_id) == Some(Phase::Established)
+            && engine.estate(estate.peer_id).is_some_and(|estate| estate.peer_id == id)
+    }
+
+    fn process_of(&self, host: usize, id: CommId) -> Option<usize> {
+        let slot = (id.0 >> 24) as u8;
+        [2 * host, 2 * host + 1].into_iter().find(|process| self.processes[*process].slot == slot)
+    }
+
+    fn qpn(&mut self, process: usize) -> Qpn {
+        let Process { slot, next_qpn, .. } = &mut self.processes[process];
+        *next_qpn += 1;
+        Bits::low(u32::from(*slot) << 16 | *next_qpn)
+    }
+
+    fn connect(&mut self, process: usize) {
+        let datagram = self.random.chance(20);
+        let service = if datagram { Service::UDP } else { Service::TCP };
+        let peer = self.random.below(PROCESSES as u64) as usize;
+        // Sometimes nobody listens there.
+        let to_port = if self.random.chance(5) { 7_900 } else { port(peer) };
+        let (from, to) = (address(host_of(process)), address(host_of(peer)));
+        let qpn = self.qpn(process);
+        let reads = (self.random.below(8) as u8, self.random.below(8) as u8);
+        let host = &mut self.hosts[host_of(process)];
+        let engine = &mut self.processes[process].engine;
+        let id = engine.create(service).unwrap();
+        engine.resolve_address(id, None, SocketAddr::new(to, to_port), host).unwrap();
+        let route = host.route(from, to).unwrap();
+        engine.address_resolved(id, Ok(route)).unwrap();
+        engine.resolve_route(id, Ok(())).unwrap();
+        let name = self.name(process, id);
+        let private_data = tag(name);
+        let with = Connect {
+            qpn,
+            responder_resources: reads.0,
+            initiator_depth: reads.1,
+            private_data: &private_data,
+            ..Connect::default()
+        };
+        self.processes[process].engine.connect(id, &with, self.now).unwrap();
+        self.model.connects(name, datagram, qpn, reads);
+        if self.random.chance(3) {
+            self.act(process, Deed::Destroy(id));
+        }
+    }
+
+    fn answer(&mut self, process: usize, id: CommId) {
+        let name = self.name(process, id);
+        if !self.processes[process].engine.has(id) {
+            return;
+        }
+        self.processes[process].engine.fetched(id).unwrap();
+        // It may be void already.
+        if self.model.step(name) != Some(Step::Asked) {
+            self.after(process, id, [0, 80]);
+            return;
+        }
+        match self.random.below(10) {
+            0 => {
+                let engine = &mut self.processes[process].engine;
+                engine.reject(id, RejectReason::Consumer, &[0xff], self.now).unwrap();
+                self.model.refuses(name);
+                self.after(process, id, [0, 90]);
+            }
+            1 => self.destroy(process, id),
+            _ => {
+                let qpn = self.qpn(process);
+                let reads = (self.random.below(8) as u8, self.random.below(8) as u8);
+                let private_data = tag(name);
+                let with = Accept {
+                    qpn,
+                    responder_resources: reads.0,
+                    initiator_depth: reads.1,
+                    private_data: &private_data,
+                    ..Accept::default()
+                };
+                self.processes[process].engine.accept(id, &with, self.now).unwrap();
+                self.model.accepts(name, qpn, reads);
+                if self.random.chance(20) {
+                    self.act(process, Deed::Notify(id));
+                }
+                self.after(process, id, [5, 10]);
+            }
+        }
+    }
+
+    fn destroy(&mut self, process: usize, id: CommId) {
+        let engine = &mut self.processes[process].engine;
+        if !engine.has(id) {
+            return;
+        }
+        let mut gone: Vec<_> = engine.ids().collect();
+        engine.destroy(id, self.now, &mut self.hosts[host_of(process)]).unwrap();
+        gone.retain(|id| !engine.has(*id));
+        for id in gone {
+            self.model.destroys(self.name(process, id));
+        }
+        self.drain(process);
+    }
+
+    /// A process dies. Another of its host may notice, and says for it what it would have said.
+    fn die(&mut self, process: usize) {
+        self.counts.deaths += 1;
+        let noticed = self.random.chance(60);
+        let engine = &self.processes[process].engine;
+        let estates: Vec<Estate> = engine.ids().filter_map(|id| engine.estate(id)).collect();
+        // Nobody knows of these but the process.
+        self.abandoned.extend(engine.departing().map(|id| (host_of(process), id)));
+        let waiting = engine.ids().filter(|id| engine.phase(*id) == Some(Phase::DisconnectSent));
+        self.abandoned.extend(waiting.map(|id| (host_of(process), id)));
+        for id in engine.ids().collect::<Vec<_>>() {
+            self.model.destroys(self.name(process, id));
+        }
+        let slot = self.processes[process].slot;
+        let engine = self.engine(process, slot);
+        let next_qpn = self.random.one_of(&[1, 1, 1_000 * (self.processes[process].life + 2)]);
+        let life = self.processes[process].life + 1;
+        self.processes[process] = Process { engine, slot, life, next_qpn };
+        self.hosts[host_of(process)].release_slot(slot);
+        self.listen(process);
+        for estate in estates {
+            // It is said once.
+            if !noticed || !self.send(&estate.last_word()) {
+                self.abandoned.insert((host_of(process), estate.id));
+            }
+        }
+        for _ in 0..self.random.below(4) {
+            self.act(process, Deed::Connect);
+        }
+    }
+
+    // What must hold when nothing is under way.
+
+    fn check_pairs(&mut self) {
+        for process in 0..PROCESSES {
+            let engine = &self.processes[process].engine;
+            for id in engine.ids() {
+                let Some(phase) = engine.phase(id) else { continue };
+                let waits = matches!(
+                    phase,
+                    Phase::RequestSent | Phase::ReplySent | Phase::DisconnectSent | Phase::TimeWait
+                );
+                assert!(!waits, "{process} {id:x?} waits in {phase:?} for what does not come");
+                if phase != Phase::Established {
+                    continue;
+                }
+                let estate = engine.estate(id).expect("a connection");
+                let host = self.host_at(estate.destination);
+                let peer = self.process_of(host, estate.peer_id).map(|peer| {
+                    let engine = &self.processes[peer].engine;
+                    (engine.phase(estate.peer_id), engine.estate(estate.peer_id))
+                });
+                if let Some((Some(Phase::Established), Some(other))) = peer
+                    && other.peer_id == id
+                    && other.destination == estate.source
+                {
+                    self.counts.pairs += 1;
+                    continue;
+                }
+                let orphan = (host_of(process), id, estate.peer_id);
+                assert!(
+                    self.orphans.contains(&orphan)
+                        || self.abandoned.contains(&(host, estate.peer_id)),
+                    "{process} {id:x?} is established, its peer {:x?} is {peer:x?}",
+                    estate.peer_id
+                );
+                self.counts.half += 1;
+            }
+        }
+        self.counts.pairs /= 2;
+    }
+}
+
+/// A message's name and ids.
+fn brief(mad: &Mad) -> (&'static str, Receiver) {
+    (mad.message.name(), mad.receiver())
+}
