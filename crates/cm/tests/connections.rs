@@ -270,6 +270,46 @@ fn what_vendors_agree_on_goes_there_and_back() {
     world.finish();
 }
 
+/// Rules: CM-17, CM-19
+#[test]
+fn a_process_connects_to_itself() {
+    let mut world = World::new(1);
+    world.listen(0, Service::TCP, 10);
+    let active = world.connect(0, 0, Service::TCP, 1);
+    let passive = world.requested(0);
+    world.accept(0, passive, 2);
+    let event = world.event(0);
+    assert!(event.id == active && matches!(event.happened, Happened::ConnectResponse { .. }));
+    world.ends[0].engine.establish(active).unwrap();
+    assert_eq!(world.event(0), Event { id: passive, happened: Happened::Established });
+    world.ends[0].engine.disconnect(active, world.now).unwrap();
+    assert_eq!(world.event(0), disconnected(passive, false));
+    world.ends[0].engine.disconnect(passive, world.now).unwrap();
+    assert_eq!(world.event(0), disconnected(active, false));
+    world.finish();
+}
+
+/// Rules: CM-07, CM-21
+#[test]
+fn ipv6_is_connected_like_ipv4() {
+    let mut world = World::new(2);
+    let End { engine, host, .. } = &mut world.ends[1];
+    let listener = engine.create(Service::TCP).unwrap();
+    engine.bind(listener, "[fd00::2]:7174".parse().unwrap(), host).unwrap();
+    engine.listen(listener, 10, host).unwrap();
+    world.ends[0].address = "fd00::1".parse().unwrap();
+    let active = world.resolved_to(0, "[fd00::2]:7174".parse().unwrap(), Service::TCP);
+    world.ends[0].engine.connect(active, &request(1), world.now).unwrap();
+    let passive = world.requested(1);
+    let ends = |end: &Engine, id| (end.source(id).unwrap(), end.destination(id).unwrap());
+    let (source, destination) = ends(&world.ends[0].engine, active);
+    assert_eq!(ends(&world.ends[1].engine, passive), (destination, source));
+    assert!(source.is_ipv6() && source.port() >= 32_768);
+    world.accept(1, passive, 2);
+    assert!(matches!(world.event(0).happened, Happened::ConnectResponse { .. }));
+    world.finish();
+}
+
 // What is lost or comes twice.
 
 /// Rules: CM-14, CM-15, CM-27, CM-33
