@@ -759,6 +759,24 @@ fn a_rep_with_a_queue_pair_of_another_connection_is_refused() {
     world.finish();
 }
 
+/// Rules: CM-19
+#[test]
+fn nobody_ends_a_connection_by_claiming_its_queue_pair_from_elsewhere() {
+    let mut world = World::new(3);
+    world.listen(1, Service::TCP, 10);
+    let (_, passive) = world.connected(1);
+    world.connect(2, 1, Service::TCP, 1);
+    let mut forged = world.outgoing(2).remove(0);
+    let Message::Req(req) = &mut forged.mad.message else { panic!() };
+    req.ca_guid = config(0).node_guid;
+    let stale = Handled::Refused(RejectReason::StaleConnection);
+    assert_eq!(world.deliver(&forged), stale);
+    world.run();
+    assert_eq!(world.said(), ["REQ", "REJ"]);
+    assert_eq!(world.ends[1].engine.phase(passive), Some(Phase::Established));
+    world.finish();
+}
+
 /// Rules: CM-41
 #[test]
 fn ids_name_their_process_and_are_unlike_each_other() {

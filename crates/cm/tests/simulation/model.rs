@@ -77,6 +77,11 @@ impl Model {
         self.ids.get(&name).map(|known| known.step)
     }
 
+    /// Whose request has brought an id.
+    pub(crate) fn asker(&self, name: Name) -> Option<Name> {
+        self.ids.get(&name)?.asker
+    }
+
     /// A program hears of a new id. `asker`: whose request it is, as its private data says.
     pub(crate) fn hears_of_request(&mut self, name: Name, asker: Name, offer: Option<&Offer>) {
         let asking = self.ids.get(&asker).expect("a request that somebody has made");

@@ -28,6 +28,11 @@ impl Network {
         }
     }
 
+    /// Whether so little is lost that sixteen losses one after the other do not happen.
+    pub(crate) fn is_fair(&self) -> bool {
+        self.loss <= 10
+    }
+
     /// The arrivals of a message, and after which time.
     pub(crate) fn carry(&mut self, sent: &Transmit, random: &mut Random) -> Vec<(u64, Transmit)> {
         let mut arrivals = Vec::new();

@@ -361,6 +361,7 @@ impl World {
             }
             Happened::Unreachable => {
                 self.counts.unreachable += 1;
+                self.check_patience(name);
                 self.after(process, id, [0, 80]);
             }
             Happened::Disconnected { timed_out } => {
@@ -554,6 +555,18 @@ impl World {
         for _ in 0..self.random.below(4) {
             self.act(process, Deed::Connect);
         }
+    }
+
+    /// A passive end gives up. Its peer cannot be up and connected with it then, for sixteen tries do not
+    /// get lost where one in ten does.
+    fn check_patience(&self, name: Name) {
+        let Some(asker) = self.model.asker(name) else { return };
+        let process = &self.processes[asker.0];
+        let is_up = asker.1 == process.life
+            && self.model.step(asker) == Some(Step::Up)
+            && process.engine.estate(asker.2).is_some_and(|estate| estate.peer_id == name.2);
+        let patient = self.timing == Timing::LINUX && self.network.is_fair();
+        assert!(!(is_up && patient), "{name:?} has given up, and {asker:?} is connected with it");
     }
 
     // What must hold when nothing is under way.
