@@ -14,7 +14,7 @@ const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 const BACKLOG: i32 = 3;
 
 /// One engine is both ends: what it says comes back to it.
-struct World {
+struct Process {
     now: u64,
     engine: Engine,
     host: Ports,
@@ -23,7 +23,7 @@ struct World {
     accepted: usize,
 }
 
-impl World {
+impl Process {
     fn new() -> Self {
         let mut host = Ports::new([HERE]);
         let mut engine = Engine::new(Config::new(1, 2, 3));
@@ -80,46 +80,46 @@ impl World {
 }
 
 fuzz_target!(|script: &[u8]| {
-    let mut world = World::new();
+    let mut process = Process::new();
     for step in script.chunks(4).take(300) {
         let [what, which, at, change] = [0, 1, 2, 3].map(|at| step.get(at).copied().unwrap_or(0));
         match what % 8 {
-            0 if world.ids.len() < 50 => world.connect(Service::TCP),
-            1 if world.ids.len() < 50 => world.connect(Service::UDP),
+            0 if process.ids.len() < 50 => process.connect(Service::TCP),
+            1 if process.ids.len() < 50 => process.connect(Service::UDP),
             2 => {
-                world.now = world.engine.poll_timeout().unwrap_or(world.now).max(world.now);
-                world.engine.handle_timeout(world.now);
+                process.now = process.engine.poll_timeout().unwrap_or(process.now).max(process.now);
+                process.engine.handle_timeout(process.now);
             }
-            3 | 4 if !world.ids.is_empty() => {
-                let id = world.ids[usize::from(which) % world.ids.len()];
-                world.program(at, id);
+            3 | 4 if !process.ids.is_empty() => {
+                let id = process.ids[usize::from(which) % process.ids.len()];
+                process.program(at, id);
             }
-            _ if !world.said.is_empty() => {
-                let last = world.said.len() - 1;
+            _ if !process.said.is_empty() => {
+                let last = process.said.len() - 1;
                 let (mut arrival, mut bytes) =
-                    world.said[last - usize::from(which) % (last + 1).min(64)];
+                    process.said[last - usize::from(which) % (last + 1).min(64)];
                 bytes[usize::from(at)] ^= change;
                 if what & 0x80 != 0 {
                     arrival.source = THERE;
                 }
-                world.engine.handle(world.now, arrival, &bytes, &mut world.host);
+                process.engine.handle(process.now, arrival, &bytes, &mut process.host);
             }
             _ => {}
         }
-        world.drain();
+        process.drain();
     }
     // Two listeners; what programs have made or fetched; what waits.
-    let most = 2 + 50 + world.accepted + 2 * BACKLOG as usize;
-    assert!(world.engine.ids().count() <= most);
-    for id in world.engine.ids().collect::<Vec<_>>() {
-        if world.engine.has(id) {
-            world.engine.destroy(id, world.now, &mut world.host).unwrap();
+    let most = 2 + 50 + process.accepted + 2 * BACKLOG as usize;
+    assert!(process.engine.ids().count() <= most);
+    for id in process.engine.ids().collect::<Vec<_>>() {
+        if process.engine.has(id) {
+            process.engine.destroy(id, process.now, &mut process.host).unwrap();
         }
     }
-    while let Some(at) = world.engine.poll_timeout() {
-        world.engine.handle_timeout(at);
-        world.drain();
+    while let Some(at) = process.engine.poll_timeout() {
+        process.engine.handle_timeout(at);
+        process.drain();
     }
-    world.drain();
-    assert!(world.engine.is_empty() && world.host.is_empty());
+    process.drain();
+    assert!(process.engine.is_empty() && process.host.is_empty());
 });

@@ -35,7 +35,7 @@ use crate::timing::{MILLISECOND, ack_timeout, twice};
 /// Where a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are those of the messages; see the module")]
-pub enum Phase {
+pub enum ConnectionState {
     RequestSent,
     RequestReceived,
     ReplySent,
@@ -49,17 +49,17 @@ pub enum Phase {
 
 /// The same, with what is sent again in it.
 #[derive(Debug)]
-enum Stage {
-    RequestSent(Repeat),
+enum State {
+    RequestSent(Retransmission),
     RequestReceived,
-    ReplySent(Repeat),
+    ReplySent(Retransmission),
     ReplyReceived,
     Established,
-    DisconnectSent(Repeat),
+    DisconnectSent(Retransmission),
     DisconnectReceived,
     TimeWait,
     /// Its id is gone, and nobody is to hear of it any more but the peer, that it has ended.
-    Departing(Repeat),
+    Lingering(Retransmission),
     Over,
 }
 
@@ -80,20 +80,20 @@ pub(crate) struct Peer {
 
 /// A message that is sent again until it is answered.
 #[derive(Debug)]
-pub(crate) struct Repeat {
+pub(crate) struct Retransmission {
     mad: Box<Mad>,
     /// Nanoseconds until it is sent again.
     wait: u64,
     left: u32,
     give_up: Option<u64>,
     /// An MRA has come.
-    patient: bool,
+    mra_received: bool,
 }
 
-impl Repeat {
+impl Retransmission {
     pub(crate) fn new(mad: Mad, wait: u64, left: Bits<4>, now: u64, shared: &Shared) -> Self {
-        let give_up = shared.config.timing.give_up.map(|patience| now.saturating_add(patience));
-        Self { mad: Box::new(mad), wait, left: left.get(), give_up, patient: false }
+        let give_up = shared.config.timing.give_up.map(|timeout| now.saturating_add(timeout));
+        Self { mad: Box::new(mad), wait, left: left.get(), give_up, mra_received: false }
     }
 
     pub(crate) fn mad(&self) -> Mad {
@@ -118,7 +118,7 @@ impl Repeat {
 
 /// What a program says of a connection that it accepts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct ReplyParameters<'a> {
     pub(crate) qpn: Qpn,
     pub(crate) srq: bool,
     pub(crate) responder_resources: u8,
@@ -160,21 +160,21 @@ pub(crate) struct Connection {
     retries: Bits<4>,
     /// DISCONNECTED was said.
     disconnected: bool,
-    stage: Stage,
+    state: State,
 }
 
 /// What is left of a connection whose process has died, for whoever notices to tell the peer, which would
 /// wait for ever otherwise. A host keeps these where other processes find them, and takes them away when
 /// an id is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Estate {
+pub struct Record {
     /// What the dead end called the connection.
     pub id: CommId,
     /// What the peer calls it.
     pub peer_id: CommId,
     /// The peer's queue pair.
     pub peer_qpn: Qpn,
-    /// The transaction of its last word.
+    /// The transaction of its final message.
     pub transaction: u64,
     /// What that refuses; if nothing, it is a DREQ.
     pub rejected: Option<Rejected>,
@@ -186,9 +186,9 @@ pub struct Estate {
     pub traffic_class: u8,
 }
 
-impl Estate {
+impl Record {
     /// What the dead end would have said, had its program destroyed the id (rule CM-28).
-    pub fn last_word(&self) -> Transmit {
+    pub fn final_message(&self) -> Transmit {
         let (local_id, remote_id) = (self.id, self.peer_id);
         let message = match self.rejected {
             Some(rejected) => Message::Rej(Rej {
@@ -266,10 +266,10 @@ impl Connection {
             wait,
             retries: timing.retries,
             disconnected: false,
-            stage: Stage::Over,
+            state: State::Over,
         };
         let mad = Mad { transaction, message: Message::Req(req) };
-        connection.stage = Stage::RequestSent(connection.begin(mad, now, shared));
+        connection.state = State::RequestSent(connection.begin(mad, now, shared));
         connection
     }
 
@@ -310,23 +310,23 @@ impl Connection {
             wait: req.local_response_timeout.milliseconds() * MILLISECOND,
             retries: req.max_cm_retries,
             disconnected: false,
-            stage: Stage::RequestReceived,
+            state: State::RequestReceived,
         }
     }
 
     // What is asked of it.
 
-    pub(crate) fn phase(&self) -> Phase {
-        match self.stage {
-            Stage::RequestSent(_) => Phase::RequestSent,
-            Stage::RequestReceived => Phase::RequestReceived,
-            Stage::ReplySent(_) => Phase::ReplySent,
-            Stage::ReplyReceived => Phase::ReplyReceived,
-            Stage::Established => Phase::Established,
-            Stage::DisconnectSent(_) | Stage::Departing(_) => Phase::DisconnectSent,
-            Stage::DisconnectReceived => Phase::DisconnectReceived,
-            Stage::TimeWait => Phase::TimeWait,
-            Stage::Over => Phase::Over,
+    pub(crate) fn connection_state(&self) -> ConnectionState {
+        match self.state {
+            State::RequestSent(_) => ConnectionState::RequestSent,
+            State::RequestReceived => ConnectionState::RequestReceived,
+            State::ReplySent(_) => ConnectionState::ReplySent,
+            State::ReplyReceived => ConnectionState::ReplyReceived,
+            State::Established => ConnectionState::Established,
+            State::DisconnectSent(_) | State::Lingering(_) => ConnectionState::DisconnectSent,
+            State::DisconnectReceived => ConnectionState::DisconnectReceived,
+            State::TimeWait => ConnectionState::TimeWait,
+            State::Over => ConnectionState::Over,
         }
     }
 
@@ -342,16 +342,16 @@ impl Connection {
 
     /// What is left of it, should its process die: nothing where the peer waits for no more than its
     /// retries last.
-    pub(crate) fn estate(&self) -> Option<Estate> {
-        let rejected = match self.stage {
-            Stage::RequestReceived => Some(Rejected::Req),
-            Stage::ReplyReceived => Some(Rejected::Rep),
-            Stage::ReplySent(_) => Some(Rejected::Other),
-            Stage::Established => None,
+    pub(crate) fn record(&self) -> Option<Record> {
+        let rejected = match self.state {
+            State::RequestReceived => Some(Rejected::Req),
+            State::ReplyReceived => Some(Rejected::Rep),
+            State::ReplySent(_) => Some(Rejected::Other),
+            State::Established => None,
             _ => return None,
         };
         let AddressVector { route, traffic_class, .. } = self.address;
-        Some(Estate {
+        Some(Record {
             id: self.id,
             peer_id: self.peer_id,
             peer_qpn: self.peer_qpn,
@@ -365,10 +365,10 @@ impl Connection {
 
     /// The attributes for a state of the queue pair.
     pub(crate) fn attributes(&self, state: QpState, flush: bool) -> Result<Attributes, Refused> {
-        let exchanging = match self.stage {
-            Stage::RequestSent(_) => state == QpState::Init,
-            Stage::RequestReceived | Stage::ReplySent(_) => true,
-            Stage::ReplyReceived | Stage::Established => true,
+        let exchanging = match self.state {
+            State::RequestSent(_) => state == QpState::Init,
+            State::RequestReceived | State::ReplySent(_) => true,
+            State::ReplyReceived | State::Established => true,
             _ => false,
         };
         if !exchanging {
@@ -414,39 +414,39 @@ impl Connection {
     /// Sends a REP.
     pub(crate) fn accept(
         &mut self,
-        terms: &Terms<'_>,
+        parameters: &ReplyParameters<'_>,
         now: u64,
         shared: &mut Shared,
     ) -> Result<(), Refused> {
-        if !matches!(self.stage, Stage::RequestReceived) {
+        if !matches!(self.state, State::RequestReceived) {
             return Err(Refused::State);
         }
-        let private_data = padded(terms.private_data)?;
+        let private_data = padded(parameters.private_data)?;
         let receives_only = self.transport == Transport::Xrc;
         let none = Qpn::default();
         let rep = Rep {
             local_id: self.id,
             remote_id: self.peer_id,
-            ece: terms.ece,
+            ece: parameters.ece,
             qkey: 0,
-            qpn: if receives_only { none } else { terms.qpn },
-            eecn: if receives_only { terms.qpn } else { none },
+            qpn: if receives_only { none } else { parameters.qpn },
+            eecn: if receives_only { parameters.qpn } else { none },
             starting_psn: self.psn,
-            responder_resources: terms.responder_resources,
-            initiator_depth: if receives_only { 0 } else { terms.initiator_depth },
+            responder_resources: parameters.responder_resources,
+            initiator_depth: if receives_only { 0 } else { parameters.initiator_depth },
             target_ack_delay: shared.config.ack_delay,
             failover: Bits::low(0),
-            flow_control: terms.flow_control && !receives_only,
-            rnr_retry_count: terms.rnr_retry_count,
-            srq: terms.srq || receives_only,
+            flow_control: parameters.flow_control && !receives_only,
+            rnr_retry_count: parameters.rnr_retry_count,
+            srq: parameters.srq || receives_only,
             ca_guid: shared.config.node_guid,
             private_data,
         };
-        self.qpn = terms.qpn;
-        self.responder_resources = terms.responder_resources;
-        self.initiator_depth = terms.initiator_depth;
+        self.qpn = parameters.qpn;
+        self.responder_resources = parameters.responder_resources;
+        self.initiator_depth = parameters.initiator_depth;
         let mad = Mad { transaction: self.transaction, message: Message::Rep(rep) };
-        self.stage = Stage::ReplySent(self.begin(mad, now, shared));
+        self.state = State::ReplySent(self.begin(mad, now, shared));
         Ok(())
     }
 
@@ -458,16 +458,16 @@ impl Connection {
         now: u64,
         shared: &mut Shared,
     ) -> Result<(), Refused> {
-        let rejected = match self.stage {
-            Stage::RequestReceived => Rejected::Req,
-            Stage::ReplyReceived => Rejected::Rep,
-            Stage::RequestSent(_) | Stage::ReplySent(_) => Rejected::Other,
+        let rejected = match self.state {
+            State::RequestReceived => Rejected::Req,
+            State::ReplyReceived => Rejected::Rep,
+            State::RequestSent(_) | State::ReplySent(_) => Rejected::Other,
             _ => return Err(Refused::State),
         };
         let private_data = padded(private_data)?;
         self.send_rej(rejected, reason, Information::NONE, private_data, shared);
-        match self.stage {
-            Stage::ReplySent(_) => self.enter_time_wait(now, shared),
+        match self.state {
+            State::ReplySent(_) => self.enter_time_wait(now, shared),
             _ => self.end(shared),
         }
         Ok(())
@@ -475,19 +475,19 @@ impl Connection {
 
     /// Sends an RTU: the queue pair is up.
     pub(crate) fn establish(&mut self, shared: &mut Shared) -> Result<(), Refused> {
-        if !matches!(self.stage, Stage::ReplyReceived) {
+        if !matches!(self.state, State::ReplyReceived) {
             return Err(Refused::State);
         }
-        self.stage = Stage::Established;
+        self.state = State::Established;
         self.send_rtu(shared);
         Ok(())
     }
 
     /// The peer's data has come, so it has the REP (rule CM-47).
     pub(crate) fn notify(&mut self, shared: &mut Shared) -> Result<(), Refused> {
-        match self.stage {
-            Stage::ReplySent(_) => self.established(shared),
-            Stage::Established => return Err(Refused::Connected),
+        match self.state {
+            State::ReplySent(_) => self.established(shared),
+            State::Established => return Err(Refused::Connected),
             _ => return Err(Refused::State),
         }
         Ok(())
@@ -495,12 +495,12 @@ impl Connection {
 
     /// Ends it, or confirms that the peer has; in other phases there is nothing to say.
     pub(crate) fn disconnect(&mut self, now: u64, shared: &mut Shared) {
-        match self.stage {
-            Stage::Established => {
+        match self.state {
+            State::Established => {
                 let mad = self.dreq(shared);
-                self.stage = Stage::DisconnectSent(self.begin(mad, now, shared));
+                self.state = State::DisconnectSent(self.begin(mad, now, shared));
             }
-            Stage::DisconnectReceived => {
+            State::DisconnectReceived => {
                 self.send_drep(self.transaction, shared);
                 self.enter_time_wait(now, shared);
             }
@@ -508,34 +508,34 @@ impl Connection {
         }
     }
 
-    /// The last word: the id goes (rule CM-28). A DREQ is sent again until it is confirmed, without the
+    /// The id is destroyed (rule CM-28). A DREQ is sent again until it is confirmed, without the
     /// program's waiting for that, so that one that is lost does not leave the peer connected with nobody.
-    pub(crate) fn farewell(&mut self, now: u64, shared: &mut Shared) {
-        let rejected = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::RequestSent(_) => {
+    pub(crate) fn destroy(&mut self, now: u64, shared: &mut Shared) {
+        let rejected = match std::mem::replace(&mut self.state, State::Over) {
+            State::RequestSent(_) => {
                 let guid = shared.guid();
                 self.send_rej(Rejected::Other, RejectReason::Timeout, guid, [0; _], shared);
                 None
             }
-            Stage::RequestReceived => Some(Rejected::Req),
-            Stage::ReplyReceived => Some(Rejected::Rep),
-            Stage::ReplySent(_) => Some(Rejected::Other),
+            State::RequestReceived => Some(Rejected::Req),
+            State::ReplyReceived => Some(Rejected::Rep),
+            State::ReplySent(_) => Some(Rejected::Other),
             // Its queue pair may belong to others too.
-            Stage::Established
+            State::Established
                 if self.transport == Transport::Xrc && self.role == Role::Passive =>
             {
                 None
             }
-            Stage::Established => {
+            State::Established => {
                 let mad = self.dreq(shared);
-                return self.depart(self.begin(mad, now, shared), shared);
+                return self.linger(self.begin(mad, now, shared), shared);
             }
-            Stage::DisconnectSent(repeat) => return self.depart(repeat, shared),
-            Stage::DisconnectReceived => {
+            State::DisconnectSent(retransmission) => return self.linger(retransmission, shared),
+            State::DisconnectReceived => {
                 self.send_drep(self.transaction, shared);
                 None
             }
-            Stage::TimeWait | Stage::Departing(_) | Stage::Over => None,
+            State::TimeWait | State::Lingering(_) | State::Over => None,
         };
         if let Some(rejected) = rejected {
             let reason = RejectReason::Consumer;
@@ -544,28 +544,28 @@ impl Connection {
         self.end(shared);
     }
 
-    fn depart(&mut self, repeat: Repeat, shared: &mut Shared) {
+    fn linger(&mut self, retransmission: Retransmission, shared: &mut Shared) {
         self.forget_peer(shared);
-        self.stage = Stage::Departing(repeat);
+        self.state = State::Lingering(retransmission);
     }
 
     /// Whether it outlives its id.
-    pub(crate) fn is_departing(&self) -> bool {
-        matches!(self.stage, Stage::Departing(_))
+    pub(crate) fn is_lingering(&self) -> bool {
+        matches!(self.state, State::Lingering(_))
     }
 
     // Messages of the peer.
 
     /// The REQ again (rules CM-16, CM-17).
     pub(crate) fn on_req_again(&self, shared: &mut Shared) {
-        if matches!(self.stage, Stage::RequestReceived) {
+        if matches!(self.state, State::RequestReceived) {
             self.send_mra(Answered::Req, shared);
         }
     }
 
     /// A first REP, of a peer that nobody else is connected with.
     pub(crate) fn on_rep(&mut self, rep: &Rep, shared: &mut Shared) -> Outcome {
-        if !matches!(self.stage, Stage::RequestSent(_)) {
+        if !matches!(self.state, State::RequestSent(_)) {
             return Ignored;
         }
         let peer = Peer { guid: rep.ca_guid, id: rep.local_id, qpn: self.qpn_of(rep) };
@@ -578,7 +578,7 @@ impl Connection {
         self.initiator_depth = rep.responder_resources;
         self.rnr_retry_count = rep.rnr_retry_count;
         self.ack_timeout = ack_timeout(rep.target_ack_delay, self.life_time);
-        self.stage = Stage::ReplyReceived;
+        self.state = State::ReplyReceived;
         let offer = Offer {
             responder_resources: rep.initiator_depth,
             initiator_depth: rep.responder_resources,
@@ -607,9 +607,9 @@ impl Connection {
 
     /// The REP again (rules CM-16, CM-18).
     pub(crate) fn on_rep_again(&self, shared: &mut Shared) {
-        match self.stage {
-            Stage::Established => self.send_rtu(shared),
-            Stage::ReplyReceived => self.send_mra(Answered::Rep, shared),
+        match self.state {
+            State::Established => self.send_rtu(shared),
+            State::ReplyReceived => self.send_mra(Answered::Rep, shared),
             _ => {}
         }
     }
@@ -620,10 +620,10 @@ impl Connection {
     }
 
     pub(crate) fn on_rtu(&mut self, shared: &mut Shared) -> Outcome {
-        match self.stage {
-            Stage::ReplySent(_) => self.established(shared),
+        match self.state {
+            State::ReplySent(_) => self.established(shared),
             // It has not heard that it was refused (rule CM-49).
-            Stage::TimeWait | Stage::Over if !self.disconnected => {
+            State::TimeWait | State::Over if !self.disconnected => {
                 let (reason, none) = (RejectReason::InvalidCommId, Information::NONE);
                 self.send_rej(Rejected::Other, reason, none, [0; _], shared);
             }
@@ -633,39 +633,39 @@ impl Connection {
     }
 
     pub(crate) fn on_mra(&mut self, mra: &Mra, now: u64, shared: &mut Shared) -> Outcome {
-        let repeat = match (&mut self.stage, mra.answered) {
-            (Stage::RequestSent(repeat), Answered::Req) => repeat,
-            (Stage::ReplySent(repeat), Answered::Rep) => repeat,
+        let retransmission = match (&mut self.state, mra.answered) {
+            (State::RequestSent(retransmission), Answered::Req) => retransmission,
+            (State::ReplySent(retransmission), Answered::Rep) => retransmission,
             _ => return Ignored,
         };
-        if repeat.patient {
+        if retransmission.mra_received {
             return Ignored;
         }
-        repeat.patient = true;
+        retransmission.mra_received = true;
         let milliseconds = mra.service_timeout.milliseconds() + self.ack_timeout.milliseconds();
-        repeat.wait = milliseconds * MILLISECOND;
-        shared.wake(self.id, repeat.deadline(now));
+        retransmission.wait = milliseconds * MILLISECOND;
+        shared.wake(self.id, retransmission.deadline(now));
         Taken
     }
 
     pub(crate) fn on_rej(&mut self, rej: &Rej, now: u64, shared: &mut Shared) -> Outcome {
-        match self.stage {
-            Stage::RequestSent(_) | Stage::ReplySent(_) | Stage::RequestReceived
+        match self.state {
+            State::RequestSent(_) | State::ReplySent(_) | State::RequestReceived
                 if rej.reason != RejectReason::StaleConnection =>
             {
                 self.end(shared);
             }
-            Stage::RequestSent(_) | Stage::ReplySent(_) | Stage::RequestReceived => {
+            State::RequestSent(_) | State::ReplySent(_) | State::RequestReceived => {
                 self.enter_time_wait(now, shared);
             }
-            Stage::DisconnectSent(_) | Stage::ReplyReceived | Stage::Established => {
+            State::DisconnectSent(_) | State::ReplyReceived | State::Established => {
                 self.enter_time_wait(now, shared);
             }
-            Stage::Departing(_) => {
+            State::Lingering(_) => {
                 self.end(shared);
                 return Taken;
             }
-            Stage::DisconnectReceived | Stage::TimeWait | Stage::Over => return Ignored,
+            State::DisconnectReceived | State::TimeWait | State::Over => return Ignored,
         }
         let private_data = Box::new(rej.private_data);
         shared.happened(self.id, Happened::Rejected { reason: rej.reason, private_data });
@@ -681,19 +681,19 @@ impl Connection {
         if dreq.remote_qpn != self.qpn {
             return Ignored;
         }
-        match self.stage {
-            Stage::ReplySent(_) | Stage::DisconnectSent(_) | Stage::Established => {
+        match self.state {
+            State::ReplySent(_) | State::DisconnectSent(_) | State::Established => {
                 shared.sleep(self.id);
                 self.transaction = transaction;
-                self.stage = Stage::DisconnectReceived;
+                self.state = State::DisconnectReceived;
                 self.ended(false, shared);
                 Taken
             }
-            Stage::TimeWait | Stage::Over => {
+            State::TimeWait | State::Over => {
                 self.send_drep(transaction, shared);
                 Taken
             }
-            Stage::Departing(_) => {
+            State::Lingering(_) => {
                 self.send_drep(transaction, shared);
                 self.end(shared);
                 Taken
@@ -703,12 +703,12 @@ impl Connection {
     }
 
     pub(crate) fn on_drep(&mut self, now: u64, shared: &mut Shared) -> Outcome {
-        match self.stage {
-            Stage::DisconnectSent(_) | Stage::DisconnectReceived => {
+        match self.state {
+            State::DisconnectSent(_) | State::DisconnectReceived => {
                 self.enter_time_wait(now, shared);
                 self.ended(false, shared);
             }
-            Stage::Departing(_) => self.end(shared),
+            State::Lingering(_) => self.end(shared),
             _ => return Ignored,
         }
         Taken
@@ -716,15 +716,15 @@ impl Connection {
 
     /// The timer has ended.
     pub(crate) fn on_timeout(&mut self, now: u64, shared: &mut Shared) {
-        let again = match &mut self.stage {
-            Stage::RequestSent(repeat)
-            | Stage::ReplySent(repeat)
-            | Stage::Departing(repeat)
-            | Stage::DisconnectSent(repeat) => {
-                repeat.again(now).map(|mad| (mad, repeat.deadline(now)))
+        let again = match &mut self.state {
+            State::RequestSent(retransmission)
+            | State::ReplySent(retransmission)
+            | State::Lingering(retransmission)
+            | State::DisconnectSent(retransmission) => {
+                retransmission.again(now).map(|mad| (mad, retransmission.deadline(now)))
             }
-            Stage::TimeWait => {
-                self.stage = Stage::Over;
+            State::TimeWait => {
+                self.state = State::Over;
                 if self.disconnected {
                     shared.happened(self.id, Happened::TimewaitExit);
                 }
@@ -737,12 +737,12 @@ impl Connection {
             shared.wake(self.id, deadline);
             return;
         }
-        match self.stage {
-            Stage::DisconnectSent(_) => {
+        match self.state {
+            State::DisconnectSent(_) => {
                 self.enter_time_wait(now, shared);
                 return self.ended(true, shared);
             }
-            Stage::Departing(_) => return self.end(shared),
+            State::Lingering(_) => return self.end(shared),
             _ => {}
         }
         // The peer, if it is still there, is not to wait for what does not come (rule CM-27).
@@ -755,16 +755,16 @@ impl Connection {
     // Steps.
 
     /// Sends what is sent again until it is answered.
-    fn begin(&self, mad: Mad, now: u64, shared: &mut Shared) -> Repeat {
-        let repeat = Repeat::new(mad, self.wait, self.retries, now, shared);
-        self.transmit(repeat.mad(), shared);
-        shared.wake(self.id, repeat.deadline(now));
-        repeat
+    fn begin(&self, mad: Mad, now: u64, shared: &mut Shared) -> Retransmission {
+        let retransmission = Retransmission::new(mad, self.wait, self.retries, now, shared);
+        self.transmit(retransmission.mad(), shared);
+        shared.wake(self.id, retransmission.deadline(now));
+        retransmission
     }
 
     fn established(&mut self, shared: &mut Shared) {
         shared.sleep(self.id);
-        self.stage = Stage::Established;
+        self.state = State::Established;
         shared.happened(self.id, Happened::Established);
     }
 
@@ -778,7 +778,7 @@ impl Connection {
 
     fn enter_time_wait(&mut self, now: u64, shared: &mut Shared) {
         self.forget_peer(shared);
-        self.stage = Stage::TimeWait;
+        self.state = State::TimeWait;
         let wait = self.ack_timeout.milliseconds() * MILLISECOND;
         shared.wake(self.id, now.saturating_add(wait));
     }
@@ -787,7 +787,7 @@ impl Connection {
     fn end(&mut self, shared: &mut Shared) {
         self.forget_peer(shared);
         shared.sleep(self.id);
-        self.stage = Stage::Over;
+        self.state = State::Over;
     }
 
     /// The device is gone: is over without a word.

@@ -11,7 +11,7 @@ use transom_wire::cm::{CommId, Information};
 use transom_wire::cm::{Ece, Mad, Message, Qpn, ServiceId, SidrRep, SidrReq, SidrStatus};
 
 use crate::attributes::{AddressVector, HOP_LIMIT};
-use crate::connection::Repeat;
+use crate::connection::Retransmission;
 use crate::event::Happened;
 use crate::refused::Refused;
 use crate::shared::{Shared, Transmit, padded};
@@ -21,12 +21,12 @@ use crate::shared::{Shared, Transmit, padded};
 pub(crate) struct Resolution {
     id: CommId,
     address: AddressVector,
-    stage: Stage,
+    state: State,
 }
 
 #[derive(Debug)]
-enum Stage {
-    Asking(Repeat),
+enum State {
+    Asking(Retransmission),
     Asked(Box<Asked>),
     Answered {
         asked: Box<Asked>,
@@ -55,10 +55,10 @@ impl Resolution {
         let timing = shared.config.timing;
         let mad = Mad { transaction: shared.transaction(id), message: Message::SidrReq(request) };
         let wait = timing.resolution();
-        let repeat = Repeat::new(mad, wait, timing.retries, now, shared);
-        shared.wake(id, repeat.deadline(now));
-        let mad = repeat.mad();
-        let resolution = Self { id, address, stage: Stage::Asking(repeat) };
+        let retransmission = Retransmission::new(mad, wait, timing.retries, now, shared);
+        shared.wake(id, retransmission.deadline(now));
+        let mad = retransmission.mad();
+        let resolution = Self { id, address, state: State::Asking(retransmission) };
         resolution.transmit(mad, shared);
         resolution
     }
@@ -72,7 +72,7 @@ impl Resolution {
         shared: &mut Shared,
     ) -> Self {
         shared.asked.insert((address.route.destination, request.request_id), id);
-        Self { id, address, stage: Stage::Asked(Box::new(Asked { transaction, request })) }
+        Self { id, address, state: State::Asked(Box::new(Asked { transaction, request })) }
     }
 
     /// The way, by which its messages come too.
@@ -89,7 +89,7 @@ impl Resolution {
         private_data: &[u8],
         shared: &mut Shared,
     ) -> Result<(), Refused> {
-        let Stage::Asked(asked) = &self.stage else { return Err(Refused::State) };
+        let State::Asked(asked) = &self.state else { return Err(Refused::State) };
         let private_data = padded(private_data)?;
         let reply = SidrRep {
             request_id: asked.request.request_id,
@@ -104,7 +104,7 @@ impl Resolution {
         let mad = Mad { transaction: asked.transaction, message: Message::SidrRep(reply) };
         let (asked, answer) = (asked.clone(), Box::new(mad.clone()));
         self.transmit(mad, shared);
-        self.stage = Stage::Answered { asked, answer };
+        self.state = State::Answered { asked, answer };
         Ok(())
     }
 
@@ -116,8 +116,8 @@ impl Resolution {
         request: &SidrReq,
         shared: &mut Shared,
     ) -> bool {
-        match &self.stage {
-            Stage::Answered { asked, answer } => {
+        match &self.state {
+            State::Answered { asked, answer } => {
                 let same = asked.transaction == transaction && asked.request == *request;
                 if same {
                     self.transmit((**answer).clone(), shared);
@@ -132,11 +132,11 @@ impl Resolution {
 
     /// A SIDR_REP.
     pub(crate) fn on_reply(&mut self, reply: &SidrRep, shared: &mut Shared) -> bool {
-        if !matches!(self.stage, Stage::Asking(_)) {
+        if !matches!(self.state, State::Asking(_)) {
             return false;
         }
         shared.sleep(self.id);
-        self.stage = Stage::Over;
+        self.state = State::Over;
         let happened = match reply.status {
             SidrStatus::Valid => Happened::Resolved {
                 address: self.address,
@@ -153,19 +153,19 @@ impl Resolution {
 
     /// The timer has ended.
     pub(crate) fn on_timeout(&mut self, now: u64, shared: &mut Shared) {
-        let Stage::Asking(repeat) = &mut self.stage else { return };
-        if let Some(mad) = repeat.again(now) {
-            shared.wake(self.id, repeat.deadline(now));
+        let State::Asking(retransmission) = &mut self.state else { return };
+        if let Some(mad) = retransmission.again(now) {
+            shared.wake(self.id, retransmission.deadline(now));
             self.transmit(mad, shared);
         } else {
-            self.stage = Stage::Over;
+            self.state = State::Over;
             shared.happened(self.id, Happened::Unreachable);
         }
     }
 
-    /// The last word: the id goes (rule CM-28).
-    pub(crate) fn farewell(&mut self, shared: &mut Shared) {
-        if matches!(self.stage, Stage::Asked(_)) {
+    /// The id is destroyed (rule CM-28).
+    pub(crate) fn destroy(&mut self, shared: &mut Shared) {
+        if matches!(self.state, State::Asked(_)) {
             let none = (Qpn::default(), 0);
             // Without private data there is nothing that could be too long.
             _ = self.answer(SidrStatus::Rejected, none, Ece::default(), &[], shared);
@@ -177,11 +177,11 @@ impl Resolution {
     pub(crate) fn abandon(&mut self, shared: &mut Shared) {
         shared.sleep(self.id);
         self.forget(shared);
-        self.stage = Stage::Over;
+        self.state = State::Over;
     }
 
     fn forget(&self, shared: &mut Shared) {
-        if let Stage::Asked(asked) | Stage::Answered { asked, .. } = &self.stage {
+        if let State::Asked(asked) | State::Answered { asked, .. } = &self.state {
             let key = (self.address.route.destination, asked.request.request_id);
             if shared.asked.get(&key) == Some(&self.id) {
                 shared.asked.remove(&key);

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use transom_wire::Psn;
 use transom_wire::cm::{Bits, CommId, Ece, Ignored, Qpn, RejectReason, ServiceId, SidrStatus};
 
-use crate::connection::{Connection, Estate, Phase};
+use crate::connection::{Connection, ConnectionState, Record};
 use crate::datagram::Resolution;
 use crate::event::{Event, Group};
 use crate::host::{Claim, Route};
@@ -24,12 +24,12 @@ pub struct Engine {
     /// Who listens, by service.
     listeners: BTreeMap<ServiceId, Vec<CommId>>,
     /// Connections whose ids are gone and whose peers have not confirmed it.
-    departing: BTreeMap<CommId, Box<Connection>>,
+    lingering: BTreeMap<CommId, Box<Connection>>,
     shared: Shared,
 }
 
 /// How many of them there are at most. Of more the peer is told once.
-const DEPARTING: usize = 4096;
+const MAX_LINGERING: usize = 4096;
 
 /// An id of a program.
 #[derive(Debug)]
@@ -133,8 +133,8 @@ pub enum Handled {
 impl Engine {
     /// An engine without ids.
     pub fn new(config: Config) -> Self {
-        let (ids, listeners, departing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { ids, listeners, departing, shared: Shared::new(config) }
+        let (ids, listeners, lingering) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { ids, listeners, lingering, shared: Shared::new(config) }
     }
 
     /// The next message to be sent. To be taken until there is none after every call.
@@ -164,10 +164,10 @@ impl Engine {
                 }
                 Some(_) => {}
                 None => {
-                    if let Some(connection) = self.departing.get_mut(&id) {
+                    if let Some(connection) = self.lingering.get_mut(&id) {
                         connection.on_timeout(now, &mut self.shared);
                     }
-                    self.forget_departed(id);
+                    self.forget_lingered(id);
                 }
             }
         }
@@ -184,14 +184,14 @@ impl Engine {
     }
 
     /// Ids that are gone and whose peers have not confirmed the end of their connections yet.
-    pub fn departing(&self) -> impl Iterator<Item = CommId> {
-        self.departing.keys().copied()
+    pub fn lingering(&self) -> impl Iterator<Item = CommId> {
+        self.lingering.keys().copied()
     }
 
     /// Where an id's connection is, if it has one.
-    pub fn phase(&self, id: CommId) -> Option<Phase> {
+    pub fn connection_state(&self, id: CommId) -> Option<ConnectionState> {
         match &self.ids.get(&id)?.state {
-            State::Connection(connection) => Some(connection.phase()),
+            State::Connection(connection) => Some(connection.connection_state()),
             _ => None,
         }
     }
@@ -214,10 +214,10 @@ impl Engine {
         }
     }
 
-    /// What an heir needs to end an id's connection, should this process die (see [`Estate`]).
-    pub fn estate(&self, id: CommId) -> Option<Estate> {
+    /// What another process needs to end an id's connection, should this one die (see [`Record`]).
+    pub fn record(&self, id: CommId) -> Option<Record> {
         match &self.ids.get(&id)?.state {
-            State::Connection(connection) => connection.estate(),
+            State::Connection(connection) => connection.record(),
             _ => None,
         }
     }
@@ -226,7 +226,7 @@ impl Engine {
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
             && self.listeners.is_empty()
-            && self.departing.is_empty()
+            && self.lingering.is_empty()
             && self.shared.is_empty()
     }
 
@@ -234,16 +234,16 @@ impl Engine {
         self.ids.get_mut(&id).ok_or(Refused::NoSuchId)
     }
 
-    fn forget_departed(&mut self, id: CommId) {
-        if self.departing.get(&id).is_some_and(|connection| !connection.is_departing()) {
-            self.departing.remove(&id);
+    fn forget_lingered(&mut self, id: CommId) {
+        if self.lingering.get(&id).is_some_and(|connection| !connection.is_lingering()) {
+            self.lingering.remove(&id);
         }
     }
 
     /// An id that nobody has.
     fn new_id(&mut self) -> Option<CommId> {
-        let Self { ids, departing, shared, .. } = self;
-        shared.new_id(|id| ids.contains_key(&id) || departing.contains_key(&id))
+        let Self { ids, lingering, shared, .. } = self;
+        shared.new_id(|id| ids.contains_key(&id) || lingering.contains_key(&id))
     }
 
     /// The ids that listen on a service.

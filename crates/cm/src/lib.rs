@@ -52,7 +52,7 @@ pub mod shared;
 pub mod timing;
 
 pub use attributes::{Attributes, QpState};
-pub use connection::{Estate, Phase};
+pub use connection::{ConnectionState, Record};
 pub use engine::{Accept, Connect, Engine, Handled};
 pub use event::{Event, Happened};
 pub use host::{Claim, Host, Ports, Route};

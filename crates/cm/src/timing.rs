@@ -95,7 +95,7 @@ mod tests {
 
     /// Rules: CM-43
     #[test]
-    fn a_shorter_patience_makes_everything_shorter() {
+    fn a_shorter_timeout_makes_everything_shorter() {
         for milliseconds in [16, 48, 100, 1_000, 10_000, 73_728] {
             let timing = Timing::giving_up_after(milliseconds);
             let tries = timing.request(LIFE_TIME) * TRIES;

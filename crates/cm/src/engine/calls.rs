@@ -9,9 +9,9 @@ use transom_wire::cm::{
 };
 use transom_wire::packet::DEFAULT_PKEY;
 
-use super::{Accept, Connect, DEPARTING, Engine, Entry, State};
+use super::{Accept, Connect, Engine, Entry, MAX_LINGERING, State};
 use crate::attributes::{Access, AddressVector, Attributes, DEFAULT_QKEY, HOP_LIMIT, QpState};
-use crate::connection::{Connection, Terms, path};
+use crate::connection::{Connection, ReplyParameters, path};
 use crate::datagram::Resolution;
 use crate::event::{Group, Happened};
 use crate::host::{Claim, Host, Route};
@@ -213,7 +213,7 @@ impl Engine {
         let entry = self.ids.get_mut(&id).ok_or(Refused::NoSuchId)?;
         match &mut entry.state {
             State::Connection(connection) => {
-                let terms = Terms {
+                let parameters = ReplyParameters {
                     qpn: with.qpn,
                     srq: with.srq,
                     responder_resources: with.responder_resources,
@@ -223,7 +223,7 @@ impl Engine {
                     ece: entry.ece,
                     private_data: with.private_data,
                 };
-                connection.accept(&terms, now, &mut self.shared)
+                connection.accept(&parameters, now, &mut self.shared)
             }
             State::Resolution(resolution) => {
                 let qp = (with.qpn, with.qkey.unwrap_or(DEFAULT_QKEY));
@@ -417,14 +417,14 @@ impl Engine {
         let Some(entry) = self.ids.remove(&id) else { return Err(Refused::NoSuchId) };
         match entry.state {
             State::Connection(mut connection) => {
-                connection.farewell(now, &mut self.shared);
-                if connection.is_departing() && self.departing.len() < DEPARTING {
-                    self.departing.insert(id, connection);
+                connection.destroy(now, &mut self.shared);
+                if connection.is_lingering() && self.lingering.len() < MAX_LINGERING {
+                    self.lingering.insert(id, connection);
                 } else {
                     self.shared.sleep(id);
                 }
             }
-            State::Resolution(mut resolution) => resolution.farewell(&mut self.shared),
+            State::Resolution(mut resolution) => resolution.destroy(&mut self.shared),
             State::Listening { waiting, .. } => {
                 if let Some(claim) = entry.claim {
                     self.listens_no_more(ServiceId::of(claim.space, claim.address.port()), id);
@@ -455,7 +455,7 @@ impl Engine {
             self.shared.happened(*id, Happened::DeviceRemoval);
         }
         self.listeners.clear();
-        for (_, mut connection) in std::mem::take(&mut self.departing) {
+        for (_, mut connection) in std::mem::take(&mut self.lingering) {
             connection.abandon(&mut self.shared);
         }
     }

@@ -10,7 +10,7 @@ use transom_wire::cm::{
 
 use super::{Engine, Entry, Handled, State};
 use crate::attributes::{AddressVector, HOP_LIMIT};
-use crate::connection::{Connection, Outcome, Phase};
+use crate::connection::{Connection, ConnectionState, Outcome};
 use crate::datagram::{Resolution, refusal};
 use crate::event::{Happened, Offer};
 use crate::host::Host;
@@ -18,7 +18,7 @@ use crate::options::Kind;
 use crate::shared::{Arrival, Shared, gid};
 
 /// A request that a listener takes.
-struct Welcome {
+struct Admitted {
     listener: CommId,
     /// The addresses in its header.
     source: SocketAddr,
@@ -27,7 +27,7 @@ struct Welcome {
 }
 
 /// Why none does.
-enum Unwelcome {
+enum NotAdmitted {
     /// Nobody listens on the service.
     NoListener,
     /// Whoever listens there does not take it (rules CM-21, CM-24).
@@ -106,7 +106,7 @@ impl Engine {
         let connection = match self.ids.get_mut(&id).map(|entry| &mut entry.state) {
             Some(State::Connection(connection)) => connection,
             Some(_) => return None,
-            None => self.departing.get_mut(&id)?,
+            None => self.lingering.get_mut(&id)?,
         };
         is_with(connection, peer, arrival).then_some((connection, &mut self.shared))
     }
@@ -122,7 +122,7 @@ impl Engine {
             return Handled::Unknown;
         };
         let outcome = taken(connection, shared);
-        self.forget_departed(id);
+        self.forget_lingered(id);
         match outcome {
             Outcome::Taken => Handled::Taken(id),
             Outcome::Ignored => Handled::Unknown,
@@ -166,11 +166,11 @@ impl Engine {
         }
         let (header, private_data) = header(&req.private_data);
         let class = (req.primary.traffic_class, req.primary.flow_label);
-        let welcome = match self.welcome(req.service, header, kind, class, arrival, host) {
-            Ok(welcome) => welcome,
-            Err(Unwelcome::BacklogFull(listener)) => return Handled::BacklogFull(listener),
-            Err(Unwelcome::NoListener) => return refuse(self, RejectReason::InvalidServiceId),
-            Err(Unwelcome::Refused) => return refuse(self, RejectReason::Consumer),
+        let admitted = match self.admit(req.service, header, kind, class, arrival, host) {
+            Ok(admitted) => admitted,
+            Err(NotAdmitted::BacklogFull(listener)) => return Handled::BacklogFull(listener),
+            Err(NotAdmitted::NoListener) => return refuse(self, RejectReason::InvalidServiceId),
+            Err(NotAdmitted::Refused) => return refuse(self, RejectReason::Consumer),
         };
         let offer = Offer {
             responder_resources: req.initiator_depth,
@@ -183,11 +183,11 @@ impl Engine {
             ece: req.ece,
         };
         let private_data = private_data.into();
-        let listener = welcome.listener;
-        let Some((id, entry)) = self.child(&welcome) else {
+        let listener = admitted.listener;
+        let Some((id, entry)) = self.child(&admitted) else {
             return Handled::BacklogFull(listener);
         };
-        let (psn, address) = (entry.psn, welcome.address);
+        let (psn, address) = (entry.psn, admitted.address);
         let connection =
             Connection::requested(id, transaction, req, address, psn, &mut self.shared);
         self.add(id, entry, State::Connection(Box::new(connection)));
@@ -220,14 +220,14 @@ impl Engine {
         }
         let (header, private_data) = header(&request.private_data);
         let class = (0, Bits::default());
-        let welcome = self.welcome(request.service, header, Kind::Ud, class, arrival, host);
-        let status = match welcome {
-            Ok(welcome) => {
-                let (listener, private_data) = (welcome.listener, private_data.into());
-                let Some((id, entry)) = self.child(&welcome) else {
+        let admitted = self.admit(request.service, header, Kind::Ud, class, arrival, host);
+        let status = match admitted {
+            Ok(admitted) => {
+                let (listener, private_data) = (admitted.listener, private_data.into());
+                let Some((id, entry)) = self.child(&admitted) else {
                     return Handled::BacklogFull(listener);
                 };
-                let address = welcome.address;
+                let address = admitted.address;
                 let resolution =
                     Resolution::asked(id, address, transaction, request, &mut self.shared);
                 self.add(id, entry, State::Resolution(Box::new(resolution)));
@@ -235,16 +235,16 @@ impl Engine {
                 self.shared.happened(id, happened);
                 return Handled::Taken(id);
             }
-            Err(Unwelcome::BacklogFull(listener)) => return Handled::BacklogFull(listener),
-            Err(Unwelcome::NoListener) => SidrStatus::NotSupported,
-            Err(Unwelcome::Refused) => SidrStatus::Rejected,
+            Err(NotAdmitted::BacklogFull(listener)) => return Handled::BacklogFull(listener),
+            Err(NotAdmitted::NoListener) => SidrStatus::NotSupported,
+            Err(NotAdmitted::Refused) => SidrStatus::Rejected,
         };
         self.shared.answer(arrival, transaction, refusal(&request, status));
         Handled::NotServed(status)
     }
 
     /// The listener for a request, if it takes it (rules CM-21, CM-22, CM-24).
-    fn welcome(
+    fn admit(
         &self,
         service: ServiceId,
         header: Option<IpHeader>,
@@ -252,44 +252,44 @@ impl Engine {
         (traffic_class, flow_label): (u8, Bits<20>),
         arrival: Arrival,
         host: &mut impl Host,
-    ) -> Result<Welcome, Unwelcome> {
+    ) -> Result<Admitted, NotAdmitted> {
         let listeners = self.listeners_of(service);
         if listeners.is_empty() {
-            return Err(Unwelcome::NoListener);
+            return Err(NotAdmitted::NoListener);
         }
         let header = header.filter(|header| {
             let (source, destination) = (header.addresses.source(), header.addresses.destination());
             is_of_one_host(source) && is_of_one_host(destination)
         });
         let (Some(header), Some((_, port))) = (header, service.port()) else {
-            return Err(Unwelcome::Refused);
+            return Err(NotAdmitted::Refused);
         };
         let source = SocketAddr::new(header.addresses.source(), header.source_port);
         let destination = SocketAddr::new(header.addresses.destination(), port);
         let takes = |id: &&CommId| {
             self.ids.get(id).is_some_and(|entry| entry.takes(kind, destination.ip()))
         };
-        let listener = *listeners.iter().find(takes).ok_or(Unwelcome::Refused)?;
+        let listener = *listeners.iter().find(takes).ok_or(NotAdmitted::Refused)?;
         // The way back begins where the request has arrived.
-        let route = host.route(arrival.destination, arrival.source).ok_or(Unwelcome::Refused)?;
+        let route = host.route(arrival.destination, arrival.source).ok_or(NotAdmitted::Refused)?;
         match self.ids.get(&listener).map(|entry| &entry.state) {
             Some(State::Listening { backlog, waiting }) if waiting.len() < *backlog => {}
-            _ => return Err(Unwelcome::BacklogFull(listener)),
+            _ => return Err(NotAdmitted::BacklogFull(listener)),
         }
         let address = AddressVector { route, flow_label, traffic_class, hop_limit: HOP_LIMIT };
-        Ok(Welcome { listener, source, destination, address })
+        Ok(Admitted { listener, source, destination, address })
     }
 
     /// An id for a request; `None` if there is none left.
-    fn child(&mut self, welcome: &Welcome) -> Option<(CommId, Entry)> {
+    fn child(&mut self, admitted: &Admitted) -> Option<(CommId, Entry)> {
         let id = self.new_id()?;
         let psn = self.shared.new_psn();
-        let listener = self.ids.get(&welcome.listener)?;
+        let listener = self.ids.get(&admitted.listener)?;
         let mut entry = Entry::new(listener.service, psn);
         entry.options = listener.options;
-        entry.source = Some(welcome.destination);
-        entry.destination = Some(welcome.source);
-        entry.waits_for = Some(welcome.listener);
+        entry.source = Some(admitted.destination);
+        entry.destination = Some(admitted.source);
+        entry.waits_for = Some(admitted.listener);
         Some((id, entry))
     }
 
@@ -353,7 +353,7 @@ impl Engine {
     }
 
     fn awaits_reply(&self, id: CommId) -> bool {
-        self.phase(id) == Some(Phase::RequestSent)
+        self.connection_state(id) == Some(ConnectionState::RequestSent)
     }
 
     fn on_dreq(&mut self, arrival: Arrival, transaction: u64, dreq: &Dreq) -> Handled {
@@ -371,7 +371,7 @@ impl Engine {
     fn disconnect_stale(&mut self, id: CommId, now: u64, arrival: Arrival) {
         if let Some(State::Connection(connection)) =
             self.ids.get_mut(&id).map(|entry| &mut entry.state)
-            && connection.phase() == Phase::Established
+            && connection.connection_state() == ConnectionState::Established
             && is_from(arrival, connection.address())
         {
             connection.disconnect(now, &mut self.shared);

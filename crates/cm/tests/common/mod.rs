@@ -23,7 +23,7 @@ pub(crate) struct End {
 }
 
 /// Hosts on a network without faults.
-pub(crate) struct World {
+pub(crate) struct Network {
     pub(crate) now: u64,
     pub(crate) ends: Vec<End>,
     /// All that was sent, and by whom.
@@ -44,7 +44,7 @@ pub(crate) fn qpn(number: u32) -> Qpn {
     Bits::new(number).unwrap()
 }
 
-impl World {
+impl Network {
     pub(crate) fn new(ends: usize) -> Self {
         Self::with(ends, config)
     }

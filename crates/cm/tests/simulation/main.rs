@@ -15,12 +15,12 @@
 mod model;
 mod network;
 mod random;
-mod world;
+mod simulation;
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use world::{Counts, World};
+use simulation::{Counts, Simulation};
 
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}: a number")))
@@ -28,7 +28,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// Runs a seed; what was wrong, with the seed.
 fn run(seed: u64, trace: bool) -> Counts {
-    let outcome = catch_unwind(AssertUnwindSafe(|| World::new(seed, trace).run()));
+    let outcome = catch_unwind(AssertUnwindSafe(|| Simulation::new(seed, trace).run()));
     outcome.unwrap_or_else(|_| {
         panic!(
             "seed {seed} failed; again, with all that happens:\n  \

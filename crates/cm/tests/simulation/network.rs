@@ -3,7 +3,7 @@
 use transom_cm::Transmit;
 
 use crate::random::Random;
-use crate::world::MILLISECOND;
+use crate::simulation::MILLISECOND;
 
 /// A network that is bad in some ways, or in none; chances are of a hundred.
 pub(crate) struct Network {

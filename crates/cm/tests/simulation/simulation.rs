@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use transom_cm::{
-    Accept, Arrival, Config, Connect, Engine, Estate, Event, Handled, Happened, Host, Phase, Ports,
-    Service, Timing, Transmit,
+    Accept, Arrival, Config, Connect, ConnectionState, Engine, Event, Handled, Happened, Host,
+    Ports, Record, Service, Timing, Transmit,
 };
 use transom_wire::cm::message::Receiver;
 use transom_wire::cm::{Bits, CommId, Mad, Message, Qpn, RejectReason};
@@ -92,7 +92,7 @@ struct Process {
     next_qpn: u32,
 }
 
-pub(crate) struct World {
+pub(crate) struct Simulation {
     random: Random,
     trace: bool,
     now: u64,
@@ -133,7 +133,7 @@ fn name_of(private_data: &[u8]) -> Name {
     (private_data[0].into(), word(1), CommId(word(5)))
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn new(seed: u64, trace: bool) -> Self {
         let mut random = Random::new(seed);
         let network = Network::draw(&mut random);
@@ -141,7 +141,7 @@ impl World {
             0 => Timing::giving_up_after(2_000 + random.below(20_000)),
             _ => Timing::LINUX,
         };
-        let mut world = Self {
+        let mut simulation = Self {
             random,
             trace,
             now: SECOND,
@@ -158,19 +158,19 @@ impl World {
         };
         for process in 0..PROCESSES {
             let slot = 1 + process as u8 % 2;
-            let engine = world.engine(process, slot);
-            world.processes.push(Process { engine, slot, life: 0, next_qpn: 1 });
-            world.listen(process);
-            for _ in 0..3 + world.random.below(8) {
-                let at = world.random.below(BUSY);
-                world.act_at(at, process, Deed::Connect);
+            let engine = simulation.engine(process, slot);
+            simulation.processes.push(Process { engine, slot, life: 0, next_qpn: 1 });
+            simulation.listen(process);
+            for _ in 0..3 + simulation.random.below(8) {
+                let at = simulation.random.below(BUSY);
+                simulation.act_at(at, process, Deed::Connect);
             }
-            if world.random.chance(25) {
-                let at = world.random.below(BUSY);
-                world.act_at(at, process, Deed::Die);
+            if simulation.random.chance(25) {
+                let at = simulation.random.below(BUSY);
+                simulation.act_at(at, process, Deed::Die);
             }
         }
-        world
+        simulation
     }
 
     /// The processes of a host share their GUID.
@@ -295,7 +295,7 @@ impl World {
     }
 
     fn host_at(&self, address: IpAddr) -> usize {
-        (0..HOSTS).find(|host| crate::world::address(*host) == address).expect("a host")
+        (0..HOSTS).find(|host| crate::simulation::address(*host) == address).expect("a host")
     }
 
     /// A host gives a message to the process that it is for (rule CM-20): by port, or by the upper byte of
@@ -361,7 +361,7 @@ impl World {
             }
             Happened::Unreachable => {
                 self.counts.unreachable += 1;
-                self.check_patience(name);
+                self.check_timeout(name);
                 self.after(process, id, [0, 80]);
             }
             Happened::Disconnected { timed_out } => {
@@ -421,12 +421,12 @@ impl World {
 
     /// Whether the peer's queue pair is up and sends to this end's.
     fn peer_is_up(&self, process: usize, id: CommId) -> bool {
-        let Some(estate) = self.processes[process].engine.estate(id) else { return false };
-        let host = self.host_at(estate.destination);
-        let Some(peer) = self.process_of(host, estate.peer_id) else { return false };
+        let Some(record) = self.processes[process].engine.record(id) else { return false };
+        let host = self.host_at(record.destination);
+        let Some(peer) = self.process_of(host, record.peer_id) else { return false };
         let engine = &self.processes[peer].engine;
-        engine.phase(estate.peer_id) == Some(Phase::Established)
-            && engine.estate(estate.peer_id).is_some_and(|estate| estate.peer_id == id)
+        engine.connection_state(record.peer_id) == Some(ConnectionState::Established)
+            && engine.record(record.peer_id).is_some_and(|record| record.peer_id == id)
     }
 
     fn process_of(&self, host: usize, id: CommId) -> Option<usize> {
@@ -531,10 +531,12 @@ impl World {
         self.counts.deaths += 1;
         let noticed = self.random.chance(60);
         let engine = &self.processes[process].engine;
-        let estates: Vec<Estate> = engine.ids().filter_map(|id| engine.estate(id)).collect();
+        let records: Vec<Record> = engine.ids().filter_map(|id| engine.record(id)).collect();
         // Nobody knows of these but the process.
-        self.abandoned.extend(engine.departing().map(|id| (host_of(process), id)));
-        let waiting = engine.ids().filter(|id| engine.phase(*id) == Some(Phase::DisconnectSent));
+        self.abandoned.extend(engine.lingering().map(|id| (host_of(process), id)));
+        let waiting = engine
+            .ids()
+            .filter(|id| engine.connection_state(*id) == Some(ConnectionState::DisconnectSent));
         self.abandoned.extend(waiting.map(|id| (host_of(process), id)));
         for id in engine.ids().collect::<Vec<_>>() {
             self.model.destroys(self.name(process, id));
@@ -546,10 +548,10 @@ impl World {
         self.processes[process] = Process { engine, slot, life, next_qpn };
         self.hosts[host_of(process)].release_slot(slot);
         self.listen(process);
-        for estate in estates {
+        for record in records {
             // It is said once.
-            if !noticed || !self.send(&estate.last_word()) {
-                self.abandoned.insert((host_of(process), estate.id));
+            if !noticed || !self.send(&record.final_message()) {
+                self.abandoned.insert((host_of(process), record.id));
             }
         }
         for _ in 0..self.random.below(4) {
@@ -559,14 +561,17 @@ impl World {
 
     /// A passive end gives up. Its peer cannot be up and connected with it then, for sixteen tries do not
     /// get lost where one in ten does.
-    fn check_patience(&self, name: Name) {
+    fn check_timeout(&self, name: Name) {
         let Some(asker) = self.model.asker(name) else { return };
         let process = &self.processes[asker.0];
         let is_up = asker.1 == process.life
             && self.model.step(asker) == Some(Step::Up)
-            && process.engine.estate(asker.2).is_some_and(|estate| estate.peer_id == name.2);
-        let patient = self.timing == Timing::LINUX && self.network.is_fair();
-        assert!(!(is_up && patient), "{name:?} has given up, and {asker:?} is connected with it");
+            && process.engine.record(asker.2).is_some_and(|record| record.peer_id == name.2);
+        let long_enough = self.timing == Timing::LINUX && self.network.is_fair();
+        assert!(
+            !(is_up && long_enough),
+            "{name:?} has given up, and {asker:?} is connected with it"
+        );
     }
 
     // What must hold when nothing is under way.
@@ -575,34 +580,37 @@ impl World {
         for process in 0..PROCESSES {
             let engine = &self.processes[process].engine;
             for id in engine.ids() {
-                let Some(phase) = engine.phase(id) else { continue };
+                let Some(phase) = engine.connection_state(id) else { continue };
                 let waits = matches!(
                     phase,
-                    Phase::RequestSent | Phase::ReplySent | Phase::DisconnectSent | Phase::TimeWait
+                    ConnectionState::RequestSent
+                        | ConnectionState::ReplySent
+                        | ConnectionState::DisconnectSent
+                        | ConnectionState::TimeWait
                 );
                 assert!(!waits, "{process} {id:x?} waits in {phase:?} for what does not come");
-                if phase != Phase::Established {
+                if phase != ConnectionState::Established {
                     continue;
                 }
-                let estate = engine.estate(id).expect("a connection");
-                let host = self.host_at(estate.destination);
-                let peer = self.process_of(host, estate.peer_id).map(|peer| {
+                let record = engine.record(id).expect("a connection");
+                let host = self.host_at(record.destination);
+                let peer = self.process_of(host, record.peer_id).map(|peer| {
                     let engine = &self.processes[peer].engine;
-                    (engine.phase(estate.peer_id), engine.estate(estate.peer_id))
+                    (engine.connection_state(record.peer_id), engine.record(record.peer_id))
                 });
-                if let Some((Some(Phase::Established), Some(other))) = peer
+                if let Some((Some(ConnectionState::Established), Some(other))) = peer
                     && other.peer_id == id
-                    && other.destination == estate.source
+                    && other.destination == record.source
                 {
                     self.counts.pairs += 1;
                     continue;
                 }
-                let orphan = (host_of(process), id, estate.peer_id);
+                let orphan = (host_of(process), id, record.peer_id);
                 assert!(
                     self.orphans.contains(&orphan)
-                        || self.abandoned.contains(&(host, estate.peer_id)),
+                        || self.abandoned.contains(&(host, record.peer_id)),
                     "{process} {id:x?} is established, its peer {:x?} is {peer:x?}",
-                    estate.peer_id
+                    record.peer_id
                 );
                 self.counts.half += 1;
             }
