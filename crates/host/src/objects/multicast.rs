@@ -109,7 +109,7 @@ impl Groups {
         }
         let new = Arc::downgrade(qp);
         groups.insert(group, before.iter().cloned().chain([new]).collect());
-        qp.memberships.fetch_add(1, AcqRel);
+        qp.holds.memberships.fetch_add(1, AcqRel);
         self.count(groups.len());
         port.add_group(group);
         drop(groups);
@@ -133,7 +133,7 @@ impl Groups {
             groups.remove(&group);
             port.remove_group(&group);
         }
-        qp.memberships.fetch_sub(1, AcqRel);
+        qp.holds.memberships.fetch_sub(1, AcqRel);
         self.count(groups.len());
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Groups {
             }
             !members.is_empty()
         });
-        qp.memberships.store(0, Release);
+        qp.holds.memberships.store(0, Release);
         self.count(groups.len());
     }
 

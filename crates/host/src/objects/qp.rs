@@ -129,19 +129,25 @@ pub struct QueuePair {
     inherited: QpSummary,
     send: Mutex<SendHalf>,
     receive: Mutex<ReceiveHalf>,
-    attributes: Mutex<QpAttributes>,
-    /// How often a program holds it: more than once only the receiving end of XRC.
-    handles: AtomicU32,
+    pub(super) holds: Holds,
     counters: Counters,
-    /// Multicast groups it is in (rule CR-10).
-    pub(super) memberships: AtomicU32,
     /// Whether an acknowledgement is delayed; until it has left, nothing is sent without it. Written
     /// with the receiving half locked, and set before the message's completion is seen.
     delays_ack: AtomicBool,
 }
 
+/// What holds a queue pair: as long as something does, it does not end.
+pub(super) struct Holds {
+    /// How often a program has it: more than once only the receiving end of XRC.
+    handles: AtomicU32,
+    /// Multicast groups it is in (rule CR-10).
+    pub(super) memberships: AtomicU32,
+}
+
 /// The send queue, and where it sends to.
 struct SendHalf {
+    /// As set, of both halves: changed with both locked.
+    attributes: QpAttributes,
     requester: Requester,
     link: Link,
     /// The queue pair at the other end.
@@ -200,7 +206,7 @@ impl Adapter {
             return None;
         }
         let one_more = |count| (count > 0).then(|| count + 1);
-        qp.handles.fetch_update(AcqRel, Acquire, one_more).ok()?;
+        qp.holds.handles.fetch_update(AcqRel, Acquire, one_more).ok()?;
         Some(qp)
     }
 }
@@ -267,6 +273,7 @@ impl QueuePair {
             events,
             inherited,
             send: Mutex::new(SendHalf {
+                attributes: QpAttributes::reset(),
                 requester,
                 link: Link::None,
                 peer: QpNumber::from_bits(0),
@@ -276,10 +283,8 @@ impl QueuePair {
                 effects: Effects::new(),
             }),
             receive: Mutex::new(ReceiveHalf::new(config.service, responder)),
-            attributes: Mutex::new(QpAttributes::reset()),
-            handles: AtomicU32::new(1),
+            holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
             counters: Counters::default(),
-            memberships: AtomicU32::new(0),
             delays_ack: AtomicBool::new(false),
             config,
         });
@@ -700,14 +705,14 @@ impl QueuePair {
     /// or its being a member of a multicast group (rule CR-10).
     pub fn check_unused(&self) -> Result<(), Busy> {
         let bound = self.device.options().windows_2a && self.summary().windows() > 0;
-        if bound || self.memberships.load(Acquire) > 0 { Err(Busy) } else { Ok(()) }
+        if bound || self.holds.memberships.load(Acquire) > 0 { Err(Busy) } else { Ok(()) }
     }
 
     /// Ends the queue pair unless something keeps it. When it returns, nothing arrives through it any
     /// more and its completions are gone.
     pub fn destroy(&self) -> Result<(), Busy> {
         self.check_unused()?;
-        match self.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
+        match self.holds.handles.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)) {
             Ok(1) => {}
             // Others hold it, or it is gone already.
             Ok(_) | Err(_) => return Ok(()),

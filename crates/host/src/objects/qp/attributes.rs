@@ -199,7 +199,7 @@ impl QueuePair {
     /// The attributes as set, with the state as it is.
     pub fn query(&self) -> (QpAttributes, bool) {
         let half = self.send.lock();
-        let mut attributes = *self.attributes.lock();
+        let mut attributes = half.attributes;
         attributes.state = self.summary().gate().state;
         let draining = attributes.state == QpState::Sqd && half.requester.is_draining();
         (attributes, draining)
@@ -251,7 +251,7 @@ impl QueuePair {
         }
         let mut attributes = match asked.state {
             QpState::Reset => QpAttributes::reset(),
-            _ => *self.attributes.lock(),
+            _ => half.attributes,
         };
         attributes.take(new, mask);
         // What may still fail comes before the first change that shows.
@@ -266,7 +266,7 @@ impl QueuePair {
         {
             return Err(ModifyFailure::NoMemory);
         }
-        *self.attributes.lock() = attributes;
+        half.attributes = attributes;
         // What has been carried out until now stays so, whatever the change.
         receive.acknowledge(self);
         if asked.state == QpState::Reset {
