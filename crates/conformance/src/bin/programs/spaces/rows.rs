@@ -75,7 +75,9 @@ impl Rows<'_> {
         rows.row("rdma-core's tests", "--gid, of those that bear loss", passed);
     }
 
-    /// Adds those of a quick look: each kind of program, and what is lost on the way is made good.
+    /// Adds those of a quick look: each kind of program, and what is lost on the way is made good. Left out
+    /// is the process that is stopped, for which its peer waits no longer than its retries last: what is
+    /// built without optimization may take longer to go on beside it.
     fn add_some(mut self) {
         let Self { installation, wire, .. } = self;
         let mtu = format!("-m {}", wire.pair.path_mtu());
@@ -86,8 +88,6 @@ impl Rows<'_> {
         self.perftest(&perftest::to_group(wire.family.group()), |_| true);
         let exchange = Exchange { installation, wire, rounds: 100 };
         self.row("exchange", "4 + 4 processes", exchange.pairs(4));
-        let options = "4 + 4 processes, one killed, one stopped";
-        self.row("exchange", options, exchange.four_with_two_lost());
         let passed = pyverbs::run_at(installation, wire);
         self.row("rdma-core's tests", "--gid", passed);
         let disturbed = wire.disturbed(FAULTS);
