@@ -13,7 +13,7 @@ use crate::queue::Status;
 
 impl Requester {
     /// Takes packets for this queue pair in the order in which they came, those that are no answers
-    /// included; [`Requester::advance`] then sends what they make room for.
+    /// included; [`Requester::next_segment`] then gives what they make room for.
     pub fn on_packets<P: Process>(&mut self, packets: &[Packet<'_>], cx: &mut Context<'_, P>) {
         let Some(mtu) = self.link.mtu.filter(|_| self.service().is_reliable()) else { return };
         let before = self.oldest(mtu);

@@ -34,7 +34,7 @@ impl Requester {
         self.rendezvous_work + WORK <= self.rendezvous_room
     }
 
-    /// Begins a rendezvous, for which there is room; [`Requester::advance`] carries it out.
+    /// Begins a rendezvous, for which there is room; [`Requester::next_segment`] begins it.
     pub fn rendezvous<P: Process>(&mut self, rendezvous: &Rendezvous, cx: &mut Context<'_, P>) {
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::SOLICITED, rendezvous.solicited);
