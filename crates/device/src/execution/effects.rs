@@ -59,20 +59,25 @@ impl Effect {
     }
 }
 
+/// Room for what a post or a packet brings about.
+const USUAL: usize = 8;
+/// More than this many are not expected again soon.
+const MOST_KEPT: usize = 128;
+
 /// What is to be done, in order: completions of one queue are seen in the order in which they come here,
 /// and an answer leaves before the completion behind it. So whoever calls the device does it all before
 /// anybody else may call the same half, but for [`Effect::FlushOther`] and [`Effect::Rendezvous`], which
 /// need the other half.
 ///
-/// The buffer is kept from call to call: it takes memory when a queue is flushed that is longer than
-/// anything before, not for each post or packet.
+/// The buffer is kept from call to call, so that no post or packet takes memory. The flush of a long queue
+/// does.
 #[derive(Debug, Default)]
 pub struct Effects(Vec<Effect>);
 
 impl Effects {
     /// A buffer with room for what a post or a packet brings about.
     pub fn new() -> Self {
-        Self(Vec::with_capacity(8))
+        Self(Vec::with_capacity(USUAL))
     }
 
     /// What is to be done, in order.
@@ -89,9 +94,12 @@ impl Effects {
         self.0.split_at(first)
     }
 
-    /// It has been done.
+    /// It has been done. What the flush of a long queue took is given back.
     #[inline]
     pub fn clear(&mut self) {
+        if self.0.len() > MOST_KEPT {
+            self.0 = Vec::with_capacity(USUAL);
+        }
         self.0.clear();
     }
 

@@ -65,7 +65,7 @@ impl Path {
         }
     }
 
-    /// What of a message goes in one train: all, if it has room for it, else what one send takes.
+    /// What of a message goes in one burst: all, if it has room for it, else what one send takes.
     pub fn segmentation(&self) -> Segmentation {
         let whole = |payload: u64| (payload / self.mtu).min(PACKETS as u64) * self.mtu;
         Segmentation { mtu: Some(self.mtu), whole: whole(PAYLOAD), part: whole(SENT_AT_ONCE) }
