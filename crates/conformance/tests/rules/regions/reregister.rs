@@ -84,6 +84,20 @@ fn rr_01_only_a_region_can_be_changed() {
     assert_eq!(rereg(&raw mut unknown, change), INPUT, "never registered");
 }
 
+/// A domain of another device has other keys, so a region cannot move there; it stays as it was.
+/// Rules: RR-07
+#[test]
+fn a_domain_of_another_device_is_refused() {
+    let (here, there) = (end(), End::new(Options::default()));
+    let buffer = Buffer::new(4096);
+    let mr = here.reg(&buffer, 0);
+    let before = fields(mr);
+    let (_, errno) = rereg(mr, Change { pd: Some(there.pd), ..NOTHING }).unwrap_err();
+    assert_eq!(errno, libc::EINVAL);
+    assert_eq!(fields(mr), before);
+    assert_eq!(dereg(mr), 0);
+}
+
 on_each_link! {
     /// Arguments that make no sense are refused before anything is changed.
     /// Rules: RR-02, RR-03, RR-04, RR-07
