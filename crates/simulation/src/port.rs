@@ -150,7 +150,8 @@ impl Port<'_> {
 
     /// The send queue does something, and then what it can.
     pub fn drive<T>(&self, step: impl FnOnce(&mut Requester, &mut Context<'_, Self>) -> T) -> T {
-        let (mut requester, mut effects) = (self.qp.requester.borrow_mut(), Effects::new());
+        let mut requester = self.qp.requester.borrow_mut();
+        let mut effects = requester.effects().expect("there is memory");
         let mut cx = self.context(&mut effects);
         let result = step(&mut requester, &mut cx);
         requester.check_timeout(&mut cx);
@@ -170,8 +171,10 @@ impl Port<'_> {
         &self,
         step: impl FnOnce(&mut Responder, &mut Context<'_, Self>) -> T,
     ) -> T {
-        let mut effects = Effects::new();
-        let result = step(&mut self.qp.execution.borrow_mut(), &mut self.context(&mut effects));
+        let mut responder = self.qp.execution.borrow_mut();
+        let mut effects = responder.effects().expect("there is memory");
+        let result = step(&mut responder, &mut self.context(&mut effects));
+        drop(responder);
         self.settle(&mut effects);
         result
     }

@@ -282,7 +282,8 @@ impl Queue {
         requester.peer = QpNumber::from_bits(0x22);
         requester.link = Segmentation { mtu: Some(MTU), whole: BURST, part: BURST };
         requester.start(Psn::new(first));
-        Self { stage: Stage::new(service), requester, effects: Effects::new() }
+        let effects = requester.effects().expect("there is memory");
+        Self { stage: Stage::new(service), requester, effects }
     }
 
     /// The send queue does something, and then what it can.

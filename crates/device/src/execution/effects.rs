@@ -4,7 +4,7 @@ use transom_wire::packet::Packet;
 
 use super::{Counted, QpEvent, QueueSide};
 use crate::protection::Refusal;
-use crate::queue::Completion;
+use crate::queue::{Completion, SizeError, room_for};
 
 /// One thing to be done.
 #[derive(Clone, Copy, Debug)]
@@ -59,25 +59,27 @@ impl Effect {
     }
 }
 
-/// Room for what a post or a packet brings about.
-const USUAL: usize = 8;
-/// More than this many are not expected again soon.
-const MOST_KEPT: usize = 128;
+/// Most that one work request or receive brings about: it is counted, and seen to be complete.
+const OF_ONE: usize = 2;
+/// Most that a call brings about beside what ends: an answer, an event, a refusal, work for the other
+/// half.
+const BESIDE: usize = 16;
 
 /// What is to be done, in order: completions of one queue are seen in the order in which they come here,
 /// and an answer leaves before the completion behind it. So whoever calls the device does it all before
 /// anybody else may call the same half, but for [`Effect::FlushOther`] and [`Effect::Rendezvous`], which
 /// need the other half.
 ///
-/// The buffer is kept from call to call, so that no post or packet takes memory. The flush of a long queue
-/// does.
+/// The buffer is kept from call to call and has room for whatever a call may bring about, be it the end of
+/// all that is posted: no call takes memory.
 #[derive(Debug, Default)]
 pub struct Effects(Vec<Effect>);
 
 impl Effects {
-    /// A buffer with room for what a post or a packet brings about.
-    pub fn new() -> Self {
-        Self(Vec::with_capacity(USUAL))
+    /// A buffer for a half of which one call ends so many work requests or receives at most.
+    pub(super) fn with_room_for(most: usize) -> Result<Self, SizeError> {
+        let room = most.checked_mul(OF_ONE).and_then(|room| room.checked_add(BESIDE));
+        room_for(room.ok_or(SizeError::NoMemory)?).map(Self)
     }
 
     /// What is to be done, in order.
@@ -94,17 +96,15 @@ impl Effects {
         self.0.split_at(first)
     }
 
-    /// It has been done. What the flush of a long queue took is given back.
+    /// It has been done.
     #[inline]
     pub fn clear(&mut self) {
-        if self.0.len() > MOST_KEPT {
-            self.0 = Vec::with_capacity(USUAL);
-        }
         self.0.clear();
     }
 
     #[inline]
     pub(super) fn push(&mut self, effect: Effect) {
+        debug_assert!(self.0.len() < self.0.capacity(), "more than a call can bring about");
         self.0.push(effect);
     }
 

@@ -14,8 +14,8 @@ use transom_wire::Psn;
 
 use super::retry::Retry;
 use super::{
-    Context, Counted, Direct, LocalBuffers, MAX_MESSAGE, Payload, Process, QueueSide, Request,
-    Segmentation,
+    Context, Counted, Direct, Effects, LocalBuffers, MAX_MESSAGE, Payload, Process, QueueSide,
+    Request, Segmentation,
 };
 use crate::protection::Reason;
 use crate::qp::{QpNumber, QpState, QpSummary, Service};
@@ -144,6 +144,11 @@ impl Requester {
             stuck: false,
             drain_notice: false,
         })
+    }
+
+    /// A buffer for what any one call wants done.
+    pub fn effects(&self) -> Result<Effects, SizeError> {
+        Effects::with_room_for(self.ring.size())
     }
 
     /// Begins to send; the first message carries `first`.

@@ -14,6 +14,7 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 use self::receive::NoReceive;
 use self::tag_matching::TagMatching;
 use super::one_sided::{Stop, Target};
+use super::rendezvous::MAX_RENDEZVOUS;
 use super::{
     Context, Counted, Effect, Effects, Injection, Process, QpEvent, QueueSide, Reply, Request,
     Sink, Source,
@@ -89,6 +90,14 @@ impl Responder {
             min_rnr_timer: RnrTimer::new(0).expect("zero is a timer code"),
             qkey: 0,
         })
+    }
+
+    /// A buffer for what any one call wants done.
+    pub fn effects(&self) -> Result<Effects, SizeError> {
+        let own = self.queue.as_ref().map_or(0, ReceiveQueue::size);
+        let rendezvous = self.matching.as_ref().map_or(0, |_| MAX_RENDEZVOUS);
+        // One may be taken already.
+        Effects::with_room_for(own + rendezvous + 1)
     }
 
     /// Begins to receive: the first message will carry `first`.

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::work::room_for;
-use super::{Completion, Flags, Status};
+use super::{Completion, Flags, Status, room_for};
 
 /// What raises an event at the next completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

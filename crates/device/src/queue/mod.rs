@@ -15,7 +15,7 @@ pub use completion_queue::{
 pub use operation::{Body, LocalOp, Placement, SendOp};
 pub use receive::{Receive, ReceiveQueue, TagPart, Take};
 pub use tag_matching::{TAG_PIECES, TagChange, TagDone, TagList, TagRequest};
-pub(crate) use work::filled;
 pub use work::{
     Address, Datagram, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, WorkRing,
 };
+pub(crate) use work::{filled, room_for};

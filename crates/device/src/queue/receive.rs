@@ -1,8 +1,7 @@
 //! Posted receives: the queue they wait in, a queue pair's own or shared, and the one a queue pair
 //! has taken.
 
-use super::work::room_for;
-use super::{PostError, ReceiveRequest, Sge, SizeError, WorkRing};
+use super::{PostError, ReceiveRequest, Sge, SizeError, WorkRing, room_for};
 
 /// A receive in its queue.
 #[derive(Clone, Copy, Default)]

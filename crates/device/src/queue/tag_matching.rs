@@ -8,8 +8,10 @@
 
 use std::collections::VecDeque;
 
-use super::work::{filled, room_for};
-use super::{Completion, Flags, Opcode, PostError, Receive, Sge, SizeError, Status, TagPart};
+use super::{
+    Completion, Flags, Opcode, PostError, Receive, Sge, SizeError, Status, TagPart, filled,
+    room_for,
+};
 
 /// Pieces of a tagged buffer.
 pub const TAG_PIECES: usize = 4;

@@ -71,11 +71,9 @@ impl ForeignTargets {
         }
         let max_sge = Limits::DEVICE.max_sge as usize;
         let responder = Responder::new(Service::XrcTarget, Receives::Named, max_sge).ok()?;
-        let target = Arc::new(ForeignTarget {
-            number,
-            owner,
-            half: Mutex::new((responder, Effects::new())),
-        });
+        let effects = responder.effects().ok()?;
+        let half = Mutex::new((responder, effects));
+        let target = Arc::new(ForeignTarget { number, owner, half });
         targets.insert(number.bits(), target.clone());
         Some(target)
     }

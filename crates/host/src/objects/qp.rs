@@ -238,6 +238,9 @@ impl QueuePair {
         let device = adapter.device();
         device.check_own()?;
         let (requester, responder) = config.halves().map_err(|_| RegisterError::Exhausted)?;
+        let effects = requester.effects().map_err(|_| RegisterError::Exhausted)?;
+        let receive = ReceiveHalf::new(config.service, responder);
+        let receive = receive.map_err(|_| RegisterError::Exhausted)?;
         let events = config.events.attach(config.id, EVENTS)?;
         if let Some(pd) = &config.pd {
             pd.adopt().map_err(|_| RegisterError::Busy)?;
@@ -280,9 +283,9 @@ impl QueuePair {
                 first: Psn::default(),
                 scheduled: None,
                 counted: false,
-                effects: Effects::new(),
+                effects,
             }),
-            receive: Mutex::new(ReceiveHalf::new(config.service, responder)),
+            receive: Mutex::new(receive),
             holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
             counters: Counters::default(),
             delays_ack: AtomicBool::new(false),

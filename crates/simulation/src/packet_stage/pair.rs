@@ -139,8 +139,8 @@ impl Pair {
         let outside = outside(&target.stage);
         Self {
             origin: Stage::new(service),
+            effects: requester.effects().expect("there is memory"),
             requester,
-            effects: Effects::new(),
             target,
             service,
             requests: VecDeque::new(),

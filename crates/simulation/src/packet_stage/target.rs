@@ -37,7 +37,8 @@ impl Target {
         responder.start(Psn::new(FIRST), stage.summary());
         let mut packets = PacketResponder::new(service);
         packets.start(Psn::new(FIRST), 4).expect("there is memory");
-        Self { stage, responder, packets, effects: Effects::new(), service }
+        let effects = responder.effects().expect("there is memory");
+        Self { stage, responder, packets, effects, service }
     }
 
     /// Posts a receive of `length` bytes at `address`, by this key.

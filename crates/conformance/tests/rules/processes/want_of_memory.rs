@@ -163,4 +163,38 @@ on_each_way! {
         let attr = ibv_alloc_dm_attr { length: 32 << 20, ..Default::default() };
         with_ever_more("device memory", || try_dm(end.context, attr), free_dm);
     }
+
+    /// The flush of the longest queues takes no memory.
+    /// Rules: ST-19, ORD-28
+    fn long_queues_are_flushed_without_memory() {
+        // What is large is asked of the system, and refused.
+        // SAFETY: a setting of the allocator.
+        assert_eq!(unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10) }, 1);
+        let end = open();
+        let most = device_attr(end.context).max_qp_wr as u32;
+        let cap = ibv_qp_cap { max_send_wr: most, max_recv_wr: most, ..Default::default() };
+        let cq = try_cq(end.context, 2 * most as i32, null_mut()).unwrap();
+        let init = ibv_qp_init_attr { cap, send_cq: cq, recv_cq: cq, ..end.init(IBV_QPT_RC) };
+        let qa = try_qp(end.pd, &mut { init }).unwrap();
+        // It posts no receive, so all that is sent to it waits.
+        let qb = end.qp(IBV_QPT_RC);
+        connect(qa, qb);
+        let count = u64::from(most);
+        for id in 0..count {
+            recv(qa, count + id, &mut []);
+            post(qa, &mut ibv_send_wr { wr_id: id, ..wr(IBV_WR_SEND) });
+        }
+        limit_memory(Limited::Own, 16 << 10);
+        let modified = modify(qa, &ibv_qp_attr::default(), IBV_QPS_ERR);
+        // A failure could not be told without memory.
+        set_limit(Limited::Own, libc::RLIM_INFINITY);
+        assert_eq!(modified, 0);
+        let mut next = [0, count];
+        for _ in 0..2 * count {
+            let done = poll(cq).expect("all is flushed at once");
+            let side = usize::from(done.wr_id >= count);
+            assert_eq!((done.status, done.wr_id), (IBV_WC_WR_FLUSH_ERR, next[side]));
+            next[side] += 1;
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::*;
 
 use transom_device::execution::{Effect, Effects, Responder};
 use transom_device::qp::{QpNumber, Service};
+use transom_device::queue::SizeError;
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
 use transom_system::clock;
@@ -48,8 +49,9 @@ pub(super) struct ReceiveHalf {
 
 impl ReceiveHalf {
     /// A half that receives nothing yet.
-    pub(super) fn new(service: Service, responder: Responder) -> Self {
-        Self {
+    pub(super) fn new(service: Service, responder: Responder) -> Result<Self, SizeError> {
+        Ok(Self {
+            effects: responder.effects()?,
             responder,
             packets: PacketResponder::new(service),
             link: Link::None,
@@ -58,8 +60,7 @@ impl ReceiveHalf {
             may_delay_ack: false,
             delayed_ack: None,
             room: 0,
-            effects: Effects::new(),
-        }
+        })
     }
 
     /// Takes packets that came together, all requests.
