@@ -38,6 +38,16 @@ impl MemoryPair {
         keys(self.mb).1
     }
 
+    /// So many bytes of the origin's buffer, from `at` on.
+    pub fn near_sge(&self, at: u64, length: u32) -> ibv_sge {
+        sge(self.near.addr() + at, length, self.ma)
+    }
+
+    /// So many bytes of the target's buffer, from `at` on.
+    pub fn far_sge(&self, at: u64, length: u32) -> ibv_sge {
+        sge(self.far.addr() + at, length, self.mb)
+    }
+
     /// Posts an operation of the first `length` bytes of `near`; see [`MemoryPair::op_on`].
     pub fn post_op(
         &self,

@@ -74,41 +74,20 @@ fn destroy_qp(qp: *mut ibv_qp) {
     assert_eq!(unsafe { ibv_destroy_qp(qp) }, 0);
 }
 
-/// Both ends with a buffer each, and queue pairs that are not connected yet.
-struct Fixture {
-    pair: Pair,
-    near: Buffer,
-    far: Buffer,
-    ma: *mut ibv_mr,
-    mb: *mut ibv_mr,
+fn connect_both(it: &MemoryPair) {
+    connect(it.pair.qa, it.pair.qb);
 }
 
-impl Fixture {
-    fn new(link: Link, kind: ibv_qp_type) -> Self {
-        Self::over(Pair::unconnected(link, kind))
-    }
+/// Posts one of so many bytes.
+fn post_of(it: &MemoryPair, opcode: ibv_wr_opcode, length: u32, signaled: bool) {
+    let mut sges = [sge(it.near.addr(), length, it.ma)];
+    let mut wr = rdma_wr(opcode, &mut sges, it.far.addr(), keys(it.mb).1);
+    wr.send_flags = if signaled { IBV_SEND_SIGNALED } else { 0 };
+    post(it.pair.qa, &mut wr);
+}
 
-    fn over(pair: Pair) -> Self {
-        let (near, far) = (Buffer::filled(8192, 3), Buffer::new(8192));
-        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-        Self { pair, near, far, ma, mb }
-    }
-
-    fn connect(&self) {
-        connect(self.pair.qa, self.pair.qb);
-    }
-
-    /// Posts one of so many bytes.
-    fn post(&self, opcode: ibv_wr_opcode, length: u32, signaled: bool) {
-        let mut sges = [sge(self.near.addr(), length, self.ma)];
-        let mut wr = rdma_wr(opcode, &mut sges, self.far.addr(), keys(self.mb).1);
-        wr.send_flags = if signaled { IBV_SEND_SIGNALED } else { 0 };
-        post(self.pair.qa, &mut wr);
-    }
-
-    fn recv(&self) {
-        recv(self.pair.qb, 2, &mut [sge(self.far.addr(), 8192, self.mb)]);
-    }
+fn post_receive(it: &MemoryPair) {
+    recv(it.pair.qb, 2, &mut [sge(it.far.addr(), 8192, it.mb)]);
 }
 
 on_each_link! {
@@ -118,21 +97,21 @@ on_each_link! {
     fn operations_are_counted_at_both_ends(link: Link) {
         for kind in [IBV_QPT_RC, IBV_QPT_UC] {
             let rc = kind == IBV_QPT_RC;
-            let fixture = Fixture::new(link, kind);
+            let fixture = MemoryPair::of(Pair::unconnected(link, kind), 8192);
             let Pair { a, b, qa, qb } = &fixture.pair;
             let [sends, writes] = [SEND, WRITE].map(|op| Counter::of(a, *qa, op));
             let [receives, written] = [RECV, REMOTE_WRITE].map(|op| Counter::of(b, *qb, op));
             let reads = rc.then(|| (Counter::of(a, *qa, READ), Counter::of(b, *qb, REMOTE_READ)));
-            fixture.connect();
+            connect_both(&fixture);
 
             for _ in 0..3 {
-                fixture.recv();
+                post_receive(&fixture);
             }
-            fixture.post(IBV_WR_SEND, 100, false);
-            fixture.post(IBV_WR_SEND_WITH_IMM, 8000, false);
-            fixture.post(IBV_WR_RDMA_WRITE, 0, false);
-            fixture.post(IBV_WR_RDMA_WRITE, 8000, false);
-            fixture.post(IBV_WR_RDMA_WRITE_WITH_IMM, 100, true);
+            post_of(&fixture, IBV_WR_SEND, 100, false);
+            post_of(&fixture, IBV_WR_SEND_WITH_IMM, 8000, false);
+            post_of(&fixture, IBV_WR_RDMA_WRITE, 0, false);
+            post_of(&fixture, IBV_WR_RDMA_WRITE, 8000, false);
+            post_of(&fixture, IBV_WR_RDMA_WRITE_WITH_IMM, 100, true);
             assert_eq!(a.expect(IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
             assert_eq!((sends.read(), writes.read()), ((2, 0), (3, 0)));
             for count in 1..=3 {
@@ -142,8 +121,8 @@ on_each_link! {
             assert_eq!((receives.read(), written.read()), ((3, 0), (3, 0)));
 
             if let Some((reads, read)) = reads {
-                fixture.post(IBV_WR_RDMA_READ, 8000, false);
-                fixture.post(IBV_WR_RDMA_READ, 0, false);
+                post_of(&fixture, IBV_WR_RDMA_READ, 8000, false);
+                post_of(&fixture, IBV_WR_RDMA_READ, 0, false);
                 let (near, key) = (sge(fixture.near.addr(), 8, fixture.ma), keys(fixture.mb).1);
                 let add = IBV_WR_ATOMIC_FETCH_AND_ADD;
                 post(*qa, &mut atomic_wr(add, &mut [near], fixture.far.addr(), key, 1, 0));
@@ -161,7 +140,7 @@ on_each_link! {
     /// failed. Several queue pairs may add to one counter.
     /// Rules: CC-08, CC-10
     fn bytes_are_counted(link: Link) {
-        let fixture = Fixture::new(link, IBV_QPT_RC);
+        let fixture = MemoryPair::of(Pair::unconnected(link, IBV_QPT_RC), 8192);
         let Pair { a, b, qa, qb } = &fixture.pair;
         let (here, there) = (Counter::new(a, 1), Counter::new(b, 1));
         let (more_a, more_b) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
@@ -170,12 +149,12 @@ on_each_link! {
                 assert_eq!(counter.attach(qp, EVERYTHING), 0);
             }
         }
-        fixture.connect();
+        connect_both(&fixture);
         connect(more_a, more_b);
-        fixture.recv();
-        fixture.post(IBV_WR_SEND, 100, true);
-        fixture.post(IBV_WR_RDMA_WRITE, 7000, true);
-        fixture.post(IBV_WR_RDMA_READ, 8000, true);
+        post_receive(&fixture);
+        post_of(&fixture, IBV_WR_SEND, 100, true);
+        post_of(&fixture, IBV_WR_RDMA_WRITE, 7000, true);
+        post_of(&fixture, IBV_WR_RDMA_READ, 8000, true);
         for _ in 0..3 {
             a.expect(IBV_WC_SUCCESS);
         }
@@ -197,18 +176,18 @@ on_each_link! {
         for (opcode, mine, peers) in
             [(IBV_WR_RDMA_WRITE, WRITE, REMOTE_WRITE), (IBV_WR_RDMA_READ, READ, REMOTE_READ)]
         {
-            let fixture = Fixture::new(link, IBV_QPT_RC);
+            let fixture = MemoryPair::of(Pair::unconnected(link, IBV_QPT_RC), 8192);
             let Pair { a, b, qa, qb } = &fixture.pair;
             let [own, sends] = [mine, SEND].map(|op| Counter::of(a, *qa, op));
             let [remote, receives] = [peers, RECV].map(|op| Counter::of(b, *qb, op));
-            fixture.connect();
-            fixture.recv();
+            connect_both(&fixture);
+            post_receive(&fixture);
             let mut sges = [sge(fixture.near.addr(), 8, fixture.ma)];
             let wrong = keys(fixture.mb).1 ^ 0x5500;
             post(*qa, &mut rdma_wr(opcode, &mut sges, fixture.far.addr(), wrong));
             assert_eq!(a.wait().status, IBV_WC_REM_ACCESS_ERR);
             assert_eq!(remote.read(), (0, 1));
-            fixture.post(IBV_WR_SEND, 8, true);
+            post_of(&fixture, IBV_WR_SEND, 8, true);
             a.expect(IBV_WC_WR_FLUSH_ERR);
             b.expect(IBV_WC_WR_FLUSH_ERR);
             for counter in [own, sends, remote, receives] {
@@ -220,13 +199,13 @@ on_each_link! {
     /// A program may wait for a value by reading it: nobody polls, and at the target nobody does anything.
     /// Rules: CC-11
     fn reading_is_enough_to_see_them_end(link: Link) {
-        let fixture = Fixture::new(link, IBV_QPT_RC);
+        let fixture = MemoryPair::of(Pair::unconnected(link, IBV_QPT_RC), 8192);
         let Pair { a, b, qa, qb } = &fixture.pair;
         let written = Counter::of(b, *qb, REMOTE_WRITE);
         let sent = Counter::of(a, *qa, WRITE);
-        fixture.connect();
+        connect_both(&fixture);
         for _ in 0..20 {
-            fixture.post(IBV_WR_RDMA_WRITE, 1000, false);
+            post_of(&fixture, IBV_WR_RDMA_WRITE, 1000, false);
         }
         sent.until((20, 0));
         written.until((20, 0));
@@ -242,7 +221,7 @@ fn operations_that_go_again_count_once() {
     let faults = Some(&*Box::leak(Box::new(faults)));
     let (a, b) = ends(Link::Wire, Options { faults, ..Options::default() });
     let (qa, qb) = (a.qp(IBV_QPT_RC), b.qp(IBV_QPT_RC));
-    let fixture = Fixture::over(Pair { a, b, qa, qb });
+    let fixture = MemoryPair::of(Pair { a, b, qa, qb }, 8192);
     let (a, b) = (&fixture.pair.a, &fixture.pair.b);
     let mine = [READ, WRITE, SEND].map(|op| Counter::of(a, qa, op));
     let theirs = [REMOTE_READ, REMOTE_WRITE, RECV].map(|op| Counter::of(b, qb, op));
@@ -250,10 +229,10 @@ fn operations_that_go_again_count_once() {
         bring_up(qp, &ibv_qp_attr { timeout: 12, retry_cnt: 7, ..usual_attr(peer) });
     }
     for _ in 0..20 {
-        fixture.recv();
-        fixture.post(IBV_WR_RDMA_READ, 8000, false);
-        fixture.post(IBV_WR_RDMA_WRITE, 8000, false);
-        fixture.post(IBV_WR_SEND, 2000, true);
+        post_receive(&fixture);
+        post_of(&fixture, IBV_WR_RDMA_READ, 8000, false);
+        post_of(&fixture, IBV_WR_RDMA_WRITE, 8000, false);
+        post_of(&fixture, IBV_WR_SEND, 2000, true);
         a.expect(IBV_WC_SUCCESS);
     }
     for counter in mine.into_iter().chain(theirs) {

@@ -9,59 +9,41 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_ibverbs::ibv_wc_status_str;
 
-/// A pair with a buffer registered at each end.
-struct Fixture {
-    pair: Pair,
-    near: Buffer,
-    far: Buffer,
-    ma: *mut ibv_mr,
-    mb: *mut ibv_mr,
+/// A SEND of so many bytes.
+fn send(it: &MemoryPair, length: u32) {
+    let mut sges = [sge(it.near.addr(), length, it.ma)];
+    post(it.pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
 }
 
-fn fixture(link: Link) -> Fixture {
-    let pair = Pair::rc(link);
-    let (near, far) = (Buffer::filled(8192, 1), Buffer::filled(8192, 2));
-    let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-    Fixture { pair, near, far, ma, mb }
+/// The origin's next completion has this status, and it has failed.
+fn origin_fails(it: &MemoryPair, status: ibv_wc_status) {
+    let wc = it.pair.a.expect(status);
+    assert_eq!(wc.wr_id, 1);
+    assert_eq!(state(it.pair.qa), IBV_QPS_ERR);
 }
 
-impl Fixture {
-    /// A SEND of so many bytes.
-    fn send(&self, length: u32) {
-        let mut sges = [sge(self.near.addr(), length, self.ma)];
-        post(self.pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
-    }
-
-    /// The origin's next completion has this status, and it has failed.
-    fn origin_fails(&self, status: ibv_wc_status) {
-        let wc = self.pair.a.expect(status);
-        assert_eq!(wc.wr_id, 1);
-        assert_eq!(state(self.pair.qa), IBV_QPS_ERR);
-    }
-
-    /// The target's next completion is of its receive 7 and has this status; it has failed.
-    fn target_fails(&self, status: ibv_wc_status) {
-        assert_eq!(self.pair.b.expect(status).wr_id, 7);
-        assert_eq!(state(self.pair.qb), IBV_QPS_ERR);
-    }
+/// The target's next completion is of its receive 7 and has this status; it has failed.
+fn target_fails(it: &MemoryPair, status: ibv_wc_status) {
+    assert_eq!(it.pair.b.expect(status).wr_id, 7);
+    assert_eq!(state(it.pair.qb), IBV_QPS_ERR);
 }
 
 on_each_link! {
     /// A receive too small for its message, and an atomic whose result is not of eight bytes.
     /// Rules: WC-01, WC-09
     fn local_length_error(link: Link) {
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         recv(it.pair.qb, 7, &mut [sge(it.far.addr(), 99, it.mb)]);
-        it.send(100);
-        it.origin_fails(IBV_WC_REM_INV_REQ_ERR);
-        it.target_fails(IBV_WC_LOC_LEN_ERR);
+        send(&it, 100);
+        origin_fails(&it, IBV_WC_REM_INV_REQ_ERR);
+        target_fails(&it, IBV_WC_LOC_LEN_ERR);
         for length in [0, 4, 7, 9, 16] {
-            let it = fixture(link);
+            let it = MemoryPair::new(link, 8192);
             let mut sges = [sge(it.near.addr(), length, it.ma)];
             let (add, key) = (IBV_WR_ATOMIC_FETCH_AND_ADD, keys(it.mb).1);
             let before = it.far.word(0);
             post(it.pair.qa, &mut atomic_wr(add, &mut sges, it.far.addr(), key, 1, 0));
-            it.origin_fails(IBV_WC_LOC_LEN_ERR);
+            origin_fails(&it, IBV_WC_LOC_LEN_ERR);
             assert_eq!((it.far.word(0), state(it.pair.qb)), (before, IBV_QPS_RTS));
         }
     }
@@ -78,7 +60,7 @@ on_each_link! {
             IBV_WR_ATOMIC_CMP_AND_SWP,
             IBV_WR_ATOMIC_FETCH_AND_ADD,
         ] {
-            let it = fixture(link);
+            let it = MemoryPair::new(link, 8192);
             let beyond = it.near.addr() + it.near.len() as u64 - 4;
             let key = keys(it.mb).1;
             let mut sges = [sge(beyond, 8, it.ma)];
@@ -88,7 +70,7 @@ on_each_link! {
             }
             recv(it.pair.qb, 7, &mut [sge(it.far.addr(), 100, it.mb)]);
             post(it.pair.qa, &mut wr);
-            it.origin_fails(IBV_WC_LOC_PROT_ERR);
+            origin_fails(&it, IBV_WC_LOC_PROT_ERR);
             it.pair.b.expect_nothing();
         }
     }
@@ -96,66 +78,66 @@ on_each_link! {
     /// Work that a failed queue pair still had, or got later.
     /// Rules: WC-05
     fn flushed(link: Link) {
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         recv(it.pair.qa, 7, &mut []);
         let mut bad = [sge(0x1000, 8, null_mut())];
         post(it.pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut bad));
-        it.origin_fails(IBV_WC_LOC_PROT_ERR);
+        origin_fails(&it, IBV_WC_LOC_PROT_ERR);
         assert_eq!(it.pair.a.expect(IBV_WC_WR_FLUSH_ERR).wr_id, 7);
-        it.send(8);
-        it.origin_fails(IBV_WC_WR_FLUSH_ERR);
+        send(&it, 8);
+        origin_fails(&it, IBV_WC_WR_FLUSH_ERR);
     }
 
     /// Binds and invalidations that are refused, here and by the peer's SEND.
     /// Rules: WC-06, WC-12
     fn window_bind_error(link: Link) {
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         let beyond = it.near.addr() + it.near.len() as u64;
         let range = Range { mr: it.ma, addr: beyond, length: 8, access: REMOTE };
         post(it.pair.qa, &mut bind2_wr(it.pair.a.mw(IBV_MW_TYPE_2), 5, range));
-        it.origin_fails(IBV_WC_MW_BIND_ERR);
+        origin_fails(&it, IBV_WC_MW_BIND_ERR);
 
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         assert_eq!(bind1(it.pair.qa, it.pair.a.mw(IBV_MW_TYPE_1), 1, 0, Range { mr: it.ma, ..range }), 0);
-        it.origin_fails(IBV_WC_MW_BIND_ERR);
+        origin_fails(&it, IBV_WC_MW_BIND_ERR);
 
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         post(it.pair.qa, &mut local_inv_wr(keys(it.ma).1));
-        it.origin_fails(IBV_WC_MW_BIND_ERR);
+        origin_fails(&it, IBV_WC_MW_BIND_ERR);
 
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         recv(it.pair.qb, 7, &mut []);
         let mut wr = wr(IBV_WR_SEND_WITH_INV);
         wr.imm.invalidate_rkey = keys(it.mb).1;
         give_up_soon(it.pair.qa);
         post(it.pair.qa, &mut wr);
-        it.origin_fails(IBV_WC_RETRY_EXC_ERR);
-        it.target_fails(IBV_WC_MW_BIND_ERR);
+        origin_fails(&it, IBV_WC_RETRY_EXC_ERR);
+        target_fails(&it, IBV_WC_MW_BIND_ERR);
     }
 
     /// A receive that a WRITE with immediate data has taken, and spoiled by its bad key.
     /// Rules: WC-08, WC-10
     fn local_access_error(link: Link) {
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         recv(it.pair.qb, 7, &mut []);
         recv(it.pair.qb, 8, &mut []);
         let mut sges = [sge(it.near.addr(), 8, it.ma)];
         let key = keys(it.mb).1 ^ 1;
         let opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         post(it.pair.qa, &mut rdma_wr(opcode, &mut sges, it.far.addr(), key));
-        it.origin_fails(IBV_WC_REM_ACCESS_ERR);
-        it.target_fails(IBV_WC_LOC_ACCESS_ERR);
+        origin_fails(&it, IBV_WC_REM_ACCESS_ERR);
+        target_fails(&it, IBV_WC_LOC_ACCESS_ERR);
         assert_eq!(it.pair.b.expect(IBV_WC_WR_FLUSH_ERR).wr_id, 8);
     }
 
     /// Requests that the target calls invalid.
     /// Rules: WC-09
     fn remote_invalid_request(link: Link) {
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         let mut sges = [sge(it.near.addr(), 8, it.ma)];
         let (swap, key) = (IBV_WR_ATOMIC_CMP_AND_SWP, keys(it.mb).1);
         post(it.pair.qa, &mut atomic_wr(swap, &mut sges, it.far.addr() + 1, key, 1, 2));
-        it.origin_fails(IBV_WC_REM_INV_REQ_ERR);
+        origin_fails(&it, IBV_WC_REM_INV_REQ_ERR);
         assert_eq!(state(it.pair.qb), IBV_QPS_ERR);
     }
 
@@ -168,7 +150,7 @@ on_each_link! {
             IBV_WR_ATOMIC_CMP_AND_SWP,
             IBV_WR_ATOMIC_FETCH_AND_ADD,
         ] {
-            let it = fixture(link);
+            let it = MemoryPair::new(link, 8192);
             let beyond = it.far.addr() + it.far.len() as u64;
             let key = keys(it.mb).1;
             let mut sges = [sge(it.near.addr(), 8, it.ma)];
@@ -177,7 +159,7 @@ on_each_link! {
                 wr = atomic_wr(opcode, &mut sges, beyond, key, 1, 2);
             }
             post(it.pair.qa, &mut wr);
-            it.origin_fails(IBV_WC_REM_ACCESS_ERR);
+            origin_fails(&it, IBV_WC_REM_ACCESS_ERR);
             assert_eq!(state(it.pair.qb), IBV_QPS_ERR);
         }
     }
@@ -185,11 +167,11 @@ on_each_link! {
     /// A receive whose own memory is not covered: the target's fault, and it says so.
     /// Rules: WC-11, WC-04
     fn remote_operation_error(link: Link) {
-        let it = fixture(link);
+        let it = MemoryPair::new(link, 8192);
         recv(it.pair.qb, 7, &mut [sge(it.far.addr(), 8, null_mut())]);
-        it.send(8);
-        it.origin_fails(IBV_WC_REM_OP_ERR);
-        it.target_fails(IBV_WC_LOC_PROT_ERR);
+        send(&it, 8);
+        origin_fails(&it, IBV_WC_REM_OP_ERR);
+        target_fails(&it, IBV_WC_LOC_PROT_ERR);
     }
 }
 

@@ -7,39 +7,21 @@ use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_host::Options;
 
-/// A pair whose target has a region, and what the origin reads it with.
-struct Fixture {
-    pair: Pair,
-    near: Buffer,
-    ma: *mut ibv_mr,
-    far: Buffer,
-    mb: *mut ibv_mr,
+/// Binds a window of the target's through one of its queue pairs to a region over the buffer.
+fn bind_to(it: &MemoryPair, qb: *mut ibv_qp, mw: *mut ibv_mw, mr: *mut ibv_mr) -> u32 {
+    let range = Range { mr, addr: it.far.addr(), length: 4096, access: REMOTE };
+    bind(&it.pair.b, qb, mw, range)
 }
 
-impl Fixture {
-    fn new(link: Link) -> Self {
-        let pair = Pair::rc(link);
-        let (near, far) = (Buffer::new(4096), Buffer::filled(4096, 5));
-        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-        Self { pair, near, ma, far, mb }
-    }
+/// Reads the target's buffer through a queue pair of the origin.
+fn read_on(it: &MemoryPair, qa: *mut ibv_qp, key: u32) -> ibv_wc_status {
+    let mut sges = [sge(it.near.addr(), 4096, it.ma)];
+    post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, it.far.addr(), key));
+    it.pair.a.wait().status
+}
 
-    /// Binds a window of the target's through one of its queue pairs to a region over the buffer.
-    fn bind(&self, qb: *mut ibv_qp, mw: *mut ibv_mw, mr: *mut ibv_mr) -> u32 {
-        let range = Range { mr, addr: self.far.addr(), length: 4096, access: REMOTE };
-        bind(&self.pair.b, qb, mw, range)
-    }
-
-    /// Reads the target's buffer through a queue pair of the origin.
-    fn read_on(&self, qa: *mut ibv_qp, key: u32) -> ibv_wc_status {
-        let mut sges = [sge(self.near.addr(), 4096, self.ma)];
-        post(qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, self.far.addr(), key));
-        self.pair.a.wait().status
-    }
-
-    fn read(&self, key: u32) -> ibv_wc_status {
-        self.read_on(self.pair.another(IBV_QPT_RC).0, key)
-    }
+fn read(it: &MemoryPair, key: u32) -> ibv_wc_status {
+    read_on(it, it.pair.another(IBV_QPT_RC).0, key)
 }
 
 /// A bind of no bytes, which unbinds a type 1 window.
@@ -49,13 +31,13 @@ on_each_link! {
     /// A free region ends, and its keys with it, at both ends.
     /// Rules: DR-01
     fn keys_die_with_their_region(link: Link) {
-        let fixture = Fixture::new(link);
-        let Fixture { pair, near, ma, far, mb } = &fixture;
+        let fixture = MemoryPair::new(link, 4096);
+        let MemoryPair { pair, near, ma, far, mb } = &fixture;
         let rkey = keys(*mb).1;
         let (from, to) = (sge(near.addr(), 8, *ma), sge(far.addr(), 8, *mb));
-        assert_eq!(fixture.read(rkey), IBV_WC_SUCCESS);
+        assert_eq!(read(&fixture, rkey), IBV_WC_SUCCESS);
         assert_eq!(dereg(*mb), 0);
-        assert_eq!(fixture.read(rkey), IBV_WC_REM_ACCESS_ERR);
+        assert_eq!(read(&fixture, rkey), IBV_WC_REM_ACCESS_ERR);
         assert_eq!(pair.message(&mut [from], &mut [to]), (IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR));
         assert_eq!(dereg(*ma), 0);
         for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE] {
@@ -67,17 +49,17 @@ on_each_link! {
     /// A bound window of either type keeps its region; the refusal changes nothing.
     /// Rules: DR-03, DR-04, DR-05
     fn bound_window_holds_its_region(link: Link) {
-        let fixture = Fixture::new(link);
+        let fixture = MemoryPair::new(link, 4096);
         for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
             let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
             let mw = fixture.pair.b.mw(kind);
-            let key = fixture.bind(qb, mw, fixture.mb);
+            let key = bind_to(&fixture, qb, mw, fixture.mb);
             for _ in 0..3 {
                 assert_eq!(dereg(fixture.mb), libc::EBUSY);
                 fixture.near.fill(0);
-                assert_eq!(fixture.read_on(qa, key), IBV_WC_SUCCESS);
+                assert_eq!(read_on(&fixture, qa, key), IBV_WC_SUCCESS);
                 assert_eq!(fixture.near.read(0, 4096), fixture.far.read(0, 4096));
-                assert_eq!(fixture.read(keys(fixture.mb).1), IBV_WC_SUCCESS);
+                assert_eq!(read(&fixture, keys(fixture.mb).1), IBV_WC_SUCCESS);
             }
             assert_eq!(dealloc_mw(mw), 0);
         }
@@ -88,8 +70,8 @@ on_each_link! {
     /// and the message that takes the receive fails.
     /// Rules: DR-11, DR-12
     fn posted_receive_does_not_hold_its_region(link: Link) {
-        let fixture = Fixture::new(link);
-        let Fixture { pair, near, ma, far, mb } = &fixture;
+        let fixture = MemoryPair::new(link, 4096);
+        let MemoryPair { pair, near, ma, far, mb } = &fixture;
         let from = sge(near.addr(), 8, *ma);
         recv(pair.qb, 5, &mut [sge(far.addr(), 64, *mb)]);
         let before = far.read(0, 64);
@@ -114,10 +96,10 @@ on_each_link! {
     /// nothing, or a region that does not know it.
     /// Rules: DR-16
     fn stale_keys_do_not_fit_their_successors(link: Link) {
-        let fixture = Fixture::new(link);
+        let fixture = MemoryPair::new(link, 4096);
         let stale = keys(fixture.mb).1;
         assert_eq!(dereg(fixture.mb), 0);
-        assert_eq!(fixture.read(stale), IBV_WC_REM_ACCESS_ERR);
+        assert_eq!(read(&fixture, stale), IBV_WC_REM_ACCESS_ERR);
         let mut last = HashMap::from([(stale >> 8, stale)]);
         let mut reused = 0;
         for _ in 0..6000 {
@@ -135,8 +117,8 @@ on_each_link! {
             let mr = fixture.pair.b.reg(&fixture.far, ALL);
             let key = keys(mr).1;
             let before = last.insert(key >> 8, key).expect("an index used before");
-            assert_eq!(fixture.read(before), IBV_WC_REM_ACCESS_ERR, "{before:#x} for {key:#x}");
-            assert_eq!(fixture.read(key), IBV_WC_SUCCESS);
+            assert_eq!(read(&fixture, before), IBV_WC_REM_ACCESS_ERR, "{before:#x} for {key:#x}");
+            assert_eq!(read(&fixture, key), IBV_WC_SUCCESS);
             assert_eq!(dereg(mr), 0);
         }
     }
@@ -158,10 +140,10 @@ fn dr_02_a_region_ends_once() {
 
 #[test]
 fn dr_06_an_invalidated_window_holds_nothing() {
-    let fixture = Fixture::new(Link::Loopback);
+    let fixture = MemoryPair::new(Link::Loopback, 4096);
     let qb = fixture.pair.qb;
     let mw = fixture.pair.b.mw(IBV_MW_TYPE_2);
-    let key = fixture.bind(qb, mw, fixture.mb);
+    let key = bind_to(&fixture, qb, mw, fixture.mb);
     assert_eq!(dereg(fixture.mb), libc::EBUSY);
     post(qb, &mut local_inv_wr(key));
     fixture.pair.b.expect(IBV_WC_SUCCESS);
@@ -172,9 +154,9 @@ fn dr_06_an_invalidated_window_holds_nothing() {
 /// Rules: DR-06
 #[test]
 fn a_remotely_invalidated_window_holds_nothing() {
-    let fixture = Fixture::new(Link::Loopback);
+    let fixture = MemoryPair::new(Link::Loopback, 4096);
     let mw = fixture.pair.b.mw(IBV_MW_TYPE_2);
-    let key = fixture.bind(fixture.pair.qb, mw, fixture.mb);
+    let key = bind_to(&fixture, fixture.pair.qb, mw, fixture.mb);
     recv(fixture.pair.qb, 1, &mut []);
     let mut wr = wr(IBV_WR_SEND_WITH_INV);
     wr.imm.invalidate_rkey = key;
@@ -186,11 +168,11 @@ fn a_remotely_invalidated_window_holds_nothing() {
 
 #[test]
 fn dr_07_a_window_unbound_by_a_bind_of_nothing_holds_nothing() {
-    let fixture = Fixture::new(Link::Loopback);
+    let fixture = MemoryPair::new(Link::Loopback, 4096);
     let mw = fixture.pair.b.mw(IBV_MW_TYPE_1);
     for naming_the_region in [false, true] {
         let mr = fixture.pair.b.reg(&fixture.far, ALL);
-        fixture.bind(fixture.pair.qb, mw, mr);
+        bind_to(&fixture, fixture.pair.qb, mw, mr);
         assert_eq!(dereg(mr), libc::EBUSY);
         let range = if naming_the_region { Range { mr, ..NOTHING } } else { NOTHING };
         bind(&fixture.pair.b, fixture.pair.qb, mw, range);
@@ -200,11 +182,11 @@ fn dr_07_a_window_unbound_by_a_bind_of_nothing_holds_nothing() {
 
 #[test]
 fn dr_08_a_deallocated_window_holds_nothing() {
-    let fixture = Fixture::new(Link::Loopback);
+    let fixture = MemoryPair::new(Link::Loopback, 4096);
     for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
         let mr = fixture.pair.b.reg(&fixture.far, ALL);
         let mw = fixture.pair.b.mw(kind);
-        fixture.bind(fixture.pair.qb, mw, mr);
+        bind_to(&fixture, fixture.pair.qb, mw, mr);
         assert_eq!(dereg(mr), libc::EBUSY);
         assert_eq!(dealloc_mw(mw), 0);
         assert_eq!(dereg(mr), 0);
@@ -213,16 +195,16 @@ fn dr_08_a_deallocated_window_holds_nothing() {
 
 #[test]
 fn dr_09_a_rebound_window_holds_its_new_region_only() {
-    let fixture = Fixture::new(Link::Loopback);
+    let fixture = MemoryPair::new(Link::Loopback, 4096);
     let mw = fixture.pair.b.mw(IBV_MW_TYPE_1);
     let regions = [(); 4].map(|()| fixture.pair.b.reg(&fixture.far, ALL));
-    fixture.bind(fixture.pair.qb, mw, regions[0]);
+    bind_to(&fixture, fixture.pair.qb, mw, regions[0]);
     for step in regions.windows(2) {
         let (old, new) = (step[0], step[1]);
         assert_eq!(dereg(old), libc::EBUSY);
         // Twice to the same region still holds it once.
-        fixture.bind(fixture.pair.qb, mw, old);
-        fixture.bind(fixture.pair.qb, mw, new);
+        bind_to(&fixture, fixture.pair.qb, mw, old);
+        bind_to(&fixture, fixture.pair.qb, mw, new);
         assert_eq!(dereg(old), 0);
         assert_eq!(dereg(new), libc::EBUSY);
     }
@@ -232,12 +214,12 @@ fn dr_09_a_rebound_window_holds_its_new_region_only() {
 
 #[test]
 fn dr_10_all_windows_must_be_gone() {
-    let fixture = Fixture::new(Link::Loopback);
+    let fixture = MemoryPair::new(Link::Loopback, 4096);
     let windows: Vec<_> = (0..20)
         .map(|index| {
             let kind = if index % 2 == 0 { IBV_MW_TYPE_1 } else { IBV_MW_TYPE_2 };
             let mw = fixture.pair.b.mw(kind);
-            fixture.bind(fixture.pair.qb, mw, fixture.mb);
+            bind_to(&fixture, fixture.pair.qb, mw, fixture.mb);
             mw
         })
         .collect();

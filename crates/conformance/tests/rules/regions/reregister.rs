@@ -26,48 +26,30 @@ fn fields(mr: *mut ibv_mr) -> (*mut ibv_pd, u64, usize, u32, u32) {
     (mr.pd, mr.addr as u64, mr.length, mr.lkey, mr.rkey)
 }
 
-/// A pair whose target has a region, and what the origin reads it with.
-struct Fixture {
-    pair: Pair,
-    near: Buffer,
-    ma: *mut ibv_mr,
-    far: Buffer,
-    mb: *mut ibv_mr,
+/// One byte between the origin and a place in the target's buffer, by the key the region has
+/// now.
+fn request(it: &MemoryPair, opcode: ibv_wr_opcode, at: u64) -> ibv_wc_status {
+    let mut sges = [sge(it.near.addr(), 1, it.ma)];
+    let (addr, key) = (it.far.addr() + at, keys(it.mb).1);
+    it.pair.request(&mut rdma_wr(opcode, &mut sges, addr, key))
 }
 
-impl Fixture {
-    fn new(link: Link) -> Self {
-        let pair = Pair::rc(link);
-        let (near, far) = (Buffer::new(4096), Buffer::filled(16384, 5));
-        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-        Self { pair, near, ma, far, mb }
-    }
+fn read(it: &MemoryPair, at: u64) -> ibv_wc_status {
+    request(it, IBV_WR_RDMA_READ, at)
+}
 
-    /// One byte between the origin and a place in the target's buffer, by the key the region has
-    /// now.
-    fn request(&self, opcode: ibv_wr_opcode, at: u64) -> ibv_wc_status {
-        let mut sges = [sge(self.near.addr(), 1, self.ma)];
-        let (addr, key) = (self.far.addr() + at, keys(self.mb).1);
-        self.pair.request(&mut rdma_wr(opcode, &mut sges, addr, key))
-    }
+fn write(it: &MemoryPair, at: u64) -> ibv_wc_status {
+    request(it, IBV_WR_RDMA_WRITE, at)
+}
 
-    fn read(&self, at: u64) -> ibv_wc_status {
-        self.request(IBV_WR_RDMA_READ, at)
-    }
-
-    fn write(&self, at: u64) -> ibv_wc_status {
-        self.request(IBV_WR_RDMA_WRITE, at)
-    }
-
-    /// The region is as it was made.
-    fn expect_unchanged(&self) {
-        let (pd, addr, length, ..) = fields(self.mb);
-        assert_eq!((pd, addr, length), (self.pair.b.pd, self.far.addr(), self.far.len()));
-        for at in [0, 16383] {
-            assert_eq!(self.read(at), IBV_WC_SUCCESS);
-            assert_eq!(self.near.read(0, 1), self.far.read(at as usize, 1));
-            assert_eq!(self.write(at), IBV_WC_SUCCESS);
-        }
+/// The region is as it was made.
+fn expect_unchanged(it: &MemoryPair) {
+    let (pd, addr, length, ..) = fields(it.mb);
+    assert_eq!((pd, addr, length), (it.pair.b.pd, it.far.addr(), it.far.len()));
+    for at in [0, 16383] {
+        assert_eq!(read(it, at), IBV_WC_SUCCESS);
+        assert_eq!(it.near.read(0, 1), it.far.read(at as usize, 1));
+        assert_eq!(write(it, at), IBV_WC_SUCCESS);
     }
 }
 
@@ -102,7 +84,7 @@ on_each_link! {
     /// Arguments that make no sense are refused before anything is changed.
     /// Rules: RR-02, RR-03, RR-04, RR-07
     fn refused_arguments_change_nothing(link: Link) {
-        let fixture = Fixture::new(link);
+        let fixture = MemoryPair::new(link, 16384);
         let (mb, start) = (fixture.mb, fixture.far.addr());
         let before = fields(mb);
         let raw = |flags, addr, length, access| {
@@ -121,13 +103,13 @@ on_each_link! {
             assert_eq!(raw(flags, start, 4096, REMOTE_READ), INPUT);
         }
         assert_eq!(fields(mb), before);
-        fixture.expect_unchanged();
+        expect_unchanged(&fixture);
     }
 
     /// A change of the range moves the region, and its fields say so.
     /// Rules: RR-08
     fn translation_changes_the_range(link: Link) {
-        let fixture = Fixture::new(link);
+        let fixture = MemoryPair::new(link, 16384);
         let start = fixture.far.addr();
         let to = (start + 4100, 4096);
         assert_eq!(rereg(fixture.mb, Change { range: Some(to), ..NOTHING }), Ok(()));
@@ -140,9 +122,9 @@ on_each_link! {
             (8195, IBV_WC_SUCCESS),
             (8196, IBV_WC_REM_ACCESS_ERR),
         ] {
-            assert_eq!(fixture.read(at), status, "byte {at}");
+            assert_eq!(read(&fixture, at), status, "byte {at}");
         }
-        assert_eq!(fixture.write(4100), IBV_WC_SUCCESS, "rights are kept");
+        assert_eq!(write(&fixture, 4100), IBV_WC_SUCCESS, "rights are kept");
         // To other memory altogether, and with other rights at the same time.
         let other = Buffer::filled(4096, 77);
         let range = Some((other.addr(), 4096));
@@ -161,7 +143,7 @@ on_each_link! {
     /// A change of the domain: the region belongs to the new one only.
     /// Rules: RR-09
     fn domain_changes_hands(link: Link) {
-        let fixture = Fixture::new(link);
+        let fixture = MemoryPair::new(link, 16384);
         let (old, new) = (fixture.pair.b.another_pd(), fixture.pair.b.another_pd());
         let mr = reg(old, &fixture.far, ALL);
         assert_eq!(dealloc_pd(old), libc::EBUSY);
@@ -190,20 +172,20 @@ on_each_link! {
     /// A right that is taken away is gone when the verb returns; one that is given is there.
     /// Rules: RR-10
     fn rights_change_at_once(link: Link) {
-        let fixture = Fixture::new(link);
+        let fixture = MemoryPair::new(link, 16384);
         let set = |access| {
             assert_eq!(rereg(fixture.mb, Change { access: Some(access), ..NOTHING }), Ok(()));
         };
         for _ in 0..5 {
             set(LOCAL_WRITE | REMOTE_WRITE);
-            assert_eq!(fixture.read(0), IBV_WC_REM_ACCESS_ERR);
-            assert_eq!(fixture.write(0), IBV_WC_SUCCESS);
+            assert_eq!(read(&fixture, 0), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(write(&fixture, 0), IBV_WC_SUCCESS);
             set(REMOTE_READ);
-            assert_eq!(fixture.read(0), IBV_WC_SUCCESS);
-            assert_eq!(fixture.write(0), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(read(&fixture, 0), IBV_WC_SUCCESS);
+            assert_eq!(write(&fixture, 0), IBV_WC_REM_ACCESS_ERR);
             set(0);
-            assert_eq!(fixture.read(0), IBV_WC_REM_ACCESS_ERR);
-            assert_eq!(fixture.write(0), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(read(&fixture, 0), IBV_WC_REM_ACCESS_ERR);
+            assert_eq!(write(&fixture, 0), IBV_WC_REM_ACCESS_ERR);
             // Local writing counts as well.
             let from = sge(fixture.near.addr(), 8, fixture.ma);
             let to = sge(fixture.far.addr(), 8, fixture.mb);
@@ -215,7 +197,7 @@ on_each_link! {
     /// A receive is judged when it is used: its region has moved away by then.
     /// Rules: RR-11
     fn posted_receive_sees_the_new_range(link: Link) {
-        let fixture = Fixture::new(link);
+        let fixture = MemoryPair::new(link, 16384);
         let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
         let before = fixture.far.read(0, 4096);
         recv(qb, 5, &mut [sge(fixture.far.addr(), 64, fixture.mb)]);
@@ -230,7 +212,7 @@ on_each_link! {
     /// While a window is bound nothing about its region changes; region and window stay usable.
     /// Rules: RR-12
     fn bound_window_keeps_its_region_as_it_is(link: Link) {
-        let fixture = Fixture::new(link);
+        let fixture = MemoryPair::new(link, 16384);
         let busy = Err((IBV_REREG_MR_ERR_CMD, libc::EBUSY));
         let before = fields(fixture.mb);
         for kind in [IBV_MW_TYPE_1, IBV_MW_TYPE_2] {
@@ -249,7 +231,7 @@ on_each_link! {
             }
             assert_eq!(dealloc_pd(pd), 0, "the refusal holds no domain");
             assert_eq!(fields(fixture.mb), before);
-            fixture.expect_unchanged();
+            expect_unchanged(&fixture);
             let mut sges = [sge(fixture.near.addr(), 64, fixture.ma)];
             for opcode in [IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE] {
                 post(qa, &mut rdma_wr(opcode, &mut sges, addr, key));
