@@ -116,7 +116,7 @@ impl Batch {
         let fits = sges.len() <= self.cap.max_send_sge as usize;
         let start = self.sges.len();
         match self.last() {
-            Some(request) if fits && takes_pieces(request) => {
+            Some(request) if fits && takes_sges(request) => {
                 request.data = Data::Sges { start, count: sges.len() };
                 self.sges.extend_from_slice(sges);
             }
@@ -236,7 +236,7 @@ fn room_for<T>(count: usize) -> Result<Vec<T>, c_int> {
 }
 
 /// Whether a request still wants local buffers; it gets data once.
-fn takes_pieces(request: &Built) -> bool {
+fn takes_sges(request: &Built) -> bool {
     let returns = matches!(request.op, SendOp::Message(body) if body.returns_data());
     takes_inline(request) || (returns && matches!(request.data, Data::None))
 }

@@ -82,7 +82,7 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
         receive_cq: parts.receive_cq,
         send: RequesterLimits {
             size: cap.max_send_wr as usize,
-            pieces: cap.max_send_sge as usize,
+            max_sge: cap.max_send_sge as usize,
             inline_room: cap.max_inline_data as usize,
             signal_all: init.sq_sig_all != 0,
         },
@@ -218,7 +218,7 @@ unsafe fn parts(
         (Service::XrcInitiator, _) => QpReceives::Nowhere,
         (_, Some(srq)) => QpReceives::Srq(srq),
         (_, None) => {
-            QpReceives::Own { size: cap.max_recv_wr as usize, pieces: cap.max_recv_sge as usize }
+            QpReceives::Own { size: cap.max_recv_wr as usize, max_sge: cap.max_recv_sge as usize }
         }
     };
     let receive_cq = match service {

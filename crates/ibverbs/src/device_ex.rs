@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 
 use transom_abi::*;
-use transom_device::queue::TAG_PIECES;
+use transom_device::queue::TAG_MAX_SGE;
 use transom_host::Limits;
 use transom_system::clock;
 
@@ -85,7 +85,7 @@ fn tag_matching() -> ibv_tm_caps {
         max_num_tags: Limits::DEVICE.tags,
         flags: IBV_TM_CAP_RC,
         max_ops: Limits::DEVICE.tag_operations,
-        max_sge: TAG_PIECES as u32,
+        max_sge: TAG_MAX_SGE as u32,
     }
 }
 

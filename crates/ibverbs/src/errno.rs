@@ -23,7 +23,7 @@ pub(crate) fn of_register(error: RegisterError) -> c_int {
 pub(crate) fn of_post(error: PostError) -> c_int {
     match error {
         PostError::Full => libc::ENOMEM,
-        PostError::TooManyPieces
+        PostError::TooManySges
         | PostError::InlineTooLong
         | PostError::InlineNotAllowed
         | PostError::WrongState

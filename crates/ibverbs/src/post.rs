@@ -30,7 +30,7 @@ pub(crate) fn wrong(
     let invalid = |fault, value: u64, rule| Wrong::with(libc::EINVAL, fault, value, rule);
     match error {
         PostError::Full => Wrong::full(),
-        PostError::TooManyPieces => Wrong::too_much("num_sge", sges as u64, limit as u64, "PS-03"),
+        PostError::TooManySges => Wrong::too_much("num_sge", sges as u64, limit as u64, "PS-03"),
         PostError::InlineTooLong => {
             let room = qp.config().send.inline_room as u64;
             Wrong::with(libc::EINVAL, CallFault::Unnamed, 0, "PS-04").and(room)
@@ -150,7 +150,7 @@ unsafe fn post_to(
     let flags = SendFlags::from_bits_truncate(wr.send_flags);
     let request = SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None, remote };
     let refused =
-        |error| wrong(error, qp, Some(wr.opcode), request.sges.len(), qp.config().send.pieces);
+        |error| wrong(error, qp, Some(wr.opcode), request.sges.len(), qp.config().send.max_sge);
     if flags.contains(SendFlags::INLINE) {
         // SAFETY: by the contract of this function.
         unsafe { post_inline(qp, &request) }?.map_err(refused)?;
@@ -311,7 +311,7 @@ pub(crate) unsafe extern "C" fn post_recv(
         let post_one = |request: &ReceiveRequest<'_>| {
             ours.post_receive(request).map_err(|error| {
                 let limit = match ours.config().receives {
-                    QpReceives::Own { pieces, .. } => pieces,
+                    QpReceives::Own { max_sge, .. } => max_sge,
                     _ => 0,
                 };
                 wrong(error, ours, None, request.sges.len(), limit)

@@ -300,7 +300,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 fn post_one(queue: &SharedReceiveQueue, request: &ReceiveRequest<'_>) -> Result<(), Wrong> {
     queue.post(request).map_err(|error| match error {
         PostError::Full => Wrong::full(),
-        PostError::TooManyPieces => {
+        PostError::TooManySges => {
             let (asked, limit) = (request.sges.len() as u64, queue.config().max_sge as u64);
             Wrong::too_much("num_sge", asked, limit, "PS-03")
         }

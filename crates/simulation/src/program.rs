@@ -25,8 +25,8 @@ use crate::port::Port;
 use crate::random::Random;
 use crate::world::Shared;
 
-/// Pieces of a posted list at most.
-const PIECES: usize = 4;
+/// Most scatter/gather entries of a posted list.
+const MAX_SGE: usize = 4;
 /// Bytes that can be posted inline.
 const INLINE: usize = 300;
 /// The Q_Key of all UD queue pairs.
@@ -151,14 +151,14 @@ impl<'a> Programs<'a> {
         let (number, peer) = (number(device, index), number(1 - device, index));
         let limits = RequesterLimits {
             size: plan.size,
-            pieces: PIECES,
+            max_sge: MAX_SGE,
             inline_room: INLINE,
             signal_all: false,
         };
-        let receives = Receives::Own { size: 1024, pieces: PIECES };
+        let receives = Receives::Own { size: 1024, max_sge: MAX_SGE };
         let mut requester = Requester::new(plan.service, &limits).expect("there is memory");
         let mut execution =
-            Responder::new(plan.service, receives, PIECES).expect("there is memory");
+            Responder::new(plan.service, receives, MAX_SGE).expect("there is memory");
         let mut responder = PacketResponder::new(plan.service);
         summary.set_gate(Gate {
             state: QpState::Rts,
@@ -243,8 +243,8 @@ impl<'a> Programs<'a> {
         Some((self.shared.devices[device].base + LOCAL[region].0 + start, region))
     }
 
-    /// A list of pieces of fresh memory with so many bytes in all.
-    fn pieces(&self, device: usize, length: u64, random: &mut Random) -> Option<Vec<Sge>> {
+    /// A scatter/gather list of fresh memory with so many bytes in all.
+    fn sges(&self, device: usize, length: u64, random: &mut Random) -> Option<Vec<Sge>> {
         let count = random.one_of(&[1, 1, 1, 2, 4]);
         let mut sges = Vec::new();
         let mut rest = length;
@@ -275,7 +275,7 @@ impl<'a> Programs<'a> {
 
     /// Posts a receive of this length, if there is memory.
     fn post_receive_of(&self, at: At, length: u64, random: &mut Random) -> Option<()> {
-        let sges = self.pieces(at.device, length, random)?;
+        let sges = self.sges(at.device, length, random)?;
         let wr_id = self.next_id();
         self.shared.say(|| format!("{at} posts receive {wr_id:#x} of {length} bytes"));
         let posted = PostedReceive { wr_id, sges: sges.clone(), length };

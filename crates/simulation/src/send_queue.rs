@@ -70,7 +70,7 @@ pub struct Stage {
     pub memory: RefCell<Vec<u8>>,
     sent: RefCell<Vec<Packed>>,
     requests: RefCell<Vec<Request>>,
-    /// How many bytes each call stored, for each piece of memory.
+    /// How many bytes each call stored, for each buffer.
     pub stored: RefCell<Vec<u64>>,
     completed: RefCell<Vec<Completion>>,
     /// The events that were raised.
@@ -272,7 +272,7 @@ impl Queue {
 
     /// A queue of a service whose first packet has this number.
     pub fn of(service: Service, first: u32) -> Self {
-        let limits = RequesterLimits { size: 64, pieces: 2, inline_room: 0, signal_all: true };
+        let limits = RequesterLimits { size: 64, max_sge: 2, inline_room: 0, signal_all: true };
         let mut requester = Requester::new(service, &limits).expect("there is memory");
         requester.max_rd_atomic = 16;
         requester.window_limit = 1 << 20;
@@ -334,10 +334,10 @@ impl Queue {
         flags: SendFlags,
         remote: Remote,
     ) {
-        // Of odd length where it can be, so that pieces and packets end in different places.
+        // Of odd length where it can be, so that buffers and packets end in different places.
         let first = (length / 2) | 1;
         let key = self.stage.key().0;
-        let pieces = match length {
+        let sges = match length {
             0 => vec![],
             1..16 => vec![Sge { address: 0, length: length as u32, key }],
             _ => vec![
@@ -345,7 +345,7 @@ impl Queue {
                 Sge { address: first, length: (length - first) as u32, key },
             ],
         };
-        let request = SendRequest { wr_id, op, flags, sges: &pieces, inline: None, remote };
+        let request = SendRequest { wr_id, op, flags, sges: &sges, inline: None, remote };
         self.drive(|requester, cx| requester.post(&request, cx)).expect("it fits");
     }
 

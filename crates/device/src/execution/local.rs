@@ -1,4 +1,4 @@
-//! Local buffers: walking a list of pieces, each checked by its L_Key as it is used.
+//! Local buffers: walking a scatter/gather list, each checked by its L_Key as it is used.
 
 use super::Process;
 use crate::protection::{
@@ -70,10 +70,10 @@ impl<P: Process> Source for Bytes<'_, P> {
     }
 }
 
-/// A list of local pieces and what is needed to check them.
+/// A scatter/gather list and what is needed to check it.
 #[derive(Clone, Copy)]
 pub struct LocalBuffers<'a> {
-    /// The pieces, in order; empty ones are skipped unexamined (rules LA-15, LA-25).
+    /// The entries, in order; empty ones are skipped unexamined (rules LA-15, LA-25).
     pub sges: &'a [Sge],
     /// The process's own key table.
     pub keys: KeyTable<'a>,
@@ -88,12 +88,12 @@ pub struct LocalBuffers<'a> {
 }
 
 impl LocalBuffers<'_> {
-    /// Bytes of all pieces together.
+    /// Bytes of all entries together.
     pub fn length(sges: &[Sge]) -> u64 {
         sges.iter().map(|sge| u64::from(sge.length)).sum()
     }
 
-    /// Checks all pieces in full and touches none: nothing is sent of a message that would fail
+    /// Checks all entries in full and touches none: nothing is sent of a message that would fail
     /// half-way (rule LA-06).
     pub fn check(&self, operation: Operation) -> Result<(), Refusal> {
         for sge in self.sges.iter().filter(|sge| sge.length > 0) {
@@ -106,9 +106,9 @@ impl LocalBuffers<'_> {
         Ok(())
     }
 
-    /// Grants, one after the other, the parts of the pieces that make up `length` bytes from
+    /// Grants, one after the other, the parts of the entries that make up `length` bytes from
     /// `offset` on, and hands each to `copy` with its place in that range. Bytes past the last
-    /// piece are not handed out; the caller has compared lengths.
+    /// entry are not handed out; the caller has compared lengths.
     #[inline]
     pub fn each(
         &self,

@@ -5,7 +5,7 @@
 use transom_wire::tmh::TagHeader;
 
 use crate::protection::Key;
-use crate::queue::{Sge, TAG_PIECES};
+use crate::queue::{Sge, TAG_MAX_SGE};
 
 /// How many rendezvous of a queue pair wait at most, and how many are under way at most. A request
 /// that finds no room is answered "not ready".
@@ -26,8 +26,8 @@ pub struct Rendezvous {
     pub length: u32,
     /// Raise a solicited event when the data is there.
     pub solicited: bool,
-    /// How many pieces the buffer has.
-    pub pieces: usize,
+    /// How many scatter/gather entries the buffer has.
+    pub num_sge: usize,
     /// The buffer.
-    pub sges: [Sge; TAG_PIECES],
+    pub sges: [Sge; TAG_MAX_SGE],
 }

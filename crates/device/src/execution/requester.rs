@@ -21,7 +21,7 @@ use crate::protection::Reason;
 use crate::qp::{QpNumber, QpState, QpSummary, Service};
 use crate::queue::{
     Body, Completion, PostError, Remote, SendFlags, SendOp, SendRequest, Sge, SizeError, Status,
-    TAG_PIECES, WorkRing, filled,
+    TAG_MAX_SGE, WorkRing, filled,
 };
 use flight::Flight;
 use rendezvous::EndedRead;
@@ -32,8 +32,8 @@ use wqe::{Part, Progress, opcode};
 pub struct RequesterLimits {
     /// Work requests.
     pub size: usize,
-    /// Pieces of each.
-    pub pieces: usize,
+    /// Most scatter/gather entries of each.
+    pub max_sge: usize,
     /// Inline bytes of each.
     pub inline_room: usize,
     /// Every work request is reported, signaled or not.
@@ -95,17 +95,17 @@ pub struct Requester {
 impl Requester {
     /// A requester for a queue pair of this service.
     pub fn new(service: Service, limits: &RequesterLimits) -> Result<Self, SizeError> {
-        let RequesterLimits { size, pieces, inline_room, .. } = *limits;
-        let ring = WorkRing::new(size, pieces, inline_room, SendWqe::BLANK)?;
+        let RequesterLimits { size, max_sge, inline_room, .. } = *limits;
+        let ring = WorkRing::new(size, max_sge, inline_room, SendWqe::BLANK)?;
         Self::with_ring(service, limits, ring)
     }
 
     /// A requester for a queue pair whose shared receive queue matches tags.
     pub fn with_rendezvous(service: Service, limits: &RequesterLimits) -> Result<Self, SizeError> {
         let size = limits.size + rendezvous::ROOM;
-        let pieces = limits.pieces.max(TAG_PIECES);
+        let max_sge = limits.max_sge.max(TAG_MAX_SGE);
         let inline_room = limits.inline_room.max(rendezvous::INLINE);
-        let ring = WorkRing::new(size, pieces, inline_room, SendWqe::BLANK)?;
+        let ring = WorkRing::new(size, max_sge, inline_room, SendWqe::BLANK)?;
         Self::with_ring(service, limits, ring)
     }
 
@@ -241,17 +241,17 @@ impl Requester {
         if !self.takes(request) {
             return Err(PostError::WrongService);
         }
-        let (pieces, length) = match request.inline {
+        let (num_sge, length) = match request.inline {
             Some(inline) => (0, self.check_inline(request, inline)?),
-            None if request.sges.len() > self.limits.pieces => {
-                return Err(PostError::TooManyPieces);
+            None if request.sges.len() > self.limits.max_sge => {
+                return Err(PostError::TooManySges);
             }
             None => (request.sges.len(), LocalBuffers::length(request.sges)),
         };
         if self.ring.is_empty() && state == QpState::Rts && self.carry_out(request, length, cx) {
             return Ok(());
         }
-        self.enqueue(request, pieces, length, state, cx)
+        self.enqueue(request, num_sge, length, state, cx)
     }
 
     /// Adds a checked work request to the ring.
@@ -259,7 +259,7 @@ impl Requester {
     fn enqueue<P: Process>(
         &mut self,
         request: &SendRequest<'_>,
-        pieces: usize,
+        num_sge: usize,
         length: u64,
         state: QpState,
         cx: &mut Context<'_, P>,
@@ -273,14 +273,14 @@ impl Requester {
             wr_id: request.wr_id,
             op: request.op,
             flags,
-            pieces,
+            num_sge,
             length,
             message: Psn::default(),
             progress: Progress::Waiting,
             part: Part::Program,
         };
         let place = self.ring.tail();
-        self.ring.push(wqe, &request.sges[..pieces], request.inline.unwrap_or(&[]));
+        self.ring.push(wqe, &request.sges[..num_sge], request.inline.unwrap_or(&[]));
         if let Some(remote) = self.remote_mut(place) {
             *remote = request.remote;
         }
@@ -347,7 +347,7 @@ impl Requester {
         let SendOp::Message(body) = &request.op else { return false };
         let payload = match request.inline {
             None => Payload::Buffers(request.sges),
-            Some([piece]) => Payload::Inline(piece),
+            Some([bytes]) => Payload::Inline(bytes),
             Some(_) => return false,
         };
         let ready = self.limits.size > 0
@@ -374,7 +374,7 @@ impl Requester {
         if !allowed {
             return Err(PostError::InlineNotAllowed);
         }
-        let length = inline.iter().map(|piece| piece.len()).sum::<usize>();
+        let length = inline.iter().map(|bytes| bytes.len()).sum::<usize>();
         if length > self.limits.inline_room {
             Err(PostError::InlineTooLong)
         } else {

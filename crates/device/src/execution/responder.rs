@@ -30,8 +30,8 @@ pub enum Receives {
     Own {
         /// Work requests.
         size: usize,
-        /// Pieces of each.
-        pieces: usize,
+        /// Most scatter/gather entries of each.
+        max_sge: usize,
     },
     /// From the shared queue it was created with.
     Shared {
@@ -69,10 +69,11 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// A responder whose receives have at most `pieces` pieces, wherever they come from.
-    pub fn new(service: Service, receives: Receives, pieces: usize) -> Result<Self, SizeError> {
+    /// A responder whose receives have at most `max_sge` scatter/gather entries, wherever they come
+    /// from.
+    pub fn new(service: Service, receives: Receives, max_sge: usize) -> Result<Self, SizeError> {
         let queue = match receives {
-            Receives::Own { size, pieces } => Some(ReceiveQueue::new(size, pieces)?),
+            Receives::Own { size, max_sge } => Some(ReceiveQueue::new(size, max_sge)?),
             _ => None,
         };
         let tagged = receives == Receives::Shared { tagged: true };
@@ -80,7 +81,7 @@ impl Responder {
             service,
             receives,
             queue,
-            taken: Receive::with_room(pieces)?,
+            taken: Receive::with_room(max_sge)?,
             has_taken: false,
             matching: tagged.then(|| Box::new(TagMatching::new())),
             told_last: false,

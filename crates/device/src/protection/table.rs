@@ -122,7 +122,7 @@ impl Grant<'_> {
     }
 
     /// Whether there is no memory: reads give zeros, and what is written is discarded. Only local
-    /// pieces can be null, since a null region has no remote rights (rule MR-36).
+    /// buffers can be null, since a null region has no remote rights (rule MR-36).
     #[inline]
     pub fn is_null(&self) -> bool {
         self.address == NOWHERE

@@ -14,7 +14,7 @@ pub use completion_queue::{
 };
 pub use operation::{Body, LocalOp, Placement, SendOp};
 pub use receive::{Receive, ReceiveQueue, TagPart, Take};
-pub use tag_matching::{TAG_PIECES, TagChange, TagDone, TagList, TagRequest};
+pub use tag_matching::{TAG_MAX_SGE, TagChange, TagDone, TagList, TagRequest};
 pub use work::{
     Address, Datagram, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, WorkRing,
 };

@@ -7,7 +7,7 @@ use super::{PostError, ReceiveRequest, Sge, SizeError, WorkRing, room_for};
 #[derive(Clone, Copy, Default)]
 struct ReceiveWqe {
     wr_id: u64,
-    pieces: usize,
+    num_sge: usize,
     length: u64,
 }
 
@@ -30,9 +30,9 @@ pub enum Take {
 }
 
 impl ReceiveQueue {
-    /// A queue for `size` receives of `pieces` pieces each.
-    pub fn new(size: usize, pieces: usize) -> Result<Self, SizeError> {
-        Ok(Self { ring: WorkRing::new(size, pieces, 0, ReceiveWqe::default())?, limit: 0 })
+    /// A queue for `size` receives of up to `max_sge` scatter/gather entries each.
+    pub fn new(size: usize, max_sge: usize) -> Result<Self, SizeError> {
+        Ok(Self { ring: WorkRing::new(size, max_sge, 0, ReceiveWqe::default())?, limit: 0 })
     }
 
     /// How many receives it holds at most.
@@ -40,9 +40,9 @@ impl ReceiveQueue {
         self.ring.size()
     }
 
-    /// How many pieces a receive may have.
-    pub fn pieces(&self) -> usize {
-        self.ring.pieces()
+    /// How many scatter/gather entries a receive may have.
+    pub fn max_sge(&self) -> usize {
+        self.ring.max_sge()
     }
 
     /// The limit that is armed; zero if none is.
@@ -52,14 +52,14 @@ impl ReceiveQueue {
 
     /// Adds a receive.
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        if request.sges.len() > self.ring.pieces() {
-            return Err(PostError::TooManyPieces);
+        if request.sges.len() > self.ring.max_sge() {
+            return Err(PostError::TooManySges);
         }
         if self.ring.is_full() {
             return Err(PostError::Full);
         }
         let length = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
-        let wqe = ReceiveWqe { wr_id: request.wr_id, pieces: request.sges.len(), length };
+        let wqe = ReceiveWqe { wr_id: request.wr_id, num_sge: request.sges.len(), length };
         self.ring.push(wqe, request.sges, &[]);
         Ok(())
     }
@@ -76,7 +76,7 @@ impl ReceiveQueue {
         receive.wr_id = wqe.wr_id;
         receive.length = wqe.length;
         receive.sges.clear();
-        receive.sges.extend_from_slice(self.ring.sges_at(self.ring.head(), wqe.pieces));
+        receive.sges.extend_from_slice(self.ring.sges_at(self.ring.head(), wqe.num_sge));
         self.ring.pop();
         Take::Taken
     }
@@ -104,11 +104,11 @@ impl ReceiveQueue {
         if size < self.ring.len() || size < self.limit {
             return Err(SizeError::TooSmall);
         }
-        let mut ring = WorkRing::new(size, self.ring.pieces(), 0, ReceiveWqe::default())?;
+        let mut ring = WorkRing::new(size, self.ring.max_sge(), 0, ReceiveWqe::default())?;
         while !self.ring.is_empty() {
             let head = self.ring.head();
             let wqe = *self.ring.at(head);
-            ring.push(wqe, self.ring.sges_at(head, wqe.pieces), &[]);
+            ring.push(wqe, self.ring.sges_at(head, wqe.num_sge), &[]);
             self.ring.pop();
         }
         self.ring = ring;
@@ -128,13 +128,13 @@ pub struct Receive {
     pub wr_id: u64,
     /// Bytes that fit.
     pub length: u64,
-    /// The protection domain its pieces are checked against: a shared queue's own (rule PD-13).
+    /// The protection domain its entries are checked against: a shared queue's own (rule PD-13).
     pub pd: u32,
     /// The shared queue it came from, by number, if its completion goes where that queue says (XRC).
     pub srq: Option<u32>,
     /// What it is in tag matching.
     pub part: TagPart,
-    /// Its pieces.
+    /// Its scatter/gather entries.
     pub sges: Vec<Sge>,
 }
 
@@ -156,9 +156,9 @@ pub enum TagPart {
 }
 
 impl Receive {
-    /// Nothing taken yet, with room for `pieces` pieces.
-    pub fn with_room(pieces: usize) -> Result<Self, SizeError> {
-        let sges = room_for(pieces)?;
+    /// Nothing taken yet, with room for `max_sge` scatter/gather entries.
+    pub fn with_room(max_sge: usize) -> Result<Self, SizeError> {
+        let sges = room_for(max_sge)?;
         Ok(Self { wr_id: 0, length: 0, pd: 0, srq: None, part: TagPart::None, sges })
     }
 }
@@ -180,7 +180,7 @@ mod tests {
             post(&mut queue, wr_id, &[10, wr_id as u32]).unwrap();
         }
         assert_eq!(post(&mut queue, 3, &[1]), Err(PostError::Full));
-        assert_eq!(post(&mut queue, 3, &[1, 1, 1]), Err(PostError::TooManyPieces));
+        assert_eq!(post(&mut queue, 3, &[1, 1, 1]), Err(PostError::TooManySges));
         assert_eq!(queue.take(0, &mut receive), Take::Taken);
         assert_eq!(queue.resize(1), Err(SizeError::TooSmall));
         queue.resize(5).unwrap();

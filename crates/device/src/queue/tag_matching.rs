@@ -13,8 +13,8 @@ use super::{
     room_for,
 };
 
-/// Pieces of a tagged buffer.
-pub const TAG_PIECES: usize = 4;
+/// Scatter/gather entries of a tagged buffer.
+pub const TAG_MAX_SGE: usize = 4;
 
 /// What stands for the queue pair of a list operation: it has none, and no queue pair this number.
 const NO_QUEUE_PAIR: u32 = 0xff_ffff;
@@ -69,8 +69,8 @@ struct Tagged {
     receive: u64,
     tag: u64,
     mask: u64,
-    pieces: usize,
-    sges: [Sge; TAG_PIECES],
+    num_sge: usize,
+    sges: [Sge; TAG_MAX_SGE],
 }
 
 /// The tagged buffers of a queue, in a fixed number of slots.
@@ -111,8 +111,8 @@ impl TagList {
     /// Carries out a list operation. What is refused has changed nothing.
     pub fn apply(&mut self, request: &TagRequest<'_>) -> Result<TagDone, PostError> {
         if let TagChange::Add { sges, .. } = request.change {
-            if sges.len() > TAG_PIECES {
-                return Err(PostError::TooManyPieces);
+            if sges.len() > TAG_MAX_SGE {
+                return Err(PostError::TooManySges);
             }
             if self.free.is_empty() {
                 return Err(PostError::Full);
@@ -153,7 +153,7 @@ impl TagList {
         });
         let Some(place) = found else { return false };
         let tagged = self.take_out(place);
-        let sges = &tagged.sges[..tagged.pieces];
+        let sges = &tagged.sges[..tagged.num_sge];
         receive.wr_id = tagged.receive;
         receive.length = sges.iter().map(|sge| u64::from(sge.length)).sum();
         receive.part = TagPart::Matched;
@@ -178,7 +178,7 @@ impl TagList {
     fn add(&mut self, receive: u64, tag: u64, mask: u64, sges: &[Sge]) -> Option<u32> {
         let handle = self.free.pop_front()?;
         let mut tagged =
-            Tagged { handle, receive, tag, mask, pieces: sges.len(), ..Tagged::default() };
+            Tagged { handle, receive, tag, mask, num_sge: sges.len(), ..Tagged::default() };
         tagged.sges[..sges.len()].copy_from_slice(sges);
         self.slots[usize::from(slot(handle))] = tagged;
         self.order.push(slot(handle));

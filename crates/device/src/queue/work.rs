@@ -5,13 +5,13 @@ use bitflags::bitflags;
 
 use super::{SendOp, SizeError};
 
-/// One piece of a local buffer list, laid out as `struct ibv_sge`.
+/// One scatter/gather entry, laid out as `struct ibv_sge`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sge {
     /// First address, as the region names its addresses.
     pub address: u64,
-    /// Bytes; an empty piece is skipped unexamined (rule LA-15).
+    /// Bytes; an empty one is skipped unexamined (rule LA-15).
     pub length: u32,
     /// L_Key.
     pub key: u32,
@@ -94,7 +94,7 @@ pub struct SendRequest<'a> {
     pub flags: SendFlags,
     /// Local buffers; ignored if `inline` is there.
     pub sges: &'a [Sge],
-    /// Data captured at post (rule LA-21), from up to as many pieces as the program named.
+    /// Data captured at post (rule LA-21), from as many places as the program named.
     pub inline: Option<&'a [&'a [u8]]>,
     /// Whom it reaches.
     pub remote: Remote,
@@ -115,9 +115,9 @@ pub enum PostError {
     /// The queue is full: `ENOMEM` (rules PS-02, PS-12).
     #[error("the queue is full")]
     Full,
-    /// More pieces than the queue pair was created for: `EINVAL` (rule PS-03).
-    #[error("more pieces than the queue pair was created for")]
-    TooManyPieces,
+    /// More scatter/gather entries than the queue pair was created for: `EINVAL` (rule PS-03).
+    #[error("more scatter/gather entries than the queue pair was created for")]
+    TooManySges,
     /// More inline data than the queue pair was created for: `EINVAL` (rule PS-04).
     #[error("more inline data than the queue pair was created for")]
     InlineTooLong,
@@ -148,25 +148,25 @@ pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Result<Box<[T]>, SizeE
 }
 
 /// A ring of work of fixed size. Positions count up for ever; an element lives at its position
-/// modulo the ring's length, a power of two that the size fits in, with room for its pieces and
+/// modulo the ring's length, a power of two that the size fits in, with room for its entries and
 /// inline bytes beside it.
 pub struct WorkRing<T> {
     elements: Box<[T]>,
     size: usize,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
-    pieces: usize,
+    max_sge: usize,
     inline_room: usize,
     head: u64,
     tail: u64,
 }
 
 impl<T: Clone> WorkRing<T> {
-    /// A ring of `size` elements like `blank`, each with room for `pieces` pieces and `inline_room`
-    /// bytes.
+    /// A ring of `size` elements like `blank`, each with room for `max_sge` scatter/gather entries
+    /// and `inline_room` bytes.
     pub fn new(
         size: usize,
-        pieces: usize,
+        max_sge: usize,
         inline_room: usize,
         blank: T,
     ) -> Result<Self, SizeError> {
@@ -174,9 +174,9 @@ impl<T: Clone> WorkRing<T> {
         Ok(Self {
             elements: filled(blank, length)?,
             size,
-            sges: filled(Sge::default(), length * pieces)?,
+            sges: filled(Sge::default(), length * max_sge)?,
             inline: filled(0, length * inline_room)?,
-            pieces,
+            max_sge,
             inline_room,
             head: 0,
             tail: 0,
@@ -188,9 +188,9 @@ impl<T: Clone> WorkRing<T> {
         self.size
     }
 
-    /// How many pieces an element may have.
-    pub fn pieces(&self) -> usize {
-        self.pieces
+    /// How many scatter/gather entries an element may have.
+    pub fn max_sge(&self) -> usize {
+        self.max_sge
     }
 
     /// How many inline bytes an element may have.
@@ -244,10 +244,10 @@ impl<T: Clone> WorkRing<T> {
         &mut self.elements[slot]
     }
 
-    /// The first `count` pieces of an element.
+    /// The first `count` scatter/gather entries of an element.
     pub fn sges_at(&self, position: u64, count: usize) -> &[Sge] {
-        let start = self.slot(position) * self.pieces;
-        &self.sges[start..start + count.min(self.pieces)]
+        let start = self.slot(position) * self.max_sge;
+        &self.sges[start..start + count.min(self.max_sge)]
     }
 
     /// The first `length` inline bytes of an element.
@@ -260,12 +260,12 @@ impl<T: Clone> WorkRing<T> {
     pub fn push(&mut self, element: T, sges: &[Sge], inline: &[&[u8]]) {
         let slot = self.slot(self.tail);
         self.elements[slot] = element;
-        let start = slot * self.pieces;
+        let start = slot * self.max_sge;
         self.sges[start..start + sges.len()].copy_from_slice(sges);
         let mut start = slot * self.inline_room;
-        for piece in inline {
-            self.inline[start..start + piece.len()].copy_from_slice(piece);
-            start += piece.len();
+        for bytes in inline {
+            self.inline[start..start + bytes.len()].copy_from_slice(bytes);
+            start += bytes.len();
         }
         self.tail += 1;
     }

@@ -312,18 +312,18 @@ fn reads_beyond_the_limit_are_held_back() {
     assert_eq!(queue.stage.sent_numbers(), [104]);
 }
 
-/// The data of a burst is stored in one step for each piece of memory, and only while the L_Key
+/// The data of a burst is stored in one step for each buffer, and only while the L_Key
 /// allows it.
 /// Rules: LA-05
 #[test]
-fn returned_data_is_stored_by_trains_under_a_fresh_check() {
+fn returned_data_is_stored_by_bursts_under_a_fresh_check() {
     let mut queue = Queue::of_packets();
     let data = pattern(64 * MTU);
     queue.post(1, READ, 64 * MTU);
     let answer = responses(100, &data);
     queue.take(&answer[..16]);
     queue.take(&answer[16..48]);
-    // The pieces meet at an odd place in the second burst.
+    // The buffers meet at an odd place in the second burst.
     assert_eq!(queue.stage.stored.take(), [16 * MTU, 16 * MTU + 1, 16 * MTU - 1]);
     queue.stage.grant(Access::empty());
     queue.take(&answer[48..]);

@@ -60,7 +60,7 @@ fn requests_in_order_are_carried_out() {
 
 /// The packets of a message that come together are copied in one step and acknowledged once.
 #[test]
-fn a_train_is_one_copy_and_one_acknowledgement() {
+fn a_burst_is_one_copy_and_one_acknowledgement() {
     let mut target = Target::new(Service::Rc);
     let key = target.stage.region;
     let bytes: Vec<u8> = (0..4 * MTU - 7).map(|at| at as u8).collect();
@@ -77,7 +77,7 @@ fn a_train_is_one_copy_and_one_acknowledgement() {
         (target.stage.bytes(AT, bytes.len()), target.stage.copies.get()),
         (bytes.clone(), 1)
     );
-    // A SEND into two pieces is two copies; here two messages come in one burst.
+    // A SEND into two buffers is two copies; here two messages come in one burst.
     target.post(1, AT + 0x1000, 4 * MTU as u32);
     target.post(2, AT + 0x2000, 8);
     let send = [

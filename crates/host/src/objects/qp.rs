@@ -20,7 +20,7 @@ use transom_device::execution::{
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{
-    Completion, Flags, PostError, ReceiveRequest, SendRequest, SizeError, Status, TAG_PIECES,
+    Completion, Flags, PostError, ReceiveRequest, SendRequest, SizeError, Status, TAG_MAX_SGE,
 };
 use transom_net::{MAX_PAYLOAD, Peer, RingBytes};
 use transom_system::addresses::ip;
@@ -69,8 +69,8 @@ pub enum QpReceives {
     Own {
         /// Work requests.
         size: usize,
-        /// Pieces of each.
-        pieces: usize,
+        /// Most scatter/gather entries of each.
+        max_sge: usize,
     },
     /// From a shared queue.
     Srq(Arc<SharedReceiveQueue>),
@@ -219,16 +219,16 @@ impl QpConfig {
             true => Requester::with_rendezvous(self.service, &self.send),
             false => Requester::new(self.service, &self.send),
         };
-        let (receives, pieces) = match &self.receives {
-            &QpReceives::Own { size, pieces } => (Receives::Own { size, pieces }, pieces),
+        let (receives, max_sge) = match &self.receives {
+            &QpReceives::Own { size, max_sge } => (Receives::Own { size, max_sge }, max_sge),
             QpReceives::Srq(srq) => {
-                let pieces = if tagged { TAG_PIECES } else { 0 };
-                (Receives::Shared { tagged }, pieces.max(srq.config().max_sge))
+                let max_sge = if tagged { TAG_MAX_SGE } else { 0 };
+                (Receives::Shared { tagged }, max_sge.max(srq.config().max_sge))
             }
             QpReceives::Xrc(_) => (Receives::Named, Limits::DEVICE.max_sge as usize),
             QpReceives::Nowhere => (Receives::Nowhere, 0),
         };
-        Ok((requester?, Responder::new(self.service, receives, pieces)?))
+        Ok((requester?, Responder::new(self.service, receives, max_sge)?))
     }
 }
 

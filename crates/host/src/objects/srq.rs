@@ -224,7 +224,7 @@ impl SharedReceiveQueue {
     /// What it is like now.
     pub fn query(&self) -> SrqAttributes {
         let queue = self.queue.lock();
-        SrqAttributes { size: queue.size(), max_sge: queue.pieces(), limit: queue.limit() }
+        SrqAttributes { size: queue.size(), max_sge: queue.max_sge(), limit: queue.limit() }
     }
 
     /// Changes the size, arms the limit, or both or neither (rules SQ-03 to SQ-05).

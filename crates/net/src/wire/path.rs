@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_train_takes_all_that_it_can_or_what_one_send_takes() {
+    fn a_burst_takes_all_that_it_can_or_what_one_send_takes() {
         let path = |mtu| Path {
             source: IpAddr::from([10, 0, 0, 1]),
             destination: IpAddr::from([10, 0, 0, 2]),

@@ -5,7 +5,7 @@ use transom_device::qp::Service;
 use transom_device::queue::{Body, SendFlags};
 use transom_wire::packet::{Operation, Packet};
 
-use super::posted::piece_at;
+use super::posted::sge_at;
 use super::{At, Model, Verdict, ensure};
 
 impl Model {
@@ -39,7 +39,7 @@ impl Model {
             let mut done = 0;
             while done < length {
                 let (sge, address, rest) =
-                    piece_at(&send.sges, skip + done).ok_or("past the end of the buffers")?;
+                    sge_at(&send.sges, skip + done).ok_or("past the end of the buffers")?;
                 let part = rest.min(length - done);
                 self.local_place(at, sge.key, (address, part), Access::empty())?;
                 done += part;
@@ -75,8 +75,8 @@ impl Model {
         let left = send.length - send.stored;
         ensure!(bytes.len() as u64 <= left, "{:#x} gets more than {left} bytes", send.wr_id);
         let (sge, place, rest) =
-            piece_at(&send.sges, send.stored).ok_or("past the end of the buffers")?;
-        ensure!(bytes.len() as u64 <= rest, "past the end of a piece");
+            sge_at(&send.sges, send.stored).ok_or("past the end of the buffers")?;
+        ensure!(bytes.len() as u64 <= rest, "past the end of a buffer");
         let range = (place, bytes.len() as u64);
         let right = self.local_place(at, sge.key, range, Access::LOCAL_WRITE)?;
         ensure!(address == right, "an answer is stored at {address:#x}, not at {right:#x}");

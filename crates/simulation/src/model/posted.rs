@@ -71,7 +71,7 @@ impl PostedSend {
 pub struct PostedReceive {
     /// Its number.
     pub wr_id: u64,
-    /// Its pieces.
+    /// Its scatter/gather entries.
     pub sges: Vec<Sge>,
     /// Their bytes.
     pub length: u64,
@@ -83,8 +83,8 @@ pub fn pattern(wr_id: u64, offset: u64) -> u8 {
     ((word ^ word >> 29) >> (offset % 8 * 8)) as u8
 }
 
-/// The piece and address of byte `offset` of a list, and how many bytes of the piece follow.
-pub fn piece_at(sges: &[Sge], mut offset: u64) -> Option<(Sge, u64, u64)> {
+/// The entry and address of byte `offset` of a list, and how many bytes of the entry follow.
+pub fn sge_at(sges: &[Sge], mut offset: u64) -> Option<(Sge, u64, u64)> {
     for sge in sges {
         let length = u64::from(sge.length);
         if offset < length {

@@ -8,7 +8,7 @@ use transom_wire::grh::GRH_BYTES;
 use transom_wire::packet::{Aeth, Operation, Packet};
 use transom_wire::{NakCode, Psn, Syndrome};
 
-use super::posted::{PostedSend, piece_at};
+use super::posted::{PostedSend, sge_at};
 use super::{At, Cause, Found, Model, Verdict, ensure};
 
 /// The range and rights that a message needs of the key it names, from the packet at `index` on.
@@ -114,8 +114,8 @@ impl Model {
             Some(Body::Send | Body::SendImmediate(_) | Body::SendInvalidate(_)) => {
                 let receive = end.receives.get(end.received).ok_or("no receive is posted")?;
                 let (sge, place, rest) =
-                    piece_at(&receive.sges, offset).ok_or("past the end of the receive")?;
-                ensure!(length <= rest, "past the end of a piece of the receive");
+                    sge_at(&receive.sges, offset).ok_or("past the end of the receive")?;
+                ensure!(length <= rest, "past the end of a buffer of the receive");
                 self.local_place(at, sge.key, (place, length), Access::LOCAL_WRITE)
             }
             other => Err(format!("bytes are stored for {other:?}")),

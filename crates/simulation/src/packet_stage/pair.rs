@@ -125,7 +125,7 @@ pub fn feed(script: &[u8]) {
 impl Pair {
     fn new(service: Service) -> Self {
         let target = Target::new(service);
-        let limits = RequesterLimits { size: 16, pieces: 2, inline_room: 0, signal_all: true };
+        let limits = RequesterLimits { size: 16, max_sge: 2, inline_room: 0, signal_all: true };
         let mut requester = Requester::new(service, &limits).expect("there is memory");
         requester.max_rd_atomic = 4;
         requester.window_limit = 1 << 16;

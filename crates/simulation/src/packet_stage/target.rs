@@ -29,7 +29,7 @@ impl Target {
         let stage = Stage::new(service);
         let receives = match service {
             Service::XrcTarget => Receives::Named,
-            _ => Receives::Own { size: 16, pieces: 2 },
+            _ => Receives::Own { size: 16, max_sge: 2 },
         };
         let mut responder = Responder::new(service, receives, 2).expect("there is memory");
         responder.qkey = QKEY;

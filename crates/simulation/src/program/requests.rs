@@ -229,7 +229,7 @@ impl Programs<'_> {
         let sges = if inline || length == 0 {
             Vec::new()
         } else {
-            let Some(sges) = self.pieces(at.device, length, random) else { return };
+            let Some(sges) = self.sges(at.device, length, random) else { return };
             sges
         };
         let mut flags = SendFlags::empty();
@@ -242,9 +242,9 @@ impl Programs<'_> {
             self.fill(at.device, wr_id, &sges);
         }
         let bytes: Vec<u8> = (0..length).map(|offset| pattern(wr_id, offset)).collect();
-        let pieces = [&bytes[..]];
+        let parts = [&bytes[..]];
         let remote = self.remote(at);
-        let inline = inline.then_some(&pieces[..]);
+        let inline = inline.then_some(&parts[..]);
         let request = SendRequest { wr_id, op, flags, sges: &sges, inline, remote };
         self.shared.say(|| format!("{at} posts {wr_id:#x} {op:x?}, {length} bytes, {flags:?}"));
         let before = {

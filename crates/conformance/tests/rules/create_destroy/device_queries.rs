@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use transom_abi::*;
 use transom_conformance::extended::*;
 use transom_conformance::harness::*;
-use transom_device::queue::TAG_PIECES;
+use transom_device::queue::TAG_MAX_SGE;
 use transom_host::{Adapter, Limits, Options};
 use transom_ibverbs::*;
 
@@ -120,7 +120,7 @@ fn the_extended_attributes_are_those_of_this_device() {
     assert_eq!(attr.packet_pacing_caps.supported_qpts, 0);
     let tags = attr.tm_caps;
     assert_eq!((tags.flags, tags.max_num_tags), (IBV_TM_CAP_RC, Limits::DEVICE.tags));
-    assert_eq!((tags.max_ops, tags.max_sge), (Limits::DEVICE.tag_operations, TAG_PIECES as u32));
+    assert_eq!((tags.max_ops, tags.max_sge), (Limits::DEVICE.tag_operations, TAG_MAX_SGE as u32));
     assert!(tags.max_rndv_hdr_size >= 32);
     let atomics = attr.pci_atomic_caps;
     assert_eq!((atomics.fetch_add, atomics.swap, atomics.compare_swap), (0, 0, 0));

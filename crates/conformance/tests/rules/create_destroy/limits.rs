@@ -12,7 +12,7 @@ use transom_conformance::queues::*;
 use transom_conformance::shared_receive::*;
 use transom_conformance::xrc::*;
 use transom_conformance::{on_each_link, tag_matching};
-use transom_device::queue::TAG_PIECES;
+use transom_device::queue::TAG_MAX_SGE;
 use transom_ibverbs::*;
 
 /// `IBV_DEVICE_FLUSH_PERSISTENT`, which only newer headers have.
@@ -153,7 +153,7 @@ fn a_size_is_given_up_to_its_limit() {
         size("max_num_tags", more.tm_caps.max_num_tags, |most| create_tag_srq(end, most, 1)),
         size("max_ops", more.tm_caps.max_ops, |most| create_tag_srq(end, 1, most)),
         size("tag matching's max_sge", more.tm_caps.max_sge, |most| {
-            let mut sges = [ibv_sge::default(); TAG_PIECES + 1];
+            let mut sges = [ibv_sge::default(); TAG_MAX_SGE + 1];
             let mut ops = [tag_matching::add_op(1, 1, 1, &mut sges[..most as usize])];
             tag_matching::try_ops(tagged, &mut ops).map_err(|(errno, _)| errno)
         }),

@@ -145,8 +145,8 @@ impl Requester {
         data: &mut dyn Source,
         cx: &mut Context<'_, P>,
     ) -> bool {
-        let pieces = self.ring.at(self.ring.head()).pieces;
-        let buffers = buffers(cx, self.ring.sges_at(self.ring.head(), pieces));
+        let num_sge = self.ring.at(self.ring.head()).num_sge;
+        let buffers = buffers(cx, self.ring.sges_at(self.ring.head(), num_sge));
         let stored = buffers
             .each(Operation::LocalWrite, offset, length, |at, grant| data.copy_to(at, grant));
         let refusal = match stored {

@@ -78,7 +78,7 @@ mod tests {
 
     /// Rules: PSN-07
     #[test]
-    fn it_stays_between_a_train_and_its_limit() {
+    fn it_stays_between_a_burst_and_its_limit() {
         for limit in [0, 1 << 10, 300_000, 1 << 20, u64::MAX] {
             let mut window = SendWindow::new(limit);
             let most = limit.max(STEP);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_train_after_a_timeout_and_grows_again() {
+    fn it_is_a_burst_after_a_timeout_and_grows_again() {
         let mut window = SendWindow::new(1 << 20);
         window.shrink(Psn::new(0), Psn::new(9));
         assert_eq!(window.size, INITIAL / 2);

@@ -42,7 +42,7 @@ impl Requester {
             wr_id: rendezvous.wr_id,
             op: SendOp::Message(Body::Read { address: rendezvous.address, key: rendezvous.key }),
             flags,
-            pieces: rendezvous.pieces,
+            num_sge: rendezvous.num_sge,
             length: u64::from(rendezvous.length),
             message: Psn::default(),
             progress: Progress::Waiting,
@@ -52,12 +52,12 @@ impl Requester {
         let tell = SendWqe {
             op: SendOp::Message(Body::Send),
             flags: SendFlags::INLINE | SendFlags::FENCE,
-            pieces: 0,
+            num_sge: 0,
             length: told.len() as u64,
             part: Part::RendezvousEnd,
             ..read
         };
-        self.ring.push(read, &rendezvous.sges[..rendezvous.pieces], &[]);
+        self.ring.push(read, &rendezvous.sges[..rendezvous.num_sge], &[]);
         self.ring.push(tell, &[], &[&told]);
         self.rendezvous_work += WORK;
         if matches!(cx.summary.gate().state, QpState::Error | QpState::Sqe) {

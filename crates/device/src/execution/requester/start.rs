@@ -194,7 +194,7 @@ impl Requester {
         if wqe.flags.contains(SendFlags::INLINE) {
             Payload::Inline(self.ring.inline_at(self.next, wqe.length as usize))
         } else {
-            Payload::Buffers(self.ring.sges_at(self.next, wqe.pieces))
+            Payload::Buffers(self.ring.sges_at(self.next, wqe.num_sge))
         }
     }
 
@@ -209,7 +209,7 @@ impl Requester {
         if body.returns_data() {
             return Ok(());
         }
-        let sges = self.ring.sges_at(self.next, wqe.pieces);
+        let sges = self.ring.sges_at(self.next, wqe.num_sge);
         buffers(cx, sges).check(Operation::LocalRead)
     }
 

@@ -168,10 +168,10 @@ impl Responder {
             key: Key(remote.key),
             length: remote.length,
             solicited,
-            pieces: self.taken.sges.len(),
+            num_sge: self.taken.sges.len(),
             sges: Default::default(),
         };
-        rendezvous.sges[..rendezvous.pieces].copy_from_slice(&self.taken.sges);
+        rendezvous.sges[..rendezvous.num_sge].copy_from_slice(&self.taken.sges);
         matching.waiting.push_back(rendezvous);
         cx.effects.push(Effect::Rendezvous);
     }

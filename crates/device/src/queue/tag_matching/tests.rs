@@ -23,7 +23,7 @@ fn report(list: &mut TagList, count: u32) -> Flags {
 }
 
 fn take(list: &mut TagList, tag: u64) -> Option<u64> {
-    let mut receive = Receive::with_room(TAG_PIECES).unwrap();
+    let mut receive = Receive::with_room(TAG_MAX_SGE).unwrap();
     list.take(tag, &mut receive).then(|| {
         assert_eq!((receive.part, receive.length), (TagPart::Matched, 8));
         assert_eq!(receive.sges[0].address, receive.wr_id);
@@ -80,8 +80,8 @@ fn a_full_list_takes_no_more() {
     add(&mut list, 2, 2, ALL);
     let change = |sges| TagChange::Add { receive: 3, tag: 3, mask: ALL, sges };
     assert_eq!(list.apply(&request(change(&[]))), Err(PostError::Full));
-    let sges = [Sge::default(); TAG_PIECES + 1];
-    assert_eq!(list.apply(&request(change(&sges))), Err(PostError::TooManyPieces));
+    let sges = [Sge::default(); TAG_MAX_SGE + 1];
+    assert_eq!(list.apply(&request(change(&sges))), Err(PostError::TooManySges));
     assert_eq!(remove(&mut list, first), Status::Success);
     assert!(list.apply(&request(change(&[]))).is_ok());
 }

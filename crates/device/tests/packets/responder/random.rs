@@ -234,7 +234,7 @@ proptest! {
     /// The same packets, together or one by one, do the same.
     /// Rules: RA-36
     #[test]
-    fn a_train_does_what_its_packets_do(plans in prop::collection::vec(plan(), 1..24)) {
+    fn a_burst_does_what_its_packets_do(plans in prop::collection::vec(plan(), 1..24)) {
         let run = |together: bool| {
             let mut target = Target::new(Service::Rc);
             for wr_id in 0..8 {

@@ -277,14 +277,14 @@ mod tests {
         let (options, channel) = (CompletionOptions::default(), None);
         let config = CqConfig { capacity: 16, options, channel, events: events.clone(), id: 0 };
         let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
-        let send = RequesterLimits { size: 16, pieces: 1, inline_room: 0, signal_all: true };
+        let send = RequesterLimits { size: 16, max_sge: 1, inline_room: 0, signal_all: true };
         let config = QpConfig {
             pd: ProtectionDomain::allocate(adapter.device()),
             service,
             send_cq: Some(cq.clone()),
             receive_cq: Some(cq),
             send,
-            receives: QpReceives::Own { size: 16, pieces: 1 },
+            receives: QpReceives::Own { size: 16, max_sge: 1 },
             events,
             id: 0,
         };
