@@ -41,15 +41,15 @@ pub(crate) fn run(
     let mtus = if extent.is_long() { &[1500, 9000][..] } else { &[1500] };
     let runs = if extent.is_long() { 5 } else { 1 };
     // The last of them checks every byte, so it shows most.
-    let (families, programs) = match extent {
-        Extent::Quick => (&[Family::V4][..], &HONEST[2..]),
-        _ => (&Family::ALL[..], &HONEST[..]),
+    let (families, programs, rounds) = match extent {
+        Extent::Quick => (&[Family::V4][..], &HONEST[2..], 60),
+        _ => (&Family::ALL[..], &HONEST[..], 300),
     };
     across_pairs(&FORM, style, mtus, |pair, report| {
         let stranger = Stranger::new(pair)?;
         for family in families {
             let wire = Wire::new(installation, pair, *family)?;
-            let flood = Flood { installation, wire: &wire, stranger: &stranger, runs };
+            let flood = Flood { installation, wire: &wire, stranger: &stranger, runs, rounds };
             for (program, unit, honest) in programs {
                 let came = flood.compare(unit, *honest);
                 report.add(Row {
@@ -83,6 +83,8 @@ struct Flood<'a> {
     stranger: &'a Stranger,
     /// How often each is measured.
     runs: usize,
+    /// How many rounds of `exchange` that is.
+    rounds: u32,
 }
 
 impl Flood<'_> {
@@ -129,7 +131,6 @@ impl Flood<'_> {
 
     /// Our own program, which checks every byte, and whose queue pair the stranger knows.
     fn exchange(&self, aim: Option<Aim>) -> Result<(f64, f64), String> {
-        const ROUNDS: u32 = 300;
         let command = |side| {
             let mut command = self.installation.own("exchange")?;
             let gid = self.wire.gid(side).to_string();
@@ -143,7 +144,7 @@ impl Flood<'_> {
         let address = self.wire.pair.address(Side::Far, self.wire.family).to_string();
         let start = Instant::now();
         let mut client = command(Side::Near)?;
-        client.args(["--rounds", &ROUNDS.to_string(), &address]);
+        client.args(["--rounds", &self.rounds.to_string(), &address]);
         let client = Running::start(&mut client);
         let named = server.line(LIMIT)?;
         let number = named.strip_prefix("queue pair 0x").unwrap_or_default();
@@ -153,7 +154,7 @@ impl Flood<'_> {
         let took = start.elapsed().as_secs_f64();
         server.success(LIMIT)?;
         let rate = forger.map_or(Ok(0.0), stranger::Forger::end)?;
-        Ok((f64::from(ROUNDS) / took, rate))
+        Ok((f64::from(self.rounds) / took, rate))
     }
 }
 

@@ -80,13 +80,13 @@ impl Rows<'_> {
         let matrix = perftest::matrix(Extent::Quick);
         self.perftest(&matrix, |run| run.service == "RC" && is_plain(run));
         self.perftest(&perftest::to_group(wire.family.group()), |_| true);
-        let exchange = Exchange { installation, wire, rounds: 100 };
+        let exchange = Exchange { installation, wire, rounds: 30 };
         self.row("exchange", "4 + 4 processes", exchange.pairs(4));
         let passed = pyverbs::run_at(installation, wire);
         self.row("rdma-core's tests", "--gid", passed);
         let disturbed = wire.disturbed(FAULTS);
         self.name = format!("{}, {FAULTS}", self.name);
-        let exchange = Exchange { installation, wire: &disturbed, rounds: 100 };
+        let exchange = Exchange { installation, wire: &disturbed, rounds: 30 };
         let mut rows = Rows { wire: &disturbed, ..self };
         rows.row("exchange", "4 + 4 processes", exchange.pairs(4));
         rows.perftest(&matrix, |run| run.tool == "ib_write_bw" && bears_loss(run) && is_plain(run));
