@@ -1,8 +1,9 @@
-//! The C types and constants of the verbs ABI, and nothing else.
+//! The C types and constants of the ABIs of verbs and of connection management, and nothing else.
 //!
 //! Every type has the layout libibverbs of rdma-core 44 gives it on x86-64 and carries its C name,
 //! so a program that was compiled against `<infiniband/verbs.h>` and Rust code using this crate
-//! may share the objects. `tests/layout.rs` checks sizes, offsets and values against the header.
+//! may share the objects. So does librdmacm's `<rdma/rdma_cma.h>`, and what its library writes to the
+//! kernel, `<rdma/rdma_user_cm.h>`. `tests/layout.rs` checks sizes, offsets and values against the headers.
 //!
 //! How C is spelled here:
 //!
@@ -10,7 +11,7 @@
 //!   as C compilers choose, or `c_int` for the three enums that have negative members;
 //! - an anonymous struct or union gets a name made of its owner's (`ibv_send_wr_rdma`), and an
 //!   anonymous member gets a field name (`ibv_wc::imm`, `ibv_send_wr::imm`, `ibv_send_wr::op`);
-//! - a field whose C name is a Rust keyword has an underscore appended (`type_`, `priv_`);
+//! - a field whose C name is a Rust keyword has an underscore appended (`type_`, `priv_`, `in_`);
 //! - big-endian fields are plain integers; their documentation says "network byte order".
 //!
 //! The all-zero value is `Default` for everything but the structs with arrays longer than 32.
@@ -70,13 +71,18 @@ mod domain;
 mod event;
 mod flow;
 mod gid;
+mod ib_user;
 mod memory;
 mod newer;
 mod port;
 mod qp;
 mod qp_attr;
 mod qp_ex;
+mod rdma_cma;
+mod rdma_user_cm;
 mod region;
+mod rsocket;
+mod sa;
 mod srq;
 mod sys;
 mod window;
@@ -96,13 +102,18 @@ pub use domain::*;
 pub use event::*;
 pub use flow::*;
 pub use gid::*;
+pub use ib_user::*;
 pub use memory::*;
 pub use newer::*;
 pub use port::*;
 pub use qp::*;
 pub use qp_attr::*;
 pub use qp_ex::*;
+pub use rdma_cma::*;
+pub use rdma_user_cm::*;
 pub use region::*;
+pub use rsocket::*;
+pub use sa::*;
 pub use srq::*;
 pub use sys::*;
 pub use window::*;
@@ -147,4 +158,14 @@ mod layout {
     const _: () = assert!(size_of::<ibv_mw>() == 32);
     const _: () = assert!(size_of::<ibv_mr>() == 48);
     const _: () = assert!(size_of::<ibv_port_attr>() == 52);
+
+    const _: () = assert!(size_of::<rdma_cm_id>() == 416);
+    const _: () = assert!(offset_of!(rdma_cm_id, route) == 32);
+    const _: () = assert!(offset_of!(rdma_cm_id, ps) == 344);
+    const _: () = assert!(offset_of!(rdma_cm_id, qp_type) == 408);
+    const _: () = assert!(size_of::<rdma_cm_event>() == 80);
+    const _: () = assert!(size_of::<rdma_conn_param>() == 24);
+    const _: () = assert!(size_of::<rdma_ud_param>() == 56);
+    const _: () = assert!(size_of::<rdma_addrinfo>() == 96);
+    const _: () = assert!(size_of::<rdma_ucm_event_resp>() == 336);
 }

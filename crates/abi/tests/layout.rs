@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const NEEDED: &str = "the layout test needs a C compiler and <infiniband/verbs.h>: \
-                      apt-get install libibverbs-dev gcc";
+const NEEDED: &str = "the layout test needs a C compiler, <infiniband/verbs.h>, <rdma/rdma_cma.h> and \
+                      <rdma/rdma_user_cm.h>: apt-get install gcc libibverbs-dev librdmacm-dev";
 
 /// One number that C and Rust must agree on.
 struct Check {
@@ -73,22 +73,20 @@ macro_rules! layouts {
 /// Enums: their size and whether they are signed.
 macro_rules! enums {
     ($($name:ident),* $(,)?) => {
-        use super::Check;
-
         /// Names of the enums that are checked.
         pub(super) const ENUMS: &[&str] = &[$(stringify!($name)),*];
 
         /// Size and signedness of each enum.
-        pub(super) fn enum_checks() -> Vec<Check> {
+        pub(super) fn enum_checks() -> Vec<super::Check> {
             let mut checks = Vec::new();
             $({
                 let name = stringify!($name);
-                checks.push(Check::size(
+                checks.push(super::Check::size(
                     format!("sizeof {name}"),
                     format!("sizeof(enum {name})"),
                     size_of::<transom_abi::$name>(),
                 ));
-                checks.push(Check::new(
+                checks.push(super::Check::new(
                     format!("{name} is signed"),
                     format!("(enum {name})-1 < 0"),
                     i64::from(transom_abi::$name::MIN != 0),
@@ -106,35 +104,41 @@ macro_rules! constants {
         pub(super) const CONSTANTS: &[&str] = &[$(stringify!($name)),*];
 
         /// Value of each constant.
-        pub(super) fn constant_checks() -> Vec<Check> {
-            vec![$(Check::new(stringify!($name), stringify!($name), transom_abi::$name as i64)),*]
+        pub(super) fn constant_checks() -> Vec<super::Check> {
+            vec![$(super::Check::new(stringify!($name), stringify!($name), transom_abi::$name as i64)),*]
         }
     };
 }
 
 #[path = "layout/constants.rs"]
 mod constants;
+#[path = "layout/rdma_cma.rs"]
+mod rdma_cma;
+#[path = "layout/rdma_user_cm.rs"]
+mod rdma_user_cm;
 #[path = "layout/structs.rs"]
 mod structs;
 
 /// Has the compiler compare the expressions with their values in Rust; what it says of those that differ.
 /// `CC` names another than this machine's `cc`, for another architecture.
-fn compare(checks: &[Check]) -> String {
+fn compare(name: &str, headers: &[&str], checks: &[Check]) -> String {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (source, object) = (dir.join("transom-abi-layout.c"), dir.join("transom-abi-layout.o"));
+    let file = |ending| dir.join(format!("transom-abi-{name}.{ending}"));
+    let (source, object) = (file("c"), file("o"));
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
 
+    let includes: Vec<&str> = headers.iter().flat_map(|header| ["-include", header]).collect();
     let usable = Command::new(&compiler)
-        .args(["-E", "-x", "c", "-include", "infiniband/verbs.h", "/dev/null"])
+        .args(["-E", "-x", "c"])
+        .args(&includes)
+        .arg("/dev/null")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success());
     assert!(usable, "{NEEDED}");
 
-    let mut text = String::from(
-        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\n#include <time.h>\n",
-    );
+    let mut text = String::from("#include <stddef.h>\n");
     for Check { what, c, rust } in checks {
         writeln!(text, "_Static_assert((long long)({c}) == {rust}LL, \"{what}: {rust} in Rust\");")
             .expect("into a string");
@@ -142,7 +146,7 @@ fn compare(checks: &[Check]) -> String {
     std::fs::write(&source, text).expect("write the C file");
 
     let mut compile = Command::new(compiler);
-    compile.args(["-w", "-c", "-o"]).arg(&object).arg(&source);
+    compile.args(["-w", "-c"]).args(&includes).arg("-o").arg(&object).arg(&source);
     let compiled = compile.output().expect("run the compiler");
     let said = String::from_utf8_lossy(&compiled.stderr).into_owned();
     assert!(compiled.status.success() || !said.is_empty(), "{}", compiled.status);
@@ -154,7 +158,25 @@ fn everything_is_as_in_the_header() {
     let mut checks = structs::checks();
     checks.extend(constants::enum_checks());
     checks.extend(constants::constant_checks());
-    let differing = compare(&checks);
+    let differing = compare("verbs", &["infiniband/verbs.h", "time.h"], &checks);
+    assert!(differing.is_empty(), "{differing}");
+}
+
+#[test]
+fn connection_management_is_as_in_the_header() {
+    let mut checks = rdma_cma::checks();
+    checks.extend(rdma_cma::enum_checks());
+    checks.extend(rdma_cma::constant_checks());
+    let differing = compare("rdma_cma", &["rdma/rdma_cma.h", "rdma/rsocket.h"], &checks);
+    assert!(differing.is_empty(), "{differing}");
+}
+
+/// By itself, since the library's header has some of the same constants.
+#[test]
+fn the_commands_are_as_in_the_kernels_header() {
+    let mut checks = rdma_user_cm::checks();
+    checks.extend(rdma_user_cm::constant_checks());
+    let differing = compare("rdma_user_cm", &["rdma/rdma_user_cm.h"], &checks);
     assert!(differing.is_empty(), "{differing}");
 }
 
@@ -162,7 +184,11 @@ fn everything_is_as_in_the_header() {
 #[test]
 fn everything_is_listed() {
     /// Anonymous in C, so they are checked as members of the struct around them, or opaque.
-    const EXEMPT: &[&str] = &["ibv_wc_imm", "ibv_send_wr_imm", "ibv_send_wr_op"];
+    const EXEMPT: &[&str] =
+        &["ibv_wc_imm", "ibv_send_wr_imm", "ibv_send_wr_op", "rdma_addr_src", "rdma_addr_dst"];
+    let types = [structs::TYPES, rdma_cma::TYPES, rdma_user_cm::TYPES].concat();
+    let constants = [constants::CONSTANTS, rdma_cma::CONSTANTS, rdma_user_cm::CONSTANTS].concat();
+    let enums = [constants::ENUMS, rdma_cma::ENUMS].concat();
 
     let word = |text: &str| -> String {
         text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
@@ -178,13 +204,17 @@ fn everything_is_listed() {
             let line = line.trim_start();
             let typed = ["pub struct ", "pub union "].iter().find_map(|p| line.strip_prefix(p));
             let (name, list) = if let Some(rest) = typed {
-                (word(rest), structs::TYPES)
+                (word(rest), &types)
             } else if let Some(rest) = line.strip_prefix("pub const ") {
-                (word(rest), constants::CONSTANTS)
-            } else if line.starts_with("IBV_") && line.contains(" = ") {
-                (word(line), constants::CONSTANTS)
-            } else if line.starts_with("ibv_") && line.ends_with("int {") {
-                (word(line), constants::ENUMS)
+                (word(rest), &constants)
+            } else if (line.starts_with("IBV_") || line.starts_with("RDMA_"))
+                && line.contains(" = ")
+            {
+                (word(line), &constants)
+            } else if (line.starts_with("ibv_") || line.starts_with("rdma_"))
+                && line.ends_with("int {")
+            {
+                (word(line), &enums)
             } else {
                 continue;
             };
