@@ -206,6 +206,28 @@ impl Engine {
         self.ids.get(&id)?.destination
     }
 
+    /// What an id is for.
+    pub fn service(&self, id: CommId) -> Option<Service> {
+        Some(self.ids.get(&id)?.service)
+    }
+
+    /// The way to an id's peer, once its address is resolved.
+    pub fn route(&self, id: CommId) -> Option<Route> {
+        match &self.ids.get(&id)?.state {
+            State::AddressResolved(route) | State::RouteResolved(route) => Some(*route),
+            State::Connection(connection) => Some(connection.address().route),
+            State::Resolution(resolution) => Some(resolution.address().route),
+            _ => None,
+        }
+    }
+
+    /// Whether what a connection needs of that way is known too.
+    pub fn has_path(&self, id: CommId) -> bool {
+        let state = self.ids.get(&id).map(|entry| &entry.state);
+        let exchanging = state.filter(|state| !matches!(state, State::AddressResolved(_)));
+        exchanging.is_some() && self.route(id).is_some()
+    }
+
     /// Whether an id is a listener, and how many requests wait there.
     pub fn waiting(&self, id: CommId) -> Option<usize> {
         match &self.ids.get(&id)?.state {

@@ -7,6 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `file` | the file: one slot for each process |
+//! | [`connections`] | ports and connections of the connection managers |
 //! | `directory` | where it lies, and removing what nobody uses any more |
 //! | `lock` | who is there |
 //! | `presence` | what tells others that a process is there, and when it goes |
@@ -15,6 +16,7 @@
 //! | `counters` | what became of packets |
 
 mod call;
+pub mod connections;
 mod counters;
 mod directory;
 mod file;

@@ -22,7 +22,7 @@ use crate::file_limit;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
@@ -312,11 +312,31 @@ impl Registry {
         self.directory.join(format!("udp-{slot}"))
     }
 
+    fn management_path(&self, slot: u8) -> PathBuf {
+        self.directory.join(format!("management-{slot}"))
+    }
+
     /// Removes what a process has, or had, in the directory.
     fn remove_names(&self, slot: u8) {
-        for path in [self.wake_path(slot), self.life_path(slot), self.socket_path(slot)] {
-            let _ = rustix::fs::unlink(path);
+        let names = [Self::wake_path, Self::life_path, Self::socket_path, Self::management_path];
+        for path in names {
+            let _ = rustix::fs::unlink(path(self, slot));
         }
+    }
+
+    /// Makes the pipe by which the process in a slot gets management datagrams from the others. It is
+    /// its to read; its name goes when the slot is left.
+    pub fn make_management_pipe(&self, slot: u8) -> io::Result<OwnedFd> {
+        presence::make_pipe(&self.management_path(slot))
+    }
+
+    /// What to write to, so that the process in a slot gets a management datagram; an error if it takes
+    /// none. It is opened for reading as well, as [`Registry::wake_of`].
+    pub fn management_pipe_of(&self, slot: u8) -> io::Result<OwnedFd> {
+        let path = self.management_path(slot);
+        // This fails where nobody reads.
+        let _reader = presence::open_pipe(&path, OFlags::WRONLY)?;
+        presence::open_pipe(&path, OFlags::RDWR)
     }
 
     /// What to write to, to wake the process in a slot. It is opened for reading as well: once the

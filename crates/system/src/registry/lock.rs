@@ -59,6 +59,16 @@ pub(super) fn try_lock(file: &OwnedFd, part: Part, with: With) -> io::Result<boo
     }
 }
 
+/// Locks a part, after whoever has it.
+pub(super) fn wait_for(file: &OwnedFd, part: Part) -> io::Result<()> {
+    loop {
+        match control(file, libc::F_OFD_SETLKW, &mut part.of_kind(libc::F_WRLCK)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            locked => return locked,
+        }
+    }
+}
+
 /// Lets go of a part, also where a forked child still has the description.
 pub(super) fn unlock(file: &OwnedFd, part: Part) {
     // What was locked can be unlocked.

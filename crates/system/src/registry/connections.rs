@@ -1,0 +1,515 @@
+//! What the connection managers of a network namespace share: who has which port, and what is left to be
+//! said to the peers of a process that dies.
+//!
+//! One file in the registry's directory, made by the first process that uses connections. Each entry is
+//! of one process's stay, and nobody's any more when that ends: whoever comes across it takes it away. The
+//! entries for one port hang together in a chain. Whoever looks or changes something has the file locked
+//! (`lock`); the kernel lets go of that when a process dies, and what it was at is one of two
+//! things then: an entry without an owner, or one of a dead owner.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use transom_cm::{Claim, Record};
+use transom_device::protection::Announcer;
+use transom_wire::cm::{CommId, PortSpace, Qpn, Rejected};
+
+use super::directory::private_file;
+use super::file::Registry;
+use super::lock::{self, Part};
+use crate::file_limit;
+
+/// The file's name in the registry's directory.
+const NAME: &str = "connections";
+/// Ports and connections of all processes, at most.
+const ENTRIES: usize = 1 << 17;
+/// Chains.
+const BUCKETS: usize = 1 << 14;
+/// Entries that memory is taken for at once.
+const CHUNK: usize = 512;
+/// Says that an entry has an owner, beside slot and generation.
+const OWNED: u64 = 1 << 63;
+
+/// What an entry is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Kind {
+    Port = 1,
+    Connection = 2,
+}
+
+#[repr(C, align(128))]
+struct Entry {
+    /// Slot and generation of the process, or zero. Written last, and taken away first.
+    owner: AtomicU64,
+    /// The next one of the chain, plus one.
+    next: AtomicU32,
+    kind: AtomicU32,
+    words: [AtomicU64; WORDS],
+}
+
+const WORDS: usize = 8;
+
+#[repr(C)]
+struct Table {
+    /// Entries that there is memory for.
+    room: AtomicU64,
+    /// No entry before this one is free.
+    low: AtomicU64,
+    /// No entry from this one on was ever used.
+    high: AtomicU64,
+    /// The first entry of each chain, plus one.
+    buckets: [AtomicU32; BUCKETS],
+    entries: [Entry; ENTRIES],
+}
+
+/// A port that an id of some process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimedPort {
+    /// What it has.
+    pub claim: Claim,
+    /// It listens there.
+    pub listens: bool,
+    /// The process.
+    pub owner: Announcer,
+}
+
+/// A connection of some process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// What its peer is told when its process dies.
+    pub record: Record,
+    /// The port here, and the peer's.
+    pub ports: (u16, u16),
+}
+
+/// Where a connection is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept(u32);
+
+/// The file, as one process uses it.
+pub struct Connections {
+    table: NonNull<Table>,
+    file: OwnedFd,
+    /// The lock of the file does not keep threads of one process apart.
+    threads: Mutex<()>,
+    registry: &'static Registry,
+    me: Announcer,
+}
+
+// SAFETY: the mapping lives as long as the value, and all of it is atomics.
+unsafe impl Send for Connections {}
+// SAFETY: as above.
+unsafe impl Sync for Connections {}
+
+/// The file, locked.
+pub struct Locked<'a> {
+    of: &'a Connections,
+    _threads: MutexGuard<'a, ()>,
+}
+
+impl Connections {
+    /// Opens the file for the process that has a slot in the registry.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: there may be no room for it.
+    pub fn open(registry: &'static Registry, me: Announcer) -> io::Result<Self> {
+        let file = private_file(&registry.directory().join(NAME))?;
+        let length = size_of::<Table>() as u64;
+        if rustix::fs::fstat(&file)?.st_size < length as i64 {
+            file_limit::grow(|| rustix::fs::ftruncate(&file, length))?;
+        }
+        let before_entries = size_of::<Table>() - size_of::<[Entry; ENTRIES]>();
+        take_room(&file, 0, before_entries)?;
+        Self::map(file, registry, me)
+    }
+
+    /// Opens it to look at, if any process has used connections.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn look(registry: &'static Registry) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let path = registry.directory().join(NAME);
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            file => file?,
+        };
+        if rustix::fs::fstat(&file)?.st_size < size_of::<Table>() as i64 {
+            return Ok(None);
+        }
+        // No process has slot 0.
+        Self::map(file, registry, Announcer { slot: 0, generation: 0 }).map(Some)
+    }
+
+    fn map(file: OwnedFd, registry: &'static Registry, me: Announcer) -> io::Result<Self> {
+        // SAFETY: a fresh shared mapping of a file of at least this length, which nobody shrinks.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                size_of::<Table>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &file,
+                0,
+            )?
+        };
+        let table = NonNull::new(address.cast()).expect("a mapping is never at zero");
+        Ok(Self { table, file, threads: Mutex::new(()), registry, me })
+    }
+
+    fn table(&self) -> &Table {
+        // SAFETY: mapped as long as this lives, aligned to a page, valid in any bit pattern (atomics).
+        unsafe { self.table.as_ref() }
+    }
+
+    /// Locks it, for microseconds, against all others.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn lock(&self) -> io::Result<Locked<'_>> {
+        let threads = self.threads.lock();
+        lock::wait_for(&self.file, Part::All)?;
+        Ok(Locked { of: self, _threads: threads })
+    }
+
+    /// An entry that an index names, if the file is that long and holds one.
+    fn entry(&self, index: u32) -> Option<&Entry> {
+        let room = self.table().room.load(Acquire);
+        let entry = self.table().entries.get(index as usize);
+        entry.filter(|_| u64::from(index) < room)
+    }
+
+    fn high(&self) -> u32 {
+        let room = self.table().room.load(Acquire);
+        self.table().high.load(Relaxed).min(room).min(ENTRIES as u64) as u32
+    }
+
+    fn lives(&self, owner: Announcer) -> bool {
+        owner == self.me || self.registry.is_alive(owner)
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.table.as_ptr().cast(), size_of::<Table>()) };
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        lock::unlock(&self.of.file, Part::All);
+    }
+}
+
+/// Takes memory for a part of the file.
+fn take_room(file: &OwnedFd, offset: usize, length: usize) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), offset as u64, length as u64)?)
+}
+
+fn bucket(space: PortSpace, port: u16) -> usize {
+    // Port spaces apart, and ports in a row in chains of their own.
+    (usize::from(port) ^ usize::from(space.code()).wrapping_mul(0x9e5)) % BUCKETS
+}
+
+impl Entry {
+    fn owner(&self) -> Option<Announcer> {
+        let owner = self.owner.load(Acquire);
+        let generation = owner as u32;
+        (owner & OWNED != 0).then_some(Announcer { slot: (owner >> 32) as u8, generation })
+    }
+
+    fn is(&self, kind: Kind) -> bool {
+        self.kind.load(Relaxed) == kind as u32
+    }
+
+    fn words(&self) -> [u64; WORDS] {
+        self.words.each_ref().map(|word| word.load(Relaxed))
+    }
+
+    fn write(&self, kind: Kind, words: [u64; WORDS]) {
+        self.owner.store(0, SeqCst);
+        self.kind.store(kind as u32, Relaxed);
+        for (word, value) in self.words.iter().zip(words) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    fn own(&self, owner: Announcer) {
+        let owner = OWNED | u64::from(owner.slot) << 32 | u64::from(owner.generation);
+        self.owner.store(owner, SeqCst);
+    }
+}
+
+impl Locked<'_> {
+    /// All that live processes have of a port.
+    pub fn ports(&mut self, space: PortSpace, port: u16) -> Vec<ClaimedPort> {
+        let mut found = Vec::new();
+        self.walk(bucket(space, port), |it, _| {
+            if (it.claim.space, it.claim.address.port()) == (space, port) {
+                found.push(it);
+            }
+            false
+        });
+        found
+    }
+
+    /// Notes that an id of this process has a port.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there is no room.
+    pub fn add_port(&mut self, claim: &Claim) -> io::Result<()> {
+        let index = self.allocate()?;
+        let Some(entry) = self.of.entry(index) else {
+            return Err(io::ErrorKind::StorageFull.into());
+        };
+        let bucket = &self.of.table().buckets[bucket(claim.space, claim.address.port())];
+        entry.write(Kind::Port, port_words(claim, false));
+        entry.next.store(bucket.load(Relaxed), Relaxed);
+        entry.own(self.of.me);
+        bucket.store(index + 1, SeqCst);
+        Ok(())
+    }
+
+    /// Notes that an id of this process listens at its port.
+    pub fn listen(&mut self, claim: &Claim) {
+        let me = self.of.me;
+        self.walk(bucket(claim.space, claim.address.port()), |it, entry| {
+            if it.owner == me && it.claim.id == claim.id {
+                entry.words[1].fetch_or(LISTENS, SeqCst);
+            }
+            false
+        });
+    }
+
+    /// Takes away what an id of this process has.
+    pub fn remove_port(&mut self, claim: &Claim) {
+        let me = self.of.me;
+        let bucket = bucket(claim.space, claim.address.port());
+        self.walk(bucket, |it, _| it.owner == me && it.claim.id == claim.id);
+    }
+
+    /// Keeps a connection of this process where others find it, in the place of what was kept of it
+    /// before; `None` if there is no room.
+    pub fn keep(&mut self, before: Option<Kept>, connection: &Connection) -> Option<Kept> {
+        let index = match before {
+            Some(Kept(index)) => index,
+            None => self.allocate().ok()?,
+        };
+        let entry = self.of.entry(index)?;
+        entry.write(Kind::Connection, connection_words(connection));
+        entry.own(self.of.me);
+        Some(Kept(index))
+    }
+
+    /// Ends what is kept of a connection.
+    pub fn forget(&mut self, Kept(index): Kept) {
+        self.free(index);
+    }
+
+    /// Takes away all that dead processes have left, and answers their connections.
+    pub fn bury(&mut self) -> Vec<Connection> {
+        for bucket in 0..BUCKETS {
+            self.walk(bucket, |_, _| false);
+        }
+        let mut left = Vec::new();
+        let mut checked: Option<(Announcer, bool)> = None;
+        for index in 0..self.of.high() {
+            let Some(entry) = self.of.entry(index) else { break };
+            let Some(owner) = entry.owner() else { continue };
+            let lives = match checked {
+                Some((known, lives)) if known == owner => lives,
+                _ => self.of.lives(owner),
+            };
+            checked = Some((owner, lives));
+            if lives {
+                continue;
+            }
+            let connection = entry.is(Kind::Connection).then(|| connection(&entry.words()));
+            left.extend(connection.flatten());
+            self.free(index);
+        }
+        left
+    }
+
+    /// All ports that live processes have.
+    pub fn all_ports(&mut self) -> Vec<ClaimedPort> {
+        let of = self.of;
+        let of_index = |index| {
+            let (entry, owner) = live(of, index, Kind::Port)?;
+            claimed(owner, &entry.words())
+        };
+        (0..of.high()).filter_map(of_index).collect()
+    }
+
+    /// All connections that live processes have.
+    pub fn all_connections(&mut self) -> Vec<(Announcer, Connection)> {
+        let of = self.of;
+        let of_index = |index| {
+            let (entry, owner) = live(of, index, Kind::Connection)?;
+            Some((owner, connection(&entry.words())?))
+        };
+        (0..of.high()).filter_map(of_index).collect()
+    }
+
+    /// Goes along a chain, and takes out what has no live owner or what `take_out` says.
+    fn walk(&mut self, bucket: usize, mut take_out: impl FnMut(ClaimedPort, &Entry) -> bool) {
+        let of = self.of;
+        let mut link = &of.table().buckets[bucket];
+        // Another process may have written a circle.
+        for _ in 0..ENTRIES {
+            let Some(index) = link.load(Acquire).checked_sub(1) else { return };
+            let Some(entry) = of.entry(index) else {
+                link.store(0, SeqCst);
+                return;
+            };
+            let owner = entry.owner().filter(|owner| entry.is(Kind::Port) && of.lives(*owner));
+            let found = owner.and_then(|owner| claimed(owner, &entry.words()));
+            if found.is_some_and(|found| !take_out(found, entry)) {
+                link = &entry.next;
+                continue;
+            }
+            link.store(entry.next.load(Relaxed), SeqCst);
+            if entry.is(Kind::Port) {
+                self.free(index);
+            }
+        }
+    }
+
+    /// A free entry, with memory behind it.
+    fn allocate(&mut self) -> io::Result<u32> {
+        let table = self.of.table();
+        let low = table.low.load(Relaxed).min(u64::from(self.of.high())) as u32;
+        for index in low..ENTRIES as u32 {
+            if u64::from(index) >= table.room.load(Relaxed) {
+                let first = size_of::<Table>() - size_of::<[Entry; ENTRIES]>();
+                let entry = size_of::<Entry>();
+                take_room(&self.of.file, first + index as usize * entry, CHUNK * entry)?;
+                table.room.store((u64::from(index) + CHUNK as u64).min(ENTRIES as u64), SeqCst);
+            }
+            let Some(entry) = self.of.entry(index) else { break };
+            if entry.owner().is_none() {
+                table.low.store(u64::from(index) + 1, Relaxed);
+                table.high.fetch_max(u64::from(index) + 1, Relaxed);
+                return Ok(index);
+            }
+        }
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn free(&mut self, index: u32) {
+        let Some(entry) = self.of.entry(index) else { return };
+        self.of.table().low.fetch_min(index.into(), Relaxed);
+        entry.owner.store(0, SeqCst);
+    }
+}
+
+/// An entry of this kind of a live process.
+fn live(of: &Connections, index: u32, kind: Kind) -> Option<(&Entry, Announcer)> {
+    let entry = of.entry(index).filter(|entry| entry.is(kind))?;
+    let owner = entry.owner().filter(|owner| of.lives(*owner))?;
+    Some((entry, owner))
+}
+
+const IS_V6: u64 = 1;
+const V6_ONLY: u64 = 2;
+const REUSE: u64 = 4;
+const LISTENS: u64 = 8;
+
+fn port_words(claim: &Claim, listens: bool) -> [u64; WORDS] {
+    let bit = |bit, set| if set { bit } else { 0 };
+    let port = u64::from(claim.address.port());
+    let [high, low] = halves(claim.address.ip());
+    let flags = bit(IS_V6, claim.address.is_ipv6())
+        | bit(V6_ONLY, claim.v6_only)
+        | bit(REUSE, claim.reuse)
+        | bit(LISTENS, listens);
+    let what = u64::from(claim.id.0) | port << 32 | u64::from(claim.space.code()) << 48;
+    [what, flags, high, low, 0, 0, 0, 0]
+}
+
+fn claimed(owner: Announcer, words: &[u64; WORDS]) -> Option<ClaimedPort> {
+    let [what, flags, high, low, ..] = *words;
+    let address = SocketAddr::new(ip(flags & IS_V6 != 0, [high, low]), (what >> 32) as u16);
+    let claim = Claim {
+        id: CommId(what as u32),
+        space: PortSpace::from_code((what >> 48) as u16)?,
+        address,
+        v6_only: flags & V6_ONLY != 0,
+        reuse: flags & REUSE != 0,
+    };
+    Some(ClaimedPort { claim, listens: flags & LISTENS != 0, owner })
+}
+
+fn connection_words(of: &Connection) -> [u64; WORDS] {
+    let Connection { record, ports } = of;
+    let rejected = match record.rejected {
+        None => 0,
+        Some(Rejected::Req) => 1,
+        Some(Rejected::Rep) => 2,
+        Some(Rejected::Other) => 3,
+    };
+    let [source, destination] = [record.source, record.destination].map(halves);
+    [
+        u64::from(record.id.0) | u64::from(record.peer_id.0) << 32,
+        u64::from(record.peer_qpn.get())
+            | u64::from(record.traffic_class) << 24
+            | rejected << 32
+            | u64::from(record.source.is_ipv6()) << 40,
+        record.transaction,
+        source[0],
+        source[1],
+        destination[0],
+        destination[1],
+        u64::from(ports.0) | u64::from(ports.1) << 16,
+    ]
+}
+
+fn connection(words: &[u64; WORDS]) -> Option<Connection> {
+    let [ids, small, transaction, source0, source1, destination0, destination1, ports] = *words;
+    let is_v6 = small >> 40 & 1 == 1;
+    let rejected = match small >> 32 & 0xff {
+        0 => None,
+        1 => Some(Rejected::Req),
+        2 => Some(Rejected::Rep),
+        3 => Some(Rejected::Other),
+        _ => return None,
+    };
+    let record = Record {
+        id: CommId(ids as u32),
+        peer_id: CommId((ids >> 32) as u32),
+        peer_qpn: Qpn::low(small as u32),
+        transaction,
+        rejected,
+        source: ip(is_v6, [source0, source1]),
+        destination: ip(is_v6, [destination0, destination1]),
+        traffic_class: (small >> 24) as u8,
+    };
+    Some(Connection { record, ports: (ports as u16, (ports >> 16) as u16) })
+}
+
+fn halves(ip: IpAddr) -> [u64; 2] {
+    let bits = match ip {
+        IpAddr::V4(ip) => ip.to_bits().into(),
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    [(bits >> 64) as u64, bits as u64]
+}
+
+fn ip(is_v6: bool, [high, low]: [u64; 2]) -> IpAddr {
+    match is_v6 {
+        true => Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).into(),
+        false => Ipv4Addr::from_bits(low as u32).into(),
+    }
+}
