@@ -58,6 +58,9 @@ pub struct Options {
     pub faults: Option<&'static Faults>,
     /// The file to write down what crosses the links to.
     pub capture: Option<&'static Path>,
+    /// When the connection manager gives up a peer that does not answer, in milliseconds, if not when
+    /// Linux would (rule CM-43).
+    pub connect_timeout: Option<u64>,
 }
 
 /// A device could not be opened.

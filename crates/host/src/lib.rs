@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`events`] | what a program waits for on a descriptor |
 //! | [`device`] | the device under its objects: process, port, peers, keys, work |
+//! | [`connections`] | the connection manager of this process, run on its device |
 //! | [`objects`] | protection domains, regions, windows, completion queues, queue pairs |
 //! | `progress` | who does the work when nobody polls: one thread, asleep while idle |
 //! | `process` | what becomes of a device when its process forks, exits or fails |
@@ -17,6 +18,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod capture;
+pub mod connections;
 pub mod device;
 pub mod events;
 pub mod objects;

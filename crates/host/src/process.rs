@@ -36,6 +36,7 @@ impl ForkHandler for Adapter {
     }
 
     fn at_exit(&self, until: Instant) {
+        self.connections().end_all(until);
         let device = self.device();
         // Delayed acknowledgements. In a forked child they are the parent's.
         if device.port().wire().is_some() && !self.is_inherited() {
@@ -50,6 +51,7 @@ impl ForkHandler for Adapter {
         if device.failed.swap(true, SeqCst) || self.is_inherited() {
             return;
         }
+        self.connections().fail();
         for qp in self.queue_pairs.all() {
             qp.summary().fall(QpState::Error);
         }

@@ -205,6 +205,7 @@ impl<'a> Dispatch<'a> {
                 }
             }
             Due::Port(change) => self.device().change_port(change),
+            Due::Connections => self.adapter.connections().on_deadline(),
         }
     }
 

@@ -41,7 +41,9 @@ pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
 /// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
 /// `TRANSOM_CONGESTION=notify` to have packets marked where the network is congested,
 /// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared
-/// memory even where the kernel would, and what `transom run` asks for with `--fault` and `--capture`.
+/// memory even where the kernel would, `TRANSOM_CONNECT_TIMEOUT=MILLISECONDS` to give up sooner a peer that
+/// does not answer a request for a connection, and what `transom run` asks for with `--fault` and
+/// `--capture`.
 /// A program that has rights its user does not have gets the usual ones.
 fn options() -> Result<Options, OpenError> {
     let is = |name, value| environment::variable(name).is_some_and(|found| found == value);
@@ -52,7 +54,20 @@ fn options() -> Result<Options, OpenError> {
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
         faults: faults()?,
         capture: capture(),
+        connect_timeout: connect_timeout()?,
     })
+}
+
+/// How long connections are waited for: `TRANSOM_CONNECT_TIMEOUT`, in milliseconds.
+fn connect_timeout() -> Result<Option<u64>, OpenError> {
+    let Some(text) = environment::variable("TRANSOM_CONNECT_TIMEOUT") else { return Ok(None) };
+    let parsed = text.to_str().and_then(|text| text.parse::<u64>().ok()).filter(|time| *time > 0);
+    let refuse = || {
+        let text = format!("{} is no number of milliseconds", text.to_string_lossy());
+        let cause = io::Error::new(io::ErrorKind::InvalidInput, text);
+        OpenError::new("reading TRANSOM_CONNECT_TIMEOUT", cause)
+    };
+    parsed.map(Some).ok_or_else(refuse)
 }
 
 /// The file that `transom run --capture` names.

@@ -6,6 +6,7 @@
 //! | [`Peers`] | those that this process is attached to |
 //! | [`wire`] | the wire link: RoCEv2 packets, their bursts and pace |
 //! | [`DevicePort`] | the addresses, and the wire link from when something first goes over it |
+//! | [`management`] | management datagrams (queue pair 1) between processes of this host |
 //! | [`udp`] | its sockets: port 4791, shared by the processes of a user |
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //! | `copy` | between a process's buffers, other processes' memory and rings |
@@ -22,6 +23,7 @@ mod device_port;
 pub mod faults;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod management;
 mod message;
 pub mod peer;
 mod peers;

@@ -30,6 +30,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
         &[
             &["events"],
             &["device"],
+            &["connections"],
             &["objects"],
             &["capture", "process", "progress"],
             &["opening"],

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use transom_net::Peer;
 use transom_system::ThisProcess;
 use transom_system::lock::ShortMutex;
@@ -33,6 +33,8 @@ pub(crate) enum Due {
     CompletionEvent(u64),
     /// A user wants the port to change.
     Port(PortChange),
+    /// A message of the connection manager is sent again, or it gives up.
+    Connections,
 }
 
 /// What is to be done on a device, and who is about to do it.
@@ -113,13 +115,29 @@ impl Work {
         self.add_deadline(deadline, Due::Port(change));
     }
 
+    /// Sees to it that the connection manager is called at a deadline, if there is one, and not at the one
+    /// before.
+    pub(crate) fn schedule_connections(&self, before: Option<u64>, deadline: Option<u64>) {
+        let mut deadlines = self.deadlines.lock();
+        if let Some(before) = before {
+            deadlines.remove(&(before, Due::Connections));
+        }
+        deadlines.extend(deadline.map(|deadline| (deadline, Due::Connections)));
+        self.note_first(deadlines);
+    }
+
     fn add_deadline(&self, deadline: u64, due: Due) {
         let mut deadlines = self.deadlines.lock();
         deadlines.insert((deadline, due));
+        self.note_first(deadlines);
+    }
+
+    /// Wakes the background thread if it would sleep too long.
+    fn note_first(&self, deadlines: MutexGuard<'_, BTreeSet<(u64, Due)>>) {
         let first = deadlines.first().map_or(0, |first| first.0);
-        let earlier = self.next_deadline.swap(first, AcqRel) != first;
+        let before = self.next_deadline.swap(first, AcqRel);
         drop(deadlines);
-        if earlier {
+        if first != 0 && (before == 0 || first < before) {
             self.process.wake();
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tracing::info;
 use transom_net::Peer;
@@ -11,6 +12,7 @@ use super::queue_pairs::QueuePairs;
 use super::{
     Driver, ForeignTargets, Groups, JoinError, NotAMember, QueuePair, SharedQueues, XrcDomains,
 };
+use crate::connections::Connections;
 use crate::device::Device;
 
 /// A device with its objects: one for all contexts of this process.
@@ -21,6 +23,7 @@ pub struct Adapter {
     pub(crate) xrc_domains: XrcDomains,
     pub(crate) groups: Groups,
     pub(crate) foreign_targets: ForeignTargets,
+    connections: Connections,
     driver: &'static dyn Driver,
 }
 
@@ -35,8 +38,10 @@ impl Adapter {
     /// done by `driver`.
     pub(crate) fn new(device: Device, driver: &'static dyn Driver, first: u16) -> Self {
         let process = device.process().clone();
+        let device = Arc::new(device);
         Self {
-            device: Arc::new(device),
+            connections: Connections::new(device.clone()),
+            device,
             queue_pairs: QueuePairs::starting_at(process.clone(), first),
             shared_queues: SharedQueues::default(),
             xrc_domains: XrcDomains::default(),
@@ -50,6 +55,11 @@ impl Adapter {
     #[inline]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Its connection manager.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Makes a queue pair a member of a group; one that is one already stays one.
@@ -82,6 +92,7 @@ impl Drop for Adapter {
         if process.is_inherited() {
             return;
         }
+        self.connections.end_all(Instant::now() + Duration::from_secs(1));
         self.device.depart();
         self.device.port().send_rest();
         info!(slot = process.announcer().slot, "device closed");

@@ -82,6 +82,8 @@ struct Background {
 struct Woken {
     /// The host's addresses have changed.
     addresses: bool,
+    /// There is something for the connection manager.
+    connections: bool,
     /// One of the other processes of the port may have ended.
     others: bool,
     /// Packets have come.
@@ -109,12 +111,16 @@ impl Background {
             if self.woken.handed {
                 device.port().wire().inspect(|wire| wire.expect_handed());
             }
+            if self.woken.connections {
+                adapter.connections().look();
+            }
             let peers = self.work(dispatch);
+            let connections = adapter.connections().descriptors();
             let timeout = self.timeout(dispatch);
             let wire = device.port().wire().cloned();
             drop(working);
             drop(adapter);
-            self.woken = self.sleep(wire.as_deref(), &peers, timeout);
+            self.woken = self.sleep(wire.as_deref(), &peers, &connections, timeout);
             if self.woken.crowded {
                 self.lingers_from = Instant::now() + CROWDED;
             }
@@ -183,8 +189,14 @@ impl Background {
     }
 
     /// Sleeps until the pipe, a change of addresses, the end of a peer or another process of the port,
-    /// a packet, or the timeout in nanoseconds.
-    fn sleep(&self, wire: Option<&Wire>, peers: &[Arc<Peer>], timeout: Option<u64>) -> Woken {
+    /// something for the connection manager, a packet, or the timeout in nanoseconds.
+    fn sleep(
+        &self,
+        wire: Option<&Wire>,
+        peers: &[Arc<Peer>],
+        connections: &[Arc<OwnedFd>],
+        timeout: Option<u64>,
+    ) -> Woken {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: (timeout / 1_000_000_000) as i64,
             tv_nsec: (timeout % 1_000_000_000) as i64,
@@ -193,7 +205,8 @@ impl Background {
         let sockets = wire.filter(|_| self.arms).map(|wire| wire.descriptors());
         let own = [self.addresses.as_fd(), self.wake.as_fd()];
         let of_peers = peers.iter().map(|peer| peer.life());
-        let all = own.into_iter().chain(self.others.descriptors());
+        let of_connections = connections.iter().map(|fd| fd.as_fd());
+        let all = own.into_iter().chain(of_connections).chain(self.others.descriptors());
         let all = all.chain(sockets.into_iter().flatten()).chain(of_peers);
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // A program that polls itself has more use for the processor.
@@ -207,10 +220,12 @@ impl Background {
         }
         let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (_, rest) = fds.split_at(own.len());
+        let (of_connections, rest) = rest.split_at(connections.len());
         let (of_others, rest) = rest.split_at(self.others.descriptors().count());
         let of_wire = &rest[..sockets.map_or(0, |sockets| sockets.len())];
         Woken {
             addresses: told(&fds[0]),
+            connections: of_connections.iter().any(told),
             others: of_others.iter().any(told),
             packets: of_wire.iter().any(told),
             handed: of_wire.last().is_some_and(told),

@@ -1,10 +1,13 @@
 //! What arrives over the wire, and whom it is for.
 
 use transom_device::qp::QpNumber;
+use transom_net::management::ManagementDatagram;
 use transom_net::{Path, Receiver};
+use transom_system::addresses::ip;
 use transom_system::registry::{Counters, Dropped};
+use transom_wire::cm::{GSI_QKEY, GSI_QPN, MAD_BYTES};
 use transom_wire::grh::Route;
-use transom_wire::packet::{Operation, Packet};
+use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::Dispatch;
 use crate::objects::{Recipient, Taken};
@@ -23,6 +26,24 @@ impl Dispatch<'_> {
         let Some(wire) = self.device().port().wire() else { return true };
         let turn = wire.try_turn();
         turn.map(|mut turn| turn.receive_all(&self)).is_some()
+    }
+
+    /// Gives management datagrams to the connection manager (rule CM-01).
+    fn deliver_management(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
+        let operation = Operation::SendOnly(Ending::Plain);
+        for packet in packets {
+            let is_management = matches!(packet.transport, Transport::Ud { qkey: GSI_QKEY, .. });
+            let mad: Result<&[u8; MAD_BYTES], _> = packet.payload.try_into();
+            let mad = mad.ok().filter(|_| is_management && packet.operation == operation);
+            let Some(mad) = mad.copied() else {
+                counters.drop(Dropped::OtherService, 1);
+                continue;
+            };
+            let (source, destination) = (ip(&route.source), ip(&route.destination));
+            Counters::add(&counters.received, 1);
+            let datagram = ManagementDatagram { source, destination, mad };
+            self.adapter.connections().deliver(datagram);
+        }
     }
 
     /// Gives datagrams to all members of the group that they have come for.
@@ -52,6 +73,9 @@ impl Receiver for Dispatch<'_> {
             Recipient::QueuePair => {}
             Recipient::Members => return self.deliver_to_members(counters, packets, route),
             Recipient::Nobody => return counters.drop(Dropped::WrongDestination, packets.len()),
+        }
+        if to.bits() == GSI_QPN {
+            return self.deliver_management(counters, packets, route);
         }
         let Some(qp) = self.adapter.queue_pairs.get(to.index()).filter(|qp| qp.number() == to)
         else {

@@ -19,6 +19,7 @@ const KIND_2A: Options = Options {
     congestion: false,
     faults: None,
     capture: None,
+    connect_timeout: None,
 };
 
 /// Two ends on devices with windows of kind 2A.

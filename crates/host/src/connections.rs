@@ -1,0 +1,140 @@
+//! Connections: the connection manager of this process, run on its device.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `ways` | the way from an address of this host to another |
+//! | `ports` | the ports of the network namespace, which its processes share |
+//! | `exchange` | where messages go: to this process, another one of this host, or the network |
+//! | `files` | what programs have of it: files with ids, and the events that wait there |
+//! | [`manager`] | the engine among them: every call, message and deadline |
+//!
+//! It is made when a program first wants it, or when the first message arrives. All of it is under one
+//! lock: calls take that, and whoever brings a message or a deadline. Under it the table of ports is
+//! locked, and what the wire link locks to send. Whoever has the lock of the wire link's arrivals may
+//! take it, not the reverse.
+
+mod exchange;
+mod files;
+pub mod manager;
+mod ports;
+mod ways;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
+use tracing::warn;
+use transom_net::management::ManagementDatagram;
+use transom_system::clock;
+
+use crate::device::Device;
+pub use files::Delivered;
+use manager::Manager;
+
+/// The connection manager of a device, once somebody wants it.
+pub struct Connections {
+    device: Arc<Device>,
+    manager: Mutex<Option<Box<Manager>>>,
+    /// There is one.
+    runs: AtomicBool,
+}
+
+impl Connections {
+    /// Nobody wants it yet.
+    pub(crate) fn new(device: Arc<Device>) -> Self {
+        Self { device, manager: Mutex::new(None), runs: AtomicBool::new(false) }
+    }
+
+    /// Makes a call, and does what follows from it: messages go out, events to their files.
+    ///
+    /// # Errors
+    ///
+    /// That of the call; `EIO` where the device is the process's that this one was forked from; what the
+    /// system says if the connection manager cannot be had.
+    pub fn call<T>(&self, call: impl FnOnce(&mut Manager) -> Result<T, i32>) -> Result<T, i32> {
+        if self.device.process().is_inherited() {
+            return Err(libc::EIO);
+        }
+        let mut manager = self.manager.lock();
+        let manager = self.made(&mut manager).map_err(|error| {
+            warn!(%error, "no connection manager");
+            error.raw_os_error().unwrap_or(libc::ENOMEM)
+        })?;
+        let answer = call(manager);
+        manager.settle();
+        answer
+    }
+
+    /// The manager, made if there is none.
+    fn made<'a>(
+        &self,
+        manager: &'a mut MutexGuard<'_, Option<Box<Manager>>>,
+    ) -> io::Result<&'a mut Manager> {
+        if manager.is_none() {
+            **manager = Some(Box::new(Manager::new(self.device.clone())?));
+            self.runs.store(true, Release);
+            // The background thread is to wait for messages too.
+            self.device.process().wake();
+        }
+        manager.as_deref_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Takes a message that has come over the wire, for whichever process of this host.
+    pub(crate) fn deliver(&self, datagram: ManagementDatagram) {
+        let _ = self.call(|manager| {
+            manager.deliver(datagram);
+            Ok(())
+        });
+    }
+
+    /// What the background thread waits for.
+    pub(crate) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
+        if !self.runs.load(Acquire) {
+            return Vec::new();
+        }
+        self.manager.lock().as_ref().map_or_else(Vec::new, |manager| manager.descriptors())
+    }
+
+    /// One of [`Connections::descriptors`] is readable.
+    pub(crate) fn look(&self) {
+        self.drive(Manager::look);
+    }
+
+    /// The deadline has come.
+    pub(crate) fn on_deadline(&self) {
+        self.drive(|manager| manager.on_deadline(clock::steady()));
+    }
+
+    fn drive(&self, step: impl FnOnce(&mut Manager)) {
+        if self.device.process().is_inherited() {
+            return;
+        }
+        if let Some(manager) = self.manager.lock().as_deref_mut() {
+            step(manager);
+            manager.settle();
+        }
+    }
+
+    /// Tells all peers that their connections end, before the process does or the device is closed.
+    pub(crate) fn end_all(&self, until: Instant) {
+        if self.device.process().is_inherited() || !self.runs.load(Acquire) {
+            return;
+        }
+        let manager = self.manager.try_lock_until(until);
+        if let Some(manager) = manager.and_then(|mut manager| manager.take()) {
+            manager.end();
+        }
+    }
+
+    /// The device is of no use any more.
+    pub(crate) fn fail(&self) {
+        if let Some(mut manager) = self.manager.try_lock()
+            && let Some(manager) = manager.as_deref_mut()
+        {
+            manager.device_removed();
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Where messages go: to this process, to another of this host, or to the network.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use transom_cm::{Arrival, Transmit};
+use transom_device::protection::Announcer;
+use transom_device::qp::QpNumber;
+use transom_device::queue::Address;
+use transom_net::Path;
+use transom_net::management::{ManagementDatagram, ManagementPipe, Note};
+use transom_system::addresses::gid;
+use transom_system::clock;
+use transom_system::registry::connections::{ClaimedPort, Connections};
+use transom_wire::Psn;
+use transom_wire::cm::{
+    CommId, GSI_QKEY, GSI_QPN, Ignored, IpHeader, MAD_BYTES, Mad, Message, Receiver, Req,
+    ServiceId, SidrReq,
+};
+use transom_wire::packet::{Ending, Operation, Packet, Transport};
+
+use super::ways::reached_by;
+use crate::device::Device;
+
+/// Messages that wait for room in the socket. More are lost, as on a network.
+const UNSENT: usize = 1024;
+/// When they are tried again, in nanoseconds.
+const AGAIN: u64 = 100_000;
+
+/// Whose a message is.
+enum Owner {
+    /// This process's: it has what the message is about, or answers because nobody has.
+    Me,
+    Process(u8),
+    /// It may be anybody's.
+    All,
+    /// Nobody's: it is no message.
+    Nobody,
+}
+
+/// How messages of this process go out, and come in from others of this host.
+pub(super) struct Exchange {
+    device: Arc<Device>,
+    pipe: ManagementPipe,
+    /// The other processes that take messages, and what hangs up when they end.
+    others: Vec<(Announcer, Arc<OwnedFd>)>,
+    unsent: VecDeque<Transmit>,
+    /// Numbers of packets, which nobody looks at.
+    psn: Psn,
+    /// A descriptor of the pipe that can be waited for without this.
+    readable: Arc<OwnedFd>,
+}
+
+impl Exchange {
+    /// Lets the other processes know that this one takes messages.
+    pub(super) fn open(device: Arc<Device>) -> io::Result<Self> {
+        let process = device.process();
+        let (registry, slot) = (process.registry(), process.announcer().slot);
+        let pipe = ManagementPipe::open(registry, slot)?;
+        let readable = Arc::new(pipe.descriptor().try_clone_to_owned()?);
+        let (others, unsent, psn) = Default::default();
+        let mut exchange = Self { device, pipe, others, unsent, psn, readable };
+        exchange.watch();
+        for (other, _) in &exchange.others {
+            exchange.pipe.send(other.slot, &Note::Newcomer);
+        }
+        Ok(exchange)
+    }
+
+    /// What to wait for: messages, and the ends of the others.
+    pub(super) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
+        let lives = self.others.iter().map(|(_, life)| life.clone());
+        std::iter::once(self.readable.clone()).chain(lives).collect()
+    }
+
+    /// Watches those that take messages now.
+    fn watch(&mut self) {
+        let process = self.device.process();
+        let (registry, me) = (process.registry(), process.announcer().slot);
+        self.others.retain(|(other, _)| registry.holds(*other));
+        for slot in registry.taken().filter(|slot| *slot != me) {
+            let known = self.others.iter().any(|(other, _)| other.slot == slot);
+            let Some(other) = registry.process(slot).filter(|_| !known && self.pipe.is_at(slot))
+            else {
+                continue;
+            };
+            if let Ok(life) = registry.watch(other.announcer) {
+                self.others.push((other.announcer, Arc::new(life)));
+            }
+        }
+    }
+
+    /// Whether one of the others has ended. It is not watched any more then.
+    pub(super) fn lost_one(&mut self) -> bool {
+        let before = self.others.len();
+        self.others.retain(|(_, life)| {
+            let mut ended = [PollFd::new(life, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            rustix::event::poll(&mut ended, Some(&now)).is_ok_and(|ended| ended == 0)
+        });
+        self.others.len() < before
+    }
+
+    /// Takes the oldest message that another process of this host has sent or handed on.
+    pub(super) fn take(&mut self) -> Option<ManagementDatagram> {
+        loop {
+            match self.pipe.take()? {
+                Note::Newcomer => self.watch(),
+                Note::Datagram(datagram) => return Some(datagram),
+            }
+        }
+    }
+
+    /// Sends a message; one for this process itself is given back.
+    pub(super) fn send(
+        &mut self,
+        transmit: Transmit,
+        ports: &Connections,
+    ) -> Option<ManagementDatagram> {
+        let Transmit { source, destination, .. } = transmit;
+        let here = self.device.port().is_here(&gid(reached_by(destination)));
+        if !here || self.device.options().wire_only {
+            if !self.send_packet(&transmit) && self.unsent.len() < UNSENT {
+                self.unsent.push_back(transmit);
+            }
+            return None;
+        }
+        self.hand_on(ManagementDatagram { source, destination, mad: transmit.mad.write() }, ports)
+    }
+
+    /// Sends what found no room, as far as there is some now.
+    pub(super) fn send_rest(&mut self) {
+        while let Some(transmit) = self.unsent.pop_front() {
+            if !self.send_packet(&transmit) {
+                return self.unsent.push_front(transmit);
+            }
+        }
+    }
+
+    /// When to call [`Exchange::send_rest`].
+    pub(super) fn deadline(&self) -> Option<u64> {
+        (!self.unsent.is_empty()).then(|| clock::steady() + AGAIN)
+    }
+
+    /// Gives a message to its process; one for this process is given back.
+    pub(super) fn hand_on(
+        &self,
+        datagram: ManagementDatagram,
+        ports: &Connections,
+    ) -> Option<ManagementDatagram> {
+        match self.owner(&datagram.mad, ports) {
+            Owner::Me => Some(datagram),
+            Owner::Nobody => None,
+            // Where it has ended meanwhile this one answers for it.
+            Owner::Process(slot) => {
+                (!self.pipe.send(slot, &Note::Datagram(datagram))).then_some(datagram)
+            }
+            Owner::All => {
+                for (other, _) in &self.others {
+                    self.pipe.send(other.slot, &Note::Datagram(datagram));
+                }
+                Some(datagram)
+            }
+        }
+    }
+
+    fn owner(&self, mad: &[u8; MAD_BYTES], ports: &Connections) -> Owner {
+        let me = self.device.process().announcer().slot;
+        let slot = match Mad::parse(mad) {
+            Ok(mad) => match mad.receiver() {
+                Receiver::Service(service) => {
+                    listener(service, destination(&mad.message), ports).map(|it| it.owner.slot)
+                }
+                Receiver::Id(CommId(id)) => Some((id >> 24) as u8),
+                Receiver::Peer(..) => return Owner::All,
+            },
+            // There is a reason to refuse it with.
+            Err(Ignored::Impossible { .. }) => None,
+            Err(_) => return Owner::Nobody,
+        };
+        slot.filter(|slot| *slot != me).map_or(Owner::Me, Owner::Process)
+    }
+
+    /// Sends a message to the network; false if there was no room in the socket. What finds no way is
+    /// lost.
+    fn send_packet(&mut self, transmit: &Transmit) -> bool {
+        let port = self.device.port();
+        let Some(wire) = port.open_wire().ok().and_then(|()| port.wire()) else { return true };
+        let address = Address {
+            gid: gid(transmit.destination),
+            source: gid(transmit.source),
+            traffic_class: transmit.traffic_class,
+            hop_limit: transmit.hop_limit,
+            flow_label: 0,
+        };
+        let path = Path::new(&address, QpNumber::from_bits(GSI_QPN), MAD_BYTES as u64);
+        let transport = Transport::Ud { qkey: GSI_QKEY, source: GSI_QPN };
+        let operation = Operation::SendOnly(Ending::Plain);
+        let packet = Packet::new(transport, operation, GSI_QPN, self.psn);
+        let mut burst = wire.take_buffer();
+        burst.add(&packet, MAD_BYTES as u64);
+        burst.put(0, &transmit.mad.write());
+        let sent = wire.send(&mut burst, &path);
+        wire.give_back(burst);
+        if sent {
+            self.psn = self.psn.plus(1);
+        }
+        sent
+    }
+}
+
+/// Who listens on a service: at this address, or else at any.
+fn listener(
+    service: ServiceId,
+    destination: Option<IpAddr>,
+    ports: &Connections,
+) -> Option<ClaimedPort> {
+    let (space, port) = service.port()?;
+    let mut listeners = ports.lock().ok()?.ports(space, port);
+    listeners.retain(|it| it.listens);
+    let at = |it: &&ClaimedPort| Some(it.claim.address.ip()) == destination;
+    let at_any = |it: &&ClaimedPort| {
+        let SocketAddr::V6(_) = it.claim.address else {
+            return it.claim.address.ip().is_unspecified()
+                && destination.is_some_and(|ip| ip.is_ipv4());
+        };
+        let takes_v4 = !it.claim.v6_only;
+        it.claim.address.ip().is_unspecified()
+            && destination.is_some_and(|ip| ip.is_ipv6() || takes_v4)
+    };
+    let found = listeners.iter().find(at).or_else(|| listeners.iter().find(at_any));
+    // Whoever is there says why it does not take it.
+    found.or(listeners.first()).copied()
+}
+
+/// The address that a request is for, by its header.
+fn destination(message: &Message) -> Option<IpAddr> {
+    let private_data: &[u8] = match message {
+        Message::Req(Req { private_data, .. }) => private_data,
+        Message::SidrReq(SidrReq { private_data, .. }) => private_data,
+        _ => return None,
+    };
+    Some(IpHeader::read(private_data.first_chunk()?)?.addresses.destination())
+}
+
+/// Where a message has come from, as the engine has it.
+pub(super) fn arrival(datagram: &ManagementDatagram) -> Arrival {
+    let ManagementDatagram { source, destination, .. } = *datagram;
+    Arrival { source, destination }
+}

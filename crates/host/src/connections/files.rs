@@ -1,0 +1,208 @@
+//! What programs have of the connection manager: files with ids, and the events that wait there.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use transom_cm::Happened;
+use transom_wire::cm::CommId;
+
+/// An event, and whose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// The id that it happened to, of a group the group's.
+    pub id: u32,
+    /// What its program calls that, or for a request for a connection the listener.
+    pub uid: u64,
+    /// What happened.
+    pub happened: Happened,
+}
+
+/// An event that waits, and what it is counted for.
+#[derive(Debug)]
+struct Waiting {
+    /// The id that it is counted for: of a request for a connection the listener's.
+    counted: CommId,
+    delivered: Delivered,
+}
+
+/// A file of a program, by its descriptor.
+#[derive(Debug)]
+struct File {
+    /// Readable while an event waits.
+    signal: OwnedFd,
+    events: VecDeque<Waiting>,
+}
+
+impl File {
+    fn signal(&self) {
+        let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes the signal back if no event waits any more. The descriptor may block, so it is read only
+    /// where there is something: its program may have done so.
+    fn calm(&self) {
+        let mut readable = [PollFd::new(&self.signal, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if self.events.is_empty() && rustix::event::poll(&mut readable, Some(&now)) == Ok(1) {
+            let _ = rustix::io::read(&self.signal, &mut [0; 8]);
+        }
+    }
+
+    fn retain(&mut self, keep: impl FnMut(&Waiting) -> bool) {
+        if self.events.is_empty() {
+            return;
+        }
+        self.events.retain(keep);
+        self.calm();
+    }
+}
+
+/// An id of a program.
+#[derive(Clone, Copy, Debug)]
+struct Id {
+    file: RawFd,
+    /// What its program calls it; of a request that is not accepted yet zero.
+    uid: u64,
+    /// How many of its events have been taken.
+    reported: u32,
+}
+
+/// All files and ids.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    files: HashMap<RawFd, File>,
+    ids: HashMap<CommId, Id>,
+}
+
+impl Files {
+    /// A new file: its descriptor.
+    pub(super) fn open(&mut self) -> io::Result<RawFd> {
+        let signal = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        let file = signal.as_raw_fd();
+        if let Some(closed) = self.files.remove(&file) {
+            // The program has closed the descriptor itself, and the number is this one's now.
+            let _ = closed.signal.into_raw_fd();
+        }
+        self.files.insert(file, File { signal, events: VecDeque::new() });
+        Ok(file)
+    }
+
+    pub(super) fn has(&self, file: RawFd) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    /// Ends a file; false if there is none.
+    pub(super) fn close(&mut self, file: RawFd) -> bool {
+        self.files.remove(&file).is_some()
+    }
+
+    /// The ids of a file.
+    pub(super) fn ids_of(&self, file: RawFd) -> Vec<CommId> {
+        let of_file = self.ids.iter().filter(|(_, it)| it.file == file);
+        of_file.map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn add(&mut self, id: CommId, file: RawFd, uid: u64) {
+        self.ids.insert(id, Id { file, uid, reported: 0 });
+    }
+
+    /// Whether an id is one of a file's.
+    pub(super) fn is_of(&self, id: CommId, file: RawFd) -> bool {
+        self.ids.get(&id).is_some_and(|it| it.file == file)
+    }
+
+    pub(super) fn file_of(&self, id: CommId) -> Option<(RawFd, u64)> {
+        self.ids.get(&id).map(|it| (it.file, it.uid))
+    }
+
+    pub(super) fn set_uid(&mut self, id: CommId, uid: u64) {
+        if let Some(it) = self.ids.get_mut(&id) {
+            it.uid = uid;
+        }
+    }
+
+    /// Ends an id and what waits of it: how many of its events had been taken, and the ids of requests
+    /// that nobody will fetch any more.
+    pub(super) fn remove(&mut self, id: CommId) -> (u32, Vec<CommId>) {
+        let Some(Id { file, reported, .. }) = self.ids.remove(&id) else { return (0, Vec::new()) };
+        let mut requests = Vec::new();
+        if let Some(file) = self.files.get_mut(&file) {
+            file.retain(|waiting| {
+                let of_it = waiting.counted == id || waiting.delivered.id == id.0;
+                if of_it && waiting.delivered.id != id.0 && waiting.is_request() {
+                    requests.push(CommId(waiting.delivered.id));
+                }
+                !of_it
+            });
+        }
+        for request in &requests {
+            self.ids.remove(request);
+        }
+        (reported, requests)
+    }
+
+    /// Moves an id and what waits of it to another file: how many of its events had been taken.
+    pub(super) fn migrate(&mut self, id: CommId, to: RawFd) -> Option<u32> {
+        let it = self.ids.get_mut(&id).filter(|_| self.files.contains_key(&to))?;
+        let from = std::mem::replace(&mut it.file, to);
+        let reported = it.reported;
+        if from != to {
+            let mut moved = VecDeque::new();
+            if let Some(file) = self.files.get_mut(&from) {
+                let events = std::mem::take(&mut file.events);
+                let had_some = !events.is_empty();
+                let (of_it, others) = events.into_iter().partition(|it| it.counted == id);
+                (moved, file.events) = (of_it, others);
+                if had_some {
+                    file.calm();
+                }
+            }
+            // Requests that nobody has fetched go with their listener.
+            for waiting in moved.iter().filter(|waiting| waiting.is_request()) {
+                if let Some(it) = self.ids.get_mut(&CommId(waiting.delivered.id)) {
+                    it.file = to;
+                }
+            }
+            if let Some(file) = self.files.get_mut(&to).filter(|_| !moved.is_empty()) {
+                file.events.append(&mut moved);
+                file.signal();
+            }
+        }
+        Some(reported)
+    }
+
+    /// Has an event wait in the file of the id that it is counted for.
+    pub(super) fn raise(&mut self, counted: CommId, delivered: Delivered) {
+        let file = self.ids.get(&counted).and_then(|it| self.files.get_mut(&it.file));
+        if let Some(file) = file {
+            file.events.push_back(Waiting { counted, delivered });
+            file.signal();
+        }
+    }
+
+    /// Takes the oldest event of a file.
+    pub(super) fn take(&mut self, file: RawFd) -> Option<Delivered> {
+        let file = self.files.get_mut(&file)?;
+        let Waiting { counted, delivered } = file.events.pop_front()?;
+        file.calm();
+        if let Some(it) = self.ids.get_mut(&counted) {
+            it.reported = it.reported.wrapping_add(1);
+        }
+        Some(delivered)
+    }
+
+    /// Takes back the events of a group that has been left.
+    pub(super) fn drop_events_of(&mut self, file: RawFd, id: u32) {
+        if let Some(file) = self.files.get_mut(&file) {
+            file.retain(|waiting| waiting.delivered.id != id);
+        }
+    }
+}
+
+impl Waiting {
+    fn is_request(&self) -> bool {
+        matches!(self.delivered.happened, Happened::ConnectRequest { .. })
+    }
+}

@@ -1,0 +1,424 @@
+//! The engine among files, ports and messages: every call, message and deadline.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+
+use tracing::debug;
+use transom_cm::event::Group;
+use transom_cm::refused::Errno;
+use transom_cm::{Config, Engine, Handled, Happened, Refused, Service, Timing};
+use transom_net::management::ManagementDatagram;
+use transom_system::clock;
+use transom_system::registry::connections::{Connection, Connections, Kept};
+use transom_wire::cm::CommId;
+
+use super::exchange::{Exchange, arrival};
+use super::files::{Delivered, Files};
+use super::ports::SharedPorts;
+use super::ways;
+use crate::device::Device;
+
+/// A group that an id belongs to.
+#[derive(Clone, Copy, Debug)]
+struct Membership {
+    of: CommId,
+    group: Group,
+    uid: u64,
+}
+
+/// The connection manager of this process.
+pub struct Manager {
+    device: Arc<Device>,
+    engine: Engine,
+    ports: SharedPorts,
+    exchange: Exchange,
+    files: Files,
+    memberships: HashMap<u32, Membership>,
+    /// What other processes find of connections, should this one die.
+    kept: HashMap<CommId, Kept>,
+    /// Ids that something may have happened to.
+    touched: Vec<CommId>,
+    /// When the background thread is to call.
+    deadline: Option<u64>,
+}
+
+impl Manager {
+    /// Lets the other processes know, and ends what dead ones have left.
+    pub(super) fn new(device: Arc<Device>) -> io::Result<Self> {
+        let process = device.process();
+        let table = Connections::open(process.registry(), process.announcer())?;
+        let exchange = Exchange::open(device.clone())?;
+        let seed = getrandom::u64().map_err(io::Error::other)?;
+        let slot = process.announcer().slot;
+        let mut config = Config::new(slot, transom_system::guid(), seed);
+        config.flush = true;
+        if let Some(milliseconds) = device.options().connect_timeout {
+            config.timing = Timing::giving_up_after(milliseconds);
+        }
+        let mut manager = Self {
+            engine: Engine::new(config),
+            ports: SharedPorts::new(device.clone(), table),
+            exchange,
+            files: Files::default(),
+            memberships: HashMap::new(),
+            kept: HashMap::new(),
+            touched: Vec::new(),
+            deadline: None,
+            device,
+        };
+        manager.bury();
+        manager.settle();
+        Ok(manager)
+    }
+
+    // Files.
+
+    /// A new file: its descriptor, which is readable while an event waits.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` if no descriptor is left.
+    pub fn open_file(&mut self) -> Result<RawFd, i32> {
+        self.files.open().map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))
+    }
+
+    /// Ends a file and its ids.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if there is none.
+    pub fn close_file(&mut self, file: RawFd) -> Result<(), i32> {
+        for id in self.files.ids_of(file) {
+            // A request may have gone with its listener.
+            let _ = self.destroy(file, id);
+        }
+        if self.files.close(file) { Ok(()) } else { Err(libc::EBADF) }
+    }
+
+    /// Takes the oldest event of a file.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if there is no such file.
+    pub fn next_event(&mut self, file: RawFd) -> Result<Option<Delivered>, i32> {
+        if !self.files.has(file) {
+            return Err(libc::EBADF);
+        }
+        let event = self.files.take(file);
+        if let Some(Delivered { id, happened: Happened::ConnectRequest { .. }, .. }) = &event {
+            let _ = self.engine.fetched(CommId(*id));
+        }
+        Ok(event)
+    }
+
+    // Ids.
+
+    /// A new id of a file, which its program calls `uid`.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if there is no such file, `ENOMEM` if no id is left.
+    pub fn create(&mut self, file: RawFd, uid: u64, service: Service) -> Result<CommId, i32> {
+        if !self.files.has(file) {
+            return Err(libc::EBADF);
+        }
+        let id = self.engine.create(service).map_err(errno)?;
+        self.files.add(id, file, uid);
+        Ok(id)
+    }
+
+    /// Ends an id, and says how many of its events have been taken.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is none of the file's.
+    pub fn destroy(&mut self, file: RawFd, id: CommId) -> Result<u32, i32> {
+        self.check(file, id)?;
+        let groups = self.engine.destroy(id, clock::steady(), &mut self.ports).map_err(errno)?;
+        if !groups.is_empty() {
+            self.memberships.retain(|_, it| it.of != id);
+        }
+        let (reported, requests) = self.files.remove(id);
+        self.touched.extend(requests);
+        self.touched.push(id);
+        Ok(reported)
+    }
+
+    /// Moves an id to another file, and says how many of its events have been taken.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is none of the file's, `EBADF` if there is no other.
+    pub fn migrate(&mut self, file: RawFd, id: CommId, to: RawFd) -> Result<u32, i32> {
+        self.check(file, id)?;
+        self.files.migrate(id, to).ok_or(libc::EBADF)
+    }
+
+    /// What a program calls an id from now on: of a request for a connection, from when it accepts it.
+    pub fn set_uid(&mut self, id: CommId, uid: u64) {
+        self.files.set_uid(id, uid);
+    }
+
+    /// Calls the engine about an id of a file, with the time.
+    ///
+    /// # Errors
+    ///
+    /// That of the call, `ENOENT` if the id is none of the file's.
+    pub fn with_id<T>(
+        &mut self,
+        file: RawFd,
+        id: CommId,
+        call: impl FnOnce(&mut Engine, u64) -> Result<T, Refused>,
+    ) -> Result<T, i32> {
+        self.check(file, id)?;
+        self.touched.push(id);
+        call(&mut self.engine, clock::steady()).map_err(errno)
+    }
+
+    /// Gives an id an address and a port.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`].
+    pub fn bind(&mut self, file: RawFd, id: CommId, address: SocketAddr) -> Result<(), i32> {
+        self.check(file, id)?;
+        self.engine.bind(id, address, &mut self.ports).map_err(errno)
+    }
+
+    /// Lets an id listen, also for requests from other hosts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`].
+    pub fn listen(&mut self, file: RawFd, id: CommId, backlog: i32) -> Result<(), i32> {
+        self.check(file, id)?;
+        self.engine.listen(id, backlog, &mut self.ports).map_err(errno)?;
+        let bound = self.engine.source(id);
+        if bound.is_some_and(|source| !source.ip().is_loopback()) {
+            self.device.port().expect_datagrams();
+        }
+        Ok(())
+    }
+
+    /// Finds the way to a destination, and says so by an event.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`].
+    pub fn resolve_address(
+        &mut self,
+        file: RawFd,
+        id: CommId,
+        source: Option<SocketAddr>,
+        mut destination: SocketAddr,
+    ) -> Result<(), i32> {
+        self.check(file, id)?;
+        let bound = self.engine.source(id).or(source).map(|source| source.ip());
+        let bound = bound.filter(|bound| !bound.is_unspecified());
+        if destination.ip().is_unspecified() {
+            destination.set_ip(bound.unwrap_or(ways::reached_by(destination.ip())));
+        }
+        let (engine, ports) = (&mut self.engine, &mut self.ports);
+        engine.resolve_address(id, source, destination, ports).map_err(errno)?;
+        let port = self.device.port();
+        let found = ways::find(port, bound, destination.ip()).and_then(|route| {
+            let here = port.is_here(&transom_system::addresses::gid(route.destination));
+            match here && !self.device.options().wire_only {
+                true => Ok(route),
+                false => port.open_wire().map(|()| route).map_err(Errno),
+            }
+        });
+        self.engine.address_resolved(id, found).map_err(errno)
+    }
+
+    /// Has an id of a file belong to a group, which its program calls `uid`: what the membership is called
+    /// here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`].
+    pub fn join(
+        &mut self,
+        file: RawFd,
+        id: CommId,
+        uid: u64,
+        address: IpAddr,
+        send_only: bool,
+    ) -> Result<u32, i32> {
+        self.check(file, id)?;
+        // Queue pairs join by themselves, and that has the network bring what is sent to the group.
+        self.engine.join(id, address, send_only, Ok(())).map_err(errno)?;
+        let number = (0..=u32::MAX).find(|number| !self.memberships.contains_key(number));
+        let number = number.ok_or(libc::ENOMEM)?;
+        let group = Group { address, send_only, qkey: transom_cm::attributes::DEFAULT_QKEY };
+        self.memberships.insert(number, Membership { of: id, group, uid });
+        Ok(number)
+    }
+
+    /// Ends a membership, and says how many of its events have been taken.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there is no such membership of an id of the file.
+    pub fn leave(&mut self, file: RawFd, number: u32) -> Result<u32, i32> {
+        let membership = self.memberships.get(&number).copied();
+        let it = membership.filter(|it| self.files.is_of(it.of, file)).ok_or(libc::ENOENT)?;
+        self.memberships.remove(&number);
+        self.engine.leave(it.of, it.group.address).map_err(errno)?;
+        self.files.drop_events_of(file, number);
+        Ok(0)
+    }
+
+    fn check(&self, file: RawFd, id: CommId) -> Result<(), i32> {
+        if self.files.is_of(id, file) { Ok(()) } else { Err(libc::ENOENT) }
+    }
+
+    // What happens.
+
+    pub(super) fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
+        self.exchange.descriptors()
+    }
+
+    /// Takes a message that has come over the wire.
+    pub(super) fn deliver(&mut self, datagram: ManagementDatagram) {
+        if let Some(datagram) = self.exchange.hand_on(datagram, &self.ports.table) {
+            self.handle(&datagram);
+        }
+    }
+
+    /// Takes what other processes of this host have sent, and looks whether they live.
+    pub(super) fn look(&mut self) {
+        while let Some(datagram) = self.exchange.take() {
+            self.handle(&datagram);
+        }
+        if self.exchange.lost_one() {
+            self.bury();
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self, now: u64) {
+        self.deadline = None;
+        self.exchange.send_rest();
+        self.engine.handle_timeout(now);
+    }
+
+    pub(super) fn device_removed(&mut self) {
+        self.engine.device_removed();
+        self.settle();
+    }
+
+    fn handle(&mut self, datagram: &ManagementDatagram) {
+        let now = clock::steady();
+        let handled = self.engine.handle(now, arrival(datagram), &datagram.mad, &mut self.ports);
+        debug!(from = %datagram.source, to = %datagram.destination, ?handled, "message");
+        if let Handled::Taken(id) | Handled::Duplicate(id) = handled {
+            self.touched.push(id);
+        }
+    }
+
+    /// Ends the connections of processes that have died.
+    fn bury(&mut self) {
+        let Ok(mut table) = self.ports.table.lock() else { return };
+        let left = table.bury();
+        drop(table);
+        for connection in left {
+            debug!(?connection, "its process has died");
+            let last = connection.record.final_message();
+            if let Some(datagram) = self.exchange.send(last, &self.ports.table) {
+                self.handle(&datagram);
+            }
+        }
+    }
+
+    /// Does what follows from what has happened: messages go out, events to their files, what others are
+    /// to find is kept, and the background thread gets its deadline.
+    pub(super) fn settle(&mut self) {
+        let mut own = VecDeque::new();
+        loop {
+            while let Some(transmit) = self.engine.poll_transmit() {
+                own.extend(self.exchange.send(transmit, &self.ports.table));
+            }
+            let Some(datagram) = own.pop_front() else { break };
+            self.handle(&datagram);
+        }
+        while let Some(event) = self.engine.poll_event() {
+            self.touched.push(event.id);
+            self.raise(event.id, event.happened);
+        }
+        self.keep_records();
+        let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline()).min();
+        if deadline != self.deadline {
+            self.device.work.schedule_connections(self.deadline, deadline);
+            self.deadline = deadline;
+        }
+    }
+
+    fn raise(&mut self, id: CommId, happened: Happened) {
+        let counted = match &happened {
+            Happened::ConnectRequest { listener, .. } => {
+                let listener = *listener;
+                let Some((file, uid)) = self.files.file_of(listener) else { return };
+                self.files.add(id, file, 0);
+                let delivered = Delivered { id: id.0, uid, happened };
+                return self.files.raise(listener, delivered);
+            }
+            Happened::MulticastJoin(group) | Happened::MulticastError(group, _) => {
+                let of = |(_, it): &(&u32, &Membership)| (it.of, it.group) == (id, *group);
+                self.memberships.iter().find(of).map(|(number, it)| (*number, it.uid))
+            }
+            // Of a request that is not accepted its program does not know the id yet.
+            _ => self.files.file_of(id).map(|(_, uid)| (id.0, uid)).filter(|(_, uid)| *uid != 0),
+        };
+        if let Some((number, uid)) = counted {
+            self.files.raise(id, Delivered { id: number, uid, happened });
+        }
+    }
+
+    /// Keeps what other processes are to say for this one, should it die.
+    fn keep_records(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let mut touched = std::mem::take(&mut self.touched);
+        for id in touched.drain(..) {
+            let record = self.engine.record(id);
+            if record.is_none() && !self.kept.contains_key(&id) {
+                continue;
+            }
+            // Without it the peer hears nothing, as where nobody is left to tell.
+            let Ok(mut table) = self.ports.table.lock() else { continue };
+            match record {
+                Some(record) => {
+                    let port = |it: Option<SocketAddr>| it.map_or(0, |it| it.port());
+                    let ends = (self.engine.source(id), self.engine.destination(id));
+                    let connection = Connection { record, ports: (port(ends.0), port(ends.1)) };
+                    if let Some(kept) = table.keep(self.kept.get(&id).copied(), &connection) {
+                        self.kept.insert(id, kept);
+                    }
+                }
+                None => self.kept.remove(&id).into_iter().for_each(|kept| table.forget(kept)),
+            }
+        }
+        self.touched = touched;
+    }
+
+    /// Ends all ids, and tells their peers.
+    pub(super) fn end(mut self: Box<Self>) {
+        let ids: Vec<CommId> = self.engine.ids().collect();
+        for id in ids {
+            let _ = self.engine.destroy(id, clock::steady(), &mut self.ports);
+            self.touched.push(id);
+        }
+        self.settle();
+        self.exchange.send_rest();
+    }
+}
+
+fn errno(refused: Refused) -> i32 {
+    refused.errno().0
+}

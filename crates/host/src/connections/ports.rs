@@ -1,0 +1,121 @@
+//! The ports of the network namespace, which its processes share, and the ways from its addresses.
+
+use std::fs;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use transom_cm::{Claim, Host, Refused, Route};
+use transom_system::addresses::gid;
+use transom_system::registry::connections::{Connections, Locked};
+use transom_wire::cm::PortSpace;
+
+use super::ways;
+use crate::device::Device;
+
+/// What the kernel gives where nobody has set another range.
+const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
+/// `CAP_NET_BIND_SERVICE`, `capabilities(7)`.
+const BIND_SERVICE: u32 = 10;
+
+/// The ports, as one process sees them.
+pub(super) struct SharedPorts {
+    device: Arc<Device>,
+    pub(super) table: Connections,
+    /// From which ports port 0 is given.
+    ephemeral: RangeInclusive<u16>,
+    /// Ports below this one take a privilege.
+    unprivileged: u16,
+}
+
+impl SharedPorts {
+    pub(super) fn new(device: Arc<Device>, table: Connections) -> Self {
+        let numbers = |name: &str| -> Vec<u16> {
+            let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
+            text.unwrap_or_default().split_whitespace().filter_map(|it| it.parse().ok()).collect()
+        };
+        let ephemeral = match *numbers("ip_local_port_range") {
+            [first, last] if 0 < first && first <= last => first..=last,
+            _ => EPHEMERAL,
+        };
+        let unprivileged = numbers("ip_unprivileged_port_start").first().copied().unwrap_or(1024);
+        Self { device, table, ephemeral, unprivileged }
+    }
+
+    /// Refuses addresses that no id can be bound to.
+    fn check_address(&self, address: IpAddr) -> Result<(), Refused> {
+        if address.is_unspecified() || self.device.port().is_here(&gid(address)) {
+            Ok(())
+        } else if ways::is_local(address) {
+            Err(Refused::NoDevice)
+        } else {
+            Err(Refused::NotAvailable)
+        }
+    }
+
+    /// A port that nobody has, beginning anywhere.
+    fn any_port(&self, table: &mut Locked<'_>, space: PortSpace) -> Option<u16> {
+        let (first, last) = (*self.ephemeral.start(), *self.ephemeral.end());
+        let any = getrandom::u32().unwrap_or_default() as u16;
+        let begin = first + any % (last - first).saturating_add(1);
+        let mut candidates = (begin..=last).chain(first..begin);
+        candidates.find(|port| table.ports(space, *port).is_empty())
+    }
+}
+
+/// Why a claim conflicts with what others have, if it does.
+fn conflict(table: &mut Locked<'_>, claim: &Claim, to_listen: bool) -> Option<Refused> {
+    let others = table.ports(claim.space, claim.address.port());
+    others.iter().find_map(|other| claim.conflict(&other.claim, to_listen || other.listens))
+}
+
+impl Host for SharedPorts {
+    fn claim(&mut self, mut claim: Claim) -> Result<u16, Refused> {
+        self.check_address(claim.address.ip())?;
+        let mut table = self.table.lock().map_err(|_| Refused::NoIds)?;
+        match claim.address.port() {
+            0 => {
+                let port = self.any_port(&mut table, claim.space);
+                claim.address.set_port(port.ok_or(Refused::NotAvailable)?);
+            }
+            port if port < self.unprivileged && !has_capability(BIND_SERVICE) => {
+                return Err(Refused::Privileged);
+            }
+            _ => {
+                if let Some(refused) = conflict(&mut table, &claim, false) {
+                    return Err(refused);
+                }
+            }
+        }
+        table.add_port(&claim).map_err(|_| Refused::NoIds)?;
+        Ok(claim.address.port())
+    }
+
+    fn listen(&mut self, claim: Claim) -> Result<(), Refused> {
+        let mut table = self.table.lock().map_err(|_| Refused::NoIds)?;
+        if let Some(refused) = conflict(&mut table, &claim, true) {
+            return Err(refused);
+        }
+        table.listen(&claim);
+        Ok(())
+    }
+
+    fn release(&mut self, claim: Claim) {
+        // What cannot be taken back is free when this process ends.
+        if let Ok(mut table) = self.table.lock() {
+            table.remove_port(&claim);
+        }
+    }
+
+    fn route(&mut self, source: IpAddr, destination: IpAddr) -> Option<Route> {
+        ways::find(self.device.port(), Some(source), destination).ok()
+    }
+}
+
+/// Whether this process has a capability.
+fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    set.is_some_and(|set| set >> number & 1 == 1)
+}

@@ -1,0 +1,82 @@
+//! The way from an address of this host to another.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use transom_cm::Route;
+use transom_cm::refused::Errno;
+use transom_net::DevicePort;
+use transom_system::addresses::gid;
+use transom_wire::cm::PathMtu;
+use transom_wire::packet::PORT;
+
+/// The address by which a destination is reached: that of no host, and all that stand for this host, are
+/// the loopback address.
+pub(super) fn reached_by(destination: IpAddr) -> IpAddr {
+    match destination {
+        IpAddr::V4(ip) if ip.is_loopback() || ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+/// The way from an address, or from the one that the kernel would choose, to another.
+///
+/// # Errors
+///
+/// What the kernel says if it has no way there, `ENODEV` if the way begins at an address that the device
+/// does not have.
+pub(super) fn find(
+    port: &DevicePort,
+    source: Option<IpAddr>,
+    destination: IpAddr,
+) -> Result<Route, Errno> {
+    let source = source.filter(|source| !source.is_unspecified());
+    let destination = reached_by(destination);
+    let source = match source {
+        Some(source) if source.is_ipv4() != destination.is_ipv4() => return Err(Errno::EINVAL),
+        // Packets of this host are for itself wherever they come from.
+        _ if port.is_here(&gid(destination)) => source.unwrap_or(destination),
+        _ => kernels_choice(source, destination)?,
+    };
+    let addresses = port.addresses();
+    let index = addresses.index_of(&gid(source)).ok_or(Errno::ENODEV)?;
+    Ok(Route {
+        source,
+        destination,
+        gid_index: u8::try_from(index).map_err(|_| Errno::ENODEV)?,
+        mtu: mtu(addresses.path_mtu_from(&gid(source))),
+        traffic_class: 0,
+    })
+}
+
+/// The address that the kernel sends from. To connect a socket asks it for a route, and sends nothing.
+fn kernels_choice(source: Option<IpAddr>, destination: IpAddr) -> Result<IpAddr, Errno> {
+    let any = match destination {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let ask = || {
+        let socket = UdpSocket::bind(SocketAddr::new(source.unwrap_or(any), 0))?;
+        socket.connect(SocketAddr::new(destination, PORT))?;
+        socket.local_addr()
+    };
+    match ask() {
+        Ok(chosen) => Ok(chosen.ip()),
+        // No address to send from is no network to send to.
+        Err(error) => Err(match error.raw_os_error() {
+            Some(libc::EADDRNOTAVAIL) | None => Errno(libc::ENETUNREACH),
+            Some(errno) => Errno(errno),
+        }),
+    }
+}
+
+/// Whether an address is this host's, though not of the device: a socket can have it.
+pub(super) fn is_local(address: IpAddr) -> bool {
+    UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
+}
+
+/// The largest MTU that is no more than so many bytes.
+fn mtu(bytes: u32) -> PathMtu {
+    let all = [PathMtu::B4096, PathMtu::B2048, PathMtu::B1024, PathMtu::B512];
+    all.into_iter().find(|mtu| mtu.bytes() <= bytes).unwrap_or(PathMtu::B256)
+}
