@@ -1,42 +1,30 @@
 //! When queue pairs go on: by themselves, at their alarms, when there is room on the link.
 
-use crate::device::Device;
 use crate::model::{At, Cause};
+use crate::node::Node;
 use crate::port::Port;
 use crate::world::{Event, Shared};
 
 impl Shared {
     /// Has a queue pair do what it can, and arranges for the next look at it.
     pub fn advance(&self, at: At) {
-        let qp = self.devices[at.device].qp(at.qp);
+        let qp = self.nodes[at.device].qp(at.qp);
         let port = Port { shared: self, at, qp: &qp, cause: &Cause::Itself };
-        loop {
-            port.answer();
-            port.drive(|_, _| ());
-            let [send, receive] = [0, 1].map(|side: usize| qp.flush[side].take());
-            if send {
-                port.drive(|requester, cx| requester.flush(cx));
-            }
-            if receive {
-                port.respond_with(|responder, cx| responder.flush(cx));
-            }
-            if !send && !receive {
-                break;
-            }
-        }
-        let deadline = qp.requester.borrow().deadline();
+        let mut endpoint = qp.endpoint.borrow_mut();
+        endpoint.advance(&port);
+        let deadline = endpoint.requester.deadline();
         if let Some(deadline) = deadline
             && qp.alarm.replace(Some(deadline)) != Some(deadline)
         {
-            let time = self.devices[at.device].clock.time_of(deadline);
+            let time = self.nodes[at.device].clock.time_of(deadline);
             self.schedule(time.max(self.now() + 1), Event::Alarm(at));
         }
     }
 
     /// A queue pair's alarm goes off.
     pub fn alarm(&self, at: At) {
-        let qp = self.devices[at.device].qp(at.qp);
-        let now = self.devices[at.device].clock.at(self.now());
+        let qp = self.nodes[at.device].qp(at.qp);
+        let now = self.nodes[at.device].clock.at(self.now());
         if qp.alarm.get().is_some_and(|alarm| alarm <= now) {
             self.say(|| format!("{at} looks at its clock"));
             qp.alarm.set(None);
@@ -46,7 +34,7 @@ impl Shared {
 
     /// A packet has left a device's link: whoever waited for room goes on.
     pub fn leave(&self, device: usize) {
-        let Device { egress, qps, .. } = &self.devices[device];
+        let Node { egress, qps, .. } = &self.nodes[device];
         egress.pending.set(egress.pending.get() - 1);
         if egress.pending.get() <= egress.depth / 2 && egress.was_full.take() {
             let count = qps.borrow().len();

@@ -2,7 +2,7 @@
 
 use transom_wire::grh::Route;
 use transom_wire::icrc::Verdict as Icrc;
-use transom_wire::packet::{Operation, Packet, Transport};
+use transom_wire::packet::{Packet, Transport};
 
 use crate::model::{Arrived, At, Cause};
 use crate::port::Port;
@@ -31,7 +31,7 @@ impl Shared {
         while let Some(first) = rest.first() {
             let same = |packet: &&Packet<'_>| {
                 packet.to == first.to
-                    && is_answer(packet) == is_answer(first)
+                    && packet.operation.is_for_requester() == first.operation.is_for_requester()
                     && packet.transport == first.transport
             };
             // What is not RC comes one by one, so that the model can tell what belongs to what.
@@ -63,7 +63,7 @@ impl Shared {
 
     /// The queue pair of a number.
     pub(crate) fn named(&self, device: usize, number: u32) -> Option<usize> {
-        let qps = self.devices[device].qps.borrow();
+        let qps = self.nodes[device].qps.borrow();
         qps.iter().position(|qp| qp.number.bits() == number)
     }
 
@@ -71,8 +71,8 @@ impl Shared {
     fn deliver(&self, device: usize, packets: &[Packet<'_>]) -> Option<At> {
         let first = packets.first()?;
         let at = At { device, qp: self.named(device, first.to)? };
-        let qp = self.devices[device].qp(at.qp);
-        let cause = if is_answer(first) {
+        let qp = self.nodes[device].qp(at.qp);
+        let cause = if first.operation.is_for_requester() {
             Cause::Responses
         } else {
             let arrived = packets.iter().map(|packet| {
@@ -90,8 +90,9 @@ impl Shared {
             format!("{at} receives {}", all.join("; "))
         });
         let port = Port { shared: self, at, qp: &qp, cause: &cause };
+        let mut endpoint = qp.endpoint.borrow_mut();
         if cause == Cause::Responses {
-            port.drive(|requester, cx| requester.on_packets(packets, cx));
+            endpoint.take_answers(&port, packets);
         } else {
             self.model().arrived(at, &cause);
             let from = Route {
@@ -101,22 +102,8 @@ impl Shared {
                 hop_limit: 64,
                 flow_label: 0,
             };
-            port.take(packets, &from);
+            endpoint.take_requests(&port, packets, &from);
         }
         Some(at)
     }
-}
-
-/// Whether a packet answers a request.
-fn is_answer(packet: &Packet<'_>) -> bool {
-    matches!(
-        packet.operation,
-        Operation::ReadResponseFirst(_)
-            | Operation::ReadResponseMiddle
-            | Operation::ReadResponseLast(_)
-            | Operation::ReadResponseOnly(_)
-            | Operation::Acknowledge(_)
-            | Operation::AtomicAcknowledge { .. }
-            | Operation::Congestion
-    )
 }

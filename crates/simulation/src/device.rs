@@ -1,104 +1,52 @@
-//! A device: key table, queue pairs and memory in one place, as a process's segment has them, and a
-//! link that takes so many packets at a time.
+//! A device: memory, and the key table and the summaries of queue pairs by which peers reach it, as a
+//! process's segment has them.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use transom_device::execution::{Requester, Responder};
 use transom_device::protection::{
     Announcer, Grant, Hazards, KeyEntry, KeyOwner, KeyTable, Scramble, Waiter,
 };
-use transom_device::qp::{QpNumber, QpSummary, QpTable, Service};
-use transom_device::transport::responder::PacketResponder;
+use transom_device::qp::{QpNumber, QpSummary, QpTable};
 
-use crate::clock::Clock;
-
-/// Bytes of memory.
-pub const MEMORY: usize = 3 << 19;
-/// Slots of the key table.
-const KEYS: usize = 256;
-/// Queue pairs.
-pub const QUEUE_PAIRS: usize = 64;
-
-/// A queue pair.
-pub struct Qp {
-    /// Its number.
-    pub number: QpNumber,
-    /// Its peer's.
-    pub peer: QpNumber,
-    /// Its transport service.
-    pub service: Service,
-    /// Path MTU.
-    pub mtu: u64,
-    /// The half that sends.
-    pub requester: RefCell<Requester>,
-    /// The half that receives: what carries requests out.
-    pub execution: RefCell<Responder>,
-    /// What makes them of packets.
-    pub responder: RefCell<PacketResponder>,
-    /// The send queue, the receive queue is to be flushed.
-    pub flush: [Cell<bool>; 2],
-    /// The reading of the device's clock for which a look at the queue pair is arranged.
-    pub alarm: Cell<Option<u64>>,
-}
-
-/// How packets leave.
-pub struct Egress {
-    /// Packets that it holds at most.
-    pub depth: usize,
-    /// Nanoseconds for each.
-    pub pace: u64,
-    /// How many it holds.
-    pub pending: Cell<usize>,
-    /// When the last of them will have left.
-    pub free_at: Cell<u64>,
-    /// Somebody found it full, and waits.
-    pub was_full: Cell<bool>,
-    /// Somebody ever did.
-    pub ever_full: Cell<bool>,
-}
-
-/// A device.
+/// A device. Its queue pairs' state is elsewhere.
 pub struct Device {
-    /// Its clock.
-    pub clock: Clock,
     /// First address of its memory.
     pub base: u64,
     memory: RefCell<Vec<u8>>,
     entries: Box<[KeyEntry]>,
     open: AtomicU32,
-    scramble: Box<Scramble>,
+    scramble: Arc<Scramble>,
     hazards: Box<Hazards>,
     summaries: Box<[QpSummary]>,
     /// Who hands out its keys.
     pub owner: RefCell<KeyOwner>,
-    /// Its queue pairs; a queue pair's index is its place here.
-    pub qps: RefCell<Vec<Rc<Qp>>>,
-    /// Its way out.
-    pub egress: Egress,
 }
 
 /// As whom a device announces: there is one process in it.
 pub const SELF: Announcer = Announcer { slot: 1, generation: 1 };
 
 impl Device {
-    /// A device without anything; `seed` is that of its keys.
-    pub fn new(base: u64, clock: Clock, seed: u64, egress: Egress) -> Self {
+    /// A device with this memory, and room for so many keys and queue pairs.
+    pub fn new(
+        base: u64,
+        memory: Vec<u8>,
+        scramble: Arc<Scramble>,
+        keys: u32,
+        queue_pairs: usize,
+    ) -> Self {
         let hazards = Box::new(Hazards::default());
         hazards.attach(SELF);
         Self {
-            clock,
             base,
-            memory: RefCell::new(vec![0; MEMORY]),
-            entries: (0..KEYS).map(|_| KeyEntry::default()).collect(),
-            open: AtomicU32::new(KEYS as u32),
-            scramble: Scramble::for_simulation(seed),
+            memory: RefCell::new(memory),
+            entries: (0..keys).map(|_| KeyEntry::default()).collect(),
+            open: AtomicU32::new(keys),
+            scramble,
             hazards,
-            summaries: (0..QUEUE_PAIRS).map(|_| QpSummary::default()).collect(),
-            owner: RefCell::new(KeyOwner::new(KEYS as u32, KEYS as u32)),
-            qps: RefCell::default(),
-            egress,
+            summaries: (0..queue_pairs).map(|_| QpSummary::default()).collect(),
+            owner: RefCell::new(KeyOwner::new(keys, keys)),
         }
     }
 
@@ -113,13 +61,8 @@ impl Device {
     }
 
     /// The summary of a queue pair.
-    pub fn summary(&self, index: usize) -> &QpSummary {
-        &self.summaries[index]
-    }
-
-    /// The queue pair at a place.
-    pub fn qp(&self, index: usize) -> Rc<Qp> {
-        Rc::clone(&self.qps.borrow()[index])
+    pub fn summary(&self, number: QpNumber) -> &QpSummary {
+        &self.summaries[usize::from(number.index())]
     }
 
     /// Copies from memory; `None` if there is none.
@@ -140,6 +83,11 @@ impl Device {
     /// The memory of a grant.
     pub fn granted(&self, at: &Grant<'_>) -> Option<Vec<u8>> {
         self.load(at.address(), at.length())
+    }
+
+    /// The word of a grant, if it is one.
+    pub fn word(&self, at: &Grant<'_>) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.granted(at)?.try_into().ok()?))
     }
 }
 

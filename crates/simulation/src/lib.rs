@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`plan`] | what a seed stands for |
 //! | [`program`] | what the programs on the devices do |
-//! | [`device`], [`port`] | a device's memory, keys and queue pairs, and what it asks of them |
+//! | [`endpoint`] | a queue pair at work: how it is called, and what it must have around it |
+//! | [`device`], [`node`] | memory and keys; a device in the network, with queue pairs, clock and link |
+//! | [`port`] | what is around a queue pair of a node, shown to the model |
 //! | [`network`], [`clock`] | what becomes of packets and time |
 //! | [`world`] | the events, in order |
 //! | [`model`] | what must happen, kept without the device's code |
@@ -19,8 +21,10 @@ mod advance;
 mod arrival;
 pub mod clock;
 pub mod device;
+pub mod endpoint;
 pub mod model;
 pub mod network;
+pub mod node;
 pub mod packet_stage;
 pub mod plan;
 pub mod port;

@@ -7,19 +7,18 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use transom_device::Access;
-use transom_device::execution::{
-    MAX_BURST, Receives, Requester, RequesterLimits, Responder, Segmentation,
-};
+use transom_device::execution::{Receives, RequesterLimits};
 use transom_device::protection::WindowKind;
-use transom_device::qp::{Gate, Peering, QpNumber, QpState, Service};
+use transom_device::qp::{Gate, QpNumber, QpState, Service};
 use transom_device::queue::{Body, ReceiveRequest, SendFlags, SendOp, Sge};
-use transom_device::transport::responder::PacketResponder;
-use transom_wire::{Psn, RnrTimer};
+use transom_wire::Psn;
 
-use crate::device::{Alone, QUEUE_PAIRS, Qp};
+use crate::device::Alone;
+use crate::endpoint::{Attributes, Endpoint};
 use crate::model::posted::{PostedReceive, PostedSend};
 use crate::model::rights::{Kind, Object};
 use crate::model::{At, Cause, End};
+use crate::node::{QUEUE_PAIRS, Qp};
 use crate::plan::{Connection, Plan, Step};
 use crate::port::Port;
 use crate::random::Random;
@@ -113,13 +112,13 @@ impl<'a> Programs<'a> {
 
     /// Makes two queue pairs and connects them; their place in the devices' lists, if there is room.
     fn connect(&self, plan: &Connection) -> Option<usize> {
-        let index = self.shared.devices[0].qps.borrow().len();
+        let index = self.shared.nodes[0].qps.borrow().len();
         if index == QUEUE_PAIRS {
             return None;
         }
         for device in 0..2 {
             let qp = self.queue_pair(device, index, plan);
-            self.shared.devices[device].qps.borrow_mut().push(Rc::new(qp));
+            self.shared.nodes[device].qps.borrow_mut().push(Rc::new(qp));
             let end = End {
                 number: number(device, index),
                 service: plan.service,
@@ -147,55 +146,37 @@ impl<'a> Programs<'a> {
     }
 
     fn queue_pair(&self, device: usize, index: usize, plan: &Connection) -> Qp {
-        let summary = self.shared.devices[device].summary(index);
-        let (number, peer) = (number(device, index), number(1 - device, index));
-        let limits = RequesterLimits {
-            size: plan.size,
-            max_sge: MAX_SGE,
-            inline_room: INLINE,
-            signal_all: false,
-        };
-        let receives = Receives::Own { size: 1024, max_sge: MAX_SGE };
-        let mut requester = Requester::new(plan.service, &limits).expect("there is memory");
-        let mut execution =
-            Responder::new(plan.service, receives, MAX_SGE).expect("there is memory");
-        let mut responder = PacketResponder::new(plan.service);
-        summary.set_gate(Gate {
-            state: QpState::Rts,
+        let number = number(device, index);
+        let attributes = Attributes {
             service: plan.service,
-            access: plan.access[device],
-            read_resources: plan.reads,
+            qp_num: number,
+            dest_qp_num: self::number(1 - device, index),
+            path_mtu: plan.mtu,
+            sq_psn: plan.first[device],
+            rq_psn: plan.first[1 - device],
+            timeout: plan.timeout,
+            retry_cnt: plan.retries,
+            rnr_retry: plan.rnr_retries,
+            min_rnr_timer: plan.rnr_timer,
+            max_rd_atomic: plan.reads,
+            max_dest_rd_atomic: plan.reads,
+            qp_access_flags: plan.access[device],
             pd: plan.pd[device],
-            by_message: false,
-        });
-        let [own, first] = [plan.first[device], plan.first[1 - device]].map(Psn::new);
-        let mtu_code = (plan.mtu / 128).ilog2() as u8;
-        summary.set_peering(Peering { from: peer, first, mtu_code, established: true });
-        requester.max_rd_atomic = plan.reads;
-        requester.window_limit = plan.window;
-        requester.qkey = QKEY;
-        requester.retry.timeout = plan.timeout;
-        requester.retry.count = plan.retries;
-        requester.retry.rnr_count = plan.rnr_retries;
-        let most = plan.mtu * self.shared.burst.min(MAX_BURST);
-        let link = Segmentation { mtu: Some(plan.mtu), whole: most, part: most };
-        (requester.peer, requester.link, responder.link) = (peer, link, link);
-        requester.start(own);
-        execution.qkey = QKEY;
-        execution.min_rnr_timer = RnrTimer::new(plan.rnr_timer).expect("a code below 32");
-        execution.start(first, summary);
-        responder.start(first, plan.reads).expect("there is memory");
-        Qp {
-            number,
-            peer,
-            service: plan.service,
-            mtu: plan.mtu,
-            requester: RefCell::new(requester),
-            execution: RefCell::new(execution),
-            responder: RefCell::new(responder),
-            flush: Default::default(),
-            alarm: Cell::new(None),
-        }
+            qkey: QKEY,
+            send: RequesterLimits {
+                size: plan.size,
+                max_sge: MAX_SGE,
+                inline_room: INLINE,
+                signal_all: false,
+            },
+            receives: Receives::Own { size: 1024, max_sge: MAX_SGE },
+            max_recv_sge: MAX_SGE,
+            burst: self.shared.burst,
+            window: plan.window,
+        };
+        let endpoint = Endpoint::new(&attributes, self.shared.nodes[device].device.summary(number));
+        let (endpoint, alarm) = (RefCell::new(endpoint), Cell::new(None));
+        Qp { number, mtu: plan.mtu, endpoint, alarm }
     }
 
     /// Does a step.
@@ -240,7 +221,7 @@ impl<'a> Programs<'a> {
             return None;
         }
         used.set(start + length);
-        Some((self.shared.devices[device].base + LOCAL[region].0 + start, region))
+        Some((self.shared.nodes[device].device.base + LOCAL[region].0 + start, region))
     }
 
     /// A scatter/gather list of fresh memory with so many bytes in all.
@@ -280,10 +261,10 @@ impl<'a> Programs<'a> {
         self.shared.say(|| format!("{at} posts receive {wr_id:#x} of {length} bytes"));
         let posted = PostedReceive { wr_id, sges: sges.clone(), length };
         self.shared.model().end_mut(at).receives.push(posted);
-        let qp = self.shared.devices[at.device].qp(at.qp);
+        let qp = self.shared.nodes[at.device].qp(at.qp);
         let port = Port { shared: self.shared, at, qp: &qp, cause: &Cause::Itself };
         let request = ReceiveRequest { wr_id, sges: &sges };
-        if port.respond_with(|responder, cx| responder.post(&request, cx)).is_err() {
+        if qp.endpoint.borrow_mut().post_receive(&port, &request).is_err() {
             self.shared.model().end_mut(at).receives.pop();
         }
         Some(())
@@ -292,14 +273,13 @@ impl<'a> Programs<'a> {
     /// Moves a queue pair into error.
     pub fn fail(&self, at: At) {
         self.shared.say(|| format!("{at} is moved into error"));
-        let device = &self.shared.devices[at.device];
-        let (qp, summary) = (device.qp(at.qp), device.summary(at.qp));
+        let node = &self.shared.nodes[at.device];
+        let (qp, summary) = (node.qp(at.qp), node.summary(at.qp));
         summary.set_gate(Gate { state: QpState::Error, ..summary.gate() });
-        device.keys().drain_queue_pair(at.qp as u16, &Alone);
+        node.device.keys().drain_queue_pair(at.qp as u16, &Alone);
         self.shared.model().end_mut(at).fallen.get_or_insert("its program said so");
         let port = Port { shared: self.shared, at, qp: &qp, cause: &Cause::Itself };
-        port.drive(|requester, cx| requester.flush(cx));
-        port.respond_with(|responder, cx| responder.flush(cx));
+        qp.endpoint.borrow_mut().flush(&port);
         self.shared.advance(at);
     }
 
@@ -308,7 +288,7 @@ impl<'a> Programs<'a> {
     pub fn settle(&self, random: &mut Random) -> bool {
         let mut settled = true;
         for device in 0..2 {
-            let count = self.shared.devices[device].qps.borrow().len();
+            let count = self.shared.nodes[device].qps.borrow().len();
             for at in (0..count).map(|qp| At { device, qp }) {
                 let (done, silent, wanted) = {
                     let model = self.shared.model();

@@ -81,13 +81,13 @@ fn carry_out(plan: &Plan, shared: &Shared) -> Option<String> {
 
 /// Whether a queue pair waits for ever for answers, as its program has asked (rule RN-06).
 fn waits_for_ever(shared: &Shared, at: At) -> bool {
-    shared.devices[at.device].qp(at.qp).requester.borrow().retry.timeout == 0
+    shared.nodes[at.device].qp(at.qp).endpoint.borrow().requester.retry.timeout == 0
 }
 
 /// Ends everything: what is left must flush, and nothing may hold anything.
 fn finish(shared: &Shared, programs: &Programs<'_>) -> Option<String> {
     for device in 0..2 {
-        let count = shared.devices[device].qps.borrow().len();
+        let count = shared.nodes[device].qps.borrow().len();
         for qp in 0..count {
             programs.fail(At { device, qp });
         }
@@ -154,8 +154,8 @@ impl Settling {
 
 /// Longer than one work request may take: all retries of each of its packets, in the slowest clock.
 fn timeout(shared: &Shared, at: At) -> u64 {
-    let qp = shared.devices[at.device].qp(at.qp);
-    let retry = qp.requester.borrow().retry;
+    let qp = shared.nodes[at.device].qp(at.qp);
+    let retry = qp.endpoint.borrow().requester.retry;
     let timeouts = retry.ack_timeout().unwrap_or(0) * (u64::from(retry.count) + 2);
     2_000_000_000 + timeouts * 32
 }

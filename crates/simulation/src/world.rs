@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use transom_wire::icrc::Path;
 use transom_wire::packet::{ICRC_BYTES, Packet};
 
-use crate::device::{Device, Egress};
 use crate::model::{At, Model, Verdict};
 use crate::network::{Arrival, Network};
+use crate::node::{Egress, Node};
 use crate::plan::Plan;
 use crate::random::Random;
 
@@ -30,7 +30,7 @@ pub enum Event {
 /// Everything that the queue pairs have around them.
 pub struct Shared {
     /// The devices.
-    pub devices: [Device; 2],
+    pub nodes: [Node; 2],
     /// Most packets of a burst.
     pub burst: u64,
     model: RefCell<Model>,
@@ -57,7 +57,7 @@ impl Shared {
     /// The world of a plan, without queue pairs yet.
     pub fn new(plan: &Plan, trace: bool) -> Self {
         let mut random = Random::new(plan.seed ^ 0x5eed);
-        let mut device = |index: usize| {
+        let mut node = |index: usize| {
             let (depth, pace) = plan.links[index];
             let (pending, free_at) = (Cell::new(0), Cell::new(0));
             let full = Cell::new(false);
@@ -69,16 +69,16 @@ impl Shared {
                 was_full: full,
                 ever_full: Cell::new(false),
             };
-            Device::new(BASES[index], plan.clocks[index], random.number(), egress)
+            Node::new(BASES[index], plan.clocks[index], random.number(), egress)
         };
-        let devices = [device(0), device(1)];
+        let nodes = [node(0), node(1)];
         let addresses = if plan.ipv6 {
             [1, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host).into())
         } else {
             [1, 2].map(|host| Ipv4Addr::new(10, 0, 0, host).into())
         };
         Self {
-            devices,
+            nodes,
             burst: plan.burst,
             model: RefCell::default(),
             network: RefCell::new(Network::new(plan.faults.clone(), random)),
@@ -169,7 +169,7 @@ impl Shared {
         assert_eq!(length + ICRC_BYTES, bytes.len(), "a packet is as long as it says");
         let icrc = self.path(at.device).icrc(0, &bytes[..length]);
         bytes[length..].copy_from_slice(&icrc);
-        let egress = &self.devices[at.device].egress;
+        let egress = &self.nodes[at.device].egress;
         let leaves = egress.free_at.get().max(self.now()) + egress.pace;
         egress.free_at.set(leaves);
         egress.pending.set(egress.pending.get() + 1);

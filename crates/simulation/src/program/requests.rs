@@ -269,9 +269,9 @@ impl Programs<'_> {
             end.sends.push(posted);
             end.sends.len() - 1
         };
-        let qp = self.shared.devices[at.device].qp(at.qp);
+        let qp = self.shared.nodes[at.device].qp(at.qp);
         let port = Port { shared: self.shared, at, qp: &qp, cause: &Cause::Itself };
-        let taken = port.drive(|requester, cx| requester.post(&request, cx));
+        let taken = qp.endpoint.borrow_mut().post_send(&port, &request);
         if let Err(error) = taken {
             self.shared.say(|| format!("{at} cannot: {error:?}"));
             self.shared.model().end_mut(at).sends.truncate(before);
@@ -287,7 +287,7 @@ impl Programs<'_> {
             let length = u64::from(sge.length);
             let bytes: Vec<u8> =
                 (offset..offset + length).map(|offset| pattern(wr_id, offset)).collect();
-            self.shared.devices[device].store(sge.address, &bytes).expect("memory is there");
+            self.shared.nodes[device].device.store(sge.address, &bytes).expect("memory is there");
             offset += length;
         }
     }

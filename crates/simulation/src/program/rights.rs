@@ -12,7 +12,7 @@ use crate::random::Random;
 impl Programs<'_> {
     /// Registers or allocates an object that is not there.
     pub(super) fn make(&self, device: usize, index: usize, random: &mut Random) {
-        let own = &self.shared.devices[device];
+        let own = &self.shared.nodes[device].device;
         let (kind, pd) = {
             let model = self.shared.model();
             let object = &model.rights[device].objects[index];
@@ -48,7 +48,7 @@ impl Programs<'_> {
 
     /// What the region of an index is when it is registered, and where.
     fn region(&self, device: usize, index: usize, pd: u32, random: &mut Random) -> (Region, u64) {
-        let base = self.shared.devices[device].base;
+        let base = self.shared.nodes[device].device.base;
         let (access, place, length) = if LOCAL_REGIONS.contains(&index) {
             let (start, length) = LOCAL[index - LOCAL_REGIONS.start];
             (Access::LOCAL_WRITE, base + start, length)
@@ -84,7 +84,7 @@ impl Programs<'_> {
 
     /// Deregisters a region, if that is allowed, or ends a window.
     pub(super) fn take_away(&self, device: usize, index: usize) {
-        let own = &self.shared.devices[device];
+        let own = &self.shared.nodes[device].device;
         let (kind, handle, held) = {
             let model = self.shared.model();
             let object = &model.rights[device].objects[index];
