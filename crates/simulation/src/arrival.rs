@@ -5,27 +5,27 @@ use transom_wire::icrc::Verdict as Icrc;
 use transom_wire::packet::{Packet, Transport};
 
 use crate::model::{Arrived, At, Cause};
+use crate::network::InFlight;
 use crate::port::Port;
 use crate::world::{Event, Shared, describe};
 
 impl Shared {
-    /// Takes all that arrives at a device now, beginning with this, and has its queue pairs see it.
-    pub fn arrive(&self, device: usize, bytes: Vec<u8>, was: Option<Vec<u8>>) -> Vec<At> {
-        let mut datagrams = vec![(bytes, was)];
+    /// Takes all that arrives at a device now, of which one event has told, and has its queue pairs see
+    /// it.
+    pub fn arrive(&self, device: usize) -> Vec<At> {
+        let mut datagrams = vec![self.arrival(device)];
         loop {
             let mut events = self.events.borrow_mut();
             let Some(first) = events.first_entry() else { break };
             let due = first.key().0 == self.now();
-            if !due || !matches!(first.get(), Event::Arrive(to, ..) if *to == device) {
+            if !due || !matches!(first.get(), Event::Arrive(to) if *to == device) {
                 break;
             }
-            let Event::Arrive(_, bytes, was) = first.remove() else { break };
-            datagrams.push((bytes, was));
+            first.remove();
+            datagrams.push(self.arrival(device));
         }
-        let packets: Vec<_> = datagrams
-            .iter()
-            .filter_map(|(bytes, was)| self.parse(device, bytes, was.as_deref()))
-            .collect();
+        let packets: Vec<_> =
+            datagrams.iter().filter_map(|packet| self.parse(device, packet)).collect();
         let mut touched = Vec::new();
         let mut rest = &packets[..];
         while let Some(first) = rest.first() {
@@ -44,14 +44,15 @@ impl Shared {
         touched
     }
 
-    fn parse<'p>(&self, device: usize, bytes: &'p [u8], was: Option<&[u8]>) -> Option<Packet<'p>> {
+    fn parse<'p>(&self, device: usize, packet: &'p InFlight) -> Option<Packet<'p>> {
+        let InFlight { bytes, sent } = packet;
         let right = self.path(1 - device).check(0, bytes) == Icrc::Right;
         let packet = if right { Packet::parse(bytes).ok() } else { None };
-        if let Some(was) = was {
+        if let Some(sent) = sent {
             self.model().counts.corrupted += 1;
             let flags =
                 |packet: Packet<'_>| format!("{:?}", Packet { fecn: false, becn: false, ..packet });
-            let same = packet.is_none() || packet.map(flags) == Packet::parse(was).ok().map(flags);
+            let same = packet.is_none() || packet.map(flags) == Packet::parse(sent).ok().map(flags);
             let verdict = same.then_some(()).ok_or_else(|| "a changed packet gets through".into());
             self.note(At { device, qp: 0 }, verdict);
         }

@@ -10,7 +10,8 @@
 //! | [`endpoint`] | a queue pair at work: how it is called, and what it must have around it |
 //! | [`device`], [`node`] | memory and keys; a device in the network, with queue pairs, clock and link |
 //! | [`port`] | what is around a queue pair of a node, shown to the model |
-//! | [`network`], [`clock`] | what becomes of packets and time |
+//! | [`network`], [`faults`] | packets on their way, and what happens to them by chance |
+//! | [`clock`] | each node's time |
 //! | [`world`] | the events, in order |
 //! | [`model`] | what must happen, kept without the device's code |
 //!
@@ -22,6 +23,7 @@ mod arrival;
 pub mod clock;
 pub mod device;
 pub mod endpoint;
+pub mod faults;
 pub mod model;
 pub mod network;
 pub mod node;

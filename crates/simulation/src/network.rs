@@ -1,174 +1,88 @@
-//! The network: what becomes of a packet on its way.
+//! The network between two ends: packets on their way, and what can happen to one there. What does
+//! happen is decided by others: [`faults`](crate::faults) by chance, a fuzzer's script, a test.
 
-use crate::random::Random;
+use std::collections::BTreeMap;
 
-/// What a network does to packets, in thousandths, and how long it takes, in nanoseconds.
-#[derive(Clone, Debug, Default)]
-pub struct Faults {
-    /// Lost.
-    pub loss: u32,
-    /// Delivered twice or more.
-    pub duplication: u32,
-    /// Overtaken by later ones.
-    pub reordering: u32,
-    /// Delivered with other bytes.
-    pub corruption: u32,
-    /// Followed by any packet that came before.
-    pub replay: u32,
-    /// Late by up to `longest_delay`.
-    pub delay: u32,
-    /// How late a delayed packet is at most.
-    pub longest_delay: u64,
-    /// How long a packet takes at least.
-    pub latency: u64,
-    /// When nothing gets through, from and until, and from which devices.
-    pub partitions: Vec<Partition>,
-}
+/// Where a packet is among those on their way to one end: when it arrives, and among those that arrive
+/// together, which it is.
+pub type Place = (u64, u64);
 
-/// A time in which nothing gets through.
-#[derive(Clone, Copy, Debug)]
-pub struct Partition {
-    /// Its beginning.
-    pub from: u64,
-    /// Its end.
-    pub until: u64,
-    /// Whether what this device sends is lost.
-    pub cut: [bool; 2],
-}
-
-impl Faults {
-    /// A network: perfect, or bad in some ways, or in all.
-    pub fn draw(random: &mut Random, duration: u64) -> Self {
-        let latency = random.one_of(&[0, 1_000, 20_000, 150_000]);
-        let mut faults = Self { latency, longest_delay: 1, ..Self::default() };
-        if random.chance(100) {
-            return faults;
-        }
-        let severity = random.one_of(&[10, 50, 150]);
-        let mut drawn = |likely| if random.chance(likely) { severity } else { 0 };
-        faults.loss = drawn(600);
-        faults.duplication = drawn(400);
-        faults.reordering = drawn(400);
-        faults.corruption = drawn(250);
-        faults.delay = drawn(300);
-        faults.replay = drawn(200);
-        faults.longest_delay = random.one_of(&[100_000, 1_000_000, 20_000_000]);
-        if random.chance(200) {
-            for _ in 0..=random.below(3) {
-                let from = random.within(0..=duration);
-                let until = from + random.within(1..=duration / 4 + 1);
-                let cut = random.one_of(&[[true, true], [true, false], [false, true]]);
-                faults.partitions.push(Partition { from, until, cut });
-            }
-        }
-        faults
-    }
-
-    /// Whether so little is lost that eight losses one after the other do not happen.
-    pub fn are_few(&self) -> bool {
-        let most = [self.loss, self.corruption, self.reordering, self.delay];
-        most.iter().all(|faults| *faults <= 10) && self.partitions.is_empty()
-    }
-
-    /// Whether what `from` sends now is cut off.
-    fn is_cut(&self, from: usize, now: u64) -> bool {
-        self.partitions.iter().any(|part| part.cut[from] && (part.from..part.until).contains(&now))
-    }
-}
-
-/// One arrival of a packet.
+/// A packet on its way.
 #[derive(Clone, Debug)]
-pub struct Arrival {
-    /// When.
-    pub at: u64,
+pub struct InFlight {
     /// What arrives.
     pub bytes: Vec<u8>,
-    /// It is not what was sent.
-    pub corrupted: bool,
-    /// It was sent long ago.
-    pub replayed: bool,
+    /// What was sent, if that is something else.
+    pub sent: Option<Vec<u8>>,
 }
 
-/// The network between the two devices.
+/// The network.
+#[derive(Debug)]
 pub struct Network {
-    faults: Faults,
-    random: Random,
-    /// When the last packet in order of each device arrives: others do not overtake it.
-    last: [u64; 2],
-    /// What each device has sent, the last of it.
-    past: [Vec<Vec<u8>>; 2],
+    /// What is on its way to each end.
+    in_flight: [BTreeMap<Place, InFlight>; 2],
+    /// Packets so far, to keep those of one time in order.
+    count: u64,
+    moment: u64,
 }
-
-/// How many packets of each device can be replayed.
-const PAST: usize = 200;
 
 impl Network {
-    /// A network with these faults.
-    pub fn new(faults: Faults, random: Random) -> Self {
-        Self { faults, random, last: [0; 2], past: Default::default() }
+    /// A network on which packets arrive at multiples of `moment`, all that are due together.
+    pub fn new(moment: u64) -> Self {
+        Self { in_flight: Default::default(), count: 0, moment }
     }
 
-    /// Carries a packet from a device: its arrivals, none or several, and whether the network did
-    /// anything but carry it.
-    pub fn carry(&mut self, from: usize, now: u64, bytes: &[u8]) -> (Vec<Arrival>, bool) {
-        let Self { faults, random, last, past } = self;
-        if faults.is_cut(from, now) || random.chance(faults.loss) {
-            return (Vec::new(), true);
-        }
-        let mut copies = 1;
-        while copies < 4 && random.chance(faults.duplication) {
-            copies += 1;
-        }
-        let mut disturbed = copies > 1;
-        let mut arrivals = Vec::new();
-        for _ in 0..copies {
-            let in_order = (now + faults.latency).max(last[from]);
-            let at = if random.chance(faults.delay) {
-                disturbed = true;
-                in_order + random.within(0..=faults.longest_delay)
-            } else if random.chance(faults.reordering) {
-                disturbed = true;
-                in_order + random.within(0..=20_000)
-            } else {
-                last[from] = in_order;
-                in_order
-            };
-            let corrupted = random.chance(faults.corruption);
-            let mut bytes = bytes.to_vec();
-            if corrupted {
-                disturbed = true;
-                corrupt(&mut bytes, random);
-            }
-            arrivals.push(Arrival { at, bytes, corrupted, replayed: false });
-        }
-        let past = &mut past[from];
-        if random.chance(faults.replay) && !past.is_empty() {
-            let bytes = past[random.below(past.len())].clone();
-            arrivals.push(Arrival {
-                at: now + faults.latency,
-                bytes,
-                corrupted: false,
-                replayed: true,
-            });
-        }
-        if faults.replay > 0 {
-            let place = if past.len() < PAST { past.len() } else { random.below(PAST) };
-            past.splice(place..(place + 1).min(past.len()), [bytes.to_vec()]);
-        }
-        (arrivals, disturbed)
+    /// A packet is on its way to an end, where it arrives at this time or at the next moment.
+    pub fn send(&mut self, to: usize, at: u64, bytes: Vec<u8>) -> Place {
+        self.put(to, at, InFlight { bytes, sent: None })
     }
-}
 
-/// Changes some bytes, or the length.
-fn corrupt(bytes: &mut Vec<u8>, random: &mut Random) {
-    match random.below(8) {
-        0 => bytes.truncate(random.below(bytes.len())),
-        1 => bytes.extend((0..=random.below(12)).map(|byte| byte as u8)),
-        _ => {
-            for _ in 0..=random.below(3) {
-                let at = random.below(bytes.len());
-                bytes[at] ^= random.within(1..=255) as u8;
-            }
+    fn put(&mut self, to: usize, at: u64, packet: InFlight) -> Place {
+        let place = (at.next_multiple_of(self.moment), self.count);
+        self.count += 1;
+        self.in_flight[to].insert(place, packet);
+        place
+    }
+
+    /// Where the packet is that arrives next at an end.
+    pub fn next(&self, to: usize) -> Option<Place> {
+        self.in_flight[to].first_key_value().map(|(place, _)| *place)
+    }
+
+    /// The packet at a place.
+    pub fn packet(&self, to: usize, place: Place) -> Option<&InFlight> {
+        self.in_flight[to].get(&place)
+    }
+
+    /// The next packet arrives.
+    pub fn arrive(&mut self, to: usize) -> Option<InFlight> {
+        self.in_flight[to].pop_first().map(|(_, packet)| packet)
+    }
+
+    /// A packet never arrives.
+    pub fn lose(&mut self, to: usize, place: Place) {
+        self.in_flight[to].remove(&place);
+    }
+
+    /// A packet arrives once more, at this time, behind what arrives then.
+    pub fn duplicate(&mut self, to: usize, place: Place, at: u64) {
+        if let Some(packet) = self.in_flight[to].get(&place).cloned() {
+            self.put(to, at, packet);
+        }
+    }
+
+    /// A packet arrives at this time instead, behind what arrives then.
+    pub fn delay(&mut self, to: usize, place: Place, at: u64) {
+        if let Some(packet) = self.in_flight[to].remove(&place) {
+            self.put(to, at, packet);
+        }
+    }
+
+    /// A packet arrives with other bytes.
+    pub fn damage(&mut self, to: usize, place: Place, damage: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(InFlight { bytes, sent }) = self.in_flight[to].get_mut(&place) {
+            sent.get_or_insert_with(|| bytes.clone());
+            damage(bytes);
         }
     }
 }

@@ -4,7 +4,7 @@ use transom_device::Access;
 use transom_device::qp::Service;
 
 use crate::clock::Clock;
-use crate::network::Faults;
+use crate::faults::Faults;
 use crate::random::Random;
 
 /// A connection, or for UD two queue pairs that know each other.

@@ -52,8 +52,8 @@ fn carry_out(plan: &Plan, shared: &Shared) -> Option<String> {
             return Some("the devices go on for ever".into());
         }
         match event {
-            Event::Arrive(device, bytes, was) => {
-                for at in shared.arrive(device, bytes, was) {
+            Event::Arrive(device) => {
+                for at in shared.arrive(device) {
                     shared.advance(at);
                 }
             }
@@ -96,7 +96,7 @@ fn finish(shared: &Shared, programs: &Programs<'_>) -> Option<String> {
     // What is still on its way finds nobody.
     while let Some(event) = shared.next() {
         match event {
-            Event::Arrive(device, bytes, was) => drop(shared.arrive(device, bytes, was)),
+            Event::Arrive(device) => drop(shared.arrive(device)),
             Event::Alarm(at) => shared.alarm(at),
             _ => {}
         }

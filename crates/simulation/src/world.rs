@@ -7,16 +7,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use transom_wire::icrc::Path;
 use transom_wire::packet::{ICRC_BYTES, Packet};
 
+use crate::faults::{Arrival, FaultInjector};
 use crate::model::{At, Model, Verdict};
-use crate::network::{Arrival, Network};
+use crate::network::{InFlight, Network, Place};
 use crate::node::{Egress, Node};
 use crate::plan::Plan;
 use crate::random::Random;
 
 /// Something that happens.
 pub enum Event {
-    /// A packet arrives at a device; if the network has changed it, with what it was.
-    Arrive(usize, Vec<u8>, Option<Vec<u8>>),
+    /// The network's next packet arrives at a device.
+    Arrive(usize),
     /// A packet has left a device's link.
     Leave(usize),
     /// A queue pair wanted to be looked at.
@@ -35,6 +36,7 @@ pub struct Shared {
     pub burst: u64,
     model: RefCell<Model>,
     network: RefCell<Network>,
+    faults: RefCell<FaultInjector>,
     /// What is to happen, by time.
     pub(crate) events: RefCell<BTreeMap<(u64, u64), Event>>,
     /// Events so far, to keep those of one time in order.
@@ -81,7 +83,8 @@ impl Shared {
             nodes,
             burst: plan.burst,
             model: RefCell::default(),
-            network: RefCell::new(Network::new(plan.faults.clone(), random)),
+            network: RefCell::new(Network::new(plan.moment)),
+            faults: RefCell::new(FaultInjector::new(plan.faults.clone(), random)),
             events: RefCell::default(),
             scheduled: Cell::new(0),
             arrivals: Cell::new(0),
@@ -139,6 +142,12 @@ impl Shared {
         Some(event)
     }
 
+    /// What arrives at a device now, as one event has said.
+    pub(crate) fn arrival(&self, device: usize) -> InFlight {
+        let packet = self.network.borrow_mut().arrive(device);
+        packet.expect("each packet on its way has an event")
+    }
+
     /// Whatever befalls the packets of this queue pair and its peer from now on, a missing answer is
     /// no wonder.
     pub fn disturb(&self, at: At) {
@@ -174,7 +183,10 @@ impl Shared {
         egress.free_at.set(leaves);
         egress.pending.set(egress.pending.get() + 1);
         self.schedule(leaves, Event::Leave(at.device));
-        let (arrivals, disturbed) = self.network.borrow_mut().carry(at.device, leaves, &bytes);
+        let (arrivals, disturbed) = {
+            let mut network = self.network.borrow_mut();
+            self.faults.borrow_mut().send(&mut network, at.device, leaves, &bytes)
+        };
         self.say(|| {
             let times: Vec<_> = arrivals.iter().map(|one| one.at - self.now()).collect();
             format!("{at} sends {} (arrives after {times:?} ns)", describe(packet))
@@ -186,16 +198,20 @@ impl Shared {
         } else if disturbed {
             self.disturb(at);
         }
-        for Arrival { at: time, bytes: arrived, corrupted, replayed } in arrivals {
-            let device = 1 - at.device;
-            let old = Packet::parse(&arrived).ok().filter(|_| replayed);
-            if let Some(qp) = old.and_then(|packet| self.named(device, packet.to)) {
-                self.disturb(At { device, qp });
+        let to = 1 - at.device;
+        for Arrival { place, replayed, .. } in arrivals {
+            if replayed && let Some(qp) = self.receiver(to, place) {
+                self.disturb(At { device: to, qp });
             }
-            let was = corrupted.then(|| bytes.clone());
-            let time = time.next_multiple_of(self.moment);
-            self.schedule(time, Event::Arrive(device, arrived, was));
+            self.schedule(place.0, Event::Arrive(to));
         }
+    }
+
+    /// The queue pair that a packet on its way is for.
+    fn receiver(&self, to: usize, place: Place) -> Option<usize> {
+        let network = self.network.borrow();
+        let packet = Packet::parse(&network.packet(to, place)?.bytes).ok()?;
+        self.named(to, packet.to)
     }
 
     /// How long a packet may take without an answer to it coming too late: part of the timeout.
