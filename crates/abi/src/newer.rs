@@ -7,7 +7,8 @@ use core::mem::{offset_of, size_of};
 
 use crate::{
     ibv_access_flags, ibv_context, ibv_odp_transport_cap_bits, ibv_parent_domain_init_attr_mask,
-    ibv_qp_create_send_ops_flags, ibv_qp_ex,
+    ibv_qp_create_send_ops_flags, ibv_qp_ex, rdma_cm_event_type, rdma_ucm_conn_param,
+    rdma_ucm_ud_param,
 };
 
 /// An extended QP as rdma-core after version 44 knows it: one operation more behind [`ibv_qp_ex`].
@@ -197,3 +198,49 @@ const _: () = assert!(size_of::<ibv_comp_cntr_init_attr>() == 12);
 const _: () = assert!(offset_of!(ibv_comp_cntr_init_attr, flags) == 8);
 const _: () = assert!(size_of::<ibv_qp_attach_comp_cntr_attr>() == 8);
 const _: () = assert!(offset_of!(ibv_qp_attach_comp_cntr_attr, op_mask) == 4);
+
+/// Event of connection management: `rdma_resolve_addrinfo` has found something.
+pub const RDMA_CM_EVENT_ADDRINFO_RESOLVED: rdma_cm_event_type = 16;
+/// Event of connection management: it has not.
+pub const RDMA_CM_EVENT_ADDRINFO_ERROR: rdma_cm_event_type = 17;
+/// Event of connection management: a program's own, by `rdma_write_cm_event`.
+pub const RDMA_CM_EVENT_USER: rdma_cm_event_type = 18;
+/// Event of connection management: the library's own.
+pub const RDMA_CM_EVENT_INTERNAL: rdma_cm_event_type = 19;
+/// Flag of `rdma_getaddrinfo`: ask the subnet administrator.
+pub const RAI_SA: c_int = 0x10;
+/// Flag of `rdma_getaddrinfo`: ask as `getaddrinfo(3)` does.
+pub const RAI_DNS: c_int = 0x20;
+/// Command of connection management: [`rdma_ucm_write_cm_event`].
+pub const RDMA_USER_CM_CMD_WRITE_CM_EVENT: u32 = 24;
+
+/// Puts an event into a file of connection management.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rdma_ucm_write_cm_event {
+    /// The id.
+    pub id: u32,
+    /// Nothing.
+    pub reserved: u32,
+    /// [`RDMA_CM_EVENT_USER`] or [`RDMA_CM_EVENT_INTERNAL`].
+    pub event: u32,
+    /// Its status.
+    pub status: u32,
+    /// What else it tells.
+    pub param: rdma_ucm_write_cm_event_param,
+}
+
+/// What a written event tells (an anonymous union in C).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union rdma_ucm_write_cm_event_param {
+    /// As an event of connections.
+    pub conn: rdma_ucm_conn_param,
+    /// As an event of datagrams.
+    pub ud: rdma_ucm_ud_param,
+    /// A number.
+    pub arg: u64,
+}
+plain_union!(rdma_ucm_write_cm_event_param, ud = rdma_ucm_ud_param::default());
+
+const _: () = assert!(size_of::<rdma_ucm_write_cm_event>() == 320);

@@ -140,7 +140,7 @@ pub struct rdma_addr {
 
 /// The addresses of an id and the paths between them.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_route {
     /// The addresses.
     pub addr: rdma_addr,
@@ -152,7 +152,7 @@ pub struct rdma_route {
 
 /// Where the events of ids arrive.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_event_channel {
     /// Readable while an event waits.
     pub fd: c_int,
@@ -160,7 +160,7 @@ pub struct rdma_event_channel {
 
 /// An id: one end of a connection, a listener, or what sends and receives datagrams.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_cm_id {
     /// The device, once an address is bound or resolved.
     pub verbs: *mut ibv_context,
@@ -196,7 +196,7 @@ pub struct rdma_cm_id {
 
 /// What an end of a connection asks for or offers.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_conn_param {
     /// Data for the peer's program.
     pub private_data: *const c_void,
@@ -220,7 +220,7 @@ pub struct rdma_conn_param {
 
 /// How to reach the peer's end of datagrams.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_ud_param {
     /// Data of the peer's program.
     pub private_data: *const c_void,
@@ -244,15 +244,11 @@ pub union rdma_cm_event_param {
     pub ud: rdma_ud_param,
 }
 
-impl core::fmt::Debug for rdma_cm_event_param {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("rdma_cm_event_param").finish_non_exhaustive()
-    }
-}
+plain_union!(rdma_cm_event_param, ud = rdma_ud_param::default());
 
 /// An event.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_cm_event {
     /// What it happened to; of [`RDMA_CM_EVENT_CONNECT_REQUEST`] a new id.
     pub id: *mut rdma_cm_id,
@@ -277,7 +273,7 @@ pub const RAI_FAMILY: c_int = 8;
 
 /// What `rdma_getaddrinfo` finds, and is told to look for.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_addrinfo {
     /// Bits `RAI_…`.
     pub ai_flags: c_int,
@@ -337,7 +333,7 @@ c_enum! {
 
 /// What `rdma_join_multicast_ex` is told.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_cm_join_mc_attr_ex {
     /// Bits of [`rdma_cm_join_mc_attr_mask`].
     pub comp_mask: u32,

@@ -1,0 +1,425 @@
+//! Names and services: `rdma_getaddrinfo(3)`, and as an event, `rdma_resolve_addrinfo(3)`.
+//!
+//! An answer and what it refers to is memory of the C library's, as each of its parts may be null.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::null_mut;
+
+use transom_abi::*;
+
+use crate::address::AF_IB;
+use crate::entry::{guarded, last_errno, zero_of};
+use crate::id::Id;
+
+/// Of a type of queue pair and a port space that do not go together.
+const EAI_QPTYPE: c_int = libc::EAI_SOCKTYPE;
+
+/// A copy of bytes in memory of the C library's; null of none.
+///
+/// # Safety
+/// There are so many bytes.
+unsafe fn copied<T>(from: *const T, length: usize) -> Result<*mut T, c_int> {
+    if from.is_null() || length == 0 {
+        return Ok(null_mut());
+    }
+    // SAFETY: any size may be asked for.
+    let to = unsafe { libc::malloc(length) };
+    if to.is_null() {
+        return Err(libc::ENOMEM);
+    }
+    // SAFETY: by the contract of this function; the copy has room for it.
+    unsafe { to.copy_from_nonoverlapping(from.cast::<c_void>(), length) };
+    Ok(to.cast())
+}
+
+/// An answer that is freed unless it is given away.
+struct Answer(*mut rdma_addrinfo);
+
+impl Answer {
+    fn new() -> Result<Self, c_int> {
+        // SAFETY: any size may be asked for.
+        let answer = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) };
+        if answer.is_null() { Err(libc::ENOMEM) } else { Ok(Self(answer.cast())) }
+    }
+
+    fn fields(&mut self) -> &mut rdma_addrinfo {
+        // SAFETY: it is there, and this is its only user.
+        unsafe { &mut *self.0 }
+    }
+
+    fn given(self) -> *mut rdma_addrinfo {
+        let answer = self.0;
+        std::mem::forget(self);
+        answer
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // SAFETY: it is this one's own.
+        unsafe { rdma_freeaddrinfo(self.0) };
+    }
+}
+
+/// Why there is no answer: a code of `getaddrinfo(3)`, or -1 and an errno.
+enum No {
+    Code(c_int),
+    Errno(c_int),
+}
+
+impl From<c_int> for No {
+    fn from(errno: c_int) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// What the C library is to look for.
+fn wanted(hints: &rdma_addrinfo) -> Result<libc::addrinfo, No> {
+    // SAFETY: all zeroes are such hints.
+    let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
+    for (flag, theirs) in [(RAI_PASSIVE, libc::AI_PASSIVE), (RAI_NUMERICHOST, libc::AI_NUMERICHOST)]
+    {
+        if hints.ai_flags & flag != 0 {
+            wanted.ai_flags |= theirs;
+        }
+    }
+    if hints.ai_flags & RAI_FAMILY != 0 && hints.ai_family == AF_IB.into() {
+        return Err(No::Code(libc::EAI_FAMILY));
+    }
+    if hints.ai_family != AF_IB.into() {
+        wanted.ai_family = hints.ai_family;
+    }
+    let datagrams = hints.ai_qp_type as u32 == IBV_QPT_UD;
+    let space = hints.ai_port_space as u32;
+    wanted.ai_socktype = match space {
+        RDMA_PS_UDP | RDMA_PS_IPOIB if hints.ai_qp_type == 0 || datagrams => libc::SOCK_DGRAM,
+        RDMA_PS_TCP if !datagrams => libc::SOCK_STREAM,
+        RDMA_PS_UDP | RDMA_PS_IPOIB | RDMA_PS_TCP => return Err(No::Code(EAI_QPTYPE)),
+        _ if datagrams => libc::SOCK_DGRAM,
+        _ if hints.ai_qp_type != 0 => libc::SOCK_STREAM,
+        _ => 0,
+    };
+    Ok(wanted)
+}
+
+/// Has the C library look for a node and a service; the first that it finds.
+///
+/// # Safety
+/// Both are null or strings.
+unsafe fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    hints: &rdma_addrinfo,
+    to: &mut rdma_addrinfo,
+) -> Result<(), No> {
+    let wanted = wanted(hints)?;
+    let mut found = null_mut();
+    // SAFETY: by the contract of this function.
+    match unsafe { libc::getaddrinfo(node, service, &wanted, &mut found) } {
+        0 => {}
+        code => return Err(No::Code(code)),
+    }
+    // SAFETY: there is one if there is no error.
+    let first = unsafe { &*found };
+    let mut take = || {
+        // SAFETY: the address is so long, and the name ends with a zero.
+        let (address, name) = unsafe {
+            let address = copied(first.ai_addr.cast::<sockaddr>(), first.ai_addrlen as usize)?;
+            let name = first.ai_canonname;
+            let length = if name.is_null() { 0 } else { libc::strlen(name) + 1 };
+            (address, copied(name, length)?)
+        };
+        if hints.ai_flags & RAI_PASSIVE != 0 {
+            (to.ai_src_addr, to.ai_src_canonname) = (address, name);
+            to.ai_src_len = first.ai_addrlen;
+        } else {
+            (to.ai_dst_addr, to.ai_dst_canonname) = (address, name);
+            to.ai_dst_len = first.ai_addrlen;
+        }
+        to.ai_family = first.ai_family;
+        if first.ai_socktype == libc::SOCK_DGRAM {
+            (to.ai_qp_type, to.ai_port_space) = (IBV_QPT_UD as c_int, RDMA_PS_UDP as c_int);
+        } else {
+            (to.ai_qp_type, to.ai_port_space) = (IBV_QPT_RC as c_int, RDMA_PS_TCP as c_int);
+        }
+        Ok(())
+    };
+    let result = take();
+    // SAFETY: it is freed once.
+    unsafe { libc::freeaddrinfo(found) };
+    result
+}
+
+/// # Safety
+/// The strings are null or end with a zero; the hints are null, or refer to as much as they say.
+unsafe fn find(
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> Result<Answer, No> {
+    if node.is_null() && service.is_null() && hints.is_none() {
+        return Err(No::Errno(libc::EINVAL));
+    }
+    let none = rdma_addrinfo { ai_port_space: RDMA_PS_TCP as c_int, ..Default::default() };
+    let hints = hints.unwrap_or(&none);
+    let mut answer = Answer::new()?;
+    let to = answer.fields();
+    if !node.is_null() || !service.is_null() {
+        // SAFETY: by the contract of this function.
+        unsafe { look_up(node, service, hints, to) }?;
+    }
+    to.ai_flags = hints.ai_flags;
+    if to.ai_family == 0 {
+        to.ai_family = hints.ai_family;
+    }
+    if hints.ai_qp_type != 0 {
+        to.ai_qp_type = hints.ai_qp_type;
+    }
+    if hints.ai_port_space != 0 {
+        to.ai_port_space = hints.ai_port_space;
+    }
+    // SAFETY: by the contract of this function.
+    unsafe {
+        if to.ai_src_len == 0 {
+            to.ai_src_addr = copied(hints.ai_src_addr, hints.ai_src_len as usize)?;
+            to.ai_src_len = if to.ai_src_addr.is_null() { 0 } else { hints.ai_src_len };
+        }
+        if to.ai_dst_len == 0 && hints.ai_flags & RAI_PASSIVE == 0 {
+            to.ai_dst_addr = copied(hints.ai_dst_addr, hints.ai_dst_len as usize)?;
+            to.ai_dst_len = if to.ai_dst_addr.is_null() { 0 } else { hints.ai_dst_len };
+        }
+        to.ai_route = copied(hints.ai_route, hints.ai_route_len)?;
+        to.ai_route_len = if to.ai_route.is_null() { 0 } else { hints.ai_route_len };
+        to.ai_connect = copied(hints.ai_connect, hints.ai_connect_len)?;
+        to.ai_connect_len = if to.ai_connect.is_null() { 0 } else { hints.ai_connect_len };
+    }
+    Ok(answer)
+}
+
+/// Finds the address of a node and a service, for `rdma_create_ep`. Answers 0, -1 with `errno`, or a
+/// code of `getaddrinfo(3)`.
+///
+/// # Safety
+/// The strings are null or end with a zero; the hints are null, or refer to as much as they say; `res`
+/// is null or a place for the answer.
+pub unsafe extern "C" fn rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    res: *mut *mut rdma_addrinfo,
+) -> c_int {
+    let mut code = -1;
+    let found = guarded(|| {
+        if res.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this function.
+        match unsafe { find(node, service, hints.as_ref()) } {
+            Ok(answer) => Ok(answer.given()),
+            Err(No::Errno(errno)) => Err(errno),
+            Err(No::Code(theirs)) => {
+                code = theirs;
+                Err(last_errno())
+            }
+        }
+    });
+    match found {
+        Ok(answer) => {
+            // SAFETY: by the contract of this function.
+            unsafe { *res = answer };
+            0
+        }
+        Err(_) => code,
+    }
+}
+
+/// Frees an answer, and those behind it.
+///
+/// # Safety
+/// It is null, or an answer of this library's that was not freed.
+pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
+    let mut next = res;
+    while !next.is_null() {
+        // SAFETY: by the contract of this function.
+        unsafe {
+            let this = *next;
+            for part in [this.ai_src_addr, this.ai_dst_addr] {
+                libc::free(part.cast());
+            }
+            for part in [this.ai_src_canonname, this.ai_dst_canonname] {
+                libc::free(part.cast());
+            }
+            libc::free(this.ai_route);
+            libc::free(this.ai_connect);
+            libc::free(next.cast());
+            next = this.ai_next;
+        }
+    }
+}
+
+/// Looks for a node and a service in a thread, and has an event say when that is done. It takes a file
+/// that events can be written to: Linux's has that since version 6.15.
+///
+/// # Safety
+/// As of [`rdma_getaddrinfo`]; the id is null, or not destroyed before the event is there.
+pub unsafe extern "C" fn rdma_resolve_addrinfo(
+    id: *mut rdma_cm_id,
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (this, hints) = unsafe { (Id::of(id)?, hints.as_ref()) };
+        let flags = hints.map_or(0, |hints| hints.ai_flags);
+        if flags & RAI_SA != 0 {
+            // There is no subnet administrator over Ethernet.
+            return Err(if flags & RAI_DNS != 0 { libc::EINVAL } else { libc::EOPNOTSUPP });
+        }
+        if (node.is_null() && service.is_null()) || this.own(|own| own.found != 0) {
+            return Err(libc::EINVAL);
+        }
+        let text = |text: *const c_char| {
+            // SAFETY: by the contract of this function.
+            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_owned())
+        };
+        let (node, service) = (text(node), text(service));
+        // What they refer to may be gone by then.
+        let hints = hints
+            .map(|hints| (hints.ai_flags, hints.ai_family, hints.ai_qp_type, hints.ai_port_space));
+        let work = move || {
+            let hints =
+                hints.map(|(ai_flags, ai_family, ai_qp_type, ai_port_space)| rdma_addrinfo {
+                    ai_flags,
+                    ai_family,
+                    ai_qp_type,
+                    ai_port_space,
+                    ..Default::default()
+                });
+            let at =
+                |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
+            // SAFETY: the strings are there, and the hints refer to nothing.
+            let found = unsafe { find(at(&node), at(&service), hints.as_ref()) };
+            let (answer, status) = match found {
+                Ok(answer) => (answer.given().expose_provenance(), 0),
+                Err(No::Code(code)) => (0, code),
+                Err(No::Errno(errno)) => (0, -errno),
+            };
+            this.own(|own| own.found = answer);
+            let _ = write_event(this, RDMA_CM_EVENT_INTERNAL, status, 0);
+        };
+        let name = std::thread::Builder::new().name("transom-lookup".to_owned());
+        let started = name.spawn(work);
+        started.map(drop).map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))
+    })
+}
+
+/// Answers what [`rdma_resolve_addrinfo`] has found.
+///
+/// # Safety
+/// The id is null or live, `info` null or a place for the answer.
+pub unsafe extern "C" fn rdma_query_addrinfo(
+    id: *mut rdma_cm_id,
+    info: *mut *mut rdma_addrinfo,
+) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let id = unsafe { Id::of(id) }?;
+        if info.is_null() {
+            return Err(libc::EINVAL);
+        }
+        match id.own(|own| std::mem::take(&mut own.found)) {
+            0 => Err(libc::ENODATA),
+            found => {
+                // SAFETY: by the contract of this function.
+                unsafe { *info = std::ptr::with_exposed_provenance_mut(found) };
+                Ok(())
+            }
+        }
+    })
+}
+
+fn write_event(
+    id: &Id,
+    event: rdma_cm_event_type,
+    status: c_int,
+    argument: u64,
+) -> Result<(), c_int> {
+    let write = rdma_ucm_write_cm_event {
+        id: id.handle,
+        reserved: 0,
+        event,
+        status: status as u32,
+        param: rdma_ucm_write_cm_event_param { arg: argument },
+    };
+    id.file()?.tell(RDMA_USER_CM_CMD_WRITE_CM_EVENT, write)
+}
+
+/// Puts an event of the program's own into the channel of an id. As [`rdma_resolve_addrinfo`] it takes a
+/// file that events can be written to.
+///
+/// # Safety
+/// The id is null or live.
+pub unsafe extern "C" fn rdma_write_cm_event(
+    id: *mut rdma_cm_id,
+    event: rdma_cm_event_type,
+    status: c_int,
+    arg: u64,
+) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let id = unsafe { Id::of(id) }?;
+        if event == RDMA_CM_EVENT_USER {
+            write_event(id, event, status, arg)
+        } else {
+            Err(libc::EINVAL)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_with_what_goes_with_it() {
+        let hints = rdma_addrinfo {
+            ai_flags: RAI_PASSIVE | RAI_NUMERICHOST,
+            ai_port_space: RDMA_PS_UDP as c_int,
+            ..Default::default()
+        };
+        let mut found = null_mut();
+        // SAFETY: the strings end with zeroes, and the rest is there.
+        let code = unsafe {
+            rdma_getaddrinfo(c"127.0.0.1".as_ptr(), c"7471".as_ptr(), &hints, &mut found)
+        };
+        assert_eq!(code, 0);
+        // SAFETY: it was just found.
+        let answer = unsafe { *found };
+        assert_eq!((answer.ai_src_len, answer.ai_dst_len), (16, 0));
+        assert_eq!(answer.ai_family, libc::AF_INET);
+        assert_eq!(answer.ai_qp_type as u32, IBV_QPT_UD);
+        // SAFETY: it was not freed.
+        unsafe { rdma_freeaddrinfo(found) };
+    }
+
+    #[test]
+    fn what_cannot_be_found_is_said_by_a_code_or_an_errno() {
+        let ask = |node: Option<&CStr>, hints: Option<&rdma_addrinfo>| {
+            let mut found = null_mut();
+            let node = node.map_or(std::ptr::null(), CStr::as_ptr);
+            let hints = hints.map_or(std::ptr::null(), |hints| &raw const *hints);
+            // SAFETY: the string ends with a zero, and the rest is there.
+            unsafe { rdma_getaddrinfo(node, std::ptr::null(), hints, &mut found) }
+        };
+        assert_eq!((ask(None, None), last_errno()), (-1, libc::EINVAL));
+        let numeric = rdma_addrinfo { ai_flags: RAI_NUMERICHOST, ..Default::default() };
+        assert_eq!(ask(Some(c"no.such.host"), Some(&numeric)), libc::EAI_NONAME);
+        let odd = rdma_addrinfo {
+            ai_port_space: RDMA_PS_TCP as c_int,
+            ai_qp_type: IBV_QPT_UD as c_int,
+            ..numeric
+        };
+        assert_eq!(ask(Some(c"127.0.0.1"), Some(&odd)), EAI_QPTYPE);
+    }
+}

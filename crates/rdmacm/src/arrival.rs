@@ -1,0 +1,268 @@
+//! Events as they arrive, and what the library does about each before the program has it:
+//! `rdma_get_cm_event(3)`.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use transom_abi::*;
+
+use crate::channel::Channel;
+use crate::entry::{guarded, zero_of};
+use crate::event::Event;
+use crate::file::{File, Written};
+use crate::id::{Group, Id, New};
+use crate::verbs::done;
+use crate::{qp, query};
+
+/// Fetches events until one is for the program; -1 with `errno` if there is none. A thread that waits
+/// may be cancelled, so nothing is held meanwhile.
+///
+/// # Safety
+/// The file is that of the channel, which stays open.
+unsafe fn next(channel: *mut rdma_event_channel, file: File) -> Option<*mut rdma_cm_event> {
+    loop {
+        let mut fetched = rdma_ucm_event_resp::default();
+        let response = (&raw mut fetched).expose_provenance() as u64;
+        let command = rdma_ucm_get_event { response };
+        let room = size_of_val(&fetched);
+        if file.write(&Written::new(RDMA_USER_CM_CMD_GET_EVENT, command, room)) < 0 {
+            return None;
+        }
+        // SAFETY: by the contract of this function.
+        match guarded(|| Ok(unsafe { arrived(channel, &fetched) })) {
+            Ok(Some(event)) => return Some(event.given()),
+            Ok(None) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// What the program gets of an event that was fetched, if anything.
+///
+/// # Safety
+/// The event is one of this channel's: its number is that of a live id or group, or 0.
+unsafe fn arrived(
+    channel: *mut rdma_event_channel,
+    fetched: &rdma_ucm_event_resp,
+) -> Option<Box<Event>> {
+    if fetched.uid == 0 {
+        // Of a request that the program has not answered: it sees what becomes of its answer.
+        return None;
+    }
+    let owner = std::ptr::with_exposed_provenance::<c_void>(fetched.uid as usize);
+    if matches!(fetched.event, RDMA_CM_EVENT_MULTICAST_JOIN | RDMA_CM_EVENT_MULTICAST_ERROR) {
+        // SAFETY: by the contract of this function: such events are of groups.
+        let group = unsafe { &*owner.cast::<Group>() };
+        // SAFETY: an id lives longer than its groups.
+        return Some(of_group(group, unsafe { &*group.id }, fetched));
+    }
+    // SAFETY: by the contract of this function.
+    let id = unsafe { &*owner.cast::<Id>() };
+    let owners = [Some(id.acknowledged.clone()), None];
+    let mut event = Event::new(fetched, id.is_datagram(), owners);
+    event.public.id = id.pointer();
+    let status = match fetched.event {
+        RDMA_CM_EVENT_ADDR_RESOLVED => or(query::addresses(id), RDMA_CM_EVENT_ADDR_ERROR),
+        RDMA_CM_EVENT_ROUTE_RESOLVED => or(query::paths(id), RDMA_CM_EVENT_ROUTE_ERROR),
+        RDMA_CM_EVENT_CONNECT_REQUEST => return request(channel, id, fetched.id, event),
+        RDMA_CM_EVENT_CONNECT_RESPONSE => {
+            id.own(|own| own.remote_ece = event.ece);
+            respond(id, &mut event)
+        }
+        RDMA_CM_EVENT_REJECTED => {
+            id.own(|own| own.remote_ece = event.ece);
+            // It may have been on its way up.
+            let _ = qp::fail(id);
+            None
+        }
+        RDMA_CM_EVENT_USER => {
+            // SAFETY: any bytes are such a number.
+            let [low, high] = unsafe { [fetched.param.conn.qp_num, fetched.param.conn.qkey] };
+            let argument = u64::from(high) << 32 | u64::from(low);
+            event.public.param.conn.private_data = std::ptr::without_provenance(argument as usize);
+            None
+        }
+        RDMA_CM_EVENT_INTERNAL if fetched.status == 0 => Some((RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0)),
+        RDMA_CM_EVENT_INTERNAL => Some((RDMA_CM_EVENT_ADDRINFO_ERROR, event.public.status)),
+        _ => None,
+    };
+    if let Some((instead, status)) = status {
+        event.public.event = instead;
+        event.public.status = status;
+    }
+    Some(event)
+}
+
+/// Another event, if what has to be done before this one failed.
+fn or(
+    result: Result<(), c_int>,
+    instead: rdma_cm_event_type,
+) -> Option<(rdma_cm_event_type, c_int)> {
+    result.err().map(|errno| (instead, -errno))
+}
+
+/// The peer has accepted: a queue pair of the library's is brought up, and the peer is told
+/// (rule CM-03). A program with one of its own does so itself.
+fn respond(id: &Id, event: &mut Event) -> Option<(rdma_cm_event_type, c_int)> {
+    let seen = id.seen();
+    if seen.qp.is_null() {
+        return None;
+    }
+    // SAFETY: the queue pair is the id's, and live.
+    let up = unsafe { id.provider.verbs.set_ece(seen.qp, event.ece) }
+        .and_then(|()| qp::ready_to_receive(id, seen.qp, None))
+        .and_then(|()| qp::ready_to_send(id, seen.qp, None))
+        .and_then(|()| confirm(id));
+    if up.is_err() {
+        let _ = qp::fail(id);
+    }
+    Some(or(up, RDMA_CM_EVENT_CONNECT_ERROR).unwrap_or((RDMA_CM_EVENT_ESTABLISHED, 0)))
+}
+
+/// Tells the peer that its answer has come, and the connection is there.
+pub(crate) fn confirm(id: &Id) -> Result<(), c_int> {
+    let confirmed = rdma_ucm_accept { id: id.handle, ..Default::default() };
+    id.file()?.tell(RDMA_USER_CM_CMD_ACCEPT, confirmed)
+}
+
+/// Makes the id of a request. One that cannot be served is not shown: the peer is refused.
+fn request(
+    channel: *mut rdma_event_channel,
+    listener: &Id,
+    handle: u32,
+    mut event: Box<Event>,
+) -> Option<Box<Event>> {
+    let seen = listener.seen();
+    let new = New {
+        channel,
+        context: seen.context,
+        ps: seen.ps,
+        qp_type: seen.qp_type,
+        synchronous: false,
+    };
+    let id = Box::into_raw(Id::of_request(listener.provider, new, handle));
+    // SAFETY: it was just made.
+    let this = unsafe { &*id };
+    if query::addresses(this).and_then(|()| query::paths(this)).is_err() {
+        // SAFETY: nobody has it.
+        let _ = unsafe { Id::destroy(id.cast()) };
+        event.acknowledge();
+        return None;
+    }
+    if !this.is_datagram() {
+        // SAFETY: the parameters are those of a connection.
+        let conn = unsafe { event.public.param.conn };
+        this.own(|own| own.asked = (conn.responder_resources, conn.initiator_depth));
+    }
+    this.own(|own| own.remote_ece = event.ece);
+    event.public.listen_id = event.public.id;
+    event.public.id = id.cast();
+    Some(event)
+}
+
+/// A group was joined, or not: the queue pair of the id is attached to it.
+fn of_group(group: &Group, id: &Id, fetched: &rdma_ucm_event_resp) -> Box<Event> {
+    let owners = [&id.acknowledged, &group.acknowledged].map(|owner| Some(Arc::clone(owner)));
+    let mut event = Event::new(fetched, true, owners);
+    event.public.id = id.pointer();
+    // SAFETY: the parameters are those of datagrams.
+    let ud = unsafe { &mut event.public.param.ud };
+    ud.private_data = group.context;
+    let (grh, lid) = (ud.ah_attr.grh, ud.ah_attr.dlid);
+    let qp = id.seen().qp;
+    if fetched.event == RDMA_CM_EVENT_MULTICAST_JOIN && !group.send_only && !qp.is_null() {
+        // SAFETY: the queue pair is the id's, and live.
+        match done(unsafe { (id.provider.verbs.ibv_attach_mcast)(qp, &grh.dgid, lid) }) {
+            // SAFETY: every GID may be read as bytes.
+            Ok(()) => group.state.lock().attached = Some((unsafe { grh.dgid.raw }, lid)),
+            Err(errno) => {
+                event.public.event = RDMA_CM_EVENT_MULTICAST_ERROR;
+                event.public.status = -errno;
+            }
+        }
+    }
+    event
+}
+
+/// Fetches the next event of a channel; waits for one unless its descriptor does not block.
+///
+/// # Safety
+/// The channel is null or live, `event` null or a place for the answer.
+pub unsafe extern "C-unwind" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let file = unsafe { Channel::of(channel) }.map(Channel::file);
+    let Some(file) = file.ok().filter(|_| !event.is_null()) else {
+        return zero_of(|| Err(libc::EINVAL));
+    };
+    // SAFETY: the file is the channel's.
+    match unsafe { next(channel, file) } {
+        Some(next) => {
+            // SAFETY: by the contract of this function.
+            unsafe { *event = next };
+            0
+        }
+        None => -1,
+    }
+}
+
+/// Has a synchronous id wait for the event that its call brings about, and show it. What an asynchronous
+/// one has begun is reported by its channel.
+///
+/// # Safety
+/// The id is live.
+pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: by the contract of this function.
+    let Ok(this) = (unsafe { Id::of(id) }) else { return -1 };
+    if !this.own(|own| own.synchronous) {
+        return 0;
+    }
+    let channel = this.seen().channel;
+    this.acknowledge_shown();
+    let mut event = std::ptr::null_mut();
+    // SAFETY: the channel is the id's.
+    if unsafe { rdma_get_cm_event(channel, &mut event) } != 0 {
+        return -1;
+    }
+    this.change(|seen| seen.event = event);
+    zero_of(|| {
+        // SAFETY: the event is shown until the next call.
+        let rdma_cm_event { event, status, .. } = unsafe { *event };
+        match status {
+            0 => Ok(()),
+            // The peer's reason is in the event.
+            _ if event == RDMA_CM_EVENT_REJECTED => Err(libc::ECONNREFUSED),
+            1.. => Err(libc::ECONNREFUSED),
+            errno => Err(errno.saturating_neg()),
+        }
+    })
+}
+
+/// What an event is called.
+pub extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const std::ffi::c_char {
+    let name = match event {
+        RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        RDMA_CM_EVENT_ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
+        RDMA_CM_EVENT_ROUTE_RESOLVED => c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        RDMA_CM_EVENT_ROUTE_ERROR => c"RDMA_CM_EVENT_ROUTE_ERROR",
+        RDMA_CM_EVENT_CONNECT_REQUEST => c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        RDMA_CM_EVENT_CONNECT_RESPONSE => c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        RDMA_CM_EVENT_CONNECT_ERROR => c"RDMA_CM_EVENT_CONNECT_ERROR",
+        RDMA_CM_EVENT_UNREACHABLE => c"RDMA_CM_EVENT_UNREACHABLE",
+        RDMA_CM_EVENT_REJECTED => c"RDMA_CM_EVENT_REJECTED",
+        RDMA_CM_EVENT_ESTABLISHED => c"RDMA_CM_EVENT_ESTABLISHED",
+        RDMA_CM_EVENT_DISCONNECTED => c"RDMA_CM_EVENT_DISCONNECTED",
+        RDMA_CM_EVENT_DEVICE_REMOVAL => c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        RDMA_CM_EVENT_MULTICAST_JOIN => c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        RDMA_CM_EVENT_MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        RDMA_CM_EVENT_ADDR_CHANGE => c"RDMA_CM_EVENT_ADDR_CHANGE",
+        RDMA_CM_EVENT_TIMEWAIT_EXIT => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        RDMA_CM_EVENT_ADDRINFO_RESOLVED => c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        RDMA_CM_EVENT_ADDRINFO_ERROR => c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+        RDMA_CM_EVENT_USER => c"RDMA_CM_EVENT_USER",
+        _ => c"UNKNOWN EVENT",
+    };
+    name.as_ptr()
+}

@@ -1,0 +1,321 @@
+//! Connections made, refused and ended: `rdma_connect(3)`, `rdma_accept(3)`, `rdma_establish(3)`,
+//! `rdma_reject(3)`, `rdma_disconnect(3)`, `rdma_notify(3)`, and the offers of enhanced connection
+//! establishment.
+
+use std::ffi::{c_int, c_void};
+
+use transom_abi::*;
+
+use crate::entry::zero_of;
+use crate::id::Id;
+use crate::{arrival, qp};
+
+/// The peer's offer of enhanced connection establishment is not taken.
+const VENDOR_OPTION_NOT_SUPPORTED: u8 = 35;
+/// As responder resources or initiator depth: as many as there may be.
+const MOST: u8 = u8::MAX;
+/// How often a request is sent again, unless the program says otherwise.
+const RETRIES: u8 = 7;
+
+/// Whether a program may ask for these parameters.
+fn check(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
+    let seen = id.seen();
+    let limits = id.device()?.limits;
+    if seen.ps != RDMA_PS_TCP {
+        return Ok(());
+    }
+    match given {
+        // Nothing says which queue pair is meant.
+        None if seen.qp.is_null() => Err(libc::EINVAL),
+        Some(given)
+            if given.responder_resources != MOST && given.responder_resources > limits.0
+                || given.initiator_depth != MOST && given.initiator_depth > limits.1 =>
+        {
+            Err(libc::EINVAL)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Private data of a program's.
+///
+/// # Safety
+/// There are so many bytes.
+unsafe fn private_data(
+    from: *const c_void,
+    length: u8,
+) -> Result<[u8; RDMA_MAX_PRIVATE_DATA], c_int> {
+    let mut copy = [0; RDMA_MAX_PRIVATE_DATA];
+    if length > 0 {
+        if from.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this function.
+        let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length.into()) };
+        copy[..from.len()].copy_from_slice(from);
+    }
+    Ok(copy)
+}
+
+/// The parameters of a command: the program's, with the queue pair of the id if it has one.
+///
+/// # Safety
+/// The program's private data is as long as it says.
+unsafe fn parameters(
+    id: &Id,
+    given: Option<&rdma_conn_param>,
+    (responder_resources, initiator_depth): (u8, u8),
+) -> Result<rdma_ucm_conn_param, c_int> {
+    let seen = id.seen();
+    let mut to = rdma_ucm_conn_param {
+        responder_resources,
+        initiator_depth,
+        retry_count: RETRIES,
+        rnr_retry_count: RETRIES,
+        valid: 1,
+        ..Default::default()
+    };
+    if let Some(given) = given {
+        // SAFETY: by the contract of this function.
+        to.private_data = unsafe { private_data(given.private_data, given.private_data_len) }?;
+        to.private_data_len = given.private_data_len;
+        to.flow_control = given.flow_control;
+        to.retry_count = given.retry_count;
+        to.rnr_retry_count = given.rnr_retry_count;
+        to.qp_num = given.qp_num;
+        to.srq = given.srq;
+    }
+    // SAFETY: the queue pair is the id's, and live.
+    if let Some(qp) = unsafe { seen.qp.as_ref() } {
+        to.qp_num = qp.qp_num;
+        to.srq = (!qp.srq.is_null()).into();
+    }
+    Ok(to)
+}
+
+/// What this end offers of enhanced connection establishment.
+fn offer(id: &Id) -> Result<rdma_ucm_ece, c_int> {
+    let qp = id.seen().qp;
+    let ece = if qp.is_null() {
+        id.own(|own| own.local_ece)
+    } else {
+        // SAFETY: the queue pair is the id's, and live.
+        unsafe { id.provider.verbs.ece_of(qp) }?
+    };
+    Ok(rdma_ucm_ece { vendor_id: ece.vendor_id, attr_mod: ece.options })
+}
+
+/// # Safety
+/// The program's private data is as long as it says.
+unsafe fn connect(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
+    check(id, given)?;
+    let limits = id.device()?.limits;
+    let depth = |given: Option<u8>, most| given.filter(|depth| *depth != MOST).unwrap_or(most);
+    let depths = (
+        depth(given.map(|given| given.responder_resources), limits.0),
+        depth(given.map(|given| given.initiator_depth), limits.1),
+    );
+    // SAFETY: by the contract of this function.
+    let mut conn_param = unsafe { parameters(id, given, depths) }?;
+    if given.is_none_or(|given| given.private_data_len == 0) {
+        id.own(|own| {
+            let length = own.connect_data.len().min(MOST.into());
+            conn_param.private_data[..length].copy_from_slice(&own.connect_data[..length]);
+            conn_param.private_data_len = length as u8;
+        });
+    }
+    let connect = rdma_ucm_connect { conn_param, id: id.handle, reserved: 0, ece: offer(id)? };
+    id.file()?.tell(RDMA_USER_CM_CMD_CONNECT, connect)?;
+    id.own(|own| own.connect_data = Vec::new());
+    Ok(())
+}
+
+/// Connects, or finds the peer's end of datagrams.
+///
+/// # Safety
+/// All pointers are null or valid.
+pub unsafe extern "C-unwind" fn rdma_connect(
+    id: *mut rdma_cm_id,
+    conn_param: *mut rdma_conn_param,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let begun = zero_of(|| unsafe { connect(Id::of(id)?, conn_param.as_ref()) });
+    // SAFETY: the id is live.
+    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+}
+
+/// # Safety
+/// The program's private data is as long as it says.
+unsafe fn accept(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
+    check(id, given)?;
+    let (asked, limits) = (id.own(|own| own.asked), id.device()?.limits);
+    // What the peer asks for, as far as the device has it, unless the program says otherwise.
+    let depth = |given: Option<u8>, asked: u8, most: u8| {
+        given.filter(|depth| *depth != MOST).unwrap_or(asked.min(most))
+    };
+    let depths = (
+        depth(given.map(|given| given.responder_resources), asked.0, limits.0),
+        depth(given.map(|given| given.initiator_depth), asked.1, limits.1),
+    );
+    let qp = id.seen().qp;
+    if !qp.is_null() && !id.is_datagram() {
+        // SAFETY: the queue pair is the id's, and live.
+        unsafe { id.provider.verbs.set_ece(qp, id.own(|own| own.remote_ece)) }?;
+        qp::ready_to_receive(id, qp, Some(depths.0))?;
+        qp::ready_to_send(id, qp, Some(depths.1))?;
+    }
+    let accept = rdma_ucm_accept {
+        uid: id.uid(),
+        // SAFETY: by the contract of this function.
+        conn_param: unsafe { parameters(id, given, depths) }?,
+        id: id.handle,
+        reserved: 0,
+        ece: offer(id)?,
+    };
+    id.file()?.tell(RDMA_USER_CM_CMD_ACCEPT, accept)
+}
+
+/// Accepts a request. A queue pair of the id's can send and receive before the peer knows
+/// (rule CM-03).
+///
+/// # Safety
+/// All pointers are null or valid.
+pub unsafe extern "C-unwind" fn rdma_accept(
+    id: *mut rdma_cm_id,
+    conn_param: *mut rdma_conn_param,
+) -> c_int {
+    let begun = zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (id, given) = unsafe { (Id::of(id)?, conn_param.as_ref()) };
+        // SAFETY: by the contract of this function.
+        unsafe { accept(id, given) }.inspect_err(|_| _ = qp::fail(id))
+    });
+    // Nobody confirms that datagrams may be sent.
+    // SAFETY: the id is live.
+    if begun == 0 && unsafe { Id::of(id) }.is_ok_and(|id| !id.is_datagram()) {
+        // SAFETY: the id is live.
+        return unsafe { arrival::complete(id) };
+    }
+    begun
+}
+
+/// Confirms the peer's answer, for a program that has a queue pair of its own.
+///
+/// # Safety
+/// The id is null or live.
+pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let id = unsafe { Id::of(id) }?;
+        if id.seen().qp.is_null() { arrival::confirm(id) } else { Err(libc::EINVAL) }
+    })
+}
+
+/// # Safety
+/// The id is null or live, and there are so many bytes.
+unsafe fn reject(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    length: u8,
+    reason: u8,
+) -> Result<(), c_int> {
+    // SAFETY: by the contract of this function.
+    let (id, private_data) = unsafe { (Id::of(id)?, private_data(data, length)?) };
+    let reject = rdma_ucm_reject {
+        id: id.handle,
+        private_data_len: length,
+        reason,
+        reserved: [0; 2],
+        private_data,
+    };
+    id.file()?.tell(RDMA_USER_CM_CMD_REJECT, reject)
+}
+
+/// Refuses a request.
+///
+/// # Safety
+/// The id is null or live, and there are so many bytes.
+pub unsafe extern "C" fn rdma_reject(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    zero_of(|| unsafe { reject(id, private_data, private_data_len, 0) })
+}
+
+/// Refuses a request, or an answer, for what it offers of enhanced connection establishment.
+///
+/// # Safety
+/// The id is null or live, and there are so many bytes.
+pub unsafe extern "C" fn rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    let reason = VENDOR_OPTION_NOT_SUPPORTED;
+    // SAFETY: by the contract of this function.
+    zero_of(|| unsafe { reject(id, private_data, private_data_len, reason) })
+}
+
+/// Ends a connection, or confirms that the peer has ended it. A queue pair of the id's is in error
+/// afterwards, with what was posted to it flushed.
+///
+/// # Safety
+/// The id is null or live.
+pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    let begun = zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let id = unsafe { Id::of(id) }?;
+        id.device()?;
+        qp::fail(id)?;
+        let disconnect = rdma_ucm_disconnect { id: id.handle };
+        id.file()?.tell(RDMA_USER_CM_CMD_DISCONNECT, disconnect)
+    });
+    // SAFETY: the id is live.
+    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+}
+
+/// Tells of an event that the program has had of the queue pair (rule CM-47).
+///
+/// # Safety
+/// The id is null or live.
+pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let id = unsafe { Id::of(id) }?;
+        id.file()?.tell(RDMA_USER_CM_CMD_NOTIFY, rdma_ucm_notify { id: id.handle, event })
+    })
+}
+
+/// Says what the next request or answer offers, for a program that has a queue pair of its own.
+///
+/// # Safety
+/// All pointers are null or valid.
+pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (id, ece) = unsafe { (Id::of(id)?, ece.as_ref().ok_or(libc::EINVAL)?) };
+        if !id.seen().qp.is_null() || ece.vendor_id == 0 || ece.comp_mask != 0 {
+            return Err(libc::EINVAL);
+        }
+        id.own(|own| own.local_ece = *ece);
+        Ok(())
+    })
+}
+
+/// Says what the peer offers, to a program that has a queue pair of its own.
+///
+/// # Safety
+/// All pointers are null or valid.
+pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (id, ece) = unsafe { (Id::of(id)?, ece.as_mut().ok_or(libc::EINVAL)?) };
+        if !id.seen().qp.is_null() {
+            return Err(libc::EINVAL);
+        }
+        *ece = id.own(|own| own.remote_ece);
+        Ok(())
+    })
+}

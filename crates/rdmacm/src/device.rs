@@ -1,0 +1,180 @@
+//! The devices that ids are bound to. Each is opened once and stays open, as programs expect of what
+//! `rdma_get_devices(3)` gives.
+
+use std::ffi::{CStr, c_int};
+
+use parking_lot::Mutex;
+use transom_abi::*;
+
+use crate::verbs::{Verbs, done, made};
+
+/// A device, opened.
+#[derive(Debug)]
+pub(crate) struct Device {
+    verbs: &'static Verbs,
+    /// Its identity in answers of the file, network byte order.
+    guid: u64,
+    index: c_int,
+    name: Vec<u8>,
+    pub(crate) context: *mut ibv_context,
+    /// The most responder resources and the greatest initiator depth of a queue pair.
+    pub(crate) limits: (u8, u8),
+    shared: Mutex<Shared>,
+}
+
+// SAFETY: libibverbs is thread-safe, and a device is never closed.
+unsafe impl Send for Device {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Device {}
+
+/// What ids share that bring none of their own.
+#[derive(Debug)]
+struct Shared {
+    /// How many ids use them.
+    users: usize,
+    pd: *mut ibv_pd,
+    xrcd: *mut ibv_xrcd,
+}
+
+impl Device {
+    fn open(verbs: &'static Verbs, device: *mut ibv_device) -> Result<Self, c_int> {
+        // SAFETY: the device is in a list that is not yet freed.
+        let context = made(unsafe { (verbs.ibv_open_device)(device) })?;
+        // SAFETY: all zeroes are attributes.
+        let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context was just opened.
+        done(unsafe { (verbs.ibv_query_device)(context, &mut attr) })?;
+        let few = |count: c_int| u8::try_from(count.max(0)).unwrap_or(u8::MAX);
+        let shared = Shared { users: 0, pd: std::ptr::null_mut(), xrcd: std::ptr::null_mut() };
+        let (guid, index, name) = identity(verbs, device);
+        Ok(Self {
+            verbs,
+            guid,
+            index,
+            name,
+            context,
+            limits: (few(attr.max_qp_rd_atom), few(attr.max_qp_init_rd_atom)),
+            shared: Mutex::new(shared),
+        })
+    }
+
+    /// The protection domain of ids that bring none.
+    pub(crate) fn pd(&self) -> Result<*mut ibv_pd, c_int> {
+        let mut shared = self.shared.lock();
+        if shared.pd.is_null() {
+            // SAFETY: the context is open.
+            shared.pd = made(unsafe { (self.verbs.ibv_alloc_pd)(self.context) })?;
+        }
+        Ok(shared.pd)
+    }
+
+    /// The XRC domain of ids that bring none.
+    pub(crate) fn xrcd(&self) -> Result<*mut ibv_xrcd, c_int> {
+        let mut shared = self.shared.lock();
+        if shared.xrcd.is_null() {
+            // SAFETY: the context is open.
+            shared.xrcd = unsafe { self.verbs.open_xrcd(self.context) }?;
+        }
+        Ok(shared.xrcd)
+    }
+
+    /// An id is bound to it.
+    pub(crate) fn taken(&self) {
+        self.shared.lock().users += 1;
+    }
+
+    /// An id that was bound to it is gone; with the last, what they shared.
+    pub(crate) fn left(&self) {
+        let mut shared = self.shared.lock();
+        shared.users = shared.users.saturating_sub(1);
+        if shared.users > 0 {
+            return;
+        }
+        // What a program still has in a domain keeps it.
+        // SAFETY: it was allocated here, and not freed since.
+        if !shared.pd.is_null() && unsafe { (self.verbs.ibv_dealloc_pd)(shared.pd) } == 0 {
+            shared.pd = std::ptr::null_mut();
+        }
+        // SAFETY: it was opened here, and not closed since.
+        if !shared.xrcd.is_null() && unsafe { self.verbs.close_xrcd(shared.xrcd) }.is_ok() {
+            shared.xrcd = std::ptr::null_mut();
+        }
+    }
+}
+
+/// GUID, index and name.
+fn identity(verbs: &Verbs, device: *mut ibv_device) -> (u64, c_int, Vec<u8>) {
+    // SAFETY: the device is in a list that is not yet freed; its name ends with a zero.
+    unsafe {
+        let name = CStr::from_ptr((&raw const (*device).name).cast()).to_bytes().to_vec();
+        ((verbs.ibv_get_device_guid)(device), (verbs.ibv_get_device_index)(device), name)
+    }
+}
+
+/// The devices that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    open: Mutex<Vec<&'static Device>>,
+}
+
+impl Devices {
+    pub(crate) const fn new() -> Self {
+        Self { open: Mutex::new(Vec::new()) }
+    }
+
+    /// The device of an answer. Of several with one GUID the kernel's index tells which.
+    pub(crate) fn find(
+        &self,
+        verbs: &'static Verbs,
+        guid: u64,
+        index: u32,
+    ) -> Result<&'static Device, c_int> {
+        let of = |open: &[&'static Device]| {
+            let mut same = open.iter().copied().filter(|device| device.guid == guid);
+            let first = same.next()?;
+            let exact = |device: &&Device| u32::try_from(device.index) == Ok(index);
+            Some(std::iter::once(first).chain(same).find(exact).unwrap_or(first))
+        };
+        let mut open = self.open.lock();
+        if let Some(found) = of(&open) {
+            return Ok(found);
+        }
+        open_all(verbs, &mut open, |(theirs, ..)| *theirs == guid)?;
+        of(&open).ok_or(libc::ENODEV)
+    }
+
+    /// All devices there are.
+    pub(crate) fn all(&self, verbs: &'static Verbs) -> Result<Vec<&'static Device>, c_int> {
+        let mut open = self.open.lock();
+        open_all(verbs, &mut open, |_| true)?;
+        Ok(open.clone())
+    }
+}
+
+/// Opens those of the devices that are wanted and not yet open.
+fn open_all(
+    verbs: &'static Verbs,
+    open: &mut Vec<&'static Device>,
+    wanted: impl Fn(&(u64, c_int, Vec<u8>)) -> bool,
+) -> Result<(), c_int> {
+    let mut count = 0;
+    // SAFETY: a place for their number.
+    let list = made(unsafe { (verbs.ibv_get_device_list)(&mut count) })?;
+    let mut result = Ok(());
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the list has so many.
+        let device = unsafe { *list.add(at) };
+        let identity = identity(verbs, device);
+        let is_open = |device: &&Device| device.guid == identity.0 && device.name == identity.2;
+        if !wanted(&identity) || open.iter().any(is_open) {
+            continue;
+        }
+        match Device::open(verbs, device) {
+            Ok(device) => open.push(Box::leak(Box::new(device))),
+            Err(errno) => result = Err(errno),
+        }
+    }
+    // SAFETY: the list is freed once; what is open stays.
+    unsafe { (verbs.ibv_free_device_list)(list) };
+    result
+}

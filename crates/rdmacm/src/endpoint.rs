@@ -1,0 +1,263 @@
+//! Ids made in one call, and requests as ids: `rdma_create_ep(3)`, `rdma_get_request(3)`.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+use transom_abi::*;
+
+use crate::arrival::{self, rdma_get_cm_event};
+use crate::entry::{effect_of, guarded, zero_of};
+use crate::event::Event;
+use crate::id::Id;
+use crate::provider::Source;
+use crate::{address, migrate, qp, resolve, srq};
+
+/// How long addresses and routes may take, in milliseconds.
+const PATIENCE: c_int = 2000;
+
+/// Ends an id that did not come to be, and keeps `errno`.
+fn undone(id: *mut rdma_cm_id, result: c_int) -> c_int {
+    if result != 0 {
+        let errno = crate::entry::last_errno();
+        // SAFETY: the id was just made, and nobody has it.
+        let _ = guarded(|| unsafe {
+            qp::destroy(Id::of(id)?);
+            Id::destroy(id)
+        });
+        return zero_of(|| Err(errno));
+    }
+    0
+}
+
+/// Makes a synchronous id of what `rdma_getaddrinfo` has found: bound, or resolved and with a queue
+/// pair.
+///
+/// # Safety
+/// All pointers are null or valid.
+pub unsafe extern "C-unwind" fn rdma_create_ep<S: Source>(
+    id: *mut *mut rdma_cm_id,
+    res: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    let mut made = null_mut();
+    let created = zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let res = unsafe { res.as_ref() }.filter(|_| !id.is_null()).ok_or(libc::EINVAL)?;
+        let port_space = res.ai_port_space as rdma_port_space;
+        made = Id::synchronous(S::provider()?, null_mut(), port_space, res.ai_qp_type as u32)?;
+        Ok(())
+    });
+    if created != 0 {
+        return created;
+    }
+    // SAFETY: both are valid, and the id was just made.
+    let result = unsafe {
+        if (*res).ai_flags & RAI_PASSIVE != 0 {
+            zero_of(|| passive(Id::of(made)?, &*res, pd, qp_init_attr.as_mut()))
+        } else {
+            active(made, &*res, pd, qp_init_attr)
+        }
+    };
+    let result = undone(made, result);
+    if result == 0 {
+        // SAFETY: by the contract of this function.
+        unsafe { *id = made };
+    }
+    result
+}
+
+/// # Safety
+/// The addresses are as long as their families say.
+unsafe fn passive(
+    id: &Id,
+    res: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: Option<&mut ibv_qp_init_attr>,
+) -> Result<(), c_int> {
+    // SAFETY: by the contract of this function.
+    resolve::bind(id, unsafe { address::read(res.ai_src_addr) }?)?;
+    if !pd.is_null() {
+        id.change(|seen| seen.pd = pd);
+    }
+    if let Some(attr) = attr {
+        attr.qp_type = res.ai_qp_type as u32;
+        id.own(|own| own.endpoint = Some((pd, *attr)));
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The addresses are as long as their families say; the id is live.
+unsafe fn active(
+    made: *mut rdma_cm_id,
+    res: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let begun = zero_of(|| unsafe {
+        let source = if res.ai_src_len > 0 { Some(address::read(res.ai_src_addr)?) } else { None };
+        let destination = address::read(res.ai_dst_addr)?;
+        resolve::resolve_address(Id::of(made)?, source, destination, PATIENCE)
+    });
+    // SAFETY: the id is live.
+    if begun != 0 || unsafe { arrival::complete(made) } != 0 {
+        return -1;
+    }
+    let begun = zero_of(|| {
+        // SAFETY: the id is live.
+        let id = unsafe { Id::of(made) }?;
+        if res.ai_route_len == 0 {
+            return resolve::resolve_route(id, PATIENCE);
+        }
+        let (level, name) = (RDMA_OPTION_IB as c_int, RDMA_OPTION_IB_PATH as c_int);
+        migrate::set_option(id, level, name, res.ai_route, res.ai_route_len)
+    });
+    // SAFETY: the id is live.
+    if begun != 0 || unsafe { arrival::complete(made) } != 0 {
+        return -1;
+    }
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (id, attr) = unsafe { (Id::of(made)?, attr.as_mut()) };
+        if let Some(attr) = attr {
+            attr.qp_type = res.ai_qp_type as u32;
+            qp::create_plain(id, pd, attr)?;
+        }
+        if res.ai_connect_len > 0 && !res.ai_connect.is_null() {
+            // SAFETY: there are so many bytes.
+            let data = unsafe {
+                std::slice::from_raw_parts(res.ai_connect.cast::<u8>(), res.ai_connect_len)
+            };
+            id.own(|own| own.connect_data = data.to_vec());
+        }
+        Ok(())
+    })
+}
+
+/// Ends an id, with its queue pair and shared receive queue.
+///
+/// # Safety
+/// The id is null or live, and nobody uses it.
+pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
+    effect_of(|| {
+        // SAFETY: by the contract of this function.
+        let this = unsafe { Id::of(id) }?;
+        qp::destroy(this);
+        srq::destroy(this);
+        // SAFETY: by the contract of this function.
+        unsafe { Id::destroy(id) }
+    });
+}
+
+/// Waits for a request to a synchronous listener, and answers an id for it: synchronous too, and with a
+/// queue pair if the listener was made with attributes of one.
+///
+/// # Safety
+/// All pointers are null or valid.
+pub unsafe extern "C-unwind" fn rdma_get_request(
+    listen: *mut rdma_cm_id,
+    id: *mut *mut rdma_cm_id,
+) -> c_int {
+    let mut channel = null_mut();
+    let ready = zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let listener = unsafe { Id::of(listen) }?;
+        if id.is_null() || !listener.own(|own| own.synchronous) {
+            return Err(libc::EINVAL);
+        }
+        listener.acknowledge_shown();
+        channel = listener.seen().channel;
+        Ok(())
+    });
+    let mut event = null_mut();
+    // SAFETY: the channel is the listener's.
+    if ready != 0 || unsafe { rdma_get_cm_event(channel, &mut event) } != 0 {
+        return -1;
+    }
+    zero_of(|| {
+        // SAFETY: the event was just given.
+        let rdma_cm_event { event: what, status, id: made, .. } = unsafe { *event };
+        let request = if status != 0 {
+            Err(status.saturating_neg().max(1))
+        } else if what != RDMA_CM_EVENT_CONNECT_REQUEST {
+            Err(libc::EINVAL)
+        } else {
+            // SAFETY: both are live.
+            unsafe { requested(listen, made, event) }
+        };
+        match request {
+            // SAFETY: by the contract of this function.
+            Ok(()) => unsafe { *id = made },
+            Err(errno) => {
+                // SAFETY: the event is acknowledged once.
+                if let Some(event) = unsafe { Event::back(event) } {
+                    event.acknowledge();
+                }
+                return Err(errno);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// Listener, id and event are live; the id is that of the event.
+unsafe fn requested(
+    listen: *mut rdma_cm_id,
+    made: *mut rdma_cm_id,
+    event: *mut rdma_cm_event,
+) -> Result<(), c_int> {
+    // SAFETY: by the contract of this function.
+    let (listener, id) = unsafe { (Id::of(listen)?, Id::of(made)?) };
+    let with_queue_pair = match listener.own(|own| own.endpoint) {
+        Some((pd, mut attr)) => qp::create_plain(id, pd, &mut attr),
+        None => Ok(()),
+    };
+    // SAFETY: nobody has the id.
+    let migrated = with_queue_pair.and_then(|()| unsafe { migrate::migrate(made, null_mut()) });
+    migrated.inspect_err(|_| {
+        qp::destroy(id);
+        // SAFETY: nobody has the id.
+        let _ = unsafe { Id::destroy(made) };
+    })?;
+    id.change(|seen| seen.event = event);
+    Ok(())
+}
+
+/// The devices there are, opened; a null stands behind the last.
+///
+/// # Safety
+/// `num_devices` is null or a place for their number.
+pub unsafe extern "C" fn rdma_get_devices<S: Source>(
+    num_devices: *mut c_int,
+) -> *mut *mut ibv_context {
+    crate::entry::pointer_of(|| {
+        let devices = S::provider()?.all_devices()?;
+        let size = size_of::<*mut ibv_context>();
+        // SAFETY: any size may be asked for.
+        let list = unsafe { libc::calloc(devices.len() + 1, size) }.cast::<*mut ibv_context>();
+        if list.is_null() {
+            return Err(libc::ENOMEM);
+        }
+        for (at, device) in devices.iter().enumerate() {
+            // SAFETY: the list has room for them all.
+            unsafe { *list.add(at) = device.context };
+        }
+        if !num_devices.is_null() {
+            // SAFETY: by the contract of this function.
+            unsafe { *num_devices = c_int::try_from(devices.len()).unwrap_or(c_int::MAX) };
+        }
+        Ok(list)
+    })
+}
+
+/// Frees a list of devices; they stay open.
+///
+/// # Safety
+/// The list is null, or `rdma_get_devices` gave it and it was not freed.
+pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: by the contract of this function.
+    unsafe { libc::free(list.cast::<c_void>()) };
+}

@@ -1,0 +1,190 @@
+//! Events as programs hold them, and how many of an id's were acknowledged.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use transom_abi::*;
+
+use crate::entry::zero_of;
+
+/// How many events of an id, or of a group, the program has acknowledged: whoever ends it waits for all
+/// that were fetched.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledged {
+    count: Mutex<u32>,
+    more: Condvar,
+}
+
+impl Acknowledged {
+    fn one(&self) {
+        let mut count = self.count.lock();
+        *count = count.wrapping_add(1);
+        self.more.notify_all();
+    }
+
+    pub(crate) fn wait_for(&self, fetched: u32) {
+        let mut count = self.count.lock();
+        // They are counts modulo 2^32, and no more are acknowledged than fetched.
+        while *count != fetched && fetched.wrapping_sub(*count) as i32 > 0 {
+            self.more.wait(&mut count);
+        }
+    }
+}
+
+/// An event, and what is freed with it.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// First, since the program has a pointer to it.
+    pub(crate) public: rdma_cm_event,
+    private_data: [u8; RDMA_MAX_PRIVATE_DATA],
+    /// Whose event it is: an id's, and perhaps a group's.
+    owners: [Option<Arc<Acknowledged>>; 2],
+    /// Enhanced connection establishment, as the peer offers it.
+    pub(crate) ece: ibv_ece,
+}
+
+impl Event {
+    /// `datagrams` says what it has parameters of.
+    pub(crate) fn new(
+        fetched: &rdma_ucm_event_resp,
+        datagrams: bool,
+        owners: [Option<Arc<Acknowledged>>; 2],
+    ) -> Box<Self> {
+        let status = fetched.status as c_int;
+        let public = rdma_cm_event { event: fetched.event, status, ..Default::default() };
+        let ece = ibv_ece {
+            vendor_id: fetched.ece.vendor_id,
+            options: fetched.ece.attr_mod,
+            comp_mask: 0,
+        };
+        let private_data = [0; RDMA_MAX_PRIVATE_DATA];
+        let mut event = Box::new(Self { public, private_data, owners, ece });
+        if datagrams {
+            // SAFETY: any bytes are such parameters.
+            event.set_datagram(unsafe { &fetched.param.ud });
+        } else {
+            // SAFETY: any bytes are such parameters.
+            event.set_connection(unsafe { &fetched.param.conn });
+        }
+        event
+    }
+
+    fn set_connection(&mut self, from: &rdma_ucm_conn_param) {
+        let private_data = self.keep(&from.private_data, from.private_data_len);
+        self.public.param.conn = rdma_conn_param {
+            private_data,
+            private_data_len: from.private_data_len,
+            responder_resources: from.responder_resources,
+            initiator_depth: from.initiator_depth,
+            flow_control: from.flow_control,
+            retry_count: from.retry_count,
+            rnr_retry_count: from.rnr_retry_count,
+            srq: from.srq,
+            qp_num: from.qp_num,
+        };
+    }
+
+    fn set_datagram(&mut self, from: &rdma_ucm_ud_param) {
+        let private_data = self.keep(&from.private_data, from.private_data_len);
+        self.public.param.ud = rdma_ud_param {
+            private_data,
+            private_data_len: from.private_data_len,
+            ah_attr: address_vector(&from.ah_attr),
+            qp_num: from.qp_num,
+            qkey: from.qkey,
+        };
+    }
+
+    /// Keeps private data, and answers where, or nowhere if there is none.
+    fn keep(&mut self, bytes: &[u8; RDMA_MAX_PRIVATE_DATA], length: u8) -> *const c_void {
+        self.private_data = *bytes;
+        if length > 0 { self.private_data.as_ptr().cast() } else { std::ptr::null() }
+    }
+
+    /// Gives it to the program.
+    pub(crate) fn given(self: Box<Self>) -> *mut rdma_cm_event {
+        Box::into_raw(self).cast()
+    }
+
+    /// Acknowledges it.
+    pub(crate) fn acknowledge(self: Box<Self>) {
+        let owners = self.owners.clone();
+        drop(self);
+        for owner in owners.into_iter().flatten() {
+            owner.one();
+        }
+    }
+
+    /// Takes it back from the program.
+    ///
+    /// # Safety
+    /// It is null or was given to the program, which has not acknowledged it.
+    pub(crate) unsafe fn back(event: *mut rdma_cm_event) -> Option<Box<Self>> {
+        // SAFETY: by the contract of this function.
+        (!event.is_null()).then(|| unsafe { Box::from_raw(event.cast()) })
+    }
+}
+
+/// An address vector of the file's.
+pub(crate) fn address_vector(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
+    let grh = ibv_global_route {
+        dgid: ibv_gid { raw: from.grh.dgid },
+        flow_label: from.grh.flow_label,
+        sgid_index: from.grh.sgid_index,
+        hop_limit: from.grh.hop_limit,
+        traffic_class: from.grh.traffic_class,
+    };
+    ibv_ah_attr {
+        grh,
+        dlid: from.dlid,
+        sl: from.sl,
+        src_path_bits: from.src_path_bits,
+        static_rate: from.static_rate,
+        is_global: from.is_global,
+        port_num: from.port_num,
+    }
+}
+
+/// Frees an event and what it refers to.
+///
+/// # Safety
+/// The event is null, or `rdma_get_cm_event` gave it and it was not acknowledged.
+pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        unsafe { Event::back(event) }.ok_or(libc::EINVAL)?.acknowledge();
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_its_private_data_until_it_is_acknowledged() {
+        let mut fetched = rdma_ucm_event_resp { event: 4, status: 0, ..Default::default() };
+        let mut conn = rdma_ucm_conn_param { private_data_len: 3, ..Default::default() };
+        conn.private_data[..3].copy_from_slice(b"abc");
+        fetched.param.conn = conn;
+        let owner = Arc::new(Acknowledged::default());
+        let given = Event::new(&fetched, false, [Some(owner.clone()), None]).given();
+        // SAFETY: the event is there.
+        let data = unsafe {
+            let conn = (*given).param.conn;
+            std::slice::from_raw_parts(conn.private_data.cast::<u8>(), 3)
+        };
+        assert_eq!(data, b"abc");
+        let waiting = std::thread::spawn({
+            let owner = owner.clone();
+            move || owner.wait_for(1)
+        });
+        // SAFETY: it was given, and is acknowledged once.
+        assert_eq!(unsafe { rdma_ack_cm_event(given) }, 0);
+        waiting.join().unwrap();
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { rdma_ack_cm_event(std::ptr::null_mut()) }, -1);
+    }
+}

@@ -1,0 +1,298 @@
+//! Ids: `rdma_create_id(3)`, `rdma_destroy_id(3)`.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use transom_abi::*;
+
+use crate::channel::Channel;
+use crate::device::Device;
+use crate::entry::zero_of;
+use crate::event::{Acknowledged, Event};
+use crate::file::File;
+use crate::provider::{Provider, Source};
+
+/// An id.
+#[repr(C)]
+pub(crate) struct Id {
+    /// First, since the program has a pointer to it. Under the lock of `own`; the program reads it when
+    /// no call on the id is under way.
+    public: UnsafeCell<rdma_cm_id>,
+    pub(crate) provider: &'static Provider,
+    /// Its number in the file.
+    pub(crate) handle: u32,
+    /// Its events.
+    pub(crate) acknowledged: Arc<Acknowledged>,
+    own: Mutex<Own>,
+}
+
+// SAFETY: what is not safe to share is under a lock, but for the program's own pointers, which are not
+// followed.
+unsafe impl Send for Id {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Id {}
+
+/// What programs do not see of an id.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    /// Its calls wait for their events, which come by a channel of its own.
+    pub(crate) synchronous: bool,
+    pub(crate) device: Option<&'static Device>,
+    /// Of a request: the responder resources and initiator depth that the peer asks for.
+    pub(crate) asked: (u8, u8),
+    /// Of a listener made with queue pairs in mind: what those of its requests are made with.
+    pub(crate) endpoint: Option<(*mut ibv_pd, ibv_qp_init_attr)>,
+    /// Private data to connect with if the program gives none.
+    pub(crate) connect_data: Vec<u8>,
+    /// Enhanced connection establishment: what a program offers that has a queue pair of its own.
+    pub(crate) local_ece: ibv_ece,
+    /// What the peer offers.
+    pub(crate) remote_ece: ibv_ece,
+    /// What the program sees of the paths.
+    pub(crate) paths: Vec<ibv_sa_path_rec>,
+    pub(crate) groups: Vec<Arc<Group>>,
+    /// What `rdma_resolve_addrinfo` has found.
+    pub(crate) found: usize,
+}
+
+/// A multicast group that an id has joined, or is about to.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) id: *const Id,
+    /// The program's own.
+    pub(crate) context: *mut c_void,
+    pub(crate) address: sockaddr_storage,
+    /// To send to, but not to receive from.
+    pub(crate) send_only: bool,
+    pub(crate) acknowledged: Arc<Acknowledged>,
+    pub(crate) state: Mutex<Joined>,
+}
+
+// SAFETY: its pointers are the program's own, which is not followed, and the id, which lives longer and
+// may be shared.
+unsafe impl Send for Group {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Group {}
+
+/// How far joining has come.
+#[derive(Debug, Default)]
+pub(crate) struct Joined {
+    /// Its number in the file.
+    pub(crate) handle: u32,
+    /// The queue pair is attached to this GID, by this LID.
+    pub(crate) attached: Option<([u8; 16], u16)>,
+}
+
+/// An id as a call makes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct New {
+    pub(crate) channel: *mut rdma_event_channel,
+    pub(crate) context: *mut c_void,
+    pub(crate) ps: rdma_port_space,
+    pub(crate) qp_type: ibv_qp_type,
+    pub(crate) synchronous: bool,
+}
+
+impl Id {
+    /// An id of which the file knows already.
+    pub(crate) fn of_request(provider: &'static Provider, new: New, handle: u32) -> Box<Self> {
+        let New { channel, context, ps, qp_type, synchronous } = new;
+        let public = rdma_cm_id { channel, context, ps, qp_type, ..Default::default() };
+        Box::new(Self {
+            public: UnsafeCell::new(public),
+            provider,
+            handle,
+            acknowledged: Arc::default(),
+            own: Mutex::new(Own { synchronous, ..Own::default() }),
+        })
+    }
+
+    /// Makes an id, in the file too.
+    ///
+    /// # Safety
+    /// The channel is live.
+    unsafe fn create(provider: &'static Provider, new: New) -> Result<*mut rdma_cm_id, c_int> {
+        let mut id = Self::of_request(provider, new, 0);
+        let uid = (&raw const *id).expose_provenance() as u64;
+        // SAFETY: by the contract of this function.
+        let file = unsafe { Channel::of(new.channel) }?.file();
+        let port_space = u16::try_from(new.ps).map_err(|_| libc::EINVAL)?;
+        let made: rdma_ucm_create_id_resp =
+            file.ask(RDMA_USER_CM_CMD_CREATE_ID, |response| rdma_ucm_create_id {
+                uid,
+                response,
+                ps: port_space,
+                qp_type: new.qp_type as u8,
+                reserved: [0; 5],
+            })?;
+        id.handle = made.id;
+        Ok(Box::into_raw(id).cast())
+    }
+
+    /// Makes an id that has a channel of its own, and waits in its calls.
+    pub(crate) fn synchronous(
+        provider: &'static Provider,
+        context: *mut c_void,
+        ps: rdma_port_space,
+        qp_type: ibv_qp_type,
+    ) -> Result<*mut rdma_cm_id, c_int> {
+        let channel = Channel::open(provider)?;
+        let new = New { channel, context, ps, qp_type, synchronous: true };
+        // SAFETY: the channel was just made, and nobody else has it.
+        unsafe { Self::create(provider, new).inspect_err(|_| Channel::close(channel)) }
+    }
+
+    /// What a program's pointer points to.
+    ///
+    /// # Safety
+    /// It is null, or an id that is not destroyed as long as the answer is used.
+    pub(crate) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, c_int> {
+        // SAFETY: by the contract of this function.
+        unsafe { id.cast::<Self>().as_ref() }.ok_or(libc::EINVAL)
+    }
+
+    /// What stands for it in the file.
+    pub(crate) fn uid(&self) -> u64 {
+        (&raw const *self).expose_provenance() as u64
+    }
+
+    /// The program's pointer to it.
+    pub(crate) fn pointer(&self) -> *mut rdma_cm_id {
+        self.public.get()
+    }
+
+    /// What the program sees.
+    pub(crate) fn seen(&self) -> rdma_cm_id {
+        let _locked = self.own.lock();
+        // SAFETY: under its lock; all of it may be copied.
+        unsafe { *self.public.get() }
+    }
+
+    /// Changes what the program sees.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut rdma_cm_id) -> T) -> T {
+        let _locked = self.own.lock();
+        // SAFETY: under its lock; nothing else refers to it.
+        change(unsafe { &mut *self.public.get() })
+    }
+
+    /// Reads or changes what the program does not see.
+    pub(crate) fn own<T>(&self, with: impl FnOnce(&mut Own) -> T) -> T {
+        with(&mut self.own.lock())
+    }
+
+    /// The file of its channel.
+    pub(crate) fn file(&self) -> Result<File, c_int> {
+        // SAFETY: the channel of an id lives as long as the id.
+        Ok(unsafe { Channel::of(self.seen().channel) }?.file())
+    }
+
+    /// The device that it is bound to.
+    pub(crate) fn device(&self) -> Result<&'static Device, c_int> {
+        self.own(|own| own.device).ok_or(libc::EINVAL)
+    }
+
+    /// Datagrams are what it is for.
+    pub(crate) fn is_datagram(&self) -> bool {
+        self.seen().qp_type == IBV_QPT_UD
+    }
+
+    /// Binds it to a device.
+    pub(crate) fn bind_to(&self, device: &'static Device, port: u8) {
+        if self.own(|own| own.device.replace(device).is_none()) {
+            device.taken();
+        }
+        self.change(|seen| {
+            seen.verbs = device.context;
+            seen.port_num = port;
+        });
+    }
+
+    /// Shows the program these paths.
+    pub(crate) fn show_paths(&self, paths: Vec<ibv_sa_path_rec>) {
+        let (count, first) = self.own(|own| {
+            own.paths = paths;
+            (own.paths.len(), own.paths.as_mut_ptr())
+        });
+        self.change(|seen| {
+            seen.route.num_paths = c_int::try_from(count).unwrap_or(c_int::MAX);
+            seen.route.path_rec = if count > 0 { first } else { std::ptr::null_mut() };
+        });
+    }
+
+    /// Acknowledges the event that a synchronous id shows, if there is one.
+    pub(crate) fn acknowledge_shown(&self) {
+        let shown = self.change(|seen| std::mem::replace(&mut seen.event, std::ptr::null_mut()));
+        // SAFETY: the event was shown here, and is taken away once.
+        if let Some(event) = unsafe { Event::back(shown) } {
+            event.acknowledge();
+        }
+    }
+
+    /// Ends an id: in the file, once all its events are acknowledged here too.
+    ///
+    /// # Safety
+    /// No other call on the id is under way, and none follows if this is a success.
+    pub(crate) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), c_int> {
+        // SAFETY: by the contract of this function.
+        let this = unsafe { Self::of(id) }?;
+        let handle = this.handle;
+        let gone: rdma_ucm_destroy_id_resp =
+            this.file()?.ask(RDMA_USER_CM_CMD_DESTROY_ID, |response| rdma_ucm_destroy_id {
+                response,
+                id: handle,
+                reserved: 0,
+            })?;
+        this.acknowledge_shown();
+        this.acknowledged.wait_for(gone.events_reported);
+        // SAFETY: the file has forgotten it, and so has the program.
+        let this = unsafe { Box::from_raw(id.cast::<Self>()) };
+        if let Some(device) = this.own(|own| own.device.take()) {
+            device.left();
+        }
+        if this.own(|own| own.synchronous) {
+            // SAFETY: the channel was its own.
+            unsafe { Channel::close(this.seen().channel) };
+        }
+        Ok(())
+    }
+}
+
+/// Makes an id. Without a channel its calls wait for their events (rule CM-50).
+///
+/// # Safety
+/// The channel is null or live, `id` null or a place for the answer.
+pub unsafe extern "C" fn rdma_create_id<S: Source>(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: rdma_port_space,
+) -> c_int {
+    zero_of(|| {
+        if id.is_null() {
+            return Err(libc::EINVAL);
+        }
+        let datagrams = matches!(ps, RDMA_PS_UDP | RDMA_PS_IPOIB);
+        let qp_type = if datagrams { IBV_QPT_UD } else { IBV_QPT_RC };
+        let made = if channel.is_null() {
+            Id::synchronous(S::provider()?, context, ps, qp_type)?
+        } else {
+            let new = New { channel, context, ps, qp_type, synchronous: false };
+            // SAFETY: by the contract of this function.
+            unsafe { Id::create(Channel::of(channel)?.provider, new) }?
+        };
+        // SAFETY: by the contract of this function.
+        unsafe { *id = made };
+        Ok(())
+    })
+}
+
+/// Ends an id. Its events that were fetched must be acknowledged, by another thread if need be.
+///
+/// # Safety
+/// The id is null or live, and no other call on it is under way.
+pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: by the contract of this function.
+    zero_of(|| unsafe { Id::destroy(id) })
+}

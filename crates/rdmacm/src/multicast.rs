@@ -1,0 +1,131 @@
+//! Multicast groups: `rdma_join_multicast(3)`, `rdma_leave_multicast(3)`.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use transom_abi::*;
+
+use crate::entry::zero_of;
+use crate::id::{Group, Id};
+use crate::{address, arrival};
+
+fn join(
+    id: &Id,
+    (addr, addr_size): (sockaddr_storage, u16),
+    flags: rdma_cm_mc_join_flags,
+    context: *mut c_void,
+) -> Result<(), c_int> {
+    id.device()?;
+    let group = Arc::new(Group {
+        id: id.pointer().cast(),
+        context,
+        address: addr,
+        send_only: flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+        acknowledged: Arc::default(),
+        state: Default::default(),
+    });
+    let uid = Arc::as_ptr(&group).expose_provenance() as u64;
+    // Before the file knows it: the event may be there at once.
+    id.own(|own| own.groups.push(group.clone()));
+    let made = id.file().and_then(|file| {
+        file.ask(RDMA_USER_CM_CMD_JOIN_MCAST, |response| rdma_ucm_join_mcast {
+            response,
+            uid,
+            id: id.handle,
+            addr_size,
+            join_flags: flags as u16,
+            addr,
+        })
+    });
+    let forget = |_: &c_int| id.own(|own| own.groups.retain(|other| !Arc::ptr_eq(other, &group)));
+    let made: rdma_ucm_create_id_resp = made.inspect_err(forget)?;
+    group.state.lock().handle = made.id;
+    Ok(())
+}
+
+/// Joins a group. The queue pair of the id is attached to it when the program gets the event.
+///
+/// # Safety
+/// The pointers are null or valid, the address as long as its family says.
+pub unsafe extern "C-unwind" fn rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    addr: *mut sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    let begun = zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (id, address) = unsafe { (Id::of(id)?, address::read(addr)?) };
+        join(id, address, RDMA_MC_JOIN_FLAG_FULLMEMBER, context)
+    });
+    // SAFETY: the id is live.
+    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+}
+
+/// As [`rdma_join_multicast`], perhaps to send only.
+///
+/// # Safety
+/// The pointers are null or valid, the address as long as its family says.
+pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    mc_join_attr: *mut rdma_cm_join_mc_attr_ex,
+    context: *mut c_void,
+) -> c_int {
+    let begun = zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (id, attr) = unsafe { (Id::of(id)?, mc_join_attr.as_ref().ok_or(libc::EINVAL)?) };
+        if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
+            return Err(libc::ENOTSUP);
+        }
+        if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS == 0 {
+            return Err(libc::EINVAL);
+        }
+        let flags = if attr.comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS == 0 {
+            RDMA_MC_JOIN_FLAG_FULLMEMBER
+        } else {
+            attr.join_flags
+        };
+        if flags >= RDMA_MC_JOIN_FLAG_RESERVED {
+            return Err(libc::ENOTSUP);
+        }
+        // SAFETY: by the contract of this function.
+        join(id, unsafe { address::read(attr.addr) }?, flags, context)
+    });
+    // SAFETY: the id is live.
+    if begun == 0 { unsafe { arrival::complete(id) } } else { begun }
+}
+
+/// Leaves a group, once its events are acknowledged.
+///
+/// # Safety
+/// The pointers are null or valid, the address as long as its family says.
+pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    zero_of(|| {
+        // SAFETY: by the contract of this function.
+        let (id, (address, _)) = unsafe { (Id::of(id)?, address::read(addr)?) };
+        let found = id.own(|own| {
+            let at = own.groups.iter().position(|group| group.address == address)?;
+            Some(own.groups.swap_remove(at))
+        });
+        let group = found.ok_or(libc::EADDRNOTAVAIL)?;
+        let (handle, attached) = {
+            let mut state = group.state.lock();
+            (state.handle, state.attached.take())
+        };
+        let qp = id.seen().qp;
+        if let Some((gid, lid)) = attached.filter(|_| !qp.is_null()) {
+            // SAFETY: the queue pair is the id's, and live. It may have been detached by the program.
+            unsafe { (id.provider.verbs.ibv_detach_mcast)(qp, &ibv_gid { raw: gid }, lid) };
+        }
+        let left: rdma_ucm_destroy_id_resp =
+            id.file()?.ask(RDMA_USER_CM_CMD_LEAVE_MCAST, |response| rdma_ucm_destroy_id {
+                response,
+                id: handle,
+                reserved: 0,
+            })?;
+        if id.own(|own| own.synchronous) {
+            id.acknowledge_shown();
+        }
+        group.acknowledged.wait_for(left.events_reported);
+        Ok(())
+    })
+}

@@ -1,0 +1,113 @@
+//! What the file knows of an id: its addresses, device and paths, which the program sees in it.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+
+use crate::address;
+use crate::id::Id;
+
+/// The paths of an answer; more than these no fabric gives.
+#[repr(C)]
+#[derive(Default)]
+struct Paths {
+    head: rdma_ucm_query_path_resp,
+    paths: [Path; 6],
+}
+
+/// An [`ib_path_rec_data`], whose last part is a path record.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Path {
+    flags: u32,
+    reserved: u32,
+    record: ibv_path_record,
+}
+
+const _: () = assert!(size_of::<Path>() == size_of::<ib_path_rec_data>());
+
+fn ask<A: Default>(id: &Id, option: u32) -> Result<A, c_int> {
+    let query = |response| rdma_ucm_query { response, id: id.handle, option };
+    id.file()?.ask(RDMA_USER_CM_CMD_QUERY, query)
+}
+
+/// Shows addresses and device, as they are now.
+pub(crate) fn addresses(id: &Id) -> Result<(), c_int> {
+    let found: rdma_ucm_query_addr_resp = ask(id, RDMA_USER_CM_QUERY_ADDR)?;
+    let gids: rdma_ucm_query_addr_resp = ask(id, RDMA_USER_CM_QUERY_GID)?;
+    if found.node_guid != 0 {
+        let device = id.provider.device(found.node_guid, found.ibdev_index)?;
+        id.bind_to(device, found.port_num);
+    }
+    id.change(|seen| {
+        let addr = &mut seen.route.addr;
+        if found.src_size > 0 {
+            addr.src.src_storage = found.src_addr;
+        }
+        if found.dst_size > 0 {
+            addr.dst.dst_storage = found.dst_addr;
+        }
+        let gid = |address| ibv_gid { raw: address::gid(address).unwrap_or_default() };
+        let (sgid, dgid) = (gid(&gids.src_addr), gid(&gids.dst_addr));
+        addr.addr.ibaddr = rdma_ib_addr { sgid, dgid, pkey: gids.pkey };
+    });
+    Ok(())
+}
+
+/// Shows the paths, as they are now.
+pub(crate) fn paths(id: &Id) -> Result<(), c_int> {
+    let found: Paths = ask(id, RDMA_USER_CM_QUERY_PATH)?;
+    let count = usize::try_from(found.head.num_paths).unwrap_or(usize::MAX);
+    id.show_paths(found.paths.iter().take(count).map(|path| record(&path.record)).collect());
+    Ok(())
+}
+
+/// A path record as programs read it.
+fn record(from: &ibv_path_record) -> ibv_sa_path_rec {
+    let flow_and_hops = u32::from_be(from.flowlabel_hoplimit);
+    ibv_sa_path_rec {
+        dgid: from.dgid,
+        sgid: from.sgid,
+        dlid: from.dlid,
+        slid: from.slid,
+        raw_traffic: 0,
+        flow_label: (flow_and_hops >> 8 & 0xF_FFFF).to_be(),
+        hop_limit: flow_and_hops as u8,
+        traffic_class: from.tclass,
+        reversible: (from.reversible_numpath >> 7).into(),
+        numb_path: from.reversible_numpath & 0x7F,
+        pkey: from.pkey,
+        sl: (u16::from_be(from.qosclass_sl) & 0xF) as u8,
+        mtu_selector: from.mtu >> 6,
+        mtu: from.mtu & 0x3F,
+        rate_selector: from.rate >> 6,
+        rate: from.rate & 0x3F,
+        packet_life_time_selector: from.packetlifetime >> 6,
+        packet_life_time: from.packetlifetime & 0x3F,
+        preference: from.preference,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_record_is_read_field_by_field() {
+        let packed = ibv_path_record {
+            flowlabel_hoplimit: (0xABCDE << 8 | 64_u32).to_be(),
+            reversible_numpath: 0x81,
+            qosclass_sl: 0x0013_u16.to_be(),
+            mtu: 0x83,
+            rate: 0x80,
+            packetlifetime: 0x90,
+            ..Default::default()
+        };
+        let path = record(&packed);
+        assert_eq!((u32::from_be(path.flow_label), path.hop_limit), (0xABCDE, 64));
+        assert_eq!((path.reversible, path.numb_path, path.sl), (1, 1, 3));
+        assert_eq!((path.mtu_selector, path.mtu), (2, 3));
+        assert_eq!((path.rate_selector, path.rate), (2, 0));
+        assert_eq!((path.packet_life_time_selector, path.packet_life_time), (2, 16));
+    }
+}

@@ -1,0 +1,208 @@
+//! The verbs that this library calls: public ones, and those that the header defines inline.
+
+use std::ffi::{c_int, c_void};
+use std::mem::{offset_of, size_of};
+
+use libloading::Library;
+use transom_abi::*;
+
+use crate::entry::last_errno;
+
+/// Declares the table of exported verbs and how it is filled from a library.
+macro_rules! verbs {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        /// The verbs that this library calls, under their C names.
+        #[derive(Clone, Copy)]
+        #[allow(missing_docs)]
+        pub struct Verbs {
+            $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
+        }
+
+        impl Verbs {
+            /// # Safety
+            /// The library is a libibverbs.
+            pub(crate) unsafe fn load(library: &Library) -> Result<Self, libloading::Error> {
+                Ok(Self {
+                    // SAFETY: the function of this name has this type in every libibverbs.
+                    $($name: *unsafe { library.get(concat!(stringify!($name), "\0")) }?,)*
+                })
+            }
+        }
+
+        impl std::fmt::Debug for Verbs {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct("Verbs").finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+verbs! {
+    fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
+    fn ibv_free_device_list(list: *mut *mut ibv_device);
+    fn ibv_get_device_guid(device: *mut ibv_device) -> u64;
+    fn ibv_get_device_index(device: *mut ibv_device) -> c_int;
+    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
+    fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
+    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
+    fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+    fn ibv_create_cq(
+        context: *mut ibv_context,
+        cqe: c_int,
+        cq_context: *mut c_void,
+        channel: *mut ibv_comp_channel,
+        comp_vector: c_int
+    ) -> *mut ibv_cq;
+    fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
+    fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
+    fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+    fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
+    fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
+}
+
+/// What a verb has made, or why it has not.
+pub(crate) fn made<T>(object: *mut T) -> Result<*mut T, c_int> {
+    if object.is_null() { Err(last_errno()) } else { Ok(object) }
+}
+
+/// What a verb answers that answers an errno. Some providers answer -1 and set it.
+pub(crate) fn done(answer: c_int) -> Result<(), c_int> {
+    match answer {
+        0 => Ok(()),
+        ..0 => Err(last_errno()),
+        errno => Err(errno),
+    }
+}
+
+/// The table of newer operations that a context is part of, if it reaches as far as the one at `offset`.
+///
+/// # Safety
+/// The context is open.
+unsafe fn extended(
+    context: *mut ibv_context,
+    offset: usize,
+) -> Result<*const verbs_context, c_int> {
+    // SAFETY: by the contract of this function.
+    if unsafe { (*context).abi_compat } != __VERBS_ABI_IS_EXTENDED {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let table = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast();
+    let table: *const verbs_context = table;
+    // SAFETY: the mark says that the context is the last part of a `verbs_context`.
+    let size = unsafe { (*table).sz };
+    let known = size >= size_of::<verbs_context>() - offset;
+    if known { Ok(table) } else { Err(libc::EOPNOTSUPP) }
+}
+
+impl Verbs {
+    /// `ibv_create_qp_ex(3)`.
+    ///
+    /// # Safety
+    /// The objects are live.
+    pub(crate) unsafe fn create_qp_ex(
+        &self,
+        context: *mut ibv_context,
+        attr: &mut ibv_qp_init_attr_ex,
+    ) -> Result<*mut ibv_qp, c_int> {
+        if attr.comp_mask == IBV_QP_INIT_ATTR_PD {
+            // SAFETY: the extended struct begins with the other's fields.
+            return made(unsafe { (self.ibv_create_qp)(attr.pd, (&raw mut *attr).cast()) });
+        }
+        // SAFETY: by the contract of this function.
+        let table = unsafe { extended(context, offset_of!(verbs_context, create_qp_ex)) }?;
+        // SAFETY: the table reaches this far.
+        let create = unsafe { (*table).create_qp_ex }.ok_or(libc::EOPNOTSUPP)?;
+        // SAFETY: by the contract of this function.
+        made(unsafe { create(context, attr) })
+    }
+
+    /// `ibv_create_srq_ex(3)`.
+    ///
+    /// # Safety
+    /// The objects are live.
+    pub(crate) unsafe fn create_srq_ex(
+        &self,
+        context: *mut ibv_context,
+        attr: &mut ibv_srq_init_attr_ex,
+    ) -> Result<*mut ibv_srq, c_int> {
+        let typed = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
+        if !typed || attr.srq_type == IBV_SRQT_BASIC {
+            // SAFETY: the extended struct begins with the other's fields.
+            return made(unsafe { (self.ibv_create_srq)(attr.pd, (&raw mut *attr).cast()) });
+        }
+        // SAFETY: by the contract of this function.
+        let table = unsafe { extended(context, offset_of!(verbs_context, create_srq_ex)) }?;
+        // SAFETY: the table reaches this far.
+        let create = unsafe { (*table).create_srq_ex }.ok_or(libc::EOPNOTSUPP)?;
+        // SAFETY: by the contract of this function.
+        made(unsafe { create(context, attr) })
+    }
+
+    /// `ibv_open_xrcd(3)`, of a domain that is not shared by a file.
+    ///
+    /// # Safety
+    /// The context is open.
+    pub(crate) unsafe fn open_xrcd(
+        &self,
+        context: *mut ibv_context,
+    ) -> Result<*mut ibv_xrcd, c_int> {
+        // SAFETY: by the contract of this function.
+        let table = unsafe { extended(context, offset_of!(verbs_context, open_xrcd)) }?;
+        // SAFETY: the table reaches this far.
+        let open = unsafe { (*table).open_xrcd }.ok_or(libc::EOPNOTSUPP)?;
+        let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+        let mut attr = ibv_xrcd_init_attr { comp_mask, fd: -1, oflags: libc::O_CREAT };
+        // SAFETY: by the contract of this function.
+        made(unsafe { open(context, &mut attr) })
+    }
+
+    /// `ibv_close_xrcd(3)`.
+    ///
+    /// # Safety
+    /// The domain is open.
+    pub(crate) unsafe fn close_xrcd(&self, xrcd: *mut ibv_xrcd) -> Result<(), c_int> {
+        // SAFETY: by the contract of this function.
+        let context = unsafe { (*xrcd).context };
+        // SAFETY: the context of an open domain is open.
+        let table = unsafe { extended(context, offset_of!(verbs_context, close_xrcd)) }?;
+        // SAFETY: the table reaches this far.
+        let close = unsafe { (*table).close_xrcd }.ok_or(libc::EOPNOTSUPP)?;
+        // SAFETY: by the contract of this function.
+        done(unsafe { close(xrcd) })
+    }
+
+    /// What a queue pair offers in enhanced connection establishment: nothing, if it knows of none.
+    ///
+    /// # Safety
+    /// The queue pair is live.
+    pub(crate) unsafe fn ece_of(&self, qp: *mut ibv_qp) -> Result<ibv_ece, c_int> {
+        let mut ece = ibv_ece::default();
+        // SAFETY: by the contract of this function.
+        match done(unsafe { (self.ibv_query_ece)(qp, &mut ece) }) {
+            Err(libc::EOPNOTSUPP) => Ok(ibv_ece::default()),
+            answer => answer.map(|()| ece),
+        }
+    }
+
+    /// Tells a queue pair what the peer offers in enhanced connection establishment.
+    ///
+    /// # Safety
+    /// The queue pair is live.
+    pub(crate) unsafe fn set_ece(&self, qp: *mut ibv_qp, mut ece: ibv_ece) -> Result<(), c_int> {
+        if ece.vendor_id == 0 {
+            return Ok(());
+        }
+        // SAFETY: by the contract of this function.
+        match done(unsafe { (self.ibv_set_ece)(qp, &mut ece) }) {
+            Err(libc::EOPNOTSUPP) => Ok(()),
+            answer => answer,
+        }
+    }
+}
