@@ -6,6 +6,7 @@
 pub mod access;
 pub mod address_handles;
 pub mod captured;
+pub mod connections;
 pub mod coverage;
 pub mod datagrams;
 pub mod extended;

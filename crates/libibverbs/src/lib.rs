@@ -162,6 +162,9 @@ export! {
     ibv_wc_status_str
     mbps_to_ibv_rate
     mult_to_ibv_rate
+    transom_rdma_cm_close
+    transom_rdma_cm_open
+    transom_rdma_cm_write
 }
 
 // Old providers ask for it, and no new program can be linked to it: in no version by default.

@@ -149,6 +149,11 @@ mod wire {
     mod packet_counters;
 }
 
+/// H.7 Connections, by the commands of the connection manager's file.
+mod connections {
+    mod one_process;
+}
+
 /// Many processes and threads, and what the system may do to them.
 mod processes {
     mod forbidden_copy;

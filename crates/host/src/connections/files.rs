@@ -15,6 +15,8 @@ pub struct Delivered {
     pub id: u32,
     /// What its program calls that, or for a request for a connection the listener.
     pub uid: u64,
+    /// The index of the GID that the id is bound to; zero if it is to none.
+    pub gid_index: u8,
     /// What happened.
     pub happened: Happened,
 }
@@ -95,7 +97,8 @@ impl Files {
 
     /// Ends a file; false if there is none.
     pub(super) fn close(&mut self, file: RawFd) -> bool {
-        self.files.remove(&file).is_some()
+        // Another thread may be waiting for an event.
+        self.files.remove(&file).inspect(File::signal).is_some()
     }
 
     /// The ids of a file.
@@ -186,7 +189,12 @@ impl Files {
     pub(super) fn take(&mut self, file: RawFd) -> Option<Delivered> {
         let file = self.files.get_mut(&file)?;
         let Waiting { counted, delivered } = file.events.pop_front()?;
-        file.calm();
+        // Whoever waited for it has read the signal of all.
+        if file.events.is_empty() {
+            file.calm()
+        } else {
+            file.signal()
+        }
         if let Some(it) = self.ids.get_mut(&counted) {
             it.reported = it.reported.wrapping_add(1);
         }

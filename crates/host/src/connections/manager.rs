@@ -11,6 +11,7 @@ use transom_cm::event::Group;
 use transom_cm::refused::Errno;
 use transom_cm::{Config, Engine, Handled, Happened, Refused, Service, Timing};
 use transom_net::management::ManagementDatagram;
+use transom_system::addresses::gid;
 use transom_system::clock;
 use transom_system::registry::connections::{Connection, Connections, Kept};
 use transom_wire::cm::CommId;
@@ -134,7 +135,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if it is none of the file's.
+    /// `ENOENT` if there is no such id, `EINVAL` if it is another file's.
     pub fn destroy(&mut self, file: RawFd, id: CommId) -> Result<u32, i32> {
         self.check(file, id)?;
         let groups = self.engine.destroy(id, clock::steady(), &mut self.ports).map_err(errno)?;
@@ -151,7 +152,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if it is none of the file's, `EBADF` if there is no other.
+    /// As [`Manager::with_id`], `EBADF` if there is no such file.
     pub fn migrate(&mut self, file: RawFd, id: CommId, to: RawFd) -> Result<u32, i32> {
         self.check(file, id)?;
         self.files.migrate(id, to).ok_or(libc::EBADF)
@@ -166,7 +167,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// That of the call, `ENOENT` if the id is none of the file's.
+    /// That of the call, `ENOENT` if there is no such id, `EINVAL` if it is another file's.
     pub fn with_id<T>(
         &mut self,
         file: RawFd,
@@ -225,7 +226,7 @@ impl Manager {
         engine.resolve_address(id, source, destination, ports).map_err(errno)?;
         let port = self.device.port();
         let found = ways::find(port, bound, destination.ip()).and_then(|route| {
-            let here = port.is_here(&transom_system::addresses::gid(route.destination));
+            let here = port.is_here(&gid(route.destination));
             match here && !self.device.options().wire_only {
                 true => Ok(route),
                 false => port.open_wire().map(|()| route).map_err(Errno),
@@ -273,7 +274,11 @@ impl Manager {
     }
 
     fn check(&self, file: RawFd, id: CommId) -> Result<(), i32> {
-        if self.files.is_of(id, file) { Ok(()) } else { Err(libc::ENOENT) }
+        match self.files.file_of(id) {
+            Some((of, _)) if of == file => Ok(()),
+            Some(_) => Err(libc::EINVAL),
+            None => Err(libc::ENOENT),
+        }
     }
 
     // What happens.
@@ -357,12 +362,15 @@ impl Manager {
     }
 
     fn raise(&mut self, id: CommId, happened: Happened) {
+        let source = self.engine.source(id).map(|source| gid(source.ip()));
+        let index = source.and_then(|gid| self.device.port().addresses().index_of(&gid));
+        let gid_index = index.and_then(|index| u8::try_from(index).ok()).unwrap_or(0);
         let counted = match &happened {
             Happened::ConnectRequest { listener, .. } => {
                 let listener = *listener;
                 let Some((file, uid)) = self.files.file_of(listener) else { return };
                 self.files.add(id, file, 0);
-                let delivered = Delivered { id: id.0, uid, happened };
+                let delivered = Delivered { id: id.0, uid, gid_index, happened };
                 return self.files.raise(listener, delivered);
             }
             Happened::MulticastJoin(group) | Happened::MulticastError(group, _) => {
@@ -373,7 +381,7 @@ impl Manager {
             _ => self.files.file_of(id).map(|(_, uid)| (id.0, uid)).filter(|(_, uid)| *uid != 0),
         };
         if let Some((number, uid)) = counted {
-            self.files.raise(id, Delivered { id: number, uid, happened });
+            self.files.raise(id, Delivered { id: number, uid, gid_index, happened });
         }
     }
 

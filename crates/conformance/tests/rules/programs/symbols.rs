@@ -16,6 +16,8 @@ use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Running, library, program};
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// What the nodes of our own begin with.
+const OURS: &str = "TRANSOM_";
 
 /// A dynamic symbol that has a version of libibverbs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +50,7 @@ fn symbols(file: &Path, defined: bool) -> Vec<Symbol> {
             let Some(node) = versions.version(version.index())? else { continue };
             let node = String::from_utf8_lossy(node.name()).into_owned();
             // Some linkers make a symbol of each node.
-            if node.starts_with("IBVERBS_") && name != node {
+            if (node.starts_with("IBVERBS_") || node.starts_with(OURS)) && name != node {
                 let (hidden, data) = (version.is_hidden(), symbol.st_type() == STT_OBJECT);
                 found.push(Symbol { name, node, hidden, data });
             }
@@ -107,6 +109,15 @@ fn the_nodes_of_the_packaged_library_have_no_symbols_of_our_own() {
     let later = ["ibv_cmd_create_cq_ex2", "ibv_wr_opcode_str"];
     let strange: Vec<_> = strange.iter().filter(|s| !later.contains(&&*s.name)).collect();
     assert!(strange.is_empty(), "{strange:#?}");
+}
+
+/// By these a `librdmacm.so.1` finds the connection manager.
+#[test]
+fn the_node_of_our_own_has_the_file_of_the_connection_manager() {
+    let ours = ours();
+    let of_our_own = named(ours.iter().filter(|symbol| symbol.node.starts_with(OURS)));
+    let expected = ["close", "open", "write"].map(|it| format!("transom_rdma_cm_{it}@TRANSOM_1"));
+    assert_eq!(of_our_own, BTreeSet::from(expected));
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! What the kernel offers at `/dev/infiniband/rdma_cm`, as three functions: the commands of
+//! `<rdma/rdma_user_cm.h>` over this device's connection manager.
+//!
+//! A `librdmacm.so.1` that finds these functions in its libibverbs uses them as it uses the kernel's file
+//! otherwise. A file's descriptor is readable while an event waits. Commands and their answers are
+//! copied by the kernel, as all memory of programs is: an address where nothing is answers `EFAULT`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `command` | a command in the program's memory, and where its answer goes |
+//! | `addresses` | addresses as C has them |
+//! | `calls` | commands about ids |
+//! | `queries` | commands that ask |
+//! | `events` | fetching events |
+
+mod addresses;
+mod calls;
+mod command;
+mod events;
+mod queries;
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use transom_abi::*;
+use transom_host::Adapter;
+use transom_system::say;
+
+use crate::adapters;
+use crate::entry::{errno_always, errno_of, number_always, set_errno};
+use command::Command;
+
+/// The devices that open files are of.
+static FILES: Mutex<Vec<(c_int, Arc<Adapter>)>> = Mutex::new(Vec::new());
+
+/// What commands there are, by their numbers.
+const COMMANDS: [Option<Run>; 23] = {
+    let mut commands: [Option<Run>; 23] = [None; 23];
+    commands[RDMA_USER_CM_CMD_CREATE_ID as usize] = Some(calls::create_id);
+    commands[RDMA_USER_CM_CMD_DESTROY_ID as usize] = Some(calls::destroy_id);
+    commands[RDMA_USER_CM_CMD_BIND_IP as usize] = Some(calls::bind_ip);
+    commands[RDMA_USER_CM_CMD_RESOLVE_IP as usize] = Some(calls::resolve_ip);
+    commands[RDMA_USER_CM_CMD_RESOLVE_ROUTE as usize] = Some(calls::resolve_route);
+    commands[RDMA_USER_CM_CMD_QUERY_ROUTE as usize] = Some(queries::query_route);
+    commands[RDMA_USER_CM_CMD_CONNECT as usize] = Some(calls::connect);
+    commands[RDMA_USER_CM_CMD_LISTEN as usize] = Some(calls::listen);
+    commands[RDMA_USER_CM_CMD_ACCEPT as usize] = Some(calls::accept);
+    commands[RDMA_USER_CM_CMD_REJECT as usize] = Some(calls::reject);
+    commands[RDMA_USER_CM_CMD_DISCONNECT as usize] = Some(calls::disconnect);
+    commands[RDMA_USER_CM_CMD_INIT_QP_ATTR as usize] = Some(queries::init_qp_attr);
+    commands[RDMA_USER_CM_CMD_SET_OPTION as usize] = Some(calls::set_option);
+    commands[RDMA_USER_CM_CMD_NOTIFY as usize] = Some(calls::notify);
+    commands[RDMA_USER_CM_CMD_JOIN_IP_MCAST as usize] = Some(calls::join_ip_mcast);
+    commands[RDMA_USER_CM_CMD_LEAVE_MCAST as usize] = Some(calls::leave_mcast);
+    commands[RDMA_USER_CM_CMD_MIGRATE_ID as usize] = Some(calls::migrate_id);
+    commands[RDMA_USER_CM_CMD_QUERY as usize] = Some(queries::query);
+    commands[RDMA_USER_CM_CMD_BIND as usize] = Some(calls::bind);
+    commands[RDMA_USER_CM_CMD_RESOLVE_ADDR as usize] = Some(calls::resolve_addr);
+    commands[RDMA_USER_CM_CMD_JOIN_MCAST as usize] = Some(calls::join_mcast);
+    commands
+};
+
+/// Carries a command out.
+type Run = fn(&Command<'_>) -> Result<(), c_int>;
+
+/// Opens a file: its descriptor, or -1.
+pub extern "C" fn transom_rdma_cm_open() -> c_int {
+    number_always(|| {
+        let adapter = adapters::open().map_err(|error| {
+            say(format_args!("{error}"));
+            error.errno().unwrap_or(libc::ENODEV)
+        })?;
+        let file = adapter.connections().call(|manager| manager.open_file())?;
+        let mut files = FILES.lock();
+        // The program may have closed the descriptor of another itself.
+        files.retain(|(other, _)| *other != file);
+        files.push((file, adapter));
+        Ok(file)
+    })
+}
+
+/// Ends a file with its ids: 0, or -1.
+pub extern "C" fn transom_rdma_cm_close(file: c_int) -> c_int {
+    number_always(|| {
+        let mut files = FILES.lock();
+        let place = files.iter().position(|(other, _)| *other == file).ok_or(libc::EBADF)?;
+        let (_, adapter) = files.swap_remove(place);
+        drop(files);
+        adapter.connections().call(|manager| manager.close_file(file))?;
+        Ok(0)
+    })
+}
+
+/// Carries a command of `n` bytes out: `n`, or -1. A thread that waits for an event by it may be cancelled,
+/// and unwinds through it.
+///
+/// # Safety
+/// The command, and what it names, is the program's to read and to write.
+pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
+    file: c_int,
+    command: *const c_void,
+    n: usize,
+) -> isize {
+    let address = command as u64;
+    let mut fetches = false;
+    let errno = errno_always(|| {
+        let adapter = adapter_of(file)?;
+        let command = Command::read(&adapter, file, address, n)?;
+        fetches = command.number() == RDMA_USER_CM_CMD_GET_EVENT;
+        if fetches {
+            return Ok(());
+        }
+        let run = COMMANDS.get(command.number() as usize).ok_or(libc::EINVAL)?;
+        run.ok_or(libc::ENOSYS)?(&command)
+    });
+    let errno = if fetches && errno == 0 { fetch(file, address, n) } else { errno };
+    match errno {
+        0 => n as isize,
+        _ => -1,
+    }
+}
+
+/// Fetches an event, and waits for one if the descriptor does: zero, or an errno.
+fn fetch(file: c_int, address: u64, n: usize) -> c_int {
+    loop {
+        let mut fetched = false;
+        let errno = errno_of(|| {
+            let adapter = adapter_of(file)?;
+            let command = Command::read(&adapter, file, address, n)?;
+            fetched = events::fetch(&command)?;
+            Ok(())
+        });
+        if errno != 0 || fetched {
+            return errno;
+        }
+        // Not inside a verb's guard, and with nothing to be dropped: a thread that waits here may be
+        // cancelled.
+        if let Err(errno) = events::wait(file) {
+            set_errno(errno);
+            return errno;
+        }
+    }
+}
+
+fn adapter_of(file: c_int) -> Result<Arc<Adapter>, c_int> {
+    let files = FILES.lock();
+    let found = files.iter().find(|(other, _)| *other == file);
+    found.map(|(_, adapter)| adapter.clone()).ok_or(libc::EBADF)
+}

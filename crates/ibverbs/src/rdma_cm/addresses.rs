@@ -1,0 +1,130 @@
+//! Addresses as C has them.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use transom_abi::{sockaddr_in6, sockaddr_storage};
+
+const AF_INET: u16 = libc::AF_INET as u16;
+const AF_INET6: u16 = libc::AF_INET6 as u16;
+/// `AF_IB`, whose addresses are GIDs and service ids: no adapter of RoCE has any.
+pub(super) const AF_IB: u16 = 27;
+
+/// Bytes of a `sockaddr_in`, a `sockaddr_in6` and a `sockaddr_ib`.
+const IN: usize = 16;
+const IN6: usize = 28;
+pub(super) const IB: usize = 48;
+
+/// The bytes of an address in the room that is for all.
+fn bytes(address: &sockaddr_storage) -> [u8; IB] {
+    let mut bytes = [0; IB];
+    bytes[..2].copy_from_slice(&address.ss_family.to_ne_bytes());
+    bytes[2..].copy_from_slice(&address.ss_data[..IB - 2]);
+    bytes
+}
+
+/// The same of a room for IP addresses.
+fn bytes_of_ip(address: &sockaddr_in6) -> [u8; IB] {
+    let mut bytes = [0; IB];
+    bytes[..2].copy_from_slice(&address.sin6_family.to_ne_bytes());
+    // Ports and addresses are in the order they travel.
+    bytes[2..4].copy_from_slice(&address.sin6_port.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&address.sin6_flowinfo.to_ne_bytes());
+    bytes[8..24].copy_from_slice(&address.sin6_addr);
+    bytes
+}
+
+/// An address by its family; `None` if none is there.
+fn parse(bytes: &[u8; IB]) -> Result<Option<SocketAddr>, c_int> {
+    let [f0, f1, p0, p1, rest @ ..] = bytes;
+    let port = u16::from_be_bytes([*p0, *p1]);
+    let address: IpAddr = match u16::from_ne_bytes([*f0, *f1]) {
+        0 => return Ok(None),
+        AF_INET => {
+            let (octets, _) = rest.split_first_chunk::<4>().ok_or(libc::EINVAL)?;
+            Ipv4Addr::from(*octets).into()
+        }
+        AF_INET6 => {
+            let octets = rest.get(4..20).and_then(|octets| octets.first_chunk::<16>());
+            Ipv6Addr::from(*octets.ok_or(libc::EINVAL)?).into()
+        }
+        AF_IB => return Err(libc::ENODEV),
+        _ => return Err(libc::EINVAL),
+    };
+    Ok(Some(SocketAddr::new(address, port)))
+}
+
+/// An address of IP, if one is there: `EINVAL` if it is of another family.
+pub(super) fn of_ip(address: &sockaddr_in6) -> Result<Option<SocketAddr>, c_int> {
+    parse(&bytes_of_ip(address))
+}
+
+/// An address that is said to be `size` bytes long: `EINVAL` if one of its family is not.
+pub(super) fn of(address: &sockaddr_storage, size: u16) -> Result<Option<SocketAddr>, c_int> {
+    if size == 0 {
+        return Ok(None);
+    }
+    let right = match address.ss_family {
+        AF_INET => IN,
+        AF_INET6 => IN6,
+        AF_IB => IB,
+        _ => return Err(libc::EINVAL),
+    };
+    if usize::from(size) != right {
+        return Err(libc::EINVAL);
+    }
+    parse(&bytes(address))
+}
+
+/// An address in the room that is for all, and its length; nothing if there is none.
+pub(super) fn to_storage(address: Option<SocketAddr>) -> (sockaddr_storage, u16) {
+    let mut storage = sockaddr_storage::default();
+    let Some(address) = address else { return (storage, 0) };
+    storage.ss_data[..2].copy_from_slice(&address.port().to_be_bytes());
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            storage.ss_family = AF_INET;
+            storage.ss_data[2..6].copy_from_slice(&ip.octets());
+            (storage, IN as u16)
+        }
+        IpAddr::V6(ip) => {
+            storage.ss_family = AF_INET6;
+            storage.ss_data[6..22].copy_from_slice(&ip.octets());
+            (storage, IN6 as u16)
+        }
+    }
+}
+
+/// An address in the room for those of IP; nothing if there is none.
+pub(super) fn to_ip(address: Option<SocketAddr>) -> sockaddr_in6 {
+    let (storage, _) = to_storage(address);
+    let number = |at: usize| u16::from_ne_bytes([storage.ss_data[at], storage.ss_data[at + 1]]);
+    let mut sin6_addr = [0; 16];
+    sin6_addr.copy_from_slice(&storage.ss_data[6..22]);
+    sockaddr_in6 {
+        sin6_family: storage.ss_family,
+        sin6_port: number(0),
+        sin6_flowinfo: u32::from(number(2)) | u32::from(number(4)) << 16,
+        sin6_addr,
+        sin6_scope_id: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_was_written() {
+        for text in ["10.1.2.3:7174", "[fd00::1:2]:65535", "0.0.0.0:0", "[::]:1"] {
+            let address = Some(text.parse().unwrap());
+            let (storage, size) = to_storage(address);
+            assert_eq!(of(&storage, size), Ok(address));
+            assert_eq!(of(&storage, size + 1), Err(libc::EINVAL));
+            assert_eq!(of_ip(&to_ip(address)), Ok(address));
+        }
+        assert_eq!((of(&sockaddr_storage::default(), 0), to_storage(None).1), (Ok(None), 0));
+        assert_eq!(of(&sockaddr_storage::default(), 16), Err(libc::EINVAL));
+        assert_eq!(of_ip(&sockaddr_in6 { sin6_family: 99, ..to_ip(None) }), Err(libc::EINVAL));
+    }
+}

@@ -1,0 +1,316 @@
+//! Commands about ids.
+
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::net::SocketAddr;
+
+use transom_abi::*;
+use transom_cm::options::Kind;
+use transom_cm::{Accept, Connect, Service};
+use transom_wire::cm::{Bits, CommId, Ece, Qpn, RejectReason, TimeCode};
+
+use super::addresses;
+use super::command::Command;
+
+/// Makes an id.
+pub(super) fn create_id(command: &Command<'_>) -> Result<(), c_int> {
+    command.check_room(size_of::<rdma_ucm_create_id_resp>())?;
+    let body: rdma_ucm_create_id = command.body()?;
+    let service = match rdma_port_space::from(body.ps) {
+        RDMA_PS_TCP => Service::TCP,
+        RDMA_PS_UDP => Service::UDP,
+        RDMA_PS_IPOIB => Service::IPOIB,
+        RDMA_PS_IB => Service::ib(match ibv_qp_type::from(body.qp_type) {
+            IBV_QPT_RC => Kind::Rc,
+            IBV_QPT_UC => Kind::Uc,
+            IBV_QPT_UD => Kind::Ud,
+            IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => Kind::Xrc,
+            _ => return Err(libc::EINVAL),
+        }),
+        _ => return Err(libc::EINVAL),
+    };
+    command.call(|manager| {
+        let id = manager.create(command.file, body.uid, service)?;
+        let answered = command.answer(body.response, &rdma_ucm_create_id_resp { id: id.0 });
+        if answered.is_err() {
+            manager.destroy(command.file, id)?;
+        }
+        answered
+    })
+}
+
+/// Ends an id.
+pub(super) fn destroy_id(command: &Command<'_>) -> Result<(), c_int> {
+    command.check_room(size_of::<rdma_ucm_destroy_id_resp>())?;
+    let body: rdma_ucm_destroy_id = command.body()?;
+    let events_reported = command.call(|manager| manager.destroy(command.file, CommId(body.id)))?;
+    command.answer(body.response, &rdma_ucm_destroy_id_resp { events_reported })
+}
+
+/// Binds an id to an IP address.
+pub(super) fn bind_ip(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_bind_ip = command.body_of(offset_of!(rdma_ucm_bind_ip, id) + 4)?;
+    bind_to(command, body.id, addresses::of_ip(&body.addr)?)
+}
+
+/// Binds an id to an address.
+pub(super) fn bind(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_bind = command.body()?;
+    if body.reserved != 0 {
+        return Err(libc::EINVAL);
+    }
+    bind_to(command, body.id, addresses::of(&body.addr, body.addr_size)?)
+}
+
+fn bind_to(command: &Command<'_>, id: u32, address: Option<SocketAddr>) -> Result<(), c_int> {
+    let address = address.ok_or(libc::EINVAL)?;
+    command.call(|manager| manager.bind(command.file, CommId(id), address))
+}
+
+/// Resolves an IP address.
+pub(super) fn resolve_ip(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_resolve_ip = command.body()?;
+    let source = addresses::of_ip(&body.src_addr)?;
+    resolve(command, body.id, source, addresses::of_ip(&body.dst_addr)?)
+}
+
+/// Resolves an address.
+pub(super) fn resolve_addr(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_resolve_addr = command.body()?;
+    if body.reserved != 0 {
+        return Err(libc::EINVAL);
+    }
+    let source = addresses::of(&body.src_addr, body.src_size)?;
+    resolve(command, body.id, source, addresses::of(&body.dst_addr, body.dst_size)?)
+}
+
+/// Nothing is waited for: what the host does not know at once it does not learn.
+fn resolve(
+    command: &Command<'_>,
+    id: u32,
+    source: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
+) -> Result<(), c_int> {
+    let destination = destination.ok_or(libc::EINVAL)?;
+    command.call(|manager| manager.resolve_address(command.file, CommId(id), source, destination))
+}
+
+/// Looks for a path: on RoCE the address says all.
+pub(super) fn resolve_route(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_resolve_route = command.body()?;
+    if body.timeout_ms == 0 {
+        return Err(libc::EINVAL);
+    }
+    command.call(|manager| {
+        manager.with_id(command.file, CommId(body.id), |engine, _| {
+            engine.resolve_route(CommId(body.id), Ok(()))
+        })
+    })
+}
+
+/// Lets an id listen.
+pub(super) fn listen(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_listen = command.body()?;
+    command.call(|manager| manager.listen(command.file, CommId(body.id), body.backlog as i32))
+}
+
+/// The private data of a command.
+fn private_data(of: &rdma_ucm_conn_param) -> &[u8] {
+    &of.private_data[..usize::from(of.private_data_len)]
+}
+
+/// Numbers of retries are of three bits; more is the most.
+fn retries(count: u8) -> Bits<3> {
+    Bits::low(u32::from(count).min(Bits::<3>::MAX.get()))
+}
+
+fn ece(of: &rdma_ucm_ece) -> Ece {
+    Ece { vendor: Bits::low(of.vendor_id), options: of.attr_mod }
+}
+
+/// Asks for a connection.
+pub(super) fn connect(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_connect = command.body_of(offset_of!(rdma_ucm_connect, ece))?;
+    let (id, with) = (CommId(body.id), &body.conn_param);
+    if with.valid == 0 {
+        return Err(libc::EINVAL);
+    }
+    let connect = Connect {
+        qpn: Qpn::low(with.qp_num),
+        srq: with.srq != 0,
+        responder_resources: with.responder_resources,
+        initiator_depth: with.initiator_depth,
+        flow_control: with.flow_control != 0,
+        retry_count: retries(with.retry_count),
+        rnr_retry_count: retries(with.rnr_retry_count),
+        private_data: private_data(with),
+    };
+    command.call(|manager| {
+        manager.with_id(command.file, id, |engine, now| {
+            engine.set_ece(id, ece(&body.ece))?;
+            engine.connect(id, &connect, now)
+        })
+    })
+}
+
+/// Accepts a request; without parameters, confirms that a connection is accepted.
+pub(super) fn accept(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_accept = command.body_of(offset_of!(rdma_ucm_accept, ece))?;
+    let (id, with) = (CommId(body.id), &body.conn_param);
+    let accept = Accept {
+        qpn: Qpn::low(with.qp_num),
+        srq: with.srq != 0,
+        responder_resources: with.responder_resources,
+        initiator_depth: with.initiator_depth,
+        flow_control: with.flow_control != 0,
+        rnr_retry_count: retries(with.rnr_retry_count),
+        qkey: (with.qkey != 0).then_some(with.qkey),
+        private_data: private_data(with),
+    };
+    command.call(|manager| {
+        if with.valid == 0 {
+            return manager.with_id(command.file, id, |engine, _| engine.establish(id));
+        }
+        manager.with_id(command.file, id, |engine, now| {
+            engine.set_ece(id, ece(&body.ece))?;
+            engine.accept(id, &accept, now)
+        })?;
+        manager.set_uid(id, body.uid);
+        Ok(())
+    })
+}
+
+/// Refuses a request.
+pub(super) fn reject(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_reject = command.body()?;
+    let reason = match body.reason {
+        0 => RejectReason::Consumer,
+        reason if u16::from(reason) == RejectReason::Consumer.code() => RejectReason::Consumer,
+        reason if u16::from(reason) == RejectReason::VendorOption.code() => {
+            RejectReason::VendorOption
+        }
+        _ => return Err(libc::EINVAL),
+    };
+    let private_data = &body.private_data[..usize::from(body.private_data_len)];
+    let id = CommId(body.id);
+    command.call(|manager| {
+        manager
+            .with_id(command.file, id, |engine, now| engine.reject(id, reason, private_data, now))
+    })
+}
+
+/// Ends a connection.
+pub(super) fn disconnect(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_disconnect = command.body()?;
+    let id = CommId(body.id);
+    command
+        .call(|manager| manager.with_id(command.file, id, |engine, now| engine.disconnect(id, now)))
+}
+
+/// Tells of an event of the queue pair.
+pub(super) fn notify(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_notify = command.body()?;
+    if body.event != IBV_EVENT_COMM_EST {
+        return Err(libc::EINVAL);
+    }
+    let id = CommId(body.id);
+    command.call(|manager| manager.with_id(command.file, id, |engine, _| engine.notify(id)))
+}
+
+/// Sets an option.
+pub(super) fn set_option(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_set_option = command.body_of(offset_of!(rdma_ucm_set_option, optlen) + 4)?;
+    let (id, length) = (CommId(body.id), body.optlen as usize);
+    let of_length = |right: usize| if length == right { Ok(()) } else { Err(libc::EINVAL) };
+    let byte = || of_length(1).and_then(|()| command.get::<u8>(body.optval));
+    let flag = || of_length(4).and_then(|()| command.get::<u32>(body.optval)).map(|it| it != 0);
+    let path = size_of::<ib_path_rec_data>();
+    match (body.level, body.optname) {
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => {
+            let tos = byte()?;
+            command.call(|it| it.with_id(command.file, id, |engine, _| engine.set_tos(id, tos)))
+        }
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => {
+            let reuse = flag()?;
+            command.call(|it| {
+                it.with_id(command.file, id, |engine, _| engine.set_reuse_address(id, reuse))
+            })
+        }
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => {
+            let only = flag()?;
+            command
+                .call(|it| it.with_id(command.file, id, |engine, _| engine.set_v6_only(id, only)))
+        }
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
+            let timeout = TimeCode::new(byte()?).ok_or(libc::EINVAL)?;
+            command.call(|it| {
+                it.with_id(command.file, id, |engine, _| engine.set_ack_timeout(id, timeout))
+            })
+        }
+        // The path leads where the address does.
+        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) if length > 0 && length % path == 0 => {
+            let _: ib_path_rec_data = command.get(body.optval)?;
+            command.call(|it| {
+                it.with_id(command.file, id, |engine, _| engine.resolve_route(id, Ok(())))
+            })
+        }
+        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => Err(libc::EINVAL),
+        _ => Err(libc::ENOSYS),
+    }
+}
+
+/// Joins a group by its IP address.
+pub(super) fn join_ip_mcast(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_join_ip_mcast =
+        command.body_of(offset_of!(rdma_ucm_join_ip_mcast, id) + 4)?;
+    let group = addresses::of_ip(&body.addr)?;
+    join(command, (body.id, body.uid, body.response), group, false)
+}
+
+/// Joins a group.
+pub(super) fn join_mcast(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_join_mcast = command.body()?;
+    let send_only = match rdma_cm_mc_join_flags::from(body.join_flags) {
+        RDMA_MC_JOIN_FLAG_FULLMEMBER => false,
+        RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => true,
+        _ => return Err(libc::EINVAL),
+    };
+    let group = addresses::of(&body.addr, body.addr_size)?;
+    join(command, (body.id, body.uid, body.response), group, send_only)
+}
+
+fn join(
+    command: &Command<'_>,
+    (id, uid, response): (u32, u64, u64),
+    group: Option<SocketAddr>,
+    send_only: bool,
+) -> Result<(), c_int> {
+    command.check_room(size_of::<rdma_ucm_create_id_resp>())?;
+    let group = group.ok_or(libc::EINVAL)?.ip();
+    command.call(|manager| {
+        let number = manager.join(command.file, CommId(id), uid, group, send_only)?;
+        let answered = command.answer(response, &rdma_ucm_create_id_resp { id: number });
+        if answered.is_err() {
+            manager.leave(command.file, number)?;
+        }
+        answered
+    })
+}
+
+/// Leaves a group.
+pub(super) fn leave_mcast(command: &Command<'_>) -> Result<(), c_int> {
+    command.check_room(size_of::<rdma_ucm_destroy_id_resp>())?;
+    let body: rdma_ucm_destroy_id = command.body()?;
+    let events_reported = command.call(|manager| manager.leave(command.file, body.id))?;
+    command.answer(body.response, &rdma_ucm_destroy_id_resp { events_reported })
+}
+
+/// Moves an id here from another file.
+pub(super) fn migrate_id(command: &Command<'_>) -> Result<(), c_int> {
+    command.check_room(size_of::<rdma_ucm_migrate_resp>())?;
+    let body: rdma_ucm_migrate_id = command.body()?;
+    let from = c_int::try_from(body.fd).map_err(|_| libc::ENOENT)?;
+    let events_reported =
+        command.call(|manager| manager.migrate(from, CommId(body.id), command.file))?;
+    command.answer(body.response, &rdma_ucm_migrate_resp { events_reported })
+}

@@ -1,0 +1,139 @@
+//! A command in the program's memory, and where its answer goes.
+
+use std::ffi::c_int;
+
+use transom_abi::*;
+use transom_host::Adapter;
+use transom_host::connections::manager::Manager;
+
+/// Structs of plain numbers: any bytes make one.
+///
+/// # Safety
+/// All bit patterns of the type are valid.
+pub(super) unsafe trait Plain: Copy + Default {}
+
+macro_rules! plain {
+    ($($name:ty)+) => {
+        $(
+            // SAFETY: it has numbers only, and arrays and unions of them.
+            unsafe impl Plain for $name {}
+        )+
+    };
+}
+
+plain! {
+    u8 u32
+    ib_uverbs_qp_attr
+    rdma_ucm_accept rdma_ucm_bind rdma_ucm_bind_ip rdma_ucm_cmd_hdr rdma_ucm_connect
+    rdma_ucm_create_id rdma_ucm_create_id_resp rdma_ucm_destroy_id rdma_ucm_destroy_id_resp
+    rdma_ucm_disconnect rdma_ucm_event_resp rdma_ucm_get_event rdma_ucm_init_qp_attr
+    rdma_ucm_join_ip_mcast rdma_ucm_join_mcast rdma_ucm_listen rdma_ucm_migrate_id
+    rdma_ucm_migrate_resp rdma_ucm_notify rdma_ucm_query rdma_ucm_query_addr_resp
+    rdma_ucm_query_path_resp rdma_ucm_query_route_resp rdma_ucm_reject rdma_ucm_resolve_addr
+    rdma_ucm_resolve_ip rdma_ucm_resolve_route rdma_ucm_set_option
+    ib_path_rec_data
+}
+
+/// A command of a file.
+pub(super) struct Command<'a> {
+    adapter: &'a Adapter,
+    /// The file's descriptor.
+    pub(super) file: c_int,
+    header: rdma_ucm_cmd_hdr,
+    /// Where what is behind the header lies.
+    body: u64,
+}
+
+impl<'a> Command<'a> {
+    /// Reads the header of a command of `n` bytes.
+    pub(super) fn read(
+        adapter: &'a Adapter,
+        file: c_int,
+        address: u64,
+        n: usize,
+    ) -> Result<Self, c_int> {
+        let mut command =
+            Self { adapter, file, header: rdma_ucm_cmd_hdr::default(), body: address };
+        let header = size_of::<rdma_ucm_cmd_hdr>();
+        if n < header {
+            return Err(libc::EINVAL);
+        }
+        command.header = command.get(address)?;
+        if header + usize::from(command.header.in_) > n {
+            return Err(libc::EINVAL);
+        }
+        command.body = address.checked_add(header as u64).ok_or(libc::EFAULT)?;
+        Ok(command)
+    }
+
+    /// Which command it is.
+    pub(super) fn number(&self) -> u32 {
+        self.header.cmd
+    }
+
+    /// Makes a call of the connection manager.
+    pub(super) fn call<T>(
+        &self,
+        call: impl FnOnce(&mut Manager) -> Result<T, c_int>,
+    ) -> Result<T, c_int> {
+        self.adapter.connections().call(call)
+    }
+
+    /// What is behind the header: `EINVAL` if it is not all there.
+    pub(super) fn body<T: Plain>(&self) -> Result<T, c_int> {
+        self.body_of(size_of::<T>())
+    }
+
+    /// The same of a struct that has grown, of which `least` bytes must be there; the rest may be zero.
+    pub(super) fn body_of<T: Plain>(&self, least: usize) -> Result<T, c_int> {
+        let there = usize::from(self.header.in_);
+        if there < least {
+            return Err(libc::EINVAL);
+        }
+        let mut body = T::default();
+        self.copy(&raw mut body as u64, self.body, there.min(size_of::<T>()))?;
+        Ok(body)
+    }
+
+    /// A value in the program's memory.
+    pub(super) fn get<T: Plain>(&self, address: u64) -> Result<T, c_int> {
+        let mut value = T::default();
+        self.copy(&raw mut value as u64, address, size_of::<T>())?;
+        Ok(value)
+    }
+
+    /// Bytes of room for the answer.
+    pub(super) fn room(&self) -> usize {
+        self.header.out.into()
+    }
+
+    /// Answers: `ENOSPC` if there is no room for `least` bytes of it.
+    pub(super) fn check_room(&self, least: usize) -> Result<(), c_int> {
+        if self.room() < least { Err(libc::ENOSPC) } else { Ok(()) }
+    }
+
+    /// Writes the answer, or as much of it as there is room for.
+    pub(super) fn answer<T: Plain>(&self, response: u64, answer: &T) -> Result<(), c_int> {
+        self.answer_at(response, 0, answer)
+    }
+
+    /// Writes a part of the answer that begins at `offset`.
+    pub(super) fn answer_at<T: Plain>(
+        &self,
+        response: u64,
+        offset: usize,
+        answer: &T,
+    ) -> Result<(), c_int> {
+        let length = self.room().saturating_sub(offset).min(size_of::<T>());
+        let to = response.checked_add(offset as u64).ok_or(libc::EFAULT)?;
+        self.copy(to, std::ptr::from_ref(answer) as u64, length)
+    }
+
+    fn copy(&self, to: u64, from: u64, length: usize) -> Result<(), c_int> {
+        if length == 0 {
+            return Ok(());
+        }
+        let copier = self.adapter.device().process().copier();
+        copier.copy(to, from, length as u64).map_err(|_| libc::EFAULT)
+    }
+}

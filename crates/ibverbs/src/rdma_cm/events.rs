@@ -1,0 +1,150 @@
+//! Fetching events.
+
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+
+use transom_abi::*;
+use transom_cm::Happened;
+use transom_cm::attributes::{HOP_LIMIT, PORT};
+use transom_cm::event::{Group, Offer};
+use transom_cm::options::Kind;
+use transom_host::connections::Delivered;
+use transom_system::addresses::gid;
+use transom_wire::cm::{CommId, Ece};
+
+use super::command::Command;
+use super::queries::ah_attr;
+
+unsafe extern "C-unwind" {
+    /// As the C library has it: a thread that is cancelled meanwhile unwinds from here. By the other of
+    /// its names: everybody else promises the compiler that `read` does not unwind.
+    #[link_name = "__read"]
+    fn read(file: c_int, to: *mut c_void, size: usize) -> isize;
+}
+
+/// Fetches an event, if there is one.
+pub(super) fn fetch(command: &Command<'_>) -> Result<bool, c_int> {
+    let whole = size_of::<rdma_ucm_event_resp>();
+    // Without the last two fields, which are younger.
+    command.check_room(offset_of!(rdma_ucm_event_resp, reserved).min(whole))?;
+    let body: rdma_ucm_get_event = command.body()?;
+    let event = command.call(|manager| {
+        let Some(event) = manager.next_event(command.file)? else { return Ok(None) };
+        let id = CommId(event.id);
+        let service = manager.with_id(command.file, id, |engine, _| Ok(engine.service(id)));
+        // A group's is one of datagrams.
+        let datagrams = service.ok().flatten().is_none_or(|it| it.kind() == Kind::Ud);
+        Ok(Some((event, datagrams)))
+    })?;
+    let Some((event, datagrams)) = event else { return Ok(false) };
+    command.answer(body.response, &response(&event, datagrams))?;
+    Ok(true)
+}
+
+/// Waits for an event, if the descriptor does: else `EAGAIN`.
+pub(super) fn wait(file: c_int) -> Result<(), c_int> {
+    let mut signal = [0_u8; 8];
+    // SAFETY: this only asks the kernel about the number.
+    let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
+    if flags < 0 {
+        return Err(libc::EBADF);
+    }
+    if flags & libc::O_NONBLOCK != 0 {
+        return Err(libc::EAGAIN);
+    }
+    // SAFETY: the kernel writes as many bytes as there is room for.
+    let count = unsafe { read(file, signal.as_mut_ptr().cast(), signal.len()) };
+    if count < 0 {
+        // SAFETY: the address of this thread's own errno.
+        return Err(unsafe { *libc::__errno_location() });
+    }
+    Ok(())
+}
+
+/// An event as C has it.
+fn response(event: &Delivered, datagrams: bool) -> rdma_ucm_event_resp {
+    let happened = &event.happened;
+    let (ece, param) = match datagrams {
+        true => ud_param(event),
+        false => conn_param(happened),
+    };
+    rdma_ucm_event_resp {
+        uid: event.uid,
+        id: event.id,
+        event: happened.code(),
+        status: happened.status() as u32,
+        param,
+        reserved: 0,
+        ece: rdma_ucm_ece { vendor_id: ece.vendor.get(), attr_mod: ece.options },
+    }
+}
+
+/// Private data in the room that events have, and its length.
+fn private_data(happened: &Happened) -> ([u8; RDMA_MAX_PRIVATE_DATA], u8) {
+    let mut room = [0; RDMA_MAX_PRIVATE_DATA];
+    let data = happened.private_data();
+    let length = data.len().min(usize::from(u8::MAX));
+    room[..length].copy_from_slice(&data[..length]);
+    (room, length as u8)
+}
+
+/// What an event of a connection tells.
+fn conn_param(happened: &Happened) -> (Ece, rdma_ucm_event_param) {
+    let (private_data, private_data_len) = private_data(happened);
+    let mut conn =
+        rdma_ucm_conn_param { private_data, private_data_len, ..rdma_ucm_conn_param::default() };
+    let offer = match happened {
+        Happened::ConnectRequest { offer, .. } => offer.as_ref(),
+        Happened::ConnectResponse { offer, .. } => Some(offer),
+        _ => None,
+    };
+    if let Some(offer) = offer {
+        let Offer { qpn, srq, responder_resources, initiator_depth, .. } = *offer;
+        conn.qp_num = qpn.get();
+        conn.srq = srq.into();
+        (conn.responder_resources, conn.initiator_depth) = (responder_resources, initiator_depth);
+        conn.flow_control = offer.flow_control.into();
+        conn.retry_count = offer.retry_count.get() as u8;
+        conn.rnr_retry_count = offer.rnr_retry_count.get() as u8;
+    }
+    (offer.map(|offer| offer.ece).unwrap_or_default(), whole(|param| param.conn = conn))
+}
+
+/// What an event of datagrams or of a group tells.
+fn ud_param(event: &Delivered) -> (Ece, rdma_ucm_event_param) {
+    let happened = &event.happened;
+    let (private_data, private_data_len) = private_data(happened);
+    let mut ud =
+        rdma_ucm_ud_param { private_data, private_data_len, ..rdma_ucm_ud_param::default() };
+    let mut offered = Ece::default();
+    match happened {
+        Happened::Resolved { address, qpn, qkey, ece, .. } => {
+            (ud.qp_num, ud.qkey, ud.ah_attr) = (qpn.get(), *qkey, ah_attr(address));
+            offered = *ece;
+        }
+        Happened::MulticastJoin(group) => {
+            (ud.qp_num, ud.qkey) = (Group::QPN, group.qkey);
+            let grh = ib_uverbs_global_route {
+                dgid: gid(group.address),
+                sgid_index: event.gid_index,
+                hop_limit: HOP_LIMIT,
+                ..ib_uverbs_global_route::default()
+            };
+            ud.ah_attr = ib_uverbs_ah_attr {
+                grh,
+                is_global: 1,
+                port_num: PORT,
+                ..ib_uverbs_ah_attr::default()
+            };
+        }
+        _ => {}
+    }
+    (offered, whole(|param| param.ud = ud))
+}
+
+/// Parameters of which every byte has a value, whichever kind is set.
+fn whole(set: impl FnOnce(&mut rdma_ucm_event_param)) -> rdma_ucm_event_param {
+    let mut param = rdma_ucm_event_param::default();
+    set(&mut param);
+    param
+}
