@@ -67,7 +67,7 @@ unsafe fn try_create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Wron
     if unsupported != 0 {
         return Err(Wrong::unsupported("send_ops_flags", unsupported, "PS-06"));
     }
-    let cap = capacity(init, service, operations)?;
+    let cap = capacity(init, service)?;
     // SAFETY: by the contract of this function.
     let parts = unsafe { parts(init, service, &cap) }?;
     // SAFETY: a context outlives its domains.
@@ -126,13 +126,12 @@ fn service(kind: ibv_qp_type) -> Result<Service, Wrong> {
     }
 }
 
+/// Bytes of a gather entry: address, length and key.
+const GATHER_ENTRY: u32 = 16;
+
 /// The sizes that are given: queues at least as deep as asked for, and the rest as asked for, but for
 /// queues that the type does not have (rules CR-02, CR-03, CR-08).
-fn capacity(
-    init: &ibv_qp_init_attr_ex,
-    service: Service,
-    operations: u64,
-) -> Result<ibv_qp_cap, Wrong> {
+fn capacity(init: &ibv_qp_init_attr_ex, service: Service) -> Result<ibv_qp_cap, Wrong> {
     let limits = Limits::DEVICE;
     let mut cap = init.cap;
     let xrc = matches!(service, Service::XrcInitiator | Service::XrcTarget);
@@ -142,9 +141,10 @@ fn capacity(
     if service == Service::XrcTarget {
         (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
     }
-    if operations & u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE) != 0 {
-        // Its eight bytes are taken when it is built.
-        cap.max_inline_data = cap.max_inline_data.max(8);
+    if service != Service::XrcTarget {
+        // Adapters have as much in place of a gather entry, and programs send it inline without having
+        // asked. An atomic write takes its eight bytes when it is built.
+        cap.max_inline_data = cap.max_inline_data.max(GATHER_ENTRY);
     }
     let asked = [
         ("cap.max_send_wr", cap.max_send_wr, limits.work_requests),

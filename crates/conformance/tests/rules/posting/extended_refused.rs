@@ -295,7 +295,7 @@ fn atomic_writes_have_room_inline() {
     let mut init = init_ex(&end, IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_WRITE);
     init.cap.max_inline_data = 0;
     let qp = try_qp_ex(&end, &mut init).unwrap();
-    assert_eq!((init.cap.max_inline_data, query(qp).cap.max_inline_data), (8, 8));
+    assert_eq!((init.cap.max_inline_data, query(qp).cap.max_inline_data), (16, 16));
 }
 
 /// The device has no options to agree on with a peer, and says so under its vendor's number.
