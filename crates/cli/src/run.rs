@@ -1,4 +1,4 @@
-//! `transom run`: becomes a program that finds our libibverbs first.
+//! `transom run`: becomes a program that finds our libibverbs and librdmacm first.
 
 mod instruments;
 mod library;
@@ -23,8 +23,8 @@ const PATH: &str = "PATH";
 
 const HELP: &str = "\
 The program is started with LD_LIBRARY_PATH set so that the loader finds Transom's libibverbs.so.1
-before the system's, and with LD_PRELOAD so that it does even where the program brings a libibverbs
-of its own under another name, as Python packages do. (That has no effect on set-user-ID programs,
+and librdmacm.so.1 before the system's, and with LD_PRELOAD so that it does even where the program
+brings libraries of its own under other names, as Python packages do. (That has no effect on set-user-ID programs,
 nor on those that have libibverbs linked in, or ask for the functions of the one they brought by
 dlsym.) The program takes the place of this command: its exit status and signals are its own.
 
@@ -64,7 +64,8 @@ Exit status:
   Otherwise the program's own.
 
 Environment:
-  TRANSOM_LIB=DIR            Take libibverbs.so.1 (or libibverbs.so) from DIR and nowhere else
+  TRANSOM_LIB=DIR            Take libibverbs.so.1 (or libibverbs.so) from DIR and nowhere else;
+                             librdmacm.so.1 too if it is there
   TRANSOM_DEVICE_NAME=NAME   What the device is called, as with --device-name
   TRANSOM_WINDOWS=2A         Windows of type 2 are of kind 2A instead of 2B
   TRANSOM_COPY=shared        Copy through shared memory, even where the kernel would copy directly
@@ -111,6 +112,13 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let name = device_name(args)?;
     command.env(DeviceName::VARIABLE, name.to_string());
     loader::lead(&directory, &mut command);
+    match library::connections() {
+        Ok(Some(directory)) => loader::lead_connections(&directory, &mut command),
+        Ok(None) => {}
+        Err(problem) => {
+            anstream::eprintln!("warning: the program cannot connect by rdma_cm: {problem}");
+        }
+    }
     match library::command(rdma::NAME) {
         Ok(directory) => {
             command.env(PATH, loader::before(directory.as_os_str(), PATH));

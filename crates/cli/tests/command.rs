@@ -261,6 +261,23 @@ fn the_device_can_be_called_otherwise() {
     assert_eq!(listed["devices"][0]["name"], "mlx5_0");
 }
 
+/// Ours for rdma_cm is found as the other is, if it is there.
+#[test]
+fn the_loader_is_pointed_at_both_libraries() {
+    let scratch = with_library();
+    let library = scratch.file("librdmacm.so");
+    let show = ["sh", "-c", "echo \"$LD_LIBRARY_PATH $LD_PRELOAD\""];
+    let shown = String::from_utf8(run(&scratch.0, &show).stdout).unwrap();
+    let (path, preloaded) = shown.trim().split_once(' ').unwrap();
+    let directory = path.split(':').nth(1).expect("one for each library");
+    for link in ["librdmacm.so.1", "librdmacm.so"] {
+        assert_eq!(fs::read_link(Path::new(directory).join(link)).unwrap(), library);
+    }
+    let all: Vec<_> = preloaded.split(':').collect();
+    assert!(all[0].ends_with("/libibverbs.so.1"), "{all:?}");
+    assert_eq!(all[1], format!("{directory}/librdmacm.so.1"));
+}
+
 /// Ours is loaded before the program's libraries, behind what the user has loaded; what another
 /// `transom run` put there is gone.
 #[test]

@@ -1,4 +1,4 @@
-//! Programs that nobody here wrote, over our `libibverbs.so.1`.
+//! Programs that nobody here wrote, over our `libibverbs.so.1` and `librdmacm.so.1`.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -12,32 +12,34 @@ use std::{env, fs};
 use crate::harness::readable;
 use crate::processes::stay_with_parent;
 
-/// The folder of our `libibverbs.so.1`, built if it is not up to date. `scratch` is the test's
+/// The folder of our `libibverbs.so.1` and `librdmacm.so.1`, built if they are not up to date. `scratch` is the test's
 /// `CARGO_TARGET_TMPDIR`.
 pub fn library(scratch: &str) -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let profile = built();
-        let library = profile.join("libibverbs.so");
         let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
         let folder = Path::new(scratch)
             .join(format!("{}-library", if name == "debug" { "dev" } else { name }));
-        let link = folder.join("libibverbs.so.1");
         fs::create_dir_all(&folder).expect("the scratch folder is ours");
-        // Another test may have made it, or be making it now.
-        let _ = std::os::unix::fs::symlink(&library, &link);
-        assert_eq!(fs::read_link(&link).ok(), Some(library), "remove {}", link.display());
+        for name in ["libibverbs.so", "librdmacm.so"] {
+            let (library, link) = (profile.join(name), folder.join(format!("{name}.1")));
+            // Another test may have made it, or be making it now.
+            let _ = std::os::unix::fs::symlink(&library, &link);
+            assert_eq!(fs::read_link(&link).ok(), Some(library), "remove {}", link.display());
+        }
         folder
     })
 }
 
 /// The command `transom` and its libraries, built if they are not up to date: the files in the order
 /// of their packages.
-pub fn command() -> &'static [PathBuf; 3] {
-    static FILES: OnceLock<[PathBuf; 3]> = OnceLock::new();
+pub fn command() -> &'static [PathBuf; 4] {
+    static FILES: OnceLock<[PathBuf; 4]> = OnceLock::new();
     FILES.get_or_init(|| {
         let profile = built();
-        ["transom", "libtransom_paths.so", "libibverbs.so"].map(|name| profile.join(name))
+        ["transom", "libtransom_paths.so", "libibverbs.so", "librdmacm.so"]
+            .map(|name| profile.join(name))
     })
 }
 
@@ -58,7 +60,7 @@ fn built() -> PathBuf {
 /// What is built of ours to be run.
 #[derive(Clone, Copy, Debug)]
 pub enum Built<'a> {
-    /// `libibverbs.so` and `libtransom_paths.so`.
+    /// `libibverbs.so`, `librdmacm.so` and `libtransom_paths.so`.
     Libraries,
     /// `transom`.
     Command,
@@ -76,7 +78,7 @@ pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
     // Always of these packages together, for their dependencies have features that one of them alone
     // does not ask for: everything would be built twice.
     let mut which = vec!["--package", "transom-cli", "--package", "transom-libibverbs"];
-    which.extend(["--package", "transom-paths"]);
+    which.extend(["--package", "transom-librdmacm", "--package", "transom-paths"]);
     match what {
         Built::Libraries => which.push("--lib"),
         Built::Command => which.extend(["--bin", "transom"]),

@@ -14,10 +14,34 @@ use std::path::{Path, PathBuf};
 pub(super) const SONAME: &str = "libibverbs.so.1";
 /// What cargo calls it, and programs that ask for the one that others are linked with.
 const BUILT: &str = "libibverbs.so";
+/// What programs that connect by rdma_cm ask the loader for.
+pub(super) const CONNECTIONS: &str = "librdmacm.so.1";
+/// What cargo calls it, and programs that ask for the one that others are linked with.
+const CONNECTIONS_BUILT: &str = "librdmacm.so";
 /// What shows the device's files where mounting is not allowed.
 const PATHS: &str = "libtransom_paths.so";
 /// Where to look instead of the usual places.
 const OVERRIDE: &str = "TRANSOM_LIB";
+
+/// A directory that has our librdmacm under the names that are asked for. Where the libraries are to be
+/// taken from one directory and nowhere else, it may lack this one.
+pub(super) fn connections() -> std::result::Result<Option<PathBuf>, String> {
+    let names = [CONNECTIONS, CONNECTIONS_BUILT];
+    let library = match std::env::var_os(OVERRIDE).filter(|value| !value.is_empty()) {
+        Some(directory) => {
+            let directory = std::path::absolute(&directory).unwrap_or_else(|_| directory.into());
+            let found =
+                names.map(|name| directory.join(name)).into_iter().find(|path| path.is_file());
+            let Some(library) = found else { return Ok(None) };
+            library
+        }
+        None => std::env::current_exe()
+            .ok()
+            .and_then(|program| beside(&program, &names))
+            .ok_or_else(|| format!("Transom's {CONNECTIONS} is not where this command is"))?,
+    };
+    linked(&library, &names).map(Some)
+}
 
 /// The library that shows the device's files, under a name that the loader takes for one.
 pub(super) fn paths() -> std::result::Result<PathBuf, String> {
@@ -78,7 +102,7 @@ fn beside(program: &Path, names: &[&str]) -> Option<PathBuf> {
     let files = files.flat_map(|directory| names.iter().map(|name| directory.join(name)));
     // What is installed comes before what is built.
     let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
-    files.sort_by_key(|path| path.file_name() == Some(BUILT.as_ref()));
+    files.sort_by_key(|path| path.extension() == Some("so".as_ref()));
     files.into_iter().next()
 }
 

@@ -1,6 +1,6 @@
 //! What the loader is told, so that the program finds our libraries before others.
 
-use super::library::SONAME;
+use super::library::{CONNECTIONS, SONAME};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +25,22 @@ pub(super) fn lead(directory: &Path, command: &mut Command) {
     // What the user says there comes later, and counts.
     command.env(SANITIZER, before(OsStr::new(ANY_ORDER), SANITIZER));
     preload(&[&directory.join(SONAME)], command);
+}
+
+/// Has the loader find our librdmacm too, in this directory. It comes behind our libibverbs, whose
+/// functions it uses.
+pub(super) fn lead_connections(directory: &Path, command: &mut Command) {
+    let path = match command.get_envs().find(|(name, _)| *name == SEARCH) {
+        Some((_, Some(path))) => {
+            let mut path = path.to_owned();
+            path.push(":");
+            path.push(directory);
+            path
+        }
+        _ => before(directory.as_os_str(), SEARCH),
+    };
+    command.env(SEARCH, path);
+    preload(&[&directory.join(CONNECTIONS)], command);
 }
 
 /// Has the loader put these of our libraries before those of the program.
