@@ -5,4 +5,4 @@
 //! is left waiting when the wire is whole again.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|script: &[u8]| transom_simulation::packet_stage::feed(script));
+libfuzzer_sys::fuzz_target!(|script: &[u8]| transom_simulation::script::feed(script));

@@ -215,8 +215,7 @@ impl Endpoint {
             let Some(answer) = next else { return };
             let service = self.service;
             let more = self.respond(io, |responder, packets, cx| {
-                let mtu = packets.link.mtu.expect("the link carries packets");
-                let reply = send_part(&answer, responder, service, mtu, cx);
+                let reply = send_part(&answer, responder, service, &packets.link, cx);
                 packets.sent(&answer, reply, cx)
             });
             if !more {
@@ -331,10 +330,12 @@ fn send_part<I: Io>(
     answer: &ReadAnswer,
     responder: &mut Responder,
     service: Service,
-    mtu: u64,
+    link: &Segmentation,
     cx: &mut Context<'_, I>,
 ) -> Reply {
     let (io, burst) = (cx.process, answer.burst);
+    assert!(burst.length <= link.part, "a burst is as long as the link takes, or shorter");
+    let mtu = link.mtu.expect("the link carries packets");
     let mut data = Fetched { io, first: burst.psn, bytes: Vec::new() };
     let reply = answer.fetch(responder, &mut data, cx);
     if !matches!(reply, Reply::Data { .. }) {

@@ -11,6 +11,7 @@ use crate::faults::{Arrival, FaultInjector};
 use crate::model::{At, Model, Verdict};
 use crate::network::{InFlight, Network, Place};
 use crate::node::{Egress, Node};
+use crate::packet::encode;
 use crate::plan::Plan;
 use crate::random::Random;
 
@@ -173,9 +174,8 @@ impl Shared {
 
     /// Sends a packet.
     pub fn transmit(&self, at: At, packet: &Packet<'_>) {
-        let mut bytes = vec![0; packet.length()];
-        let length = packet.write(&mut bytes);
-        assert_eq!(length + ICRC_BYTES, bytes.len(), "a packet is as long as it says");
+        let mut bytes = encode(packet);
+        let length = bytes.len() - ICRC_BYTES;
         let icrc = self.path(at.device).icrc(0, &bytes[..length]);
         bytes[length..].copy_from_slice(&icrc);
         let egress = &self.nodes[at.device].egress;

@@ -2,5 +2,7 @@
 #![cfg(not(loom))]
 
 mod messages;
+mod origin;
 mod requester;
 mod responder;
+mod target;

@@ -1,14 +1,15 @@
-//! The send queue over a link that carries packets, on a stage where the test plays the network, the
-//! target and the clock: what is sent, under which numbers, and what each answer does.
+//! The send queue over a link that carries packets, where the test plays the network, the target
+//! and the clock: what is sent, under which numbers, and what each answer does.
 
 use transom_device::Access;
 use transom_device::execution::QpEvent;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Body, Placement, SendFlags, SendOp, Status};
-use transom_simulation::send_queue::*;
 use transom_wire::packet::{Operation, Packet, Reth, Transport};
 use transom_wire::{Psn, RnrTimer};
+
+use crate::origin::*;
 
 mod loss;
 mod random;
@@ -21,79 +22,78 @@ const OK: Status = Status::Success;
 /// Rules: PSN-01, PSN-02, PSN-03, PSN-05
 #[test]
 fn numbers_count_packets_and_wrap() {
-    let mut queue = Queue::of(Service::Rc, 0xff_fffa);
-    queue.post(1, SEND, 0);
-    queue.post(2, READ, 2 * MTU + 1);
-    queue.post(3, ADD, 8);
-    queue.post(4, READ, 0);
-    queue.post(5, WRITE, 2 * MTU);
-    queue.post(6, SEND, 1);
+    let mut origin = origin_of(Service::Rc, 0xff_fffa);
+    origin.post_send(1, SEND, 0);
+    origin.post_send(2, READ, 2 * MTU + 1);
+    origin.post_send(3, ADD, 8);
+    origin.post_send(4, READ, 0);
+    origin.post_send(5, WRITE, 2 * MTU);
+    origin.post_send(6, SEND, 1);
     let numbers = [0xff_fffa, 0xff_fffb, 0xff_fffe, 0xff_ffff, 0, 1, 2];
-    assert_eq!(queue.stage.sent_numbers(), numbers);
+    assert_eq!(origin.env.sent_numbers(), numbers);
     let data = pattern(2 * MTU + 1);
-    queue.take(&responses(0xff_fffb, &data));
-    assert_eq!(queue.stage.completed(), [(1, OK), (2, OK)]);
-    assert_eq!(queue.stage.memory.borrow()[..data.len()], data);
+    origin.take_answers(&responses(0xff_fffb, &data));
+    assert_eq!(origin.env.statuses(), [(1, OK), (2, OK)]);
+    assert_eq!(origin.env.bytes(LOCAL, data.len()), data);
     let old = 0x0102_0304_0506_0708;
     let atomic = Operation::AtomicAcknowledge { aeth: aeth(0x1f), old };
-    queue.take(&[answer(0xff_fffe, atomic)]);
-    assert_eq!(queue.stage.completed(), [(3, OK)]);
-    assert_eq!(queue.stage.memory.borrow()[..8], old.to_ne_bytes());
-    queue.take(&responses(0xff_ffff, &[]));
-    queue.acknowledge(2);
-    assert_eq!(queue.stage.completed(), [(4, OK), (5, OK), (6, OK)]);
+    origin.take_answers(&[answer(0xff_fffe, atomic)]);
+    assert_eq!(origin.env.statuses(), [(3, OK)]);
+    assert_eq!(origin.env.bytes(LOCAL, 8), old.to_ne_bytes());
+    origin.take_answers(&responses(0xff_ffff, &[]));
+    origin.acknowledge(2);
+    assert_eq!(origin.env.statuses(), [(4, OK), (5, OK), (6, OK)]);
 }
 
 /// One answer acknowledges everything before it; of a message, it acknowledges a part.
 /// Rules: PSN-21, ACK-05, PK-18
 #[test]
 fn an_answer_acknowledges_all_before_it() {
-    let mut queue = Queue::of_packets();
-    queue.post(1, SEND, 3 * MTU);
-    queue.post(2, WRITE, 20 * MTU);
-    queue.post(3, READ, MTU);
-    let asked: Vec<_> =
-        queue.stage.sent().iter().filter(|p| p.ack_request).map(|p| p.psn).collect();
+    let mut origin = origin_over_packets();
+    origin.post_send(1, SEND, 3 * MTU);
+    origin.post_send(2, WRITE, 20 * MTU);
+    origin.post_send(3, READ, MTU);
+    let asked: Vec<_> = origin.env.sent().iter().filter(|p| p.ack_request).map(|p| p.psn).collect();
     assert_eq!(asked, [102, 118, 122, 123].map(Psn::new), "one for each burst");
-    queue.acknowledge(101);
-    assert_eq!(queue.stage.completed(), []);
-    queue.acknowledge(110);
-    assert_eq!(queue.stage.completed(), [(1, OK)]);
-    queue.take(&responses(123, &pattern(MTU)));
-    assert_eq!(queue.stage.completed(), [(2, OK), (3, OK)]);
+    origin.acknowledge(101);
+    assert_eq!(origin.env.statuses(), []);
+    origin.acknowledge(110);
+    assert_eq!(origin.env.statuses(), [(1, OK)]);
+    origin.take_answers(&responses(123, &pattern(MTU)));
+    assert_eq!(origin.env.statuses(), [(2, OK), (3, OK)]);
 }
 
 /// Old, repeated and forged answers change nothing, nor do requests and packets of other services.
 /// Rules: PSN-24, CNP-02
 #[test]
 fn answers_that_are_not_awaited_are_ignored() {
-    let mut queue = Queue::of_packets();
-    queue.post(1, SEND, 0);
-    queue.acknowledge(100);
-    assert_eq!(queue.stage.completed(), [(1, OK)]);
-    queue.post(2, SEND, 0);
-    queue.post(3, READ, 2 * MTU);
-    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102]);
+    let mut origin = origin_over_packets();
+    origin.post_send(1, SEND, 0);
+    origin.acknowledge(100);
+    assert_eq!(origin.env.statuses(), [(1, OK)]);
+    origin.post_send(2, SEND, 0);
+    origin.post_send(3, READ, 2 * MTU);
+    assert_eq!(origin.env.sent_numbers(), [100, 101, 102]);
     for psn in [0, 99, 100, 104, 0x80_0000, 0xff_ffff] {
         for byte in [0x1f, 0x2f, 0x60, 0x61, 0x62, 0x63, 0x40, 0xff] {
-            queue.refuse(psn, byte);
+            origin.refuse(psn, byte);
         }
         let old = 1;
-        queue.take(&[answer(psn, Operation::AtomicAcknowledge { aeth: aeth(0x1f), old })]);
-        queue.take(&responses(psn, &[]));
+        origin.take_answers(&[answer(psn, Operation::AtomicAcknowledge { aeth: aeth(0x1f), old })]);
+        origin.take_answers(&responses(psn, &[]));
     }
     let acknowledge = answer(101, Operation::Acknowledge(aeth(0x1f)));
-    queue.take(&[
+    origin.take_answers(&[
         answer(101, Operation::SendOnly(transom_wire::packet::Ending::Plain)),
         answer(101, Operation::Reserved(0x15)),
         answer(0, Operation::Congestion),
         Packet { transport: Transport::Uc, ..acknowledge },
         Packet { transport: Transport::Xrc { srq: 0 }, ..acknowledge },
     ]);
-    assert_eq!((queue.stage.sent(), queue.stage.completed()), (vec![], vec![]));
-    queue.acknowledge(101);
-    queue.take(&responses(102, &pattern(2 * MTU)));
-    assert_eq!(queue.stage.completed(), [(2, OK), (3, OK)]);
+    assert_eq!((origin.env.sent(), origin.env.statuses()), (vec![], vec![]));
+    origin.acknowledge(101);
+    origin.take_answers(&responses(102, &pattern(2 * MTU)));
+    assert_eq!(origin.env.statuses(), [(2, OK), (3, OK)]);
 }
 
 /// A refusal ends the request that it names; those before it are done, those behind it flushed.
@@ -108,18 +108,18 @@ fn a_refusal_ends_the_request_it_names() {
         (0x40, Status::BadResponse),
         (0xff, Status::BadResponse),
     ] {
-        let mut queue = Queue::of_packets();
+        let mut origin = origin_over_packets();
         for (wr_id, op) in (1..).zip([SEND, WRITE, READ, ADD, SEND]) {
-            queue.post(wr_id, op, if op == ADD { 8 } else { 2 * MTU });
+            origin.post_send(wr_id, op, if op == ADD { 8 } else { 2 * MTU });
         }
         // The second packet of the WRITE.
-        queue.refuse(103, byte);
+        origin.refuse(103, byte);
         let flushed = Status::Flushed;
         let expected = [(1, OK), (2, status), (3, flushed), (4, flushed), (5, flushed)];
-        assert_eq!(queue.stage.completed(), expected, "{byte:#x}");
-        assert_eq!((queue.state(), queue.requester.deadline()), (QpState::Error, None));
-        queue.acknowledge(108);
-        assert_eq!(queue.stage.completed(), []);
+        assert_eq!(origin.env.statuses(), expected, "{byte:#x}");
+        assert_eq!((origin.env.state(), origin.qp.requester.deadline()), (QpState::Error, None));
+        origin.acknowledge(108);
+        assert_eq!(origin.env.statuses(), []);
     }
 }
 
@@ -156,13 +156,13 @@ fn an_answer_that_does_not_fit_is_a_bad_response() {
         (READ, 0, &[short(only)]),
     ];
     for (op, length, packets) in cases {
-        let mut queue = Queue::of_packets();
-        queue.post(1, op, length);
-        queue.post(2, SEND, 0);
-        queue.take(packets);
+        let mut origin = origin_over_packets();
+        origin.post_send(1, op, length);
+        origin.post_send(2, SEND, 0);
+        origin.take_answers(packets);
         let expected = [(1, Status::BadResponse), (2, Status::Flushed)];
-        assert_eq!(queue.stage.completed(), expected, "{op:?} answered by {packets:?}");
-        assert_eq!(queue.state(), QpState::Error);
+        assert_eq!(origin.env.statuses(), expected, "{op:?} answered by {packets:?}");
+        assert_eq!(origin.env.state(), QpState::Error);
     }
 }
 
@@ -179,18 +179,18 @@ fn a_flush_is_done_with_either_answer() {
         for operation in
             [Operation::Acknowledge(aeth(0x1f)), Operation::ReadResponseOnly(aeth(0x1f))]
         {
-            let mut queue = Queue::of_packets();
-            queue.post(1, SendOp::Message(body), length);
-            queue.post_with(2, SEND, 0, SendFlags::FENCE);
-            assert_eq!(queue.stage.sent_numbers(), [100]);
-            queue.take(&[answer(100, operation)]);
-            assert_eq!(queue.stage.completed(), [(1, OK)]);
-            assert_eq!(queue.stage.sent_numbers(), [101]);
+            let mut origin = origin_over_packets();
+            origin.post_send(1, SendOp::Message(body), length);
+            origin.post_send_with(2, SEND, 0, SendFlags::FENCE);
+            assert_eq!(origin.env.sent_numbers(), [100]);
+            origin.take_answers(&[answer(100, operation)]);
+            assert_eq!(origin.env.statuses(), [(1, OK)]);
+            assert_eq!(origin.env.sent_numbers(), [101]);
         }
-        let mut queue = Queue::of_packets();
-        queue.post(1, SendOp::Message(body), 8 - length);
-        assert_eq!(queue.stage.completed(), [(1, Status::LocalLength)]);
-        assert!(queue.stage.sent_numbers().is_empty());
+        let mut origin = origin_over_packets();
+        origin.post_send(1, SendOp::Message(body), 8 - length);
+        assert_eq!(origin.env.statuses(), [(1, Status::LocalLength)]);
+        assert!(origin.env.sent_numbers().is_empty());
     }
 }
 
@@ -199,26 +199,26 @@ fn a_flush_is_done_with_either_answer() {
 /// Rules: PSN-07, CNP-04
 #[test]
 fn a_window_bounds_what_is_on_its_way() {
-    let mut queue = Queue::of_packets();
+    let mut origin = origin_over_packets();
     for wr_id in 0..8 {
-        queue.post(wr_id, WRITE, 512 * MTU);
+        origin.post_send(wr_id, WRITE, 512 * MTU);
     }
-    let sent = queue.stage.sent_numbers();
+    let sent = origin.env.sent_numbers();
     assert_eq!(sent, (100..100 + 256).collect::<Vec<_>>());
     let (mut oldest, mut next, mut most) = (100, 356, 256);
     while oldest < 2000 {
         oldest += 16;
-        queue.acknowledge(oldest - 1);
-        next += queue.stage.sent().len() as u32;
+        origin.acknowledge(oldest - 1);
+        next += origin.env.sent().len() as u32;
         assert!(next - oldest >= most, "the window does not close");
         most = next - oldest;
     }
     assert!(most > 256 && u64::from(most) * MTU <= 1 << 20);
-    queue.take(&[answer(0, Operation::Congestion)]);
-    queue.take(&[answer(0, Operation::Congestion)]);
-    while queue.stage.sent().is_empty() {
+    origin.take_answers(&[answer(0, Operation::Congestion)]);
+    origin.take_answers(&[answer(0, Operation::Congestion)]);
+    while origin.env.sent().is_empty() {
         oldest += 16;
-        queue.acknowledge(oldest - 1);
+        origin.acknowledge(oldest - 1);
     }
     assert!(next - oldest <= most / 2, "half the window is left");
     assert!(next - oldest > most / 4, "what one window tells counts once");
@@ -229,31 +229,31 @@ fn a_window_bounds_what_is_on_its_way() {
 /// Rules: PSN-07
 #[test]
 fn queue_pairs_share_what_may_be_on_its_way() {
-    let mut queue = Queue::of_packets();
-    queue.stage.share.set(32 * MTU + 1);
-    assert!(!queue.requester.awaits_packets());
-    queue.post(1, WRITE, 512 * MTU);
-    assert!(queue.requester.awaits_packets());
-    assert_eq!(queue.stage.sent_numbers(), (100..132).collect::<Vec<_>>());
-    queue.stage.share.set(100 * MTU);
-    queue.acknowledge(115);
-    let (mut next, mut oldest) = (132 + queue.stage.sent().len() as u32, 116);
+    let mut origin = origin_over_packets();
+    origin.qp.requester.window_share = 32 * MTU + 1;
+    assert!(!origin.qp.requester.awaits_packets());
+    origin.post_send(1, WRITE, 512 * MTU);
+    assert!(origin.qp.requester.awaits_packets());
+    assert_eq!(origin.env.sent_numbers(), (100..132).collect::<Vec<_>>());
+    origin.qp.requester.window_share = 100 * MTU;
+    origin.acknowledge(115);
+    let (mut next, mut oldest) = (132 + origin.env.sent().len() as u32, 116);
     assert!((180..=oldest + 100).contains(&next), "others have ended");
-    queue.stage.share.set(0);
+    origin.qp.requester.window_share = 0;
     while next - oldest > 8 {
         oldest += 1;
-        queue.acknowledge(oldest - 1);
-        assert_eq!(queue.stage.sent_numbers(), [0; 0], "others have begun");
+        origin.acknowledge(oldest - 1);
+        assert_eq!(origin.env.sent_numbers(), [0; 0], "others have begun");
     }
     while next < 612 {
         oldest += 8;
-        queue.acknowledge(oldest - 1);
-        next += queue.stage.sent().len() as u32;
+        origin.acknowledge(oldest - 1);
+        next += origin.env.sent().len() as u32;
         assert!((1..=8).contains(&(next - oldest)));
     }
-    queue.acknowledge(611);
-    assert_eq!(queue.stage.completed(), [(1, OK)]);
-    assert!(!queue.requester.awaits_packets());
+    origin.acknowledge(611);
+    assert_eq!(origin.env.statuses(), [(1, OK)]);
+    assert!(!origin.qp.requester.awaits_packets());
 }
 
 /// What READs will bring counts as on its way, and each part of one that is asked for by itself takes
@@ -264,10 +264,10 @@ fn a_long_read_is_asked_for_in_parts() {
     let length = 600 * MTU;
     let part = 256;
     for limit in 1..=4 {
-        let mut queue = Queue::of_packets();
-        queue.requester.max_rd_atomic = limit;
-        queue.post(1, READ, length);
-        queue.post(2, SEND, 0);
+        let mut origin = origin_over_packets();
+        origin.qp.requester.max_rd_atomic = limit;
+        origin.post_send(1, READ, length);
+        origin.post_send(2, SEND, 0);
         let data = pattern(length);
         let mut next = 0;
         for (index, bytes) in data.chunks(part * MTU as usize).enumerate() {
@@ -276,20 +276,20 @@ fn a_long_read_is_asked_for_in_parts() {
                 key: 5,
                 length: bytes.len() as u32,
             };
-            let sent = queue.stage.sent();
+            let sent = origin.env.sent();
             assert_eq!(sent.len(), if index == 2 { 2 } else { 1 }, "a part, then the SEND");
             assert_eq!(sent[0].operation, Operation::ReadRequest(expected));
             assert_eq!(sent[0].psn.value(), 100 + next);
             next += bytes.len().div_ceil(MTU as usize) as u32;
             let answer = responses(sent[0].psn.value(), bytes);
             for burst in answer.chunks(64) {
-                queue.take(burst);
+                origin.take_answers(burst);
             }
         }
-        assert_eq!(queue.stage.completed(), [(1, OK)]);
-        assert_eq!(queue.stage.memory.borrow()[..length as usize], data);
-        queue.acknowledge(700);
-        assert_eq!(queue.stage.completed(), [(2, OK)]);
+        assert_eq!(origin.env.statuses(), [(1, OK)]);
+        assert_eq!(origin.env.bytes(LOCAL, length as usize), data);
+        origin.acknowledge(700);
+        assert_eq!(origin.env.statuses(), [(2, OK)]);
     }
 }
 
@@ -297,19 +297,19 @@ fn a_long_read_is_asked_for_in_parts() {
 /// Rules: RN-11, RN-14, PS-09
 #[test]
 fn reads_beyond_the_limit_are_held_back() {
-    let mut queue = Queue::of_packets();
-    queue.requester.max_rd_atomic = 2;
+    let mut origin = origin_over_packets();
+    origin.qp.requester.max_rd_atomic = 2;
     for (wr_id, op) in (0..).zip([READ, ADD, READ, SEND]) {
-        queue.post(wr_id, op, 8);
+        origin.post_send(wr_id, op, 8);
     }
-    queue.post_with(4, SEND, 8, SendFlags::FENCE);
-    assert_eq!(queue.stage.sent_numbers(), [100, 101]);
-    queue.take(&responses(100, &[1; 8]));
-    assert_eq!(queue.stage.sent_numbers(), [102, 103]);
-    queue.take(&[answer(101, Operation::AtomicAcknowledge { aeth: aeth(0x1f), old: 0 })]);
-    assert_eq!(queue.stage.sent_numbers(), [0_u32; 0]);
-    queue.take(&responses(102, &[2; 8]));
-    assert_eq!(queue.stage.sent_numbers(), [104]);
+    origin.post_send_with(4, SEND, 8, SendFlags::FENCE);
+    assert_eq!(origin.env.sent_numbers(), [100, 101]);
+    origin.take_answers(&responses(100, &[1; 8]));
+    assert_eq!(origin.env.sent_numbers(), [102, 103]);
+    origin.take_answers(&[answer(101, Operation::AtomicAcknowledge { aeth: aeth(0x1f), old: 0 })]);
+    assert_eq!(origin.env.sent_numbers(), [0_u32; 0]);
+    origin.take_answers(&responses(102, &[2; 8]));
+    assert_eq!(origin.env.sent_numbers(), [104]);
 }
 
 /// The data of a burst is stored in one step for each buffer, and only while the L_Key
@@ -317,47 +317,48 @@ fn reads_beyond_the_limit_are_held_back() {
 /// Rules: LA-05
 #[test]
 fn returned_data_is_stored_by_bursts_under_a_fresh_check() {
-    let mut queue = Queue::of_packets();
+    let mut origin = origin_over_packets();
     let data = pattern(64 * MTU);
-    queue.post(1, READ, 64 * MTU);
+    origin.post_send(1, READ, 64 * MTU);
     let answer = responses(100, &data);
-    queue.take(&answer[..16]);
-    queue.take(&answer[16..48]);
+    origin.take_answers(&answer[..16]);
+    origin.take_answers(&answer[16..48]);
     // The buffers meet at an odd place in the second burst.
-    assert_eq!(queue.stage.stored.take(), [16 * MTU, 16 * MTU + 1, 16 * MTU - 1]);
-    queue.stage.grant(Access::empty());
-    queue.take(&answer[48..]);
-    assert_eq!(queue.stage.completed(), [(1, Status::LocalProtection)]);
-    assert_eq!(queue.stage.stored.take(), [0_u64; 0]);
+    assert_eq!(origin.env.stored(), [16 * MTU, 16 * MTU + 1, 16 * MTU - 1]);
+    origin.env.grant(Access::empty());
+    origin.take_answers(&answer[48..]);
+    assert_eq!(origin.env.statuses(), [(1, Status::LocalProtection)]);
+    assert_eq!(origin.env.stored(), [0_u64; 0]);
 }
 
 /// In SQD what has begun is finished, sent again if need be, and nothing else begins.
 /// Rules: ST-16, ST-17
 #[test]
 fn sqd_finishes_what_has_begun() {
-    let mut queue = Queue::of_packets();
-    queue.post(1, SEND, 2 * MTU);
-    queue.post(2, READ, 2 * MTU);
-    queue.stage.set_state(QpState::Sqd);
-    queue.drive(|requester, cx| requester.notify_drained(cx));
-    queue.post(3, SEND, 0);
-    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102]);
-    queue.refuse(101, 0x60);
-    assert_eq!(queue.stage.sent_numbers(), [101, 102]);
+    let mut origin = origin_over_packets();
+    origin.post_send(1, SEND, 2 * MTU);
+    origin.post_send(2, READ, 2 * MTU);
+    origin.env.gate(|gate| gate.state = QpState::Sqd);
+    origin.qp.drive(&origin.env, |requester, cx| requester.notify_drained(cx));
+    origin.post_send(3, SEND, 0);
+    assert_eq!(origin.env.sent_numbers(), [100, 101, 102]);
+    origin.refuse(101, 0x60);
+    assert_eq!(origin.env.sent_numbers(), [101, 102]);
     let data = pattern(2 * MTU);
     let both = responses(102, &data);
-    queue.take(&both[..1]);
-    queue.pass(TIMEOUT);
-    assert_eq!(queue.stage.sent_numbers(), [103]);
-    assert!(queue.requester.is_draining());
-    assert_eq!(queue.stage.events.take(), []);
-    queue.take(&[Packet { operation: Operation::ReadResponseOnly(aeth(0x1f)), ..both[1] }]);
-    assert_eq!(queue.stage.completed(), [(1, OK), (2, OK)]);
-    assert_eq!(queue.stage.events.take(), [QpEvent::SendQueueDrained]);
-    assert_eq!((queue.stage.sent(), queue.requester.is_draining()), (vec![], false));
-    queue.stage.set_state(QpState::Rts);
-    queue.advance();
-    assert_eq!(queue.stage.sent_numbers(), [104]);
+    origin.take_answers(&both[..1]);
+    origin.pass(TIMEOUT);
+    assert_eq!(origin.env.sent_numbers(), [103]);
+    assert!(origin.qp.requester.is_draining());
+    assert_eq!(origin.env.events(), []);
+    origin
+        .take_answers(&[Packet { operation: Operation::ReadResponseOnly(aeth(0x1f)), ..both[1] }]);
+    assert_eq!(origin.env.statuses(), [(1, OK), (2, OK)]);
+    assert_eq!(origin.env.events(), [QpEvent::SendQueueDrained]);
+    assert_eq!((origin.env.sent(), origin.qp.requester.is_draining()), (vec![], false));
+    origin.env.gate(|gate| gate.state = QpState::Rts);
+    origin.advance();
+    assert_eq!(origin.env.sent_numbers(), [104]);
 }
 
 /// A target that is not ready has everything before, is given its time, and then the rest.
@@ -366,32 +367,32 @@ fn sqd_finishes_what_has_begun() {
 fn a_target_that_is_not_ready_is_waited_for() {
     let timer = RnrTimer::new(12).expect("a code");
     let not_ready = 0x20 | timer.code();
-    let mut queue = Queue::of_packets();
-    queue.requester.retry.rnr_count = 2;
+    let mut origin = origin_over_packets();
+    origin.qp.requester.retry.rnr_count = 2;
     for wr_id in 1..=3 {
-        queue.post(wr_id, SEND, MTU + 1);
+        origin.post_send(wr_id, SEND, MTU + 1);
     }
-    assert_eq!(queue.stage.sent_numbers(), [100, 101, 102, 103, 104, 105]);
-    queue.refuse(102, not_ready);
-    assert_eq!(queue.stage.completed(), [(1, OK)]);
+    assert_eq!(origin.env.sent_numbers(), [100, 101, 102, 103, 104, 105]);
+    origin.refuse(102, not_ready);
+    assert_eq!(origin.env.statuses(), [(1, OK)]);
     // What was behind it arrives out of order, or is refused as well.
-    queue.refuse(102, 0x60);
-    queue.refuse(102, not_ready);
-    queue.pass_in_silence(timer.nanoseconds());
-    assert_eq!(queue.stage.sent_numbers(), [102, 103, 104, 105]);
-    queue.refuse(102, not_ready);
-    queue.pass_in_silence(timer.nanoseconds());
-    assert_eq!(queue.stage.sent_numbers(), [102, 103, 104, 105]);
+    origin.refuse(102, 0x60);
+    origin.refuse(102, not_ready);
+    origin.pass_in_silence(timer.nanoseconds());
+    assert_eq!(origin.env.sent_numbers(), [102, 103, 104, 105]);
+    origin.refuse(102, not_ready);
+    origin.pass_in_silence(timer.nanoseconds());
+    assert_eq!(origin.env.sent_numbers(), [102, 103, 104, 105]);
     // The first half of a message is progress.
     for _ in 0..2 {
-        queue.refuse(103, not_ready);
-        queue.pass_in_silence(timer.nanoseconds());
-        assert_eq!(queue.stage.sent_numbers(), [103, 104, 105]);
+        origin.refuse(103, not_ready);
+        origin.pass_in_silence(timer.nanoseconds());
+        assert_eq!(origin.env.sent_numbers(), [103, 104, 105]);
     }
-    queue.refuse(103, not_ready);
+    origin.refuse(103, not_ready);
     let expected = [(2, Status::RnrRetryExceeded), (3, Status::Flushed)];
-    assert_eq!(queue.stage.completed(), expected);
-    assert_eq!(queue.state(), QpState::Error);
+    assert_eq!(origin.env.statuses(), expected);
+    assert_eq!(origin.env.state(), QpState::Error);
 }
 
 /// Memory that goes away in the middle of a message fails it, in order: what was sent of it, and what
@@ -400,27 +401,27 @@ fn a_target_that_is_not_ready_is_waited_for() {
 #[test]
 fn memory_that_goes_away_fails_its_message() {
     for (last, arrived) in [(99, 0), (100, 1), (110, 1), (116, 1)] {
-        let mut queue = Queue::of_packets();
-        queue.post(1, SEND, MTU);
+        let mut origin = origin_over_packets();
+        origin.post_send(1, SEND, MTU);
         // One burst of two, and then no room until the memory is gone.
-        queue.stage.room.set(1);
-        queue.post(2, SEND, 30 * MTU);
-        assert_eq!(queue.stage.sent_numbers(), (100..117).collect::<Vec<_>>());
-        queue.stage.room.set(usize::MAX);
-        queue.stage.gone.set(true);
-        queue.post(3, SEND, MTU);
-        assert_eq!((queue.stage.sent(), queue.stage.completed()), (vec![], vec![]));
+        origin.env.room.set(BURST);
+        origin.post_send(2, SEND, 30 * MTU);
+        assert_eq!(origin.env.sent_numbers(), (100..117).collect::<Vec<_>>());
+        origin.env.room.set(usize::MAX);
+        origin.env.gone.set(true);
+        origin.post_send(3, SEND, MTU);
+        assert_eq!((origin.env.sent(), origin.env.statuses()), (vec![], vec![]));
         if arrived > 0 {
-            queue.acknowledge(last);
+            origin.acknowledge(last);
         } else {
-            queue.pass(TIMEOUT);
+            origin.pass(TIMEOUT);
         }
         let failed = arrived + 1;
         let mut expected = vec![(1, OK); arrived as usize];
         expected.push((failed, Status::LocalProtection));
         expected.extend((failed + 1..=3).map(|wr_id| (wr_id, Status::Flushed)));
-        assert_eq!(queue.stage.completed(), expected, "{last}");
-        assert_eq!(queue.state(), QpState::Error);
+        assert_eq!(origin.env.statuses(), expected, "{last}");
+        assert_eq!(origin.env.state(), QpState::Error);
     }
 }
 
@@ -428,19 +429,19 @@ fn memory_that_goes_away_fails_its_message() {
 /// Rules: ST-10, PSN-02
 #[test]
 fn a_reset_forgets_what_was_on_its_way() {
-    let mut queue = Queue::of_packets();
+    let mut origin = origin_over_packets();
     for wr_id in 0..3 {
-        queue.post(wr_id, READ, 8);
+        origin.post_send(wr_id, READ, 8);
     }
-    queue.requester.reset();
-    assert_eq!(queue.requester.deadline(), None);
-    queue.requester.start(Psn::new(500));
-    queue.stage.sent();
-    queue.take(&responses(100, &[1; 8]));
-    queue.acknowledge(500);
-    queue.post(7, SEND, 0);
-    assert_eq!(queue.stage.sent_numbers(), [500]);
-    queue.take(&responses(101, &[1; 8]));
-    queue.acknowledge(500);
-    assert_eq!(queue.stage.completed(), [(7, OK)]);
+    origin.qp.requester.reset();
+    assert_eq!(origin.qp.requester.deadline(), None);
+    origin.qp.requester.start(Psn::new(500));
+    origin.env.sent();
+    origin.take_answers(&responses(100, &[1; 8]));
+    origin.acknowledge(500);
+    origin.post_send(7, SEND, 0);
+    assert_eq!(origin.env.sent_numbers(), [500]);
+    origin.take_answers(&responses(101, &[1; 8]));
+    origin.acknowledge(500);
+    assert_eq!(origin.env.statuses(), [(7, OK)]);
 }

@@ -1,19 +1,21 @@
 //! The responder of a link that carries packets: order, duplicates, answers.
 
-use transom_device::execution::{Injection, QpEvent};
+use transom_device::execution::{Injection, QpEvent, Segmentation};
 use transom_device::protection::{Key, Reason};
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Completion, Flags, Opcode, Status};
-use transom_simulation::packet_stage::*;
+use transom_simulation::host::Host;
 use transom_wire::Psn;
 use transom_wire::packet::{Ending, Operation as Op, Packet, Transport};
+
+use crate::target::*;
 
 mod random;
 mod refused;
 mod services;
 
 /// Of each answer: how far behind [`FIRST`] its number is, its syndrome, its count of messages.
-fn acks(sent: &[Answered]) -> Vec<(u32, u8, u32)> {
+fn acks(sent: &[OwnedPacket]) -> Vec<(u32, u8, u32)> {
     let ahead = |psn: Psn| psn.value().wrapping_sub(FIRST) & 0xff_ffff;
     let all = sent.iter().map(|answer| match answer.operation {
         Op::Acknowledge(aeth) => (ahead(answer.psn), aeth.byte, aeth.msn),
@@ -23,7 +25,7 @@ fn acks(sent: &[Answered]) -> Vec<(u32, u8, u32)> {
 }
 
 /// The data of READ responses, with their numbers.
-fn data(sent: &[Answered]) -> (Vec<u32>, Vec<u8>) {
+fn data(sent: &[OwnedPacket]) -> (Vec<u32>, Vec<u8>) {
     let psns = sent.iter().map(|answer| answer.psn.value().wrapping_sub(FIRST) & 0xff_ffff);
     (psns.collect(), sent.iter().flat_map(|answer| answer.payload.clone()).collect())
 }
@@ -38,31 +40,31 @@ const AT: u64 = BASE + 0x2000;
 /// Rules: PSN-01, PSN-10, PSN-20, ACK-01, ACK-03
 #[test]
 fn requests_in_order_are_carried_out() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
     for wr_id in 0..6 {
-        target.post(wr_id, AT + 16 * wr_id, 16);
+        target.post_receive(wr_id, AT + 16 * wr_id, 16);
     }
     for ahead in 0..6_u8 {
-        let sent = target.take(packet(ahead.into(), SEND, &[ahead; 5]));
+        let sent = target.answer_to(packet(ahead.into(), SEND, &[ahead; 5]));
         assert_eq!(acks(&sent), [(ahead.into(), 0x1f, u32::from(ahead) + 1)]);
-        assert_eq!(target.stage.bytes(AT + 16 * u64::from(ahead), 5), [ahead; 5]);
+        assert_eq!(target.env.bytes(AT + 16 * u64::from(ahead), 5), [ahead; 5]);
     }
-    let done = target.stage.completed();
+    let done = target.env.completed();
     assert_eq!(statuses(&done), (0..6).map(|id| (id, Status::Success)).collect::<Vec<_>>());
     assert!(done.iter().all(|done| (done.byte_length, done.opcode) == (5, Opcode::Receive)));
     let write = Op::WriteOnly { reth: reth(AT, key, 3), immediate: None };
-    assert_eq!(acks(&target.take(packet(6, write, b"abc"))), [(6, 0x1f, 7)]);
-    assert_eq!(target.stage.bytes(AT, 3), b"abc");
-    assert_eq!(acks(&target.take(unasked(7, write, b"xyz"))), []);
-    assert_eq!(target.stage.bytes(AT, 3), b"xyz");
+    assert_eq!(acks(&target.answer_to(packet(6, write, b"abc"))), [(6, 0x1f, 7)]);
+    assert_eq!(target.env.bytes(AT, 3), b"abc");
+    assert_eq!(acks(&target.answer_to(unasked(7, write, b"xyz"))), []);
+    assert_eq!(target.env.bytes(AT, 3), b"xyz");
 }
 
 /// The packets of a message that come together are copied in one step and acknowledged once.
 #[test]
 fn a_burst_is_one_copy_and_one_acknowledgement() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
     let bytes: Vec<u8> = (0..4 * MTU - 7).map(|at| at as u8).collect();
     let parts: Vec<_> = bytes.chunks(MTU).collect();
     let write = [
@@ -71,15 +73,12 @@ fn a_burst_is_one_copy_and_one_acknowledgement() {
         packet(2, Op::WriteMiddle, parts[2]),
         packet(3, Op::WriteLast { immediate: None }, parts[3]),
     ];
-    target.receive(&write);
-    assert_eq!(acks(&target.stage.sent()), [(3, 0x1f, 1)]);
-    assert_eq!(
-        (target.stage.bytes(AT, bytes.len()), target.stage.copies.get()),
-        (bytes.clone(), 1)
-    );
+    target.take_requests(&write);
+    assert_eq!(acks(&target.env.sent()), [(3, 0x1f, 1)]);
+    assert_eq!((target.env.bytes(AT, bytes.len()), target.env.stored().len()), (bytes.clone(), 1));
     // A SEND into two buffers is two copies; here two messages come in one burst.
-    target.post(1, AT + 0x1000, 4 * MTU as u32);
-    target.post(2, AT + 0x2000, 8);
+    target.post_receive(1, AT + 0x1000, 4 * MTU as u32);
+    target.post_receive(2, AT + 0x2000, 8);
     let send = [
         unasked(4, Op::SendFirst, parts[0]),
         unasked(5, Op::SendMiddle, parts[1]),
@@ -87,12 +86,12 @@ fn a_burst_is_one_copy_and_one_acknowledgement() {
         packet(7, Op::SendLast(Ending::Immediate(0x0102_0304)), parts[3]),
         Packet { solicited: true, ..packet(8, SEND, b"more") },
     ];
-    target.receive(&send);
-    assert_eq!(acks(&target.stage.sent()), [(7, 0x1f, 2), (8, 0x1f, 3)]);
-    assert_eq!(target.stage.seen(), [1, 2], "each acknowledgement is out before its completion");
-    assert_eq!(target.stage.copies.get(), 3);
-    assert_eq!(target.stage.bytes(AT + 0x1000, bytes.len()), bytes);
-    let done = target.stage.completed();
+    target.take_requests(&send);
+    assert_eq!(acks(&target.env.sent()), [(7, 0x1f, 2), (8, 0x1f, 3)]);
+    assert_eq!(target.env.seen(), [1, 2], "each acknowledgement is out before its completion");
+    assert_eq!(target.env.stored().len(), 2);
+    assert_eq!(target.env.bytes(AT + 0x1000, bytes.len()), bytes);
+    let done = target.env.completed();
     assert_eq!(statuses(&done), [(1, Status::Success), (2, Status::Success)]);
     assert_eq!(done[0].immediate.to_ne_bytes(), [1, 2, 3, 4]);
     assert_eq!((done[0].byte_length as usize, done[0].flags), (bytes.len(), Flags::IMMEDIATE));
@@ -101,15 +100,15 @@ fn a_burst_is_one_copy_and_one_acknowledgement() {
 /// Packets that come one by one make the same message.
 #[test]
 fn a_message_may_come_packet_by_packet() {
-    let mut target = Target::new(Service::Rc);
-    target.post(1, AT, 3 * MTU as u32);
+    let mut target = target_of(Service::Rc);
+    target.post_receive(1, AT, 3 * MTU as u32);
     let full = [7; MTU];
-    assert_eq!(target.take(unasked(0, Op::SendFirst, &full)), []);
-    assert_eq!(acks(&target.take(packet(1, Op::SendMiddle, &full))), [(1, 0x1f, 0)]);
+    assert_eq!(target.answer_to(unasked(0, Op::SendFirst, &full)), []);
+    assert_eq!(acks(&target.answer_to(packet(1, Op::SendMiddle, &full))), [(1, 0x1f, 0)]);
     let last = Packet { solicited: true, ..packet(2, Op::SendLast(Ending::Plain), &[8]) };
-    assert_eq!(acks(&target.take(last)), [(2, 0x1f, 1)]);
-    assert_eq!(target.stage.bytes(AT + 2 * MTU as u64 - 1, 2), [7, 8]);
-    assert_eq!(target.stage.solicited(), [true]);
+    assert_eq!(acks(&target.answer_to(last)), [(2, 0x1f, 1)]);
+    assert_eq!(target.env.bytes(AT + 2 * MTU as u64 - 1, 2), [7, 8]);
+    assert_eq!(target.env.solicited(), [true]);
 }
 
 /// A packet that comes too early is dropped, which is said once; the right one resumes. What came in
@@ -117,24 +116,24 @@ fn a_message_may_come_packet_by_packet() {
 /// Rules: PSN-11, ACK-02
 #[test]
 fn a_gap_is_answered_once() {
-    let mut target = Target::new(Service::Rc);
+    let mut target = target_of(Service::Rc);
     for wr_id in 0..4 {
-        target.post(wr_id, AT, 64);
+        target.post_receive(wr_id, AT, 64);
     }
-    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x1f, 1)]);
-    assert_eq!(acks(&target.take(packet(2, SEND, b"2"))), [(0, 0x1f, 1), (1, 0x60, 1)]);
-    assert_eq!(target.take(packet(3, SEND, b"3")), []);
-    assert_eq!(target.take(packet(2, SEND, b"2")), []);
-    target.receive(&[packet(1, SEND, b"1"), packet(2, SEND, b"2"), packet(3, SEND, b"3")]);
-    assert_eq!(acks(&target.stage.sent()).last(), Some(&(3, 0x1f, 4)));
-    assert_eq!(target.stage.completed().len(), 4);
-    let next_gap = acks(&target.take(packet(6, SEND, b"6")));
+    assert_eq!(acks(&target.answer_to(packet(0, SEND, b"0"))), [(0, 0x1f, 1)]);
+    assert_eq!(acks(&target.answer_to(packet(2, SEND, b"2"))), [(0, 0x1f, 1), (1, 0x60, 1)]);
+    assert_eq!(target.answer_to(packet(3, SEND, b"3")), []);
+    assert_eq!(target.answer_to(packet(2, SEND, b"2")), []);
+    target.take_requests(&[packet(1, SEND, b"1"), packet(2, SEND, b"2"), packet(3, SEND, b"3")]);
+    assert_eq!(acks(&target.env.sent()).last(), Some(&(3, 0x1f, 4)));
+    assert_eq!(target.env.completed().len(), 4);
+    let next_gap = acks(&target.answer_to(packet(6, SEND, b"6")));
     assert_eq!(next_gap, [(3, 0x1f, 4), (4, 0x60, 4)]);
     // A gap within a burst: what came before it counts.
-    let mut target = Target::new(Service::Rc);
-    target.post(0, AT, 64);
-    target.receive(&[packet(0, SEND, b"0"), packet(2, SEND, b"2"), packet(3, SEND, b"3")]);
-    let mut sent = acks(&target.stage.sent());
+    let mut target = target_of(Service::Rc);
+    target.post_receive(0, AT, 64);
+    target.take_requests(&[packet(0, SEND, b"0"), packet(2, SEND, b"2"), packet(3, SEND, b"3")]);
+    let mut sent = acks(&target.env.sent());
     sent.dedup();
     assert_eq!(sent, [(0, 0x1f, 1), (1, 0x60, 1)]);
 }
@@ -143,20 +142,20 @@ fn a_gap_is_answered_once() {
 /// Rules: PSN-12
 #[test]
 fn a_repeated_write_or_send_is_only_acknowledged() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
-    target.post(1, AT + 64, 64);
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
+    target.post_receive(1, AT + 64, 64);
     let write = packet(0, Op::WriteOnly { reth: reth(AT, key, 2), immediate: None }, b"ab");
     let send = packet(1, SEND, b"cd");
-    target.receive(&[write, send]);
-    target.stage.sent();
-    assert_eq!(target.stage.completed().len(), 1);
-    target.stage.put(AT, b"xy");
-    assert_eq!(acks(&target.take(write)), [(1, 0x1f, 2)], "as far as it has come");
-    target.receive(&[write, send]);
-    assert_eq!(acks(&target.stage.sent()), [(1, 0x1f, 2)]);
-    assert_eq!(target.stage.bytes(AT, 2), b"xy");
-    assert_eq!(target.stage.completed(), []);
+    target.take_requests(&[write, send]);
+    target.env.sent();
+    assert_eq!(target.env.completed().len(), 1);
+    target.env.put(AT, b"xy");
+    assert_eq!(acks(&target.answer_to(write)), [(1, 0x1f, 2)], "as far as it has come");
+    target.take_requests(&[write, send]);
+    assert_eq!(acks(&target.env.sent()), [(1, 0x1f, 2)]);
+    assert_eq!(target.env.bytes(AT, 2), b"xy");
+    assert_eq!(target.env.completed(), []);
 }
 
 /// A sender that begins with an earlier number than was agreed is not taken for one that repeats
@@ -164,41 +163,41 @@ fn a_repeated_write_or_send_is_only_acknowledged() {
 /// Rules: PSN-02
 #[test]
 fn what_comes_before_the_first_packet_is_dropped() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
     let before = Psn::new(FIRST - 1);
     let write = packet(0, Op::WriteOnly { reth: reth(AT, key, 2), immediate: None }, b"ab");
-    assert_eq!(target.take(Packet { psn: before, ..write }), []);
-    assert_eq!(acks(&target.take(write)), [(0, 0x1f, 1)]);
-    assert_eq!(target.take(Packet { psn: before, ..write }), []);
+    assert_eq!(target.answer_to(Packet { psn: before, ..write }), []);
+    assert_eq!(acks(&target.answer_to(write)), [(0, 0x1f, 1)]);
+    assert_eq!(target.answer_to(Packet { psn: before, ..write }), []);
 }
 
 /// Without a receive the origin is told to wait, and nothing else is taken until it comes back.
 /// Rules: RN-01, RA-11, RA-12
 #[test]
 fn not_ready_consumes_nothing() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
-    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x2c, 0)]);
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
+    assert_eq!(acks(&target.answer_to(packet(0, SEND, b"0"))), [(0, 0x2c, 0)]);
     let write = packet(1, Op::WriteOnly { reth: reth(AT, key, 1), immediate: None }, b"w");
-    let before = target.stage.bytes(AT, 1);
-    assert_eq!(target.take(write), []);
-    assert_eq!(target.stage.bytes(AT, 1), before);
-    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x2c, 0)]);
-    target.post(1, AT + 64, 64);
-    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x1f, 1)]);
-    assert_eq!(acks(&target.take(write)), [(1, 0x1f, 2)]);
+    let before = target.env.bytes(AT, 1);
+    assert_eq!(target.answer_to(write), []);
+    assert_eq!(target.env.bytes(AT, 1), before);
+    assert_eq!(acks(&target.answer_to(packet(0, SEND, b"0"))), [(0, 0x2c, 0)]);
+    target.post_receive(1, AT + 64, 64);
+    assert_eq!(acks(&target.answer_to(packet(0, SEND, b"0"))), [(0, 0x1f, 1)]);
+    assert_eq!(acks(&target.answer_to(write)), [(1, 0x1f, 2)]);
     // WRITE with immediate needs its receive at the end only, and goes on from there.
     let full = [9; MTU];
     let last = packet(3, Op::WriteLast { immediate: Some(5) }, b"end");
-    target.receive(&[unasked(2, Op::WriteFirst(reth(AT, key, MTU + 3)), &full), last]);
-    assert_eq!(acks(&target.stage.sent()), [(3, 0x2c, 2)]);
-    assert_eq!(target.stage.bytes(AT, MTU), full);
-    target.post(2, AT + 0x1000, 64);
-    target.stage.completed();
-    assert_eq!(acks(&target.take(last)), [(3, 0x1f, 3)]);
-    assert_eq!(target.stage.bytes(AT + MTU as u64, 3), b"end");
-    let done = target.stage.completed();
+    target.take_requests(&[unasked(2, Op::WriteFirst(reth(AT, key, MTU + 3)), &full), last]);
+    assert_eq!(acks(&target.env.sent()), [(3, 0x2c, 2)]);
+    assert_eq!(target.env.bytes(AT, MTU), full);
+    target.post_receive(2, AT + 0x1000, 64);
+    target.env.completed();
+    assert_eq!(acks(&target.answer_to(last)), [(3, 0x1f, 3)]);
+    assert_eq!(target.env.bytes(AT + MTU as u64, 3), b"end");
+    let done = target.env.completed();
     assert_eq!(
         (done[0].byte_length as usize, done[0].opcode),
         (MTU + 3, Opcode::ReceiveWriteImmediate)
@@ -210,15 +209,15 @@ fn not_ready_consumes_nothing() {
 /// Rules: PSN-03, PSN-04, ACK-05, ORD-09
 #[test]
 fn a_read_is_answered_in_its_numbers() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
     let length = 2 * MTU + 5;
-    let before = target.stage.bytes(AT, length);
+    let before = target.env.bytes(AT, length);
     let write = packet(0, Op::WriteOnly { reth: reth(AT, key, 3), immediate: None }, b"new");
     let read = packet(1, Op::ReadRequest(reth(AT, key, length)), &[]);
     let later = packet(4, Op::WriteOnly { reth: reth(AT, key, 5), immediate: None }, b"later");
-    target.receive(&[write, read, later]);
-    let sent = target.stage.sent();
+    target.take_requests(&[write, read, later]);
+    let sent = target.env.sent();
     let (psns, bytes) = data(&sent[..3]);
     assert_eq!(psns, [1, 2, 3]);
     assert_eq!((&bytes[..3], &bytes[3..]), (&b"new"[..], &before[3..]), "in order");
@@ -228,7 +227,7 @@ fn a_read_is_answered_in_its_numbers() {
     assert_eq!(acks(&sent[3..]), [(4, 0x1f, 3)]);
     // A READ of nothing takes a number too, and looks at no key (rule RA-20).
     let nothing = packet(5, Op::ReadRequest(reth(0, Key(0xdead_beef), 0)), &[]);
-    let sent = target.take(nothing);
+    let sent = target.answer_to(nothing);
     assert_eq!(data(&sent), (vec![5], vec![]));
     assert!(matches!(sent[0].operation, Op::ReadResponseOnly(_)));
 }
@@ -237,32 +236,32 @@ fn a_read_is_answered_in_its_numbers() {
 /// Rules: ORD-08, ORD-25
 #[test]
 fn answers_wait_for_room_in_order() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
-    target.stage.room.set(2);
-    target.post(1, AT + 0x1000, 64);
-    target.stage.put(AT, &7_u64.to_ne_bytes());
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
+    target.env.room.set(2);
+    target.post_receive(1, AT + 0x1000, 64);
+    target.env.put(AT, &7_u64.to_ne_bytes());
     let add = Op::FetchAdd { address: AT, key: key.0, add: 3 };
-    target.receive(&[
+    target.take_requests(&[
         packet(0, Op::ReadRequest(reth(AT + 64, key, 3 * MTU)), &[]),
         packet(3, add, &[]),
         packet(4, Op::ReadRequest(reth(AT + 64, key, MTU)), &[]),
         packet(5, SEND, b"behind"),
     ]);
-    assert_eq!(data(&target.stage.sent()).0, [0, 1]);
-    assert_eq!(target.stage.completed().len(), 1, "the SEND does not wait");
-    assert!(!target.packets.is_idle());
+    assert_eq!(data(&target.env.sent()).0, [0, 1]);
+    assert_eq!(target.env.completed().len(), 1, "the SEND does not wait");
+    assert!(!target.qp.packets.is_idle());
     target.make_room(0);
-    assert_eq!(target.stage.sent(), []);
+    assert_eq!(target.env.sent(), []);
     target.make_room(2);
-    let sent = target.stage.sent();
+    let sent = target.env.sent();
     assert_eq!(data(&sent).0, [2, 3]);
     assert!(matches!(sent[1].operation, Op::AtomicAcknowledge { old: 7, .. }));
     target.make_room(16);
-    let sent = target.stage.sent();
+    let sent = target.env.sent();
     assert_eq!(data(&sent[..1]).0, [4]);
     assert_eq!(acks(&sent[1..]), [(5, 0x1f, 4)]);
-    assert!(target.packets.is_idle());
+    assert!(target.qp.packets.is_idle());
 }
 
 /// A burst of an answer that the link turns out to have no room for goes out later, and is not taken for
@@ -271,20 +270,21 @@ fn answers_wait_for_room_in_order() {
 #[test]
 fn an_answer_that_finds_no_room_is_made_again() {
     for full_at in 0..3 {
-        let mut target = Target::new(Service::Rc);
-        let key = target.stage.region;
-        target.stage.burst.set(2);
-        target.stage.room.set(2 * full_at);
+        let mut target = target_of(Service::Rc);
+        let key = target.env.region;
+        let two = 2 * MTU as u64;
+        target.qp.packets.link = Segmentation { mtu: Some(MTU as u64), whole: two, part: two };
+        target.env.room.set(2 * full_at);
         let read = packet(0, Op::ReadRequest(reth(AT, key, 5 * MTU)), &[]);
-        target.receive(&[read, packet(5, SEND, b"5")]);
-        target.stage.full.set(true);
+        target.take_requests(&[read, packet(5, SEND, b"5")]);
+        target.env.full.set(true);
         target.make_room(9);
-        assert_eq!(data(&target.stage.sent()).0, (0..2 * full_at as u32).collect::<Vec<_>>());
-        assert!(!target.packets.is_idle());
+        assert_eq!(data(&target.env.sent()).0, (0..2 * full_at as u32).collect::<Vec<_>>());
+        assert!(!target.qp.packets.is_idle());
         target.make_room(9);
-        let sent = target.stage.sent();
+        let sent = target.env.sent();
         assert_eq!(data(&sent[..5 - 2 * full_at]).0, (2 * full_at as u32..5).collect::<Vec<_>>());
-        assert!(target.packets.is_idle());
+        assert!(target.qp.packets.is_idle());
     }
 }
 
@@ -293,14 +293,14 @@ fn an_answer_that_finds_no_room_is_made_again() {
 /// Rules: PSN-11, PSN-23
 #[test]
 fn a_gap_behind_a_waiting_read_is_answered_after_it() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
-    target.stage.room.set(1);
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
+    target.env.room.set(1);
     let read = packet(0, Op::ReadRequest(reth(AT, key, 2 * MTU)), &[]);
-    target.receive(&[read, packet(3, SEND, b"3")]);
-    assert_eq!(data(&target.stage.sent()).0, [0]);
+    target.take_requests(&[read, packet(3, SEND, b"3")]);
+    assert_eq!(data(&target.env.sent()).0, [0]);
     target.make_room(5);
-    let sent = target.stage.sent();
+    let sent = target.env.sent();
     assert_eq!(data(&sent[..1]).0, [1]);
     assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)]);
 }
@@ -311,7 +311,7 @@ fn a_gap_behind_a_waiting_read_is_answered_after_it() {
 #[test]
 fn a_refusal_comes_after_the_answers_before_it() {
     let bad = Key(0x1234_5678);
-    let key = Target::new(Service::Rc).stage.region.0;
+    let key = target_of(Service::Rc).env.region.0;
     for (refused, syndrome) in [
         (packet(2, Op::WriteOnly { reth: reth(AT, bad, 1), immediate: None }, b"1"), 0x62),
         (packet(2, Op::ReadRequest(reth(AT, bad, 1)), &[]), 0x62),
@@ -319,7 +319,7 @@ fn a_refusal_comes_after_the_answers_before_it() {
         (packet(2, Op::FetchAdd { address: AT + 1, key, add: 1 }, &[]), 0x61),
         (packet(2, Op::SendMiddle, &[0; MTU]), 0x61),
     ] {
-        is_refused_after_a_read(Target::new(Service::Rc), refused, syndrome);
+        is_refused_after_a_read(target_of(Service::Rc), refused, syndrome);
     }
 }
 
@@ -328,19 +328,19 @@ fn a_refusal_comes_after_the_answers_before_it() {
 #[test]
 fn a_message_that_its_receive_cannot_take_is_refused_after_the_answers_before_it() {
     let send = packet(2, SEND, b"12345678");
-    let mut small = Target::new(Service::Rc);
-    small.post(1, AT, 4);
-    let key = small.stage.region;
+    let mut small = target_of(Service::Rc);
+    small.post_receive(1, AT, 4);
+    let key = small.env.region;
     is_refused_after_a_read(small, send, 0x61);
-    let mut elsewhere = Target::new(Service::Rc);
-    elsewhere.post_with(1, AT, 8, Key(0x1234_5678));
+    let mut elsewhere = target_of(Service::Rc);
+    elsewhere.post_receive_with(1, AT, 8, Key(0x1234_5678));
     is_refused_after_a_read(elsewhere, send, 0x63);
     // Of a queue that is not there.
     let unknown = Transport::Xrc { srq: 77 };
     let write = Op::WriteOnly { reth: reth(AT, key, 1), immediate: Some(5) };
     for (operation, payload) in [(SEND, &b"12345678"[..]), (write, b"1")] {
         let refused = Packet { transport: unknown, ..packet(2, operation, payload) };
-        is_refused_after_a_read(Target::new(Service::XrcTarget), refused, 0x61);
+        is_refused_after_a_read(target_of(Service::XrcTarget), refused, 0x61);
     }
 }
 
@@ -348,64 +348,64 @@ fn a_message_that_its_receive_cannot_take_is_refused_after_the_answers_before_it
 /// Rules: RA-40, PSN-23
 #[test]
 fn a_refusal_that_a_user_wants_comes_after_the_answers_before_it() {
-    let key = Target::new(Service::Rc).stage.region;
+    let key = target_of(Service::Rc).env.region;
     for refused in [
         packet(2, Op::ReadRequest(reth(AT, key, 1)), &[]),
         packet(2, Op::WriteOnly { reth: reth(AT, key, 1), immediate: None }, b"1"),
         packet(2, SEND, b"1"),
     ] {
-        let target = Target::new(Service::Rc);
+        let target = target_of(Service::Rc);
         let wanted = [None, Some(Injection::RemoteAccess)];
-        target.stage.injections.borrow_mut().extend(wanted);
+        target.env.injections.borrow_mut().extend(wanted);
         is_refused_after_a_read(target, refused, 0x62);
     }
 }
 
 /// A READ of two packets before a request that will be refused, with room for one.
-fn is_refused_after_a_read(mut target: Target, refused: Packet<'_>, syndrome: u8) {
-    target.stage.room.set(1);
-    let read = Op::ReadRequest(reth(AT, target.stage.region, 2 * MTU));
+fn is_refused_after_a_read(mut target: Host, refused: Packet<'_>, syndrome: u8) {
+    target.env.room.set(1);
+    let read = Op::ReadRequest(reth(AT, target.env.region, 2 * MTU));
     let transport = match refused.transport {
         Transport::Xrc { .. } => Transport::Xrc { srq: SRQ },
         other => other,
     };
     let read = Packet { transport, ..packet(0, read, &[]) };
-    target.receive(&[read, refused]);
-    assert_eq!(data(&target.stage.sent()).0, [0]);
-    assert_eq!(target.stage.state(), QpState::Rts, "{refused:?}");
+    target.take_requests(&[read, refused]);
+    assert_eq!(data(&target.env.sent()).0, [0]);
+    assert_eq!(target.env.state(), QpState::Rts, "{refused:?}");
     target.make_room(9);
-    let sent = target.stage.sent();
+    let sent = target.env.sent();
     assert_eq!(data(&sent[..1]).0, [1]);
     assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)], "{refused:?}");
-    assert_eq!(acks(&target.take(refused)), [(2, syndrome, 1)], "{refused:?}");
-    assert_eq!(target.stage.state(), QpState::Error);
+    assert_eq!(acks(&target.answer_to(refused)), [(2, syndrome, 1)], "{refused:?}");
+    assert_eq!(target.env.state(), QpState::Error);
 }
 
 /// A READ that comes again is carried out again, whole or from where the origin misses something.
 /// Rules: PSN-13, PSN-14, PSN-16, PSN-22, PSN-25
 #[test]
 fn a_repeated_read_is_carried_out_again() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
     let length = 3 * MTU;
     for read in 0..4 {
         let ask = packet(3 * read, Op::ReadRequest(reth(AT, key, length)), &[]);
-        assert_eq!(target.take(ask).len(), 3);
+        assert_eq!(target.answer_to(ask).len(), 3);
     }
     for read in 0..4 {
         let ask = packet(3 * read, Op::ReadRequest(reth(AT, key, length)), &[]);
-        target.stage.put(AT, &[read as u8]);
-        let (psns, bytes) = data(&target.take(ask));
+        target.env.put(AT, &[read as u8]);
+        let (psns, bytes) = data(&target.answer_to(ask));
         assert_eq!(psns, [3 * read, 3 * read + 1, 3 * read + 2]);
         assert_eq!(bytes[0], read as u8, "read anew");
     }
     // The middle third, and from there to the end.
     let middle = reth(AT + MTU as u64, key, MTU);
-    let sent = target.take(packet(4, Op::ReadRequest(middle), &[]));
-    assert_eq!(data(&sent), (vec![4], target.stage.bytes(AT + MTU as u64, MTU)));
+    let sent = target.answer_to(packet(4, Op::ReadRequest(middle), &[]));
+    assert_eq!(data(&sent), (vec![4], target.env.bytes(AT + MTU as u64, MTU)));
     assert!(matches!(sent[0].operation, Op::ReadResponseOnly(aeth) if aeth.msn == 2));
     let rest = reth(AT + MTU as u64, key, 2 * MTU);
-    let sent = target.take(packet(4, Op::ReadRequest(rest), &[]));
+    let sent = target.answer_to(packet(4, Op::ReadRequest(rest), &[]));
     assert_eq!(data(&sent).0, [4, 5]);
     assert!(matches!(sent[0].operation, Op::ReadResponseFirst(_)));
     // What is no part of a kept READ is dropped.
@@ -416,31 +416,35 @@ fn a_repeated_read_is_carried_out_again() {
         (3, reth(AT, key, 4 * MTU)),
         (0xff_fff0, reth(AT, key, MTU)),
     ] {
-        assert_eq!(target.take(packet(ahead, Op::ReadRequest(forged), &[])), [], "{forged:?}");
+        assert_eq!(target.answer_to(packet(ahead, Op::ReadRequest(forged), &[])), [], "{forged:?}");
     }
     let forged = Op::FetchAdd { address: AT, key: key.0, add: 1 };
-    assert_eq!(target.take(packet(3, forged, &[])), [], "an atomic with a READ's number");
-    assert_eq!(target.stage.state(), QpState::Rts);
+    assert_eq!(target.answer_to(packet(3, forged, &[])), [], "an atomic with a READ's number");
+    assert_eq!(target.env.state(), QpState::Rts);
     // The fifth pushes the oldest out.
-    target.take(packet(12, Op::ReadRequest(reth(AT, key, 1)), &[]));
-    assert_eq!(target.take(packet(0, Op::ReadRequest(reth(AT, key, length)), &[])), []);
-    assert_eq!(target.take(packet(3, Op::ReadRequest(reth(AT, key, length)), &[])).len(), 3);
+    target.answer_to(packet(12, Op::ReadRequest(reth(AT, key, 1)), &[]));
+    assert_eq!(target.answer_to(packet(0, Op::ReadRequest(reth(AT, key, length)), &[])), []);
+    assert_eq!(target.answer_to(packet(3, Op::ReadRequest(reth(AT, key, length)), &[])).len(), 3);
 }
 
 /// The key of a repeated READ is looked at anew.
 /// Rules: PSN-13, PSN-22, INV-24
 #[test]
 fn a_repeated_read_needs_its_key_still() {
-    let mut target = Target::new(Service::Rc);
+    let mut target = target_of(Service::Rc);
     let access = transom_device::Access::REMOTE_READ | transom_device::Access::ZERO_BASED;
-    let key = target.stage.window(AT..AT + 0x1000, access);
+    let key = target.env.window(AT..AT + 0x1000, access);
     let read = packet(0, Op::ReadRequest(reth(16, key, MTU)), &[]);
-    assert_eq!(target.take(read).len(), 1);
-    assert_eq!(data(&target.take(read)).1, target.stage.bytes(AT + 16, MTU), "by its own address");
-    target.stage.invalidate(key).expect("it is bound");
-    assert_eq!(acks(&target.take(read)), [(0, 0x62, 1)]);
+    assert_eq!(target.answer_to(read).len(), 1);
     assert_eq!(
-        (target.stage.state(), target.stage.events()),
+        data(&target.answer_to(read)).1,
+        target.env.bytes(AT + 16, MTU),
+        "by its own address"
+    );
+    target.env.invalidate(key).expect("it is bound");
+    assert_eq!(acks(&target.answer_to(read)), [(0, 0x62, 1)]);
+    assert_eq!(
+        (target.env.state(), target.env.events()),
         (QpState::Error, vec![QpEvent::AccessError])
     );
 }
@@ -450,55 +454,55 @@ fn a_repeated_read_needs_its_key_still() {
 /// Rules: INV-23, INV-24, ACK-02
 #[test]
 fn a_read_ends_with_its_key() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
-    target.stage.room.set(2);
+    let mut target = target_of(Service::Rc);
+    let key = target.env.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    target.env.room.set(2);
     let read = packet(0, Op::ReadRequest(reth(AT, key, 5 * MTU)), &[]);
-    assert_eq!(target.take(read).len(), 2);
-    target.stage.invalidate(key).expect("it is bound");
+    assert_eq!(target.answer_to(read).len(), 2);
+    target.env.invalidate(key).expect("it is bound");
     target.make_room(9);
-    assert_eq!(acks(&target.stage.sent()), [(2, 0x62, 1)]);
-    assert_eq!(target.stage.state(), QpState::Error);
-    assert!(target.packets.is_idle());
+    assert_eq!(acks(&target.env.sent()), [(2, 0x62, 1)]);
+    assert_eq!(target.env.state(), QpState::Error);
+    assert!(target.qp.packets.is_idle());
 }
 
 /// Atomics, ATOMIC WRITE and FLUSH are done once; when they come again their answer does.
 /// Rules: AT-10, AT-20, PSN-05, PSN-15, FL-11
 #[test]
 fn a_repeated_atomic_is_answered_from_memory() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region.0;
-    target.stage.put(AT, &5_u64.to_ne_bytes());
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region.0;
+    target.env.put(AT, &5_u64.to_ne_bytes());
     let add = packet(0, Op::FetchAdd { address: AT, key, add: 2 }, &[]);
     let swap = packet(1, Op::CompareSwap { address: AT, key, swap: 9, compare: 7 }, &[]);
     let bytes = 1_u64.to_ne_bytes();
     let write = packet(2, Op::AtomicWrite(reth(AT, Key(key), 8)), &bytes);
     let flush = Op::Flush { placement: 1, selectivity: 0, reth: reth(AT, Key(key), 8) };
     let flush = packet(3, flush, &[]);
-    let word = |target: &Target| u64::from_ne_bytes(target.stage.bytes(AT, 8).try_into().unwrap());
+    let word = |target: &Host| u64::from_ne_bytes(target.env.bytes(AT, 8).try_into().unwrap());
     let mut first = Vec::new();
     for (ask, after) in [(add, 7), (swap, 9), (write, 1), (flush, 1)] {
-        first.push(target.take(ask));
+        first.push(target.answer_to(ask));
         assert_eq!((first.last().unwrap().len(), word(&target)), (1, after));
     }
     assert!(matches!(first[0][0].operation, Op::AtomicAcknowledge { old: 5, .. }));
     assert!(matches!(first[1][0].operation, Op::AtomicAcknowledge { old: 7, .. }));
     assert!(matches!(first[2][0].operation, Op::ReadResponseOnly(aeth) if aeth.msn == 3));
     assert!(matches!(first[3][0].operation, Op::ReadResponseOnly(_)));
-    target.stage.put(AT, &100_u64.to_ne_bytes());
+    target.env.put(AT, &100_u64.to_ne_bytes());
     for _ in 0..2 {
         for (ask, answer) in [add, swap, write, flush].iter().zip(&first) {
-            assert_eq!(target.take(*ask), *answer);
+            assert_eq!(target.answer_to(*ask), *answer);
         }
     }
-    target.receive(&[add, swap, write, flush]);
-    assert_eq!(target.stage.sent(), first.concat());
+    target.take_requests(&[add, swap, write, flush]);
+    assert_eq!(target.env.sent(), first.concat());
     assert_eq!(word(&target), 100);
     // Forgotten, once four more have come.
     for ahead in 4..8 {
-        assert_eq!(target.take(Packet { psn: Psn::new(FIRST).plus(ahead), ..add }).len(), 1);
+        assert_eq!(target.answer_to(Packet { psn: Psn::new(FIRST).plus(ahead), ..add }).len(), 1);
     }
-    assert_eq!((target.take(add), word(&target)), (vec![], 108));
+    assert_eq!((target.answer_to(add), word(&target)), (vec![], 108));
 }
 
 /// A SEND that comes again is acknowledged only as far as no READ or atomic lies between, whose answer
@@ -506,17 +510,17 @@ fn a_repeated_atomic_is_answered_from_memory() {
 /// Rules: PSN-12, PSN-23
 #[test]
 fn a_repeated_send_acknowledges_no_atomic() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region.0;
-    target.post(1, AT + 64, 8);
-    target.post(2, AT + 64, 8);
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region.0;
+    target.post_receive(1, AT + 64, 8);
+    target.post_receive(2, AT + 64, 8);
     let add = packet(1, Op::FetchAdd { address: AT, key, add: 2 }, &[]);
-    target.receive(&[packet(0, SEND, b"0"), add, packet(2, SEND, b"2")]);
-    target.stage.sent();
-    assert_eq!(acks(&target.take(packet(0, SEND, b"0"))), [(0, 0x1f, 3)]);
-    assert_eq!(acks(&target.take(packet(2, SEND, b"2"))), [(2, 0x1f, 3)]);
-    target.receive(&[packet(0, SEND, b"0"), add, packet(2, SEND, b"2")]);
-    let sent = target.stage.sent();
+    target.take_requests(&[packet(0, SEND, b"0"), add, packet(2, SEND, b"2")]);
+    target.env.sent();
+    assert_eq!(acks(&target.answer_to(packet(0, SEND, b"0"))), [(0, 0x1f, 3)]);
+    assert_eq!(acks(&target.answer_to(packet(2, SEND, b"2"))), [(2, 0x1f, 3)]);
+    target.take_requests(&[packet(0, SEND, b"0"), add, packet(2, SEND, b"2")]);
+    let sent = target.env.sent();
     assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
     assert_eq!(acks(&sent[1..]), [(2, 0x1f, 3)]);
 }
@@ -526,19 +530,19 @@ fn a_repeated_send_acknowledges_no_atomic() {
 /// Rules: RN-01, PSN-15
 #[test]
 fn a_repeated_atomic_holds_nothing_back() {
-    let mut target = Target::new(Service::Rc);
-    let window = target.stage.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
-    let add = Op::FetchAdd { address: AT, key: target.stage.region.0, add: 2 };
+    let mut target = target_of(Service::Rc);
+    let window = target.env.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    let add = Op::FetchAdd { address: AT, key: target.env.region.0, add: 2 };
     let add = packet(0, add, &[]);
-    target.take(add);
+    target.answer_to(add);
     let send = packet(1, Op::SendOnly(Ending::Invalidate(window.0)), b"done");
-    target.receive(&[add, send]);
-    let sent = target.stage.sent();
+    target.take_requests(&[add, send]);
+    let sent = target.env.sent();
     assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
     assert_eq!(acks(&sent[1..]), [(1, 0x2c, 1)]);
-    target.post(1, AT + 0x1000, 8);
-    target.receive(&[add, send]);
-    let sent = target.stage.sent();
+    target.post_receive(1, AT + 0x1000, 8);
+    target.take_requests(&[add, send]);
+    let sent = target.env.sent();
     assert!(matches!(sent[0].operation, Op::AtomicAcknowledge { .. }));
     assert_eq!(acks(&sent[1..]), [(1, 0x1f, 2)]);
 }
@@ -547,23 +551,23 @@ fn a_repeated_atomic_holds_nothing_back() {
 /// Rules: ORD-18, ORD-19, ORD-20
 #[test]
 fn an_invalidation_waits_for_earlier_reads() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
-    target.post(1, AT + 0x1000, 8);
-    target.stage.room.set(1);
+    let mut target = target_of(Service::Rc);
+    let key = target.env.window(AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
+    target.post_receive(1, AT + 0x1000, 8);
+    target.env.room.set(1);
     let read = packet(0, Op::ReadRequest(reth(AT, key, 2 * MTU)), &[]);
     let send = packet(2, Op::SendOnly(Ending::Invalidate(key.0)), b"done");
-    target.receive(&[read, send]);
-    assert_eq!((data(&target.stage.sent()).0, target.stage.completed()), (vec![0], vec![]));
+    target.take_requests(&[read, send]);
+    assert_eq!((data(&target.env.sent()).0, target.env.completed()), (vec![0], vec![]));
     target.make_room(9);
-    let sent = target.stage.sent();
+    let sent = target.env.sent();
     assert_eq!(data(&sent[..1]).0, [1]);
     assert_eq!(acks(&sent[1..]), [(2, 0x60, 1)]);
-    assert_eq!(acks(&target.take(send)), [(2, 0x1f, 2)]);
-    let done = target.stage.completed();
+    assert_eq!(acks(&target.answer_to(send)), [(2, 0x1f, 2)]);
+    let done = target.env.completed();
     assert_eq!((done[0].flags, done[0].immediate), (Flags::INVALIDATED, key.0));
     let again = packet(3, Op::ReadRequest(reth(AT, key, 1)), &[]);
-    assert_eq!(acks(&target.take(again)), [(3, 0x62, 2)]);
+    assert_eq!(acks(&target.answer_to(again)), [(3, 0x62, 2)]);
 }
 
 /// A SEND that invalidates and comes again, its acknowledgement being lost, invalidates nothing again:
@@ -571,32 +575,36 @@ fn an_invalidation_waits_for_earlier_reads() {
 /// Rules: INV-46, PSN-12
 #[test]
 fn a_repeated_invalidation_is_only_acknowledged() {
-    let mut target = Target::new(Service::Rc);
+    let mut target = target_of(Service::Rc);
     let (range, access) = (AT..AT + 0x1000, transom_device::Access::REMOTE_READ);
-    let key = target.stage.window(range.clone(), access);
-    target.post(1, AT + 0x2000, 8);
-    target.post(2, AT + 0x2000, 8);
+    let key = target.env.window(range.clone(), access);
+    target.post_receive(1, AT + 0x2000, 8);
+    target.post_receive(2, AT + 0x2000, 8);
     let send = packet(0, Op::SendOnly(Ending::Invalidate(key.0)), b"done");
-    assert_eq!(acks(&target.take(send)), [(0, 0x1f, 1)]);
-    assert_eq!(statuses(&target.stage.completed()), [(1, Status::Success)]);
-    assert_eq!(acks(&target.take(send)), [(0, 0x1f, 1)]);
-    target.stage.bind(key, range, access);
-    assert_eq!(acks(&target.take(send)), [(0, 0x1f, 1)]);
-    assert_eq!((target.stage.completed(), target.stage.state()), (vec![], QpState::Rts));
-    assert_eq!((target.stage.events(), target.stage.reasons()), (vec![], vec![]));
+    assert_eq!(acks(&target.answer_to(send)), [(0, 0x1f, 1)]);
+    assert_eq!(statuses(&target.env.completed()), [(1, Status::Success)]);
+    assert_eq!(acks(&target.answer_to(send)), [(0, 0x1f, 1)]);
+    target.env.bind(key, range, access);
+    assert_eq!(acks(&target.answer_to(send)), [(0, 0x1f, 1)]);
+    assert_eq!((target.env.completed(), target.env.state()), (vec![], QpState::Rts));
+    assert_eq!((target.env.events(), target.env.reasons()), (vec![], vec![]));
     let read = packet(1, Op::ReadRequest(reth(AT, key, 5)), &[]);
-    assert_eq!(data(&target.take(read)).1, target.stage.bytes(AT, 5), "the window is bound still");
+    assert_eq!(
+        data(&target.answer_to(read)).1,
+        target.env.bytes(AT, 5),
+        "the window is bound still"
+    );
 }
 
 /// A violation is answered with the number of its packet, once; then the queue pair is silent.
 /// Rules: RA-40, RA-43, RA-44, RA-54, RA-56, ACK-02, RA-35
 #[test]
 fn a_refused_request_is_answered_once() {
-    let mut target = Target::new(Service::Rc);
-    let key = target.stage.region;
+    let mut target = target_of(Service::Rc);
+    let key = target.env.region;
     let full = [0xee; MTU];
     let at = REGION.end - MTU as u64;
-    let before = target.stage.bytes(BASE, MEMORY);
+    let before = target.env.bytes(BASE, MEMORY);
     // Only the last byte of the third packet is outside.
     let first = Op::WriteFirst(reth(at - MTU as u64, key, 2 * MTU + 1));
     let write = [
@@ -604,17 +612,14 @@ fn a_refused_request_is_answered_once() {
         packet(1, Op::WriteMiddle, &full),
         packet(2, Op::WriteLast { immediate: None }, &full[..1]),
     ];
-    target.receive(&write);
-    assert_eq!(acks(&target.stage.sent()), [(0, 0x62, 0)]);
-    assert_eq!(target.stage.bytes(BASE, MEMORY), before);
-    assert_eq!(target.stage.events(), [QpEvent::AccessError]);
-    assert_eq!(
-        (target.stage.state(), target.stage.reasons()),
-        (QpState::Error, vec![Reason::PastEnd])
-    );
-    assert_eq!(target.take(write[0]), []);
-    let mut target = Target::new(Service::Rc);
+    target.take_requests(&write);
+    assert_eq!(acks(&target.env.sent()), [(0, 0x62, 0)]);
+    assert_eq!(target.env.bytes(BASE, MEMORY), before);
+    assert_eq!(target.env.events(), [QpEvent::AccessError]);
+    assert_eq!((target.env.state(), target.env.reasons()), (QpState::Error, vec![Reason::PastEnd]));
+    assert_eq!(target.answer_to(write[0]), []);
+    let mut target = target_of(Service::Rc);
     let read = packet(0, Op::ReadRequest(reth(REGION.end - 7, key, 8)), &[]);
-    assert_eq!(acks(&target.take(read)), [(0, 0x62, 0)]);
-    assert_eq!(target.take(read), []);
+    assert_eq!(acks(&target.answer_to(read)), [(0, 0x62, 0)]);
+    assert_eq!(target.answer_to(read), []);
 }

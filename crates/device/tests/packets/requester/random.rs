@@ -3,13 +3,17 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use rand::SeedableRng as _;
-use rand::rngs::Xoshiro256PlusPlus;
-use transom_device::qp::QpState;
+use transom_device::qp::{QpState, Service};
 use transom_device::queue::{SendFlags, SendOp, Status};
-use transom_simulation::send_queue::*;
+use transom_simulation::faults::{FaultInjector, Faults};
+use transom_simulation::host::Host;
+use transom_simulation::network::Network;
+use transom_simulation::packet::encode;
+use transom_simulation::random::Random;
 use transom_wire::Psn;
 use transom_wire::packet::{Operation, Packet, Transport};
+
+use crate::origin::*;
 
 /// A work request of a kind, and how long it is.
 fn work() -> impl Strategy<Value = (SendOp, u64, SendFlags)> {
@@ -27,7 +31,7 @@ fn numbers(length: u64) -> u32 {
     (length.div_ceil(MTU) as u32).max(1)
 }
 
-/// What happens next to the queue.
+/// What happens next to the origin.
 #[derive(Clone, Debug)]
 enum Step {
     Post(SendOp, u64, SendFlags),
@@ -73,7 +77,7 @@ fn packet(first: u32, step: &Step) -> Option<Packet<'static>> {
     Some(Packet { payload, ..answer(psn, operation) })
 }
 
-/// What the queue was given to do, and what of it came back.
+/// What the origin was given to do, and what of it came back.
 #[derive(Default)]
 struct Ledger {
     /// Operation, first number and how many.
@@ -83,20 +87,20 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn post(&mut self, queue: &mut Queue, first: u32, work: (SendOp, u64, SendFlags)) {
+    fn post(&mut self, origin: &mut Host, first: u32, work: (SendOp, u64, SendFlags)) {
         if self.posted.len() - self.done == 64 {
             return;
         }
         let (op, length, flags) = work;
         let number = self.posted.last().map_or(first, |(_, number, count)| number + count);
-        queue.post_with(self.posted.len() as u64, op, length, flags);
+        origin.post_send_with(self.posted.len() as u64, op, length, flags);
         self.posted.push((op, number, numbers(length)));
     }
 
     /// Takes what has completed: in order, each once, and with success only what `is_answered` to its
     /// last number.
-    fn settle(&mut self, queue: &Queue, is_answered: impl Fn(&SendOp, u32, u32) -> bool) {
-        for (wr_id, status) in queue.stage.completed() {
+    fn settle(&mut self, origin: &Host, is_answered: impl Fn(&SendOp, u32, u32) -> bool) {
+        for (wr_id, status) in origin.env.statuses() {
             assert_eq!(wr_id, self.done as u64, "out of order");
             let (op, number, count) = self.posted[self.done];
             match status {
@@ -109,7 +113,7 @@ impl Ledger {
             }
             self.done += 1;
         }
-        assert_eq!(self.failed, queue.state() == QpState::Error);
+        assert_eq!(self.failed, origin.env.state() == QpState::Error);
     }
 }
 
@@ -124,7 +128,7 @@ proptest! {
         first in prop_oneof![Just(100), Just(0xff_ffe0)],
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut queue = Queue::of(transom_device::qp::Service::Rc, first);
+        let mut origin = origin_of(Service::Rc, first);
         let mut ledger = Ledger::default();
         // The furthest number acknowledged, and the numbers that data came for.
         let mut furthest = 0;
@@ -133,7 +137,7 @@ proptest! {
             let parts;
             let arrived = match step {
                 Step::Post(op, length, flags) => {
-                    ledger.post(&mut queue, first, (*op, *length, *flags));
+                    ledger.post(&mut origin, first, (*op, *length, *flags));
                     vec![]
                 }
                 Step::Packet(..) => packet(first, step).into_iter().collect(),
@@ -143,11 +147,11 @@ proptest! {
                     all.filter(|(_, at)| lost >> (at % 64) & 7 != 0).map(|(p, _)| p).collect()
                 }
                 Step::Pass(time) => {
-                    queue.pass(*time);
+                    origin.pass(*time);
                     vec![]
                 }
                 Step::Busy(busy) => {
-                    queue.stage.room.set(if *busy { 0 } else { usize::MAX });
+                    origin.env.room.set(if *busy { 0 } else { usize::MAX });
                     vec![]
                 }
             };
@@ -159,8 +163,8 @@ proptest! {
                 }
                 data.push(behind);
             }
-            queue.take(&arrived);
-            ledger.settle(&queue, |op, number, count| match op {
+            origin.take_answers(&arrived);
+            ledger.settle(&origin, |op, number, count| match op {
                 _ if *op == READ => (0..count).all(|at| data.contains(&(number + at - first))),
                 _ if *op == ADD => data.contains(&(number - first)),
                 _ => number + count - first <= furthest,
@@ -169,8 +173,11 @@ proptest! {
     }
 }
 
-/// A target that does what is asked in the order of the numbers, over a network that loses, repeats
-/// and swaps packets.
+/// The ends of the network.
+const ORIGIN: usize = 0;
+const TARGET: usize = 1;
+
+/// A target that does what is asked in the order of the numbers.
 struct Target {
     expected: Psn,
     /// It has told that `expected` is missing.
@@ -215,7 +222,6 @@ impl Target {
     }
 }
 
-#[derive(Clone)]
 enum Answer {
     Plain(Psn, u8),
     Atomic(Psn),
@@ -244,18 +250,21 @@ impl Answer {
     }
 }
 
-/// Loses some, repeats some, swaps some.
-fn disturb<T: Clone>(all: Vec<T>, random: &mut impl FnMut() -> u32) -> Vec<T> {
-    let mut left: Vec<T> = Vec::new();
-    for one in all {
-        match random() % 100 {
-            0..3 => {}
-            3..5 => left.extend([one.clone(), one]),
-            5..7 => left.insert(left.len().saturating_sub(1), one),
-            _ => left.push(one),
-        }
+/// What the network does to packets: it loses some, repeats some, and has others overtake some.
+fn faults() -> Faults {
+    let latency = 1_000;
+    Faults { loss: 30, duplication: 20, reordering: 20, latency, ..Faults::default() }
+}
+
+/// The packets that have arrived at an end by now.
+fn arrived(network: &mut Network, to: usize, now: u64) -> Vec<Vec<u8>> {
+    let mut arrived = Vec::new();
+    while network.next(to).is_some_and(|(at, _)| at <= now)
+        && let Some(packet) = network.arrive(to)
+    {
+        arrived.push(packet.bytes);
     }
-    left
+    arrived
 }
 
 proptest! {
@@ -270,10 +279,11 @@ proptest! {
         all in prop::collection::vec(work(), 1..40),
         seed: u64,
     ) {
-        let mut numbers = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut random = move || numbers.next_u32();
-        let mut queue = Queue::of(transom_device::qp::Service::Rc, first);
-        queue.requester.max_rd_atomic = limit;
+        let mut random = Random::new(seed);
+        let mut network = Network::new(1);
+        let mut faults = FaultInjector::new(faults(), Random::new(seed ^ 1));
+        let mut origin = origin_of(Service::Rc, first);
+        origin.qp.requester.max_rd_atomic = limit;
         let memory = pattern(MEMORY);
         let mut target = Target { expected: Psn::new(first), told: false, memory };
         let mut ledger = Ledger::default();
@@ -282,33 +292,39 @@ proptest! {
         while work.len() > 0 || ledger.done < ledger.posted.len() {
             rounds += 1;
             prop_assert!(rounds < 20_000, "it does not end");
-            if random() % 3 == 0 && let Some(work) = work.next() {
-                ledger.post(&mut queue, first, *work);
+            if random.below(3) == 0 && let Some(work) = work.next() {
+                ledger.post(&mut origin, first, *work);
             }
-            queue.stage.room.set(random() as usize % 8);
-            let requests = disturb(queue.stage.sent(), &mut random);
-            for request in &requests {
+            origin.env.room.set(random.below(8) * BURST);
+            let now = origin.env.time.get();
+            for request in origin.env.sent() {
                 prop_assert_eq!(request.transport, Transport::Rc);
+                faults.send(&mut network, ORIGIN, now, &encode(&request.packet()));
             }
             let mut answers = VecDeque::new();
-            for request in &requests {
-                target.take(request, &mut answers);
+            for request in arrived(&mut network, TARGET, now) {
+                target.take(&Packet::parse(&request).expect("a request"), &mut answers);
             }
-            let answers = disturb(answers.into(), &mut random);
-            let packets: Vec<_> = answers.iter().map(Answer::packet).collect();
-            for burst in packets.chunks(1 + random() as usize % 64) {
-                queue.take(burst);
+            for answer in &answers {
+                faults.send(&mut network, TARGET, now, &encode(&answer.packet()));
             }
-            queue.pass(if packets.is_empty() { TIMEOUT / 2 } else { 1000 });
-            ledger.settle(&queue, |_, _, _| true);
-            prop_assert_eq!(queue.state(), QpState::Rts);
+            let answers = arrived(&mut network, ORIGIN, now);
+            let packets: Vec<_> =
+                answers.iter().map(|bytes| Packet::parse(bytes).expect("an answer")).collect();
+            for burst in packets.chunks(1 + random.below(64)) {
+                origin.take_answers(burst);
+            }
+            let idle = [ORIGIN, TARGET].iter().all(|end| network.next(*end).is_none());
+            origin.pass(if idle && packets.is_empty() { TIMEOUT / 2 } else { 1000 });
+            ledger.settle(&origin, |_, _, _| true);
+            prop_assert_eq!(origin.env.state(), QpState::Rts);
         }
-        prop_assert!(queue.stage.completed().is_empty());
+        prop_assert!(origin.env.statuses().is_empty());
         let end = ledger.posted.last().map_or(first, |(_, number, count)| number + count);
         prop_assert_eq!(target.expected, Psn::new(end));
         // All READs bring the same bytes; an atomic may have put its result over the first eight.
         let lengths = all.iter().filter(|(op, ..)| *op == READ).map(|(_, length, _)| *length as usize);
         let longest = lengths.max().unwrap_or(0).max(8);
-        prop_assert_eq!(&queue.stage.memory.borrow()[8..longest], &target.memory[8..longest]);
+        prop_assert_eq!(&origin.env.bytes(LOCAL, longest)[8..], &target.memory[8..longest]);
     }
 }

@@ -9,9 +9,11 @@ use proptest::prelude::*;
 use transom_device::Access;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
-use transom_simulation::packet_stage::*;
+use transom_simulation::host::Host;
 use transom_wire::Psn;
 use transom_wire::packet::{Aeth, Ending, Operation as Op, Packet, Reth, Transport};
+
+use crate::target::*;
 
 /// A packet before it knows the keys.
 #[derive(Clone, Debug)]
@@ -152,7 +154,7 @@ fn cases() -> ProptestConfig {
 }
 
 /// Whether an answer is something that may be said at all.
-fn check(answer: &Answered) {
+fn check(answer: &OwnedPacket) {
     match answer.operation {
         Op::Acknowledge(aeth) => {
             assert!(matches!(aeth.byte, 0x1f | 0x2c | 0x60..=0x63), "{aeth:?}");
@@ -177,42 +179,42 @@ proptest! {
         ]),
         steps in steps(),
     ) {
-        let mut target = Target::new(service);
+        let mut target = target_of(service);
         // What may be written through the window, by receives and by the region: each by itself.
         let window = REGION.start..REGION.start + 0x200;
-        let key = target.stage.window(window, Access::REMOTE_READ | Access::REMOTE_WRITE);
-        let keys = [target.stage.region, key];
-        let outside = |target: &Target| {
-            let low = target.stage.bytes(BASE, (REGION.start - BASE) as usize);
+        let key = target.env.window(window, Access::REMOTE_READ | Access::REMOTE_WRITE);
+        let keys = [target.env.region, key];
+        let outside = |target: &Host| {
+            let low = target.env.bytes(BASE, (REGION.start - BASE) as usize);
             let end = BASE + MEMORY as u64;
-            (low, target.stage.bytes(REGION.end, (end - REGION.end) as usize))
+            (low, target.env.bytes(REGION.end, (end - REGION.end) as usize))
         };
         let (before, mut posted, mut wr_id) = (outside(&target), 0, 0);
         let (mut next, mut with_data) = (FIRST, HashSet::new());
         for step in &steps {
-            let state = target.stage.state();
+            let state = target.env.state();
             match step {
                 Step::Burst(plans) => {
                     for plan in plans {
                         let packet = plan.packet(service, next, keys);
                         next = next.wrapping_add(u32::from(plan.skew == 0));
-                        target.receive(&[packet]);
+                        target.take_requests(&[packet]);
                     }
                 }
                 Step::Room(room) => target.make_room(*room),
                 Step::Post(length) => {
                     if posted < 16 && state == QpState::Rts {
-                        target.post(wr_id, REGION.start + 0x1000, *length);
+                        target.post_receive(wr_id, REGION.start + 0x1000, *length);
                         wr_id += 1;
                         posted += 1;
                     }
                 }
                 Step::Invalidate => {
-                    let _ = target.stage.invalidate(key);
+                    let _ = target.env.invalidate(key);
                 }
             }
-            posted -= target.stage.completed().len();
-            let sent = target.stage.sent();
+            posted -= target.env.completed().len();
+            let sent = target.env.sent();
             sent.iter().for_each(check);
             for answer in &sent {
                 // The origin of a READ or an atomic might take an acknowledgement for its answer.
@@ -236,11 +238,11 @@ proptest! {
     #[test]
     fn a_burst_does_what_its_packets_do(plans in prop::collection::vec(plan(), 1..24)) {
         let run = |together: bool| {
-            let mut target = Target::new(Service::Rc);
+            let mut target = target_of(Service::Rc);
             for wr_id in 0..8 {
-                target.post(wr_id, REGION.start + 0x1000 + 0x400 * wr_id, 24 * MTU as u32);
+                target.post_receive(wr_id, REGION.start + 0x1000 + 0x400 * wr_id, 24 * MTU as u32);
             }
-            let keys = [target.stage.region; 2];
+            let keys = [target.env.region; 2];
             let mut next = FIRST;
             let packets: Vec<_> = plans.iter().map(|plan| {
                 let packet = plan.packet(Service::Rc, next, keys);
@@ -248,14 +250,14 @@ proptest! {
                 packet
             }).collect();
             if together {
-                target.receive(&packets);
+                target.take_requests(&packets);
             } else {
-                packets.iter().for_each(|packet| target.receive(&[*packet]));
+                packets.iter().for_each(|packet| target.take_requests(&[*packet]));
             }
-            let data: Vec<_> = target.stage.sent().into_iter()
+            let data: Vec<_> = target.env.sent().into_iter()
                 .filter(|answer| !matches!(answer.operation, Op::Acknowledge(_))).collect();
-            let said = (target.stage.completed(), target.stage.state(), data);
-            (target.stage.bytes(BASE, MEMORY), said)
+            let said = (target.env.completed(), target.env.state(), data);
+            (target.env.bytes(BASE, MEMORY), said)
         };
         let (together, alone) = (run(true), run(false));
         prop_assert_eq!(together.1, alone.1);
@@ -270,6 +272,6 @@ proptest! {
     /// Rules: NET-16, RA-44, ORD-02, ORD-28, RN-07
     #[test]
     fn any_wire_leaves_two_queue_pairs_whole(script in prop::collection::vec(any::<u8>(), 1..600)) {
-        feed(&script);
+        transom_simulation::script::feed(&script);
     }
 }

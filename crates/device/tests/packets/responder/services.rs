@@ -4,9 +4,11 @@ use transom_device::execution::QpEvent;
 use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Flags, Status};
-use transom_simulation::packet_stage::*;
+use transom_simulation::host::Host;
 use transom_wire::grh::GRH_BYTES;
 use transom_wire::packet::{Ending, Operation as Op, Packet, Transport};
+
+use crate::target::*;
 
 const AT: u64 = BASE + 0x2000;
 const FULL: [u8; MTU] = [0xee; MTU];
@@ -28,18 +30,18 @@ fn xrc(ahead: u32, srq: u32, operation: Op, payload: &[u8]) -> Packet<'_> {
 }
 
 /// A queue pair of UC with receives posted.
-fn unreliable() -> Target {
-    let mut target = Target::new(Service::Uc);
+fn unreliable() -> Host {
+    let mut target = target_of(Service::Uc);
     for wr_id in 0..8 {
-        target.post(wr_id, AT + 0x400 * wr_id, 0x400);
+        target.post_receive(wr_id, AT + 0x400 * wr_id, 0x400);
     }
     target
 }
 
 /// The ids and lengths received; nothing has been answered.
-fn received(target: &Target) -> Vec<(u64, u32)> {
-    assert_eq!(target.stage.sent(), []);
-    let done = target.stage.completed();
+fn received(target: &Host) -> Vec<(u64, u32)> {
+    assert_eq!(target.env.sent(), []);
+    let done = target.env.completed();
     assert!(done.iter().all(|done| done.status == Status::Success));
     done.iter().map(|done| (done.wr_id, done.byte_length)).collect()
 }
@@ -49,8 +51,8 @@ fn received(target: &Target) -> Vec<(u64, u32)> {
 #[test]
 fn messages_of_uc_are_not_acknowledged() {
     let mut target = unreliable();
-    let key = target.stage.region;
-    target.receive(&[
+    let key = target.env.region;
+    target.take_requests(&[
         Packet { ack_request: true, ..uc(0, SEND, b"one") },
         uc(1, Op::SendFirst, &FULL),
         uc(2, LAST, b"two"),
@@ -58,7 +60,7 @@ fn messages_of_uc_are_not_acknowledged() {
         uc(4, Op::WriteLast { immediate: Some(9) }, b"3"),
     ]);
     assert_eq!(received(&target), [(0, 3), (1, MTU as u32 + 3), (2, MTU as u32 + 1)]);
-    assert_eq!(target.stage.bytes(AT + 0x4000, MTU), FULL);
+    assert_eq!(target.env.bytes(AT + 0x4000, MTU), FULL);
 }
 
 /// What is lost takes its message with it and no more.
@@ -74,18 +76,18 @@ fn a_lost_packet_loses_its_message_only() {
             uc(3, SEND, b"next"),
         ];
         packets.remove(lost);
-        target.receive(&packets);
+        target.take_requests(&packets);
         assert_eq!(received(&target), [(0, 4)]);
         let mut target = unreliable();
         for packet in packets {
-            target.receive(&[packet]);
+            target.take_requests(&[packet]);
         }
         assert_eq!(received(&target), [(0, 4)]);
-        assert_eq!(target.stage.state(), QpState::Rts);
+        assert_eq!(target.env.state(), QpState::Rts);
     }
     // The last packet of one message and the first of the next.
     let mut target = unreliable();
-    target.receive(&[uc(0, Op::SendFirst, &FULL), uc(3, LAST, b"x"), uc(4, SEND, b"next")]);
+    target.take_requests(&[uc(0, Op::SendFirst, &FULL), uc(3, LAST, b"x"), uc(4, SEND, b"next")]);
     assert_eq!(received(&target), [(0, 4)]);
 }
 
@@ -94,10 +96,19 @@ fn a_lost_packet_loses_its_message_only() {
 #[test]
 fn a_late_packet_of_uc_is_lost() {
     let mut target = unreliable();
-    target.receive(&[uc(0, SEND, b"0"), uc(2, SEND, b"two"), uc(1, SEND, b"1"), uc(0, SEND, b"0")]);
+    target.take_requests(&[
+        uc(0, SEND, b"0"),
+        uc(2, SEND, b"two"),
+        uc(1, SEND, b"1"),
+        uc(0, SEND, b"0"),
+    ]);
     assert_eq!(received(&target), [(0, 1), (1, 3)]);
     // Within a message it changes nothing.
-    target.receive(&[uc(3, Op::SendFirst, &FULL), uc(3, Op::SendFirst, &FULL), uc(4, LAST, b"x")]);
+    target.take_requests(&[
+        uc(3, Op::SendFirst, &FULL),
+        uc(3, Op::SendFirst, &FULL),
+        uc(4, LAST, b"x"),
+    ]);
     assert_eq!(received(&target), [(2, MTU as u32 + 1)]);
 }
 
@@ -106,8 +117,8 @@ fn a_late_packet_of_uc_is_lost() {
 #[test]
 fn a_sender_of_uc_that_counts_anew_is_heard() {
     let mut target = unreliable();
-    target.receive(&[uc(5000, SEND, b"old"), uc(1, LAST, b"no beginning")]);
-    target.receive(&[uc(0, SEND, b"new"), uc(1, SEND, b"er"), uc(5001, SEND, b"on")]);
+    target.take_requests(&[uc(5000, SEND, b"old"), uc(1, LAST, b"no beginning")]);
+    target.take_requests(&[uc(0, SEND, b"new"), uc(1, SEND, b"er"), uc(5001, SEND, b"on")]);
     assert_eq!(received(&target), [(0, 3), (1, 3), (2, 2), (3, 2)]);
 }
 
@@ -115,7 +126,7 @@ fn a_sender_of_uc_that_counts_anew_is_heard() {
 /// Rules: OP-31, PK-09, RA-07, RA-48, RA-09
 #[test]
 fn a_violation_of_uc_drops_the_message() {
-    let key = unreliable().stage.region;
+    let key = unreliable().env.region;
     let far = reth(AT + 0x4000, key, MTU + 1);
     let invalidate = Op::SendOnly(Ending::Invalidate(5));
     let wrong: [&[(Op, &[u8])]; 11] = [
@@ -138,17 +149,21 @@ fn a_violation_of_uc_drops_the_message() {
             let mut all: Vec<_> = (0..packets.len()).map(made).collect();
             all.push(uc(all.len() as u32, SEND, b"next"));
             if together {
-                target.receive(&all);
+                target.take_requests(&all);
             } else {
-                all.iter().for_each(|packet| target.receive(&[*packet]));
+                all.iter().for_each(|packet| target.take_requests(&[*packet]));
             }
             assert_eq!(received(&target), [(0, 4)], "{packets:?}");
-            assert_eq!((target.stage.state(), target.stage.events()), (QpState::Rts, vec![]));
+            assert_eq!((target.env.state(), target.env.events()), (QpState::Rts, vec![]));
         }
     }
     // A new message within one begins anew.
     let mut target = unreliable();
-    target.receive(&[uc(0, Op::SendFirst, &FULL), uc(1, Op::SendFirst, &FULL), uc(2, LAST, b"x")]);
+    target.take_requests(&[
+        uc(0, Op::SendFirst, &FULL),
+        uc(1, Op::SendFirst, &FULL),
+        uc(2, LAST, b"x"),
+    ]);
     assert_eq!(received(&target), [(0, MTU as u32 + 1)]);
 }
 
@@ -156,10 +171,10 @@ fn a_violation_of_uc_drops_the_message() {
 /// Rules: UC-03
 #[test]
 fn without_a_receive_a_message_of_uc_is_gone() {
-    let mut target = Target::new(Service::Uc);
-    target.receive(&[uc(0, SEND, b"gone"), uc(1, Op::SendFirst, &FULL)]);
-    target.post(1, AT, 0x400);
-    target.receive(&[uc(2, Op::SendMiddle, &FULL), uc(3, LAST, b"x"), uc(4, SEND, b"here")]);
+    let mut target = target_of(Service::Uc);
+    target.take_requests(&[uc(0, SEND, b"gone"), uc(1, Op::SendFirst, &FULL)]);
+    target.post_receive(1, AT, 0x400);
+    target.take_requests(&[uc(2, Op::SendMiddle, &FULL), uc(3, LAST, b"x"), uc(4, SEND, b"here")]);
     assert_eq!(received(&target), [(1, 4)]);
 }
 
@@ -167,33 +182,33 @@ fn without_a_receive_a_message_of_uc_is_gone() {
 /// Rules: UD-01, UD-02, UD-07, UD-09
 #[test]
 fn a_datagram_brings_its_header() {
-    let mut target = Target::new(Service::Ud);
-    target.post(1, AT, 140);
+    let mut target = target_of(Service::Ud);
+    target.post_receive(1, AT, 140);
     let bytes: Vec<u8> = (0..100).collect();
     let operation = Op::SendOnly(Ending::Immediate(0x0a0b_0c0d));
-    target.receive(&[Packet { solicited: true, ..ud(operation, &bytes) }]);
-    assert_eq!(target.stage.sent(), []);
-    let done = target.stage.completed();
+    target.take_requests(&[Packet { solicited: true, ..ud(operation, &bytes) }]);
+    assert_eq!(target.env.sent(), []);
+    let done = target.env.completed();
     let [done] = done[..] else { panic!("{done:?}") };
     assert_eq!((done.wr_id, done.status, done.byte_length), (1, Status::Success, 140));
     assert_eq!((done.source_qp, done.immediate.to_ne_bytes()), (0x99, [10, 11, 12, 13]));
     assert_eq!(done.flags, Flags::GRH | Flags::IMMEDIATE | Flags::IPV4);
-    let area = target.stage.bytes(AT, GRH_BYTES);
+    let area = target.env.bytes(AT, GRH_BYTES);
     assert_eq!((area[20..][1], area[20..][8]), (ROUTE.traffic_class, ROUTE.hop_limit));
     assert_eq!((&area[32..36], &area[36..40]), (&[10, 1, 2, 3][..], &[10, 1, 2, 4][..]));
-    assert_eq!(target.stage.bytes(AT + 40, 100), bytes);
+    assert_eq!(target.env.bytes(AT + 40, 100), bytes);
 }
 
 /// Datagrams have no order; what does not fit the queue pair is dropped.
 /// Rules: UD-04, UD-05, OP-32, PK-09, PK-14
 #[test]
 fn a_datagram_that_does_not_fit_is_dropped() {
-    let mut target = Target::new(Service::Ud);
-    target.receive(&[ud(SEND, b"no receive")]);
-    target.post(1, AT, 40 + 8);
+    let mut target = target_of(Service::Ud);
+    target.take_requests(&[ud(SEND, b"no receive")]);
+    target.post_receive(1, AT, 40 + 8);
     let wrong_key = Transport::Ud { qkey: QKEY + 1, source: 0x99 };
-    let key = target.stage.region;
-    target.receive(&[
+    let key = target.env.region;
+    target.take_requests(&[
         Packet { transport: wrong_key, ..ud(SEND, b"x") },
         Packet { pkey: 5, ..ud(SEND, b"x") },
         Packet { transport: Transport::Rc, ..ud(SEND, b"x") },
@@ -206,9 +221,9 @@ fn a_datagram_that_does_not_fit_is_dropped() {
         ud(Op::Reserved(0x1f), b""),
     ]);
     assert_eq!(received(&target), []);
-    assert_eq!((target.stage.state(), target.stage.events()), (QpState::Rts, vec![]));
-    target.post(2, AT, 40);
-    target.receive(&[ud(SEND, b"eight..."), ud(SEND, b"")]);
+    assert_eq!((target.env.state(), target.env.events()), (QpState::Rts, vec![]));
+    target.post_receive(2, AT, 40);
+    target.take_requests(&[ud(SEND, b"eight..."), ud(SEND, b"")]);
     assert_eq!(received(&target), [(1, 48), (2, 40)]);
 }
 
@@ -216,29 +231,29 @@ fn a_datagram_that_does_not_fit_is_dropped() {
 /// Rules: OP-00
 #[test]
 fn a_message_of_xrc_names_its_queue() {
-    let mut target = Target::new(Service::XrcTarget);
-    target.post(1, AT, 0x400);
-    target.receive(&[xrc(0, SRQ, Op::SendFirst, &FULL), xrc(1, SRQ, LAST, b"x")]);
-    let key = target.stage.region;
-    target.receive(&[
+    let mut target = target_of(Service::XrcTarget);
+    target.post_receive(1, AT, 0x400);
+    target.take_requests(&[xrc(0, SRQ, Op::SendFirst, &FULL), xrc(1, SRQ, LAST, b"x")]);
+    let key = target.env.region;
+    target.take_requests(&[
         xrc(2, SRQ, Op::WriteOnly { reth: reth(AT, key, 3), immediate: None }, b"abc"),
         xrc(3, SRQ, Op::ReadRequest(reth(AT, key, 3)), &[]),
         xrc(4, SRQ, Op::FetchAdd { address: AT, key: key.0, add: 0 }, &[]),
         xrc(4, SRQ, Op::FetchAdd { address: AT, key: key.0, add: 0 }, &[]),
     ]);
-    let sent = target.stage.sent();
+    let sent = target.env.sent();
     let bytes: Vec<_> = sent.iter().map(|sent| sent.payload.as_slice()).collect();
     assert_eq!(bytes, [&b""[..], b"abc", b"", b""]);
     assert_eq!(sent[2], sent[3]);
-    assert_eq!(target.stage.completed()[0].byte_length, MTU as u32 + 1);
+    assert_eq!(target.env.completed()[0].byte_length, MTU as u32 + 1);
     // Another queue in the middle of a message, and one that is not there.
-    target.post(2, AT, 0x400);
-    target.receive(&[xrc(5, SRQ, Op::SendFirst, &FULL), xrc(6, SRQ + 1, LAST, b"x")]);
-    let sent = target.stage.sent();
+    target.post_receive(2, AT, 0x400);
+    target.take_requests(&[xrc(5, SRQ, Op::SendFirst, &FULL), xrc(6, SRQ + 1, LAST, b"x")]);
+    let sent = target.env.sent();
     assert!(matches!(sent[0].operation, Op::Acknowledge(aeth) if aeth.byte == 0x61), "{sent:?}");
-    let mut target = Target::new(Service::XrcTarget);
-    target.receive(&[xrc(0, SRQ + 1, SEND, b"x")]);
-    let sent = target.stage.sent();
+    let mut target = target_of(Service::XrcTarget);
+    target.take_requests(&[xrc(0, SRQ + 1, SEND, b"x")]);
+    let sent = target.env.sent();
     assert!(matches!(sent[0].operation, Op::Acknowledge(aeth) if aeth.byte == 0x61), "{sent:?}");
 }
 
@@ -246,14 +261,14 @@ fn a_message_of_xrc_names_its_queue() {
 /// Rules: RA-04, RA-05
 #[test]
 fn the_first_request_in_rtr_is_told_of() {
-    let mut target = Target::new(Service::Rc);
-    target.stage.gate(|gate| gate.state = QpState::Rtr);
-    let key = target.stage.region;
-    assert_eq!(target.take(packet(1, SEND, b"early")).len(), 1);
-    assert_eq!(target.stage.events(), []);
+    let mut target = target_of(Service::Rc);
+    target.env.gate(|gate| gate.state = QpState::Rtr);
+    let key = target.env.region;
+    assert_eq!(target.answer_to(packet(1, SEND, b"early")).len(), 1);
+    assert_eq!(target.env.events(), []);
     for ahead in 0..2 {
         let read = packet(ahead, Op::ReadRequest(reth(AT, key, 1)), &[]);
-        assert_eq!(target.take(read).len(), 1);
+        assert_eq!(target.answer_to(read).len(), 1);
     }
-    assert_eq!(target.stage.events(), [QpEvent::Established]);
+    assert_eq!(target.env.events(), [QpEvent::Established]);
 }
