@@ -86,3 +86,37 @@ impl Network {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What arrives at an end, in order: when, as what, and whether that is what was sent.
+    fn arrivals(network: &mut Network, to: usize) -> Vec<(u64, u8, bool)> {
+        let mut all = Vec::new();
+        while let Some((at, _)) = network.next(to)
+            && let Some(InFlight { bytes, sent }) = network.arrive(to)
+        {
+            all.push((at, bytes[0], sent.is_none()));
+        }
+        all
+    }
+
+    #[test]
+    fn packets_arrive_in_order_but_for_what_happens_to_them() {
+        let mut network = Network::new(10);
+        let places = [1, 2, 3, 4, 5].map(|byte| network.send(1, 15, vec![byte]));
+        network.send(0, 3, vec![6]);
+        network.lose(1, places[0]);
+        network.duplicate(1, places[1], 31);
+        network.delay(1, places[2], 20);
+        network.damage(1, places[3], |bytes| bytes[0] = 9);
+        let expected = [(20, 2, true), (20, 9, false), (20, 5, true), (20, 3, true), (40, 2, true)];
+        assert_eq!(arrivals(&mut network, 1), expected);
+        assert_eq!(arrivals(&mut network, 0), [(10, 6, true)]);
+        // What has arrived already is beyond reach.
+        network.delay(1, places[4], 50);
+        network.duplicate(1, places[4], 50);
+        assert_eq!(arrivals(&mut network, 1), []);
+    }
+}
