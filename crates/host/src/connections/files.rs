@@ -95,10 +95,11 @@ impl Files {
         self.files.contains_key(&file)
     }
 
-    /// Ends a file; false if there is none.
+    /// Ends a file; false if there is none. A thread that waits for an event there goes on waiting, as it does
+    /// at the kernel's: programs such as rping close it under their own threads and end, and an error there
+    /// would end them with another status first.
     pub(super) fn close(&mut self, file: RawFd) -> bool {
-        // Another thread may be waiting for an event.
-        self.files.remove(&file).inspect(File::signal).is_some()
+        self.files.remove(&file).is_some()
     }
 
     /// The ids of a file.
