@@ -152,6 +152,8 @@ mod wire {
 /// H.7 Connections, by the commands of the connection manager's file.
 mod connections {
     mod one_process;
+    mod processes;
+    mod refused;
 }
 
 /// Many processes and threads, and what the system may do to them.

@@ -95,9 +95,8 @@ impl Files {
         self.files.contains_key(&file)
     }
 
-    /// Ends a file; false if there is none. A thread that waits for an event there goes on waiting, as it does
-    /// at the kernel's: programs such as rping close it under their own threads and end, and an error there
-    /// would end them with another status first.
+    /// Ends a file; false if there is none. A thread that waits for an event of it waits on, as it does
+    /// where the kernel has the file: programs leave such a thread behind when they end.
     pub(super) fn close(&mut self, file: RawFd) -> bool {
         self.files.remove(&file).is_some()
     }

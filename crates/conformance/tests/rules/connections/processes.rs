@@ -1,0 +1,252 @@
+//! Connections between processes of one host: through their pipes, and over the wire.
+
+use transom_conformance::connections::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::*;
+
+/// What a puppet is told to do.
+mod order {
+    /// Listens with a backlog; answers the port.
+    pub(super) const LISTEN: u64 = 1;
+    /// Binds an id to a port; answers the errno, or zero.
+    pub(super) const BIND: u64 = 2;
+    /// Asks for a connection to a port.
+    pub(super) const CONNECT: u64 = 3;
+    /// Waits for an event; answers it, its status and its id.
+    pub(super) const EVENT: u64 = 4;
+    /// Accepts the last request.
+    pub(super) const ACCEPT: u64 = 5;
+    /// Refuses it.
+    pub(super) const REJECT: u64 = 6;
+    /// Goes on after a response.
+    pub(super) const ESTABLISH: u64 = 7;
+    /// Ends the last connection, or confirms its end.
+    pub(super) const DISCONNECT: u64 = 8;
+    /// Asks a datagram service for its queue pair.
+    pub(super) const RESOLVE: u64 = 9;
+    /// Listens for those who do; answers the port.
+    pub(super) const SERVE: u64 = 10;
+}
+
+/// What the children run; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("puppet", puppet)]);
+}
+
+/// Does as it is told until it is killed or has no master any more.
+fn puppet(channel: &mut Channel) {
+    let file = File::open();
+    let port = |id| file.addresses(id)[0].map_or(0, |address| u64::from(address.port()));
+    let mut last = Id(0);
+    loop {
+        let order = channel.hear_all();
+        let to = order.get(1).map(|port| format!("127.0.0.1:{port}"));
+        let to = to.as_deref().unwrap_or("127.0.0.1:0");
+        match order.first() {
+            None => return,
+            Some(&order::LISTEN) => {
+                let id = file.id();
+                file.bind(id, "127.0.0.1:0").expect("bound");
+                file.listen(id, order[1] as u32).expect("it listens");
+                channel.tell(&[port(id)]);
+            }
+            Some(&order::SERVE) => {
+                let id = file.datagram_id();
+                file.bind(id, "127.0.0.1:0").expect("bound");
+                file.listen(id, 0).expect("it listens");
+                channel.tell(&[port(id)]);
+            }
+            Some(&order::BIND) => {
+                let bound = file.bind(file.id(), to);
+                channel.tell(&[bound.err().unwrap_or(0) as u64]);
+            }
+            Some(&order @ (order::CONNECT | order::RESOLVE)) => {
+                last = if order == order::CONNECT { file.id() } else { file.datagram_id() };
+                file.resolve(last, to);
+                file.connect(last, qpns()[0], b"asks").expect("asked");
+            }
+            Some(&order::EVENT) => {
+                let event = file.event();
+                last = Id(event.id);
+                channel.tell(&[event.event.into(), event.status.into(), event.id.into()]);
+            }
+            Some(&order::ACCEPT) => {
+                file.accept(last, 2, qpns()[0], b"accepts").expect("accepted");
+            }
+            Some(&order::REJECT) => file.reject(last, b"no").expect("refused"),
+            Some(&order::ESTABLISH) => file.establish(last).expect("established"),
+            Some(&order::DISCONNECT) => file.disconnect(last).expect("disconnected"),
+            Some(order) => panic!("what is {order}?"),
+        }
+    }
+}
+
+/// A process that does as it is told.
+struct Puppet(Child);
+
+impl Puppet {
+    fn start(environment: &[&str]) -> Self {
+        Self(Child::start_under(path_of!("puppet"), &[&["env"], environment].concat()))
+    }
+
+    fn order(&mut self, order: &[u64]) {
+        self.0.tell(order);
+    }
+
+    fn ask(&mut self, order: &[u64]) -> u64 {
+        self.order(order);
+        let [answer] = self.0.hear();
+        answer
+    }
+
+    /// Waits for an event: its status and id.
+    fn expect(&mut self, event: u32) -> (i32, u32) {
+        self.order(&[order::EVENT]);
+        let [came, status, id] = self.0.hear();
+        assert_eq!(came, u64::from(event), "status {}", status as i32);
+        (status as i32, id as u32)
+    }
+
+    /// Asks for a connection, which the other accepts.
+    fn connect(&mut self, other: &mut Self, port: u64) {
+        self.order(&[order::CONNECT, port]);
+        other.expect(event::CONNECT_REQUEST);
+        other.order(&[order::ACCEPT]);
+        self.expect(event::CONNECT_RESPONSE);
+        self.order(&[order::ESTABLISH]);
+        other.expect(event::ESTABLISHED);
+    }
+
+    fn finish(mut self) {
+        self.order(&[]);
+        self.0.finish();
+    }
+}
+
+/// Runs each test with processes that reach each other through their pipes, and over the wire.
+macro_rules! on_both_ways {
+    ($($(#[$doc:meta])* fn $name:ident($environment:ident) $body:block)+) => {
+        $($(#[$doc])* mod $name {
+            use super::*;
+
+            fn run($environment: &[&str]) $body
+
+            #[test]
+            fn local() {
+                run(&[]);
+            }
+
+            #[test]
+            fn wire() {
+                alone(path_of!("wire"), Way::Network, || run(&["TRANSOM_LINK=wire"]));
+            }
+        })+
+    };
+}
+
+on_both_ways! {
+    /// Rules: CM-01, CM-03, CM-09, CM-20, CM-29, CM-41
+    fn processes_connect_and_part(environment) {
+        let [mut active, mut passive] = [(); 2].map(|()| Puppet::start(environment));
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.connect(&mut passive, port);
+        active.order(&[order::DISCONNECT]);
+        let (_, of_passive) = passive.expect(event::DISCONNECTED);
+        passive.order(&[order::DISCONNECT]);
+        let (_, of_active) = active.expect(event::DISCONNECTED);
+        assert_ne!(of_active >> 24, of_passive >> 24, "the processes' slots");
+        active.expect(event::TIMEWAIT_EXIT);
+        passive.expect(event::TIMEWAIT_EXIT);
+        active.finish();
+        passive.finish();
+    }
+
+    /// Rules: CM-21, CM-33
+    fn a_request_is_refused(environment) {
+        let [mut active, mut passive] = [(); 2].map(|()| Puppet::start(environment));
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.order(&[order::CONNECT, port]);
+        passive.expect(event::CONNECT_REQUEST);
+        passive.order(&[order::REJECT]);
+        assert_eq!(active.expect(event::REJECTED).0, 28);
+        // Port 1 is nobody's.
+        active.order(&[order::CONNECT, 1]);
+        assert_eq!(active.expect(event::REJECTED).0, 8);
+        active.finish();
+        passive.finish();
+    }
+
+    /// The other end is told, though its process can say nothing any more.
+    ///
+    /// Rules: CM-50
+    fn connections_of_a_killed_process_end(environment) {
+        let [mut active, mut passive] = [(); 2].map(|()| Puppet::start(environment));
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.connect(&mut passive, port);
+        passive.0.kill();
+        active.expect(event::DISCONNECTED);
+        let mut passive = Puppet::start(environment);
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.connect(&mut passive, port);
+        active.0.kill();
+        passive.expect(event::DISCONNECTED);
+        passive.finish();
+    }
+
+    /// Rules: CM-30
+    fn a_datagram_service_is_resolved(environment) {
+        let [mut active, mut passive] = [(); 2].map(|()| Puppet::start(environment));
+        let port = passive.ask(&[order::SERVE]);
+        active.order(&[order::RESOLVE, port]);
+        passive.expect(event::CONNECT_REQUEST);
+        passive.order(&[order::ACCEPT]);
+        active.expect(event::ESTABLISHED);
+        active.order(&[order::RESOLVE, 1]);
+        assert_eq!(active.expect(event::UNREACHABLE).0, 1);
+        active.finish();
+        passive.finish();
+    }
+
+    /// Rules: CM-22, CM-43
+    fn a_request_beyond_the_backlog_finds_room_later(environment) {
+        let [mut first, mut second, mut passive] =
+            [(); 3].map(|()| Puppet::start(&[environment, &["TRANSOM_CONNECT_TIMEOUT=16000"]].concat()));
+        let port = passive.ask(&[order::LISTEN, 1]);
+        first.order(&[order::CONNECT, port]);
+        second.order(&[order::CONNECT, port]);
+        // One of them has been dropped meanwhile, or has come just now; it is sent again in either case.
+        for _ in 0..2 {
+            passive.expect(event::CONNECT_REQUEST);
+            passive.order(&[order::REJECT]);
+        }
+        for active in [&mut first, &mut second] {
+            assert_eq!(active.expect(event::REJECTED).0, 28);
+        }
+        [first, second, passive].into_iter().for_each(Puppet::finish);
+    }
+
+    /// Rules: CM-14, CM-43
+    fn a_stopped_peer_is_given_up_after_the_time_set(environment) {
+        let environment = [environment, &["TRANSOM_CONNECT_TIMEOUT=400"]].concat();
+        let [mut active, mut passive] = [(); 2].map(|()| Puppet::start(&environment));
+        let port = passive.ask(&[order::LISTEN, 0]);
+        passive.0.stop();
+        active.order(&[order::CONNECT, port]);
+        assert_eq!(active.expect(event::UNREACHABLE).0, -libc::ETIMEDOUT);
+        passive.0.resume();
+        active.finish();
+        passive.finish();
+    }
+}
+
+/// Rules: CM-36, CM-50
+#[test]
+fn a_port_is_one_process_s_until_that_ends() {
+    let [mut one, mut other] = [(); 2].map(|()| Puppet::start(&[]));
+    let port = one.ask(&[order::LISTEN, 0]);
+    assert_eq!(other.ask(&[order::BIND, port]), libc::EADDRINUSE as u64);
+    one.0.kill();
+    assert_eq!(other.ask(&[order::BIND, port]), 0);
+    other.finish();
+}

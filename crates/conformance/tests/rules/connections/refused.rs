@@ -1,0 +1,85 @@
+//! Commands that are refused: each with the errno that Linux has for it, and nothing changes.
+
+use transom_abi::*;
+use transom_conformance::connections::*;
+
+/// Rules: CM-36, CM-37
+#[test]
+fn addresses_that_cannot_be_had() {
+    let file = File::open();
+    let id = file.id();
+    assert_eq!(file.bind(id, "192.0.2.1:0"), Err(libc::EADDRNOTAVAIL));
+    assert_eq!(file.bind(id, "127.0.0.1:0"), Ok(()));
+    assert_eq!(file.bind(id, "127.0.0.1:0"), Err(libc::EINVAL));
+    let [Some(address), None] = file.addresses(id) else { panic!("it is bound") };
+    assert_eq!(file.bind(file.id(), &address.to_string()), Err(libc::EADDRINUSE));
+    let port = address.port();
+    assert_eq!(file.bind(file.id(), &format!("0.0.0.0:{port}")), Err(libc::EADDRNOTAVAIL));
+    assert_eq!(file.bind(file.datagram_id(), &address.to_string()), Ok(()));
+    assert_eq!(file.destroy(id), Ok(0));
+    assert_eq!(file.bind(file.id(), &address.to_string()), Ok(()));
+}
+
+/// Rules: CM-07
+#[test]
+fn private_data_that_is_too_long() {
+    let file = File::open();
+    let [Some(address), None] = file.addresses(file.listener("127.0.0.1:0")) else {
+        panic!("it is bound")
+    };
+    let active = file.id();
+    file.resolve(active, &address.to_string());
+    assert_eq!(file.connect(active, qpns()[0], &[1; 57]), Err(libc::EINVAL));
+    assert_eq!(file.connect(active, qpns()[0], &[1; 56]), Ok(()));
+    let passive = file.request();
+    assert_eq!(file.accept(passive, 2, qpns()[0], &[2; 197]), Err(libc::EINVAL));
+    assert_eq!(file.reject(passive, &[2; 149]), Err(libc::EINVAL));
+    assert_eq!(file.reject(passive, &[2; 148]), Ok(()));
+    assert_eq!(file.expect(event::REJECTED, active).status, 28);
+}
+
+/// Rules: CM-32
+#[test]
+fn calls_out_of_turn() {
+    let (file, other) = (File::open(), File::open());
+    let id = file.id();
+    assert_eq!(file.connect(id, 1, &[]), Err(libc::EINVAL));
+    assert_eq!(file.resolve_route(id), Err(libc::EINVAL));
+    assert_eq!(file.accept(id, 2, 1, &[]), Err(libc::EINVAL));
+    assert_eq!(file.disconnect(id), Err(libc::EINVAL));
+    assert_eq!(other.disconnect(id), Err(libc::EINVAL), "it is another file's");
+    assert_eq!(file.disconnect(Id(7)), Err(libc::ENOENT));
+    assert_eq!(file.try_event().map(drop), Err(libc::EAGAIN));
+    assert_eq!(file.create(1, 0x9999, 2), Err(libc::EINVAL));
+}
+
+/// What comes as a command may be anything.
+#[test]
+fn commands_of_garbage() {
+    let file = File::open();
+    let id = file.id();
+    let mut noise = 1_u64;
+    let mut byte = || {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (noise >> 56) as u8
+    };
+    // Each command but the one that waits, with anything behind the header, and cut at any length.
+    for number in (0..30).filter(|number| *number != RDMA_USER_CM_CMD_GET_EVENT) {
+        for length in 0..=400_u16 {
+            let header = rdma_ucm_cmd_hdr { cmd: number, in_: length, out: 400 };
+            let mut command = [number.to_ne_bytes(), [0; 4]].concat();
+            command[4..6].copy_from_slice(&header.in_.to_ne_bytes());
+            command[6..8].copy_from_slice(&header.out.to_ne_bytes());
+            command.extend((0..length).map(|_| byte()));
+            // A pointer among them leads to nothing, and an id is nobody's.
+            let _ = file.write_bytes(&command);
+            command.truncate(command.len().saturating_sub(1));
+            assert_eq!(file.write_bytes(&command), Err(libc::EINVAL));
+        }
+    }
+    let nowhere = rdma_ucm_query { response: 8, id: id.0, option: RDMA_USER_CM_QUERY_ADDR };
+    assert_eq!(file.write(RDMA_USER_CM_CMD_QUERY, &nowhere, 512), Err(libc::EFAULT));
+    assert_eq!(file.write(RDMA_USER_CM_CMD_QUERY, &nowhere, 8), Err(libc::ENOSPC));
+    assert_eq!(file.write(RDMA_USER_CM_CMD_GET_OPTION, &nowhere, 8), Err(libc::ENOSYS));
+    assert_eq!(file.destroy(id), Ok(0));
+}
