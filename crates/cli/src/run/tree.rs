@@ -249,6 +249,11 @@ fn table(name: &DeviceName, host: &Host) -> Vec<(String, Content)> {
         }
     }
     let mut link = |path: String, target: String| table.push((path, Content::Link(target)));
+    // Scripts ask the function of an adapter for its interface, and that for an address to connect to.
+    let interface = addresses.get(0).and_then(|address| address.interface_name());
+    if let Some(interface) = interface {
+        link(format!("{FUNCTION}/net/{interface}"), format!("/sys/class/net/{interface}"));
+    }
     for (of_class, of_function) in [(name.ibdev_path(), &ibdev), (dev_path, &uverbs)] {
         let below = of_function.trim_start_matches(FUNCTION);
         link(of_class, format!("{FUNCTION_FROM_CLASS}{below}"));
@@ -424,6 +429,16 @@ mod tests {
         ] {
             assert_eq!(content(&host, &format!("{FUNCTION}/{path}")), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn the_interface_of_the_first_address_is_the_functions() {
+        let host = host("0", "0");
+        let interface = host.addresses.get(0).and_then(|address| address.interface_name());
+        let table = table(&DeviceName::default(), &host);
+        let below = |path: &str| path.strip_prefix(&format!("{FUNCTION}/net/")).map(str::to_owned);
+        let found: Vec<_> = table.iter().filter_map(|(path, _)| below(path)).collect();
+        assert_eq!(found, Vec::from_iter(interface));
     }
 
     #[test]
