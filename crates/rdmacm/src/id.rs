@@ -198,15 +198,20 @@ impl Id {
         self.seen().qp_type == IBV_QPT_UD
     }
 
-    /// Binds it to a device.
-    pub(crate) fn bind_to(&self, device: &'static Device, port: u8) {
+    /// Binds it to a device. It has a protection domain from then on, for programs make objects in it.
+    pub(crate) fn bind_to(&self, device: &'static Device, port: u8) -> Result<(), c_int> {
         if self.own(|own| own.device.replace(device).is_none()) {
             device.taken();
         }
+        let pd = device.pd()?;
         self.change(|seen| {
             seen.verbs = device.context;
             seen.port_num = port;
+            if seen.pd.is_null() {
+                seen.pd = pd;
+            }
         });
+        Ok(())
     }
 
     /// Shows the program these paths.

@@ -112,7 +112,7 @@ pub(crate) fn create(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_in
     }
     if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
-        attr.pd = if seen.pd.is_null() { device.pd()? } else { seen.pd };
+        attr.pd = seen.pd;
     // SAFETY: a protection domain of the program's is live.
     } else if unsafe { (*attr.pd).context } != seen.verbs {
         return Err(libc::EINVAL);

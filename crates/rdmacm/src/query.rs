@@ -37,7 +37,7 @@ pub(crate) fn addresses(id: &Id) -> Result<(), c_int> {
     let gids: rdma_ucm_query_addr_resp = ask(id, RDMA_USER_CM_QUERY_GID)?;
     if found.node_guid != 0 {
         let device = id.provider.device(found.node_guid, found.ibdev_index)?;
-        id.bind_to(device, found.port_num);
+        id.bind_to(device, found.port_num)?;
     }
     id.change(|seen| {
         let addr = &mut seen.route.addr;

@@ -20,7 +20,7 @@ fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), c_int> {
     }
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-        attr.pd = if seen.pd.is_null() { device.pd()? } else { seen.pd };
+        attr.pd = seen.pd;
     }
     let mut made_queue = false;
     if attr.srq_type == IBV_SRQT_XRC {
@@ -42,7 +42,6 @@ fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), c_int> {
     let srq = made.inspect_err(|_| queues::destroy(id, false, made_queue))?;
     id.change(|seen| {
         seen.srq = srq;
-        seen.pd = if seen.pd.is_null() { attr.pd } else { seen.pd };
     });
     Ok(())
 }
