@@ -45,7 +45,7 @@ impl Shared {
     }
 
     fn parse<'p>(&self, device: usize, packet: &'p InFlight) -> Option<Packet<'p>> {
-        let InFlight { bytes, sent } = packet;
+        let InFlight { bytes, sent, .. } = packet;
         let right = self.path(1 - device).check(0, bytes) == Icrc::Right;
         let packet = if right { Packet::parse(bytes).ok() } else { None };
         if let Some(sent) = sent {

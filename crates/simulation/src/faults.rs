@@ -73,14 +73,18 @@ impl Faults {
 
     /// Whether what `from` sends now is cut off.
     fn is_cut(&self, from: usize, now: u64) -> bool {
-        self.partitions.iter().any(|part| part.cut[from] && (part.from..part.until).contains(&now))
+        self.partitions
+            .iter()
+            .any(|part| part.cut.get(from) == Some(&true) && (part.from..part.until).contains(&now))
     }
 }
 
 /// One of the packets that are on their way once one has been sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Where.
+    /// At which end.
+    pub to: usize,
+    /// Where among what is on its way there.
     pub place: Place,
     /// When it arrives, if not for the network's moments.
     pub at: u64,
@@ -93,26 +97,27 @@ pub struct FaultInjector {
     faults: Faults,
     random: Random,
     /// When the last packet in order of each end arrives: others do not overtake it.
-    last: [u64; 2],
-    /// What each end has sent, the last of it.
-    past: [Vec<Vec<u8>>; 2],
+    last: Vec<u64>,
+    /// What each end has sent and to whom, the last of it.
+    past: Vec<Vec<(usize, Vec<u8>)>>,
 }
 
 /// How many packets of each end can be replayed.
 const PAST: usize = 200;
 
 impl FaultInjector {
-    /// What injects these faults.
-    pub fn new(faults: Faults, random: Random) -> Self {
-        Self { faults, random, last: [0; 2], past: Default::default() }
+    /// What injects these faults where so many ends send.
+    pub fn new(ends: usize, faults: Faults, random: Random) -> Self {
+        Self { faults, random, last: vec![0; ends], past: vec![Vec::new(); ends] }
     }
 
-    /// Sends a packet from an end to the other: its arrivals, none or several, and whether anything has
+    /// Sends a packet from one end to another: its arrivals, none or several, and whether anything has
     /// happened to it.
     pub fn send(
         &mut self,
         network: &mut Network,
         from: usize,
+        to: usize,
         now: u64,
         bytes: &[u8],
     ) -> (Vec<Arrival>, bool) {
@@ -120,7 +125,6 @@ impl FaultInjector {
         if faults.is_cut(from, now) || random.chance(faults.loss) {
             return (Vec::new(), true);
         }
-        let to = 1 - from;
         let mut copies = 1;
         while copies < 4 && random.chance(faults.duplication) {
             copies += 1;
@@ -139,21 +143,22 @@ impl FaultInjector {
                 last[from] = in_order;
                 in_order
             };
-            let place = network.send(to, at, bytes.to_vec());
+            let place = network.send(from, to, at, bytes.to_vec());
             if random.chance(faults.corruption) {
                 disturbed = true;
                 network.damage(to, place, |bytes| corrupt(bytes, random));
             }
-            arrivals.push(Arrival { place, at, replayed: false });
+            arrivals.push(Arrival { to, place, at, replayed: false });
         }
         let past = &mut past[from];
         if random.chance(faults.replay) && !past.is_empty() {
-            let (bytes, at) = (past[random.below(past.len())].clone(), now + faults.latency);
-            arrivals.push(Arrival { place: network.send(to, at, bytes), at, replayed: true });
+            let ((to, bytes), at) = (past[random.below(past.len())].clone(), now + faults.latency);
+            let place = network.send(from, to, at, bytes);
+            arrivals.push(Arrival { to, place, at, replayed: true });
         }
         if faults.replay > 0 {
             let place = if past.len() < PAST { past.len() } else { random.below(PAST) };
-            past.splice(place..(place + 1).min(past.len()), [bytes.to_vec()]);
+            past.splice(place..(place + 1).min(past.len()), [(to, bytes.to_vec())]);
         }
         (arrivals, disturbed)
     }

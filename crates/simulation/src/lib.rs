@@ -16,7 +16,8 @@
 //! | [`world`] | the events, in order |
 //! | [`model`] | what must happen, kept without the device's code |
 //!
-//! The tests and the fuzzer of the device's packets use the same [`endpoint`] and the same [`network`]:
+//! The tests and the fuzzer of the device's packets use the same [`endpoint`] and the same [`network`],
+//! which is also that of the connection managers' simulation:
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The network between two ends: packets on their way, and what can happen to one there. What does
+//! The network between some ends: packets on their way, and what can happen to one there. What does
 //! happen is decided by others: [`faults`](crate::faults) by chance, a fuzzer's script, a test.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,8 @@ pub type Place = (u64, u64);
 /// A packet on its way.
 #[derive(Clone, Debug)]
 pub struct InFlight {
+    /// The end that has sent it.
+    pub from: usize,
     /// What arrives.
     pub bytes: Vec<u8>,
     /// What was sent, if that is something else.
@@ -20,21 +22,23 @@ pub struct InFlight {
 #[derive(Debug)]
 pub struct Network {
     /// What is on its way to each end.
-    in_flight: [BTreeMap<Place, InFlight>; 2],
+    in_flight: Vec<BTreeMap<Place, InFlight>>,
     /// Packets so far, to keep those of one time in order.
     count: u64,
     moment: u64,
 }
 
 impl Network {
-    /// A network on which packets arrive at multiples of `moment`, all that are due together.
-    pub fn new(moment: u64) -> Self {
-        Self { in_flight: Default::default(), count: 0, moment }
+    /// A network between so many ends, on which packets arrive at multiples of `moment`, all that are
+    /// due together.
+    pub fn new(ends: usize, moment: u64) -> Self {
+        Self { in_flight: vec![BTreeMap::new(); ends], count: 0, moment }
     }
 
-    /// A packet is on its way to an end, where it arrives at this time or at the next moment.
-    pub fn send(&mut self, to: usize, at: u64, bytes: Vec<u8>) -> Place {
-        self.put(to, at, InFlight { bytes, sent: None })
+    /// A packet is on its way from one end to another, where it arrives at this time or at the next
+    /// moment.
+    pub fn send(&mut self, from: usize, to: usize, at: u64, bytes: Vec<u8>) -> Place {
+        self.put(to, at, InFlight { from, bytes, sent: None })
     }
 
     fn put(&mut self, to: usize, at: u64, packet: InFlight) -> Place {
@@ -80,7 +84,7 @@ impl Network {
 
     /// A packet arrives with other bytes.
     pub fn damage(&mut self, to: usize, place: Place, damage: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(InFlight { bytes, sent }) = self.in_flight[to].get_mut(&place) {
+        if let Some(InFlight { bytes, sent, .. }) = self.in_flight[to].get_mut(&place) {
             sent.get_or_insert_with(|| bytes.clone());
             damage(bytes);
         }
@@ -95,7 +99,7 @@ mod tests {
     fn arrivals(network: &mut Network, to: usize) -> Vec<(u64, u8, bool)> {
         let mut all = Vec::new();
         while let Some((at, _)) = network.next(to)
-            && let Some(InFlight { bytes, sent }) = network.arrive(to)
+            && let Some(InFlight { bytes, sent, .. }) = network.arrive(to)
         {
             all.push((at, bytes[0], sent.is_none()));
         }
@@ -104,9 +108,9 @@ mod tests {
 
     #[test]
     fn packets_arrive_in_order_but_for_what_happens_to_them() {
-        let mut network = Network::new(10);
-        let places = [1, 2, 3, 4, 5].map(|byte| network.send(1, 15, vec![byte]));
-        network.send(0, 3, vec![6]);
+        let mut network = Network::new(2, 10);
+        let places = [1, 2, 3, 4, 5].map(|byte| network.send(0, 1, 15, vec![byte]));
+        network.send(1, 0, 3, vec![6]);
         network.lose(1, places[0]);
         network.duplicate(1, places[1], 31);
         network.delay(1, places[2], 20);

@@ -20,14 +20,14 @@ impl Pair {
     /// Two hosts with so many bytes of memory each.
     pub fn new(attributes: &[Attributes; 2], memory: usize) -> Self {
         let hosts = [0, 1].map(|host: usize| Host::new(&attributes[host], memory));
-        Self { hosts, network: Network::new(1) }
+        Self { hosts, network: Network::new(2, 1) }
     }
 
     /// What both have sent is on its way, behind what was before.
     pub fn transmit(&mut self) {
         for (from, host) in self.hosts.iter().enumerate() {
             for packet in host.env.sent() {
-                self.network.send(1 - from, host.env.time.get(), encode(&packet.packet()));
+                self.network.send(from, 1 - from, host.env.time.get(), encode(&packet.packet()));
             }
         }
     }

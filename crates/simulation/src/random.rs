@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use rand::distr::uniform::SampleUniform;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt, SeedableRng};
 
@@ -26,8 +27,8 @@ impl Random {
     }
 
     /// A number below `limit`, which is not zero.
-    pub fn below(&mut self, limit: usize) -> usize {
-        self.0.random_range(0..limit)
+    pub fn below<T: SampleUniform + PartialOrd + Default>(&mut self, limit: T) -> T {
+        self.0.random_range(T::default()..limit)
     }
 
     /// True in so many of a thousand cases.

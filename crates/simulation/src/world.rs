@@ -84,8 +84,8 @@ impl Shared {
             nodes,
             burst: plan.burst,
             model: RefCell::default(),
-            network: RefCell::new(Network::new(plan.moment)),
-            faults: RefCell::new(FaultInjector::new(plan.faults.clone(), random)),
+            network: RefCell::new(Network::new(2, plan.moment)),
+            faults: RefCell::new(FaultInjector::new(2, plan.faults.clone(), random)),
             events: RefCell::default(),
             scheduled: Cell::new(0),
             arrivals: Cell::new(0),
@@ -185,7 +185,8 @@ impl Shared {
         self.schedule(leaves, Event::Leave(at.device));
         let (arrivals, disturbed) = {
             let mut network = self.network.borrow_mut();
-            self.faults.borrow_mut().send(&mut network, at.device, leaves, &bytes)
+            let (from, to) = (at.device, 1 - at.device);
+            self.faults.borrow_mut().send(&mut network, from, to, leaves, &bytes)
         };
         self.say(|| {
             let times: Vec<_> = arrivals.iter().map(|one| one.at - self.now()).collect();

@@ -280,8 +280,8 @@ proptest! {
         seed: u64,
     ) {
         let mut random = Random::new(seed);
-        let mut network = Network::new(1);
-        let mut faults = FaultInjector::new(faults(), Random::new(seed ^ 1));
+        let mut network = Network::new(2, 1);
+        let mut faults = FaultInjector::new(2, faults(), Random::new(seed ^ 1));
         let mut origin = origin_of(Service::Rc, first);
         origin.qp.requester.max_rd_atomic = limit;
         let memory = pattern(MEMORY);
@@ -299,14 +299,14 @@ proptest! {
             let now = origin.env.time.get();
             for request in origin.env.sent() {
                 prop_assert_eq!(request.transport, Transport::Rc);
-                faults.send(&mut network, ORIGIN, now, &encode(&request.packet()));
+                faults.send(&mut network, ORIGIN, TARGET, now, &encode(&request.packet()));
             }
             let mut answers = VecDeque::new();
             for request in arrived(&mut network, TARGET, now) {
                 target.take(&Packet::parse(&request).expect("a request"), &mut answers);
             }
             for answer in &answers {
-                faults.send(&mut network, TARGET, now, &encode(&answer.packet()));
+                faults.send(&mut network, TARGET, ORIGIN, now, &encode(&answer.packet()));
             }
             let answers = arrived(&mut network, ORIGIN, now);
             let packets: Vec<_> =
