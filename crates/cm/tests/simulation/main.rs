@@ -13,8 +13,6 @@
 //! ```
 
 mod model;
-mod network;
-mod random;
 mod simulation;
 
 use std::env;

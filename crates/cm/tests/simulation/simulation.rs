@@ -7,14 +7,15 @@ use transom_cm::{
     Accept, Arrival, Config, Connect, ConnectionState, Engine, Event, Handled, Happened, Host,
     Ports, Record, Service, Timing, Transmit,
 };
+use transom_simulation::faults::{FaultInjector, Faults};
+use transom_simulation::network::Network;
+use transom_simulation::random::Random;
 use transom_wire::cm::message::Receiver;
 use transom_wire::cm::{Bits, CommId, Mad, Message, Qpn, RejectReason};
 
 use crate::model::{Model, Name, Step};
-use crate::network::Network;
-use crate::random::Random;
 
-pub(crate) const MILLISECOND: u64 = 1_000_000;
+const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 const HOSTS: usize = 3;
 const PROCESSES: usize = 2 * HOSTS;
@@ -80,7 +81,8 @@ enum Deed {
 
 #[derive(Debug)]
 enum Due {
-    Arrive(Box<Transmit>),
+    /// The network's next message arrives at a host.
+    Arrive(usize),
     /// Of a process in one of its lives.
     Act(usize, u32, Deed),
 }
@@ -99,6 +101,9 @@ pub(crate) struct Simulation {
     due: BTreeMap<(u64, u64), Due>,
     scheduled: u64,
     network: Network,
+    faults: FaultInjector,
+    /// So little is lost that sixteen losses one after the other do not happen.
+    is_fair: bool,
     hosts: Vec<Ports>,
     processes: Vec<Process>,
     timing: Timing,
@@ -136,7 +141,7 @@ fn name_of(private_data: &[u8]) -> Name {
 impl Simulation {
     pub(crate) fn new(seed: u64, trace: bool) -> Self {
         let mut random = Random::new(seed);
-        let network = Network::draw(&mut random);
+        let faults = draw_faults(&mut random);
         let timing = match random.below(4) {
             0 => Timing::giving_up_after(2_000 + random.below(20_000)),
             _ => Timing::LINUX,
@@ -147,7 +152,9 @@ impl Simulation {
             now: SECOND,
             due: BTreeMap::new(),
             scheduled: 0,
-            network,
+            network: Network::new(HOSTS, 1),
+            is_fair: faults.loss <= 100,
+            faults: FaultInjector::new(HOSTS, faults, Random::new(seed ^ 0x5eed)),
             hosts: (0..HOSTS).map(|host| Ports::new([address(host)])).collect(),
             processes: Vec::new(),
             timing,
@@ -165,7 +172,7 @@ impl Simulation {
                 let at = simulation.random.below(BUSY);
                 simulation.act_at(at, process, Deed::Connect);
             }
-            if simulation.random.chance(25) {
+            if simulation.random.chance(250) {
                 let at = simulation.random.below(BUSY);
                 simulation.act_at(at, process, Deed::Die);
             }
@@ -250,7 +257,7 @@ impl Simulation {
                 }
             } else if let Some((_, due)) = self.due.pop_first() {
                 match due {
-                    Due::Arrive(transmit) => self.arrive(&transmit),
+                    Due::Arrive(host) => self.arrive(host),
                     Due::Act(process, life, deed) if life == self.processes[process].life => {
                         self.carry_out(process, deed);
                     }
@@ -274,22 +281,26 @@ impl Simulation {
     /// Sends a message; whether it arrives.
     fn send(&mut self, transmit: &Transmit) -> bool {
         self.counts.messages += 1;
-        let arrivals = self.network.carry(transmit, &mut self.random);
+        let [from, to] = [transmit.source, transmit.destination].map(|at| self.host_at(at));
+        let bytes = transmit.mad.write();
+        let (arrivals, _) = self.faults.send(&mut self.network, from, to, self.now, &bytes);
         self.say(|| {
             format!("{} -> {} {:?}", transmit.source, transmit.destination, brief(&transmit.mad))
         });
-        let arrives = arrivals.iter().any(|(_, arrival)| arrival == transmit);
+        let arrives = arrivals.iter().any(|arrival| {
+            let packet = self.network.packet(arrival.to, arrival.place);
+            arrival.to == to && packet.is_some_and(|packet| packet.bytes == bytes)
+        });
         if !arrives {
             self.counts.lost += 1;
             self.say(|| "    lost".into());
             // A REJ is said once; a DREQ until it is confirmed.
             if let Message::Rej(rej) = &transmit.mad.message {
-                let to = self.host_at(transmit.destination);
                 self.orphans.insert((to, rej.remote_id, rej.local_id));
             }
         }
-        for (delay, arrival) in arrivals {
-            self.schedule(self.now + delay, Due::Arrive(Box::new(arrival)));
+        for arrival in arrivals {
+            self.schedule(arrival.place.0, Due::Arrive(arrival.to));
         }
         arrives
     }
@@ -300,10 +311,11 @@ impl Simulation {
 
     /// A host gives a message to the process that it is for (rule CM-20): by port, or by the upper byte of
     /// the id. What is for none, any may answer.
-    fn arrive(&mut self, transmit: &Transmit) {
-        let host = self.host_at(transmit.destination);
+    fn arrive(&mut self, host: usize) {
+        let packet = self.network.arrive(host).expect("each message on its way has an event");
+        let mad = Mad::parse(&packet.bytes).expect("nothing changes it");
         let of_host = [2 * host, 2 * host + 1];
-        let to: Vec<usize> = match transmit.mad.receiver() {
+        let to: Vec<usize> = match mad.receiver() {
             Receiver::Service(service) => {
                 let to = service.port().map(|(_, port)| usize::from(port - 7_000));
                 vec![to.filter(|to| of_host.contains(to)).unwrap_or(of_host[0])]
@@ -315,11 +327,11 @@ impl Simulation {
             }
             Receiver::Peer(..) => of_host.into(),
         };
-        let arrival = Arrival { source: transmit.source, destination: transmit.destination };
+        let arrival = Arrival { source: address(packet.from), destination: address(host) };
         for process in to {
             let (engine, host) = (&mut self.processes[process].engine, &mut self.hosts[host]);
-            let handled = engine.handle(self.now, arrival, &transmit.mad.write(), host);
-            self.say(|| format!("    {process} {:?}: {handled:?}", brief(&transmit.mad)));
+            let handled = engine.handle(self.now, arrival, &packet.bytes, host);
+            self.say(|| format!("    {process} {:?}: {handled:?}", brief(&mad)));
             match handled {
                 Handled::Duplicate(_) => self.counts.duplicates += 1,
                 Handled::Refused(RejectReason::StaleConnection) => self.counts.stale += 1,
@@ -349,31 +361,31 @@ impl Simulation {
             Happened::ConnectResponse { .. } => self.act(process, Deed::GoOn(id)),
             Happened::Established => {
                 self.counts.established += 1;
-                self.after(process, id, [20, 20]);
+                self.after(process, id, [200, 200]);
             }
             Happened::Resolved { .. } => {
                 self.counts.resolved += 1;
-                self.after(process, id, [0, 80]);
+                self.after(process, id, [0, 800]);
             }
             Happened::Rejected { .. } | Happened::NotServed(_) => {
                 self.counts.rejected += 1;
-                self.after(process, id, [10, 80]);
+                self.after(process, id, [100, 800]);
             }
             Happened::Unreachable => {
                 self.counts.unreachable += 1;
                 self.check_timeout(name);
-                self.after(process, id, [0, 80]);
+                self.after(process, id, [0, 800]);
             }
             Happened::Disconnected { timed_out } => {
                 self.counts.disconnected += 1;
                 self.counts.timed_out += u64::from(timed_out);
-                self.after(process, id, [60, 35]);
+                self.after(process, id, [600, 350]);
             }
             _ => {}
         }
     }
 
-    /// Disconnects or destroys in so many of a hundred cases.
+    /// Disconnects or destroys in so many of a thousand cases.
     fn after(&mut self, process: usize, id: CommId, [disconnect, destroy]: [u32; 2]) {
         if self.random.chance(disconnect) {
             self.act(process, Deed::Disconnect(id));
@@ -397,13 +409,13 @@ impl Simulation {
                     return;
                 }
                 let engine = &mut self.processes[process].engine;
-                if self.random.chance(5) {
+                if self.random.chance(50) {
                     engine.reject(id, RejectReason::Consumer, &[0xff], now).unwrap();
                     self.model.refuses(name);
                 } else {
                     engine.establish(id).unwrap();
                     self.model.is_up(name);
-                    self.after(process, id, [20, 20]);
+                    self.after(process, id, [200, 200]);
                 }
             }
             Deed::Notify(id) => {
@@ -441,11 +453,11 @@ impl Simulation {
     }
 
     fn connect(&mut self, process: usize) {
-        let datagram = self.random.chance(20);
+        let datagram = self.random.chance(200);
         let service = if datagram { Service::UDP } else { Service::TCP };
         let peer = self.random.below(PROCESSES as u64) as usize;
         // Sometimes nobody listens there.
-        let to_port = if self.random.chance(5) { 7_900 } else { port(peer) };
+        let to_port = if self.random.chance(50) { 7_900 } else { port(peer) };
         let (from, to) = (address(host_of(process)), address(host_of(peer)));
         let qpn = self.qpn(process);
         let reads = (self.random.below(8) as u8, self.random.below(8) as u8);
@@ -467,7 +479,7 @@ impl Simulation {
         };
         self.processes[process].engine.connect(id, &with, self.now).unwrap();
         self.model.connects(name, datagram, qpn, reads);
-        if self.random.chance(3) {
+        if self.random.chance(30) {
             self.act(process, Deed::Destroy(id));
         }
     }
@@ -480,7 +492,7 @@ impl Simulation {
         self.processes[process].engine.fetched(id).unwrap();
         // It may be void already.
         if self.model.step(name) != Some(Step::Asked) {
-            self.after(process, id, [0, 80]);
+            self.after(process, id, [0, 800]);
             return;
         }
         match self.random.below(10) {
@@ -488,7 +500,7 @@ impl Simulation {
                 let engine = &mut self.processes[process].engine;
                 engine.reject(id, RejectReason::Consumer, &[0xff], self.now).unwrap();
                 self.model.refuses(name);
-                self.after(process, id, [0, 90]);
+                self.after(process, id, [0, 900]);
             }
             1 => self.destroy(process, id),
             _ => {
@@ -504,10 +516,10 @@ impl Simulation {
                 };
                 self.processes[process].engine.accept(id, &with, self.now).unwrap();
                 self.model.accepts(name, qpn, reads);
-                if self.random.chance(20) {
+                if self.random.chance(200) {
                     self.act(process, Deed::Notify(id));
                 }
-                self.after(process, id, [5, 10]);
+                self.after(process, id, [50, 100]);
             }
         }
     }
@@ -529,7 +541,7 @@ impl Simulation {
     /// A process dies. Another of its host may notice, and says for it what it would have said.
     fn die(&mut self, process: usize) {
         self.counts.deaths += 1;
-        let noticed = self.random.chance(60);
+        let noticed = self.random.chance(600);
         let engine = &self.processes[process].engine;
         let records: Vec<Record> = engine.ids().filter_map(|id| engine.record(id)).collect();
         // Nobody knows of these but the process.
@@ -567,7 +579,7 @@ impl Simulation {
         let is_up = asker.1 == process.life
             && self.model.step(asker) == Some(Step::Up)
             && process.engine.record(asker.2).is_some_and(|record| record.peer_id == name.2);
-        let long_enough = self.timing == Timing::LINUX && self.network.is_fair();
+        let long_enough = self.timing == Timing::LINUX && self.is_fair;
         assert!(
             !(is_up && long_enough),
             "{name:?} has given up, and {asker:?} is connected with it"
@@ -617,6 +629,18 @@ impl Simulation {
         }
         self.counts.pairs /= 2;
     }
+}
+
+/// A network that is bad in some ways, or in none.
+fn draw_faults(random: &mut Random) -> Faults {
+    let mut drawn = |rates: &[u32]| random.one_of(rates);
+    let loss = drawn(&[0, 10, 100, 350]);
+    let duplication = drawn(&[0, 50, 300]);
+    let delay = drawn(&[0, 100, 500]);
+    let replay = drawn(&[0, 20, 200]);
+    let longest_delay = random.one_of(&[10, 1_000, 20_000]) * MILLISECOND;
+    let latency = MILLISECOND;
+    Faults { loss, duplication, delay, replay, longest_delay, latency, ..Faults::default() }
 }
 
 /// A message's name and ids.
