@@ -264,7 +264,7 @@ impl Id {
     }
 }
 
-/// Makes an id. Without a channel its calls wait for their events (rule CM-50).
+/// Makes an id. Without a channel its calls wait for their events (rule CM-51).
 ///
 /// # Safety
 /// The channel is null or live, `id` null or a place for the answer.

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// What the nodes of our own begin with.
 const OURS: &str = "TRANSOM_";
 
-/// A dynamic symbol that has a version of libibverbs.
+/// A dynamic symbol that has a version of libibverbs, or of librdmacm.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Symbol {
     name: String,
@@ -32,6 +32,16 @@ struct Symbol {
 
 /// The versioned symbols of libibverbs that a file defines, or those it asks for.
 fn symbols(file: &Path, defined: bool) -> Vec<Symbol> {
+    symbols_of(&["IBVERBS_", OURS], file, defined)
+}
+
+/// Those of librdmacm.
+fn rdmacm_symbols(file: &Path, defined: bool) -> Vec<Symbol> {
+    symbols_of(&["RDMACM_"], file, defined)
+}
+
+/// Those whose nodes begin with one of these.
+fn symbols_of(nodes: &[&str], file: &Path, defined: bool) -> Vec<Symbol> {
     let bytes = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let read = || -> object::read::Result<Vec<Symbol>> {
         let data = &*bytes;
@@ -50,7 +60,7 @@ fn symbols(file: &Path, defined: bool) -> Vec<Symbol> {
             let Some(node) = versions.version(version.index())? else { continue };
             let node = String::from_utf8_lossy(node.name()).into_owned();
             // Some linkers make a symbol of each node.
-            if (node.starts_with("IBVERBS_") || node.starts_with(OURS)) && name != node {
+            if nodes.iter().any(|begin| node.starts_with(begin)) && name != node {
                 let (hidden, data) = (version.is_hidden(), symbol.st_type() == STT_OBJECT);
                 found.push(Symbol { name, node, hidden, data });
             }
@@ -200,6 +210,54 @@ fn clients_find_every_symbol_they_ask_for() {
     let ours = named(&ours());
     for client in clients {
         let wanted = named(&symbols(&client, false));
+        assert!(wanted.len() > 3, "{} asks for {wanted:?}", client.display());
+        let missing: Vec<_> = wanted.difference(&ours).collect();
+        assert!(missing.is_empty(), "{} asks for {missing:?}", client.display());
+    }
+}
+
+/// Debian's librdmacm, by which ours is measured.
+fn packaged_rdmacm() -> Vec<Symbol> {
+    rdmacm_symbols(&packaged("librdmacm.so.1", "librdmacm1"), true)
+}
+
+fn our_rdmacm() -> Vec<Symbol> {
+    rdmacm_symbols(&our_folder().join("librdmacm.so.1"), true)
+}
+
+#[test]
+fn every_symbol_of_the_packaged_librdmacm_is_there_in_its_version() {
+    let (ours, theirs) = (our_rdmacm(), packaged_rdmacm());
+    assert!(theirs.len() >= 68, "the packaged library has {} symbols", theirs.len());
+    let missing: Vec<_> = theirs.iter().filter(|symbol| !ours.contains(symbol)).collect();
+    assert!(missing.is_empty(), "missing, or of another kind: {missing:#?}");
+    let nodes: BTreeSet<_> = theirs.iter().map(|symbol| &symbol.node).collect();
+    let shared = ours.iter().filter(|symbol| nodes.contains(&symbol.node));
+    let strange: Vec<_> = shared.filter(|symbol| !theirs.contains(symbol)).collect();
+    assert!(strange.is_empty(), "{strange:#?}");
+}
+
+#[test]
+fn newer_functions_of_librdmacm_are_in_the_nodes_of_rdma_core() {
+    let ours = named(&our_rdmacm());
+    let of_4 = ["rdma_query_addrinfo", "rdma_resolve_addrinfo", "rdma_write_cm_event"];
+    let of_5 = ["repoll_create", "repoll_ctl", "repoll_wait"];
+    for (minor, names) in [(4, of_4), (5, of_5)] {
+        for name in names {
+            assert!(ours.contains(&format!("{name}@RDMACM_1.{minor}")), "{name} is missing");
+        }
+    }
+}
+
+#[test]
+fn clients_find_every_symbol_of_librdmacm_they_ask_for() {
+    let tools = ["rping", "ucmatose", "udaddy", "mckey", "cmtime", "rdma_server", "rdma_client"];
+    let tools = tools.iter().chain(&["rdma_xserver", "rdma_xclient", "udpong", "rstream"]);
+    let mut clients: Vec<_> = tools.map(|name| program(name, "rdmacm-utils")).collect();
+    clients.push(program("ib_write_bw", "perftest"));
+    let ours = named(&our_rdmacm());
+    for client in clients {
+        let wanted = named(&rdmacm_symbols(&client, false));
         assert!(wanted.len() > 3, "{} asks for {wanted:?}", client.display());
         let missing: Vec<_> = wanted.difference(&ours).collect();
         assert!(missing.is_empty(), "{} asks for {missing:?}", client.display());

@@ -1,0 +1,123 @@
+//! `librdmacm.so.1`, as programs of C and Debian's own tools use it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use transom_conformance::harness::{Link, take_turn};
+use transom_conformance::processes::{Scratch, as_nobody, is_root};
+use transom_conformance::programs::{Printed, Running, library, program};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn our_libraries() -> &'static Path {
+    library(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Compiles the program against the packaged headers, with every warning an error.
+fn connects(scratch: &Scratch) -> PathBuf {
+    let header = Path::new("/usr/include/rdma/rdma_cma.h");
+    assert!(header.exists(), "no {}: apt-get install librdmacm-dev", header.display());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/connects.c");
+    let binary = scratch.path().join("connects");
+    let mut compile = Command::new(program("cc", "gcc"));
+    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
+    compile.arg(&binary).arg(source).args(["-lrdmacm", "-libverbs", "-lpthread"]);
+    Running::start(&mut compile).finish(LIMIT);
+    binary
+}
+
+/// Each line is a behaviour that is as it should be; so many it shows.
+fn run(command: &mut Command, behaviours: usize) {
+    let printed = Running::start(command).finish(LIMIT);
+    assert!(printed.lines().all(|line| line.starts_with("ok - ")), "{printed}");
+    assert_eq!(printed.lines().count(), behaviours, "{printed}");
+}
+
+/// What it shows, the program says itself, with the rules above each part.
+#[test]
+fn a_c_program_connects_to_itself() {
+    let scratch = Scratch::new("connects");
+    let program = connects(&scratch);
+    take_turn(Link::Wire);
+    run(Command::new(&program).env("LD_LIBRARY_PATH", our_libraries()), 17);
+    let mut by_packets = Command::new(&program);
+    by_packets.arg("packets").env("TRANSOM_LINK", "wire");
+    run(by_packets.env("LD_LIBRARY_PATH", our_libraries()), 16);
+}
+
+#[test]
+fn an_ordinary_user_connects_as_well() {
+    if !is_root() {
+        println!("skipped: not root, so the other tests are unprivileged already");
+        return;
+    }
+    let scratch = Scratch::new("connects-unprivileged");
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        scratch.take(&our_libraries().join(name));
+    }
+    let mut command = Command::new(connects(&scratch));
+    take_turn(Link::Wire);
+    run(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()), 17);
+}
+
+/// A tool of Debian's, with its arguments.
+fn tool(line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(program(words.next().expect("a name"), "rdmacm-utils"));
+    command.args(words).env("LD_LIBRARY_PATH", our_libraries());
+    command
+}
+
+/// Runs a server, and clients until one has been served: the first may come too early. What they print.
+fn meet(server: &str, client: &str) -> [Printed; 2] {
+    let begun = Instant::now();
+    let mut serving = Running::start(&mut tool(server));
+    loop {
+        assert!(begun.elapsed() < LIMIT, "{client} does not reach {server}");
+        let served = Running::start(&mut tool(client)).success(LIMIT);
+        assert!(!serving.has_ended() || served.is_ok(), "{served:?}");
+        if let Ok(printed) = served {
+            let server = serving.success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
+            return [server, printed];
+        }
+    }
+}
+
+/// Rules: CM-03, CM-09, CM-21, CM-32
+#[test]
+fn rping_has_its_answers() {
+    take_turn(Link::Wire);
+    for (port, address) in [(17471, "127.0.0.1"), (17472, "::1")] {
+        let line = |end| format!("rping -{end} -a {address} -p {port} -C 10 -v -V");
+        let [server, client] = meet(&line('s'), &line('c'));
+        assert_eq!(server.output.matches("server ping data").count(), 10, "{server:?}");
+        assert_eq!(client.output.matches("ping data").count(), 10, "{client:?}");
+    }
+}
+
+/// Rules: CM-03, CM-30, CM-32
+#[test]
+fn ucmatose_and_udaddy_move_their_data() {
+    take_turn(Link::Wire);
+    for tool in ["ucmatose -p 17473", "udaddy"] {
+        let printed = meet(&format!("{tool} -b 127.0.0.1"), &format!("{tool} -s 127.0.0.1"));
+        for printed in printed {
+            assert!(printed.output.contains("return status 0"), "{printed:?}");
+        }
+    }
+}
+
+/// Rules: CM-42, CM-51
+#[test]
+fn the_examples_of_synchronous_ids_end_well() {
+    take_turn(Link::Wire);
+    let plain = ("rdma_server -p 17475", "rdma_client -s 127.0.0.1 -p 17475");
+    let inline = ("rdma_xserver -p 17476", "rdma_xclient -s 127.0.0.1 -p 17476");
+    let xrc = ("rdma_xserver -p 17477 -c x", "rdma_xclient -s 127.0.0.1 -p 17477 -c x");
+    for (server, client) in [plain, inline, xrc] {
+        for printed in meet(server, client) {
+            assert!(printed.output.contains(": end 0"), "{printed:?}");
+        }
+    }
+}
