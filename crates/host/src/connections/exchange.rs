@@ -81,28 +81,29 @@ impl Exchange {
     fn watch(&mut self) {
         let process = self.device.process();
         let (registry, me) = (process.registry(), process.announcer().slot);
-        self.others.retain(|(other, _)| registry.holds(*other));
         for slot in registry.taken().filter(|slot| *slot != me) {
-            let known = self.others.iter().any(|(other, _)| other.slot == slot);
-            let Some(other) = registry.process(slot).filter(|_| !known && self.pipe.is_at(slot))
-            else {
-                continue;
-            };
+            let known = |it: Announcer| self.others.iter().any(|(other, _)| *other == it);
+            let unknown = registry.process(slot).filter(|it| !known(it.announcer));
+            let Some(other) = unknown.filter(|_| self.pipe.is_at(slot)) else { continue };
             if let Ok(life) = registry.watch(other.announcer) {
                 self.others.push((other.announcer, Arc::new(life)));
             }
         }
     }
 
-    /// Whether one of the others has ended. It is not watched any more then.
-    pub(super) fn lost_one(&mut self) -> bool {
-        let before = self.others.len();
-        self.others.retain(|(_, life)| {
-            let mut ended = [PollFd::new(life, PollFlags::IN)];
+    /// Those of the others that have ended. They are not watched any more then.
+    pub(super) fn take_ended(&mut self) -> Vec<Announcer> {
+        let mut ended = Vec::new();
+        self.others.retain(|(other, life)| {
+            let mut fds = [PollFd::new(life, PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            rustix::event::poll(&mut ended, Some(&now)).is_ok_and(|ended| ended == 0)
+            let lives = rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|told| told == 0);
+            if !lives {
+                ended.push(*other);
+            }
+            lives
         });
-        self.others.len() < before
+        ended
     }
 
     /// Takes the oldest message that another process of this host has sent or handed on.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use tracing::debug;
 use transom_cm::event::Group;
 use transom_cm::refused::Errno;
-use transom_cm::{Config, Engine, Handled, Happened, Refused, Service, Timing};
+use transom_cm::{Config, Engine, Event, Handled, Happened, Refused, Service, Timing};
+use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
 use transom_system::addresses::gid;
 use transom_system::clock;
@@ -70,7 +71,7 @@ impl Manager {
             deadline: None,
             device,
         };
-        manager.bury();
+        manager.bury(&[]);
         manager.settle();
         Ok(manager)
     }
@@ -299,8 +300,9 @@ impl Manager {
         while let Some(datagram) = self.exchange.take() {
             self.handle(&datagram);
         }
-        if self.exchange.lost_one() {
-            self.bury();
+        let ended = self.exchange.take_ended();
+        if !ended.is_empty() {
+            self.bury(&ended);
         }
     }
 
@@ -325,9 +327,9 @@ impl Manager {
     }
 
     /// Ends the connections of processes that have died.
-    fn bury(&mut self) {
+    fn bury(&mut self, ended: &[Announcer]) {
         let Ok(mut table) = self.ports.table.lock() else { return };
-        let left = table.bury();
+        let left = table.bury(ended);
         drop(table);
         for connection in left {
             debug!(?connection, "its process has died");
@@ -343,17 +345,20 @@ impl Manager {
     pub(super) fn settle(&mut self) {
         let mut own = VecDeque::new();
         loop {
+            // Before anybody hears of it: this process may end at once.
+            self.keep_records();
             while let Some(transmit) = self.engine.poll_transmit() {
                 own.extend(self.exchange.send(transmit, &self.ports.table));
             }
             let Some(datagram) = own.pop_front() else { break };
             self.handle(&datagram);
         }
-        while let Some(event) = self.engine.poll_event() {
-            self.touched.push(event.id);
-            self.raise(event.id, event.happened);
-        }
+        let events: Vec<Event> = std::iter::from_fn(|| self.engine.poll_event()).collect();
+        self.touched.extend(events.iter().map(|event| event.id));
         self.keep_records();
+        for Event { id, happened } in events {
+            self.raise(id, happened);
+        }
         let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline()).min();
         if deadline != self.deadline {
             self.device.work.schedule_connections(self.deadline, deadline);
@@ -405,8 +410,9 @@ impl Manager {
                     let port = |it: Option<SocketAddr>| it.map_or(0, |it| it.port());
                     let ends = (self.engine.source(id), self.engine.destination(id));
                     let connection = Connection { record, ports: (port(ends.0), port(ends.1)) };
-                    if let Some(kept) = table.keep(self.kept.get(&id).copied(), &connection) {
-                        self.kept.insert(id, kept);
+                    match self.kept.get(&id) {
+                        Some(kept) => table.change(*kept, &connection),
+                        None => self.kept.extend(table.keep(&connection).map(|kept| (id, kept))),
                     }
                 }
                 None => self.kept.remove(&id).into_iter().for_each(|kept| table.forget(kept)),

@@ -300,17 +300,23 @@ impl Locked<'_> {
         self.walk(bucket, |it, _| it.owner == me && it.claim.id == claim.id);
     }
 
-    /// Keeps a connection of this process where others find it, in the place of what was kept of it
-    /// before; `None` if there is no room.
-    pub fn keep(&mut self, before: Option<Kept>, connection: &Connection) -> Option<Kept> {
-        let index = match before {
-            Some(Kept(index)) => index,
-            None => self.allocate().ok()?,
-        };
+    /// Keeps a connection of this process where others find it; `None` if there is no room.
+    pub fn keep(&mut self, connection: &Connection) -> Option<Kept> {
+        let index = self.allocate().ok()?;
         let entry = self.of.entry(index)?;
         entry.write(Kind::Connection, connection_words(connection));
         entry.own(self.of.me);
         Some(Kept(index))
+    }
+
+    /// Changes what is kept of a connection. A process that dies over it leaves one or the other.
+    pub fn change(&mut self, Kept(index): Kept, connection: &Connection) {
+        let Some(entry) = self.of.entry(index) else { return };
+        let words = connection_words(connection);
+        // What its peer is to be told stands in one word.
+        for (word, value) in entry.words.iter().zip(words).rev() {
+            word.store(value, Relaxed);
+        }
     }
 
     /// Ends what is kept of a connection.
@@ -318,10 +324,11 @@ impl Locked<'_> {
         self.free(index);
     }
 
-    /// Takes away all that dead processes have left, and answers their connections.
-    pub fn bury(&mut self) -> Vec<Connection> {
+    /// Takes away all that dead processes have left, and answers their connections. Of those in `ended` the
+    /// caller knows it, though they may hold locks for another moment.
+    pub fn bury(&mut self, ended: &[Announcer]) -> Vec<Connection> {
         for bucket in 0..BUCKETS {
-            self.walk(bucket, |_, _| false);
+            self.walk(bucket, |it, _| ended.contains(&it.owner));
         }
         let mut left = Vec::new();
         let mut checked: Option<(Announcer, bool)> = None;
@@ -330,7 +337,7 @@ impl Locked<'_> {
             let Some(owner) = entry.owner() else { continue };
             let lives = match checked {
                 Some((known, lives)) if known == owner => lives,
-                _ => self.of.lives(owner),
+                _ => !ended.contains(&owner) && self.of.lives(owner),
             };
             checked = Some((owner, lives));
             if lives {
