@@ -1,6 +1,6 @@
 //! Several requests posted at once, all or none.
 
-use crate::connection::Connection;
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::error::{check, unsupported};
 use crate::post::{sge_length, with_sges};
 use crate::request::Toward;
@@ -138,17 +138,17 @@ impl<'a, S: QueuePairState> Batch<'a, S> {
     /// queue has no room for all, EINVAL or EOPNOTSUPP if one of them is nothing for this queue
     /// pair; [`Error::CompletionQueueFull`]; [`Error::OutOfRange`]; [`Error::OtherContext`].
     pub fn post(self) -> Result<Vec<Posted>> {
-        let connection = &self.queue_pair.inner;
-        if connection.extended.is_null() {
+        let created = &self.queue_pair.inner;
+        if created.extended.is_null() {
             return Err(Error::NotForBatches);
         }
         for (request, toward) in &self.requests {
-            request.check(connection, toward)?;
+            request.check(created, toward)?;
         }
         let kept = |(request, toward): &(Request<'a>, _)| (request.operation, request.keep(toward));
         let kept = self.requests.iter().map(kept).collect();
-        Posted::post_all(connection.send_queue(), connection, kept, |wr_ids| {
-            let begun = Begun::new(connection)?;
+        Posted::post_all(created.send_queue(), created, kept, |wr_ids| {
+            let begun = Begun::new(created)?;
             for ((request, toward), wr_id) in self.requests.iter().zip(wr_ids) {
                 // SAFETY: the slots keep what the requests name.
                 unsafe { begun.add(request, toward, *wr_id) }?;
@@ -160,37 +160,37 @@ impl<'a, S: QueuePairState> Batch<'a, S> {
 
 /// A batch that the verbs are building. Other threads that begin one wait.
 struct Begun<'q> {
-    connection: &'q Arc<Connection>,
+    created: &'q Arc<CreatedQueuePair>,
 }
 
 /// An operation of the extended queue pair.
 macro_rules! operation {
-    ($connection:expr, $name:ident) => {
+    ($created:expr, $name:ident) => {
         // SAFETY: the queue pair exists, and has an extended form if a batch is posted.
-        unsafe { (*$connection.extended).$name }
+        unsafe { (*$created.extended).$name }
             .ok_or_else(|| unsupported(concat!("ibv_", stringify!($name))))?
     };
 }
 
 /// Calls an operation that adds to the batch. The arguments must be as its manual page has them.
 macro_rules! build {
-    ($connection:expr, $name:ident($($argument:expr),*)) => {{
-        let operation = operation!($connection, $name);
-        let connection: &Connection = $connection;
+    ($created:expr, $name:ident($($argument:expr),*)) => {{
+        let operation = operation!($created, $name);
+        let created: &CreatedQueuePair = $created;
         // SAFETY: the queue pair exists, and the batch is open. Addresses and keys of the peer may
         // be any; what else is passed is valid during the call, and stays as long as it must by the
         // promise of who adds the request.
-        unsafe { operation(connection.extended, $($argument),*) }
+        unsafe { operation(created.extended, $($argument),*) }
     }};
 }
 
 impl<'q> Begun<'q> {
-    fn new(connection: &'q Arc<Connection>) -> Result<Self> {
+    fn new(created: &'q Arc<CreatedQueuePair>) -> Result<Self> {
         // What ends it must be there before it begins.
-        operation!(connection, wr_complete);
-        operation!(connection, wr_abort);
-        build!(connection, wr_start());
-        Ok(Self { connection })
+        operation!(created, wr_complete);
+        operation!(created, wr_abort);
+        build!(created, wr_start());
+        Ok(Self { created })
     }
 
     /// Adds a request. It always asks for a completion.
@@ -198,7 +198,7 @@ impl<'q> Begun<'q> {
     /// # Safety
     /// What the request and its destination name stays until its completion, if it is posted.
     unsafe fn add(&self, request: &Request<'_>, toward: &Toward, wr_id: u64) -> Result<()> {
-        let connection = self.connection;
+        let created = self.created;
         let mut flags = request.wr.send_flags | IBV_SEND_SIGNALED;
         if matches!(request.payload, Payload::Inline(_)) {
             // The setter says it already, but rxe looks here.
@@ -206,29 +206,29 @@ impl<'q> Begun<'q> {
         }
         // SAFETY: the queue pair exists, and is this batch's until that ends.
         unsafe {
-            (*connection.extended).wr_id = wr_id;
-            (*connection.extended).wr_flags = flags;
+            (*created.extended).wr_id = wr_id;
+            (*created.extended).wr_flags = flags;
         }
         self.begin(request)?;
         match toward {
             Toward::Peer => {}
             Toward::Datagram(Destination { address, queue_pair, qkey }) => {
-                build!(connection, wr_set_ud_addr(address.ah(), *queue_pair, *qkey));
+                build!(created, wr_set_ud_addr(address.ah(), *queue_pair, *qkey));
             }
-            Toward::Shared(number) => build!(connection, wr_set_xrc_srqn(*number)),
+            Toward::Shared(number) => build!(created, wr_set_xrc_srqn(*number)),
         }
         match request.payload {
             // Its eight bytes were taken with the operation.
             _ if request.operation == Operation::AtomicWrite => Ok(()),
             Payload::Slices(slices) => with_sges(slices, |list, count| {
-                build!(connection, wr_set_sge_list(count as usize, list));
+                build!(created, wr_set_sge_list(count as usize, list));
                 Ok(())
             }),
             Payload::Inline(bytes) => {
                 sge_length(bytes.len())?;
                 // They are only read.
                 let address = bytes.as_ptr().cast_mut().cast();
-                build!(connection, wr_set_inline_data(address, bytes.len()));
+                build!(created, wr_set_inline_data(address, bytes.len()));
                 Ok(())
             }
         }
@@ -236,32 +236,32 @@ impl<'q> Begun<'q> {
 
     /// Begins a request with its operation.
     fn begin(&self, Request { wr, payload, .. }: &Request<'_>) -> Result<()> {
-        let connection = self.connection;
+        let created = self.created;
         // SAFETY: the members are plain integers, which are there whatever the operation is.
         let ibv_send_wr_rdma { remote_addr: addr, rkey } = unsafe { wr.wr.rdma };
         // SAFETY: likewise.
         let (immediate, invalidate) = unsafe { (wr.imm.imm_data, wr.imm.invalidate_rkey) };
         match (wr.opcode, payload) {
-            (IBV_WR_SEND, _) => build!(connection, wr_send()),
-            (IBV_WR_SEND_WITH_IMM, _) => build!(connection, wr_send_imm(immediate)),
-            (IBV_WR_SEND_WITH_INV, _) => build!(connection, wr_send_inv(invalidate)),
-            (IBV_WR_RDMA_WRITE, _) => build!(connection, wr_rdma_write(rkey, addr)),
+            (IBV_WR_SEND, _) => build!(created, wr_send()),
+            (IBV_WR_SEND_WITH_IMM, _) => build!(created, wr_send_imm(immediate)),
+            (IBV_WR_SEND_WITH_INV, _) => build!(created, wr_send_inv(invalidate)),
+            (IBV_WR_RDMA_WRITE, _) => build!(created, wr_rdma_write(rkey, addr)),
             (IBV_WR_RDMA_WRITE_WITH_IMM, _) => {
-                build!(connection, wr_rdma_write_imm(rkey, addr, immediate));
+                build!(created, wr_rdma_write_imm(rkey, addr, immediate));
             }
-            (IBV_WR_RDMA_READ, _) => build!(connection, wr_rdma_read(rkey, addr)),
+            (IBV_WR_RDMA_READ, _) => build!(created, wr_rdma_read(rkey, addr)),
             (IBV_WR_ATOMIC_CMP_AND_SWP, _) => {
                 // SAFETY: it is of the operation.
                 let ibv_send_wr_atomic { compare_add, swap, rkey, .. } = unsafe { wr.wr.atomic };
-                build!(connection, wr_atomic_cmp_swp(rkey, addr, compare_add, swap));
+                build!(created, wr_atomic_cmp_swp(rkey, addr, compare_add, swap));
             }
             (IBV_WR_ATOMIC_FETCH_AND_ADD, _) => {
                 // SAFETY: as above.
                 let ibv_send_wr_atomic { compare_add, rkey, .. } = unsafe { wr.wr.atomic };
-                build!(connection, wr_atomic_fetch_add(rkey, addr, compare_add));
+                build!(created, wr_atomic_fetch_add(rkey, addr, compare_add));
             }
             (IBV_WR_ATOMIC_WRITE, Payload::Inline(word)) => {
-                build!(connection, wr_atomic_write(rkey, addr, word.as_ptr().cast()));
+                build!(created, wr_atomic_write(rkey, addr, word.as_ptr().cast()));
             }
             _ => return Err(unsupported("ibv_wr_post")),
         }
@@ -270,8 +270,8 @@ impl<'q> Begun<'q> {
 
     /// Posts what was added.
     fn complete(self) -> Result<()> {
-        let result = build!(self.connection, wr_complete());
-        let subject = format_args!("posting a batch to {}", self.connection);
+        let result = build!(self.created, wr_complete());
+        let subject = format_args!("posting a batch to {}", self.created);
         // It has ended, so there is nothing to abort.
         let outcome = check("ibv_wr_complete", subject, result);
         std::mem::forget(self);
@@ -282,9 +282,9 @@ impl<'q> Begun<'q> {
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         // SAFETY: the queue pair exists, and has an extended form.
-        if let Some(abort) = unsafe { (*self.connection.extended).wr_abort } {
+        if let Some(abort) = unsafe { (*self.created.extended).wr_abort } {
             // SAFETY: the batch was begun and not ended.
-            unsafe { abort(self.connection.extended) };
+            unsafe { abort(self.created.extended) };
         }
     }
 }

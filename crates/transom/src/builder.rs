@@ -1,6 +1,6 @@
 //! Making queue pairs.
 
-use crate::connection::{Connection, Creation, Parts};
+use crate::created_queue_pair::{CreatedQueuePair, Creation, Parts};
 use crate::{
     CompletionQueue, Connected, Datagram, Initialized, ProtectionDomain, QueuePair, QueuePairState,
     Result, SharedReceiveQueue, XrcDomain, XrcInitialized, XrcTarget,
@@ -191,12 +191,12 @@ impl<S: QueuePairState> QueuePairBuilder<S> {
             parts.receives = None;
         }
         let creation = Creation { operations: self.operations(), ..self.creation };
-        let connection = Connection::create(parts, creation)?;
-        connection.initialize()?;
+        let created = CreatedQueuePair::create(parts, creation)?;
+        created.initialize()?;
         if self.creation.service == IBV_QPT_UD {
-            connection.ready_for_datagrams()?;
+            created.ready_for_datagrams()?;
         }
-        Ok(QueuePair { inner: Arc::new(connection), state: PhantomData })
+        Ok(QueuePair { inner: Arc::new(created), state: PhantomData })
     }
 
     /// What its batches shall be able to have: all that the service has, but for what only newer

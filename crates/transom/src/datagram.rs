@@ -1,6 +1,6 @@
 //! Queue pairs for datagrams (UD).
 
-use crate::connection::Connection;
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::error::check;
 use crate::post::post_receive;
 use crate::received::Receiving;
@@ -172,7 +172,7 @@ impl QueuePair<Datagram> {
 #[must_use = "the queue pair leaves the group when this is dropped"]
 pub struct Membership {
     group: Gid,
-    queue_pair: Arc<Connection>,
+    queue_pair: Arc<CreatedQueuePair>,
 }
 
 impl Membership {

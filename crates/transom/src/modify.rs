@@ -1,7 +1,7 @@
 //! A queue pair's way from state to state; see `ibv_modify_qp(3)`.
 
 use crate::attributes::mtu_code;
-use crate::connection::Connection;
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::error::check;
 use crate::{Context, Endpoint, Result};
 use std::ffi::c_int;
@@ -24,7 +24,7 @@ const RECEIVER_NOT_READY_TIMER: u8 = 12;
 /// agree, so it is a number that every device can do.
 const READS: u32 = 16;
 
-impl Connection {
+impl CreatedQueuePair {
     /// RESET to INIT. Whether the peer may do something is left to the keys.
     pub(crate) fn initialize(&self) -> Result<()> {
         let mut mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;

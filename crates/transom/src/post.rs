@@ -1,7 +1,7 @@
 //! Posting single requests: to a send queue, a receive queue, a shared receive queue.
 
-use crate::connection::Connection;
 use crate::copy::check_range;
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
 use crate::shared::CreatedShared;
@@ -17,7 +17,7 @@ use transom_abi::*;
 /// `keep` holds whatever the request names by address: its slices' regions, a window to be bound
 /// and the region it is bound to, an address handle.
 pub(crate) unsafe fn post_send(
-    queue_pair: &Arc<Connection>,
+    queue_pair: &Arc<CreatedQueuePair>,
     operation: Operation,
     mut wr: ibv_send_wr,
     keep: Keep,
@@ -38,7 +38,7 @@ pub(crate) unsafe fn post_send(
 
 /// Posts a request to the receive queue; see `ibv_post_recv(3)`.
 pub(crate) fn post_receive(
-    queue_pair: &Arc<Connection>,
+    queue_pair: &Arc<CreatedQueuePair>,
     operation: Operation,
     local: &[Slice],
 ) -> Result<Posted> {

@@ -1,6 +1,6 @@
 //! Queue pairs.
 
-use crate::connection::Connection;
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::post::post_receive;
 use crate::request::Toward;
 use crate::{
@@ -47,7 +47,7 @@ use transom_abi::*;
 /// # Ok::<(), transom::Error>(())
 /// ```
 pub struct QueuePair<S: QueuePairState = Connected> {
-    pub(crate) inner: Arc<Connection>,
+    pub(crate) inner: Arc<CreatedQueuePair>,
     pub(crate) state: PhantomData<S>,
 }
 

@@ -1,8 +1,8 @@
 //! Work requests.
 
 use crate::address::Destination;
-use crate::connection::Connection;
 use crate::copy::check_range;
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::keep::Keep;
 use crate::post::{post_send, regions, sge_length, with_sges};
 use crate::{Error, Operation, Posted, RemoteSlice, Result, Slice};
@@ -194,7 +194,7 @@ impl<'a> Request<'a> {
     }
 
     /// Whether its lengths agree, and its destination is one of the queue pair's context.
-    pub(crate) fn check(&self, queue_pair: &Connection, toward: &Toward) -> Result<()> {
+    pub(crate) fn check(&self, queue_pair: &CreatedQueuePair, toward: &Toward) -> Result<()> {
         if let Toward::Datagram(to) = toward
             && !Arc::ptr_eq(to.address.device(), queue_pair.device())
         {
@@ -225,7 +225,11 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// As [`QueuePair::post`](crate::QueuePair::post).
-    pub(crate) fn post(mut self, queue_pair: &Arc<Connection>, toward: Toward) -> Result<Posted> {
+    pub(crate) fn post(
+        mut self,
+        queue_pair: &Arc<CreatedQueuePair>,
+        toward: Toward,
+    ) -> Result<Posted> {
         self.check(queue_pair, &toward)?;
         let keep = self.keep(&toward);
         match toward {

@@ -1,6 +1,6 @@
 //! A window on its way from one state to another.
 
-use crate::connection::Connection;
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::error::{check, unsupported};
 use crate::keep::{Held, Keep};
 use crate::post::post_send;
@@ -184,7 +184,7 @@ impl Window<Type1, Bound> {
 /// Posts the bind of a window. `addr` is where the peer will find its first byte.
 fn bind<T: WindowType, From: WindowState + Holds>(
     window: Window<T, From>,
-    queue_pair: &Arc<Connection>,
+    queue_pair: &Arc<CreatedQueuePair>,
     memory: &Slice,
     flags: ibv_access_flags,
     addr: u64,
@@ -225,7 +225,7 @@ fn bind<T: WindowType, From: WindowState + Holds>(
 /// Posts what takes a window's binding away.
 fn invalidate<T: WindowType>(
     window: Window<T, Bound>,
-    queue_pair: &Arc<Connection>,
+    queue_pair: &Arc<CreatedQueuePair>,
 ) -> Result<Invalidating<T>, Refused<Window<T, Bound>>> {
     let Window { mw, state: from, .. } = window;
     let saved = mw.rkey();
@@ -260,7 +260,7 @@ fn invalidate<T: WindowType>(
 /// Type 1, by `ibv_bind_mw(3)`, which chooses the new key and puts it into the window (KEY-06).
 fn bind_mw(
     mw: &Arc<AllocatedWindow>,
-    queue_pair: &Arc<Connection>,
+    queue_pair: &Arc<CreatedQueuePair>,
     bind_info: ibv_mw_bind_info,
     keep: Keep,
 ) -> Result<Posted> {
@@ -280,7 +280,7 @@ fn bind_mw(
 /// Type 2, by a work request, with the next key of the window.
 fn post_bind(
     mw: &Arc<AllocatedWindow>,
-    queue_pair: &Arc<Connection>,
+    queue_pair: &Arc<CreatedQueuePair>,
     bind_info: ibv_mw_bind_info,
     keep: Keep,
 ) -> Result<Posted> {
@@ -296,7 +296,7 @@ fn post_bind(
 }
 
 /// What the header's `ibv_bind_mw` checks, and what the verbs take for granted.
-fn check_bind(mw: &AllocatedWindow, queue_pair: &Connection, memory: &Slice) -> Result<()> {
+fn check_bind(mw: &AllocatedWindow, queue_pair: &CreatedQueuePair, memory: &Slice) -> Result<()> {
     if memory.is_empty() {
         return Err(Error::EmptyWindow);
     }
@@ -311,7 +311,11 @@ fn check_bind(mw: &AllocatedWindow, queue_pair: &Connection, memory: &Slice) -> 
     check("ibv_bind_mw", "the window and the region are of different domains", errno)
 }
 
-fn same_context(what: &'static str, mw: &AllocatedWindow, queue_pair: &Connection) -> Result<()> {
+fn same_context(
+    what: &'static str,
+    mw: &AllocatedWindow,
+    queue_pair: &CreatedQueuePair,
+) -> Result<()> {
     if Arc::ptr_eq(&mw.domain.device, queue_pair.device()) {
         Ok(())
     } else {

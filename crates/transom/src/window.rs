@@ -1,6 +1,6 @@
 //! Memory windows, whose life is in their types.
 
-use crate::connection::Connection;
+use crate::created_queue_pair::CreatedQueuePair;
 use crate::domain::AllocatedDomain;
 use crate::error::{non_null, unsupported};
 use crate::keep::Held;
@@ -184,7 +184,7 @@ impl Free {
 }
 
 impl Bound {
-    pub(crate) fn new(grant: Grant, by: &Connection, region: Arc<dyn Registered>) -> Self {
+    pub(crate) fn new(grant: Grant, by: &CreatedQueuePair, region: Arc<dyn Registered>) -> Self {
         Self { grant, queue_pair: by.local.qpn, region }
     }
 
@@ -193,7 +193,7 @@ impl Bound {
     }
 
     /// Whether a type 2 window with this binding may be invalidated there.
-    pub(crate) fn check_owner(&self, queue_pair: &Connection) -> Result<()> {
+    pub(crate) fn check_owner(&self, queue_pair: &CreatedQueuePair) -> Result<()> {
         let (bound_by, given) = (self.queue_pair, queue_pair.local.qpn);
         if bound_by == given { Ok(()) } else { Err(Error::OtherQueuePair { bound_by, given }) }
     }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use transom_abi::*;
 
 /// A queue pair. Its clones and its tickets hold it.
-pub(crate) struct Connection {
+pub(crate) struct CreatedQueuePair {
     pub(crate) qp: *mut ibv_qp,
     /// Its extended form, if it was built for batches; null otherwise.
     pub(crate) extended: *mut ibv_qp_ex,
@@ -84,11 +84,11 @@ pub(crate) struct Creation {
 
 // SAFETY: libibverbs is thread-safe; a queue pair may be used and destroyed by any thread, and the
 // endpoint is a plain value.
-unsafe impl Send for Connection {}
+unsafe impl Send for CreatedQueuePair {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Connection {}
+unsafe impl Sync for CreatedQueuePair {}
 
-impl Connection {
+impl CreatedQueuePair {
     /// Creates a queue pair in RESET.
     pub(crate) fn create(parts: Parts, creation: Creation) -> Result<Self> {
         parts.check_contexts()?;
@@ -141,7 +141,7 @@ impl Connection {
     }
 }
 
-impl WorkQueue for Connection {
+impl WorkQueue for CreatedQueuePair {
     fn poster(&self) -> Poster {
         self.poster
     }
@@ -192,7 +192,7 @@ fn create_qp(parts: &Parts, creation: &Creation) -> Result<*mut ibv_qp> {
     Ok(non_null("ibv_create_qp_ex", subject, qp)?.as_ptr())
 }
 
-impl Drop for Connection {
+impl Drop for CreatedQueuePair {
     fn drop(&mut self) {
         self.give_shared_receives_back();
         // SAFETY: nobody else has the queue pair.
@@ -209,7 +209,7 @@ impl Drop for Connection {
     }
 }
 
-impl Connection {
+impl CreatedQueuePair {
     /// What it has taken from a shared receive queue completes before it goes, since its
     /// completions go with it.
     fn give_shared_receives_back(&self) {
@@ -224,7 +224,7 @@ impl Connection {
     }
 }
 
-impl fmt::Display for Connection {
+impl fmt::Display for CreatedQueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "queue pair {:#x}", self.local.qpn)
     }
