@@ -1,6 +1,6 @@
 //! What can go wrong, and what to do about it.
 
-use crate::WorkError;
+use crate::{ConnectionError, WorkError};
 use std::ffi::c_int;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -26,8 +26,19 @@ pub enum Error {
     },
     /// A work request was posted and ended with an error.
     Work(WorkError),
-    /// A library could not be opened, or is no libibverbs.
+    /// A connection could not be made, or was not accepted.
+    Connection(Box<ConnectionError>),
+    /// Private data of a connection are longer than there is room for.
+    PrivateDataTooLong {
+        /// The bytes that were given.
+        length: usize,
+        /// The bytes there is room for.
+        room: usize,
+    },
+    /// A library could not be opened, or is not what it should be.
     Library {
+        /// What it should be: `libibverbs` or `librdmacm`.
+        library: &'static str,
         /// The file that was asked for.
         path: String,
         /// What the dynamic loader said.
@@ -59,6 +70,8 @@ pub enum Error {
     },
     /// A queue pair that takes its receives from a shared receive queue has none of its own.
     SharedReceives,
+    /// The connection manager makes reliable connections only.
+    UnreliableConnection,
     /// A queue pair was not built for batches.
     NotForBatches,
     /// A window was to be bound to no bytes, which is how a type 1 window is unbound.
@@ -99,13 +112,24 @@ impl fmt::Display for Error {
         match self {
             Self::Verb { verb, subject, errno } => {
                 let problem = io::Error::from_raw_os_error(*errno);
-                write!(f, "{verb}: {subject}: {problem}; {}", advice(*errno))
+                let advice = if verb.starts_with("rdma_") {
+                    connection_advice(*errno)
+                } else {
+                    advice(*errno)
+                };
+                write!(f, "{verb}: {subject}: {problem}; {advice}")
             }
             Self::Work(error) => error.fmt(f),
-            Self::Library { path, problem } => write!(
+            Self::Connection(error) => error.fmt(f),
+            Self::PrivateDataTooLong { length, room } => write!(
                 f,
-                "cannot use {path} as libibverbs: {problem}; install rdma-core's libibverbs1, or \
-                 use the software provider"
+                "{length} bytes of private data are too long, there is room for {room}; send the \
+                 rest as messages once connected"
+            ),
+            Self::Library { library, path, problem } => write!(
+                f,
+                "cannot use {path} as {library}: {problem}; install rdma-core's {library}1, or use \
+                 the software provider"
             ),
             Self::OutOfRange { of, range, available } => write!(
                 f,
@@ -131,6 +155,11 @@ impl fmt::Display for Error {
             Self::SharedReceives => write!(
                 f,
                 "the queue pair takes its receives from a shared receive queue; post them there"
+            ),
+            Self::UnreliableConnection => write!(
+                f,
+                "the connection manager makes reliable connections only; build the queue pair as one, or \
+                 exchange endpoints by other means"
             ),
             Self::NotForBatches => write!(
                 f,
@@ -173,6 +202,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Work(error) => Some(error),
+            Self::Connection(error) => Some(&**error),
             _ => None,
         }
     }
@@ -243,5 +273,25 @@ fn advice(errno: i32) -> &'static str {
         Errno::NODEV | Errno::IO => "the device is gone: close it and open it again",
         Errno::MFILE | Errno::NFILE => "too many files are open: raise the limit (ulimit -n)",
         _ => "see the manual page of the verb",
+    }
+}
+
+/// What to do about an error number of a function of librdmacm.
+fn connection_advice(errno: i32) -> &'static str {
+    use rustix::io::Errno;
+    match Errno::from_raw_os_error(errno) {
+        Errno::ADDRINUSE => "choose another port, or 0 for any free one",
+        Errno::ADDRNOTAVAIL => "choose an address of this host, or the wildcard",
+        Errno::ACCESS => "ports below 1024 need a privilege: choose a higher one, or 0",
+        Errno::NODEV => {
+            "no RDMA device has that address, or it is gone: `ip addr` and `ibv_devices` \
+                         show which have"
+        }
+        Errno::NOENT | Errno::NOSYS | Errno::NXIO => {
+            "the system has no connection manager: load the kernel's module rdma_ucm, or start the \
+             program by `transom run`"
+        }
+        Errno::INVAL => "the connection is not in a state that allows it: the peer may have gone",
+        other => advice(other.raw_os_error()),
     }
 }

@@ -46,6 +46,7 @@
 //! |---|---|---|
 //! | connections (RC, UC) | [`QueuePair::builder`] | one peer: messages, its memory, windows |
 //! | datagrams (UD) | [`QueuePair::datagram`] | anybody, by an [`AddressHandle`]; groups too |
+//! | a peer found by its address | [`Connector`], [`Listener`] | a [`Connection`] |
 //! | extended connections (XRC) | [`QueuePair::xrc_initiator`] | the shared queues of an [`XrcDomain`] |
 //!
 //! Which of these a queue pair is, is in its type, so that what it cannot do does not compile. Many
@@ -56,12 +57,21 @@
 //!
 //! A [`Provider`] is a libibverbs: the software device that is part of this crate, or the system's
 //! library with the adapters it drives. The same code runs on both: everything goes through the
-//! verbs ABI's own tables.
+//! verbs ABI's own tables, and connections through the functions of librdmacm.
+//!
+//! # How peers find each other
+//!
+//! Above, both queue pairs were at hand. Programs that are apart connect by the connection manager
+//! (`rdma_cm`), as sockets are connected: one [listens](Listener) on an address, the other
+//! [connects](Connector) to it, each with a queue pair of its own, and both have a [`Connection`]. Any program
+//! that uses `rdma_cm` can be the other. Where two have another way to tell each other something,
+//! they can exchange [`Endpoint`]s by that instead.
 //!
 //! # Waiting
 //!
 //! Posting a request returns a [`Posted`]: wait for it, ask for it, or await it. No executor is
 //! needed, and any will do; see [`CompletionQueue`] and [`Driver`] for who delivers completions.
+//! Connections and requests for them are [`Pending`] in the same way.
 //!
 //! # What the software device does
 //!
@@ -91,7 +101,11 @@ mod batch;
 mod buffer;
 mod builder;
 mod channel;
+mod cm;
 mod completion;
+mod connecting;
+mod connection;
+mod connection_error;
 mod context;
 mod copy;
 mod created_queue_pair;
@@ -104,17 +118,22 @@ mod endpoint;
 mod error;
 mod event;
 mod extended;
+mod functions;
 mod grant;
 mod keep;
+mod listener;
 mod modify;
 mod moment;
 mod outstanding;
+mod pending;
 mod poll;
 mod post;
 mod posted;
+mod private_data;
 mod provider;
 mod queue;
 mod queue_pair;
+mod rdma_cm;
 mod received;
 mod region;
 mod request;
@@ -132,6 +151,9 @@ pub use batch::Batch;
 pub use buffer::{Buffer, Pages};
 pub use builder::{QueuePairBuilder, Service};
 pub use completion::{Completion, Operation, Source, Status, WorkError};
+pub use connecting::Connector;
+pub use connection::Connection;
+pub use connection_error::{ConnectionError, ConnectionProblem, Rejection};
 pub use context::Context;
 pub use datagram::Membership;
 pub use device::{Device, devices};
@@ -141,7 +163,10 @@ pub use endpoint::{Endpoint, Gid};
 pub use error::{Error, Refused, Result};
 pub use event::{AsyncEvent, AsyncEventKind};
 pub use grant::{Grant, RemoteSlice, Rights};
+pub use listener::{ConnectionRequest, Listener};
+pub use pending::Pending;
 pub use posted::Posted;
+pub use private_data::PrivateData;
 pub use provider::Provider;
 pub use queue::CompletionQueue;
 pub use queue_pair::QueuePair;

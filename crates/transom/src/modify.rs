@@ -12,10 +12,10 @@ const TIMEOUT: u8 = 14;
 
 /// How often a packet without acknowledgement is sent again. With 7, some devices never give up (rule
 /// RXE-20).
-const RETRIES: u8 = 6;
+pub(crate) const RETRIES: u8 = 6;
 
 /// A peer without a receive is asked again without end.
-const RECEIVER_NOT_READY_RETRIES: u8 = 7;
+pub(crate) const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 
 /// A peer that sends without a receive here shall wait 0.64 ms.
 const RECEIVER_NOT_READY_TIMER: u8 = 12;
@@ -97,6 +97,26 @@ impl CreatedQueuePair {
             mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         }
         self.modify(&mut attributes, mask, "moving to RTS")
+    }
+
+    /// To the state that the connection manager's attributes name, by its mask.
+    pub(crate) fn follow(
+        &self,
+        attributes: &mut ibv_qp_attr,
+        mask: c_int,
+        step: &str,
+    ) -> Result<()> {
+        // It says 655 ms, which is long for who comes a little early.
+        attributes.min_rnr_timer = RECEIVER_NOT_READY_TIMER;
+        self.modify(attributes, mask as ibv_qp_attr_mask, step)
+    }
+
+    /// How many reads and atomics of the peer's can be under way, and how many of its own.
+    pub(crate) fn reads_at_once(&self) -> Result<(u8, u8)> {
+        Ok((
+            self.reads(|device| device.max_reads_served)?,
+            self.reads(|device| device.max_reads_outstanding)?,
+        ))
     }
 
     /// INIT to RTR to RTS without a peer, for datagrams.

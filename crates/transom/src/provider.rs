@@ -1,9 +1,12 @@
 //! Where the verbs come from.
 
 use crate::Error;
+use crate::functions::{functions, unusable};
+use crate::rdma_cm::{ConnectionCalls, ConnectionLibrary};
 use libloading::Library;
 use std::ffi::{OsStr, c_int, c_void};
 use std::fmt;
+use std::path::Path;
 use std::sync::OnceLock;
 use transom_abi::*;
 
@@ -14,6 +17,7 @@ use transom_abi::*;
 #[derive(Clone, Copy)]
 pub struct Provider {
     pub(crate) verbs: &'static Verbs,
+    connections: &'static ConnectionLibrary,
     name: &'static str,
 }
 
@@ -21,10 +25,12 @@ impl Provider {
     /// The software device. It needs no hardware, no kernel module and no privilege.
     pub fn software() -> Self {
         static SOFTWARE: Verbs = Verbs::software();
-        Self { verbs: &SOFTWARE, name: "software" }
+        static CONNECTIONS: ConnectionLibrary = ConnectionLibrary::software();
+        Self { verbs: &SOFTWARE, connections: &CONNECTIONS, name: "software" }
     }
 
     /// The system's `libibverbs.so.1`, as the dynamic loader finds it, with the devices it drives.
+    /// Connections need its `librdmacm.so.1` too, which is loaded when the first is made.
     ///
     /// # Errors
     /// [`Error::Library`] if there is none, or if it lacks a verb.
@@ -35,25 +41,37 @@ impl Provider {
         SYSTEM.get_or_init(|| unsafe { Self::open("libibverbs.so.1") }).clone()
     }
 
-    /// A libibverbs at a path of one's own. It is never unloaded.
+    /// A libibverbs at a path of one's own. It is never unloaded. For connections the librdmacm beside it
+    /// is used, if there is one whose name is otherwise the same, else the one that the dynamic loader
+    /// finds.
     ///
     /// # Errors
     /// [`Error::Library`] if the file cannot be loaded, or if it lacks a verb.
     ///
     /// # Safety
     /// The file must be a libibverbs: its constructors run, and each verb is called as its manual
-    /// page has it.
+    /// page has it. The same goes for a librdmacm beside it.
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, Error> {
         let path = path.as_ref();
         let name = path.to_string_lossy();
         // SAFETY: the caller vouches for the file.
-        let library = unsafe { Library::new(path) }
-            .map_err(|error| Error::Library { path: name.to_string(), problem: reason(&error) })?;
+        let library =
+            unsafe { Library::new(path) }.map_err(|error| unusable("libibverbs", &name, &error))?;
         // SAFETY: the caller vouches for the types of its functions.
         let verbs = unsafe { Verbs::load(&library, &name) }?;
         // Providers start threads and keep pointers to their code, so the library stays.
         std::mem::forget(library);
-        Ok(Self { verbs: Box::leak(Box::new(verbs)), name: String::leak(name.into_owned()) })
+        let connections = ConnectionLibrary::beside(Path::new(path));
+        Ok(Self {
+            verbs: Box::leak(Box::new(verbs)),
+            connections: Box::leak(Box::new(connections)),
+            name: String::leak(name.into_owned()),
+        })
+    }
+
+    /// The functions of librdmacm that go with its verbs.
+    pub(crate) fn connections(&self) -> Result<&'static ConnectionCalls, Error> {
+        self.connections.calls()
     }
 }
 
@@ -63,49 +81,14 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// The type of an exported verb: the usual one, unless it has an ABI of its own.
-macro_rules! function {
-    (, $($signature:tt)*) => { unsafe extern "C" fn $($signature)* };
-    ($abi:literal, $($signature:tt)*) => { unsafe extern $abi fn $($signature)* };
-}
-
-/// Declares the table of exported verbs and its two sources.
-macro_rules! verbs {
-    ($($(extern $abi:literal)? fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*)
-    => {
-        /// The verbs libibverbs exports and this crate calls, under their C names.
-        ///
-        /// What `<infiniband/verbs.h>` defines inline is called through the context's operations.
-        pub(crate) struct Verbs {
-            $(pub(crate) $name: function!($($abi)?, ($($type),*) $(-> $result)?),)*
-        }
-
-        impl Verbs {
-            const fn software() -> Self {
-                Self { $($name: transom_ibverbs::$name,)* }
-            }
-
-            /// # Safety
-            /// The library's functions of these names have these types.
-            unsafe fn load(library: &Library, path: &str) -> Result<Self, Error> {
-                Ok(Self {
-                    $(
-                        // SAFETY: the caller vouches for the types.
-                        $name: *unsafe { library.get(concat!(stringify!($name), "\0")) }
-                            .map_err(|error| Error::Library {
-                                path: path.to_owned(),
-                                problem: reason(&error),
-                            })?,
-                    )*
-                })
-            }
-        }
-    };
-}
-
-verbs! {
+functions! {
+    /// The verbs libibverbs exports and this crate calls, under their C names.
+    ///
+    /// What `<infiniband/verbs.h>` defines inline is called through the context's operations.
+    Verbs of transom_ibverbs, in "libibverbs";
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     fn ibv_free_device_list(list: *mut *mut ibv_device);
+    fn ibv_get_device_guid(device: *mut ibv_device) -> u64;
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     fn ibv_close_device(context: *mut ibv_context) -> c_int;
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
@@ -163,9 +146,4 @@ verbs! {
     fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int;
     fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int;
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
-}
-
-/// What the loader said; its own error says no more than that something failed.
-fn reason(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,0 +1,132 @@
+//! Event channels; see `rdma_create_event_channel(3)`.
+
+use crate::cm::watch;
+use crate::error::{check, last_error, non_null};
+use crate::rdma_cm::ConnectionCalls;
+use crate::{Error, Provider, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Instant;
+use std::{ptr, slice};
+use transom_abi::*;
+
+/// The event channel of one id. Fetching does not wait.
+pub(crate) struct Channel {
+    pub(crate) raw: *mut rdma_event_channel,
+    pub(crate) calls: &'static ConnectionCalls,
+}
+
+// SAFETY: librdmacm is thread-safe; a channel may be used and destroyed by any thread.
+unsafe impl Send for Channel {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Channel {}
+
+/// What has happened to an id.
+pub(crate) struct Event {
+    pub(crate) kind: rdma_cm_event_type,
+    pub(crate) status: c_int,
+    /// What the peer's program says, as long as the connection manager carries it.
+    pub(crate) private_data: Vec<u8>,
+    /// Of a connection: the peer wants to read so often at once, and lets this end.
+    pub(crate) reads: (u8, u8),
+    /// Of a request: its id, which is this channel's until it is taken to another.
+    pub(crate) id: *mut rdma_cm_id,
+}
+
+impl Channel {
+    pub(crate) fn create(provider: &Provider) -> Result<Self> {
+        const CREATING: &str = "creating an event channel";
+        let calls = provider.connections()?;
+        // SAFETY: it has no arguments.
+        let raw = unsafe { (calls.rdma_create_event_channel)() };
+        let raw = non_null("rdma_create_event_channel", CREATING, raw)?.as_ptr();
+        let channel = Self { raw, calls };
+        fcntl_getfl(&channel)
+            .and_then(|flags| fcntl_setfl(&channel, flags | OFlags::NONBLOCK))
+            .map_err(|errno| failed("fcntl", CREATING, errno))?;
+        Ok(channel)
+    }
+
+    /// Fetches the next event, if there is one.
+    pub(crate) fn next(&self) -> Result<Option<Event>> {
+        let mut event = ptr::null_mut();
+        loop {
+            // SAFETY: the channel is open and the place to write is valid.
+            if unsafe { (self.calls.rdma_get_cm_event)(self.raw, &raw mut event) } == 0 {
+                break;
+            }
+            let error = last_error("rdma_get_cm_event", "fetching an event");
+            match error.errno().map(Errno::from_raw_os_error) {
+                Some(Errno::AGAIN) => return Ok(None),
+                Some(Errno::INTR) => {}
+                _ => return Err(error),
+            }
+        }
+        // SAFETY: the event was fetched just now.
+        let copy = unsafe { Event::copy(&*event) };
+        // SAFETY: it is acknowledged once.
+        let result = unsafe { (self.calls.rdma_ack_cm_event)(event) };
+        check("rdma_ack_cm_event", "acknowledging an event", result)?;
+        Ok(Some(copy))
+    }
+
+    /// Waits until an event may be there. False when the time is up.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // What is too long for a number of seconds is as good as without end.
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut [PollFd::new(self, PollFlags::IN)], left.as_ref()) {
+                Ok(0) => return Ok(false),
+                Ok(_) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed("poll", "waiting for an event", errno)),
+            }
+        }
+    }
+}
+
+fn failed(verb: &'static str, subject: &str, errno: Errno) -> Error {
+    Error::Verb { verb, subject: subject.to_owned(), errno: errno.raw_os_error() }
+}
+
+impl Event {
+    /// # Safety
+    /// The event is not yet acknowledged, and of an id for connections.
+    unsafe fn copy(event: &rdma_cm_event) -> Self {
+        // SAFETY: of such an id these are the parameters.
+        let conn = unsafe { event.param.conn };
+        let private_data = if conn.private_data.is_null() {
+            Vec::new()
+        } else {
+            let length = usize::from(conn.private_data_len);
+            // SAFETY: until it is acknowledged, an event has as many bytes as it says.
+            unsafe { slice::from_raw_parts(conn.private_data.cast::<u8>(), length) }.to_vec()
+        };
+        Self {
+            kind: event.event,
+            status: event.status,
+            private_data,
+            reads: (conn.responder_resources, conn.initiator_depth),
+            id: event.id,
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel keeps its descriptor open as long as it exists.
+        unsafe { BorrowedFd::borrow_raw((*self.raw).fd) }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        watch::forget(self.as_fd().as_raw_fd());
+        // SAFETY: the ids that used the channel are gone.
+        unsafe { (self.calls.rdma_destroy_event_channel)(self.raw) };
+    }
+}

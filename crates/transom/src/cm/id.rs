@@ -1,0 +1,248 @@
+//! Ids: ends of connections, and listeners; see `rdma_create_id(3)`.
+
+use crate::cm::{Channel, Event, address};
+use crate::created_queue_pair::CreatedQueuePair;
+use crate::error::check;
+use crate::{ConnectionProblem, Provider, Result};
+use std::ffi::{CStr, c_int};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
+use transom_abi::*;
+
+/// How long resolving an address or a route may take.
+const RESOLVING_MS: c_int = 5000;
+
+/// An id with an event channel of its own. It has no queue pair: the program's changes its states
+/// itself, as the id says.
+pub(crate) struct Id {
+    raw: *mut rdma_cm_id,
+    provider: Provider,
+    channel: Channel,
+}
+
+// SAFETY: librdmacm is thread-safe, and what changes an id needs `self` alone or is called by one thread
+// at a time.
+unsafe impl Send for Id {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Id {}
+
+/// What an end says when it asks for a connection or accepts one.
+pub(crate) struct Offer<'a> {
+    /// As long as the connection manager carries it.
+    pub(crate) private_data: &'a [u8],
+    /// The peer may read so often at once, and this end wants to.
+    pub(crate) reads: (u8, u8),
+    pub(crate) retries: u8,
+    pub(crate) receiver_not_ready_retries: u8,
+    pub(crate) queue_pair: &'a CreatedQueuePair,
+}
+
+impl Id {
+    pub(crate) fn create(provider: &Provider, port_space: rdma_port_space) -> Result<Self> {
+        let channel = Channel::create(provider)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel is open and the place to write is valid.
+        let result = unsafe {
+            let create = channel.calls.rdma_create_id;
+            create(channel.raw, &raw mut raw, ptr::null_mut(), port_space)
+        };
+        check("rdma_create_id", "creating an id", result)?;
+        Ok(Self { raw, provider: *provider, channel })
+    }
+
+    /// That of a request, which leaves the channel of its listener.
+    ///
+    /// # Safety
+    /// The id came with a request for this listener just now, and nobody else has it.
+    pub(crate) unsafe fn of_request(raw: *mut rdma_cm_id, listener: &Self) -> Result<Self> {
+        let calls = listener.channel.calls;
+        let migrated = Channel::create(&listener.provider).and_then(|channel| {
+            // SAFETY: both exist, and no event of the id is held.
+            let result = unsafe { (calls.rdma_migrate_id)(raw, channel.raw) };
+            check("rdma_migrate_id", "taking a request", result)?;
+            Ok(channel)
+        });
+        match migrated {
+            Ok(channel) => Ok(Self { raw, provider: listener.provider, channel }),
+            Err(error) => {
+                // The peer is refused.
+                // SAFETY: nobody else has the id.
+                unsafe { (calls.rdma_destroy_id)(raw) };
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Fetches the next event, if there is one.
+    pub(crate) fn next(&self) -> Result<Option<Event>> {
+        self.channel.next()
+    }
+
+    pub(crate) fn bind(&self, to: SocketAddr) -> Result<()> {
+        let mut address = address::to_c(to);
+        let address = (&raw mut address).cast();
+        // SAFETY: the id exists and the address is valid.
+        let result = unsafe { (self.channel.calls.rdma_bind_addr)(self.raw, address) };
+        check("rdma_bind_addr", format_args!("binding to {to}"), result)
+    }
+
+    /// Lets requests arrive; as many as the connection manager lets wait.
+    pub(crate) fn listen(&self) -> Result<()> {
+        // SAFETY: the id exists.
+        let result = unsafe { (self.channel.calls.rdma_listen)(self.raw, 0) };
+        check("rdma_listen", "listening", result)
+    }
+
+    pub(crate) fn resolve_address(&self, from: Option<SocketAddr>, to: SocketAddr) -> Result<()> {
+        let (mut source, mut destination) = (from.map(address::to_c), address::to_c(to));
+        let source = source.as_mut().map_or(ptr::null_mut(), |source| (&raw mut *source).cast());
+        let destination = (&raw mut destination).cast();
+        let resolve = self.channel.calls.rdma_resolve_addr;
+        // SAFETY: the id exists, and the addresses are valid or absent.
+        let result = unsafe { resolve(self.raw, source, destination, RESOLVING_MS) };
+        check("rdma_resolve_addr", format_args!("resolving {to}"), result)
+    }
+
+    pub(crate) fn resolve_route(&self) -> Result<()> {
+        // SAFETY: the id exists.
+        let result = unsafe { (self.channel.calls.rdma_resolve_route)(self.raw, RESOLVING_MS) };
+        check("rdma_resolve_route", "resolving a route", result)
+    }
+
+    pub(crate) fn connect(&self, offer: &Offer<'_>) -> Result<()> {
+        let mut parameters = offer.parameters();
+        // SAFETY: the id exists, and the parameters name bytes that live longer than the call.
+        let result = unsafe { (self.channel.calls.rdma_connect)(self.raw, &raw mut parameters) };
+        check("rdma_connect", format_args!("connecting {}", offer.queue_pair), result)
+    }
+
+    pub(crate) fn accept(&self, offer: &Offer<'_>) -> Result<()> {
+        let mut parameters = offer.parameters();
+        // SAFETY: as for `connect`.
+        let result = unsafe { (self.channel.calls.rdma_accept)(self.raw, &raw mut parameters) };
+        check("rdma_accept", format_args!("accepting with {}", offer.queue_pair), result)
+    }
+
+    /// Confirms that the peer's acceptance has come.
+    pub(crate) fn establish(&self) -> Result<()> {
+        // SAFETY: the id exists.
+        let result = unsafe { (self.channel.calls.rdma_establish)(self.raw) };
+        check("rdma_establish", "confirming a connection", result)
+    }
+
+    /// `private_data` is as long as the connection manager carries it.
+    pub(crate) fn reject(&self, private_data: &[u8]) -> Result<()> {
+        let length = u8::try_from(private_data.len()).expect("no message carries more");
+        let reject = self.channel.calls.rdma_reject;
+        // SAFETY: the id exists, and there are as many bytes as it says.
+        let result = unsafe { reject(self.raw, private_data.as_ptr().cast(), length) };
+        check("rdma_reject", "refusing a request", result)
+    }
+
+    /// Ends the connection, or confirms that the peer has ended it.
+    pub(crate) fn disconnect(&self) -> Result<()> {
+        // SAFETY: the id exists.
+        let result = unsafe { (self.channel.calls.rdma_disconnect)(self.raw) };
+        check("rdma_disconnect", "disconnecting", result)
+    }
+
+    /// How a queue pair goes to a state, and the mask of what is set for that.
+    pub(crate) fn attributes(&self, state: ibv_qp_state) -> Result<(ibv_qp_attr, c_int)> {
+        let mut attributes = ibv_qp_attr { qp_state: state, ..ibv_qp_attr::default() };
+        let mut mask = 0;
+        let init = self.channel.calls.rdma_init_qp_attr;
+        // SAFETY: the id exists and the places to write are valid.
+        let result = unsafe { init(self.raw, &raw mut attributes, &raw mut mask) };
+        check("rdma_init_qp_attr", "asking how to connect a queue pair", result)?;
+        Ok((attributes, mask))
+    }
+
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        // SAFETY: the id exists; all bytes are such a storage.
+        address::from_c(&unsafe { (*self.raw).route.addr.src.src_storage })
+    }
+
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        // SAFETY: the id exists; all bytes are such a storage.
+        address::from_c(&unsafe { (*self.raw).route.addr.dst.dst_storage })
+    }
+
+    /// The device that leads to the peer, if it is known.
+    fn device(&self) -> Option<*mut ibv_device> {
+        // SAFETY: the id exists, and the device it is bound to stays open.
+        unsafe { (*self.raw).verbs.as_ref() }.map(|context| context.device)
+    }
+
+    /// The name of the device that leads to the peer.
+    pub(crate) fn device_name(&self) -> Option<String> {
+        // SAFETY: the device of an open context exists, and its name ends with a NUL.
+        self.device().map(|device| unsafe { name(device) })
+    }
+
+    /// Whether device and port are those of the queue pair.
+    pub(crate) fn check_device(
+        &self,
+        queue_pair: &CreatedQueuePair,
+    ) -> Result<(), ConnectionProblem> {
+        // SAFETY: the context of a queue pair is open.
+        let own = unsafe { (*queue_pair.device().context).device };
+        // SAFETY: the id exists.
+        let port = unsafe { (*self.raw).port_num };
+        // SAFETY: the devices of open contexts exist, and their names end with a NUL.
+        let describe = |device, port| format!("{} port {port}", unsafe { name(device) });
+        let same = |leads| {
+            let guid = self.provider.verbs.ibv_get_device_guid;
+            // SAFETY: as above.
+            let (theirs, ours) = unsafe { (guid(leads), guid(own)) };
+            theirs == ours && port == queue_pair.creation.port
+        };
+        match self.device() {
+            Some(leads) if same(leads) => Ok(()),
+            leads => Err(ConnectionProblem::OtherDevice {
+                queue_pair: describe(own, queue_pair.creation.port),
+                leads: leads.map_or_else(|| "no device".to_owned(), |leads| describe(leads, port)),
+            }),
+        }
+    }
+}
+
+/// # Safety
+/// The device exists.
+unsafe fn name(device: *mut ibv_device) -> String {
+    // SAFETY: by the contract of this function; libibverbs ends the name with a NUL.
+    unsafe { CStr::from_ptr((&raw const (*device).name).cast()) }.to_string_lossy().into_owned()
+}
+
+impl Offer<'_> {
+    fn parameters(&self) -> rdma_conn_param {
+        rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: self.private_data.len().try_into().expect("no message carries more"),
+            responder_resources: self.reads.0,
+            initiator_depth: self.reads.1,
+            retry_count: self.retries,
+            rnr_retry_count: self.receiver_not_ready_retries,
+            srq: self.queue_pair.parts.shared.is_some().into(),
+            qp_num: self.queue_pair.local.qpn,
+            ..rdma_conn_param::default()
+        }
+    }
+}
+
+impl AsFd for Id {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the id, and every event of it was acknowledged.
+        unsafe { (self.channel.calls.rdma_destroy_id)(self.raw) };
+    }
+}

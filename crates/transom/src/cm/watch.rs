@@ -1,0 +1,102 @@
+//! Wakes tasks that await events of connections.
+//!
+//! One thread for the process watches the descriptors that are awaited; it starts with the first and
+//! sleeps while nothing happens. Who has a reactor of his own can watch them there instead.
+
+use crate::{Error, Result};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::thread::Builder;
+
+/// Wakes the task once the descriptor is readable. Descriptors that may be watched are
+/// [forgotten](forget) before they are closed.
+pub(crate) fn wake_when_readable(descriptor: BorrowedFd<'_>, waker: &Waker) -> Result<()> {
+    let mut watcher = lock();
+    let watcher = match &mut *watcher {
+        Some(watcher) => watcher,
+        none => none.insert(Watcher::start()?),
+    };
+    let key = descriptor.as_raw_fd();
+    let awaited = watcher.wakers.contains_key(&key);
+    let wakers = watcher.wakers.entry(key).or_default();
+    if !wakers.iter().any(|other| other.will_wake(waker)) {
+        wakers.push(waker.clone());
+    }
+    if awaited {
+        return Ok(());
+    }
+    let (data, flags) = (epoll::EventData::new_u64(key as u64), epoll::EventFlags::IN);
+    epoll::add(watcher.epoll, descriptor, data, flags).map_err(|errno| {
+        watcher.wakers.remove(&key);
+        failed("epoll_ctl", errno.raw_os_error())
+    })
+}
+
+/// Watches a descriptor no more, and wakes nobody for it.
+pub(crate) fn forget(descriptor: RawFd) {
+    if let Some(watcher) = &mut *lock() {
+        drop(watcher.stop(descriptor));
+    }
+}
+
+/// The descriptors that are watched, and who awaits them.
+struct Watcher {
+    /// Never closed, since the thread never ends.
+    epoll: &'static OwnedFd,
+    wakers: HashMap<RawFd, Vec<Waker>>,
+}
+
+/// That of the process, once something was awaited.
+static WATCHER: Mutex<Option<Watcher>> = Mutex::new(None);
+
+/// Also after a panic elsewhere: every change is made whole.
+fn lock() -> MutexGuard<'static, Option<Watcher>> {
+    WATCHER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watcher {
+    fn start() -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| failed("epoll_create1", errno.raw_os_error()))?;
+        let epoll: &'static OwnedFd = Box::leak(Box::new(epoll));
+        Builder::new()
+            .name("transom-waker".to_owned())
+            .spawn(move || watch(epoll))
+            .map_err(|error| failed("pthread_create", error.raw_os_error().unwrap_or(0)))?;
+        Ok(Self { epoll, wakers: HashMap::new() })
+    }
+
+    /// Who awaited the descriptor, which is watched no more.
+    fn stop(&mut self, descriptor: RawFd) -> Vec<Waker> {
+        let Some(wakers) = self.wakers.remove(&descriptor) else { return Vec::new() };
+        // SAFETY: a descriptor with wakers is open, for it is forgotten before it is closed.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let _ = epoll::delete(self.epoll, descriptor);
+        wakers
+    }
+}
+
+fn watch(epoll: &'static OwnedFd) {
+    let mut events = Vec::with_capacity(64);
+    loop {
+        match epoll::wait(epoll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // Nothing else can fail with a descriptor that is never closed.
+            Err(_) => return,
+        }
+        for event in events.drain(..) {
+            // A task that still awaits it says so again.
+            let wakers = lock().as_mut().map(|watcher| watcher.stop(event.data.u64() as RawFd));
+            wakers.into_iter().flatten().for_each(Waker::wake);
+        }
+    }
+}
+
+fn failed(verb: &'static str, errno: i32) -> Error {
+    Error::Verb { verb, subject: "watching for an event to wake a task".to_owned(), errno }
+}

@@ -1,0 +1,313 @@
+//! Connections being made.
+
+use crate::cm::{Channel, Event, Id, Offer};
+use crate::modify::{RECEIVER_NOT_READY_RETRIES, RETRIES};
+use crate::pending::Arrival;
+use crate::{
+    Connection, ConnectionError, ConnectionProblem, Error, Initialized, Pending, PrivateData,
+    QueuePair, QueuePairBuilder, Rejection, Result,
+};
+use rustix::io::Errno;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::time::Instant;
+use transom_abi::*;
+
+/// The bytes that a request for a connection carries for programs.
+const REQUEST: usize = 56;
+
+/// The bytes that an acceptance carries for programs.
+const ACCEPTANCE: usize = 196;
+
+/// Connects queue pairs to who [listens](crate::Listener) on an address.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use transom::{CompletionQueue, Connector, ProtectionDomain, Provider, QueuePair};
+///
+/// let context = transom::devices(&Provider::software())?[0].open()?;
+/// let pd = ProtectionDomain::new(&context)?;
+/// let cq = CompletionQueue::new(&context, 64)?;
+/// let queue_pair = QueuePair::builder(&pd, &cq).build()?;
+///
+/// let server = "192.0.2.1:7471".parse().unwrap();
+/// let mut connecting = Connector::new(server).private_data(b"hello").connect(queue_pair)?;
+/// match connecting.wait_timeout(Duration::from_secs(3))? {
+///     Some(connection) => println!("the server says {:?}", connection.private_data()),
+///     None => println!("the server does not answer"),
+/// }
+/// # Ok::<(), transom::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Connector {
+    address: SocketAddr,
+    source: Option<SocketAddr>,
+    private_data: Vec<u8>,
+}
+
+impl Connector {
+    /// Connects to this address.
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, source: None, private_data: Vec::new() }
+    }
+
+    /// The address at this end, by which its device is chosen; otherwise the system's routes say.
+    /// With port 0 any free one is taken.
+    pub fn source(mut self, address: SocketAddr) -> Self {
+        self.source = Some(address);
+        self
+    }
+
+    /// What the peer's program is told with the request: up to 54 bytes
+    /// ([why not more](PrivateData)).
+    pub fn private_data(mut self, data: &[u8]) -> Self {
+        self.private_data = data.to_vec();
+        self
+    }
+
+    /// Begins to connect a queue pair, which must be of the device that leads to the address. The
+    /// connection is there once it was [waited for](Pending).
+    ///
+    /// How long a peer may take that does not answer is up to the connection manager (on Linux more than
+    /// a minute); to wait for less, give up earlier. If the connection fails, the queue pair is given up.
+    ///
+    /// # Errors
+    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if it is no reliable
+    /// connection; [`Error::Connection`] if no device leads there; [`Error::Library`] if the system has
+    /// no librdmacm; [`Error::Verb`] if there is no descriptor to be had, or the device refuses.
+    ///
+    /// What else there may be is told when it is waited for: [`Error::Connection`], with what was in the
+    /// way.
+    pub fn connect(
+        &self,
+        queue_pair: QueuePair<Initialized>,
+    ) -> Result<Pending<'static, Connection>> {
+        let private_data = marked(&self.private_data, REQUEST)?;
+        check_service(&queue_pair)?;
+        let id = Id::create(&queue_pair.inner.device().provider, RDMA_PS_TCP)?;
+        let peer = self.address;
+        id.resolve_address(self.source, peer).map_err(|error| match error.errno() {
+            Some(errno) => no_connection(peer, ConnectionProblem::NoRoute { errno }),
+            None => error,
+        })?;
+        Ok(Establishing {
+            step: Step::Address,
+            id,
+            queue_pair,
+            peer,
+            since: Instant::now(),
+            private_data,
+            from_peer: PrivateData::default(),
+        }
+        .pending())
+    }
+}
+
+impl QueuePairBuilder<Initialized> {
+    /// Builds a queue pair, and connects it to who listens on this address: [`build`](Self::build) and
+    /// [`Connector::connect`] in one, until the connection is there.
+    ///
+    /// # Errors
+    /// As both have, and [`Error::Connection`].
+    pub fn connect_to(&self, address: SocketAddr) -> Result<Connection> {
+        Connector::new(address).connect(self.build()?)?.wait()
+    }
+}
+
+/// Accepts a request by its id, with a queue pair. `reads` are what the peer asks for: how often it wants to
+/// read at once, and lets this end.
+pub(crate) fn accept(
+    id: Id,
+    queue_pair: QueuePair<Initialized>,
+    peer: SocketAddr,
+    (from_peer, private_data): (PrivateData, &[u8]),
+    reads: (u8, u8),
+) -> Result<Pending<'static, Connection>> {
+    let private_data = marked(private_data, ACCEPTANCE)?;
+    check_service(&queue_pair)?;
+    id.check_device(&queue_pair.inner).map_err(|problem| no_connection(peer, problem))?;
+    let able = queue_pair.inner.reads_at_once()?;
+    let reads = (reads.0.min(able.0), reads.1.min(able.1));
+    bring_up(&id, &queue_pair, Some(reads))
+        .and_then(|()| id.accept(&offer(&queue_pair, &private_data, reads)))
+        .map_err(|error| match &error {
+            // The id is not in the state of a request any more.
+            Error::Verb { verb: "rdma_init_qp_attr" | "rdma_accept", errno, .. }
+                if *errno == Errno::INVAL.raw_os_error() =>
+            {
+                no_connection(peer, ConnectionProblem::GaveUp)
+            }
+            _ => error,
+        })?;
+    let since = Instant::now();
+    let step = Step::Confirmation;
+    Ok(Establishing { step, id, queue_pair, peer, since, private_data, from_peer }.pending())
+}
+
+/// The connection manager's transport for TCP's port space is the reliable connection.
+fn check_service(queue_pair: &QueuePair<Initialized>) -> Result<()> {
+    match queue_pair.inner.creation.service {
+        IBV_QPT_RC => Ok(()),
+        _ => Err(Error::UnreliableConnection),
+    }
+}
+
+/// Private data as they are sent.
+pub(crate) fn marked(data: &[u8], carried: usize) -> Result<Vec<u8>> {
+    PrivateData::marked(data, carried).ok_or_else(|| Error::PrivateDataTooLong {
+        length: data.len(),
+        room: PrivateData::room(carried),
+    })
+}
+
+fn offer<'a>(
+    queue_pair: &'a QueuePair<Initialized>,
+    private_data: &'a [u8],
+    reads: (u8, u8),
+) -> Offer<'a> {
+    Offer {
+        private_data,
+        reads,
+        retries: RETRIES,
+        receiver_not_ready_retries: RECEIVER_NOT_READY_RETRIES,
+        queue_pair: &queue_pair.inner,
+    }
+}
+
+/// Brings the queue pair from INIT to RTS, as the id says; `reads` is what this end has settled on.
+fn bring_up(id: &Id, queue_pair: &QueuePair<Initialized>, reads: Option<(u8, u8)>) -> Result<()> {
+    // INIT once more, for now it is known what the peer may do.
+    for (state, step) in
+        [(IBV_QPS_INIT, "preparing"), (IBV_QPS_RTR, "connecting"), (IBV_QPS_RTS, "moving to RTS")]
+    {
+        let (mut attributes, mask) = id.attributes(state)?;
+        if let Some((served, outstanding)) = reads {
+            (attributes.max_dest_rd_atomic, attributes.max_rd_atomic) = (served, outstanding);
+        }
+        queue_pair.inner.follow(&mut attributes, mask, step)?;
+    }
+    Ok(())
+}
+
+fn no_connection(peer: SocketAddr, problem: ConnectionProblem) -> Error {
+    Error::Connection(Box::new(ConnectionError { peer, problem }))
+}
+
+/// A connection on its way.
+struct Establishing {
+    step: Step,
+    id: Id,
+    queue_pair: QueuePair<Initialized>,
+    peer: SocketAddr,
+    /// When the peer was asked.
+    since: Instant,
+    /// What the peer is to be told, as it is sent.
+    private_data: Vec<u8>,
+    from_peer: PrivateData,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The device that leads to the peer.
+    Address,
+    /// The path to the peer.
+    Route,
+    /// The peer's acceptance.
+    Response,
+    /// That the peer has the acceptance.
+    Confirmation,
+}
+
+impl Establishing {
+    fn pending(self) -> Pending<'static, Connection> {
+        Pending::new(OnItsWay(Some(self)))
+    }
+
+    /// Takes what has happened into account; whether the connection is there.
+    fn advance(&mut self, event: Event) -> Result<bool> {
+        let errno = event.status.saturating_neg();
+        let problem = match (self.step, event.kind) {
+            (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
+                let device = self.id.check_device(&self.queue_pair.inner);
+                device.map_err(|problem| no_connection(self.peer, problem))?;
+                self.id.resolve_route()?;
+                self.step = Step::Route;
+                return Ok(false);
+            }
+            (Step::Route, RDMA_CM_EVENT_ROUTE_RESOLVED) => {
+                let reads = self.queue_pair.inner.reads_at_once()?;
+                self.since = Instant::now();
+                self.id.connect(&offer(&self.queue_pair, &self.private_data, reads))?;
+                self.step = Step::Response;
+                return Ok(false);
+            }
+            (Step::Response, RDMA_CM_EVENT_CONNECT_RESPONSE) => {
+                self.from_peer = PrivateData::received(event.private_data);
+                bring_up(&self.id, &self.queue_pair, None)?;
+                self.id.establish()?;
+                return Ok(true);
+            }
+            (Step::Confirmation, RDMA_CM_EVENT_ESTABLISHED) => return Ok(true),
+            (_, RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR) => {
+                ConnectionProblem::NoRoute { errno }
+            }
+            (_, RDMA_CM_EVENT_REJECTED) => ConnectionProblem::Rejected(Rejection {
+                // A reason is one of 16 bits.
+                reason: event.status as u16,
+                private_data: PrivateData::received(event.private_data),
+            }),
+            (_, RDMA_CM_EVENT_UNREACHABLE) => {
+                ConnectionProblem::Unreachable { after: self.since.elapsed() }
+            }
+            (_, RDMA_CM_EVENT_CONNECT_ERROR) => ConnectionProblem::Failed { errno },
+            (_, RDMA_CM_EVENT_DISCONNECTED) => ConnectionProblem::GaveUp,
+            (_, RDMA_CM_EVENT_DEVICE_REMOVAL) => ConnectionProblem::DeviceRemoved,
+            _ => return Ok(false),
+        };
+        Err(no_connection(self.peer, problem))
+    }
+
+    /// Whether the connection is there, by the events there are.
+    fn look(&mut self) -> Result<bool> {
+        let mut failed = None;
+        while let Some(event) = self.id.next()? {
+            match (self.advance(event), &failed) {
+                (Ok(false), _) => {}
+                // The peer may have changed its mind meanwhile, which the next event tells.
+                (Err(error @ Error::Verb { .. }), None) => failed = Some(error),
+                (outcome @ (Ok(true) | Err(Error::Connection(_))), _) => return outcome,
+                (Err(_), _) => {}
+            }
+        }
+        failed.map_or(Ok(false), Err)
+    }
+}
+
+/// A connection on its way, until it is there or has failed.
+struct OnItsWay(Option<Establishing>);
+
+impl Arrival for OnItsWay {
+    type Output = Connection;
+
+    fn take(&mut self) -> Result<Option<Connection>> {
+        let establishing = self.0.as_mut().expect("nobody asks for what has come or failed");
+        let there = match establishing.look() {
+            Ok(false) => return Ok(None),
+            outcome => outcome,
+        };
+        let Establishing { id, queue_pair, peer, from_peer, .. } =
+            self.0.take().expect("it was looked at just now");
+        if let Err(error) = there {
+            // What was posted to it will not be done.
+            let _ = queue_pair.fail();
+            return Err(error);
+        }
+        let queue_pair = QueuePair { inner: queue_pair.inner, state: PhantomData };
+        Ok(Some(Connection::new(id, queue_pair, from_peer, peer)))
+    }
+
+    fn channel(&self) -> &Channel {
+        self.0.as_ref().expect("nobody asks for what has come or failed").id.channel()
+    }
+}

@@ -1,0 +1,133 @@
+//! Connections that the connection manager has made.
+
+use crate::cm::{Channel, Id};
+use crate::pending::Arrival;
+use crate::{Connected, Pending, PrivateData, QueuePair, Result};
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
+use transom_abi::*;
+
+/// A connection with a peer, found by its address; from [`Connector::connect`](crate::Connector::connect)
+/// or [`ConnectionRequest::accept`](crate::ConnectionRequest::accept).
+///
+/// It dereferences to its [`QueuePair`]. It ends when it is dropped, whoever has clones of the queue pair: the
+/// peer is told, and what is outstanding here ends with
+/// [`Status::Flushed`](crate::Status::Flushed). So wait for the completion of what the peer
+/// is to have.
+pub struct Connection {
+    /// Gone before the id.
+    queue_pair: QueuePair<Connected>,
+    private_data: PrivateData,
+    peer: SocketAddr,
+    ended: bool,
+    id: Id,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        id: Id,
+        queue_pair: QueuePair<Connected>,
+        private_data: PrivateData,
+        peer: SocketAddr,
+    ) -> Self {
+        Self { queue_pair, private_data, peer, ended: false, id }
+    }
+
+    /// Its queue pair. Clones of it can be used where this is not, in other threads for example.
+    pub fn queue_pair(&self) -> &QueuePair<Connected> {
+        &self.queue_pair
+    }
+
+    /// What the peer's program sent with its request, or with its acceptance.
+    pub fn private_data(&self) -> &PrivateData {
+        &self.private_data
+    }
+
+    /// The peer's address.
+    pub fn peer_address(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The address at this end.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.id.local_address()
+    }
+
+    /// The end of the connection: that the peer has disconnected or died, or has confirmed a
+    /// [`disconnect`](Self::disconnect). The queue pair is in error then.
+    ///
+    /// The connection's own descriptor ([`AsFd`]) is readable when there is something to see, too.
+    pub fn disconnection(&mut self) -> Pending<'_, ()> {
+        Pending::new(Disconnection { connection: self })
+    }
+
+    /// Ends the connection, without waiting for the peer: it is told, and the queue pair is in error.
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb) if the device refuses; EINVAL if the connection has
+    /// ended already.
+    pub fn disconnect(&mut self) -> Result<()> {
+        self.queue_pair.fail()?;
+        self.id.disconnect()
+    }
+}
+
+impl Deref for Connection {
+    type Target = QueuePair<Connected>;
+
+    fn deref(&self) -> &QueuePair<Connected> {
+        &self.queue_pair
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.id.as_fd()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Clones may hold the queue pair. If the device refuses, it is gone itself.
+        let _ = self.queue_pair.fail();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("queue_pair", &self.queue_pair)
+            .field("peer", &self.peer)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The end of a connection, which is remembered.
+struct Disconnection<'a> {
+    connection: &'a mut Connection,
+}
+
+impl Arrival for Disconnection<'_> {
+    type Output = ();
+
+    fn take(&mut self) -> Result<Option<()>> {
+        let Connection { id, queue_pair, ended, .. } = &mut *self.connection;
+        while !*ended {
+            let Some(event) = id.next()? else { return Ok(None) };
+            if matches!(event.kind, RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_DEVICE_REMOVAL) {
+                *ended = true;
+                queue_pair.fail()?;
+                // The peer would ask again and again. If it did not ask, there is nothing to confirm.
+                let _ = id.disconnect();
+            }
+        }
+        Ok(Some(()))
+    }
+
+    fn channel(&self) -> &Channel {
+        self.connection.id.channel()
+    }
+}

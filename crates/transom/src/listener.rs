@@ -1,0 +1,216 @@
+//! Listeners, and the requests that arrive at them.
+
+use crate::cm::{Channel, Id};
+use crate::connecting::{accept, marked};
+use crate::pending::Arrival;
+use crate::{Connection, Error, Initialized, Pending, PrivateData, Provider, QueuePair, Result};
+use rustix::io::Errno;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+use transom_abi::*;
+
+/// The bytes that a refusal carries for programs.
+const REFUSAL: usize = 148;
+
+/// Listens on an address for requests for connections; see `rdma_listen(3)`.
+///
+/// ```
+/// use std::thread;
+/// use transom::{
+///     Access, CompletionQueue, Connector, Context, Listener, MemoryRegion, ProtectionDomain,
+///     Provider, QueuePair, QueuePairBuilder, Result,
+/// };
+///
+/// fn builder(context: &Context) -> Result<QueuePairBuilder> {
+///     let pd = ProtectionDomain::new(context)?;
+///     Ok(QueuePair::builder(&pd, &CompletionQueue::new(context, 64)?))
+/// }
+///
+/// let provider = Provider::software();
+/// let context = transom::devices(&provider)?[0].open()?;
+/// let listener = Listener::bind(&provider, "127.0.0.1:0".parse().unwrap())?;
+/// let server = listener.local_address();
+///
+/// // The peer could be any program that uses rdma_cm, in another process or on another host.
+/// let peer = thread::spawn({
+///     let context = context.clone();
+///     move || -> Result<()> {
+///         let connector = Connector::new(server).private_data(b"anybody there?");
+///         let connection = connector.connect(builder(&context)?.build()?)?.wait()?;
+///         assert_eq!(&**connection.private_data(), b"come in");
+///         connection.send(b"over the transom")?.wait()?;
+///         Ok(())
+///     }
+/// });
+///
+/// let request = listener.accept().wait()?;
+/// assert_eq!(&**request.private_data(), b"anybody there?");
+/// // What is to be there when the peer sends, is posted before it may.
+/// let pd = ProtectionDomain::new(&context)?;
+/// let inbox = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE)?;
+/// let queue_pair = QueuePair::builder(&pd, &CompletionQueue::new(&context, 64)?).build()?;
+/// let message = queue_pair.receive(&[inbox.all()])?;
+/// let mut connection = request.accept(queue_pair, b"come in")?.wait()?;
+/// assert_eq!(message.wait()?.length(), 16);
+/// connection.disconnection().wait()?;
+/// # peer.join().unwrap()?;
+/// # Ok::<(), transom::Error>(())
+/// ```
+pub struct Listener {
+    id: Id,
+    /// Held while a request is taken: until it has a channel of its own.
+    taking: Mutex<()>,
+}
+
+impl Listener {
+    /// Listens on an address of one of the provider's devices, or on the wildcard for all of them. Port 0
+    /// stands for any that is free. The ports are those of `rdma_cm`, which have nothing to do
+    /// with TCP's.
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: EADDRINUSE if somebody listens there already, EADDRNOTAVAIL or ENODEV if no
+    /// device has the address, EACCES for a port below 1024 without the privilege;
+    /// [`Error::Library`] if the system has no librdmacm.
+    pub fn bind(provider: &Provider, address: SocketAddr) -> Result<Self> {
+        let id = Id::create(provider, RDMA_PS_TCP)?;
+        id.bind(address)?;
+        id.listen()?;
+        Ok(Self { id, taking: Mutex::new(()) })
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.id.local_address().expect("what listens is bound to an address of IP")
+    }
+
+    /// The next request. Any number of threads and tasks can wait for one; each request goes to one of
+    /// them. The listener's own descriptor ([`AsFd`]) is readable while one waits, too.
+    pub fn accept(&self) -> Pending<'_, ConnectionRequest> {
+        Pending::new(Next { listener: self })
+    }
+
+    fn take(&self) -> Result<Option<ConnectionRequest>> {
+        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = self.id.next()? {
+            match event.kind {
+                RDMA_CM_EVENT_CONNECT_REQUEST => {
+                    // SAFETY: the request came just now.
+                    let id = unsafe { Id::of_request(event.id, &self.id) }?;
+                    let Some(peer) = id.peer_address() else { continue };
+                    let private_data = PrivateData::received(event.private_data);
+                    let reads = event.reads;
+                    return Ok(Some(ConnectionRequest { private_data, reads, peer, id }));
+                }
+                RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                    return Err(Error::Verb {
+                        verb: "rdma_listen",
+                        subject: format!("listening on {}", self.local_address()),
+                        errno: Errno::NODEV.raw_os_error(),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.id.as_fd()
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Listener").field(&self.id.local_address()).finish()
+    }
+}
+
+/// The next request of a listener.
+struct Next<'a> {
+    listener: &'a Listener,
+}
+
+impl Arrival for Next<'_> {
+    type Output = ConnectionRequest;
+
+    fn take(&mut self) -> Result<Option<ConnectionRequest>> {
+        self.listener.take()
+    }
+
+    fn channel(&self) -> &Channel {
+        self.listener.id.channel()
+    }
+}
+
+/// Somebody wants to connect; from [`Listener::accept`]. To drop it refuses.
+pub struct ConnectionRequest {
+    private_data: PrivateData,
+    /// How often the peer wants to read at once, and lets this end.
+    reads: (u8, u8),
+    peer: SocketAddr,
+    id: Id,
+}
+
+impl ConnectionRequest {
+    /// What the peer's program sent with it.
+    pub fn private_data(&self) -> &PrivateData {
+        &self.private_data
+    }
+
+    /// The peer's address.
+    pub fn peer_address(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The address that the peer wants to connect to.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.id.local_address()
+    }
+
+    /// The name of the device that it came by, such as `mlx5_0`: the queue pair to accept with must be of
+    /// it.
+    pub fn device_name(&self) -> Option<String> {
+        self.id.device_name()
+    }
+
+    /// Accepts it with a queue pair, and up to 194 bytes for the peer's program
+    /// ([why not more](PrivateData)). Receives that are to be there when the peer sends are
+    /// posted before. The connection is there once it was [waited for](Pending).
+    ///
+    /// If this or the connection fails, the request is refused, and the queue pair given up.
+    ///
+    /// # Errors
+    /// [`Error::PrivateDataTooLong`]; [`Error::UnreliableConnection`] if it is no reliable
+    /// connection; [`Error::Connection`] if the queue pair is of another device or port;
+    /// [`Error::Verb`] if the device refuses, EINVAL if the peer does not wait any more.
+    pub fn accept(
+        self,
+        queue_pair: QueuePair<Initialized>,
+        private_data: &[u8],
+    ) -> Result<Pending<'static, Connection>> {
+        let Self { private_data: from_peer, reads, peer, id } = self;
+        accept(id, queue_pair, peer, (from_peer, private_data), reads)
+    }
+
+    /// Refuses it, with up to 146 bytes for the peer's program ([why not more](PrivateData)).
+    ///
+    /// # Errors
+    /// [`Error::PrivateDataTooLong`], and the peer is not told them; [`Error::Verb`], EINVAL if the
+    /// peer does not wait any more.
+    pub fn reject(self, private_data: &[u8]) -> Result<()> {
+        self.id.reject(&marked(private_data, REFUSAL)?)
+    }
+}
+
+impl fmt::Debug for ConnectionRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionRequest")
+            .field("peer", &self.peer)
+            .field("private_data", &self.private_data)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! What will come: a connection, a request for one, its end.
+
+use crate::Result;
+use crate::cm::{Channel, wake_when_readable};
+use std::fmt;
+use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// Something that will come, or fail: a [`Connection`](crate::Connection), a
+/// [`ConnectionRequest`](crate::ConnectionRequest), or the end of a connection.
+///
+/// Wait for it ([`wait`](Self::wait)), ask for it ([`try_wait`](Self::try_wait)), or await it: it is a
+/// future that any executor can poll. What wakes the task is a thread of this crate, one for the
+/// process, that starts when the first is awaited. With a reactor of your own, or `poll(2)`, watch its
+/// descriptor ([`AsFd`]) instead, and ask whenever that is readable.
+///
+/// Making a connection goes on only while somebody waits, asks or awaits. To drop this gives up what it
+/// stands for: a connection that is being made is not made, and the peer is told so.
+///
+/// # Panics
+/// If it is asked again when it has come, or has failed.
+#[must_use = "nothing is made unless somebody waits for it"]
+pub struct Pending<'a, T> {
+    arrival: Box<dyn Arrival<Output = T> + 'a>,
+}
+
+/// Something that comes by events of one channel.
+pub(crate) trait Arrival: Send {
+    type Output;
+
+    /// Takes it if it is there, by the events there are.
+    fn take(&mut self) -> Result<Option<Self::Output>>;
+
+    fn channel(&self) -> &Channel;
+}
+
+impl<'a, T> Pending<'a, T> {
+    pub(crate) fn new(arrival: impl Arrival<Output = T> + 'a) -> Self {
+        Self { arrival: Box::new(arrival) }
+    }
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Connection`](crate::Error::Connection) if there will be no connection,
+    /// [`Error::Verb`](crate::Error::Verb) if a call failed.
+    pub fn wait(mut self) -> Result<T> {
+        loop {
+            if let Some(output) = self.wait_until(None)? {
+                return Ok(output);
+            }
+        }
+    }
+
+    /// Waits for it for some time. `None` when the time is up; then wait again.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<T>> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    /// Takes it if it is there.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn try_wait(&mut self) -> Result<Option<T>> {
+        self.arrival.take()
+    }
+
+    fn wait_until(&mut self, deadline: Option<Instant>) -> Result<Option<T>> {
+        loop {
+            if let Some(output) = self.arrival.take()? {
+                return Ok(Some(output));
+            }
+            if !self.arrival.channel().wait(deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl<T> Future for Pending<'_, T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(outcome) = self.arrival.take().transpose() {
+            return Poll::Ready(outcome);
+        }
+        // If it has come meanwhile, the task is woken at once.
+        match wake_when_readable(self.as_fd(), context.waker()) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<T> AsFd for Pending<'_, T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.arrival.channel().as_fd()
+    }
+}
+
+impl<T> fmt::Debug for Pending<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").finish_non_exhaustive()
+    }
+}

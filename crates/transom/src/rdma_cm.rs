@@ -1,0 +1,136 @@
+//! The functions of librdmacm, and where they come from.
+
+use crate::functions::{functions, unusable};
+use crate::{Error, Result};
+use libloading::Library;
+use std::ffi::{c_int, c_void};
+use std::path::Path;
+use std::sync::OnceLock;
+use transom_abi::*;
+use transom_rdmacm::{FileCalls, Source};
+
+/// The name under which the dynamic loader finds a librdmacm.
+const NAME: &str = "librdmacm.so.1";
+
+/// Where a provider has the functions of librdmacm from.
+pub(crate) enum ConnectionLibrary {
+    /// Linked in, over the verbs that are.
+    Linked(ConnectionCalls),
+    /// A library, loaded when it is first needed: a system without one has verbs all the same.
+    Loaded { path: String, calls: OnceLock<Result<ConnectionCalls>> },
+}
+
+impl ConnectionLibrary {
+    pub(crate) const fn software() -> Self {
+        Self::Linked(ConnectionCalls::software())
+    }
+
+    /// That which goes with a libibverbs at this path.
+    pub(crate) fn beside(libibverbs: &Path) -> Self {
+        let name = libibverbs.file_name().unwrap_or_default().to_string_lossy();
+        let neighbour = libibverbs.with_file_name(name.replace("libibverbs", "librdmacm"));
+        // A name alone is one for the dynamic loader, and no file of this directory.
+        let is_path = libibverbs.components().count() > 1;
+        let path = if is_path && neighbour != libibverbs && neighbour.exists() {
+            neighbour.to_string_lossy().into_owned()
+        } else {
+            NAME.to_owned()
+        };
+        Self::Loaded { path, calls: OnceLock::new() }
+    }
+
+    pub(crate) fn calls(&self) -> Result<&ConnectionCalls> {
+        match self {
+            Self::Linked(calls) => Ok(calls),
+            Self::Loaded { path, calls } => {
+                calls.get_or_init(|| load(path)).as_ref().map_err(Error::clone)
+            }
+        }
+    }
+}
+
+fn load(path: &str) -> Result<ConnectionCalls> {
+    // SAFETY: by its usual name the loader finds a librdmacm, or what who runs the program has put in
+    // its place, as with every dynamic linking; for one at a path who opened the provider vouches.
+    let library =
+        unsafe { Library::new(path) }.map_err(|error| unusable("librdmacm", path, &error))?;
+    // SAFETY: it is a librdmacm.
+    let calls = unsafe { ConnectionCalls::load(&library, path) }?;
+    // It keeps pointers to its code, so it stays.
+    std::mem::forget(library);
+    Ok(calls)
+}
+
+functions! {
+    /// The functions of librdmacm that this crate calls, under their C names.
+    ConnectionCalls of transom_rdmacm, in "librdmacm";
+    fn rdma_create_event_channel<Linked>() -> *mut rdma_event_channel;
+    fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);
+    fn rdma_create_id<Linked>(
+        channel: *mut rdma_event_channel,
+        id: *mut *mut rdma_cm_id,
+        context: *mut c_void,
+        ps: rdma_port_space
+    ) -> c_int;
+    fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int;
+    fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int;
+    fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
+    fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
+    // A thread may be cancelled where these wait for an event; with a channel they do not.
+    extern "C-unwind" fn rdma_resolve_addr(
+        id: *mut rdma_cm_id,
+        src_addr: *mut sockaddr,
+        dst_addr: *mut sockaddr,
+        timeout_ms: c_int
+    ) -> c_int;
+    extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
+    extern "C-unwind" fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param)
+        -> c_int;
+    extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param)
+        -> c_int;
+    extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
+    fn rdma_establish(id: *mut rdma_cm_id) -> c_int;
+    fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, private_data_len: u8)
+        -> c_int;
+    fn rdma_init_qp_attr(
+        id: *mut rdma_cm_id,
+        qp_attr: *mut ibv_qp_attr,
+        qp_attr_mask: *mut c_int
+    ) -> c_int;
+    extern "C-unwind" fn rdma_get_cm_event(
+        channel: *mut rdma_event_channel,
+        event: *mut *mut rdma_cm_event
+    ) -> c_int;
+    fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
+}
+
+/// The verbs that are linked in, and the connection manager of their device.
+enum Linked {}
+
+impl Source for Linked {
+    fn provider() -> Result<&'static transom_rdmacm::Provider, c_int> {
+        static PROVIDER: transom_rdmacm::Provider =
+            transom_rdmacm::Provider::new(VERBS, CONNECTION_MANAGER);
+        Ok(&PROVIDER)
+    }
+}
+
+const CONNECTION_MANAGER: FileCalls = FileCalls {
+    open: transom_ibverbs::transom_rdma_cm_open,
+    write: transom_ibverbs::transom_rdma_cm_write,
+    close: transom_ibverbs::transom_rdma_cm_close,
+};
+
+/// The verbs that are linked in, as librdmacm's functions want them.
+const VERBS: transom_rdmacm::Verbs = {
+    macro_rules! linked {
+        ($($name:ident)*) => { transom_rdmacm::Verbs { $($name: transom_ibverbs::$name,)* } };
+    }
+    linked! {
+        ibv_get_device_list ibv_free_device_list ibv_get_device_guid ibv_get_device_index
+        ibv_open_device ibv_query_device ibv_alloc_pd ibv_dealloc_pd ibv_create_comp_channel
+        ibv_destroy_comp_channel ibv_create_cq ibv_destroy_cq ibv_create_srq ibv_destroy_srq
+        ibv_create_qp ibv_modify_qp ibv_destroy_qp ibv_attach_mcast ibv_detach_mcast ibv_query_ece
+        ibv_set_ece
+    }
+};

@@ -1,0 +1,463 @@
+//! Connections by the connection manager: made, refused, ended.
+
+mod common;
+
+use common::{TIMEOUT, block_on, bytes_of, context, provider};
+use std::io::Read;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+use transom::{
+    Access, CompletionQueue, Connection, ConnectionProblem, ConnectionRequest, Connector,
+    Destination, Error, Initialized, Listener, MemoryRegion, Pending, ProtectionDomain, QueuePair,
+    Rejection, Result, Rights, Service, Status, Type2, Window,
+};
+
+/// An address of the device under test; the loopback address, unless the environment says otherwise, for
+/// adapters have none.
+fn address() -> SocketAddr {
+    let text = std::env::var("TRANSOM_TEST_ADDRESS");
+    SocketAddr::new(text.map_or([127, 0, 0, 1].into(), |text| text.parse().unwrap()), 0)
+}
+
+/// A server's end and a client's, of one process.
+struct Ends {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    listener: Listener,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let context = context();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let cq = CompletionQueue::new(&context, 256).unwrap();
+        let listener = Listener::bind(&provider(), address()).unwrap();
+        Self { pd, cq, listener }
+    }
+
+    fn queue_pair(&self) -> QueuePair<Initialized> {
+        QueuePair::builder(&self.pd, &self.cq).build().unwrap()
+    }
+
+    fn connecting(&self, private_data: &[u8]) -> Pending<'static, Connection> {
+        let connector = Connector::new(self.listener.local_address()).private_data(private_data);
+        connector.connect(self.queue_pair()).unwrap()
+    }
+
+    /// A client's connection on its way, and its request.
+    fn request(&self, private_data: &[u8]) -> (Pending<'static, Connection>, ConnectionRequest) {
+        let mut client = self.connecting(private_data);
+        let mut accept = self.listener.accept();
+        let request = until(|| {
+            assert!(client.wait_timeout(Duration::from_millis(1)).unwrap().is_none());
+            accept.try_wait().unwrap()
+        });
+        (client, request)
+    }
+
+    /// Both ends of a connection, the client's first.
+    fn connected(&self) -> (Connection, Connection) {
+        let (client, request) = self.request(b"");
+        both(client, request.accept(self.queue_pair(), b"").unwrap())
+    }
+}
+
+/// Both ends, each of which waits for the other.
+fn both(
+    client: Pending<'static, Connection>,
+    server: Pending<'static, Connection>,
+) -> (Connection, Connection) {
+    let client = thread::spawn(move || client.wait().unwrap());
+    let server = server.wait().unwrap();
+    (client.join().unwrap(), server)
+}
+
+/// What there is once it is.
+fn until<T>(mut there: impl FnMut() -> Option<T>) -> T {
+    let begun = std::time::Instant::now();
+    loop {
+        match there() {
+            Some(found) => return found,
+            None => assert!(begun.elapsed() < TIMEOUT, "it does not come"),
+        }
+    }
+}
+
+/// Why there is no connection.
+fn problem<T>(result: Result<T>) -> ConnectionProblem {
+    match result.err().expect("no connection") {
+        Error::Connection(error) => error.problem,
+        other => panic!("{other}"),
+    }
+}
+
+fn rejection<T>(result: Result<T>) -> Rejection {
+    match problem(result) {
+        ConnectionProblem::Rejected(rejection) => rejection,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The end of a connection comes.
+fn ends(connection: &mut Connection) {
+    assert_eq!(connection.disconnection().wait_timeout(TIMEOUT).unwrap(), Some(()));
+    assert!(connection.has_failed().unwrap());
+}
+
+/// A message gets from one end to the other.
+fn carries(ends: &Ends, from: &QueuePair, to: &QueuePair) {
+    let inbox = MemoryRegion::register(&ends.pd, vec![0; 16], Access::LOCAL_WRITE).unwrap();
+    let message = to.receive(&[inbox.all()]).unwrap();
+    from.send(b"over the transom").unwrap().wait().unwrap();
+    assert_eq!(message.wait().unwrap().length(), 16);
+    assert_eq!(bytes_of(&inbox), b"over the transom");
+}
+
+#[test]
+fn a_connection_carries_messages_both_ways_until_it_ends() {
+    let ends_of = Ends::new();
+    let (mut client, mut server) = ends_of.connected();
+    carries(&ends_of, &client, &server);
+    carries(&ends_of, &server, &client);
+    assert_eq!(client.peer_address(), ends_of.listener.local_address());
+    assert_eq!(Some(server.peer_address()), client.local_address());
+    assert_eq!(server.local_address(), Some(ends_of.listener.local_address()));
+
+    // Nobody has ended it yet.
+    assert_eq!(client.disconnection().try_wait().unwrap(), None);
+    let short = Duration::from_millis(1);
+    assert_eq!(client.disconnection().wait_timeout(short).unwrap(), None);
+
+    let outstanding = client.receive(&[]).unwrap();
+    client.disconnect().unwrap();
+    assert_eq!(common::status(outstanding.wait().unwrap_err()), Status::Flushed);
+    ends(&mut server);
+    ends(&mut client);
+    // It is remembered.
+    ends(&mut server);
+}
+
+#[test]
+fn a_window_is_used_over_a_connection() {
+    let ends = Ends::new();
+    let (client, server) = ends.connected();
+    let access = Access::LOCAL_WRITE | Access::MW_BIND;
+    let region = MemoryRegion::register(&ends.pd, vec![0; 8], access).unwrap();
+    let window = Window::<Type2>::alloc(&ends.pd).unwrap();
+    let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
+    let window = window.bind(&server, &region.all(), rights).unwrap().wait().unwrap();
+    client.write(b"eight by", window.grant()).unwrap().wait().unwrap();
+    let local = MemoryRegion::register(&ends.pd, vec![0; 8], Access::LOCAL_WRITE).unwrap();
+    client.read(&[local.all()], window.grant()).unwrap().wait().unwrap();
+    assert_eq!(bytes_of(&local), b"eight by");
+    client.fetch_add(&local.all(), window.grant(), 1).unwrap().wait().unwrap();
+}
+
+/// Rules: CM-07, CM-33
+#[test]
+fn private_data_arrive_as_long_as_they_were_sent() {
+    let ends = Ends::new();
+    for length in 0..=54 {
+        let (there, back) = (vec![b'q'; length], vec![0; length * 194 / 54]);
+        let (client, request) = ends.request(&there);
+        assert_eq!(&**request.private_data(), there);
+        assert!(!request.private_data().is_padded());
+        let (client, server) = both(client, request.accept(ends.queue_pair(), &back).unwrap());
+        assert_eq!(&**client.private_data(), back);
+        assert!(!client.private_data().is_padded());
+        assert_eq!(&**server.private_data(), there);
+    }
+}
+
+#[test]
+fn private_data_that_are_too_long_are_refused() {
+    let ends = Ends::new();
+    let too_long = |length, room| Error::PrivateDataTooLong { length, room };
+    let connector = Connector::new(ends.listener.local_address()).private_data(&[0; 55]);
+    assert_eq!(connector.connect(ends.queue_pair()).unwrap_err(), too_long(55, 54));
+    let (client, request) = ends.request(b"");
+    assert_eq!(request.accept(ends.queue_pair(), &[0; 195]).unwrap_err(), too_long(195, 194));
+    assert!(rejection(client.wait()).is_by_program());
+    let (client, request) = ends.request(b"");
+    assert_eq!(request.reject(&[0; 147]).unwrap_err(), too_long(147, 146));
+    assert!(rejection(client.wait()).is_by_program());
+}
+
+/// Rules: CM-28, CM-33
+#[test]
+fn a_refusal_says_why() {
+    let ends = Ends::new();
+    for length in [0, 1, 145, 146] {
+        let (client, request) = ends.request(b"");
+        request.reject(&vec![b'n'; length]).unwrap();
+        let rejection = rejection(client.wait());
+        assert_eq!((rejection.reason, rejection.name()), (28, "consumer reject"));
+        assert_eq!(&*rejection.private_data, vec![b'n'; length]);
+    }
+    // A request that is dropped is refused, with nothing to say.
+    let (client, request) = ends.request(b"");
+    drop(request);
+    let rejection = rejection(client.wait());
+    assert!(rejection.is_by_program());
+    assert!(rejection.private_data.iter().all(|byte| *byte == 0));
+}
+
+/// Rules: CM-21
+#[test]
+fn nobody_listens() {
+    let ends = Ends::new();
+    let address = ends.listener.local_address();
+    let connector = Connector::new(address);
+    drop(ends.listener);
+    let qp = QueuePair::builder(&ends.pd, &ends.cq);
+    let error = connector.connect(qp.build().unwrap()).unwrap().wait().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(&address.to_string()), "{text}");
+    assert!(text.contains("nobody listens") && text.contains("reason 8"), "{text}");
+    assert!(rejection::<()>(Err(error)).is_no_listener());
+    assert!(rejection(qp.connect_to(address)).is_no_listener());
+}
+
+/// Rules: CM-36
+#[test]
+fn an_address_is_listened_on_once() {
+    let ends = Ends::new();
+    let address = ends.listener.local_address();
+    let error = Listener::bind(&provider(), address).unwrap_err();
+    assert_eq!(error.errno(), Some(rustix::io::Errno::ADDRINUSE.raw_os_error()));
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+    drop(ends);
+    Listener::bind(&provider(), address).unwrap();
+}
+
+#[test]
+fn a_strangers_address_is_not_listened_on() {
+    // Of a network that is for documents.
+    let error = Listener::bind(&provider(), "192.0.2.9:0".parse().unwrap()).unwrap_err();
+    assert!(error.errno().is_some(), "{error}");
+    assert!(error.to_string().contains("192.0.2.9:0"), "{error}");
+}
+
+#[test]
+fn a_connection_that_is_dropped_ends() {
+    let ends_of = Ends::new();
+    let (client, mut server) = ends_of.connected();
+    let clone = client.queue_pair().clone();
+    let outstanding = clone.receive(&[]).unwrap();
+    drop(client);
+    assert_eq!(common::status(outstanding.wait().unwrap_err()), Status::Flushed);
+    ends(&mut server);
+    // The other way round, and by whoever was accepted.
+    let (mut client, server) = ends_of.connected();
+    drop(server);
+    ends(&mut client);
+}
+
+#[test]
+fn who_gives_up_leaves_the_other_without_a_connection() {
+    let ends = Ends::new();
+    // Before it is accepted.
+    let (client, request) = ends.request(b"");
+    drop(client);
+    let accepted = request.accept(ends.queue_pair(), b"");
+    assert!(matches!(
+        problem(accepted.and_then(Pending::wait)),
+        ConnectionProblem::Rejected(_) | ConnectionProblem::GaveUp
+    ));
+    // After that.
+    let (client, request) = ends.request(b"");
+    let server = request.accept(ends.queue_pair(), b"").unwrap();
+    drop(client);
+    assert!(matches!(
+        problem(server.wait()),
+        ConnectionProblem::Rejected(_) | ConnectionProblem::GaveUp
+    ));
+    // And the server after it has accepted.
+    let (client, request) = ends.request(b"");
+    drop(request.accept(ends.queue_pair(), b"").unwrap());
+    match client.wait() {
+        // It was told first, or found itself connected before.
+        Err(error) => assert!(rejection::<()>(Err(error)).is_by_program()),
+        Ok(mut client) => self::ends(&mut client),
+    }
+}
+
+#[test]
+fn a_request_waits_no_longer_than_is_wanted() {
+    let ends = Ends::new();
+    let mut accept = ends.listener.accept();
+    assert!(accept.try_wait().unwrap().is_none());
+    assert!(accept.wait_timeout(Duration::from_millis(1)).unwrap().is_none());
+    let (mut client, request) = ends.request(b"");
+    // Nobody has accepted it.
+    assert!(client.wait_timeout(Duration::from_millis(20)).unwrap().is_none());
+    let (client, _server) = both(client, request.accept(ends.queue_pair(), b"").unwrap());
+    assert!(!client.has_failed().unwrap());
+}
+
+#[test]
+fn requests_go_to_many_threads() {
+    const MANY: usize = 8;
+    let ends = Ends::new();
+    thread::scope(|scope| {
+        let servers: Vec<_> = (0..MANY)
+            .map(|_| {
+                scope.spawn(|| {
+                    let request = ends.listener.accept().wait().unwrap();
+                    let name = request.private_data().to_vec();
+                    request.accept(ends.queue_pair(), &name).unwrap().wait().unwrap()
+                })
+            })
+            .collect();
+        let clients: Vec<_> = (0..MANY)
+            .map(|client| {
+                let ends = &ends;
+                scope.spawn(move || {
+                    let name = format!("client {client}");
+                    let connection = ends.connecting(name.as_bytes()).wait().unwrap();
+                    assert_eq!(&**connection.private_data(), name.as_bytes());
+                    connection
+                })
+            })
+            .collect();
+        let clients: Vec<_> = clients.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let servers: Vec<_> = servers.into_iter().map(|thread| thread.join().unwrap()).collect();
+        drop(clients);
+        servers.into_iter().for_each(|mut server| self::ends(&mut server));
+    });
+}
+
+#[test]
+fn connections_are_awaited_without_a_runtime() {
+    let ends = Ends::new();
+    let connecting = ends.connecting(b"ping");
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            block_on(async {
+                let request = ends.listener.accept().await.unwrap();
+                assert_eq!(&**request.private_data(), b"ping");
+                let mut connection =
+                    request.accept(ends.queue_pair(), b"pong").unwrap().await.unwrap();
+                connection.disconnection().await.unwrap();
+            });
+        });
+        block_on(async {
+            let connection = connecting.await.unwrap();
+            assert_eq!(&**connection.private_data(), b"pong");
+        });
+        server.join().unwrap();
+    });
+}
+
+#[test]
+fn only_reliable_connections_are_made() {
+    let ends = Ends::new();
+    let builder = QueuePair::builder(&ends.pd, &ends.cq).service(Service::UnreliableConnection);
+    let connector = Connector::new(ends.listener.local_address());
+    let error = connector.connect(builder.build().unwrap()).unwrap_err();
+    assert_eq!(error, Error::UnreliableConnection);
+    let (client, request) = ends.request(b"");
+    let error = request.accept(builder.build().unwrap(), b"").unwrap_err();
+    assert_eq!(error, Error::UnreliableConnection);
+    assert!(rejection(client.wait()).is_by_program());
+}
+
+/// In a process of its own, for other tests have descriptors too.
+#[test]
+fn descriptors_are_given_back() {
+    const ALONE: &str = "TRANSOM_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "descriptors_are_given_back"]).env(ALONE, "1");
+        assert!(again.status().unwrap().success());
+        return;
+    }
+    let ends = Ends::new();
+    // What the first one opens for good.
+    drop(ends.connected());
+    let before = descriptors();
+    for _ in 0..100 {
+        let (client, mut server) = ends.connected();
+        drop(client);
+        self::ends(&mut server);
+        let (_client, request) = ends.request(b"");
+        request.reject(b"").unwrap();
+    }
+    assert_eq!(descriptors(), before);
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Where the second process finds the first; the test runs itself again with this set.
+const SERVER: &str = "TRANSOM_TEST_SERVER";
+
+#[test]
+fn two_processes_connect() {
+    if let Some(server) = server() {
+        let context = context();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let cq = CompletionQueue::new(&context, 16).unwrap();
+        let mut connection = QueuePair::builder(&pd, &cq).connect_to(server).unwrap();
+        connection.send(b"hello").unwrap().wait().unwrap();
+        ends(&mut connection);
+        return;
+    }
+    let ends_of = Ends::new();
+    let mut other = start("two_processes_connect", &ends_of.listener);
+    let (connection, inbox, message) = serve(&ends_of);
+    assert_eq!(message.wait().unwrap().length(), 5);
+    assert_eq!(&bytes_of(&inbox)[..5], b"hello");
+    drop(connection);
+    assert!(other.wait().unwrap().success());
+}
+
+#[test]
+fn the_death_of_a_process_ends_its_connections() {
+    if let Some(server) = server() {
+        let context = context();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let cq = CompletionQueue::new(&context, 16).unwrap();
+        let connection = QueuePair::builder(&pd, &cq).connect_to(server).unwrap();
+        connection.send(b"hello").unwrap().wait().unwrap();
+        // Until it is killed.
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        return;
+    }
+    let ends_of = Ends::new();
+    let mut other = start("the_death_of_a_process_ends_its_connections", &ends_of.listener);
+    let (mut connection, _inbox, message) = serve(&ends_of);
+    message.wait().unwrap();
+    assert_eq!(connection.disconnection().try_wait().unwrap(), None);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    ends(&mut connection);
+}
+
+/// The connection of the other process, and its first message.
+fn serve(ends: &Ends) -> (Connection, MemoryRegion<Vec<u8>>, transom::Posted) {
+    let request = ends.listener.accept().wait_timeout(TIMEOUT).unwrap().expect("a request");
+    let queue_pair = ends.queue_pair();
+    let inbox = MemoryRegion::register(&ends.pd, vec![0; 16], Access::LOCAL_WRITE).unwrap();
+    let message = queue_pair.receive(&[inbox.all()]).unwrap();
+    let connection = request.accept(queue_pair, b"").unwrap().wait().unwrap();
+    (connection, inbox, message)
+}
+
+/// Runs a test of this file in another process, as a client of this one.
+fn start(test: &str, server: &Listener) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env(SERVER, server.local_address().to_string())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// In the process that `start` started: where the other is.
+fn server() -> Option<SocketAddr> {
+    std::env::var(SERVER).ok().map(|address| address.parse().unwrap())
+}
