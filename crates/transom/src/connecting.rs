@@ -2,10 +2,10 @@
 
 use crate::cm::{Channel, Event, Id, Offer};
 use crate::modify::{RECEIVER_NOT_READY_RETRIES, RETRIES};
-use crate::pending::Arrival;
+use crate::pending::{ASKED_AGAIN, Arrival};
 use crate::{
     Connection, ConnectionError, ConnectionProblem, Error, Initialized, Pending, PrivateData,
-    QueuePair, QueuePairBuilder, Rejection, Result,
+    Provider, QueuePair, QueuePairBuilder, Rejection, Result,
 };
 use rustix::io::Errno;
 use std::marker::PhantomData;
@@ -84,12 +84,8 @@ impl Connector {
     ) -> Result<Pending<'static, Connection>> {
         let private_data = marked(&self.private_data, REQUEST)?;
         check_service(&queue_pair)?;
-        let id = Id::create(&queue_pair.inner.device().provider, RDMA_PS_TCP)?;
+        let id = self.begin(&queue_pair.inner.device().provider, RDMA_PS_TCP)?;
         let peer = self.address;
-        id.resolve_address(self.source, peer).map_err(|error| match error.errno() {
-            Some(errno) => no_connection(peer, ConnectionProblem::NoRoute { errno }),
-            None => error,
-        })?;
         Ok(Establishing {
             step: Step::Address,
             id,
@@ -100,6 +96,27 @@ impl Connector {
             from_peer: PrivateData::default(),
         }
         .pending())
+    }
+}
+
+impl Connector {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// An id that looks for the device.
+    pub(crate) fn begin(&self, provider: &Provider, port_space: rdma_port_space) -> Result<Id> {
+        let id = Id::create(provider, port_space)?;
+        match id.resolve_address(self.source, self.address) {
+            Err(Error::Verb { errno, .. }) => {
+                Err(no_connection(self.address, ConnectionProblem::NoRoute { errno }))
+            }
+            begun => begun.map(|()| id),
+        }
     }
 }
 
@@ -125,7 +142,7 @@ pub(crate) fn accept(
 ) -> Result<Pending<'static, Connection>> {
     let private_data = marked(private_data, ACCEPTANCE)?;
     check_service(&queue_pair)?;
-    id.check_device(&queue_pair.inner).map_err(|problem| no_connection(peer, problem))?;
+    check_device(&id, &queue_pair, peer)?;
     let able = queue_pair.inner.reads_at_once()?;
     let reads = (reads.0.min(able.0), reads.1.min(able.1));
     bring_up(&id, &queue_pair, Some(reads))
@@ -142,6 +159,12 @@ pub(crate) fn accept(
     let since = Instant::now();
     let step = Step::Confirmation;
     Ok(Establishing { step, id, queue_pair, peer, since, private_data, from_peer }.pending())
+}
+
+fn check_device(id: &Id, queue_pair: &QueuePair<Initialized>, peer: SocketAddr) -> Result<()> {
+    let port = queue_pair.inner.creation.port;
+    id.check_device(queue_pair.inner.device(), Some(port))
+        .map_err(|problem| no_connection(peer, problem))
 }
 
 /// The connection manager's transport for TCP's port space is the reliable connection.
@@ -170,7 +193,8 @@ fn offer<'a>(
         reads,
         retries: RETRIES,
         receiver_not_ready_retries: RECEIVER_NOT_READY_RETRIES,
-        queue_pair: &queue_pair.inner,
+        queue_pair: queue_pair.number(),
+        shared_receives: queue_pair.inner.parts.shared.is_some(),
     }
 }
 
@@ -189,8 +213,38 @@ fn bring_up(id: &Id, queue_pair: &QueuePair<Initialized>, reads: Option<(u8, u8)
     Ok(())
 }
 
-fn no_connection(peer: SocketAddr, problem: ConnectionProblem) -> Error {
+pub(crate) fn no_connection(peer: SocketAddr, problem: ConnectionProblem) -> Error {
     Error::Connection(Box::new(ConnectionError { peer, problem }))
+}
+
+/// Judges an event that is none of those that were waited for: what it may have said is in the way.
+pub(crate) fn not_failed(event: Event, peer: SocketAddr, since: Instant) -> Result<()> {
+    let rejected = |reason| {
+        let private_data = PrivateData::received(event.private_data);
+        ConnectionProblem::Rejected(Rejection { reason, private_data })
+    };
+    let errno = event.status.saturating_neg();
+    let problem = match event.kind {
+        RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR => {
+            ConnectionProblem::NoRoute { errno }
+        }
+        // A reason is one of 16 bits.
+        RDMA_CM_EVENT_REJECTED => rejected(event.status as u16),
+        // Of a service of datagrams: its status.
+        RDMA_CM_EVENT_UNREACHABLE if event.status > 0 => rejected(match event.status {
+            1 => 8,
+            2 => 28,
+            3 => 1,
+            5 => 31,
+            _ => 5,
+        }),
+        RDMA_CM_EVENT_UNREACHABLE => ConnectionProblem::Unreachable { after: since.elapsed() },
+        RDMA_CM_EVENT_CONNECT_ERROR => ConnectionProblem::Failed { errno },
+        RDMA_CM_EVENT_DISCONNECTED => ConnectionProblem::GaveUp,
+        RDMA_CM_EVENT_DEVICE_REMOVAL => ConnectionProblem::DeviceRemoved,
+        _ => return Ok(()),
+    };
+    Err(no_connection(peer, problem))
 }
 
 /// A connection on its way.
@@ -226,21 +280,17 @@ impl Establishing {
 
     /// Takes what has happened into account; whether the connection is there.
     fn advance(&mut self, event: Event) -> Result<bool> {
-        let errno = event.status.saturating_neg();
-        let problem = match (self.step, event.kind) {
+        match (self.step, event.kind) {
             (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
-                let device = self.id.check_device(&self.queue_pair.inner);
-                device.map_err(|problem| no_connection(self.peer, problem))?;
+                check_device(&self.id, &self.queue_pair, self.peer)?;
                 self.id.resolve_route()?;
                 self.step = Step::Route;
-                return Ok(false);
             }
             (Step::Route, RDMA_CM_EVENT_ROUTE_RESOLVED) => {
                 let reads = self.queue_pair.inner.reads_at_once()?;
                 self.since = Instant::now();
                 self.id.connect(&offer(&self.queue_pair, &self.private_data, reads))?;
                 self.step = Step::Response;
-                return Ok(false);
             }
             (Step::Response, RDMA_CM_EVENT_CONNECT_RESPONSE) => {
                 self.from_peer = PrivateData::received(event.private_data);
@@ -249,23 +299,9 @@ impl Establishing {
                 return Ok(true);
             }
             (Step::Confirmation, RDMA_CM_EVENT_ESTABLISHED) => return Ok(true),
-            (_, RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR) => {
-                ConnectionProblem::NoRoute { errno }
-            }
-            (_, RDMA_CM_EVENT_REJECTED) => ConnectionProblem::Rejected(Rejection {
-                // A reason is one of 16 bits.
-                reason: event.status as u16,
-                private_data: PrivateData::received(event.private_data),
-            }),
-            (_, RDMA_CM_EVENT_UNREACHABLE) => {
-                ConnectionProblem::Unreachable { after: self.since.elapsed() }
-            }
-            (_, RDMA_CM_EVENT_CONNECT_ERROR) => ConnectionProblem::Failed { errno },
-            (_, RDMA_CM_EVENT_DISCONNECTED) => ConnectionProblem::GaveUp,
-            (_, RDMA_CM_EVENT_DEVICE_REMOVAL) => ConnectionProblem::DeviceRemoved,
-            _ => return Ok(false),
-        };
-        Err(no_connection(self.peer, problem))
+            _ => not_failed(event, self.peer, self.since)?,
+        }
+        Ok(false)
     }
 
     /// Whether the connection is there, by the events there are.
@@ -291,7 +327,7 @@ impl Arrival for OnItsWay {
     type Output = Connection;
 
     fn take(&mut self) -> Result<Option<Connection>> {
-        let establishing = self.0.as_mut().expect("nobody asks for what has come or failed");
+        let establishing = self.0.as_mut().expect(ASKED_AGAIN);
         let there = match establishing.look() {
             Ok(false) => return Ok(None),
             outcome => outcome,
@@ -308,6 +344,6 @@ impl Arrival for OnItsWay {
     }
 
     fn channel(&self) -> &Channel {
-        self.0.as_ref().expect("nobody asks for what has come or failed").id.channel()
+        self.0.as_ref().expect(ASKED_AGAIN).id.channel()
     }
 }

@@ -30,12 +30,12 @@ pub enum ConnectionProblem {
         /// The error number of `errno(3)`.
         errno: i32,
     },
-    /// Another device leads to the peer than that of the queue pair.
+    /// Another device leads to the peer than that of the queue pair, or of the domain.
     OtherDevice {
-        /// Device and port of the queue pair.
-        queue_pair: String,
         /// Device and port that lead to the peer.
         leads: String,
+        /// Those of what was given.
+        given: String,
     },
     /// The peer gave up before the connection was there.
     GaveUp,
@@ -67,10 +67,10 @@ impl fmt::Display for ConnectionError {
                 os(errno),
                 self.peer.ip()
             ),
-            ConnectionProblem::OtherDevice { queue_pair, leads } => write!(
+            ConnectionProblem::OtherDevice { leads, given } => write!(
                 f,
-                "{leads} leads there, but the queue pair is of {queue_pair}; build the queue pair \
-                 on a context of the one that leads there, or use an address of the other"
+                "{leads} leads there, but {given} was to be used; make domain and queue pair on a \
+                 context of the one that leads there, or use an address of the other"
             ),
             ConnectionProblem::GaveUp => {
                 write!(f, "the peer gave up first; let it wait longer, or accept sooner")
@@ -91,7 +91,8 @@ impl std::error::Error for ConnectionError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The reason's number in the InfiniBand specification: 8 if nobody listens there,
-    /// 28 if a program refused.
+    /// 28 if a program refused. Of a service of datagrams, which has numbers of its own for less reasons,
+    /// it is that of the same reason.
     pub reason: u16,
     /// What the program that refused has to say.
     pub private_data: PrivateData,

@@ -72,6 +72,11 @@ pub enum Error {
     SharedReceives,
     /// The connection manager makes reliable connections only.
     UnreliableConnection,
+    /// Queue pairs that are found by address have one key, which this one has not.
+    ServiceQkey {
+        /// The key that it has.
+        given: u32,
+    },
     /// A queue pair was not built for batches.
     NotForBatches,
     /// A window was to be bound to no bytes, which is how a type 1 window is unbound.
@@ -160,6 +165,12 @@ impl fmt::Display for Error {
                 f,
                 "the connection manager makes reliable connections only; build the queue pair as one, or \
                  exchange endpoints by other means"
+            ),
+            Self::ServiceQkey { given } => write!(
+                f,
+                "the queue pair has the key {given:#x}, but who finds it by address uses {:#x}; build it \
+                 with Destination::SERVICE_QKEY",
+                transom_abi::RDMA_UDP_QKEY
             ),
             Self::NotForBatches => write!(
                 f,

@@ -137,6 +137,7 @@ mod rdma_cm;
 mod received;
 mod region;
 mod request;
+mod service;
 mod shared;
 mod shared_receives;
 mod state;
@@ -173,6 +174,7 @@ pub use queue_pair::QueuePair;
 pub use received::{ReceivedDatagram, Receiving};
 pub use region::{Access, MemoryRegion, Slice};
 pub use request::{Payload, Request};
+pub use service::DatagramService;
 pub use shared_receives::{SharedReceiveQueue, SharingMessages};
 pub use state::{
     Connected, Datagram, Initialized, OnePeer, QueuePairState, Sharing, XrcInitialized,

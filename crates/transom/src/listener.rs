@@ -3,9 +3,13 @@
 use crate::cm::{Channel, Id};
 use crate::connecting::{accept, marked};
 use crate::pending::Arrival;
-use crate::{Connection, Error, Initialized, Pending, PrivateData, Provider, QueuePair, Result};
+use crate::{
+    Connected, Connection, Error, Initialized, Pending, PrivateData, Provider, QueuePair,
+    QueuePairState, Result,
+};
 use rustix::io::Errno;
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +17,9 @@ use transom_abi::*;
 
 /// The bytes that a refusal carries for programs.
 const REFUSAL: usize = 148;
+
+/// The bytes that an answer about datagrams carries, be it a refusal.
+pub(crate) const ANSWER: usize = 136;
 
 /// Listens on an address for requests for connections; see `rdma_listen(3)`.
 ///
@@ -58,10 +65,11 @@ const REFUSAL: usize = 148;
 /// # peer.join().unwrap()?;
 /// # Ok::<(), transom::Error>(())
 /// ```
-pub struct Listener {
+pub struct Listener<S: QueuePairState = Connected> {
     id: Id,
     /// Held while a request is taken: until it has a channel of its own.
     taking: Mutex<()>,
+    state: PhantomData<S>,
 }
 
 impl Listener {
@@ -74,10 +82,20 @@ impl Listener {
     /// device has the address, EACCES for a port below 1024 without the privilege;
     /// [`Error::Library`] if the system has no librdmacm.
     pub fn bind(provider: &Provider, address: SocketAddr) -> Result<Self> {
-        let id = Id::create(provider, RDMA_PS_TCP)?;
+        Self::listen(provider, RDMA_PS_TCP, address)
+    }
+}
+
+impl<S: QueuePairState> Listener<S> {
+    pub(crate) fn listen(
+        provider: &Provider,
+        port_space: rdma_port_space,
+        address: SocketAddr,
+    ) -> Result<Self> {
+        let id = Id::create(provider, port_space)?;
         id.bind(address)?;
         id.listen()?;
-        Ok(Self { id, taking: Mutex::new(()) })
+        Ok(Self { id, taking: Mutex::new(()), state: PhantomData })
     }
 
     /// Where it listens.
@@ -87,11 +105,11 @@ impl Listener {
 
     /// The next request. Any number of threads and tasks can wait for one; each request goes to one of
     /// them. The listener's own descriptor ([`AsFd`]) is readable while one waits, too.
-    pub fn accept(&self) -> Pending<'_, ConnectionRequest> {
+    pub fn accept(&self) -> Pending<'_, ConnectionRequest<S>> {
         Pending::new(Next { listener: self })
     }
 
-    fn take(&self) -> Result<Option<ConnectionRequest>> {
+    fn take(&self) -> Result<Option<ConnectionRequest<S>>> {
         let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(event) = self.id.next()? {
             match event.kind {
@@ -101,7 +119,8 @@ impl Listener {
                     let Some(peer) = id.peer_address() else { continue };
                     let private_data = PrivateData::received(event.private_data);
                     let reads = event.reads;
-                    return Ok(Some(ConnectionRequest { private_data, reads, peer, id }));
+                    let state = PhantomData;
+                    return Ok(Some(ConnectionRequest { private_data, reads, peer, id, state }));
                 }
                 RDMA_CM_EVENT_DEVICE_REMOVAL => {
                     return Err(Error::Verb {
@@ -117,27 +136,27 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl<S: QueuePairState> AsFd for Listener<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.id.as_fd()
     }
 }
 
-impl fmt::Debug for Listener {
+impl<S: QueuePairState> fmt::Debug for Listener<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Listener").field(&self.id.local_address()).finish()
     }
 }
 
 /// The next request of a listener.
-struct Next<'a> {
-    listener: &'a Listener,
+struct Next<'a, S: QueuePairState> {
+    listener: &'a Listener<S>,
 }
 
-impl Arrival for Next<'_> {
-    type Output = ConnectionRequest;
+impl<S: QueuePairState> Arrival for Next<'_, S> {
+    type Output = ConnectionRequest<S>;
 
-    fn take(&mut self) -> Result<Option<ConnectionRequest>> {
+    fn take(&mut self) -> Result<Option<ConnectionRequest<S>>> {
         self.listener.take()
     }
 
@@ -146,16 +165,18 @@ impl Arrival for Next<'_> {
     }
 }
 
-/// Somebody wants to connect; from [`Listener::accept`]. To drop it refuses.
-pub struct ConnectionRequest {
+/// Somebody wants to connect, or to know where to send datagrams; from [`Listener::accept`]. To drop it
+/// refuses.
+pub struct ConnectionRequest<S: QueuePairState = Connected> {
     private_data: PrivateData,
     /// How often the peer wants to read at once, and lets this end.
     reads: (u8, u8),
     peer: SocketAddr,
     id: Id,
+    state: PhantomData<S>,
 }
 
-impl ConnectionRequest {
+impl<S: QueuePairState> ConnectionRequest<S> {
     /// What the peer's program sent with it.
     pub fn private_data(&self) -> &PrivateData {
         &self.private_data
@@ -177,6 +198,23 @@ impl ConnectionRequest {
         self.id.device_name()
     }
 
+    /// Refuses it, with up to 146 bytes for the peer's program, 134 if it is about datagrams
+    /// ([why not more](PrivateData)).
+    ///
+    /// # Errors
+    /// [`Error::PrivateDataTooLong`], and the peer is not told them; [`Error::Verb`], EINVAL if the
+    /// peer does not wait any more.
+    pub fn reject(self, private_data: &[u8]) -> Result<()> {
+        let carried = if self.id.is_for_datagrams() { ANSWER } else { REFUSAL };
+        self.id.reject(&marked(private_data, carried)?)
+    }
+
+    pub(crate) fn asked(&self) -> (&Id, SocketAddr) {
+        (&self.id, self.peer)
+    }
+}
+
+impl ConnectionRequest {
     /// Accepts it with a queue pair, and up to 194 bytes for the peer's program
     /// ([why not more](PrivateData)). Receives that are to be there when the peer sends are
     /// posted before. The connection is there once it was [waited for](Pending).
@@ -192,21 +230,12 @@ impl ConnectionRequest {
         queue_pair: QueuePair<Initialized>,
         private_data: &[u8],
     ) -> Result<Pending<'static, Connection>> {
-        let Self { private_data: from_peer, reads, peer, id } = self;
+        let Self { private_data: from_peer, reads, peer, id, .. } = self;
         accept(id, queue_pair, peer, (from_peer, private_data), reads)
-    }
-
-    /// Refuses it, with up to 146 bytes for the peer's program ([why not more](PrivateData)).
-    ///
-    /// # Errors
-    /// [`Error::PrivateDataTooLong`], and the peer is not told them; [`Error::Verb`], EINVAL if the
-    /// peer does not wait any more.
-    pub fn reject(self, private_data: &[u8]) -> Result<()> {
-        self.id.reject(&marked(private_data, REFUSAL)?)
     }
 }
 
-impl fmt::Debug for ConnectionRequest {
+impl<S: QueuePairState> fmt::Debug for ConnectionRequest<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectionRequest")
             .field("peer", &self.peer)

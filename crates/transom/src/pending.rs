@@ -27,6 +27,9 @@ pub struct Pending<'a, T> {
     arrival: Box<dyn Arrival<Output = T> + 'a>,
 }
 
+/// What is said to who asks for what has come or failed.
+pub(crate) const ASKED_AGAIN: &str = "nobody asks for what has come or failed";
+
 /// Something that comes by events of one channel.
 pub(crate) trait Arrival: Send {
     type Output;

@@ -30,7 +30,7 @@ pub enum XrcTarget {}
 
 /// A state of a [`QueuePair`](crate::QueuePair): [`Initialized`] or [`Connected`], [`Datagram`], or
 /// one of XRC's.
-pub trait QueuePairState: sealed::Sealed + Debug {}
+pub trait QueuePairState: sealed::Sealed + Debug + Send + Sync {}
 
 impl QueuePairState for Initialized {}
 impl QueuePairState for Connected {}

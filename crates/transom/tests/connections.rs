@@ -392,6 +392,65 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Rules: CM-30, CM-33
+#[test]
+fn datagrams_find_their_way_by_address() {
+    let Ends { pd, cq, .. } = Ends::new();
+    let listener = Listener::datagrams(&provider(), address()).unwrap();
+    let builder = QueuePair::datagram(&pd, &cq).qkey(Destination::SERVICE_QKEY);
+    let (client, server) = (builder.build().unwrap(), builder.build().unwrap());
+    for length in [0, 1, 177, 178] {
+        let (there, back) = (vec![b'q'; length], vec![b'a'; length * 134 / 178]);
+        let connector = Connector::new(listener.local_address()).private_data(&there);
+        let mut finding = connector.find_datagrams(&pd).unwrap();
+        let mut accept = listener.accept();
+        let request = until(|| {
+            assert!(finding.wait_timeout(Duration::from_millis(1)).unwrap().is_none());
+            accept.try_wait().unwrap()
+        });
+        assert_eq!(&**request.private_data(), there);
+        request.accept(&server, &back).unwrap();
+        let service = finding.wait().unwrap();
+        assert_eq!(&*service.private_data, back);
+        assert_eq!(service.destination.queue_pair, server.number());
+
+        let inbox = MemoryRegion::register(&pd, vec![0; 64], Access::LOCAL_WRITE).unwrap();
+        let received = server.receive(&inbox.all()).unwrap();
+        client.send(&service.destination, b"ping").unwrap().wait().unwrap();
+        assert_eq!(received.wait().unwrap().to_vec(), b"ping");
+    }
+}
+
+/// Rules: CM-30
+#[test]
+fn datagrams_are_refused_as_connections_are() {
+    let Ends { pd, cq, .. } = Ends::new();
+    let listener = Listener::datagrams(&provider(), address()).unwrap();
+    let connector = Connector::new(listener.local_address());
+    let request = || {
+        let mut finding = connector.find_datagrams(&pd).unwrap();
+        let mut accept = listener.accept();
+        let request = until(|| {
+            assert!(finding.wait_timeout(Duration::from_millis(1)).unwrap().is_none());
+            accept.try_wait().unwrap()
+        });
+        (finding, request)
+    };
+    let (finding, asked) = request();
+    asked.reject(b"not now").unwrap();
+    assert!(rejection(finding.wait()).is_by_program());
+    let (finding, asked) = request();
+    drop(asked);
+    assert!(rejection(finding.wait()).is_by_program());
+    // With a key that nobody who finds it would use.
+    let (finding, asked) = request();
+    let other_key = QueuePair::datagram(&pd, &cq).qkey(1).build().unwrap();
+    assert_eq!(asked.accept(&other_key, b"").unwrap_err(), Error::ServiceQkey { given: 1 });
+    assert!(rejection(finding.wait()).is_by_program());
+    drop(listener);
+    assert!(rejection(connector.find_datagrams(&pd).unwrap().wait()).is_no_listener());
+}
+
 /// Where the second process finds the first; the test runs itself again with this set.
 const SERVER: &str = "TRANSOM_TEST_SERVER";
 

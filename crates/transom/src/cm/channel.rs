@@ -34,6 +34,8 @@ pub(crate) struct Event {
     pub(crate) reads: (u8, u8),
     /// Of a request: its id, which is this channel's until it is taken to another.
     pub(crate) id: *mut rdma_cm_id,
+    /// Where datagrams go, if it is about them.
+    pub(crate) datagrams: Option<rdma_ud_param>,
 }
 
 impl Channel {
@@ -50,8 +52,8 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Fetches the next event, if there is one.
-    pub(crate) fn next(&self) -> Result<Option<Event>> {
+    /// Fetches the next event, if there is one. `datagrams` says what its id is for.
+    pub(crate) fn next(&self, datagrams: bool) -> Result<Option<Event>> {
         let mut event = ptr::null_mut();
         loop {
             // SAFETY: the channel is open and the place to write is valid.
@@ -65,8 +67,8 @@ impl Channel {
                 _ => return Err(error),
             }
         }
-        // SAFETY: the event was fetched just now.
-        let copy = unsafe { Event::copy(&*event) };
+        // SAFETY: the event was fetched just now, and is of such an id.
+        let copy = unsafe { Event::copy(&*event, datagrams) };
         // SAFETY: it is acknowledged once.
         let result = unsafe { (self.calls.rdma_ack_cm_event)(event) };
         check("rdma_ack_cm_event", "acknowledging an event", result)?;
@@ -95,9 +97,9 @@ fn failed(verb: &'static str, subject: &str, errno: Errno) -> Error {
 
 impl Event {
     /// # Safety
-    /// The event is not yet acknowledged, and of an id for connections.
-    unsafe fn copy(event: &rdma_cm_event) -> Self {
-        // SAFETY: of such an id these are the parameters.
+    /// The event is not yet acknowledged, and of an id for datagrams or not, as it says.
+    unsafe fn copy(event: &rdma_cm_event, datagrams: bool) -> Self {
+        // SAFETY: both kinds of parameters begin with address and length, and may be any bytes.
         let conn = unsafe { event.param.conn };
         let private_data = if conn.private_data.is_null() {
             Vec::new()
@@ -112,6 +114,12 @@ impl Event {
             private_data,
             reads: (conn.responder_resources, conn.initiator_depth),
             id: event.id,
+            datagrams: if datagrams {
+                // SAFETY: of such an id these are the parameters.
+                Some(unsafe { event.param.ud })
+            } else {
+                None
+            },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Ids: ends of connections, and listeners; see `rdma_create_id(3)`.
 
 use crate::cm::{Channel, Event, address};
-use crate::created_queue_pair::CreatedQueuePair;
+use crate::context::OpenDevice;
 use crate::error::check;
 use crate::{ConnectionProblem, Provider, Result};
 use std::ffi::{CStr, c_int};
@@ -17,6 +17,8 @@ const RESOLVING_MS: c_int = 5000;
 /// itself, as the id says.
 pub(crate) struct Id {
     raw: *mut rdma_cm_id,
+    /// Is for datagrams.
+    datagrams: bool,
     provider: Provider,
     channel: Channel,
 }
@@ -35,7 +37,10 @@ pub(crate) struct Offer<'a> {
     pub(crate) reads: (u8, u8),
     pub(crate) retries: u8,
     pub(crate) receiver_not_ready_retries: u8,
-    pub(crate) queue_pair: &'a CreatedQueuePair,
+    /// The number of its queue pair; 0 for who only asks where datagrams go.
+    pub(crate) queue_pair: u32,
+    /// It takes its receives from a shared receive queue.
+    pub(crate) shared_receives: bool,
 }
 
 impl Id {
@@ -48,7 +53,7 @@ impl Id {
             create(channel.raw, &raw mut raw, ptr::null_mut(), port_space)
         };
         check("rdma_create_id", "creating an id", result)?;
-        Ok(Self { raw, provider: *provider, channel })
+        Ok(Self { raw, datagrams: port_space == RDMA_PS_UDP, provider: *provider, channel })
     }
 
     /// That of a request, which leaves the channel of its listener.
@@ -64,7 +69,10 @@ impl Id {
             Ok(channel)
         });
         match migrated {
-            Ok(channel) => Ok(Self { raw, provider: listener.provider, channel }),
+            Ok(channel) => {
+                let Self { datagrams, provider, .. } = *listener;
+                Ok(Self { raw, datagrams, provider, channel })
+            }
             Err(error) => {
                 // The peer is refused.
                 // SAFETY: nobody else has the id.
@@ -74,13 +82,17 @@ impl Id {
         }
     }
 
+    pub(crate) fn is_for_datagrams(&self) -> bool {
+        self.datagrams
+    }
+
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
     }
 
     /// Fetches the next event, if there is one.
     pub(crate) fn next(&self) -> Result<Option<Event>> {
-        self.channel.next()
+        self.channel.next(self.datagrams)
     }
 
     pub(crate) fn bind(&self, to: SocketAddr) -> Result<()> {
@@ -118,14 +130,14 @@ impl Id {
         let mut parameters = offer.parameters();
         // SAFETY: the id exists, and the parameters name bytes that live longer than the call.
         let result = unsafe { (self.channel.calls.rdma_connect)(self.raw, &raw mut parameters) };
-        check("rdma_connect", format_args!("connecting {}", offer.queue_pair), result)
+        check("rdma_connect", "asking the peer", result)
     }
 
     pub(crate) fn accept(&self, offer: &Offer<'_>) -> Result<()> {
         let mut parameters = offer.parameters();
         // SAFETY: as for `connect`.
         let result = unsafe { (self.channel.calls.rdma_accept)(self.raw, &raw mut parameters) };
-        check("rdma_accept", format_args!("accepting with {}", offer.queue_pair), result)
+        check("rdma_accept", "accepting a request", result)
     }
 
     /// Confirms that the peer's acceptance has come.
@@ -184,13 +196,14 @@ impl Id {
         self.device().map(|device| unsafe { name(device) })
     }
 
-    /// Whether device and port are those of the queue pair.
+    /// Whether the device that leads to the peer is this one, and the port too if one is given.
     pub(crate) fn check_device(
         &self,
-        queue_pair: &CreatedQueuePair,
+        given: &OpenDevice,
+        given_port: Option<u8>,
     ) -> Result<(), ConnectionProblem> {
-        // SAFETY: the context of a queue pair is open.
-        let own = unsafe { (*queue_pair.device().context).device };
+        // SAFETY: the context of an opened device is open.
+        let own = unsafe { (*given.context).device };
         // SAFETY: the id exists.
         let port = unsafe { (*self.raw).port_num };
         // SAFETY: the devices of open contexts exist, and their names end with a NUL.
@@ -199,13 +212,13 @@ impl Id {
             let guid = self.provider.verbs.ibv_get_device_guid;
             // SAFETY: as above.
             let (theirs, ours) = unsafe { (guid(leads), guid(own)) };
-            theirs == ours && port == queue_pair.creation.port
+            theirs == ours && given_port.is_none_or(|given| given == port)
         };
         match self.device() {
             Some(leads) if same(leads) => Ok(()),
             leads => Err(ConnectionProblem::OtherDevice {
-                queue_pair: describe(own, queue_pair.creation.port),
                 leads: leads.map_or_else(|| "no device".to_owned(), |leads| describe(leads, port)),
+                given: describe(own, given_port.unwrap_or(port)),
             }),
         }
     }
@@ -219,6 +232,16 @@ unsafe fn name(device: *mut ibv_device) -> String {
 }
 
 impl Offer<'_> {
+    /// What who neither reads nor has a queue pair says.
+    pub(crate) const NOTHING: Self = Self {
+        private_data: &[],
+        reads: (0, 0),
+        retries: 0,
+        receiver_not_ready_retries: 0,
+        queue_pair: 0,
+        shared_receives: false,
+    };
+
     fn parameters(&self) -> rdma_conn_param {
         rdma_conn_param {
             private_data: self.private_data.as_ptr().cast(),
@@ -227,8 +250,8 @@ impl Offer<'_> {
             initiator_depth: self.reads.1,
             retry_count: self.retries,
             rnr_retry_count: self.receiver_not_ready_retries,
-            srq: self.queue_pair.parts.shared.is_some().into(),
-            qp_num: self.queue_pair.local.qpn,
+            srq: self.shared_receives.into(),
+            qp_num: self.queue_pair,
             ..rdma_conn_param::default()
         }
     }
