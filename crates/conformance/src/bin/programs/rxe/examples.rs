@@ -25,8 +25,10 @@ pub(super) fn run(
         let listed = Running::start(std::process::Command::new(&path).arg("--list"));
         for line in listed.success(LIMIT)?.output.lines() {
             let Some(test) = line.strip_suffix(": test") else { continue };
+            let address = Side::Guest.address(false);
             let line = format!(
-                "env TRANSOM_TEST_PROVIDER=libibverbs.so.1 /share/{name} --exact {test} --nocapture"
+                "env TRANSOM_TEST_PROVIDER=libibverbs.so.1 TRANSOM_TEST_ADDRESS={address} \
+                 /share/{name} --exact {test} --nocapture"
             );
             let ended = in_guest(guest, &line);
             let remark = ended.as_ref().map_or_else(|_| String::new(), |p| remarks(&p.output));
