@@ -89,6 +89,10 @@ impl Observer for CaptureObserver {
         });
     }
 
+    fn management(&self, link: Interface, path: &Path, packet: &Packet<'_>) {
+        self.capture.record_packets(link, Direction::Outbound, None, |_, each| each(path, packet));
+    }
+
     fn arrives(&self, path: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>) {
         self.capture.record(Direction::Inbound, path, identification, datagram, dropped);
     }

@@ -24,7 +24,7 @@ use transom_wire::cm::{
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::ways::reached_by;
-use crate::device::Device;
+use crate::device::{Device, Interface};
 
 /// Messages that wait for room in the socket. More are lost, as on a network.
 const UNSENT: usize = 1024;
@@ -130,7 +130,14 @@ impl Exchange {
             }
             return None;
         }
-        self.hand_on(ManagementDatagram { source, destination, mad: transmit.mad.write() }, ports)
+        let datagram = ManagementDatagram { source, destination, mad: transmit.mad.write() };
+        if let Some(observer) = self.device.observer() {
+            let packet = self.packet();
+            let packet = Packet { payload: &datagram.mad, ..packet };
+            observer.management(Interface::Local, &path(&transmit), &packet);
+            self.psn = self.psn.plus(1);
+        }
+        self.hand_on(datagram, ports)
     }
 
     /// Sends what found no room, as far as there is some now.
@@ -186,22 +193,18 @@ impl Exchange {
         slot.filter(|slot| *slot != me).map_or(Owner::Me, Owner::Process)
     }
 
+    /// The packet that a message travels in (rule CM-01), without it.
+    fn packet(&self) -> Packet<'static> {
+        let transport = Transport::Ud { qkey: GSI_QKEY, source: GSI_QPN };
+        Packet::new(transport, Operation::SendOnly(Ending::Plain), GSI_QPN, self.psn)
+    }
+
     /// Sends a message to the network; false if there was no room in the socket. What finds no way is
     /// lost.
     fn send_packet(&mut self, transmit: &Transmit) -> bool {
         let port = self.device.port();
         let Some(wire) = port.open_wire().ok().and_then(|()| port.wire()) else { return true };
-        let address = Address {
-            gid: gid(transmit.destination),
-            source: gid(transmit.source),
-            traffic_class: transmit.traffic_class,
-            hop_limit: transmit.hop_limit,
-            flow_label: 0,
-        };
-        let path = Path::new(&address, QpNumber::from_bits(GSI_QPN), MAD_BYTES as u64);
-        let transport = Transport::Ud { qkey: GSI_QKEY, source: GSI_QPN };
-        let operation = Operation::SendOnly(Ending::Plain);
-        let packet = Packet::new(transport, operation, GSI_QPN, self.psn);
+        let (path, packet) = (path(transmit), self.packet());
         let mut burst = wire.take_buffer();
         burst.add(&packet, MAD_BYTES as u64);
         burst.put(0, &transmit.mad.write());
@@ -212,6 +215,18 @@ impl Exchange {
         }
         sent
     }
+}
+
+/// The way of a message's packet.
+fn path(transmit: &Transmit) -> Path {
+    let address = Address {
+        gid: gid(transmit.destination),
+        source: gid(transmit.source),
+        traffic_class: transmit.traffic_class,
+        hop_limit: transmit.hop_limit,
+        flow_label: 0,
+    };
+    Path::new(&address, QpNumber::from_bits(GSI_QPN), MAD_BYTES as u64)
 }
 
 /// Who listens on a service: at this address, or else at any.

@@ -4,6 +4,7 @@ use transom_device::execution::{Reply, Request, Source};
 use transom_device::qp::QpNumber;
 use transom_net::Path;
 use transom_wire::Psn;
+use transom_wire::packet::Packet;
 
 /// Links, as interfaces of a capture; the values are their numbers there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,9 @@ pub(crate) trait Observer: Send + Sync {
         answer: &Answered,
         data: &mut dyn Source,
     );
+
+    /// A management datagram goes to another queue pair 1 of this host.
+    fn management(&self, link: Interface, path: &Path, packet: &Packet<'_>);
 
     /// A datagram has come over the wire; `dropped` says why it goes no further.
     fn arrives(&self, path: &Path, identification: u16, datagram: &[u8], dropped: Option<&str>);
