@@ -5,7 +5,10 @@ use crate::packets;
 use anstyle::Style;
 use serde_json::{Value, json};
 use std::io::Write;
+use std::net::SocketAddr;
 use transom::{Context, DeviceAttributes, Gid, PortAttributes, Provider, Type2Check};
+use transom_device::protection::Announcer;
+use transom_system::registry::connections::{ClaimedPort, Connection, Connections};
 use transom_system::registry::{Process, Registry};
 
 const HELP: &str = "\
@@ -18,7 +21,7 @@ Examples:
 
 /// Show the built-in device with its limits, and the processes that run one now.
 ///
-/// Of each process it tells the packets that it sent and received over the wire, and those that were
+/// Of each process it tells where it listens for connections and which it has, the packets that it sent and received over the wire, and those that were
 /// dropped, by reason: look here if nothing arrives.
 ///
 /// Only processes of the same user and network namespace are seen: those that could
@@ -36,10 +39,11 @@ pub(crate) fn run(args: &DevicesArgs) -> Result {
     let devices = devices.iter().map(|device| Seen::new(&device.open()?)).collect::<Result<_>>()?;
     let registry = registry()?;
     let processes = running(registry);
+    let ports = Ports::seen(registry);
     if args.json {
-        print_json(devices, registry, &processes)
+        print_json(devices, registry, &processes, &ports)
     } else {
-        print_text(&devices, registry, &processes)
+        print_text(&devices, registry, &processes, &ports)
     }
 }
 
@@ -93,6 +97,47 @@ pub(crate) fn registry() -> Result<&'static Registry> {
     })
 }
 
+/// How many connections of a process a person wants to see.
+const SHOWN: usize = 8;
+
+/// The ports and connections of processes.
+#[derive(Default)]
+struct Ports {
+    claimed: Vec<ClaimedPort>,
+    connections: Vec<(Announcer, Connection)>,
+}
+
+impl Ports {
+    /// Those of now; none if they cannot be read.
+    fn seen(registry: &'static Registry) -> Self {
+        let table = Connections::look(registry).ok().flatten();
+        let locked = table.as_ref().and_then(|table| table.lock().ok());
+        locked.map_or_else(Self::default, |mut locked| Self {
+            claimed: locked.all_ports(),
+            connections: locked.all_connections(),
+        })
+    }
+
+    fn listeners_of(&self, process: &Process) -> impl Iterator<Item = &ClaimedPort> {
+        let of = process.announcer;
+        self.claimed.iter().filter(move |it| it.listens && it.owner == of)
+    }
+
+    /// Those that stand.
+    fn connections_of(&self, process: &Process) -> impl Iterator<Item = &Connection> {
+        let of = process.announcer;
+        let stands = |it: &&Connection| it.record.rejected.is_none();
+        let of_process = self.connections.iter().filter(move |(owner, _)| *owner == of);
+        of_process.map(|(_, connection)| connection).filter(stands)
+    }
+}
+
+/// The addresses and ports of a connection: the process's own and its peer's.
+fn ends(of: &Connection) -> [SocketAddr; 2] {
+    let (local, peer) = of.ports;
+    [SocketAddr::new(of.record.source, local), SocketAddr::new(of.record.destination, peer)]
+}
+
 /// The other processes of this user that have a device open.
 fn running(registry: &Registry) -> Vec<Process> {
     let mut processes = registry.processes();
@@ -101,10 +146,15 @@ fn running(registry: &Registry) -> Vec<Process> {
     processes
 }
 
-fn print_json(devices: Vec<Seen>, registry: &Registry, processes: &[Process]) -> Result {
+fn print_json(
+    devices: Vec<Seen>,
+    registry: &Registry,
+    processes: &[Process],
+    ports: &Ports,
+) -> Result {
     let devices: Vec<Value> = devices.iter().map(device_json).collect();
     let processes: Vec<Value> =
-        processes.iter().map(|process| process_json(registry, process)).collect();
+        processes.iter().map(|process| process_json(registry, process, ports)).collect();
     let all = json!({ "devices": devices, "processes": processes });
     writeln!(std::io::stdout(), "{all:#}")?;
     Ok(())
@@ -151,18 +201,33 @@ fn device_json(device: &Seen) -> Value {
     })
 }
 
-fn process_json(registry: &Registry, process: &Process) -> Value {
+fn process_json(registry: &Registry, process: &Process, ports: &Ports) -> Value {
+    let listeners = ports.listeners_of(process).map(|it| {
+        let port_space = format!("{:?}", it.claim.space).to_lowercase();
+        json!({ "port_space": port_space, "address": it.claim.address.to_string() })
+    });
+    let connections = ports.connections_of(process).map(|it| {
+        let [local, peer] = ends(it);
+        json!({ "local": local.to_string(), "peer": peer.to_string() })
+    });
     json!({
         "pid": process.pid,
         "other_pid_namespace": !process.shares_pids,
         "process": process.name,
         "slot": process.announcer.slot,
         "waits_for": process.waits_for,
+        "listeners": listeners.collect::<Vec<_>>(),
+        "connections": connections.collect::<Vec<_>>(),
         "packets": packets::json(registry.counters(process.announcer.slot)),
     })
 }
 
-fn print_text(devices: &[Seen], registry: &Registry, processes: &[Process]) -> Result {
+fn print_text(
+    devices: &[Seen],
+    registry: &Registry,
+    processes: &[Process],
+    ports: &Ports,
+) -> Result {
     const NAME: Style = Style::new().bold();
     let mut out = anstream::stdout().lock();
     for device in devices {
@@ -213,6 +278,18 @@ fn print_text(devices: &[Seen], registry: &Registry, processes: &[Process]) -> R
             write!(out, ", revoking, waits for PID {pid}")?;
         }
         writeln!(out)?;
+        for it in ports.listeners_of(process) {
+            let space = format!("{:?}", it.claim.space).to_uppercase();
+            writeln!(out, "    listens at {}, port space {space}", it.claim.address)?;
+        }
+        let connections = ports.connections_of(process).count();
+        for it in ports.connections_of(process).take(SHOWN) {
+            let [local, peer] = ends(it);
+            writeln!(out, "    connected: {local} with {peer}")?;
+        }
+        if connections > SHOWN {
+            writeln!(out, "    and {} connections more", connections - SHOWN)?;
+        }
         for line in packets::lines(registry.counters(process.announcer.slot)) {
             writeln!(out, "    {line}")?;
         }

@@ -9,7 +9,7 @@ use crate::packets;
 use anstyle::{AnsiColor, Style};
 use std::fmt;
 use std::io::Write;
-use transom_system::registry::{CallRecord, Process, RefusalRecord, Registry};
+use transom_system::registry::{CallRecord, ConnectionRecord, Process, RefusalRecord, Registry};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,11 +68,24 @@ Of a call that was refused at once, such as of ibv_create_qp, it has these:
   qp           the queue pair that the call was about
   sentence     all that for a person
 
+Of a connection that did not come about it has these:
+  time_ns, pid, process, alive
+               as above
+  role         \"active\": it asked for the connection; \"passive\": it was asked
+  reason       why: rejected, unreachable, not_served, no_way (active); refused, backlog_full
+               (passive)
+  code         the number of the peer's reason or status, or the errno
+  source       the address and port that asked
+  destination  the address and port that was asked
+  nearest_port of a port that nobody listens on, the nearest one that somebody listens on
+  said         what the program that refused has said, if it is text
+  sentence     all that for a person
+
 Examples:
   transom explain --limit 1
   transom explain --json | jq 'select(.reason == \"past_end\") | .outside_by'";
 
-/// Say why accesses and calls were refused, newest first, and why packets were dropped.
+/// Say why accesses, calls and connections were refused, newest first, and why packets were dropped.
 ///
 /// Each process keeps its last 64 refusals, also for a while after it has ended, and counts the packets
 /// that it dropped; those of processes that have ended are told of with --pid. Only processes of
@@ -105,6 +118,8 @@ enum Record {
     Access(RefusalRecord),
     /// A call, at once.
     Call(CallRecord),
+    /// A connection.
+    Connection(ConnectionRecord),
 }
 
 impl Record {
@@ -112,6 +127,7 @@ impl Record {
         match self {
             Self::Access(record) => record.time,
             Self::Call(record) => record.time,
+            Self::Connection(record) => record.time,
         }
     }
 }
@@ -121,6 +137,7 @@ impl fmt::Display for Record {
         match self {
             Self::Access(record) => record.fmt(f),
             Self::Call(record) => record.call.fmt(f),
+            Self::Connection(record) => record.fmt(f),
         }
     }
 }
@@ -148,7 +165,8 @@ fn collect(registry: &Registry, pid: Option<u32>) -> Vec<Refused> {
         let process = registry.process(slot);
         let accesses = registry.refusals(slot).into_iter().map(Record::Access);
         let calls = registry.refused_calls(slot).into_iter().map(Record::Call);
-        let records: Vec<_> = accesses.chain(calls).collect();
+        let connections = registry.unconnected(slot).into_iter().map(Record::Connection);
+        let records: Vec<_> = accesses.chain(calls).chain(connections).collect();
         // If another process has taken the slot meanwhile, it is not clear whose they are.
         let now = registry.process(slot);
         if process.as_ref().map(|it| it.announcer) != now.map(|it| it.announcer) {

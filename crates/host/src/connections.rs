@@ -5,6 +5,7 @@
 //! | `ways` | the way from an address of this host to another |
 //! | `ports` | the ports of the network namespace, which its processes share |
 //! | `exchange` | where messages go: to this process, another one of this host, or the network |
+//! | `complaints` | what `transom explain` tells of connections that did not come about |
 //! | `files` | what programs have of it: files with ids, and the events that wait there |
 //! | [`manager`] | the engine among them: every call, message and deadline |
 //!
@@ -13,6 +14,7 @@
 //! locked, and what the wire link locks to send. Whoever has the lock of the wire link's arrivals may
 //! take it, not the reverse.
 
+mod complaints;
 mod exchange;
 mod files;
 pub mod manager;

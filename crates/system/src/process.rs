@@ -15,7 +15,7 @@ use crate::clock;
 use crate::fork::Owner;
 use crate::memory::Copier;
 use crate::object_counts::ObjectCounts;
-use crate::registry::{CallRecord, CallRefusal, Claim, RefusalRecord, Registry};
+use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalRecord, Registry};
 use crate::segment::Segment;
 
 /// This process, or in a forked child the one that it was forked from.
@@ -129,6 +129,12 @@ impl ThisProcess {
         if !self.is_inherited() {
             self.claim.note_refused_call(&CallRecord { time: clock::wall(), call: *call });
         }
+    }
+
+    /// Notes a connection that did not come about, for `transom explain`.
+    pub fn note_unconnected(&self, record: &ConnectionRecord) {
+        debug!(%record, "not connected");
+        self.claim.note_unconnected(record);
     }
 
     /// Wakes whoever waits by [`ThisProcess::wake_descriptor`].

@@ -13,6 +13,7 @@
 //! | `presence` | what tells others that a process is there, and when it goes |
 //! | `namespaces` | who reaches whom by the local link |
 //! | `record` | a refusal, and the sentence it becomes |
+//! | `unconnected` | a connection that did not come about, and its sentence |
 //! | `counters` | what became of packets |
 
 mod call;
@@ -24,9 +25,11 @@ mod lock;
 mod namespaces;
 mod presence;
 pub(crate) mod record;
+mod unconnected;
 
 pub use call::{CallFault, CallRecord, CallRefusal, Name};
 pub use counters::{Counters, Dropped};
 pub use directory::private_file;
 pub use file::{Claim, Process, Registry};
 pub use record::{RefusalRecord, Role};
+pub use unconnected::{ConnectionFault, ConnectionRecord};

@@ -6,13 +6,16 @@ use std::fmt::Debug;
 use transom_device::Access;
 use transom_device::operation::Subject;
 use transom_device::protection::{Kind, Reason, Snapshot, State};
-use transom_system::registry::{CallRecord, Process, RefusalRecord, Role};
+use transom_system::registry::{
+    CallRecord, ConnectionFault, ConnectionRecord, Process, RefusalRecord, Role,
+};
 
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Line<'a> {
     Access(RefusedAccess<'a>),
     Call(RefusedCall<'a>),
+    Connection(RefusedConnection<'a>),
 }
 
 /// The line of a refusal.
@@ -21,6 +24,7 @@ pub(super) fn line(refused: &Refused) -> Line<'_> {
     match &refused.record {
         Record::Access(record) => Line::Access(RefusedAccess::new(process, record)),
         Record::Call(record) => Line::Call(RefusedCall::new(process, record)),
+        Record::Connection(record) => Line::Connection(RefusedConnection::new(process, record)),
     }
 }
 
@@ -61,6 +65,53 @@ impl<'a> RefusedCall<'a> {
             limit: call.limit,
             qp: (call.qp != 0).then_some(call.qp),
             sentence: call.to_string(),
+        }
+    }
+}
+
+/// A connection that did not come about.
+#[derive(Serialize)]
+pub(super) struct RefusedConnection<'a> {
+    time_ns: u64,
+    pid: Option<u32>,
+    process: Option<&'a str>,
+    alive: bool,
+    role: &'static str,
+    reason: String,
+    code: u32,
+    #[serde(flatten)]
+    ends: Ends,
+    said: Option<String>,
+    sentence: String,
+}
+
+/// Between whom.
+#[derive(Serialize)]
+struct Ends {
+    source: String,
+    destination: String,
+    nearest_port: Option<u16>,
+}
+
+impl<'a> RefusedConnection<'a> {
+    fn new(process: Option<&'a Process>, record: &ConnectionRecord) -> Self {
+        let passive =
+            matches!(record.fault, ConnectionFault::Refused | ConnectionFault::BacklogFull);
+        Self {
+            time_ns: record.time,
+            pid: process.map(|process| process.pid),
+            process: process.map(|process| process.name.as_str()),
+            alive: process.is_some_and(|process| process.alive),
+            role: if passive { "passive" } else { "active" },
+            reason: snake_case(record.fault),
+            code: record.code,
+            ends: Ends {
+                source: record.source.to_string(),
+                destination: record.destination.to_string(),
+                nearest_port: (record.nearest != 0).then_some(record.nearest),
+            },
+            said: (!record.said.is_empty()).then(|| record.said.to_string()),
+            sentence: record.to_string(),
         }
     }
 }

@@ -14,9 +14,11 @@ use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
 use transom_system::addresses::gid;
 use transom_system::clock;
+use transom_system::registry::ConnectionFault;
 use transom_system::registry::connections::{Connection, Connections, Kept};
-use transom_wire::cm::CommId;
+use transom_wire::cm::{CommId, RejectReason, SidrStatus};
 
+use super::complaints::Complaints;
 use super::exchange::{Exchange, arrival};
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
@@ -45,6 +47,7 @@ pub struct Manager {
     touched: Vec<CommId>,
     /// When the background thread is to call.
     deadline: Option<u64>,
+    complaints: Complaints,
 }
 
 impl Manager {
@@ -69,6 +72,7 @@ impl Manager {
             kept: HashMap::new(),
             touched: Vec::new(),
             deadline: None,
+            complaints: Complaints::new(device.clone()),
             device,
         };
         manager.bury(&[]);
@@ -321,8 +325,24 @@ impl Manager {
         let now = clock::steady();
         let handled = self.engine.handle(now, arrival(datagram), &datagram.mad, &mut self.ports);
         debug!(from = %datagram.source, to = %datagram.destination, ?handled, "message");
-        if let Handled::Taken(id) | Handled::Duplicate(id) = handled {
-            self.touched.push(id);
+        match handled {
+            Handled::Taken(id) | Handled::Duplicate(id) => self.touched.push(id),
+            Handled::Refused(reason) => {
+                let code = reason.code().into();
+                self.complaints.of_request(datagram, ConnectionFault::Refused, code, &self.ports);
+            }
+            Handled::NotServed(status) => {
+                let code = match status {
+                    SidrStatus::NotSupported => RejectReason::InvalidServiceId.code().into(),
+                    status => status.code().into(),
+                };
+                self.complaints.of_request(datagram, ConnectionFault::Refused, code, &self.ports);
+            }
+            Handled::BacklogFull(_) => {
+                let fault = ConnectionFault::BacklogFull;
+                self.complaints.of_request(datagram, fault, 0, &self.ports);
+            }
+            Handled::Unknown | Handled::Ignored(_) => {}
         }
     }
 
@@ -367,6 +387,8 @@ impl Manager {
     }
 
     fn raise(&mut self, id: CommId, happened: Happened) {
+        let ends = (self.engine.source(id), self.engine.destination(id));
+        self.complaints.of_event(ends, &happened);
         let source = self.engine.source(id).map(|source| gid(source.ip()));
         let index = source.and_then(|gid| self.device.port().addresses().index_of(&gid));
         let gid_index = index.and_then(|index| u8::try_from(index).ok()).unwrap_or(0);

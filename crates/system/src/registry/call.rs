@@ -27,7 +27,7 @@ impl<const N: usize> Name<N> {
         self.0.first().is_none_or(|byte| *byte == 0)
     }
 
-    fn from_words(words: &[u64]) -> Self {
+    pub(super) fn from_words(words: &[u64]) -> Self {
         let mut bytes = [0; N];
         for (to, from) in bytes.iter_mut().zip(words.iter().flat_map(|word| word.to_le_bytes())) {
             *to = from;
@@ -35,7 +35,7 @@ impl<const N: usize> Name<N> {
         Self(bytes)
     }
 
-    fn to_words(self, words: &mut [u64]) {
+    pub(super) fn to_words(self, words: &mut [u64]) {
         for (word, bytes) in words.iter_mut().zip(self.0.chunks(8)) {
             let mut all = [0; 8];
             all[..bytes.len()].copy_from_slice(bytes);

@@ -18,6 +18,7 @@ use super::lock::{self, Part, With};
 use super::namespaces::{self, Namespaces};
 use super::presence::{self, Presence};
 use super::record::{RECORD_WORDS, RefusalRecord};
+use super::unconnected::ConnectionRecord;
 use crate::file_limit;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
@@ -437,6 +438,11 @@ impl Registry {
         self.records(index).iter().filter_map(CallRecord::from_words).collect()
     }
 
+    /// The connections of the process in a slot that did not come about, oldest first.
+    pub fn unconnected(&self, index: u8) -> Vec<ConnectionRecord> {
+        self.records(index).iter().filter_map(ConnectionRecord::from_words).collect()
+    }
+
     fn records(&self, index: u8) -> Vec<[u64; RECORD_WORDS]> {
         if !self.is_used(index) {
             return Vec::new();
@@ -500,6 +506,11 @@ impl Claim {
 
     /// Notes a call that was refused, for whoever asks.
     pub fn note_refused_call(&self, record: &CallRecord) {
+        self.note(record.to_words());
+    }
+
+    /// Notes a connection that did not come about, for whoever asks.
+    pub fn note_unconnected(&self, record: &ConnectionRecord) {
         self.note(record.to_words());
     }
 

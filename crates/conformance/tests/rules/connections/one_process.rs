@@ -2,6 +2,10 @@
 
 use transom_abi::*;
 use transom_conformance::connections::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::*;
+use transom_system::registry::connections::{ClaimedPort, Connections};
+use transom_system::registry::{ConnectionFault, Registry};
 
 /// Both ends of a connection that stands: the active one, the passive one.
 fn connected(file: &File, address: &str, qpns: [u32; 2]) -> [Id; 2] {
@@ -92,4 +96,63 @@ fn how_queue_pairs_get_ready_is_told() {
     assert_eq!((there.rq_psn, here.rq_psn), (sends[1].sq_psn, sends[0].sq_psn));
     assert_eq!(there.ah_attr.grh.dgid, transom_ibverbs::LOOPBACK_GID);
     assert_eq!(file.qp_attributes(active, IBV_QPS_ERR).map(drop), Err(libc::EINVAL));
+}
+
+/// Everybody finds out why a connection did not come about, and who listens.
+#[test]
+fn what_does_not_connect_is_explained() {
+    let file = File::open();
+    let listener = file.listener("127.0.0.1:0");
+    let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
+    let registry = Registry::open().expect("the registry");
+    let table = Connections::look(registry).expect("it can be read").expect("it is there");
+    let listens = |it: &ClaimedPort| it.listens && it.claim.address == address;
+    let owner = table.lock().unwrap().all_ports().into_iter().find(listens).expect("it is").owner;
+    let active = file.id();
+    file.resolve(active, &address.to_string());
+    file.connect(active, qpns()[0], &[]).expect("asked");
+    file.reject(file.request(), b"go away").expect("refused");
+    file.expect(event::REJECTED, active);
+    let told = registry.unconnected(owner.slot);
+    let of_it = told.iter().find(|record| record.destination == address).expect("it is told");
+    assert_eq!((of_it.fault, of_it.code), (ConnectionFault::Rejected, 28));
+    assert!(of_it.to_string().contains("It says \"go away\""), "{of_it}");
+    let active = file.id();
+    file.resolve(active, "127.0.0.1:9");
+    file.connect(active, qpns()[0], &[]).expect("asked");
+    file.expect(event::REJECTED, active);
+    let told = registry.unconnected(owner.slot);
+    let of_it = told.iter().find(|it| it.destination.port() == 9).expect("it is told");
+    assert!(of_it.to_string().contains("nobody listens"), "{of_it}");
+}
+
+/// Neither descriptors nor ids are left over of many connections.
+#[test]
+fn many_connections_leave_nothing_behind() {
+    alone(path_of!("many_connections_leave_nothing_behind"), Way::Direct, || {
+        let file = File::open();
+        let listener = file.listener("127.0.0.1:0");
+        let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
+        let connect_and_part = || {
+            let [active, passive] = connected(&file, &address.to_string(), qpns());
+            file.disconnect(active).expect("asked");
+            file.expect(event::DISCONNECTED, passive);
+            assert_eq!((file.destroy(passive), file.destroy(active)), (Ok(2), Ok(3)));
+        };
+        let descriptors = || std::fs::read_dir("/proc/self/fd").expect("they are listed").count();
+        let table = Connections::look(Registry::open().expect("the registry"));
+        let table = table.expect("it can be read").expect("it is there");
+        connect_and_part();
+        let before = descriptors();
+        let rounds = if is_long() { 100_000 } else { 1_000 };
+        (0..rounds).for_each(|_| connect_and_part());
+        assert_eq!(descriptors(), before);
+        let mut table = table.lock().expect("it is ours");
+        let (ports, connections) = (table.all_ports(), table.all_connections());
+        let of_listener = |it: &&ClaimedPort| it.claim.id.0 == listener.0;
+        let me = ports.iter().find(of_listener).expect("it listens").owner;
+        assert_eq!(ports.iter().filter(|it| it.owner == me).count(), 1);
+        assert_eq!(connections.iter().filter(|(owner, _)| *owner == me).count(), 0);
+        assert_eq!(file.try_event().map(drop), Err(libc::EAGAIN));
+    });
 }
