@@ -174,6 +174,11 @@ impl Running {
         self.until("listens", Duration::from_secs(20), |_| listens())
     }
 
+    /// Waits until something is so, or it has ended.
+    pub fn wait_until(&mut self, what: &str, mut done: impl FnMut() -> bool) -> Result<(), String> {
+        self.until(what, Duration::from_secs(20), |_| done())
+    }
+
     /// Waits until it has printed something and then sleeps, or has ended.
     pub fn wait_until_it_spoke_and_sleeps(&mut self) -> Result<(), String> {
         self.until("speaks and sleeps", Duration::from_secs(20), |process| {

@@ -1,4 +1,4 @@
-//! Our `libibverbs.so.1`, where programs find it.
+//! Our `libibverbs.so.1` and `librdmacm.so.1`, where programs find them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use transom_conformance::programs::{Built, build, folder_of, installed};
 /// The device that the programs are to use.
 pub(crate) const DEVICE: &str = "transom0";
 
-/// The library, in a folder that every user can read.
+/// The libraries, in a folder that every user can read.
 #[derive(Debug)]
 pub(crate) struct Installation {
     scratch: Scratch,
@@ -25,16 +25,18 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// Builds the library if it is not up to date.
+    /// Builds the libraries if they are not up to date.
     pub(crate) fn new(profile: &'static str) -> Result<Self, String> {
         // TARGET/PROFILE/programs
         let this = env::current_exe().map_err(|error| format!("where am I: {error}"))?;
         let target = this.parent().and_then(Path::parent).ok_or("not in a target folder")?;
         build(target, profile, Built::Libraries)?;
         let scratch = Scratch::new("programs");
-        let copy = scratch.take(&folder_of(target, profile).join("libibverbs.so"));
-        std::fs::rename(&copy, copy.with_file_name("libibverbs.so.1"))
-            .map_err(|error| format!("{}: {error}", copy.display()))?;
+        for name in ["libibverbs.so", "librdmacm.so"] {
+            let copy = scratch.take(&folder_of(target, profile).join(name));
+            std::fs::rename(&copy, copy.with_file_name(format!("{name}.1")))
+                .map_err(|error| format!("{}: {error}", copy.display()))?;
+        }
         Ok(Self { scratch, target: target.to_owned(), profile, built: RefCell::default() })
     }
 

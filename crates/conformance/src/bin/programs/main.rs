@@ -4,6 +4,7 @@
 //! `spec/programs.md` records the tables of a whole run, and the table in `README.md` is made of it
 //! ([`record`]). A run that comes out otherwise than recorded fails as well.
 
+mod connections;
 mod extent;
 mod flood;
 mod installation;
@@ -66,6 +67,8 @@ enum Script {
     Spaces,
     /// What perftest measures across a wire, beside TCP and UDP
     WireSpeed,
+    /// Programs that connect by librdmacm, here and across wires
+    Connections,
     /// Honest programs while a stranger sends packets that must be dropped
     Flood,
     /// All of these; with --quick all but what measures, speed and wire-speed
@@ -119,6 +122,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if chosen(Script::Spaces) {
         reports.extend(spaces::run(&installation, style, extent)?);
+    }
+    if chosen(Script::Connections) {
+        reports.extend(connections::run(&installation, style, extent)?);
     }
     if chosen(Script::WireSpeed) && measures {
         reports.extend(wire_speed::run(&installation, style, extent)?);
