@@ -42,8 +42,11 @@ Faults (--fault), to see how a program copes; several add up:
   rnr,op=OP,nth=N                         The same, as if no receive were posted
   drop,op=OP,nth=N                        The same, as if the network had lost them
   port-down=T,at=T                        The port is down for a while, a time after it is opened
+  reject=N,nth=N                          Requests for connections (REQ) are refused for reason N
+  drop,op=MESSAGE,nth=N                   Messages of connections are lost
+  delay=T,op=MESSAGE,nth=N                They arrive later
 KIND is remote-access, invalid-request or remote-operational. OP is send, write, read, atomic,
-atomic-write, flush or any, which it is if absent. N counts those that arrive at a process over all
+atomic-write, flush or any, which it is if absent; MESSAGE is req, rep, rtu or dreq. N counts those that arrive at a process over all
 its queue pairs: 3 is the third, 3.. the third and all after it, which 1.. is if absent. A request
 that is sent again counts again.
 

@@ -6,6 +6,7 @@
 //! | `ports` | the ports of the network namespace, which its processes share |
 //! | `exchange` | where messages go: to this process, another one of this host, or the network |
 //! | `complaints` | what `transom explain` tells of connections that did not come about |
+//! | `faults` | messages that a user wants to be refused, lost or late |
 //! | `files` | what programs have of it: files with ids, and the events that wait there |
 //! | [`manager`] | the engine among them: every call, message and deadline |
 //!
@@ -16,6 +17,7 @@
 
 mod complaints;
 mod exchange;
+mod faults;
 mod files;
 pub mod manager;
 mod ports;

@@ -6,6 +6,9 @@
 //! rnr,op=send,nth=1                    the first SEND finds no receive
 //! drop,op=write,nth=2..                every WRITE from the second on is lost
 //! port-down=2s,at=5s                   the port is down for a while
+//! reject=28,nth=1                      the first request for a connection is refused
+//! drop,op=rtu                          no RTU arrives
+//! delay=3s,op=rep                      every REP arrives late
 //! ```
 //!
 //! Each line is a [`Fault`]; [`Faults`] are what a process lives with. Texts are parsed once, here, and
@@ -23,6 +26,7 @@ use std::num::NonZeroU64;
 use transom_device::execution::Injection;
 use transom_device::operation::Operation;
 use transom_device::queue::Body;
+use transom_wire::cm::Message;
 
 pub use grammar::FaultError;
 pub use injector::Injector;
@@ -42,6 +46,8 @@ pub enum Fault {
     Rule(InjectionRule),
     /// The port is down for a while.
     Outage(PortOutage),
+    /// What becomes of some messages of connections.
+    Message(MessageRule),
 }
 
 /// All faults of a process.
@@ -53,6 +59,8 @@ pub struct Faults {
     pub rules: Vec<InjectionRule>,
     /// When the port is down.
     pub outages: Vec<PortOutage>,
+    /// What becomes of messages of connections; the first rule that matches decides.
+    pub messages: Vec<MessageRule>,
 }
 
 /// What the network does to the packets that a process sends. What is absent does not happen.
@@ -90,6 +98,51 @@ impl InjectionRule {
     pub fn concerns(&self, body: &Body) -> bool {
         let label = |operation: Operation| operation.needs().label;
         self.operation.is_none_or(|operation| label(operation) == label(body.operation()))
+    }
+}
+
+/// What becomes of which messages of connections, as they arrive at this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageRule {
+    /// What becomes of them.
+    pub fate: MessageFate,
+    /// Of which kind they are.
+    pub kind: MessageKind,
+    /// Which of them.
+    pub nth: Nth,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageFate {
+    /// It is refused, for the reason of this number, and its listener does not get it.
+    Refused(u16),
+    /// It is lost.
+    Lost,
+    /// It arrives so much later.
+    Late(Time),
+}
+
+/// Messages of connections that faults are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the messages")]
+pub enum MessageKind {
+    Req,
+    Rep,
+    Rtu,
+    Dreq,
+}
+
+impl MessageKind {
+    /// The kind of a message, if faults are about such.
+    pub fn of(message: &Message) -> Option<Self> {
+        Some(match message {
+            Message::Req(_) => Self::Req,
+            Message::Rep(_) => Self::Rep,
+            Message::Rtu(_) => Self::Rtu,
+            Message::Dreq(_) => Self::Dreq,
+            _ => return None,
+        })
     }
 }
 
@@ -136,6 +189,7 @@ impl Faults {
                 },
                 Fault::Rule(rule) => all.rules.push(rule),
                 Fault::Outage(outage) => all.outages.push(outage),
+                Fault::Message(message) => all.messages.push(message),
             }
         }
         Ok(all)

@@ -96,6 +96,14 @@ impl Engine {
         }
     }
 
+    /// Refuses a request for a connection without a look at it, for a reason that the host has.
+    pub fn refuse(&mut self, arrival: Arrival, bytes: &[u8], reason: RejectReason) {
+        if let Ok(Mad { transaction, message: Message::Req(req) }) = Mad::parse(bytes) {
+            let ids = (CommId(0), req.local_id);
+            self.shared.refuse(arrival, transaction, ids, Rejected::Req, reason);
+        }
+    }
+
     /// The connection that this end calls `id`, its id gone or not, and the other `peer`.
     fn known(
         &mut self,

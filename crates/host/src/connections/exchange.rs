@@ -23,6 +23,7 @@ use transom_wire::cm::{
 };
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
+use super::faults::MessageFaults;
 use super::ways::reached_by;
 use crate::device::{Device, Interface};
 
@@ -51,6 +52,8 @@ pub(super) struct Exchange {
     unsent: VecDeque<Transmit>,
     /// Numbers of packets, which nobody looks at.
     psn: Psn,
+    /// What a user wants to become of messages that arrive.
+    pub(super) faults: MessageFaults,
     /// A descriptor of the pipe that can be waited for without this.
     readable: Arc<OwnedFd>,
 }
@@ -63,7 +66,8 @@ impl Exchange {
         let pipe = ManagementPipe::open(registry, slot)?;
         let readable = Arc::new(pipe.descriptor().try_clone_to_owned()?);
         let (others, unsent, psn) = Default::default();
-        let mut exchange = Self { device, pipe, others, unsent, psn, readable };
+        let faults = MessageFaults::new(device.options().faults);
+        let mut exchange = Self { device, pipe, others, unsent, psn, faults, readable };
         exchange.watch();
         for (other, _) in &exchange.others {
             exchange.pipe.send(other.slot, &Note::Newcomer);
@@ -149,9 +153,10 @@ impl Exchange {
         }
     }
 
-    /// When to call [`Exchange::send_rest`].
+    /// When to call [`Exchange::send_rest`], or to take what is late.
     pub(super) fn deadline(&self) -> Option<u64> {
-        (!self.unsent.is_empty()).then(|| clock::steady() + AGAIN)
+        let of_unsent = (!self.unsent.is_empty()).then(|| clock::steady() + AGAIN);
+        of_unsent.into_iter().chain(self.faults.deadline()).min()
     }
 
     /// Gives a message to its process; one for this process is given back.

@@ -20,6 +20,7 @@ use transom_wire::cm::{CommId, RejectReason, SidrStatus};
 
 use super::complaints::Complaints;
 use super::exchange::{Exchange, arrival};
+use super::faults::Fate;
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
 use super::ways;
@@ -313,6 +314,9 @@ impl Manager {
     pub(super) fn on_deadline(&mut self, now: u64) {
         self.deadline = None;
         self.exchange.send_rest();
+        for late in self.exchange.faults.take_due(now) {
+            self.handle_in_time(&late, now);
+        }
         self.engine.handle_timeout(now);
     }
 
@@ -323,6 +327,16 @@ impl Manager {
 
     fn handle(&mut self, datagram: &ManagementDatagram) {
         let now = clock::steady();
+        match self.exchange.faults.meet(datagram, now) {
+            Fate::Handled => self.handle_in_time(datagram, now),
+            Fate::Lost => {}
+            Fate::Refused(reason) => {
+                self.engine.refuse(arrival(datagram), &datagram.mad, reason);
+            }
+        }
+    }
+
+    fn handle_in_time(&mut self, datagram: &ManagementDatagram, now: u64) {
         let handled = self.engine.handle(now, arrival(datagram), &datagram.mad, &mut self.ports);
         debug!(from = %datagram.source, to = %datagram.destination, ?handled, "message");
         match handled {

@@ -7,7 +7,10 @@ use std::str::FromStr;
 use transom_device::execution::Injection;
 use transom_device::operation::{Operation, Subject};
 
-use super::{Fault, Faults, InjectionRule, NetworkFaults, Nth, PortOutage, Rate, Share, Time};
+use super::{
+    Fault, Faults, InjectionRule, MessageFate, MessageKind, MessageRule, NetworkFaults, Nth,
+    PortOutage, Rate, Share, Time,
+};
 
 /// What is wrong with a fault, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +26,8 @@ const NETWORK_KEYS: &str = "loss, delay, reorder, duplicate, corrupt, rate, seed
 const RULE_KEYS: &str = "nak, rnr, drop, with op and nth";
 const OUTAGE_KEYS: &str = "port-down, with at";
 
+const MESSAGE_KEYS: &str = "reject, drop or delay, with op=req, rep, rtu or dreq, and nth";
+
 /// Every operation.
 const ANY: &str = "any";
 
@@ -30,6 +35,13 @@ const NAKS: [(&str, Injection); 3] = [
     ("remote-access", Injection::RemoteAccess),
     ("invalid-request", Injection::InvalidRequest),
     ("remote-operational", Injection::RemoteOperational),
+];
+
+const MESSAGES: [(&str, MessageKind); 4] = [
+    ("req", MessageKind::Req),
+    ("rep", MessageKind::Rep),
+    ("rtu", MessageKind::Rtu),
+    ("dreq", MessageKind::Dreq),
 ];
 
 /// `KEY=VALUE`, or `KEY` alone.
@@ -82,6 +94,8 @@ const A_TIME: &str = "a time of at most a day, such as 2ms, 1.5s, 500us or 10ns"
 const A_RATE: &str = "a rate up to 1000gbit, such as 100mbit, 1.5gbit or 64kbit";
 const A_NAK: &str = "one of remote-access, invalid-request, remote-operational";
 const AN_NTH: &str = "a number from 1 on, or one and all after it, such as 3 or 3..";
+const A_REASON: &str = "the number of a reason, such as 28";
+const A_MESSAGE: &str = "one of req, rep, rtu, dreq";
 const A_SEED: &str = "a whole number";
 
 impl FromStr for Fault {
@@ -96,7 +110,12 @@ impl FromStr for Fault {
             ));
         }
         let has = |keys: &[&str]| settings.iter().any(|setting| keys.contains(&setting.key));
-        if has(&["nak", "rnr", "drop"]) {
+        let is_message = |setting: &Setting<'_>| {
+            setting.key == "op" && setting.value.and_then(parse_message).is_some()
+        };
+        if has(&["reject"]) || settings.iter().any(is_message) {
+            message(&settings).map(Self::Message)
+        } else if has(&["nak", "rnr", "drop"]) {
             rule(&settings).map(Self::Rule)
         } else if has(&["port-down"]) {
             outage(&settings).map(Self::Outage)
@@ -159,6 +178,48 @@ fn rule(settings: &[Setting<'_>]) -> Result<InjectionRule, FaultError> {
     let answer = answer.expect("whoever calls this has seen one");
     let (operation, nth) = (operation.flatten(), nth.unwrap_or(Nth::ALL));
     Ok(InjectionRule { answer, operation, nth })
+}
+
+fn message(settings: &[Setting<'_>]) -> Result<MessageRule, FaultError> {
+    let (mut fate, mut kind, mut nth) = (None, None, None);
+    for setting in settings {
+        match setting.key {
+            "reject" | "drop" | "delay" if fate.is_some() => {
+                return error(format_args!(
+                    "`{}`: what becomes of the messages is said already; it is one of reject, drop, \
+                     delay",
+                    setting.whole
+                ));
+            }
+            "reject" => {
+                let reason = |text: &str| text.parse().ok().map(MessageFate::Refused);
+                setting.store(&mut fate, A_REASON, reason)?;
+            }
+            "drop" if setting.value.is_some() => {
+                return error(format_args!("`{}`: drop takes no value", setting.whole));
+            }
+            "drop" => fate = Some(MessageFate::Lost),
+            "delay" => {
+                let time = |text: &str| Time::parse(text).map(MessageFate::Late);
+                setting.store(&mut fate, A_TIME, time)?;
+            }
+            "op" => setting.store(&mut kind, A_MESSAGE, parse_message)?,
+            "nth" => setting.store(&mut nth, AN_NTH, parse_nth)?,
+            _ => return setting.unknown("a rule for messages", MESSAGE_KEYS),
+        }
+    }
+    let (Some(fate), nth) = (fate, nth.unwrap_or(Nth::ALL)) else {
+        return error(format_args!("a message has no fate; it has {MESSAGE_KEYS}"));
+    };
+    let kind = kind.unwrap_or(MessageKind::Req);
+    if matches!(fate, MessageFate::Refused(_)) && kind != MessageKind::Req {
+        return error("only a REQ can be refused: reject goes with op=req");
+    }
+    Ok(MessageRule { fate, kind, nth })
+}
+
+fn parse_message(text: &str) -> Option<MessageKind> {
+    named(&MESSAGES, text)
 }
 
 fn outage(settings: &[Setting<'_>]) -> Result<PortOutage, FaultError> {
@@ -287,11 +348,23 @@ impl fmt::Display for InjectionRule {
     }
 }
 
+impl fmt::Display for MessageRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fate {
+            MessageFate::Refused(reason) => write!(f, "reject={reason}")?,
+            MessageFate::Lost => f.write_str("drop")?,
+            MessageFate::Late(time) => write!(f, "delay={time}")?,
+        }
+        write!(f, ",op={},nth={}", name_of(&MESSAGES, &self.kind), self.nth)
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Network(network) => network.fmt(f),
             Self::Rule(rule) => rule.fmt(f),
+            Self::Message(message) => message.fmt(f),
             Self::Outage(PortOutage { lasts, at }) => write!(f, "port-down={lasts},at={at}"),
         }
     }
@@ -312,7 +385,8 @@ impl fmt::Display for Faults {
         let network = self.network.map(Fault::Network);
         let rules = self.rules.iter().copied().map(Fault::Rule);
         let outages = self.outages.iter().copied().map(Fault::Outage);
-        let faults = network.into_iter().chain(rules).chain(outages);
+        let messages = self.messages.iter().copied().map(Fault::Message);
+        let faults = network.into_iter().chain(rules).chain(outages).chain(messages);
         f.write_str(&faults.map(|fault| fault.to_string()).collect::<Vec<_>>().join(";"))
     }
 }

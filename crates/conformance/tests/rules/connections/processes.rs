@@ -226,6 +226,23 @@ on_both_ways! {
         [first, second, passive].into_iter().for_each(Puppet::finish);
     }
 
+    /// Rules: CM-08, CM-15
+    fn messages_that_are_refused_lost_or_late(environment) {
+        let start = |fault| {
+            let more = [fault, "TRANSOM_CONNECT_TIMEOUT=16000"];
+            Puppet::start(&[environment, &more].concat())
+        };
+        let mut active = start("TRANSOM_FAULT=delay=100ms,op=rep");
+        let mut passive = start("TRANSOM_FAULT=reject=3,nth=1;drop,op=req,nth=2;drop,op=rtu,nth=1");
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.order(&[order::CONNECT, port]);
+        assert_eq!(active.expect(event::REJECTED).0, 3);
+        // The REQ is sent again, and so is the REP, for which the RTU is.
+        active.connect(&mut passive, port);
+        active.finish();
+        passive.finish();
+    }
+
     /// Rules: CM-14, CM-43
     fn a_stopped_peer_is_given_up_after_the_time_set(environment) {
         let environment = [environment, &["TRANSOM_CONNECT_TIMEOUT=400"]].concat();

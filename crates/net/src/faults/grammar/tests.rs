@@ -30,6 +30,25 @@ fn the_network_is_described() {
 }
 
 #[test]
+fn fates_of_messages_are_described() {
+    let time = Time::from_nanoseconds(3_000_000_000).unwrap();
+    let first = Nth::Only(NonZeroU64::new(1).unwrap());
+    for (text, fate, kind, nth) in [
+        ("reject=28,nth=1", MessageFate::Refused(28), MessageKind::Req, first),
+        ("drop,op=rtu", MessageFate::Lost, MessageKind::Rtu, Nth::ALL),
+        ("op=rep,delay=3s", MessageFate::Late(time), MessageKind::Rep, Nth::ALL),
+    ] {
+        let fault = Fault::Message(MessageRule { fate, kind, nth });
+        assert_eq!(text.parse(), Ok(fault), "{text}");
+        assert_eq!(fault.to_string().parse(), Ok(fault), "{text}");
+    }
+    assert!(complaint("reject=28,op=rtu").contains("op=req"));
+    assert!(complaint("reject=no").contains("such as 28"));
+    assert!(complaint("op=dreq").contains("reject, drop or delay"));
+    assert!(complaint("reject=28,drop").contains("one of reject, drop, delay"));
+}
+
+#[test]
 fn rules_are_described() {
     let nth = |number| NonZeroU64::new(number).unwrap();
     for (text, answer, operation, when) in [
@@ -159,14 +178,28 @@ fn outages() -> impl Strategy<Value = PortOutage> {
     (times(), times()).prop_map(|(lasts, at)| PortOutage { lasts, at })
 }
 
+fn messages() -> impl Strategy<Value = MessageRule> {
+    let kinds = MESSAGES.map(|(_, kind)| kind);
+    let fates = prop_oneof![
+        (any::<u16>(), Just(MessageKind::Req))
+            .prop_map(|(reason, kind)| (MessageFate::Refused(reason), kind)),
+        prop::sample::select(kinds.to_vec()).prop_map(|kind| (MessageFate::Lost, kind)),
+        (times(), prop::sample::select(kinds.to_vec()))
+            .prop_map(|(time, kind)| (MessageFate::Late(time), kind)),
+    ];
+    let nth = any::<NonZeroU64>().prop_map(Nth::Only);
+    (fates, nth).prop_map(|((fate, kind), nth)| MessageRule { fate, kind, nth })
+}
+
 proptest! {
     #[test]
     fn what_is_printed_reads_back(
         network in prop::option::of(networks()),
         rules in prop::collection::vec(rules(), 0..3),
         outages in prop::collection::vec(outages(), 0..3),
+        messages in prop::collection::vec(messages(), 0..3),
     ) {
-        let faults = Faults { network, rules, outages };
+        let faults = Faults { network, rules, outages, messages };
         prop_assume!(!faults.is_empty());
         prop_assert_eq!(faults.to_string().parse::<Faults>(), Ok(faults));
     }
