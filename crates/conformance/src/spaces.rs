@@ -66,7 +66,7 @@ impl Space {
     }
 
     /// Where another process finds it.
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }

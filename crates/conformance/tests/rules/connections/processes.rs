@@ -1,8 +1,11 @@
 //! Connections between processes of one host: through their pipes, and over the wire.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use transom_conformance::connections::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
+use transom_conformance::spaces::{Family, Side, VethPair};
 
 /// What a puppet is told to do.
 mod order {
@@ -26,6 +29,8 @@ mod order {
     pub(super) const RESOLVE: u64 = 9;
     /// Listens for those who do; answers the port.
     pub(super) const SERVE: u64 = 10;
+    /// Binds and connects to this address of IPv4 from now on.
+    pub(super) const HOST: u64 = 11;
 }
 
 /// What the children run; on its own it does nothing.
@@ -38,22 +43,23 @@ fn role() {
 fn puppet(channel: &mut Channel) {
     let file = File::open();
     let port = |id| file.addresses(id)[0].map_or(0, |address| u64::from(address.port()));
-    let mut last = Id(0);
+    let (mut last, mut host) = (Id(0), Ipv4Addr::LOCALHOST);
     loop {
         let order = channel.hear_all();
-        let to = order.get(1).map(|port| format!("127.0.0.1:{port}"));
-        let to = to.as_deref().unwrap_or("127.0.0.1:0");
+        let any = format!("{host}:0");
+        let to = order.get(1).map(|port| format!("{host}:{port}"));
+        let to = to.as_deref().unwrap_or(&any);
         match order.first() {
             None => return,
             Some(&order::LISTEN) => {
                 let id = file.id();
-                file.bind(id, "127.0.0.1:0").expect("bound");
+                file.bind(id, &any).expect("bound");
                 file.listen(id, order[1] as u32).expect("it listens");
                 channel.tell(&[port(id)]);
             }
             Some(&order::SERVE) => {
                 let id = file.datagram_id();
-                file.bind(id, "127.0.0.1:0").expect("bound");
+                file.bind(id, &any).expect("bound");
                 file.listen(id, 0).expect("it listens");
                 channel.tell(&[port(id)]);
             }
@@ -77,6 +83,7 @@ fn puppet(channel: &mut Channel) {
             Some(&order::REJECT) => file.reject(last, b"no").expect("refused"),
             Some(&order::ESTABLISH) => file.establish(last).expect("established"),
             Some(&order::DISCONNECT) => file.disconnect(last).expect("disconnected"),
+            Some(&order::HOST) => host = Ipv4Addr::from_bits(order[1] as u32),
             Some(order) => panic!("what is {order}?"),
         }
     }
@@ -88,6 +95,15 @@ struct Puppet(Child);
 impl Puppet {
     fn start(environment: &[&str]) -> Self {
         Self(Child::start_under(path_of!("puppet"), &[&["env"], environment].concat()))
+    }
+
+    /// One in a namespace of its own, which meets others at an address there.
+    fn start_in(pair: &VethPair, side: Side) -> Self {
+        let net = format!("--net={}", pair.space(side).path());
+        let mut puppet = Self(Child::start_under(path_of!("puppet"), &["nsenter", &net]));
+        let IpAddr::V4(far) = pair.address(Side::Far, Family::V4) else { panic!("of IPv4") };
+        puppet.order(&[order::HOST, far.to_bits().into()]);
+        puppet
     }
 
     fn order(&mut self, order: &[u64]) {
@@ -255,6 +271,36 @@ on_both_ways! {
         active.finish();
         passive.finish();
     }
+}
+
+/// Rules: CM-01, CM-21, CM-29, CM-50
+#[test]
+fn hosts_connect_and_part() {
+    let pair = match VethPair::new(1500) {
+        Ok(pair) if is_root() => pair,
+        Ok(_) => return println!("skipped: only root enters the namespaces by nsenter"),
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let mut active = Puppet::start_in(&pair, Side::Near);
+    let [mut passive, mut bystander] = [(); 2].map(|()| Puppet::start_in(&pair, Side::Far));
+    let port = passive.ask(&[order::LISTEN, 0]);
+    // That one may get the packets.
+    let other = bystander.ask(&[order::LISTEN, 0]);
+    active.connect(&mut passive, port);
+    active.order(&[order::DISCONNECT]);
+    passive.expect(event::DISCONNECTED);
+    passive.order(&[order::DISCONNECT]);
+    active.expect(event::DISCONNECTED);
+    active.expect(event::TIMEWAIT_EXIT);
+    active.order(&[order::CONNECT, 1]);
+    assert_eq!(active.expect(event::REJECTED).0, 8);
+    active.connect(&mut bystander, other);
+    // The process beside it says so.
+    bystander.0.kill();
+    active.expect(event::DISCONNECTED);
+    active.finish();
+    passive.expect(event::TIMEWAIT_EXIT);
+    passive.finish();
 }
 
 /// Rules: CM-36, CM-50
