@@ -344,6 +344,14 @@ static void *acknowledge(void *held)
 	return NULL;
 }
 
+static void *wait_for_event(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	rdma_get_cm_event(channel, &event);
+	return NULL;
+}
+
 /* Rules: CM-52 */
 static void channels(void)
 {
@@ -355,6 +363,7 @@ static void channels(void)
 	struct held held = {0};
 	struct rdma_cm_id *id;
 	pthread_t thread;
+	void *result;
 
 	CHECK(!fcntl(first->fd, F_SETFL, O_NONBLOCK));
 	CHECK(rdma_get_cm_event(first, &event) && errno == EAGAIN && !poll(&ready, 1, 0));
@@ -375,6 +384,14 @@ static void channels(void)
 	CHECK(!rdma_create_id(first, &id, NULL, RDMA_PS_TCP));
 	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
 	CHECK(poll(&ready, 1, 10000) == 1 && !rdma_destroy_id(id) && !poll(&ready, 1, 0));
+	/* A thread that waits can be cancelled, and the channel goes on. */
+	CHECK(!pthread_create(&thread, NULL, wait_for_event, second));
+	CHECK(!pthread_cancel(thread) && !pthread_join(thread, &result));
+	CHECK(result == PTHREAD_CANCELED);
+	CHECK(!rdma_create_id(second, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	expect(second, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_destroy_id(id));
 	rdma_destroy_event_channel(first);
 	rdma_destroy_event_channel(second);
 	shown("channels, and ids that move between them");
