@@ -37,7 +37,7 @@ pub const RDMA_USER_CM_CMD_ACCEPT: u32 = 8;
 pub const RDMA_USER_CM_CMD_REJECT: u32 = 9;
 /// Command: [`rdma_ucm_disconnect`].
 pub const RDMA_USER_CM_CMD_DISCONNECT: u32 = 10;
-/// Command: [`rdma_ucm_init_qp_attr`], answered by [`ib_uverbs_qp_attr`].
+/// Command: [`rdma_ucm_init_qp_attr`], answered by [`ib_uverbs_qp_attr`](crate::ib_uverbs_qp_attr).
 pub const RDMA_USER_CM_CMD_INIT_QP_ATTR: u32 = 11;
 /// Command: [`rdma_ucm_get_event`], answered by [`rdma_ucm_event_resp`].
 pub const RDMA_USER_CM_CMD_GET_EVENT: u32 = 12;
