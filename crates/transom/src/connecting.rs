@@ -111,13 +111,17 @@ impl Connector {
     /// An id that looks for the device.
     pub(crate) fn begin(&self, provider: &Provider, port_space: rdma_port_space) -> Result<Id> {
         let id = Id::create(provider, port_space)?;
-        match id.resolve_address(self.source, self.address) {
-            Err(Error::Verb { errno, .. }) => {
-                Err(no_connection(self.address, ConnectionProblem::NoRoute { errno }))
-            }
-            begun => begun.map(|()| id),
-        }
+        found(id.resolve_address(self.source, self.address), self.address)?;
+        Ok(id)
     }
+}
+
+/// Judges a call that looks for a way to the peer: what cannot even begin leads nowhere.
+pub(crate) fn found(begun: Result<()>, peer: SocketAddr) -> Result<()> {
+    begun.map_err(|error| match error {
+        Error::Verb { errno, .. } => no_connection(peer, ConnectionProblem::NoRoute { errno }),
+        _ => error,
+    })
 }
 
 impl QueuePairBuilder<Initialized> {
@@ -283,7 +287,7 @@ impl Establishing {
         match (self.step, event.kind) {
             (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
                 check_device(&self.id, &self.queue_pair, self.peer)?;
-                self.id.resolve_route()?;
+                found(self.id.resolve_route(), self.peer)?;
                 self.step = Step::Route;
             }
             (Step::Route, RDMA_CM_EVENT_ROUTE_RESOLVED) => {

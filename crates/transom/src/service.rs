@@ -1,7 +1,7 @@
 //! Datagram queue pairs found by address (SIDR).
 
 use crate::cm::{Channel, Event, Id, Offer};
-use crate::connecting::{Connector, marked, no_connection, not_failed};
+use crate::connecting::{Connector, found, marked, no_connection, not_failed};
 use crate::domain::AllocatedDomain;
 use crate::error::non_null;
 use crate::listener::ANSWER;
@@ -129,7 +129,7 @@ impl Asking {
                 self.id
                     .check_device(&self.domain.device, None)
                     .map_err(|problem| no_connection(self.peer, problem))?;
-                self.id.resolve_route()?;
+                found(self.id.resolve_route(), self.peer)?;
             }
             (RDMA_CM_EVENT_ROUTE_RESOLVED, _) => {
                 self.since = Instant::now();

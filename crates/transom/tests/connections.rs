@@ -241,6 +241,15 @@ fn a_strangers_address_is_not_listened_on() {
 }
 
 #[test]
+fn no_device_leads_from_a_strangers_address() {
+    let ends = Ends::new();
+    let connector = Connector::new(ends.listener.local_address());
+    let connector = connector.source("192.0.2.9:0".parse().unwrap());
+    let outcome = connector.connect(ends.queue_pair()).and_then(Pending::wait);
+    assert!(matches!(problem(outcome), ConnectionProblem::NoRoute { .. }));
+}
+
+#[test]
 fn a_connection_that_is_dropped_ends() {
     let ends_of = Ends::new();
     let (client, mut server) = ends_of.connected();
