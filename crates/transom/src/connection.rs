@@ -117,7 +117,14 @@ impl Arrival for Disconnection<'_> {
         let Connection { id, queue_pair, ended, .. } = &mut *self.connection;
         while !*ended {
             let Some(event) = id.next()? else { return Ok(None) };
-            if matches!(event.kind, RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_DEVICE_REMOVAL) {
+            // A peer that has given up at the last moment refuses what is there at this end already.
+            if matches!(
+                event.kind,
+                RDMA_CM_EVENT_DISCONNECTED
+                    | RDMA_CM_EVENT_REJECTED
+                    | RDMA_CM_EVENT_UNREACHABLE
+                    | RDMA_CM_EVENT_DEVICE_REMOVAL
+            ) {
                 *ended = true;
                 queue_pair.fail()?;
                 // The peer would ask again and again. If it did not ask, there is nothing to confirm.
