@@ -41,6 +41,8 @@ struct Program {
     port: u16,
     /// What of messages is lost is sent again.
     bears_loss: bool,
+    /// The server listens at any address of IPv4, and can be told of no other.
+    only_v4: bool,
 }
 
 const RPING: Program = Program {
@@ -53,6 +55,7 @@ const RPING: Program = Program {
     persistent: false,
     port: PORT,
     bears_loss: true,
+    only_v4: false,
 };
 
 const PROGRAMS: [Program; 10] = [
@@ -62,25 +65,33 @@ const PROGRAMS: [Program; 10] = [
         client_options: "-c -a ADDRESS -C 10 -V -q -p 7471",
         ..RPING
     },
-    Program { server_options: "-s -a ADDRESS -P -p 7471", clients: 64, persistent: true, ..RPING },
+    Program {
+        server_options: "-s -a ADDRESS -P -p 7471",
+        client_options: "-c -a ADDRESS -C 300 -v -V -p 7471",
+        clients: 64,
+        persistent: true,
+        // Between the connections of 64 clients too many messages are lost for the time there is.
+        bears_loss: false,
+        ..RPING
+    },
     Program {
         server: "ucmatose",
         client: "ucmatose",
-        server_options: "-p 7471 -c 4 -C 10 -S 1000",
+        server_options: "-b ADDRESS -p 7471 -c 4 -C 10 -S 1000",
         client_options: "-s ADDRESS -p 7471 -c 4 -C 10 -S 1000",
         ..RPING
     },
     Program {
         server: "ucmatose",
         client: "ucmatose",
-        server_options: "-p 7471 -c 4 -C 10 -S 1000 -m",
+        server_options: "-b ADDRESS -p 7471 -c 4 -C 10 -S 1000 -m",
         client_options: "-s ADDRESS -p 7471 -c 4 -C 10 -S 1000 -m",
         ..RPING
     },
     Program {
         server: "udaddy",
         client: "udaddy",
-        server_options: "-c 4 -C 10 -S 1000",
+        server_options: "-b ADDRESS -c 4 -C 10 -S 1000",
         client_options: "-s ADDRESS -c 4 -C 10 -S 1000",
         port: 7174,
         bears_loss: false,
@@ -89,14 +100,16 @@ const PROGRAMS: [Program; 10] = [
     Program {
         server: "cmtime",
         client: "cmtime",
-        server_options: "-p 7471 -c 1000",
+        server_options: "-b ADDRESS -p 7471 -c 1000",
         client_options: "-s ADDRESS -p 7471 -c 1000",
+        persistent: true,
+        bears_loss: false,
         ..RPING
     },
     Program {
         server: "rdma_server",
         client: "rdma_client",
-        server_options: "-p 7471",
+        server_options: "-s ADDRESS -p 7471",
         client_options: "-s ADDRESS -p 7471",
         ..RPING
     },
@@ -104,6 +117,7 @@ const PROGRAMS: [Program; 10] = [
         server: "rdma_xserver",
         client: "rdma_xclient",
         server_options: "-p 7471 -c r",
+        only_v4: true,
         client_options: "-s ADDRESS -p 7471 -c r",
         ..RPING
     },
@@ -111,6 +125,7 @@ const PROGRAMS: [Program; 10] = [
         server: "rdma_xserver",
         client: "rdma_xclient",
         server_options: "-p 7471 -c x",
+        only_v4: true,
         client_options: "-s ADDRESS -p 7471 -c x",
         ..RPING
     },
@@ -121,11 +136,13 @@ pub(crate) fn run(
     installation: &Installation,
     style: Style,
     extent: Extent,
-) -> Result<Vec<Report>, String> {
-    let mut report = Report::begin(&FORM, style);
-    let here = IpAddr::from([127, 0, 0, 1]);
-    add(&mut report, installation, Place::Here, here, "this host", |_| true);
+) -> Result<Report, String> {
+    let here = |report: &mut Report| {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        add(report, installation, Place::Here, address, "this host", |_| true);
+    };
     let across = across_pairs(&FORM, style, &[1500], |pair, report| {
+        here(report);
         for family in Family::ALL {
             let wire = Wire::new(installation, pair, family)?;
             let address = pair.address(Side::Far, family);
@@ -138,7 +155,11 @@ pub(crate) fn run(
         }
         Ok(())
     })?;
-    Ok([Some(report), across].into_iter().flatten().collect())
+    Ok(across.unwrap_or_else(|| {
+        let mut report = Report::begin(&FORM, style);
+        here(&mut report);
+        report
+    }))
 }
 
 /// Adds a row for each of the chosen programs.
@@ -150,7 +171,8 @@ fn add(
     name: &str,
     chosen: impl Fn(&Program) -> bool,
 ) {
-    for program in PROGRAMS.iter().filter(|program| chosen(program)) {
+    let family = |program: &&Program| address.is_ipv4() || !program.only_v4;
+    for program in PROGRAMS.iter().filter(family).filter(|program| chosen(program)) {
         let met = program.meet(installation, place, address);
         report.add(Row {
             subject: vec![name.to_owned(), program.client.to_owned(), program.describe()],
@@ -199,7 +221,13 @@ impl Program {
         let mut ends = Vec::new();
         for _ in 0..self.clients {
             let mut client = self.command(installation, place, Side::Near, address)?;
-            ends.push(Running::start(&mut client));
+            let mut client = Running::start(&mut client);
+            // rping's server has one place for a connection that is requested: the next client comes when
+            // the one before it has its first data.
+            if self.clients > 1 {
+                client.line(LIMIT)?;
+            }
+            ends.push(client);
         }
         if !self.persistent {
             ends.push(server);

@@ -124,7 +124,7 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
         reports.extend(spaces::run(&installation, style, extent)?);
     }
     if chosen(Script::Connections) {
-        reports.extend(connections::run(&installation, style, extent)?);
+        reports.push(connections::run(&installation, style, extent)?);
     }
     if chosen(Script::WireSpeed) && measures {
         reports.extend(wire_speed::run(&installation, style, extent)?);
