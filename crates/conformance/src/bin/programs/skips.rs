@@ -15,7 +15,7 @@ pub(crate) struct Reason {
 }
 
 /// All reasons there are.
-const REASONS: [Reason; 4] = [
+const REASONS: [Reason; 3] = [
     // Flow steering, receive-side scaling and raw queue pairs send and take Ethernet frames.
     Reason {
         name: "raw-ethernet",
@@ -30,8 +30,6 @@ const REASONS: [Reason; 4] = [
     },
     // None are set aside by the administrator.
     Reason { name: "huge-pages", says: &["There are no huge pages of size"], machine: true },
-    // Connections by IP address need the connection manager.
-    Reason { name: "rdma-cm", says: &["doesn't have net interface"], machine: false },
 ];
 
 impl Reason {
