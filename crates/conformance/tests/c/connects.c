@@ -359,6 +359,7 @@ static void channels(void)
 	struct rdma_event_channel *second = rdma_create_event_channel();
 	struct pollfd ready = {.fd = first->fd, .events = POLLIN};
 	struct sockaddr_storage address;
+	struct sockaddr_in group = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xef4d0002)};
 	struct rdma_cm_event *event;
 	struct held held = {0};
 	struct rdma_cm_id *id;
@@ -380,6 +381,17 @@ static void channels(void)
 	CHECK(!pthread_create(&thread, NULL, acknowledge, &held));
 	CHECK(!rdma_destroy_id(id) && __atomic_load_n(&held.acknowledged, __ATOMIC_SEQ_CST));
 	CHECK(!pthread_join(thread, NULL));
+	/* Leaving a group waits for the group's. */
+	CHECK(!rdma_create_id(second, &id, NULL, RDMA_PS_UDP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	expect(second, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_join_multicast(id, (struct sockaddr *)&group, NULL));
+	held.event = next(second, RDMA_CM_EVENT_MULTICAST_JOIN);
+	held.acknowledged = 0;
+	CHECK(!pthread_create(&thread, NULL, acknowledge, &held));
+	CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
+	CHECK(__atomic_load_n(&held.acknowledged, __ATOMIC_SEQ_CST));
+	CHECK(!pthread_join(thread, NULL) && !rdma_destroy_id(id));
 	/* What waits of an id goes with it. */
 	CHECK(!rdma_create_id(first, &id, NULL, RDMA_PS_TCP));
 	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));

@@ -32,6 +32,8 @@ struct Membership {
     of: CommId,
     group: Group,
     uid: u64,
+    /// How many of its events have been taken.
+    reported: u32,
 }
 
 /// The connection manager of this process.
@@ -115,8 +117,21 @@ impl Manager {
             return Err(libc::EBADF);
         }
         let event = self.files.take(file);
-        if let Some(Delivered { id, happened: Happened::ConnectRequest { .. }, .. }) = &event {
-            let _ = self.engine.fetched(CommId(*id));
+        match &event {
+            Some(Delivered { id, happened: Happened::ConnectRequest { .. }, .. }) => {
+                let _ = self.engine.fetched(CommId(*id));
+            }
+            // It counts for the membership as well as for its id (rule CM-52).
+            Some(Delivered {
+                id: number,
+                happened: Happened::MulticastJoin(_) | Happened::MulticastError(..),
+                ..
+            }) => {
+                if let Some(it) = self.memberships.get_mut(number) {
+                    it.reported = it.reported.wrapping_add(1);
+                }
+            }
+            _ => {}
         }
         Ok(event)
     }
@@ -261,7 +276,7 @@ impl Manager {
         let number = (0..=u32::MAX).find(|number| !self.memberships.contains_key(number));
         let number = number.ok_or(libc::ENOMEM)?;
         let group = Group { address, send_only, qkey: transom_cm::attributes::DEFAULT_QKEY };
-        self.memberships.insert(number, Membership { of: id, group, uid });
+        self.memberships.insert(number, Membership { of: id, group, uid, reported: 0 });
         Ok(number)
     }
 
@@ -276,7 +291,7 @@ impl Manager {
         self.memberships.remove(&number);
         self.engine.leave(it.of, it.group.address).map_err(errno)?;
         self.files.drop_events_of(file, number);
-        Ok(0)
+        Ok(it.reported)
     }
 
     fn check(&self, file: RawFd, id: CommId) -> Result<(), i32> {
