@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `ways` | the way from an address of this host to another |
+//! | `routes` | the way from an address of this host to another |
 //! | `ports` | the ports of the network namespace, which its processes share |
 //! | `exchange` | where messages go: to this process, another one of this host, or the network |
 //! | `complaints` | what `transom explain` tells of connections that did not come about |
@@ -21,7 +21,7 @@ mod faults;
 mod files;
 pub mod manager;
 mod ports;
-mod ways;
+mod routes;
 
 use std::io;
 use std::os::fd::OwnedFd;

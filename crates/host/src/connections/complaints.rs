@@ -39,7 +39,7 @@ impl Complaints {
             Happened::Unreachable => (ConnectionFault::Unreachable, 0),
             Happened::NotServed(status) => (ConnectionFault::NotServed, status.code().into()),
             Happened::AddressError(errno) | Happened::RouteError(errno) => {
-                (ConnectionFault::NoWay, errno.0 as u32)
+                (ConnectionFault::NoRoute, errno.0 as u32)
             }
             _ => return,
         };

@@ -24,7 +24,7 @@ use transom_wire::cm::{
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::faults::MessageFaults;
-use super::ways::reached_by;
+use super::routes::reached_by;
 use crate::device::{Device, Interface};
 
 /// Messages that wait for room in the socket. More are lost, as on a network.

@@ -44,7 +44,7 @@ impl File {
 
     /// Takes the signal back if no event waits any more. The descriptor may block, so it is read only
     /// where there is something: its program may have done so.
-    fn calm(&self) {
+    fn clear_signal(&self) {
         let mut readable = [PollFd::new(&self.signal, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if self.events.is_empty() && rustix::event::poll(&mut readable, Some(&now)) == Ok(1) {
@@ -57,7 +57,7 @@ impl File {
             return;
         }
         self.events.retain(keep);
-        self.calm();
+        self.clear_signal();
     }
 }
 
@@ -159,7 +159,7 @@ impl Files {
                 let (of_it, others) = events.into_iter().partition(|it| it.counted == id);
                 (moved, file.events) = (of_it, others);
                 if had_some {
-                    file.calm();
+                    file.clear_signal();
                 }
             }
             // Requests that nobody has fetched go with their listener.
@@ -191,7 +191,7 @@ impl Files {
         let Waiting { counted, delivered } = file.events.pop_front()?;
         // Whoever waited for it has read the signal of all.
         if file.events.is_empty() {
-            file.calm()
+            file.clear_signal()
         } else {
             file.signal()
         }

@@ -23,7 +23,7 @@ use super::exchange::{Exchange, arrival};
 use super::faults::Fate;
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
-use super::ways;
+use super::routes;
 use crate::device::Device;
 
 /// A group that an id belongs to.
@@ -78,7 +78,7 @@ impl Manager {
             complaints: Complaints::new(device.clone()),
             device,
         };
-        manager.bury(&[]);
+        manager.reap(&[]);
         manager.settle();
         Ok(manager)
     }
@@ -241,12 +241,12 @@ impl Manager {
         let bound = self.engine.source(id).or(source).map(|source| source.ip());
         let bound = bound.filter(|bound| !bound.is_unspecified());
         if destination.ip().is_unspecified() {
-            destination.set_ip(bound.unwrap_or(ways::reached_by(destination.ip())));
+            destination.set_ip(bound.unwrap_or(routes::reached_by(destination.ip())));
         }
         let (engine, ports) = (&mut self.engine, &mut self.ports);
         engine.resolve_address(id, source, destination, ports).map_err(errno)?;
         let port = self.device.port();
-        let found = ways::find(port, bound, destination.ip()).and_then(|route| {
+        let found = routes::find(port, bound, destination.ip()).and_then(|route| {
             let here = port.is_here(&gid(route.destination));
             match here && !self.device.options().wire_only {
                 true => Ok(route),
@@ -322,7 +322,7 @@ impl Manager {
         }
         let ended = self.exchange.take_ended();
         if !ended.is_empty() {
-            self.bury(&ended);
+            self.reap(&ended);
         }
     }
 
@@ -376,9 +376,9 @@ impl Manager {
     }
 
     /// Ends the connections of processes that have died.
-    fn bury(&mut self, ended: &[Announcer]) {
+    fn reap(&mut self, ended: &[Announcer]) {
         let Ok(mut table) = self.ports.table.lock() else { return };
-        let left = table.bury(ended);
+        let left = table.reap(ended);
         drop(table);
         for connection in left {
             debug!(?connection, "its process has died");

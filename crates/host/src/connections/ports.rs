@@ -10,7 +10,7 @@ use transom_system::addresses::gid;
 use transom_system::registry::connections::{Connections, Locked};
 use transom_wire::cm::PortSpace;
 
-use super::ways;
+use super::routes;
 use crate::device::Device;
 
 /// What the kernel gives where nobody has set another range.
@@ -46,7 +46,7 @@ impl SharedPorts {
     fn check_address(&self, address: IpAddr) -> Result<(), Refused> {
         if address.is_unspecified() || self.device.port().is_here(&gid(address)) {
             Ok(())
-        } else if ways::is_local(address) {
+        } else if routes::is_local(address) {
             Err(Refused::NoDevice)
         } else {
             Err(Refused::NotAvailable)
@@ -108,7 +108,7 @@ impl Host for SharedPorts {
     }
 
     fn route(&mut self, source: IpAddr, destination: IpAddr) -> Option<Route> {
-        ways::find(self.device.port(), Some(source), destination).ok()
+        routes::find(self.device.port(), Some(source), destination).ok()
     }
 }
 

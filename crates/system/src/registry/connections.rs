@@ -326,7 +326,7 @@ impl Locked<'_> {
 
     /// Takes away all that dead processes have left, and answers their connections. Of those in `ended` the
     /// caller knows it, though they may hold locks for another moment.
-    pub fn bury(&mut self, ended: &[Announcer]) -> Vec<Connection> {
+    pub fn reap(&mut self, ended: &[Announcer]) -> Vec<Connection> {
         for bucket in 0..BUCKETS {
             self.walk(bucket, |it, _| ended.contains(&it.owner));
         }

@@ -18,7 +18,7 @@ pub enum ConnectionFault {
     /// The peer has no such datagram service, by the status of this number.
     NotServed = 3,
     /// There is no way to the address, for this errno.
-    NoWay = 4,
+    NoRoute = 4,
     /// A request that came here was refused, for the reason of this number.
     Refused = 5,
     /// One was dropped, for as many wait already as the listener takes.
@@ -143,7 +143,7 @@ impl fmt::Display for ConnectionRecord {
                     _ => Ok(()),
                 }
             }
-            ConnectionFault::NoWay => {
+            ConnectionFault::NoRoute => {
                 let error = io::Error::from_raw_os_error(code as i32);
                 write!(f, "there is no way to {destination} from {}: {error}", source.ip())?;
                 match code as i32 {
