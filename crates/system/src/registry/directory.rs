@@ -117,11 +117,19 @@ fn own(directory: &Path) -> io::Result<()> {
 }
 
 /// A file that only this user may read and write, whatever the file mode creation mask; made if need
-/// be.
+/// be. Its directory is this user's alone.
 pub fn private_file(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::RUSR | Mode::WUSR;
-    let file = rustix::fs::open(path, flags, mode)?;
+    let file = match rustix::fs::open(path, flags, mode) {
+        // Whoever has just made it under such a mask has yet to give it its mode, or was killed
+        // before that.
+        Err(Errno::ACCESS) => {
+            rustix::fs::chmod(path, mode)?;
+            rustix::fs::open(path, flags, mode)?
+        }
+        opened => opened?,
+    };
     if Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != mode {
         rustix::fs::fchmod(&file, mode)?;
     }

@@ -1,9 +1,10 @@
 //! The registry of processes: who finds whom on one host, in whatever namespaces; that no place in it is
 //! lost to processes that have ended; and where it lies.
 
-use std::fs::{self, File, FileTimes};
+use std::fs::{self, File, FileTimes, Permissions};
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -424,6 +425,22 @@ fn files_that_cannot_be_read_are_mended() {
     in_network(test, WITHOUT_RIGHTS, || talk_under_mask("0777"));
 }
 
+/// As a process under such a mask leaves it that is killed before it has given the file its mode, or
+/// that has yet to do so.
+#[test]
+fn a_file_without_a_mode_is_given_one() {
+    let test = path_of!("a_file_without_a_mode_is_given_one");
+    in_network(test, WITHOUT_RIGHTS, || {
+        loopback_up();
+        let path = Path::new("/dev/shm").join(name()).join("registry");
+        fs::set_permissions(&path, Permissions::from_mode(0)).expect("our own");
+        talk_and_kill(WITHOUT_RIGHTS, WITHOUT_RIGHTS);
+        // Not in another place.
+        let mode = fs::metadata(&path).expect("they have met there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    });
+}
+
 /// A directory as a registry leaves it.
 struct Left {
     file: File,
@@ -434,8 +451,7 @@ impl Left {
     fn new(name: &str, last_change: SystemTime) -> Self {
         let directory = Path::new("/dev/shm").join(name);
         fs::DirBuilder::new().create(&directory).expect("nobody has it");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        fs::set_permissions(&directory, mode).expect("our own");
+        fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("our own");
         fs::write(directory.join("steering"), "x").expect("our own");
         let file = File::create(directory.join("registry")).expect("our own");
         file.set_times(FileTimes::new().set_modified(last_change)).expect("our own");
