@@ -12,6 +12,9 @@ use crate::table::{Report, Row};
 /// What a bad network does to each packet.
 const FAULTS: &str = "loss=1%,reorder=5%,seed=7";
 
+/// How often each pair exchanges for a quick look.
+const QUICK_ROUNDS: u32 = 10;
+
 /// The rows of one wire.
 pub(super) struct Rows<'a> {
     pub(super) installation: &'a Installation,
@@ -80,13 +83,13 @@ impl Rows<'_> {
         let matrix = perftest::matrix(Extent::Quick);
         self.perftest(&matrix, |run| run.service == "RC" && is_plain(run));
         self.perftest(&perftest::to_group(wire.family.group()), |_| true);
-        let exchange = Exchange { installation, wire, rounds: 30 };
+        let exchange = Exchange { installation, wire, rounds: QUICK_ROUNDS };
         self.row("exchange", "4 + 4 processes", exchange.pairs(4));
         let passed = pyverbs::run_at(installation, wire);
         self.row("rdma-core's tests", "--gid", passed);
         let disturbed = wire.disturbed(FAULTS);
         self.name = format!("{}, {FAULTS}", self.name);
-        let exchange = Exchange { installation, wire: &disturbed, rounds: 30 };
+        let exchange = Exchange { installation, wire: &disturbed, rounds: QUICK_ROUNDS };
         let mut rows = Rows { wire: &disturbed, ..self };
         rows.row("exchange", "4 + 4 processes", exchange.pairs(4));
         rows.perftest(&matrix, |run| run.tool == "ib_write_bw" && bears_loss(run) && is_plain(run));
