@@ -1,9 +1,10 @@
 //! The ids of a process, the calls of its programs, and the messages of its peers.
 
 mod calls;
+mod early;
 mod messages;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use transom_wire::Psn;
@@ -16,6 +17,8 @@ use crate::host::{Claim, Route};
 use crate::options::{Options, Service};
 use crate::refused::Refused;
 use crate::shared::{Config, Shared, Transmit};
+pub use early::Answered;
+use early::Early;
 
 /// The connection manager of one process.
 #[derive(Debug)]
@@ -25,6 +28,10 @@ pub struct Engine {
     listeners: BTreeMap<ServiceId, Vec<CommId>>,
     /// Connections whose ids are gone and whose peers have not confirmed it.
     lingering: BTreeMap<CommId, Box<Connection>>,
+    /// Requests whose listener does not listen yet, the oldest first.
+    early: VecDeque<Early>,
+    /// What became of them.
+    answered: VecDeque<Answered>,
     shared: Shared,
 }
 
@@ -118,6 +125,8 @@ pub enum Handled {
     Taken(CommId),
     /// It has come before; if its sender waits for an answer, that went out again.
     Duplicate(CommId),
+    /// A request waits for its listener: see [`Engine::poll_answered`].
+    Waits,
     /// Nobody has this connection, or not with this peer and address, or not in this phase.
     Unknown,
     /// A request was refused.
@@ -133,8 +142,14 @@ pub enum Handled {
 impl Engine {
     /// An engine without ids.
     pub fn new(config: Config) -> Self {
-        let (ids, listeners, lingering) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { ids, listeners, lingering, shared: Shared::new(config) }
+        Self {
+            ids: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            lingering: BTreeMap::new(),
+            early: VecDeque::new(),
+            answered: VecDeque::new(),
+            shared: Shared::new(config),
+        }
     }
 
     /// The next message to be sent. To be taken until there is none after every call.
@@ -149,11 +164,12 @@ impl Engine {
 
     /// When [`Engine::handle_timeout`] is to be called, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.shared.first_deadline()
+        self.shared.first_deadline().into_iter().chain(self.first_early()).min()
     }
 
     /// Does what the time has come for.
     pub fn handle_timeout(&mut self, now: u64) {
+        self.refuse_early(now);
         while let Some(id) = self.shared.due(now) {
             match self.ids.get_mut(&id).map(|entry| &mut entry.state) {
                 Some(State::Connection(connection)) => {
@@ -249,6 +265,7 @@ impl Engine {
         self.ids.is_empty()
             && self.listeners.is_empty()
             && self.lingering.is_empty()
+            && self.early.is_empty()
             && self.shared.is_empty()
     }
 

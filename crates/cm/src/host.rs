@@ -76,6 +76,9 @@ pub trait Host {
     /// Lets an id that has this listen: nobody shares it then.
     fn listen(&mut self, claim: Claim) -> Result<(), Refused>;
 
+    /// The ids that have a port, listening or not.
+    fn ids_at(&mut self, space: PortSpace, port: u16) -> Vec<CommId>;
+
     /// Takes back what an id had.
     fn release(&mut self, claim: Claim);
 
@@ -172,6 +175,11 @@ impl Host for Ports {
         }
         self.listening.insert(claim.id);
         Ok(())
+    }
+
+    fn ids_at(&mut self, space: PortSpace, port: u16) -> Vec<CommId> {
+        let claims = self.claims.get(&(space, port)).map_or(&[][..], Vec::as_slice);
+        claims.iter().map(|claim| claim.id).collect()
     }
 
     fn release(&mut self, claim: Claim) {

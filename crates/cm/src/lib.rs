@@ -13,7 +13,7 @@
 //! let mut engine = Engine::new(Config::new(1, 0x5054_00ff_fe77_0065, 7));
 //! let listener = engine.create(Service::TCP).unwrap();
 //! engine.bind(listener, "0.0.0.0:7174".parse().unwrap(), &mut host).unwrap();
-//! engine.listen(listener, 10, &mut host).unwrap();
+//! engine.listen(listener, 10, 0, &mut host).unwrap();
 //!
 //! let (now, arrival) = (0, Arrival {
 //!     source: "10.0.0.2".parse().unwrap(),
@@ -53,7 +53,7 @@ pub mod timing;
 
 pub use attributes::{Attributes, QpState};
 pub use connection::{ConnectionState, Record};
-pub use engine::{Accept, Connect, Engine, Handled};
+pub use engine::{Accept, Answered, Connect, Engine, Handled};
 pub use event::{Event, Happened};
 pub use host::{Claim, Host, Ports, Route};
 pub use options::{Kind, Options, Service};

@@ -300,7 +300,7 @@ fn ipv6_is_connected_like_ipv4() {
     let End { engine, host, .. } = &mut network.ends[1];
     let listener = engine.create(Service::TCP).unwrap();
     engine.bind(listener, "[fd00::2]:7174".parse().unwrap(), host).unwrap();
-    engine.listen(listener, 10, host).unwrap();
+    engine.listen(listener, 10, 0, host).unwrap();
     network.ends[0].address = "fd00::1".parse().unwrap();
     let active = network.resolved_to(0, "[fd00::2]:7174".parse().unwrap(), Service::TCP);
     network.ends[0].engine.connect(active, &request(1), network.now).unwrap();
@@ -519,7 +519,7 @@ fn a_listener_takes_what_is_for_its_address_and_kind_of_queue_pair_only() {
     let End { engine, host, .. } = &mut network.ends[1];
     let listener = engine.create(Service::TCP).unwrap();
     engine.bind(listener, "[fd00::2]:7174".parse().unwrap(), host).unwrap();
-    engine.listen(listener, 0, host).unwrap();
+    engine.listen(listener, 0, 0, host).unwrap();
     assert_eq!(refusal(&mut network, &|_| ()), RejectReason::Consumer);
     network.destroy(1, listener);
 
@@ -569,7 +569,7 @@ fn an_ipv6_wildcard_takes_ipv4_unless_told_not_to() {
         let listener = engine.create(Service::TCP).unwrap();
         engine.set_v6_only(listener, only).unwrap();
         engine.bind(listener, "[::]:7174".parse().unwrap(), host).unwrap();
-        engine.listen(listener, 10, host).unwrap();
+        engine.listen(listener, 10, 0, host).unwrap();
         let active = network.connect(0, 1, Service::TCP, 1);
         if only {
             assert_eq!(reason(&network.event(0), active), RejectReason::Consumer);
@@ -1135,7 +1135,7 @@ fn a_call_in_another_state_is_refused_and_changes_nothing() {
     assert_eq!(engine.connect(active, &request(1), now), Err(Refused::State));
     assert_eq!(engine.accept(active, &acceptance(1), now), Err(Refused::State));
     assert_eq!(engine.establish(active), Err(Refused::State));
-    assert_eq!(engine.listen(active, 1, host), Err(Refused::State));
+    assert_eq!(engine.listen(active, 1, now, host), Err(Refused::State));
     assert_eq!(engine.bind(active, "0.0.0.0:0".parse().unwrap(), host), Err(Refused::State));
     assert_eq!(engine.reject(active, RejectReason::Consumer, &[], now), Err(Refused::State));
     assert_eq!(engine.resolve_route(active, Ok(())), Err(Refused::State));
@@ -1189,9 +1189,9 @@ fn options_are_set_while_they_matter() {
         engine.set_reuse_address(id, true).unwrap();
         engine.bind(id, at, host).unwrap();
     }
-    assert_eq!(engine.listen(one, 1, host), Err(Refused::InUse));
+    assert_eq!(engine.listen(one, 1, 0, host), Err(Refused::InUse));
     engine.destroy(other, 0, host).unwrap();
-    engine.listen(one, 1, host).unwrap();
+    engine.listen(one, 1, 0, host).unwrap();
     assert_eq!(engine.set_reuse_address(one, true), Err(Refused::State));
     assert_eq!(engine.set_v6_only(one, true), Err(Refused::State));
     assert_eq!(engine.set_ack_timeout(udp, TimeCode::MAX), Err(Refused::Service));

@@ -164,11 +164,12 @@ impl Engine {
     // The passive end.
 
     /// Lets an id listen; one that is not bound gets any port. `backlog`: how many requests may wait to be
-    /// fetched (rule CM-22).
+    /// fetched (rule CM-22). Requests that were there first are taken now (rule CM-56).
     pub fn listen(
         &mut self,
         id: CommId,
         backlog: i32,
+        now: u64,
         host: &mut impl Host,
     ) -> Result<(), Refused> {
         let max = self.shared.config.max_backlog;
@@ -193,6 +194,7 @@ impl Engine {
         entry.state = State::Listening { backlog, waiting: Vec::new() };
         let service = ServiceId::of(claim.space, claim.address.port());
         self.listeners.entry(service).or_default().push(id);
+        self.admit_early(now, service, host);
         Ok(())
     }
 
@@ -455,6 +457,7 @@ impl Engine {
             self.shared.happened(*id, Happened::DeviceRemoval);
         }
         self.listeners.clear();
+        self.early.clear();
         for (_, mut connection) in std::mem::take(&mut self.lingering) {
             connection.abandon(&mut self.shared);
         }

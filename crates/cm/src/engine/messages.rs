@@ -28,8 +28,6 @@ struct Admitted {
 
 /// Why none does.
 enum NotAdmitted {
-    /// Nobody listens on the service.
-    NoListener,
     /// Whoever listens there does not take it (rules CM-21, CM-24).
     Refused,
     BacklogFull(CommId),
@@ -44,18 +42,27 @@ impl Engine {
         bytes: &[u8],
         host: &mut impl Host,
     ) -> Handled {
-        let Mad { transaction, message } = match Mad::parse(bytes) {
-            Ok(mad) => mad,
+        match Mad::parse(bytes) {
+            Ok(mad) => self.on_message(now, arrival, mad, host),
             Err(Ignored::Impossible { transaction, local_id, reason }) => {
                 let ids = (CommId(0), local_id);
                 self.shared.refuse(arrival, transaction, ids, Rejected::Req, reason);
-                return Handled::Refused(reason);
+                Handled::Refused(reason)
             }
-            Err(ignored) => return Handled::Ignored(ignored),
-        };
+            Err(ignored) => Handled::Ignored(ignored),
+        }
+    }
+
+    pub(super) fn on_message(
+        &mut self,
+        now: u64,
+        arrival: Arrival,
+        Mad { transaction, message }: Mad,
+        host: &mut impl Host,
+    ) -> Handled {
         match message {
             Message::Req(req) => self.on_req(now, arrival, transaction, &req, host),
-            Message::SidrReq(request) => self.on_sidr_req(arrival, transaction, request, host),
+            Message::SidrReq(request) => self.on_sidr_req(now, arrival, transaction, request, host),
             Message::Rep(rep) => self.on_rep(now, arrival, transaction, &rep),
             Message::Rej(rej) => self.on_rej(now, arrival, &rej),
             Message::Dreq(dreq) => self.on_dreq(arrival, transaction, &dreq),
@@ -167,7 +174,8 @@ impl Engine {
             Transport::Xrc => Kind::Xrc,
         };
         if self.listeners_of(req.service).is_empty() {
-            return refuse(self, RejectReason::InvalidServiceId);
+            let request = Mad { transaction, message: Message::Req(req.clone()) };
+            return self.nobody_listens(now, req.service, arrival, request, host);
         }
         if ways != (req.primary.local_gid, req.primary.remote_gid) {
             return refuse(self, RejectReason::InvalidGid);
@@ -177,7 +185,6 @@ impl Engine {
         let admitted = match self.admit(req.service, header, kind, class, arrival, host) {
             Ok(admitted) => admitted,
             Err(NotAdmitted::BacklogFull(listener)) => return Handled::BacklogFull(listener),
-            Err(NotAdmitted::NoListener) => return refuse(self, RejectReason::InvalidServiceId),
             Err(NotAdmitted::Refused) => return refuse(self, RejectReason::Consumer),
         };
         let offer = Offer {
@@ -213,6 +220,7 @@ impl Engine {
 
     fn on_sidr_req(
         &mut self,
+        now: u64,
         arrival: Arrival,
         transaction: u64,
         request: SidrReq,
@@ -225,6 +233,11 @@ impl Engine {
             && resolution.on_again(transaction, &request, &mut self.shared)
         {
             return Handled::Duplicate(known);
+        }
+        if self.listeners_of(request.service).is_empty() {
+            let service = request.service;
+            let request = Mad { transaction, message: Message::SidrReq(request) };
+            return self.nobody_listens(now, service, arrival, request, host);
         }
         let (header, private_data) = header(&request.private_data);
         let class = (0, Bits::default());
@@ -244,11 +257,28 @@ impl Engine {
                 return Handled::Taken(id);
             }
             Err(NotAdmitted::BacklogFull(listener)) => return Handled::BacklogFull(listener),
-            Err(NotAdmitted::NoListener) => SidrStatus::NotSupported,
             Err(NotAdmitted::Refused) => SidrStatus::Rejected,
         };
         self.shared.answer(arrival, transaction, refusal(&request, status));
         Handled::NotServed(status)
+    }
+
+    /// Refuses a request because nobody listens on its service (rule CM-21).
+    pub(super) fn refuse_service(&mut self, arrival: Arrival, request: &Mad) -> Handled {
+        let transaction = request.transaction;
+        match &request.message {
+            Message::Req(req) => {
+                let (ids, reason) = ((CommId(0), req.local_id), RejectReason::InvalidServiceId);
+                self.shared.refuse(arrival, transaction, ids, Rejected::Req, reason);
+                Handled::Refused(reason)
+            }
+            Message::SidrReq(request) => {
+                let status = SidrStatus::NotSupported;
+                self.shared.answer(arrival, transaction, refusal(request, status));
+                Handled::NotServed(status)
+            }
+            _ => Handled::Unknown,
+        }
     }
 
     /// The listener for a request, if it takes it (rules CM-21, CM-22, CM-24).
@@ -262,9 +292,6 @@ impl Engine {
         host: &mut impl Host,
     ) -> Result<Admitted, NotAdmitted> {
         let listeners = self.listeners_of(service);
-        if listeners.is_empty() {
-            return Err(NotAdmitted::NoListener);
-        }
         let header = header.filter(|header| {
             let (source, destination) = (header.addresses.source(), header.addresses.destination());
             is_of_one_host(source) && is_of_one_host(destination)
@@ -348,7 +375,10 @@ impl Engine {
         let (id, peer) = match (rej.timed_out(), rej.rejected) {
             (Some(guid), _) => match self.shared.remote_ids.get(&(guid, rej.local_id)) {
                 Some(id) => (*id, rej.local_id),
-                None => return Handled::Unknown,
+                None => {
+                    self.forget_early(rej);
+                    return Handled::Unknown;
+                }
             },
             (None, Rejected::Req) => (rej.remote_id, CommId(0)),
             // It may have overtaken the REP, and then nobody would say again that it is void.

@@ -109,6 +109,12 @@ impl Network {
         }
     }
 
+    /// What became of requests at an end that had to wait.
+    pub(crate) fn answered(&mut self, end: usize) -> Vec<Handled> {
+        let engine = &mut self.ends[end].engine;
+        std::iter::from_fn(|| engine.poll_answered()).map(|it| it.handled).collect()
+    }
+
     /// Goes to the next deadline, and returns how long that took.
     pub(crate) fn skip(&mut self) -> u64 {
         let next = self.ends.iter().filter_map(|end| end.engine.poll_timeout()).min();
@@ -153,10 +159,17 @@ impl Network {
     // What programs do.
 
     pub(crate) fn listen(&mut self, end: usize, service: Service, backlog: i32) -> CommId {
+        let id = self.bound(end, service);
+        let End { engine, host, .. } = &mut self.ends[end];
+        engine.listen(id, backlog, self.now, host).unwrap();
+        id
+    }
+
+    /// An id that has the port and does not listen yet.
+    pub(crate) fn bound(&mut self, end: usize, service: Service) -> CommId {
         let End { engine, host, .. } = &mut self.ends[end];
         let id = engine.create(service).unwrap();
         engine.bind(id, SocketAddr::new([0, 0, 0, 0].into(), PORT), host).unwrap();
-        engine.listen(id, backlog, host).unwrap();
         id
     }
 

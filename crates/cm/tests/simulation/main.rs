@@ -57,6 +57,7 @@ fn every_pair_ends_connected_at_both_ends_or_at_none_and_nothing_is_left() {
     enough(counts.unreachable, 5);
     enough(counts.disconnected, 50);
     enough(counts.pairs, 20);
+    enough(counts.early, 1);
     enough(counts.lost, 200);
     enough(counts.deaths, 5);
 }

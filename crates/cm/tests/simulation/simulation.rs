@@ -30,6 +30,8 @@ pub(crate) struct Counts {
     pub(crate) messages: u64,
     pub(crate) lost: u64,
     pub(crate) duplicates: u64,
+    /// Requests that waited for their listener.
+    pub(crate) early: u64,
     pub(crate) established: u64,
     pub(crate) resolved: u64,
     pub(crate) rejected: u64,
@@ -50,6 +52,7 @@ impl Counts {
             (&mut self.messages, other.messages),
             (&mut self.lost, other.lost),
             (&mut self.duplicates, other.duplicates),
+            (&mut self.early, other.early),
             (&mut self.established, other.established),
             (&mut self.resolved, other.resolved),
             (&mut self.rejected, other.rejected),
@@ -71,6 +74,8 @@ impl Counts {
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Connect,
+    ConnectTo(usize),
+    Listen(CommId),
     Answer(CommId),
     GoOn(CommId),
     Notify(CommId),
@@ -188,13 +193,22 @@ impl Simulation {
     }
 
     fn listen(&mut self, process: usize) {
-        let (host, Process { engine, .. }) =
-            (&mut self.hosts[host_of(process)], &mut self.processes[process]);
         for service in [Service::TCP, Service::UDP] {
+            let late = self.random.chance(200);
+            let (host, Process { engine, .. }) =
+                (&mut self.hosts[host_of(process)], &mut self.processes[process]);
             let id = engine.create(service).unwrap();
             let any = SocketAddr::new([0, 0, 0, 0].into(), port(process));
             engine.bind(id, any, host).unwrap();
-            engine.listen(id, 0, host).unwrap();
+            if late {
+                // It has told its port, and a peer comes at once.
+                let after = self.random.below(150) * MILLISECOND;
+                self.act_at(self.now + after, process, Deed::Listen(id));
+                let peer = self.random.below(self.processes.len() as u64) as usize;
+                self.act_at(self.now + after / 2, peer, Deed::ConnectTo(process));
+            } else {
+                engine.listen(id, 0, self.now, host).unwrap();
+            }
         }
     }
 
@@ -334,6 +348,7 @@ impl Simulation {
             self.say(|| format!("    {process} {:?}: {handled:?}", brief(&mad)));
             match handled {
                 Handled::Duplicate(_) => self.counts.duplicates += 1,
+                Handled::Waits => self.counts.early += 1,
                 Handled::Refused(RejectReason::StaleConnection) => self.counts.stale += 1,
                 Handled::Ignored(ignored) => panic!("{ignored}"),
                 _ => {}
@@ -399,7 +414,15 @@ impl Simulation {
         self.say(|| format!("{process} {deed:x?}"));
         let now = self.now;
         match deed {
-            Deed::Connect => self.connect(process),
+            Deed::Connect => {
+                let peer = self.random.below(PROCESSES as u64) as usize;
+                self.connect(process, peer);
+            }
+            Deed::ConnectTo(peer) => self.connect(process, peer),
+            Deed::Listen(id) => {
+                let host = &mut self.hosts[host_of(process)];
+                self.processes[process].engine.listen(id, 0, now, host).unwrap();
+            }
             Deed::Answer(id) => self.answer(process, id),
             Deed::GoOn(id) => {
                 let name = self.name(process, id);
@@ -452,10 +475,9 @@ impl Simulation {
         Bits::low(u32::from(*slot) << 16 | *next_qpn)
     }
 
-    fn connect(&mut self, process: usize) {
+    fn connect(&mut self, process: usize, peer: usize) {
         let datagram = self.random.chance(200);
         let service = if datagram { Service::UDP } else { Service::TCP };
-        let peer = self.random.below(PROCESSES as u64) as usize;
         // Sometimes nobody listens there.
         let to_port = if self.random.chance(50) { 7_900 } else { port(peer) };
         let (from, to) = (address(host_of(process)), address(host_of(peer)));

@@ -186,7 +186,7 @@ impl Exchange {
         let slot = match Mad::parse(mad) {
             Ok(mad) => match mad.receiver() {
                 Receiver::Service(service) => {
-                    listener(service, destination(&mad.message), ports).map(|it| it.owner.slot)
+                    taker(service, destination(&mad.message), ports).map(|it| it.owner.slot)
                 }
                 Receiver::Id(CommId(id)) => Some((id >> 24) as u8),
                 Receiver::Peer(..) => return Owner::All,
@@ -234,17 +234,18 @@ fn path(transmit: &Transmit) -> Path {
     Path::new(&address, QpNumber::from_bits(GSI_QPN), MAD_BYTES as u64)
 }
 
-/// Who listens on a service: at this address, or else at any.
-fn listener(
+/// Who takes requests for a service: who listens at this address, or else at any. Where nobody does, who
+/// has the port and may be about to.
+fn taker(
     service: ServiceId,
     destination: Option<IpAddr>,
     ports: &Connections,
 ) -> Option<ClaimedPort> {
     let (space, port) = service.port()?;
-    let mut listeners = ports.lock().ok()?.ports(space, port);
-    listeners.retain(|it| it.listens);
-    let at = |it: &&ClaimedPort| Some(it.claim.address.ip()) == destination;
-    let at_any = |it: &&ClaimedPort| {
+    let all = ports.lock().ok()?.ports(space, port);
+    let listeners: Vec<_> = all.iter().filter(|it| it.listens).collect();
+    let at = |it: &&&ClaimedPort| Some(it.claim.address.ip()) == destination;
+    let at_any = |it: &&&ClaimedPort| {
         let SocketAddr::V6(_) = it.claim.address else {
             return it.claim.address.ip().is_unspecified()
                 && destination.is_some_and(|ip| ip.is_ipv4());
@@ -255,7 +256,7 @@ fn listener(
     };
     let found = listeners.iter().find(at).or_else(|| listeners.iter().find(at_any));
     // Whoever is there says why it does not take it.
-    found.or(listeners.first()).copied()
+    found.copied().or(listeners.first().copied()).or(all.first()).copied()
 }
 
 /// The address that a request is for, by its header.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use tracing::debug;
 use transom_cm::event::Group;
 use transom_cm::refused::Errno;
-use transom_cm::{Config, Engine, Event, Handled, Happened, Refused, Service, Timing};
+use transom_cm::{
+    Answered, Arrival, Config, Engine, Event, Handled, Happened, Refused, Service, Timing,
+};
 use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
 use transom_system::addresses::gid;
@@ -217,7 +219,7 @@ impl Manager {
     /// As [`Manager::with_id`].
     pub fn listen(&mut self, file: RawFd, id: CommId, backlog: i32) -> Result<(), i32> {
         self.check(file, id)?;
-        self.engine.listen(id, backlog, &mut self.ports).map_err(errno)?;
+        self.engine.listen(id, backlog, clock::steady(), &mut self.ports).map_err(errno)?;
         let bound = self.engine.source(id);
         if bound.is_some_and(|source| !source.ip().is_loopback()) {
             self.device.port().expect_datagrams();
@@ -353,6 +355,11 @@ impl Manager {
 
     fn handle_in_time(&mut self, datagram: &ManagementDatagram, now: u64) {
         let handled = self.engine.handle(now, arrival(datagram), &datagram.mad, &mut self.ports);
+        self.note(datagram, handled);
+    }
+
+    /// Notes what became of a message.
+    fn note(&mut self, datagram: &ManagementDatagram, handled: Handled) {
         debug!(from = %datagram.source, to = %datagram.destination, ?handled, "message");
         match handled {
             Handled::Taken(id) | Handled::Duplicate(id) => self.touched.push(id),
@@ -371,7 +378,7 @@ impl Manager {
                 let fault = ConnectionFault::BacklogFull;
                 self.complaints.of_request(datagram, fault, 0, &self.ports);
             }
-            Handled::Unknown | Handled::Ignored(_) => {}
+            Handled::Waits | Handled::Unknown | Handled::Ignored(_) => {}
         }
     }
 
@@ -392,6 +399,11 @@ impl Manager {
     /// Does what follows from what has happened: messages go out, events to their files, what others are
     /// to find is kept, and the background thread gets its deadline.
     pub(super) fn settle(&mut self) {
+        while let Some(Answered { arrival, request, handled }) = self.engine.poll_answered() {
+            let Arrival { source, destination } = arrival;
+            let mad = request.write();
+            self.note(&ManagementDatagram { source, destination, mad }, handled);
+        }
         let mut own = VecDeque::new();
         loop {
             // Before anybody hears of it: this process may end at once.

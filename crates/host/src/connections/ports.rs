@@ -8,7 +8,7 @@ use std::sync::Arc;
 use transom_cm::{Claim, Host, Refused, Route};
 use transom_system::addresses::gid;
 use transom_system::registry::connections::{Connections, Locked};
-use transom_wire::cm::PortSpace;
+use transom_wire::cm::{CommId, PortSpace};
 
 use super::routes;
 use crate::device::Device;
@@ -98,6 +98,11 @@ impl Host for SharedPorts {
         }
         table.listen(&claim);
         Ok(())
+    }
+
+    fn ids_at(&mut self, space: PortSpace, port: u16) -> Vec<CommId> {
+        let claims = self.table.lock().map(|mut table| table.ports(space, port));
+        claims.unwrap_or_default().iter().map(|it| it.claim.id).collect()
     }
 
     fn release(&mut self, claim: Claim) {

@@ -118,7 +118,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
 /// Runs a program to its end.
 type Run = fn(&Strangers) -> Result<(), String>;
 
-const PROGRAMS: [(&str, Run); 7] = [
+const PROGRAMS: [(&str, Run); 8] = [
     ("ucx_perftest -E sleep -t tag_lat -s 65536", |it| it.ucx_asleep()),
     ("mpirun -np 4, OpenMPI over UCX", |it| it.ranks()),
     ("qperf rc_lat rc_bw rc_rdma_read_lat", |it| {
@@ -128,6 +128,10 @@ const PROGRAMS: [(&str, Run); 7] = [
         it.qperf(&["uc_lat", "uc_bw", "uc_rdma_write_lat"])
     }),
     ("qperf ud_lat ud_bw", |it| it.qperf(&["ud_lat", "ud_bw"])),
+    // Each test connects anew, to a port that the server tells before it listens there.
+    ("qperf -cm 1 rc_lat rc_bw rc_rdma_read_lat", |it| {
+        it.qperf(&["-cm", "1", "rc_lat", "rc_bw", "rc_rdma_read_lat"])
+    }),
     ("two agents of NIXL, with its own libibverbs", |it| it.agents()),
     ("tests of pyverbs 59", |it| it.pyverbs()),
 ];
@@ -203,7 +207,8 @@ impl Strangers<'_> {
         let mut client = command()?;
         let client = Running::start(client.args(["--time", "1", "127.0.0.1"]).args(tests));
         let printed = client.success(LIMIT)?;
-        let measured = tests.iter().all(|test| printed.output.contains(&format!("{test}:")));
+        let mut measured = tests.iter().filter(|it| it.contains('_'));
+        let measured = measured.all(|test| printed.output.contains(&format!("{test}:")));
         if measured { Ok(()) } else { Err(format!("{printed:?}")) }
     }
 

@@ -1,5 +1,7 @@
 //! Connections of a process with itself.
 
+use std::time::{Duration, Instant};
+
 use transom_abi::*;
 use transom_conformance::connections::*;
 use transom_conformance::path_of;
@@ -63,6 +65,36 @@ fn nobody_listens() {
     let file = File::open();
     let active = file.id();
     file.resolve(active, "127.0.0.1:7");
+    file.connect(active, qpns()[0], &[]).expect("asked");
+    assert_eq!(file.expect(event::REJECTED, active).status, 8);
+}
+
+/// Rules: CM-56
+#[test]
+fn a_port_is_told_before_somebody_listens_there() {
+    let begun = Instant::now();
+    loop {
+        let file = File::open();
+        let [listener, active] = [file.id(), file.id()];
+        file.bind(listener, "127.0.0.1:0").expect("bound");
+        let [Some(address), None] = file.addresses(listener) else { panic!("it is bound") };
+        file.resolve(active, &address.to_string());
+        let asked = Instant::now();
+        file.connect(active, qpns()[0], &[]).expect("asked");
+        file.listen(listener, 0).expect("it listens");
+        // On a machine that had others run meanwhile the request may have waited long enough.
+        if asked.elapsed() < Duration::from_millis(100) {
+            file.reject(file.request(), b"no").expect("refused");
+            assert_eq!(file.expect(event::REJECTED, active).status, 28);
+            break;
+        }
+        assert!(begun.elapsed() < LIMIT, "this machine is too slow");
+    }
+    let file = File::open();
+    let [bound, active] = [file.id(), file.id()];
+    file.bind(bound, "127.0.0.1:0").expect("bound");
+    let [Some(address), None] = file.addresses(bound) else { panic!("it is bound") };
+    file.resolve(active, &address.to_string());
     file.connect(active, qpns()[0], &[]).expect("asked");
     assert_eq!(file.expect(event::REJECTED, active).status, 8);
 }

@@ -1,6 +1,7 @@
 //! Connections between processes of one host: through their pipes, and over the wire.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
 
 use transom_conformance::connections::*;
 use transom_conformance::path_of;
@@ -31,6 +32,8 @@ mod order {
     pub(super) const SERVE: u64 = 10;
     /// Binds and connects to this address of IPv4 from now on.
     pub(super) const HOST: u64 = 11;
+    /// Binds an id to any port, and answers that; listens there at the next order.
+    pub(super) const TELL: u64 = 12;
 }
 
 /// What the children run; on its own it does nothing.
@@ -56,6 +59,14 @@ fn puppet(channel: &mut Channel) {
                 file.bind(id, &any).expect("bound");
                 file.listen(id, order[1] as u32).expect("it listens");
                 channel.tell(&[port(id)]);
+            }
+            Some(&order::TELL) => {
+                let id = file.id();
+                file.bind(id, &any).expect("bound");
+                channel.tell(&[port(id)]);
+                let _ = channel.hear_all();
+                file.listen(id, 0).expect("it listens");
+                channel.tell(&[0]);
             }
             Some(&order::SERVE) => {
                 let id = file.datagram_id();
@@ -222,6 +233,31 @@ on_both_ways! {
         assert_eq!(active.expect(event::UNREACHABLE).0, 1);
         active.finish();
         passive.finish();
+    }
+
+    /// Whoever gets the request, it waits where the port is.
+    ///
+    /// Rules: CM-56
+    fn a_server_tells_its_port_before_it_listens(environment) {
+        let begun = Instant::now();
+        loop {
+            let [mut active, mut passive] = [(); 2].map(|()| Puppet::start(environment));
+            let port = passive.ask(&[order::TELL]);
+            let asked = Instant::now();
+            active.order(&[order::CONNECT, port]);
+            passive.ask(&[order::LISTEN]);
+            // On a machine that had others run meanwhile the request may have waited long enough.
+            if asked.elapsed() < Duration::from_millis(100) {
+                passive.expect(event::CONNECT_REQUEST);
+                passive.order(&[order::REJECT]);
+                assert_eq!(active.expect(event::REJECTED).0, 28);
+                active.finish();
+                return passive.finish();
+            }
+            assert!(begun.elapsed() < LIMIT, "this machine is too slow");
+            active.0.kill();
+            passive.0.kill();
+        }
     }
 
     /// Rules: CM-22, CM-43

@@ -1,0 +1,104 @@
+//! Requests for a port that an id has, but does not listen at yet.
+//!
+//! Programs tell their peers a port before they listen there: over a network the request takes longer than
+//! the call does. Within a host it may come first. So it waits a little for its listener (rule CM-56).
+
+use transom_wire::cm::{Mad, Message, Rej, ServiceId};
+
+use super::{Engine, Handled, State};
+use crate::host::Host;
+use crate::shared::Arrival;
+
+/// How long a request waits, in nanoseconds: for a program that is about to listen, on a busy machine.
+const WAIT: u64 = 100_000_000;
+/// How many wait at most. More are refused at once.
+const AT_MOST: usize = 64;
+
+/// A request that waits for its listener.
+#[derive(Debug)]
+pub(super) struct Early {
+    until: u64,
+    service: ServiceId,
+    arrival: Arrival,
+    request: Box<Mad>,
+}
+
+/// What became of a request that had to wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Where it came from.
+    pub arrival: Arrival,
+    /// The request.
+    pub request: Mad,
+    /// What became of it.
+    pub handled: Handled,
+}
+
+impl Engine {
+    /// What became of a request that had to wait for its listener. To be taken until there is none after
+    /// [`Engine::listen`] and [`Engine::handle_timeout`].
+    pub fn poll_answered(&mut self) -> Option<Answered> {
+        self.answered.pop_front()
+    }
+
+    /// Nobody listens on the service of a request: it waits if somebody may come to, else it is refused.
+    pub(super) fn nobody_listens(
+        &mut self,
+        now: u64,
+        service: ServiceId,
+        arrival: Arrival,
+        request: Mad,
+        host: &mut impl Host,
+    ) -> Handled {
+        let is_same = |it: &Early| it.arrival == arrival && *it.request == request;
+        if self.early.iter().any(is_same) {
+            return Handled::Waits;
+        }
+        if self.early.len() >= AT_MOST || !self.may_listen(service, host) {
+            return self.refuse_service(arrival, &request);
+        }
+        let until = now.saturating_add(WAIT);
+        self.early.push_back(Early { until, service, arrival, request: Box::new(request) });
+        Handled::Waits
+    }
+
+    /// Whether an id of this process has the service's port and nothing to do yet.
+    fn may_listen(&self, service: ServiceId, host: &mut impl Host) -> bool {
+        let ids = service.port().map(|(space, port)| host.ids_at(space, port));
+        let is_idle = |id| self.ids.get(&id).is_some_and(|it| matches!(it.state, State::Idle));
+        ids.unwrap_or_default().into_iter().any(is_idle)
+    }
+
+    /// Somebody listens on a service from now on.
+    pub(super) fn admit_early(&mut self, now: u64, service: ServiceId, host: &mut impl Host) {
+        let (admitted, others) =
+            std::mem::take(&mut self.early).into_iter().partition(|it| it.service == service);
+        self.early = others;
+        for Early { arrival, request, .. } in admitted {
+            let handled = self.on_message(now, arrival, (*request).clone(), host);
+            self.answered.push_back(Answered { arrival, request: *request, handled });
+        }
+    }
+
+    /// When the first of them has waited long enough.
+    pub(super) fn first_early(&self) -> Option<u64> {
+        self.early.front().map(|it| it.until)
+    }
+
+    /// Refuses those that have waited long enough.
+    pub(super) fn refuse_early(&mut self, now: u64) {
+        while let Some(Early { arrival, request, .. }) =
+            self.early.pop_front_if(|it| it.until <= now)
+        {
+            let handled = self.refuse_service(arrival, &request);
+            self.answered.push_back(Answered { arrival, request: *request, handled });
+        }
+    }
+
+    /// Whoever sent a request waits no longer.
+    pub(super) fn forget_early(&mut self, rej: &Rej) {
+        let Some(guid) = rej.timed_out() else { return };
+        let is_that = |it: &Early| matches!(&it.request.message, Message::Req(req) if (req.ca_guid, req.local_id) == (guid, rej.local_id));
+        self.early.retain(|it| !is_that(it));
+    }
+}
