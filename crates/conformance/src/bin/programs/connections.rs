@@ -9,7 +9,7 @@ use transom_conformance::spaces::{Family, Side};
 
 use crate::extent::Extent;
 use crate::installation::Installation;
-use crate::meeting::end_well;
+use crate::meeting::{end_well, wait_for_listener};
 use crate::place::{Place, Wire, across_pairs};
 use crate::table::{Form, Report, Row, Style};
 
@@ -219,7 +219,7 @@ impl Program {
     ) -> Result<(), String> {
         let mut server =
             Running::start(&mut self.command(installation, place, Side::Far, address)?);
-        self.wait_until_it_listens(&mut server, installation, place)?;
+        wait_for_listener(&mut server, installation, place, self.port)?;
         let mut ends = Vec::new();
         for _ in 0..self.clients {
             let mut client = self.command(installation, place, Side::Near, address)?;
@@ -235,24 +235,5 @@ impl Program {
             ends.push(server);
         }
         end_well(ends, LIMIT).map(drop)
-    }
-
-    /// Waits until a server listens at the port, as `transom devices` tells, or has ended.
-    fn wait_until_it_listens(
-        &self,
-        server: &mut Running,
-        installation: &Installation,
-        place: Place<'_>,
-    ) -> Result<(), String> {
-        let wanted = format!(":{}\"", self.port);
-        let mut devices = installation.transom()?;
-        devices.args(["devices", "--json"]);
-        if let Place::Across(wire) = place {
-            wire.pair.space(Side::Far).enter(&mut devices);
-        }
-        server.wait_until("listens", || {
-            let printed = Running::start(&mut devices).success(LIMIT);
-            printed.is_ok_and(|printed| printed.output.contains(&wanted))
-        })
     }
 }

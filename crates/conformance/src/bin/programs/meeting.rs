@@ -1,15 +1,19 @@
-//! Programs that meet over TCP: one listens on a port, the others are told where.
+//! Programs that meet: one listens on a port, the others are told where.
 
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
 use transom_conformance::programs::{Printed, Running};
+use transom_conformance::spaces::Side;
+
+use crate::installation::Installation;
+use crate::place::Place;
 
 /// How long a program may go on after the one at the other end has failed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs a server and its clients until all have ended, and well. Each is told `-p PORT`, and the
+/// Runs a server and its clients, which meet over TCP, until all have ended, and well. Each is told `-p PORT`, and the
 /// clients `address` too. What they printed, the clients first.
 pub(crate) fn meet(
     mut server: Command,
@@ -55,4 +59,23 @@ pub(crate) fn free_port() -> Result<u16, String> {
     let probe = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
     let address = probe.and_then(|probe| probe.local_addr());
     address.map(|address| address.port()).map_err(|error| format!("no free port: {error}"))
+}
+
+/// Waits until a server listens at a port of rdma_cm's, as `transom devices` tells, or has ended.
+pub(crate) fn wait_for_listener(
+    server: &mut Running,
+    installation: &Installation,
+    place: Place<'_>,
+    port: u16,
+) -> Result<(), String> {
+    let wanted = format!(":{port}\"");
+    let mut devices = installation.transom()?;
+    devices.args(["devices", "--json"]);
+    if let Place::Across(wire) = place {
+        wire.pair.space(Side::Far).enter(&mut devices);
+    }
+    server.wait_until("listens", || {
+        let printed = Running::start(&mut devices).success(Duration::from_secs(60));
+        printed.is_ok_and(|printed| printed.output.contains(&wanted))
+    })
 }

@@ -16,7 +16,8 @@ use transom_conformance::processes::is_root;
 use transom_conformance::programs::{Running, installed};
 
 use crate::installation::Installation;
-use crate::meeting::{free_port, meet};
+use crate::meeting::{free_port, meet, wait_for_listener};
+use crate::place::Place;
 use crate::pyverbs;
 use crate::table::{Form, Report, Row, Style};
 use python::Python;
@@ -34,6 +35,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Lets UCX use the device and nothing else.
 const UCX: [(&str, &str); 2] =
     [("UCX_TLS", "rc_verbs,ud_verbs,self"), ("UCX_NET_DEVICES", "transom0:1")];
+/// UCX's example of processes that connect by address.
+const CLIENT_SERVER: &str = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c";
 /// The ranks of MPI, and what they check.
 const EXCHANGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/mpi_exchange.c");
 /// The agents of NIXL.
@@ -118,8 +121,9 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
 /// Runs a program to its end.
 type Run = fn(&Strangers) -> Result<(), String>;
 
-const PROGRAMS: [(&str, Run); 8] = [
+const PROGRAMS: [(&str, Run); 9] = [
     ("ucx_perftest -E sleep -t tag_lat -s 65536", |it| it.ucx_asleep()),
+    ("ucp_client_server -c tag, by rdmacm", |it| it.ucx_by_address()),
     ("mpirun -np 4, OpenMPI over UCX", |it| it.ranks()),
     ("qperf rc_lat rc_bw rc_rdma_read_lat", |it| {
         it.qperf(&["rc_lat", "rc_bw", "rc_rdma_read_lat"])
@@ -167,6 +171,30 @@ impl Strangers<'_> {
         };
         let ended = meet(command()?, vec![command()?], "127.0.0.1", LIMIT)?;
         if ended[0].output.contains("Final:") { Ok(()) } else { Err(ended[0].output.clone()) }
+    }
+
+    /// Messages of UCX between two processes that connect by address, as UCX has it with rdma_cm.
+    fn ucx_by_address(&self) -> Result<(), String> {
+        let program = self.installation.folder().join("ucp_client_server");
+        if !program.exists() {
+            if !Path::new(CLIENT_SERVER).exists() {
+                return Err(format!("no {CLIENT_SERVER}: apt-get install libucx-dev"));
+            }
+            let mut compile = Command::new(installed("cc", "gcc")?);
+            compile.args(["-O1", "-w", "-o"]).arg(&program).args([CLIENT_SERVER, "-lucp", "-lucs"]);
+            Running::start(&mut compile).success(LIMIT)?;
+        }
+        let port = free_port()?;
+        let command = || {
+            let mut command = self.command(&program)?;
+            command.env("UCX_SOCKADDR_TLS_PRIORITY", "rdmacm");
+            command.args(["-c", "tag", "-i", "100", "-p", &port.to_string()]);
+            Ok::<_, String>(command)
+        };
+        // It goes on when its client has ended.
+        let mut server = Running::start(&mut command()?);
+        wait_for_listener(&mut server, self.installation, Place::Here, port)?;
+        Running::start(command()?.args(["-a", "127.0.0.1"])).success(LIMIT).map(drop)
     }
 
     /// Four processes that OpenMPI starts check what they exchange.
