@@ -2,7 +2,7 @@
 
 use transom_device::execution::{CopyError, LocalBuffers, Payload, Sink, Source};
 use transom_device::protection::{Grant, Operation, Refusal};
-use transom_system::memory::{Copier, Fault};
+use transom_system::memory::{self, Copier, Destination, Fault, Readable, Writable};
 
 /// What a null region reads as, a part at a time.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
@@ -32,42 +32,55 @@ pub struct Gather<'a> {
     pub failed: Option<Refusal>,
 }
 
+impl Where {
+    fn destination(self, address: u64) -> Destination<'static> {
+        match self {
+            Self::Here => Destination::Program(address),
+            Self::Peer(pid) => Destination::Peer(pid, address),
+        }
+    }
+
+    fn source(self, address: u64) -> memory::Source<'static> {
+        match self {
+            Self::Here => memory::Source::Program(address),
+            Self::Peer(pid) => memory::Source::Peer(pid, address),
+        }
+    }
+}
+
+/// Writes zeros, which is what a null region holds (rule MR-36).
+fn zero(copier: &Copier, to: Destination<'_>, length: u64) -> Result<(), Fault> {
+    let mut done = 0;
+    while done < length {
+        let step = (length - done).min(ZEROS.len() as u64);
+        copier.copy(to.behind(done), ZEROS[..].into(), step)?;
+        done += step;
+    }
+    Ok(())
+}
+
 impl Gather<'_> {
-    fn copy(copier: &Copier, at: Where, to: u64, from: u64, length: u64) -> Result<(), Fault> {
-        match at {
-            Where::Here => copier.copy(to, from, length),
-            Where::Peer(pid) => copier.copy_to_peer(pid, to, from, length),
-        }
-    }
-
-    /// Writes zeros, which is what a null region holds (rule MR-36).
-    fn zero(copier: &Copier, at: Where, to: u64, length: u64) -> Result<(), Fault> {
-        let mut done = 0;
-        while done < length {
-            let step = (length - done).min(ZEROS.len() as u64);
-            Self::copy(copier, at, to + done, ZEROS.as_ptr() as u64, step)?;
-            done += step;
-        }
-        Ok(())
-    }
-
-    /// Copies `length` bytes from `offset` on to memory of this process that no key guards.
-    pub fn copy_out(&mut self, offset: u64, length: u64, to: u64) -> Result<(), CopyError> {
+    /// Copies `length` bytes from `offset` on.
+    pub fn copy_out(
+        &mut self,
+        offset: u64,
+        length: u64,
+        to: Destination<'_>,
+    ) -> Result<(), CopyError> {
         let offset = offset + self.skip;
-        let (copier, local, whose) = (self.copier, &self.local, self.to);
+        let (copier, local) = (self.copier, &self.local);
         let done = match self.payload {
             Payload::Inline(bytes) => {
                 let range = offset as usize..(offset + length) as usize;
                 let bytes = bytes.get(range).ok_or(CopyError::Far)?;
-                Self::copy(copier, whose, to, bytes.as_ptr() as u64, length)
-                    .map_err(|_| CopyError::Far)
+                copier.copy(to, bytes.into(), length).map_err(|_| CopyError::Far)
             }
             Payload::Buffers(_) => local.each(Operation::LocalRead, offset, length, |at, part| {
-                let (to, length) = (to + at, part.length());
+                let (to, length) = (to.behind(at), part.length());
                 let done = if part.is_null() {
-                    Self::zero(copier, whose, to, length)
+                    zero(copier, to, length)
                 } else {
-                    Self::copy(copier, whose, to, part.address(), length)
+                    copier.copy(to, Where::Here.source(part.address()), length)
                 };
                 done.map_err(|fault| match fault {
                     Fault::Source => CopyError::Near(local.gone(Operation::LocalRead)),
@@ -96,17 +109,14 @@ impl Gather<'_> {
 
 impl Source for Gather<'_> {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
-        let to = std::mem::replace(&mut self.to, Where::Here);
-        let copied = self.copy_out(offset, bytes.len() as u64, bytes.as_mut_ptr() as u64);
-        self.to = to;
-        copied
+        self.copy_out(offset, bytes.len() as u64, bytes.into())
     }
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         if at.is_null() {
             return self.check();
         }
-        self.copy_out(offset, at.length(), at.address())
+        self.copy_out(offset, at.length(), self.to.destination(at.address()))
     }
 }
 
@@ -132,11 +142,10 @@ impl Sink for Scatter<'_> {
             if part.is_null() {
                 return Ok(());
             }
-            let (to, length) = (part.address(), part.length());
-            match from {
-                _ if at.is_null() => Gather::zero(copier, Where::Here, to, length),
-                Where::Here => copier.copy(to, at.address() + done, length),
-                Where::Peer(pid) => copier.copy_from_peer(pid, to, at.address() + done, length),
+            let (to, length) = (Where::Here.destination(part.address()), part.length());
+            match at.is_null() {
+                true => zero(copier, to, length),
+                false => copier.copy(to, from.source(at.address() + done), length),
             }
             .map_err(|fault| match fault {
                 Fault::Source => CopyError::Far,
@@ -151,49 +160,77 @@ impl Sink for Scatter<'_> {
 }
 
 /// The payload of a record: a source when it is received, a sink while a READ's reply is made.
+#[derive(Clone, Copy)]
 pub struct RingBytes<'a> {
     /// The first of them, in shared memory: read and written by the copier only.
-    pub bytes: *mut u8,
+    bytes: *mut u8,
     /// How many there are.
-    pub length: u64,
+    length: u64,
     /// What copies them.
-    pub copier: &'a Copier,
+    copier: &'a Copier,
 }
 
-impl RingBytes<'_> {
-    /// No bytes at all.
-    pub fn empty(&self) -> Self {
-        RingBytes { bytes: std::ptr::null_mut(), length: 0, copier: self.copier }
+impl<'a> RingBytes<'a> {
+    /// The part of a ring that a record has.
+    ///
+    /// # Safety
+    ///
+    /// The bytes stay mapped, readable and writable, for `'a`, and nobody has a reference to them.
+    pub unsafe fn new(bytes: *mut u8, length: u64, copier: &'a Copier) -> Self {
+        Self { bytes, length, copier }
     }
 
-    fn at(&self, offset: u64, length: u64) -> Result<u64, CopyError> {
+    /// No bytes at all.
+    pub fn empty(&self) -> Self {
+        Self { bytes: std::ptr::null_mut(), length: 0, ..*self }
+    }
+
+    /// How many there are.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn at(&self, offset: u64, length: u64) -> Result<*mut u8, CopyError> {
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);
-        if fits { Ok(self.bytes as u64 + offset) } else { Err(CopyError::Far) }
+        if fits { Ok(self.bytes.wrapping_add(offset as usize)) } else { Err(CopyError::Far) }
+    }
+
+    fn readable(&self, offset: u64, length: u64) -> Result<memory::Source<'_>, CopyError> {
+        let first = self.at(offset, length)?;
+        // SAFETY: within the record, which stays (`new`).
+        Ok(memory::Source::Own(unsafe { Readable::shared(first, length) }))
+    }
+
+    fn writable(&self, offset: u64, length: u64) -> Result<Destination<'_>, CopyError> {
+        let first = self.at(offset, length)?;
+        // SAFETY: as above.
+        Ok(Destination::Own(unsafe { Writable::shared(first, length) }))
     }
 }
 
 impl Source for RingBytes<'_> {
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
-        let (to, length) = (bytes.as_mut_ptr() as u64, bytes.len() as u64);
-        let from = self.at(offset, length)?;
-        self.copier.copy(to, from, length).map_err(|_| CopyError::Far)
+        let length = bytes.len() as u64;
+        let from = self.readable(offset, length)?;
+        self.copier.copy(bytes.into(), from, length).map_err(|_| CopyError::Far)
     }
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
-        let from = self.at(offset, at.length())?;
+        let from = self.readable(offset, at.length())?;
         if at.is_null() {
             return Ok(());
         }
-        self.copier.copy(at.address(), from, at.length()).map_err(|_| CopyError::Far)
+        let to = Destination::Program(at.address());
+        self.copier.copy(to, from, at.length()).map_err(|_| CopyError::Far)
     }
 }
 
 impl Sink for RingBytes<'_> {
     fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
-        let (to, length) = (self.at(offset, at.length())?, at.length());
+        let (to, length) = (self.writable(offset, at.length())?, at.length());
         let copied = match at.is_null() {
-            true => Gather::zero(self.copier, Where::Here, to, length),
-            false => self.copier.copy(to, at.address(), length),
+            true => zero(self.copier, to, length),
+            false => self.copier.copy(to, memory::Source::Program(at.address()), length),
         };
         copied.map_err(|_| CopyError::Far)
     }

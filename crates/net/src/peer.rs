@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use transom_device::execution::{CopyError, Reply, Request, Sent};
 use transom_device::protection::Announcer;
 use transom_system::ThisProcess;
-use transom_system::memory::{Copier, may_copy_with};
+use transom_system::memory::{Copier, Destination, Writable, may_copy_with};
 use transom_system::registry::Process;
 use transom_system::segment::{RING_BYTES, RingKind, Segment};
 
@@ -195,7 +195,9 @@ impl Peer {
         };
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
         if let Some(data) = &mut data {
-            match data.copy_out(0, payload, room.payload() as u64) {
+            // SAFETY: the room found for this record, which is the producer's alone until it is published.
+            let to = unsafe { Writable::shared(room.payload(), payload) };
+            match data.copy_out(0, payload, Destination::Own(to)) {
                 Ok(()) => {}
                 Err(CopyError::Near(refusal)) => return Sent::Near(refusal),
                 Err(CopyError::Far) => return Sent::Unreachable,
@@ -274,8 +276,10 @@ impl Peer {
                 let mut requests = self.rings.requests.lock();
                 requests.reserved = requests.reserved.saturating_sub(answer.reserved);
             }
+            // SAFETY: the record lies in the peer's segment, which stays mapped; its header says how long
+            // its payload is, and that was held against its room when it was parsed.
             let payload =
-                RingBytes { bytes: record.payload.cast_mut(), length: what.payload(), copier };
+                unsafe { RingBytes::new(record.payload.cast_mut(), what.payload(), copier) };
             take(Arrived { what, payload }, &mut replying);
             let (positions, _) = self.segment.ring(kind, self.me.slot);
             consumer.release(positions, record);
@@ -321,7 +325,8 @@ impl Replying<'_> {
         let room = producer.borrow().room(positions, bytes, data);
         let payload = room.as_ref().map_or(std::ptr::null_mut(), |room| room.payload());
         let length = if room.is_some() { data } else { 0 };
-        let mut sink = RingBytes { bytes: payload, length, copier: self.copier };
+        // SAFETY: the room found for the answer, which is the producer's alone until it is published.
+        let mut sink = unsafe { RingBytes::new(payload, length, self.copier) };
         let answered = Cell::new(false);
         let publish = |reply| {
             // The requester keeps room for its replies; one that did not gets none.

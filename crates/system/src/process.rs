@@ -13,7 +13,7 @@ use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
 use crate::fork::Owner;
-use crate::memory::Copier;
+use crate::memory::{Copier, Destination, Source};
 use crate::object_counts::ObjectCounts;
 use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalRecord, Registry};
 use crate::segment::Segment;
@@ -81,7 +81,10 @@ impl ThisProcess {
     /// [`MemoryGone`] if that is not mapped any more.
     pub fn store(&self, at: &Grant<'_>, pieces: &[&[u8]]) -> Result<(), MemoryGone> {
         let stored = match pieces {
-            [piece] => self.copier.copy(at.address(), piece.as_ptr() as u64, piece.len() as u64),
+            [piece] => {
+                let to = Destination::Program(at.address());
+                self.copier.copy(to, (*piece).into(), piece.len() as u64)
+            }
             pieces => self.copier.copy_pieces(at.address(), pieces),
         };
         stored.map_err(|_| MemoryGone)
@@ -98,11 +101,14 @@ impl ThisProcess {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
         let _one_step = self.atomics.lock();
-        let mut old = 0_u64;
-        self.copier.copy(&raw mut old as u64, at.address(), 8).map_err(|_| MemoryGone)?;
+        let mut old = [0; 8];
+        let from = Source::Program(at.address());
+        self.copier.copy((&mut old[..]).into(), from, 8).map_err(|_| MemoryGone)?;
+        let old = u64::from_ne_bytes(old);
         let new = update(old);
         if new != old {
-            self.copier.copy(at.address(), &raw const new as u64, 8).map_err(|_| MemoryGone)?;
+            let to = Destination::Program(at.address());
+            self.copier.copy(to, new.to_ne_bytes()[..].into(), 8).map_err(|_| MemoryGone)?;
         }
         Ok(old)
     }

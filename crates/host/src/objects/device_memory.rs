@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use rustix::mm::{MapFlags, ProtFlags};
+use transom_system::memory::{Destination, Source};
 
 use super::Busy;
 use super::dependents::Dependents;
@@ -100,14 +101,16 @@ impl DeviceMemory {
 
     /// Copies bytes of the program to `offset`.
     pub fn write(&self, offset: u64, from: u64, length: u64) -> io::Result<()> {
-        let to = self.copy_range(offset, length)?;
-        self.device.process().copier().copy(to, from, length).map_err(|_| fault())
+        let to = Destination::Program(self.copy_range(offset, length)?);
+        let copied = self.device.process().copier().copy(to, Source::Program(from), length);
+        copied.map_err(|_| fault())
     }
 
     /// Copies bytes from `offset` on to the program.
     pub fn read(&self, offset: u64, to: u64, length: u64) -> io::Result<()> {
-        let from = self.copy_range(offset, length)?;
-        self.device.process().copier().copy(to, from, length).map_err(|_| fault())
+        let from = Source::Program(self.copy_range(offset, length)?);
+        let copied = self.device.process().copier().copy(Destination::Program(to), from, length);
+        copied.map_err(|_| fault())
     }
 
     fn copy_range(&self, offset: u64, length: u64) -> io::Result<u64> {

@@ -109,7 +109,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use rustix::fs::MemfdFlags;
-    use transom_system::memory::Copier;
+    use transom_system::memory::{Copier, Destination, Source};
 
     use super::*;
 
@@ -123,9 +123,10 @@ mod tests {
         let mapping = DmaBuf::map_file(file.as_fd(), page + 17, 100, true).unwrap();
         let mut found = [0_u8; 100];
         let copier = Copier::best().unwrap();
-        copier.copy(found.as_mut_ptr() as u64, mapping.address(), 100).unwrap();
+        let there = mapping.address();
+        copier.copy((&mut found[..]).into(), Source::Program(there), 100).unwrap();
         assert_eq!(found[..], content[page as usize + 17..][..100]);
-        copier.copy(mapping.address(), [7_u8; 100].as_ptr() as u64, 100).unwrap();
+        copier.copy(Destination::Program(there), [7_u8; 100][..].into(), 100).unwrap();
         let mut written = [0_u8; 102];
         rustix::io::pread(&file, &mut written, page + 16).unwrap();
         assert_eq!(written[1..101], [7; 100]);

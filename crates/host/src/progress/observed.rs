@@ -69,13 +69,13 @@ impl<'a> Dispatch<'a> {
         answer: &dyn Fn(Reply),
         deferred: &mut Deferred,
     ) -> Reply {
-        let data = RingBytes { ..*sink };
+        let data = *sink;
         let shown = Cell::new(false);
         let show = |reply| {
             if request.service.is_reliable() && !shown.replace(true) {
                 let slot = self.device().process().announcer().slot;
                 let answered = Answered::to(request, reply, slot);
-                let mut data = RingBytes { ..data };
+                let mut data = data;
                 observer.answer(Interface::Local, Direction::Outbound, &answered, &mut data);
             }
             answer(reply);

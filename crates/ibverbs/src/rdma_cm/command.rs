@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_host::Adapter;
 use transom_host::connections::manager::Manager;
+use transom_system::memory::{Destination, Readable, Source, Writable};
 
 /// Structs of plain numbers: any bytes make one.
 ///
@@ -90,15 +91,20 @@ impl<'a> Command<'a> {
         if there < least {
             return Err(libc::EINVAL);
         }
-        let mut body = T::default();
-        self.copy(&raw mut body as u64, self.body, there.min(size_of::<T>()))?;
-        Ok(body)
+        self.get_part(self.body, there.min(size_of::<T>()))
     }
 
     /// A value in the program's memory.
     pub(super) fn get<T: Plain>(&self, address: u64) -> Result<T, c_int> {
+        self.get_part(address, size_of::<T>())
+    }
+
+    /// Its first bytes; the rest is zero.
+    fn get_part<T: Plain>(&self, address: u64, length: usize) -> Result<T, c_int> {
         let mut value = T::default();
-        self.copy(&raw mut value as u64, address, size_of::<T>())?;
+        // SAFETY: this function's own, and any bytes make a `T`.
+        let to = unsafe { Writable::shared((&raw mut value).cast(), size_of::<T>() as u64) };
+        self.copy(Destination::Own(to), Source::Program(address), length)?;
         Ok(value)
     }
 
@@ -126,10 +132,13 @@ impl<'a> Command<'a> {
     ) -> Result<(), c_int> {
         let length = self.room().saturating_sub(offset).min(size_of::<T>());
         let to = response.checked_add(offset as u64).ok_or(libc::EFAULT)?;
-        self.copy(to, std::ptr::from_ref(answer) as u64, length)
+        let from = std::ptr::from_ref(answer).cast();
+        // SAFETY: borrowed for longer than this call.
+        let from = unsafe { Readable::shared(from, size_of::<T>() as u64) };
+        self.copy(Destination::Program(to), Source::Own(from), length)
     }
 
-    fn copy(&self, to: u64, from: u64, length: usize) -> Result<(), c_int> {
+    fn copy(&self, to: Destination<'_>, from: Source<'_>, length: usize) -> Result<(), c_int> {
         if length == 0 {
             return Ok(());
         }

@@ -272,7 +272,8 @@ impl At<'_> {
         let tap = observer.map(|observer| {
             move |bytes| {
                 let copier = device.process().copier();
-                let mut data = RingBytes { bytes, length: request.length, copier };
+                // SAFETY: the room in the ring that `Peer::send` shows, of the request's length.
+                let mut data = unsafe { RingBytes::new(bytes, request.length, copier) };
                 observer.request(Interface::Local, Direction::Outbound, request, &mut data);
             }
         });
