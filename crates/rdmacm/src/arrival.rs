@@ -108,8 +108,16 @@ fn respond(id: &Id, event: &mut Event) -> Option<(rdma_cm_event_type, c_int)> {
     if seen.qp.is_null() {
         return None;
     }
+    let verbs = &id.provider.verbs;
     // SAFETY: the queue pair is the id's, and live.
-    let up = unsafe { id.provider.verbs.set_ece(seen.qp, event.ece) }
+    let up = unsafe { verbs.ece_of(seen.qp) }
+        .map(|own| match event.ece.vendor_id {
+            // The peer agrees to nothing.
+            0 => ibv_ece { options: 0, ..own },
+            _ => event.ece,
+        })
+        // SAFETY: as above.
+        .and_then(|ece| unsafe { verbs.set_ece(seen.qp, ece) })
         .and_then(|()| qp::ready_to_receive(id, seen.qp, None))
         .and_then(|()| qp::ready_to_send(id, seen.qp, None))
         .and_then(|()| confirm(id));

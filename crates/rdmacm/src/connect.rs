@@ -105,6 +105,15 @@ fn offer(id: &Id) -> Result<rdma_ucm_ece, c_int> {
     Ok(rdma_ucm_ece { vendor_id: ece.vendor_id, attr_mod: ece.options })
 }
 
+/// What this end agrees to of what the peer has offered: under the peer's vendor number, for a peer that
+/// has offered nothing takes any other for a mistake.
+fn answer(id: &Id) -> Result<rdma_ucm_ece, c_int> {
+    match id.own(|own| own.remote_ece.vendor_id) {
+        0 => Ok(rdma_ucm_ece::default()),
+        vendor_id => Ok(rdma_ucm_ece { vendor_id, ..offer(id)? }),
+    }
+}
+
 /// # Safety
 /// The program's private data is as long as it says.
 unsafe fn connect(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> {
@@ -159,8 +168,16 @@ unsafe fn accept(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> 
     );
     let qp = id.seen().qp;
     if !qp.is_null() && !id.is_datagram() {
-        // SAFETY: the queue pair is the id's, and live.
-        unsafe { id.provider.verbs.set_ece(qp, id.own(|own| own.remote_ece)) }?;
+        let remote = id.own(|own| own.remote_ece);
+        if remote.vendor_id != 0 {
+            // SAFETY: the queue pair is the id's, and live.
+            unsafe {
+                let own = id.provider.verbs.ece_of(qp)?;
+                // What another vendor's options mean nobody knows here.
+                let options = if remote.vendor_id == own.vendor_id { remote.options } else { 0 };
+                id.provider.verbs.set_ece(qp, ibv_ece { options, ..own })?;
+            }
+        }
         qp::ready_to_receive(id, qp, Some(depths.0))?;
         qp::ready_to_send(id, qp, Some(depths.1))?;
     }
@@ -170,7 +187,7 @@ unsafe fn accept(id: &Id, given: Option<&rdma_conn_param>) -> Result<(), c_int> 
         conn_param: unsafe { parameters(id, given, depths) }?,
         id: id.handle,
         reserved: 0,
-        ece: offer(id)?,
+        ece: answer(id)?,
     };
     id.file()?.tell(RDMA_USER_CM_CMD_ACCEPT, accept)
 }
