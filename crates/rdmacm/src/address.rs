@@ -35,6 +35,24 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Result<(sockaddr_storage,
     Ok((copy, length))
 }
 
+/// The address of InfiniBand with a GID, which stands where IPv6 has its address, and the service of a port
+/// space and port: a `struct sockaddr_ib`.
+pub(crate) fn of_gid(from: &sockaddr_in6, space: rdma_port_space) -> [u8; SOCKADDR_IB] {
+    let port = u16::from_be(from.sin6_port);
+    let of_space = if space == 0 { 0 } else { !0 << 16 };
+    let mask: u64 = of_space | if port == 0 { 0 } else { 0xffff };
+    let mut bytes = [0; SOCKADDR_IB];
+    bytes[..2].copy_from_slice(&AF_IB.to_ne_bytes());
+    // The default P_Key.
+    bytes[2..4].copy_from_slice(&[0xff; 2]);
+    bytes[4..8].copy_from_slice(&from.sin6_flowinfo.to_ne_bytes());
+    bytes[8..24].copy_from_slice(&from.sin6_addr);
+    bytes[24..32].copy_from_slice(&(u64::from(space) << 16 | u64::from(port)).to_be_bytes());
+    bytes[32..40].copy_from_slice(&mask.to_be_bytes());
+    bytes[40..].copy_from_slice(&u64::from(from.sin6_scope_id).to_ne_bytes());
+    bytes
+}
+
 /// The port of an address, network byte order, or 0.
 pub(crate) fn port(address: &sockaddr_storage) -> u16 {
     let data = &address.ss_data;

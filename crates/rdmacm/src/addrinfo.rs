@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 
 use transom_abi::*;
 
-use crate::address::AF_IB;
+use crate::address::{self, AF_IB};
 use crate::entry::{guarded, last_errno, zero_of};
 use crate::id::Id;
 
@@ -73,6 +73,12 @@ impl From<c_int> for No {
     }
 }
 
+/// Whether a node is the text of a GID, to be an address of InfiniBand.
+fn is_gid(hints: &rdma_addrinfo) -> bool {
+    let flags = RAI_FAMILY | RAI_NUMERICHOST;
+    hints.ai_flags & flags == flags && hints.ai_family == AF_IB.into()
+}
+
 /// What the C library is to look for.
 fn wanted(hints: &rdma_addrinfo) -> Result<libc::addrinfo, No> {
     // SAFETY: all zeroes are such hints.
@@ -83,12 +89,8 @@ fn wanted(hints: &rdma_addrinfo) -> Result<libc::addrinfo, No> {
             wanted.ai_flags |= theirs;
         }
     }
-    if hints.ai_flags & RAI_FAMILY != 0 && hints.ai_family == AF_IB.into() {
-        return Err(No::Code(libc::EAI_FAMILY));
-    }
-    if hints.ai_family != AF_IB.into() {
-        wanted.ai_family = hints.ai_family;
-    }
+    // GIDs are written as addresses of IPv6 are.
+    wanted.ai_family = if is_gid(hints) { libc::AF_INET6 } else { hints.ai_family };
     let datagrams = hints.ai_qp_type as u32 == IBV_QPT_UD;
     let space = hints.ai_port_space as u32;
     wanted.ai_socktype = match space {
@@ -122,26 +124,34 @@ unsafe fn look_up(
     // SAFETY: there is one if there is no error.
     let first = unsafe { &*found };
     let mut take = || {
-        // SAFETY: the address is so long, and the name ends with a zero.
-        let (address, name) = unsafe {
-            let address = copied(first.ai_addr.cast::<sockaddr>(), first.ai_addrlen as usize)?;
-            let name = first.ai_canonname;
-            let length = if name.is_null() { 0 } else { libc::strlen(name) + 1 };
-            (address, copied(name, length)?)
-        };
-        if hints.ai_flags & RAI_PASSIVE != 0 {
-            (to.ai_src_addr, to.ai_src_canonname) = (address, name);
-            to.ai_src_len = first.ai_addrlen;
-        } else {
-            (to.ai_dst_addr, to.ai_dst_canonname) = (address, name);
-            to.ai_dst_len = first.ai_addrlen;
-        }
-        to.ai_family = first.ai_family;
         if first.ai_socktype == libc::SOCK_DGRAM {
             (to.ai_qp_type, to.ai_port_space) = (IBV_QPT_UD as c_int, RDMA_PS_UDP as c_int);
         } else {
             (to.ai_qp_type, to.ai_port_space) = (IBV_QPT_RC as c_int, RDMA_PS_TCP as c_int);
         }
+        // SAFETY: the address is so long, and the name ends with a zero.
+        let (address, length, name) = unsafe {
+            let length = first.ai_addrlen;
+            let (address, length) = if is_gid(hints) {
+                let space =
+                    if hints.ai_port_space == 0 { to.ai_port_space } else { hints.ai_port_space };
+                let address = address::of_gid(&*first.ai_addr.cast(), space as u32);
+                (copied(address.as_ptr().cast(), address.len())?, address.len() as u32)
+            } else {
+                (copied(first.ai_addr.cast::<sockaddr>(), length as usize)?, length)
+            };
+            let name = first.ai_canonname;
+            let bytes = if name.is_null() { 0 } else { libc::strlen(name) + 1 };
+            (address, length, copied(name, bytes)?)
+        };
+        if hints.ai_flags & RAI_PASSIVE != 0 {
+            (to.ai_src_addr, to.ai_src_canonname) = (address, name);
+            to.ai_src_len = length;
+        } else {
+            (to.ai_dst_addr, to.ai_dst_canonname) = (address, name);
+            to.ai_dst_len = length;
+        }
+        to.ai_family = if is_gid(hints) { AF_IB.into() } else { first.ai_family };
         Ok(())
     };
     let result = take();
@@ -401,6 +411,41 @@ mod tests {
         assert_eq!(answer.ai_qp_type as u32, IBV_QPT_UD);
         // SAFETY: it was not freed.
         unsafe { rdma_freeaddrinfo(found) };
+    }
+
+    /// Rules: CM-57
+    #[test]
+    fn a_gid_becomes_an_address_of_infiniband() {
+        let hints = rdma_addrinfo {
+            ai_flags: RAI_PASSIVE | RAI_NUMERICHOST | RAI_FAMILY,
+            ai_family: AF_IB.into(),
+            ai_port_space: RDMA_PS_TCP as c_int,
+            ..Default::default()
+        };
+        let ask = |hints: &rdma_addrinfo| {
+            let mut found = null_mut();
+            let (node, service) = (c"::ffff:10.1.2.3".as_ptr(), c"7471".as_ptr());
+            // SAFETY: the strings end with zeroes, and the rest is there.
+            (unsafe { rdma_getaddrinfo(node, service, hints, &mut found) }, found)
+        };
+        let (code, found) = ask(&hints);
+        assert_eq!(code, 0);
+        // SAFETY: it was just found, and its address is as long as it says.
+        let (answer, bytes) = unsafe {
+            let answer = *found;
+            assert_eq!((answer.ai_src_len, answer.ai_dst_len), (48, 0));
+            (answer, *answer.ai_src_addr.cast::<[u8; 48]>())
+        };
+        assert_eq!((answer.ai_family, answer.ai_port_space), (AF_IB.into(), hints.ai_port_space));
+        assert_eq!(bytes[2..4], [0xff, 0xff]);
+        assert_eq!(bytes[8..24], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3]);
+        assert_eq!(bytes[24..32], 0x0106_1d2f_u64.to_be_bytes());
+        assert_eq!(bytes[32..40], u64::MAX.to_be_bytes());
+        // SAFETY: it was not freed.
+        unsafe { rdma_freeaddrinfo(found) };
+        // Names have none.
+        let flags = RAI_PASSIVE | RAI_FAMILY;
+        assert_eq!(ask(&rdma_addrinfo { ai_flags: flags, ..hints }).0, libc::EAI_FAMILY);
     }
 
     #[test]
