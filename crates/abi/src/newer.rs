@@ -216,7 +216,7 @@ pub const RDMA_USER_CM_CMD_WRITE_CM_EVENT: u32 = 24;
 
 /// Puts an event into a file of connection management.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct rdma_ucm_write_cm_event {
     /// The id.
     pub id: u32,

@@ -42,6 +42,8 @@ Faults (--fault), to see how a program copes; several add up:
   rnr,op=OP,nth=N                         The same, as if no receive were posted
   drop,op=OP,nth=N                        The same, as if the network had lost them
   port-down=T,at=T                        The port is down for a while, a time after it is opened
+  device-removal,at=T                     The device is gone, a time after it is opened
+  address-change,at=T                     Its addresses belong to other hardware, as after a fail-over
   reject=N,nth=N                          Requests for connections (REQ) are refused for reason N
   drop,op=MESSAGE,nth=N                   Messages of connections are lost
   delay=T,op=MESSAGE,nth=N                They arrive later

@@ -78,10 +78,21 @@ pub enum Happened {
     TimewaitExit,
     /// The device is gone.
     DeviceRemoval,
+    /// The interface that has the id's address is another now, or has another hardware address.
+    AddressChange,
     /// The id belongs to a multicast group.
     MulticastJoin(Group),
     /// It cannot.
     MulticastError(Group, Errno),
+    /// The program has written it itself, for whoever fetches the id's events.
+    Written {
+        /// Its number.
+        code: u32,
+        /// Its status.
+        status: i32,
+        /// What it carries.
+        argument: u64,
+    },
 }
 
 /// What a peer offers for a connection, as the receiver is to use it: its own responder resources are
@@ -139,7 +150,9 @@ impl Happened {
             Self::DeviceRemoval => 11,
             Self::MulticastJoin(_) => 12,
             Self::MulticastError(..) => 13,
+            Self::AddressChange => 14,
             Self::TimewaitExit => 15,
+            Self::Written { code, .. } => *code,
         }
     }
 
@@ -151,6 +164,7 @@ impl Happened {
             Self::Unreachable | Self::Disconnected { timed_out: true } => -Errno::ETIMEDOUT.0,
             Self::NotServed(status) => status.code().into(),
             Self::Rejected { reason, .. } => reason.code().into(),
+            Self::Written { status, .. } => *status,
             _ => 0,
         }
     }

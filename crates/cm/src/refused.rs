@@ -23,6 +23,8 @@ impl Errno {
     pub const ENOMEM: Self = Self(12);
     /// There is no such thing.
     pub const ENOENT: Self = Self(2);
+    /// There is no such device any more.
+    pub const ENXIO: Self = Self(6);
 }
 
 /// Why a call is refused. Nothing has changed then.

@@ -1086,15 +1086,16 @@ fn a_device_that_goes_is_the_last_that_an_id_hears_of() {
     let mut network = Network::new(2);
     let listener = network.listen(1, Service::TCP, 10);
     let (active, passive) = network.connected(1);
-    network.ends[1].engine.device_removed();
-    network.ends[1].engine.device_removed();
+    network.remove_device(1);
+    network.remove_device(1);
     let mut heard = [network.event(1), network.event(1)].map(|event| event.id);
     heard.sort();
     let mut all = [listener, passive];
     all.sort();
     assert_eq!(heard, all);
-    network.ends[0].engine.disconnect(active, network.now).unwrap();
+    // The peer is told.
     assert_eq!(network.event(0), disconnected(active, false));
+    network.ends[0].engine.disconnect(active, network.now).unwrap();
     network.no_events();
     let late = network.connect(0, 1, Service::TCP, 9);
     assert_eq!(reason(&network.event(0), late), RejectReason::InvalidServiceId);

@@ -24,10 +24,11 @@ mod ports;
 mod routes;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tracing::warn;
@@ -37,6 +38,9 @@ use transom_system::clock;
 use crate::device::Device;
 pub use files::Delivered;
 use manager::Manager;
+
+/// How long a call may hold up the end of the device.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The connection manager of a device, once somebody wants it.
 pub struct Connections {
@@ -133,9 +137,15 @@ impl Connections {
         }
     }
 
-    /// The device is of no use any more.
+    /// These addresses are other interfaces', or have other hardware addresses.
+    pub(crate) fn addresses_changed(&self, addresses: &[IpAddr]) {
+        self.drive(|manager| manager.addresses_changed(addresses));
+    }
+
+    /// The device is of no use any more. Whoever is in a call is waited for, but not for ever: a mistake of
+    /// this library may be why.
     pub(crate) fn fail(&self) {
-        if let Some(mut manager) = self.manager.try_lock()
+        if let Some(mut manager) = self.manager.try_lock_for(PATIENCE)
             && let Some(manager) = manager.as_deref_mut()
         {
             manager.device_removed();

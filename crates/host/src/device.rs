@@ -12,6 +12,7 @@ mod work;
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -203,12 +204,16 @@ impl Device {
         })
     }
 
-    /// Takes in what has changed of the addresses, and tells the program (rule AE-05).
-    pub(crate) fn refresh_addresses(&self) {
+    /// Takes in what has changed of the addresses, and tells the program (rule AE-05). Those that belong to
+    /// another hardware address now.
+    pub(crate) fn refresh_addresses(&self) -> Vec<IpAddr> {
         // What cannot be read now is read at the next change.
         let changes = match self.port.refresh_addresses() {
             Ok(changes) => changes,
-            Err(error) => return warn!(%error, "the addresses cannot be read"),
+            Err(error) => {
+                warn!(%error, "the addresses cannot be read");
+                return Vec::new();
+            }
         };
         debug!(?changes, "addresses read again");
         if !changes.added.is_empty() || !changes.removed.is_empty() {
@@ -219,6 +224,7 @@ impl Device {
             Some(false) => self.port_events.raise(AsyncEvent::PortError),
             None => {}
         }
+        changes.hardware
     }
 
     /// Who is told of events of the port and of the device.

@@ -82,7 +82,7 @@ impl Adapter {
         let handler: Weak<Self> = Arc::downgrade(&adapter);
         fork::watch(handler).map_err(step("asking to be told of forks"))?;
         Threads::start(&adapter).map_err(step("starting its background thread"))?;
-        adapter.device().schedule_outages();
+        adapter.device().schedule_faults();
         let process = adapter.device().process();
         let (slot, generation) = (process.announcer().slot, process.announcer().generation);
         let copying = if matches!(process.copier(), Copier::Kernel) { "kernel" } else { "pipes" };

@@ -15,8 +15,9 @@ use std::sync::atomic::Ordering::*;
 
 use transom_device::execution::{Reply, Request, Sink, Source};
 use transom_device::queue::Completion;
+use transom_net::faults::IncidentKind;
 use transom_net::{Answer, Arrival, Arrived, Peer, Wire};
-use transom_system::{clock, say};
+use transom_system::{clock, failure, say};
 
 use crate::device::{Answered, Device, Direction, Due, Interface};
 use crate::objects::{Adapter, Cq, Deferred, Driver, Recipient};
@@ -205,7 +206,22 @@ impl<'a> Dispatch<'a> {
                 }
             }
             Due::Port(change) => self.device().change_port(change),
+            Due::Incident(kind) => self.cause(kind),
             Due::Connections => self.adapter.connections().on_deadline(),
+        }
+    }
+
+    /// Has happen what a user wants to happen to the device now.
+    #[cold]
+    fn cause(self, kind: IncidentKind) {
+        match kind {
+            IncidentKind::DeviceRemoval => failure::fail(),
+            IncidentKind::AddressChange => {
+                let addresses = self.device().port().addresses();
+                let all: Vec<_> = addresses.iter().map(|(_, address)| address.ip()).collect();
+                drop(addresses);
+                self.adapter.connections().addresses_changed(&all);
+            }
         }
     }
 

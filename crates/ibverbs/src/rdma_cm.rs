@@ -28,15 +28,15 @@ use transom_host::Adapter;
 use transom_system::say;
 
 use crate::adapters;
-use crate::entry::{errno_always, errno_of, number_always, set_errno};
+use crate::entry::{errno_always, number_always, set_errno};
 use command::Command;
 
 /// The devices that open files are of.
 static FILES: Mutex<Vec<(c_int, Arc<Adapter>)>> = Mutex::new(Vec::new());
 
 /// What commands there are, by their numbers.
-const COMMANDS: [Option<Run>; 23] = {
-    let mut commands: [Option<Run>; 23] = [None; 23];
+const COMMANDS: [Option<Run>; 25] = {
+    let mut commands: [Option<Run>; 25] = [None; 25];
     commands[RDMA_USER_CM_CMD_CREATE_ID as usize] = Some(calls::create_id);
     commands[RDMA_USER_CM_CMD_DESTROY_ID as usize] = Some(calls::destroy_id);
     commands[RDMA_USER_CM_CMD_BIND_IP as usize] = Some(calls::bind_ip);
@@ -58,6 +58,7 @@ const COMMANDS: [Option<Run>; 23] = {
     commands[RDMA_USER_CM_CMD_BIND as usize] = Some(calls::bind);
     commands[RDMA_USER_CM_CMD_RESOLVE_ADDR as usize] = Some(calls::resolve_addr);
     commands[RDMA_USER_CM_CMD_JOIN_MCAST as usize] = Some(calls::join_mcast);
+    commands[RDMA_USER_CM_CMD_WRITE_CM_EVENT as usize] = Some(calls::write_cm_event);
     commands
 };
 
@@ -125,7 +126,8 @@ pub unsafe extern "C-unwind" fn transom_rdma_cm_write(
 fn fetch(file: c_int, address: u64, n: usize) -> c_int {
     loop {
         let mut fetched = false;
-        let errno = errno_of(|| {
+        // That the device has failed is an event too.
+        let errno = errno_always(|| {
             let adapter = adapter_of(file)?;
             let command = Command::read(&adapter, file, address, n)?;
             fetched = events::fetch(&command)?;

@@ -6,6 +6,8 @@
 //! rnr,op=send,nth=1                    the first SEND finds no receive
 //! drop,op=write,nth=2..                every WRITE from the second on is lost
 //! port-down=2s,at=5s                   the port is down for a while
+//! device-removal,at=5s                 the device is gone
+//! address-change,at=5s                 its addresses belong to other hardware
 //! reject=28,nth=1                      the first request for a connection is refused
 //! drop,op=rtu                          no RTU arrives
 //! delay=3s,op=rep                      every REP arrives late
@@ -48,6 +50,8 @@ pub enum Fault {
     Outage(PortOutage),
     /// What becomes of some messages of connections.
     Message(MessageRule),
+    /// Something happens to the device.
+    Incident(Incident),
 }
 
 /// All faults of a process.
@@ -61,6 +65,8 @@ pub struct Faults {
     pub outages: Vec<PortOutage>,
     /// What becomes of messages of connections; the first rule that matches decides.
     pub messages: Vec<MessageRule>,
+    /// What happens to the device.
+    pub incidents: Vec<Incident>,
 }
 
 /// What the network does to the packets that a process sends. What is absent does not happen.
@@ -177,6 +183,24 @@ pub struct PortOutage {
     pub at: Time,
 }
 
+/// Something that happens to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// What.
+    pub kind: IncidentKind,
+    /// How long after the device was opened.
+    pub at: Time,
+}
+
+/// What happens to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IncidentKind {
+    /// It is gone, as one is that is unplugged.
+    DeviceRemoval,
+    /// Its addresses belong to other hardware, as after a fail-over: programs are told.
+    AddressChange,
+}
+
 impl Faults {
     /// All of these together. What the network does may be said in several pieces, each thing once.
     pub fn new(faults: impl IntoIterator<Item = Fault>) -> Result<Self, FaultError> {
@@ -190,6 +214,7 @@ impl Faults {
                 Fault::Rule(rule) => all.rules.push(rule),
                 Fault::Outage(outage) => all.outages.push(outage),
                 Fault::Message(message) => all.messages.push(message),
+                Fault::Incident(incident) => all.incidents.push(incident),
             }
         }
         Ok(all)

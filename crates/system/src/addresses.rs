@@ -17,7 +17,7 @@ use transom_device::queue;
 use transom_wire::grh::{map_ipv4, mapped_ipv4};
 
 pub use self::multicast::{GroupGid, is_multicast, leaves_host};
-use self::netlink::{Interface, Watch};
+use self::netlink::{Hardware, Interface, Watch};
 pub use self::reachable::{Unreachable, check_reachable};
 
 /// The GID of 127.0.0.1: by it a program reaches itself and others of its user on this host, whatever
@@ -55,6 +55,8 @@ pub struct Address {
     pub mtu: u32,
     /// Its interface is the loopback interface.
     pub loopback: bool,
+    /// The hardware address of its interface.
+    hardware: Hardware,
 }
 
 impl Address {
@@ -104,6 +106,9 @@ pub struct Changes {
     pub moved: bool,
     /// An interface's MTU is another now.
     pub mtu: bool,
+    /// Addresses that belong to another hardware address now: of another interface, or of the same after
+    /// a fail-over, for example.
+    pub hardware: Vec<IpAddr>,
     /// `Some(true)` if there is an address that is not loopback, and was none before; `Some(false)`
     /// if the last one has gone.
     pub network: Option<bool>,
@@ -239,6 +244,9 @@ impl Addresses {
                 Some(new) => {
                     changes.moved |= new.interface != old.interface;
                     changes.mtu |= new.mtu != old.mtu;
+                    if new.hardware != old.hardware {
+                        changes.hardware.push(new.ip());
+                    }
                     *old = *new;
                 }
                 None => {
@@ -283,6 +291,7 @@ fn current() -> io::Result<Vec<Address>> {
             interface: interface.index,
             mtu: interface.mtu,
             loopback: interface.loopback || assigned.address.is_loopback(),
+            hardware: interface.hardware,
         });
     }
     // Local links work while the loopback interface is down too.
@@ -294,6 +303,7 @@ fn current() -> io::Result<Vec<Address>> {
                 interface: LOOPBACK_INTERFACE,
                 mtu: LOOPBACK_MTU,
                 loopback: true,
+                hardware: Hardware::default(),
             });
         }
     }

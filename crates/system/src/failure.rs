@@ -58,8 +58,10 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Failed> {
     })
 }
 
+/// Has the devices of this process fail: of a mistake, or because a user wants to see what a program does
+/// when its device goes.
 #[cold]
-fn fail() {
+pub fn fail() {
     FAILED.store(true, SeqCst);
     for handler in handlers() {
         let told = catch_unwind(AssertUnwindSafe(|| handler.fail()));

@@ -444,22 +444,44 @@ impl Engine {
         Ok(entry.groups)
     }
 
-    /// The device is gone: every id hears of it, once, and does nothing more (rule CM-46).
-    pub fn device_removed(&mut self) {
+    /// The device goes: every id hears of it, once, and does nothing more; peers are told what they would
+    /// be if the ids were destroyed (rule CM-46).
+    pub fn device_removed(&mut self, now: u64, host: &mut impl Host) {
         for (id, entry) in &mut self.ids {
             match &mut entry.state {
                 State::Removed => continue,
-                State::Connection(connection) => connection.abandon(&mut self.shared),
-                State::Resolution(resolution) => resolution.abandon(&mut self.shared),
+                State::Connection(connection) => {
+                    connection.destroy(now, &mut self.shared);
+                    // Nobody is left to say it again.
+                    connection.abandon(&mut self.shared);
+                }
+                State::Resolution(resolution) => resolution.destroy(&mut self.shared),
                 _ => {}
             }
             entry.state = State::Removed;
+            entry.unbind(host);
             self.shared.happened(*id, Happened::DeviceRemoval);
         }
         self.listeners.clear();
         self.early.clear();
         for (_, mut connection) in std::mem::take(&mut self.lingering) {
             connection.abandon(&mut self.shared);
+        }
+    }
+
+    /// Whether the device of an id is gone, which hears of nothing else any more.
+    pub fn is_removed(&self, id: CommId) -> bool {
+        self.ids.get(&id).is_some_and(|entry| matches!(entry.state, State::Removed))
+    }
+
+    /// An address is that of another interface, or its interface has another hardware address: the ids
+    /// that are bound to it hear of it (rule CM-55).
+    pub fn address_changed(&mut self, address: IpAddr) {
+        for (id, entry) in &self.ids {
+            let has_it = entry.source.is_some_and(|source| source.ip() == address);
+            if has_it && !matches!(entry.state, State::Removed) {
+                self.shared.happened(*id, Happened::AddressChange);
+            }
         }
     }
 

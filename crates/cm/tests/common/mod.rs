@@ -235,6 +235,11 @@ impl Network {
         engine.destroy(id, self.now, host).unwrap();
     }
 
+    pub(crate) fn remove_device(&mut self, end: usize) {
+        let End { engine, host, .. } = &mut self.ends[end];
+        engine.device_removed(self.now, host);
+    }
+
     /// Destroys all ids, after which nothing is left.
     #[track_caller]
     pub(crate) fn finish(mut self) {

@@ -151,6 +151,7 @@ mod wire {
 
 /// H.7 Connections, by the commands of the connection manager's file.
 mod connections {
+    mod changes;
     mod library;
     mod one_process;
     mod processes;

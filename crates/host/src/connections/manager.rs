@@ -1,5 +1,7 @@
 //! The engine among files, ports and messages: every call, message and deadline.
 
+mod groups;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +9,6 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 use tracing::debug;
-use transom_cm::event::Group;
 use transom_cm::refused::Errno;
 use transom_cm::{
     Answered, Arrival, Config, Engine, Event, Handled, Happened, Refused, Service, Timing,
@@ -20,6 +21,7 @@ use transom_system::registry::ConnectionFault;
 use transom_system::registry::connections::{Connection, Connections, Kept};
 use transom_wire::cm::{CommId, RejectReason, SidrStatus};
 
+use self::groups::Membership;
 use super::complaints::Complaints;
 use super::exchange::{Exchange, arrival};
 use super::faults::Fate;
@@ -27,16 +29,6 @@ use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
 use super::routes;
 use crate::device::Device;
-
-/// A group that an id belongs to.
-#[derive(Clone, Copy, Debug)]
-struct Membership {
-    of: CommId,
-    group: Group,
-    uid: u64,
-    /// How many of its events have been taken.
-    reported: u32,
-}
 
 /// The connection manager of this process.
 pub struct Manager {
@@ -160,7 +152,7 @@ impl Manager {
     ///
     /// `ENOENT` if there is no such id, `EINVAL` if it is another file's.
     pub fn destroy(&mut self, file: RawFd, id: CommId) -> Result<u32, i32> {
-        self.check(file, id)?;
+        self.check_file(file, id)?;
         let groups = self.engine.destroy(id, clock::steady(), &mut self.ports).map_err(errno)?;
         if !groups.is_empty() {
             self.memberships.retain(|_, it| it.of != id);
@@ -190,7 +182,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// That of the call, `ENOENT` if there is no such id, `EINVAL` if it is another file's.
+    /// That of the call, `ENOENT` if there is no such id, `EINVAL` if it is another file's, `ENXIO` if its
+    /// device is gone.
     pub fn with_id<T>(
         &mut self,
         file: RawFd,
@@ -258,45 +251,36 @@ impl Manager {
         self.engine.address_resolved(id, found).map_err(errno)
     }
 
-    /// Has an id of a file belong to a group, which its program calls `uid`: what the membership is called
-    /// here.
+    /// Has an event of the program's own wait among those of an id.
     ///
     /// # Errors
     ///
     /// As [`Manager::with_id`].
-    pub fn join(
+    pub fn write_event(
         &mut self,
         file: RawFd,
         id: CommId,
-        uid: u64,
-        address: IpAddr,
-        send_only: bool,
-    ) -> Result<u32, i32> {
+        code: u32,
+        status: i32,
+        argument: u64,
+    ) -> Result<(), i32> {
         self.check(file, id)?;
-        // Queue pairs join by themselves, and that has the network bring what is sent to the group.
-        self.engine.join(id, address, send_only, Ok(())).map_err(errno)?;
-        let number = (0..=u32::MAX).find(|number| !self.memberships.contains_key(number));
-        let number = number.ok_or(libc::ENOMEM)?;
-        let group = Group { address, send_only, qkey: transom_cm::attributes::DEFAULT_QKEY };
-        self.memberships.insert(number, Membership { of: id, group, uid, reported: 0 });
-        Ok(number)
+        self.raise(id, Happened::Written { code, status, argument });
+        Ok(())
     }
 
-    /// Ends a membership, and says how many of its events have been taken.
-    ///
-    /// # Errors
-    ///
-    /// `ENOENT` if there is no such membership of an id of the file.
-    pub fn leave(&mut self, file: RawFd, number: u32) -> Result<u32, i32> {
-        let membership = self.memberships.get(&number).copied();
-        let it = membership.filter(|it| self.files.is_of(it.of, file)).ok_or(libc::ENOENT)?;
-        self.memberships.remove(&number);
-        self.engine.leave(it.of, it.group.address).map_err(errno)?;
-        self.files.drop_events_of(file, number);
-        Ok(it.reported)
+    /// What an id is for.
+    pub fn service(&self, id: CommId) -> Option<Service> {
+        self.engine.service(id)
     }
 
+    /// Refuses an id that is another file's, or whose device is gone.
     fn check(&self, file: RawFd, id: CommId) -> Result<(), i32> {
+        self.check_file(file, id)?;
+        if self.engine.is_removed(id) { Err(Errno::ENXIO.0) } else { Ok(()) }
+    }
+
+    fn check_file(&self, file: RawFd, id: CommId) -> Result<(), i32> {
         match self.files.file_of(id) {
             Some((of, _)) if of == file => Ok(()),
             Some(_) => Err(libc::EINVAL),
@@ -337,9 +321,17 @@ impl Manager {
         self.engine.handle_timeout(now);
     }
 
+    /// The device goes: whoever is to hear of it does, before nothing can be sent any more.
     pub(super) fn device_removed(&mut self) {
-        self.engine.device_removed();
+        self.touched.extend(self.engine.ids());
+        self.engine.device_removed(clock::steady(), &mut self.ports);
         self.settle();
+        self.exchange.send_rest();
+    }
+
+    /// These addresses are other interfaces', or have other hardware addresses.
+    pub(super) fn addresses_changed(&mut self, addresses: &[IpAddr]) {
+        addresses.iter().for_each(|address| self.engine.address_changed(*address));
     }
 
     fn handle(&mut self, datagram: &ManagementDatagram) {

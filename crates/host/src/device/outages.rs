@@ -1,16 +1,20 @@
-//! When a user wants the port to be down.
+//! When a user wants the port to be down, or the device to go.
 
+use transom_net::faults::Incident;
 use transom_system::clock;
 
 use super::{Device, PortChange};
 use crate::events::AsyncEvent;
 
 impl Device {
-    /// Sees to it that the outages come. One from the beginning is there already.
-    pub(crate) fn schedule_outages(&self) {
-        let outages = self.options().faults.map_or(&[][..], |faults| &faults.outages);
+    /// Sees to it that outages and incidents come. An outage from the beginning is there already.
+    pub(crate) fn schedule_faults(&self) {
+        let Some(faults) = self.options().faults else { return };
         let now = clock::steady();
-        for (number, outage) in outages.iter().enumerate() {
+        for Incident { kind, at } in &faults.incidents {
+            self.work.schedule_incident(now + at.nanoseconds(), *kind);
+        }
+        for (number, outage) in faults.outages.iter().enumerate() {
             let begins = now + outage.at.nanoseconds();
             let ends = begins + outage.lasts.nanoseconds();
             if begins == now {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use transom_net::Peer;
+use transom_net::faults::IncidentKind;
 use transom_system::ThisProcess;
 use transom_system::lock::ShortMutex;
 
@@ -33,6 +34,8 @@ pub(crate) enum Due {
     CompletionEvent(u64),
     /// A user wants the port to change.
     Port(PortChange),
+    /// A user wants something to happen to the device.
+    Incident(IncidentKind),
     /// A message of the connection manager is sent again, or it gives up.
     Connections,
 }
@@ -113,6 +116,11 @@ impl Work {
     /// Sees to it that a change of the port comes at `deadline`.
     pub(crate) fn schedule_outage(&self, deadline: u64, change: PortChange) {
         self.add_deadline(deadline, Due::Port(change));
+    }
+
+    /// Sees to it that this happens at `deadline`.
+    pub(crate) fn schedule_incident(&self, deadline: u64, kind: IncidentKind) {
+        self.add_deadline(deadline, Due::Incident(kind));
     }
 
     /// Sees to it that the connection manager is called at a deadline, if there is one, and not at the one

@@ -106,7 +106,10 @@ impl Background {
             self.look_around(dispatch);
             let working = device.work.working.lock();
             if self.woken.addresses {
-                device.refresh_addresses();
+                let changed = device.refresh_addresses();
+                if !changed.is_empty() {
+                    adapter.connections().addresses_changed(&changed);
+                }
             }
             if self.woken.handed {
                 device.port().wire().inspect(|wire| wire.expect_handed());

@@ -314,3 +314,15 @@ pub(super) fn migrate_id(command: &Command<'_>) -> Result<(), c_int> {
         command.call(|manager| manager.migrate(from, CommId(body.id), command.file))?;
     command.answer(body.response, &rdma_ucm_migrate_resp { events_reported })
 }
+
+/// Puts an event of the program's own among those of an id.
+pub(super) fn write_cm_event(command: &Command<'_>) -> Result<(), c_int> {
+    let body: rdma_ucm_write_cm_event = command.body()?;
+    if !matches!(body.event, RDMA_CM_EVENT_USER | RDMA_CM_EVENT_INTERNAL) {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: any bytes are a number.
+    let argument = unsafe { body.param.arg };
+    let (id, status) = (CommId(body.id), body.status as i32);
+    command.call(|manager| manager.write_event(command.file, id, body.event, status, argument))
+}

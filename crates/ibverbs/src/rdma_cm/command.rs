@@ -31,7 +31,7 @@ plain! {
     rdma_ucm_join_ip_mcast rdma_ucm_join_mcast rdma_ucm_listen rdma_ucm_migrate_id
     rdma_ucm_migrate_resp rdma_ucm_notify rdma_ucm_query rdma_ucm_query_addr_resp
     rdma_ucm_query_path_resp rdma_ucm_query_route_resp rdma_ucm_reject rdma_ucm_resolve_addr
-    rdma_ucm_resolve_ip rdma_ucm_resolve_route rdma_ucm_set_option
+    rdma_ucm_resolve_ip rdma_ucm_resolve_route rdma_ucm_set_option rdma_ucm_write_cm_event
     ib_path_rec_data
 }
 

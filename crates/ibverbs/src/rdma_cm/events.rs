@@ -30,10 +30,11 @@ pub(super) fn fetch(command: &Command<'_>) -> Result<bool, c_int> {
     let body: rdma_ucm_get_event = command.body()?;
     let event = command.call(|manager| {
         let Some(event) = manager.next_event(command.file)? else { return Ok(None) };
-        let id = CommId(event.id);
-        let service = manager.with_id(command.file, id, |engine, _| Ok(engine.service(id)));
         // A group's is one of datagrams.
-        let datagrams = service.ok().flatten().is_none_or(|it| it.kind() == Kind::Ud);
+        let of_group =
+            matches!(event.happened, Happened::MulticastJoin(_) | Happened::MulticastError(..));
+        let service = manager.service(CommId(event.id));
+        let datagrams = of_group || service.is_some_and(|it| it.kind() == Kind::Ud);
         Ok(Some((event, datagrams)))
     })?;
     let Some((event, datagrams)) = event else { return Ok(false) };
@@ -64,9 +65,10 @@ pub(super) fn wait(file: c_int) -> Result<(), c_int> {
 /// An event as C has it.
 fn response(event: &Delivered, datagrams: bool) -> rdma_ucm_event_resp {
     let happened = &event.happened;
-    let (ece, param) = match datagrams {
-        true => ud_param(event),
-        false => conn_param(happened),
+    let (ece, param) = match happened {
+        Happened::Written { argument, .. } => (Ece::default(), argument_of(*argument)),
+        _ if datagrams => ud_param(event),
+        _ => conn_param(happened),
     };
     rdma_ucm_event_resp {
         uid: event.uid,
@@ -86,6 +88,16 @@ fn private_data(happened: &Happened) -> ([u8; RDMA_MAX_PRIVATE_DATA], u8) {
     let length = data.len().min(usize::from(u8::MAX));
     room[..length].copy_from_slice(&data[..length]);
     (room, length as u8)
+}
+
+/// What a program has an event of its own carry: in the first two words, of whatever kind the id is.
+fn argument_of(argument: u64) -> rdma_ucm_event_param {
+    let conn = rdma_ucm_conn_param {
+        qp_num: argument as u32,
+        qkey: (argument >> 32) as u32,
+        ..rdma_ucm_conn_param::default()
+    };
+    whole(|param| param.conn = conn)
 }
 
 /// What an event of a connection tells.

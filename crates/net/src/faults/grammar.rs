@@ -8,8 +8,8 @@ use transom_device::execution::Injection;
 use transom_device::operation::{Operation, Subject};
 
 use super::{
-    Fault, Faults, InjectionRule, MessageFate, MessageKind, MessageRule, NetworkFaults, Nth,
-    PortOutage, Rate, Share, Time,
+    Fault, Faults, Incident, IncidentKind, InjectionRule, MessageFate, MessageKind, MessageRule,
+    NetworkFaults, Nth, PortOutage, Rate, Share, Time,
 };
 
 /// What is wrong with a fault, and what would be right.
@@ -25,6 +25,8 @@ fn error<T>(message: impl fmt::Display) -> Result<T, FaultError> {
 const NETWORK_KEYS: &str = "loss, delay, reorder, duplicate, corrupt, rate, seed";
 const RULE_KEYS: &str = "nak, rnr, drop, with op and nth";
 const OUTAGE_KEYS: &str = "port-down, with at";
+
+const INCIDENT_KEYS: &str = "device-removal or address-change, with at";
 
 const MESSAGE_KEYS: &str = "reject, drop or delay, with op=req, rep, rtu or dreq, and nth";
 
@@ -42,6 +44,11 @@ const MESSAGES: [(&str, MessageKind); 4] = [
     ("rep", MessageKind::Rep),
     ("rtu", MessageKind::Rtu),
     ("dreq", MessageKind::Dreq),
+];
+
+const INCIDENTS: [(&str, IncidentKind); 2] = [
+    ("device-removal", IncidentKind::DeviceRemoval),
+    ("address-change", IncidentKind::AddressChange),
 ];
 
 /// `KEY=VALUE`, or `KEY` alone.
@@ -119,12 +126,17 @@ impl FromStr for Fault {
             rule(&settings).map(Self::Rule)
         } else if has(&["port-down"]) {
             outage(&settings).map(Self::Outage)
+        } else if has(&INCIDENTS.map(|(name, _)| name)) {
+            incident(&settings).map(Self::Incident)
         } else if has(&["op", "nth"]) {
             error(format_args!(
                 "`{text}` does not say what happens to the requests; add nak=..., rnr or drop"
             ))
         } else if has(&["at"]) {
-            error(format_args!("`{text}` does not say for how long; add port-down=TIME"))
+            error(format_args!(
+                "`{text}` does not say what happens then; add port-down=TIME, device-removal or \
+                 address-change"
+            ))
         } else {
             network(&settings).map(Self::Network)
         }
@@ -144,8 +156,8 @@ fn network(settings: &[Setting<'_>]) -> Result<NetworkFaults, FaultError> {
             "seed" => setting.store(&mut faults.seed, A_SEED, |text| text.parse().ok())?,
             _ => {
                 return error(format_args!(
-                    "`{}`: there is no fault `{}`; there are {NETWORK_KEYS}; {RULE_KEYS}; and \
-                     {OUTAGE_KEYS}",
+                    "`{}`: there is no fault `{}`; there are {NETWORK_KEYS}; {RULE_KEYS}; \
+                     {OUTAGE_KEYS}; {INCIDENT_KEYS}; and of connections {MESSAGE_KEYS}",
                     setting.whole, setting.key
                 ));
             }
@@ -233,6 +245,32 @@ fn outage(settings: &[Setting<'_>]) -> Result<PortOutage, FaultError> {
     }
     let lasts = lasts.expect("whoever calls this has seen it");
     Ok(PortOutage { lasts, at: at.unwrap_or_default() })
+}
+
+fn incident(settings: &[Setting<'_>]) -> Result<Incident, FaultError> {
+    let (mut kind, mut at) = (None, None);
+    for setting in settings {
+        match (setting.key, named(&INCIDENTS, setting.key)) {
+            ("at", _) => setting.store(&mut at, A_TIME, Time::parse)?,
+            (_, None) => return setting.unknown("what happens to the device", INCIDENT_KEYS),
+            (key, _) if setting.value.is_some() => {
+                return error(format_args!("`{}`: {key} takes no value", setting.whole));
+            }
+            (_, found) if kind.is_none() => kind = found,
+            _ => {
+                return error(format_args!(
+                    "`{}`: what happens is said already; it is one of device-removal, address-change",
+                    setting.whole
+                ));
+            }
+        }
+    }
+    let kind = kind.expect("whoever calls this has seen it");
+    let Some(at) = at else {
+        let name = name_of(&INCIDENTS, &kind);
+        return error(format_args!("`{name}` does not say when; add at=TIME"));
+    };
+    Ok(Incident { kind, at })
 }
 
 fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
@@ -366,6 +404,9 @@ impl fmt::Display for Fault {
             Self::Rule(rule) => rule.fmt(f),
             Self::Message(message) => message.fmt(f),
             Self::Outage(PortOutage { lasts, at }) => write!(f, "port-down={lasts},at={at}"),
+            Self::Incident(Incident { kind, at }) => {
+                write!(f, "{},at={at}", name_of(&INCIDENTS, kind))
+            }
         }
     }
 }
@@ -386,7 +427,9 @@ impl fmt::Display for Faults {
         let rules = self.rules.iter().copied().map(Fault::Rule);
         let outages = self.outages.iter().copied().map(Fault::Outage);
         let messages = self.messages.iter().copied().map(Fault::Message);
-        let faults = network.into_iter().chain(rules).chain(outages).chain(messages);
+        let incidents = self.incidents.iter().copied().map(Fault::Incident);
+        let faults = network.into_iter().chain(rules).chain(outages);
+        let faults = faults.chain(messages).chain(incidents);
         f.write_str(&faults.map(|fault| fault.to_string()).collect::<Vec<_>>().join(";"))
     }
 }

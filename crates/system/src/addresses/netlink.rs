@@ -19,7 +19,11 @@ pub(super) struct Interface {
     pub(super) running: bool,
     pub(super) loopback: bool,
     pub(super) mtu: u32,
+    pub(super) hardware: Hardware,
 }
+
+/// A hardware address, with zeros behind: no kind is longer than the kernel's `MAX_ADDR_LEN`.
+pub(super) type Hardware = [u8; 32];
 
 /// An address of an interface that may be used as a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +156,14 @@ fn interface(body: &[u8]) -> Option<Interface> {
         running: has(libc::IFF_UP | libc::IFF_LOWER_UP),
         loopback: has(libc::IFF_LOOPBACK),
         mtu: attribute(body.get(16..)?, libc::IFLA_MTU).and_then(number)?,
+        hardware: attribute(body.get(16..)?, libc::IFLA_ADDRESS).map(padded).unwrap_or_default(),
     })
+}
+
+fn padded(address: &[u8]) -> Hardware {
+    let mut hardware = Hardware::default();
+    hardware.iter_mut().zip(address).for_each(|(byte, given)| *byte = *given);
+    hardware
 }
 
 /// `struct ifaddrmsg`: family, prefix length, flags, scope, interface; then attributes.

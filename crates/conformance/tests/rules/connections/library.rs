@@ -14,15 +14,19 @@ fn our_libraries() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Compiles the program against the packaged headers, with every warning an error.
 fn connects(scratch: &Scratch) -> PathBuf {
+    compiled(scratch, "connects")
+}
+
+/// Compiles a program against the packaged headers, with every warning an error.
+fn compiled(scratch: &Scratch, name: &str) -> PathBuf {
     let header = Path::new("/usr/include/rdma/rdma_cma.h");
     assert!(header.exists(), "no {}: apt-get install librdmacm-dev", header.display());
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/connects.c");
-    let binary = scratch.path().join("connects");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+    let binary = scratch.path().join(name);
     let mut compile = Command::new(program("cc", "gcc"));
     compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    compile.arg(&binary).arg(source).args(["-lrdmacm", "-libverbs", "-lpthread"]);
+    compile.arg(&binary).arg(source).args(["-lrdmacm", "-libverbs", "-lpthread", "-ldl"]);
     Running::start(&mut compile).finish(LIMIT);
     binary
 }
@@ -59,6 +63,53 @@ fn an_ordinary_user_connects_as_well() {
     let mut command = Command::new(connects(&scratch));
     take_turn(Link::Wire);
     run(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()), 17);
+}
+
+/// A part of the program about events, by the link that packets are sent on or not.
+fn events(binary: &Path, part: &str, link: Link) -> Command {
+    let mut command = Command::new(binary);
+    command.arg(part).env("LD_LIBRARY_PATH", our_libraries());
+    if link == Link::Wire {
+        command.env("TRANSOM_LINK", "wire");
+    }
+    command
+}
+
+/// Rules: CM-39, CM-40, CM-47, CM-56, CM-57
+#[test]
+fn a_c_program_hears_of_more_than_connections() {
+    let scratch = Scratch::new("connection-events");
+    let binary = compiled(&scratch, "connection_events");
+    take_turn(Link::Wire);
+    for link in [Link::Local, Link::Wire] {
+        run(&mut events(&binary, "", link), 8);
+        run(events(&binary, "early-data", link).env("TRANSOM_FAULT", "drop,op=rtu"), 1);
+    }
+}
+
+/// Rules: AE-09, CM-46, CM-55
+#[test]
+fn a_c_program_hears_of_a_device_that_goes_and_of_addresses_that_change() {
+    let scratch = Scratch::new("device-events");
+    let binary = compiled(&scratch, "connection_events");
+    take_turn(Link::Wire);
+    for (part, fault) in [("removal", "device-removal"), ("address-change", "address-change")] {
+        for link in [Link::Local, Link::Wire] {
+            // On a busy machine it happens before everything is there.
+            let mut times = [250, 1000, 4000, 16_000].into_iter();
+            let printed = loop {
+                let time = times.next().expect("enough time");
+                let mut command = events(&binary, part, link);
+                command.env("TRANSOM_FAULT", format!("{fault},at={time}ms"));
+                let output = command.output().expect("it starts");
+                if output.status.code() != Some(3) {
+                    break output;
+                }
+            };
+            assert!(printed.status.success(), "{part}, {link:?}: {printed:?}");
+            assert!(printed.stdout.starts_with(b"ok - "), "{printed:?}");
+        }
+    }
 }
 
 /// A tool of Debian's, with its arguments.

@@ -76,6 +76,13 @@ fn rules_are_described() {
     };
     assert_eq!("port-down=2s,at=5s".parse(), Ok(outage(2, 5)));
     assert_eq!("port-down=1s".parse(), Ok(outage(1, 0)));
+    let at = Time::from_nanoseconds(2_000_000).unwrap();
+    for (text, kind) in [
+        ("device-removal,at=2ms", IncidentKind::DeviceRemoval),
+        ("at=2ms,address-change", IncidentKind::AddressChange),
+    ] {
+        assert_eq!(text.parse(), Ok(Fault::Incident(Incident { kind, at })), "{text}");
+    }
 }
 
 #[test]
@@ -102,7 +109,11 @@ fn mistakes_are_named_with_what_would_be_right() {
         ("drop,nth=2..3", "3 or 3.."),
         ("drop,loss=1%", "a rule for requests has no `loss`; it has nak, rnr, drop"),
         ("op=read,nth=3", "does not say what happens to the requests; add nak=..., rnr or drop"),
-        ("at=5s", "does not say for how long; add port-down=TIME"),
+        ("at=5s", "does not say what happens then; add port-down=TIME, device-removal or"),
+        ("device-removal", "`device-removal` does not say when; add at=TIME"),
+        ("device-removal=5s", "device-removal takes no value"),
+        ("device-removal,nth=1", "has no `nth`; it has device-removal or address-change, with at"),
+        ("device-removal,address-change,at=5s", "is said already"),
         ("port-down=2s,nth=1", "port-down has no `nth`; it has port-down, with at"),
         ("port-down=2s,at=5s,at=6s", "at is given twice"),
     ] {
@@ -191,6 +202,11 @@ fn messages() -> impl Strategy<Value = MessageRule> {
     (fates, nth).prop_map(|((fate, kind), nth)| MessageRule { fate, kind, nth })
 }
 
+fn incidents() -> impl Strategy<Value = Incident> {
+    let kinds = prop::sample::select(INCIDENTS.map(|(_, kind)| kind).to_vec());
+    (kinds, times()).prop_map(|(kind, at)| Incident { kind, at })
+}
+
 proptest! {
     #[test]
     fn what_is_printed_reads_back(
@@ -198,8 +214,9 @@ proptest! {
         rules in prop::collection::vec(rules(), 0..3),
         outages in prop::collection::vec(outages(), 0..3),
         messages in prop::collection::vec(messages(), 0..3),
+        incidents in prop::collection::vec(incidents(), 0..3),
     ) {
-        let faults = Faults { network, rules, outages, messages };
+        let faults = Faults { network, rules, outages, messages, incidents };
         prop_assume!(!faults.is_empty());
         prop_assert_eq!(faults.to_string().parse::<Faults>(), Ok(faults));
     }

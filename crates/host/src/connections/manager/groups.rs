@@ -1,0 +1,60 @@
+//! The multicast groups that ids belong to.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use transom_cm::attributes::DEFAULT_QKEY;
+use transom_cm::event::Group;
+use transom_wire::cm::CommId;
+
+use super::{Manager, errno};
+
+/// A group that an id belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Membership {
+    pub(super) of: CommId,
+    pub(super) group: Group,
+    pub(super) uid: u64,
+    /// How many of its events have been taken.
+    pub(super) reported: u32,
+}
+
+impl Manager {
+    /// Has an id of a file belong to a group, which its program calls `uid`: what the membership is called
+    /// here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::with_id`].
+    pub fn join(
+        &mut self,
+        file: RawFd,
+        id: CommId,
+        uid: u64,
+        address: IpAddr,
+        send_only: bool,
+    ) -> Result<u32, i32> {
+        self.check(file, id)?;
+        // Queue pairs join by themselves, and that has the network bring what is sent to the group.
+        self.engine.join(id, address, send_only, Ok(())).map_err(errno)?;
+        let number = (0..=u32::MAX).find(|number| !self.memberships.contains_key(number));
+        let number = number.ok_or(libc::ENOMEM)?;
+        let group = Group { address, send_only, qkey: DEFAULT_QKEY };
+        self.memberships.insert(number, Membership { of: id, group, uid, reported: 0 });
+        Ok(number)
+    }
+
+    /// Ends a membership, and says how many of its events have been taken.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there is no such membership of an id of the file.
+    pub fn leave(&mut self, file: RawFd, number: u32) -> Result<u32, i32> {
+        let membership = self.memberships.get(&number).copied();
+        let it = membership.filter(|it| self.files.is_of(it.of, file)).ok_or(libc::ENOENT)?;
+        self.memberships.remove(&number);
+        self.engine.leave(it.of, it.group.address).map_err(errno)?;
+        self.files.drop_events_of(file, number);
+        Ok(it.reported)
+    }
+}
