@@ -1,6 +1,6 @@
 //! Connections being made.
 
-use crate::cm::{Channel, Event, Id, Offer};
+use crate::cm::{Event, Id, Offer};
 use crate::modify::{RECEIVER_NOT_READY_RETRIES, RETRIES};
 use crate::pending::{ASKED_AGAIN, Arrival};
 use crate::{
@@ -347,7 +347,7 @@ impl Arrival for OnItsWay {
         Ok(Some(Connection::new(id, queue_pair, from_peer, peer)))
     }
 
-    fn channel(&self) -> &Channel {
-        self.0.as_ref().expect(ASKED_AGAIN).id.channel()
+    fn id(&self) -> &Id {
+        &self.0.as_ref().expect(ASKED_AGAIN).id
     }
 }

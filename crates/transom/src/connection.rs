@@ -1,6 +1,6 @@
 //! Connections that the connection manager has made.
 
-use crate::cm::{Channel, Id};
+use crate::cm::Id;
 use crate::pending::Arrival;
 use crate::{Connected, Pending, PrivateData, QueuePair, Result};
 use std::fmt;
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// The end of the connection: that the peer has disconnected or died, or has confirmed a
-    /// [`disconnect`](Self::disconnect). The queue pair is in error then.
+    /// [`disconnect`](Self::disconnect), or that the device has gone. The queue pair is in error then.
     ///
     /// The connection's own descriptor ([`AsFd`]) is readable when there is something to see, too.
     pub fn disconnection(&mut self) -> Pending<'_, ()> {
@@ -126,7 +126,11 @@ impl Arrival for Disconnection<'_> {
                     | RDMA_CM_EVENT_DEVICE_REMOVAL
             ) {
                 *ended = true;
-                queue_pair.fail()?;
+                let failed = queue_pair.fail();
+                // What goes with its device cannot be put into error any more.
+                if event.kind != RDMA_CM_EVENT_DEVICE_REMOVAL {
+                    failed?;
+                }
                 // The peer would ask again and again. If it did not ask, there is nothing to confirm.
                 let _ = id.disconnect();
             }
@@ -134,7 +138,7 @@ impl Arrival for Disconnection<'_> {
         Ok(Some(()))
     }
 
-    fn channel(&self) -> &Channel {
-        self.connection.id.channel()
+    fn id(&self) -> &Id {
+        &self.connection.id
     }
 }

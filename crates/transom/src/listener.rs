@@ -1,6 +1,6 @@
 //! Listeners, and the requests that arrive at them.
 
-use crate::cm::{Channel, Id};
+use crate::cm::Id;
 use crate::connecting::{accept, marked};
 use crate::pending::Arrival;
 use crate::{
@@ -160,8 +160,8 @@ impl<S: QueuePairState> Arrival for Next<'_, S> {
         self.listener.take()
     }
 
-    fn channel(&self) -> &Channel {
-        self.listener.id.channel()
+    fn id(&self) -> &Id {
+        &self.listener.id
     }
 }
 

@@ -1,7 +1,7 @@
 //! What will come: a connection, a request for one, its end.
 
-use crate::Result;
-use crate::cm::{Channel, wake_when_readable};
+use crate::cm::{Id, wake_when_readable};
+use crate::{Connection, Result};
 use std::fmt;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,7 +37,8 @@ pub(crate) trait Arrival: Send {
     /// Takes it if it is there, by the events there are.
     fn take(&mut self) -> Result<Option<Self::Output>>;
 
-    fn channel(&self) -> &Channel;
+    /// The id that the events are about.
+    fn id(&self) -> &Id;
 }
 
 impl<'a, T> Pending<'a, T> {
@@ -79,10 +80,25 @@ impl<'a, T> Pending<'a, T> {
             if let Some(output) = self.arrival.take()? {
                 return Ok(Some(output));
             }
-            if !self.arrival.channel().wait(deadline)? {
+            if !self.arrival.id().channel().wait(deadline)? {
                 return Ok(None);
             }
         }
+    }
+}
+
+impl Pending<'_, Connection> {
+    /// Tells that data of the peer's have come over the queue pair that a request was accepted with: a receive
+    /// has ended well, or the device has said
+    /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). So the peer
+    /// has the acceptance, and the connection is there, though the peer's confirmation may be lost or late; see
+    /// `rdma_notify(3)`. Wait for it afterwards as ever.
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb), EINVAL if the peer's data cannot have come, for it is this end
+    /// that asks for the connection.
+    pub fn data_has_come(&self) -> Result<()> {
+        self.arrival.id().data_has_come()
     }
 }
 
@@ -103,7 +119,7 @@ impl<T> Future for Pending<'_, T> {
 
 impl<T> AsFd for Pending<'_, T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.arrival.channel().as_fd()
+        self.arrival.id().as_fd()
     }
 }
 

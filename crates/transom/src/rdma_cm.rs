@@ -90,6 +90,7 @@ functions! {
         -> c_int;
     extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
     fn rdma_establish(id: *mut rdma_cm_id) -> c_int;
+    fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type) -> c_int;
     fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, private_data_len: u8)
         -> c_int;
     fn rdma_init_qp_attr(

@@ -1,6 +1,6 @@
 //! Datagram queue pairs found by address (SIDR).
 
-use crate::cm::{Channel, Event, Id, Offer};
+use crate::cm::{Event, Id, Offer};
 use crate::connecting::{Connector, found, marked, no_connection, not_failed};
 use crate::domain::AllocatedDomain;
 use crate::error::non_null;
@@ -180,7 +180,7 @@ impl Arrival for Finding {
         outcome
     }
 
-    fn channel(&self) -> &Channel {
-        self.0.as_ref().expect(ASKED_AGAIN).id.channel()
+    fn id(&self) -> &Id {
+        &self.0.as_ref().expect(ASKED_AGAIN).id
     }
 }

@@ -4,6 +4,7 @@ use crate::cm::{Channel, Event, address};
 use crate::context::OpenDevice;
 use crate::error::check;
 use crate::{ConnectionProblem, Provider, Result};
+use rustix::io::Errno;
 use std::ffi::{CStr, c_int};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -145,6 +146,17 @@ impl Id {
         // SAFETY: the id exists.
         let result = unsafe { (self.channel.calls.rdma_establish)(self.raw) };
         check("rdma_establish", "confirming a connection", result)
+    }
+
+    /// Tells that the peer has the acceptance, for its data have come.
+    pub(crate) fn data_has_come(&self) -> Result<()> {
+        // SAFETY: the id exists.
+        let result = unsafe { (self.channel.calls.rdma_notify)(self.raw, IBV_EVENT_COMM_EST) };
+        match check("rdma_notify", "confirming a connection", result) {
+            // The peer's confirmation has come meanwhile.
+            Err(error) if error.errno() == Some(Errno::ISCONN.raw_os_error()) => Ok(()),
+            told => told,
+        }
     }
 
     /// `private_data` is as long as the connection manager carries it.

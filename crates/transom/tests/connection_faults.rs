@@ -1,0 +1,182 @@
+//! Connections with faults: peers that do not answer, messages that are lost, a device that goes. Each test runs
+//! in a process of its own, which has the faults; the software device has them, and no other.
+
+mod common;
+
+use common::{TIMEOUT, bytes_of, context, need, provider};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+use transom::{
+    Access, AsyncEventKind, CompletionQueue, Connection, ConnectionProblem, Connector, Context,
+    Error, Initialized, Listener, MemoryRegion, Pending, ProtectionDomain, QueuePair, Result,
+};
+
+/// Says that this is the process that a test started for itself.
+const ALONE: &str = "TRANSOM_TEST_ALONE";
+/// What such a process ends with when its device was gone too early to show anything.
+const TOO_EARLY: i32 = 3;
+
+/// Runs a test again, in a process with this environment: what that ends with. `None` in that process.
+fn alone(test: &str, environment: &[(&str, &str)]) -> Option<i32> {
+    if std::env::var_os(ALONE).is_some() {
+        return None;
+    }
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", test]).env(ALONE, "1").envs(environment.iter().copied());
+    Some(again.status().unwrap().code().expect("an end"))
+}
+
+struct Ends {
+    context: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    listener: Listener,
+}
+
+impl Ends {
+    fn new() -> Result<Self> {
+        let context = transom::devices(&provider())?.first().expect("a device").open()?;
+        let pd = ProtectionDomain::new(&context)?;
+        let cq = CompletionQueue::new(&context, 16)?;
+        let listener = Listener::bind(&provider(), SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        Ok(Self { context, pd, cq, listener })
+    }
+
+    fn queue_pair(&self) -> Result<QueuePair<Initialized>> {
+        QueuePair::builder(&self.pd, &self.cq).build()
+    }
+
+    fn connecting(&self) -> Result<Pending<'static, Connection>> {
+        Connector::new(self.listener.local_address()).connect(self.queue_pair()?)
+    }
+
+    /// Both ends on their way: the client's, and the server's who has accepted.
+    fn accepted(&self) -> Result<[Pending<'static, Connection>; 2]> {
+        let mut client = self.connecting()?;
+        let mut accept = self.listener.accept();
+        loop {
+            assert!(client.try_wait()?.is_none());
+            if let Some(request) = accept.wait_timeout(Duration::from_millis(1))? {
+                return Ok([client, request.accept(self.queue_pair()?, b"")?]);
+            }
+        }
+    }
+}
+
+fn problem<T>(result: Result<T>) -> ConnectionProblem {
+    match result.err().expect("no connection") {
+        Error::Connection(error) => error.problem,
+        other => panic!("{other}"),
+    }
+}
+
+fn has_faults() -> bool {
+    !context().name().starts_with("rxe")
+}
+
+/// Rules: CM-14, CM-43
+#[test]
+fn who_does_not_answer_is_unreachable() {
+    need!(has_faults(), "no faults can be had");
+    let environment = [("TRANSOM_FAULT", "drop,op=req"), ("TRANSOM_CONNECT_TIMEOUT", "100")];
+    if let Some(end) = alone("who_does_not_answer_is_unreachable", &environment) {
+        return assert_eq!(end, 0);
+    }
+    let ends = Ends::new().unwrap();
+    let ConnectionProblem::Unreachable { after } = problem(ends.connecting().unwrap().wait())
+    else {
+        panic!("it is reached");
+    };
+    assert!(Duration::from_millis(100) <= after && after < TIMEOUT, "{after:?}");
+}
+
+/// The peer's confirmation is lost, and its message says as much.
+///
+/// Rules: CM-47
+#[test]
+fn data_that_come_before_the_confirmation_confirm() {
+    need!(has_faults(), "no faults can be had");
+    const TEST: &str = "data_that_come_before_the_confirmation_confirm";
+    // What confirms comes only with the peer's data.
+    if let Some(end) = alone(TEST, &[("TRANSOM_FAULT", "drop,op=rtu")]) {
+        return assert_eq!(end, 0);
+    }
+    let ends = Ends::new().unwrap();
+    let mut client = ends.connecting().unwrap();
+    // Its own end is the one to confirm.
+    let error = client.data_has_come().unwrap_err();
+    assert_eq!(error.errno(), Some(rustix::io::Errno::INVAL.raw_os_error()), "{error}");
+    let mut accept = ends.listener.accept();
+    let request = loop {
+        assert!(client.try_wait().unwrap().is_none());
+        if let Some(request) = accept.wait_timeout(Duration::from_millis(1)).unwrap() {
+            break request;
+        }
+    };
+    let queue_pair = ends.queue_pair().unwrap();
+    let inbox = MemoryRegion::register(&ends.pd, vec![0; 16], Access::LOCAL_WRITE).unwrap();
+    let message = queue_pair.receive(&[inbox.all()]).unwrap();
+    let mut server = request.accept(queue_pair, b"").unwrap();
+    let client = client.wait().unwrap();
+    client.send(b"over the transom").unwrap().wait().unwrap();
+    assert_eq!(message.wait().unwrap().length(), 16);
+    assert_eq!(bytes_of(&inbox), b"over the transom");
+    assert!(server.try_wait().unwrap().is_none());
+    server.data_has_come().unwrap();
+    // Once is enough, and more does no harm.
+    server.data_has_come().unwrap();
+    let server = server.try_wait().unwrap().expect("it is there");
+    let empty = client.receive(&[]).unwrap();
+    server.send(b"").unwrap().wait().unwrap();
+    assert_eq!(empty.wait().unwrap().length(), 0);
+}
+
+/// Rules: AE-09, CM-46
+#[test]
+fn everybody_hears_of_a_device_that_goes() {
+    need!(has_faults(), "no faults can be had");
+    let test = "everybody_hears_of_a_device_that_goes";
+    if std::env::var_os(ALONE).is_none() {
+        // On a busy machine the device is gone before everything is there.
+        let mut times = [1, 4, 16, 64].into_iter();
+        let end = loop {
+            let time = times.next().expect("enough time");
+            let fault = format!("device-removal,at={}ms", time * 250);
+            match alone(test, &[("TRANSOM_FAULT", &fault)]) {
+                Some(TOO_EARLY) => {}
+                end => break end,
+            }
+        };
+        return assert_eq!(end, Some(0));
+    }
+    let all = || -> Result<_> {
+        let ends = Ends::new()?;
+        let [mut client, mut server] = ends.accepted()?;
+        let connection = loop {
+            if let Some(connection) = client.wait_timeout(Duration::from_millis(1))? {
+                break [connection, server.wait_timeout(TIMEOUT)?.expect("it is there")];
+            }
+        };
+        let mut asks = ends.connecting()?;
+        let request = loop {
+            assert!(asks.try_wait()?.is_none());
+            if let Some(it) = ends.listener.accept().wait_timeout(Duration::from_millis(1))? {
+                break it;
+            }
+        };
+        Ok((ends, connection, asks, request))
+    };
+    let Ok((ends, connection, asks, request)) = all() else { std::process::exit(TOO_EARLY) };
+    assert_eq!(problem(asks.wait()), ConnectionProblem::DeviceRemoved);
+    let event = ends.context.async_event(TIMEOUT).unwrap().expect("it is told");
+    assert_eq!(event.kind, AsyncEventKind::DeviceFatal);
+    for mut end in connection {
+        assert_eq!(end.disconnection().wait_timeout(TIMEOUT).unwrap(), Some(()));
+        assert!(end.send(b"nobody").is_err());
+    }
+    assert!(request.reject(b"").is_err());
+    let gone =
+        |error: Error| assert_eq!(error.errno(), Some(rustix::io::Errno::NODEV.raw_os_error()));
+    gone(ends.listener.accept().wait().unwrap_err());
+}
