@@ -152,6 +152,7 @@ mod wire {
 /// H.7 Connections, by the commands of the connection manager's file.
 mod connections {
     mod changes;
+    mod dissected;
     mod library;
     mod one_process;
     mod processes;
