@@ -110,7 +110,7 @@ export! {
     rsendto
     rsetsockopt
     rshutdown
-    rsocket
+    rsocket<Loaded>
     rwrite
     rwritev
 }

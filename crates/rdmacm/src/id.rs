@@ -113,7 +113,10 @@ impl Id {
     ///
     /// # Safety
     /// The channel is live.
-    unsafe fn create(provider: &'static Provider, new: New) -> Result<*mut rdma_cm_id, c_int> {
+    pub(crate) unsafe fn create(
+        provider: &'static Provider,
+        new: New,
+    ) -> Result<*mut rdma_cm_id, c_int> {
         let mut id = Self::of_request(provider, new, 0);
         let uid = (&raw const *id).expose_provenance() as u64;
         // SAFETY: by the contract of this function.

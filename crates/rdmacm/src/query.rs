@@ -62,6 +62,14 @@ pub(crate) fn paths(id: &Id) -> Result<(), c_int> {
     Ok(())
 }
 
+/// The first path, if there is one.
+pub(crate) fn first_path(id: &Id) -> Result<Option<ibv_path_data>, c_int> {
+    let found: Paths = ask(id, RDMA_USER_CM_QUERY_PATH)?;
+    let Path { flags, reserved, record } = found.paths[0];
+    let path = ibv_path_data { flags, reserved, path: record };
+    Ok((found.head.num_paths > 0).then_some(path))
+}
+
 /// A path record as programs read it.
 fn record(from: &ibv_path_record) -> ibv_sa_path_rec {
     let flow_and_hops = u32::from_be(from.flowlabel_hoplimit);

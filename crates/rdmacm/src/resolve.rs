@@ -87,17 +87,19 @@ pub unsafe extern "C-unwind" fn rdma_resolve_route(
 }
 
 /// Has requests for the address arrive.
+pub(crate) fn listen(id: &Id, backlog: c_int) -> Result<(), c_int> {
+    let listen = rdma_ucm_listen { id: id.handle, backlog: backlog as u32 };
+    id.file()?.tell(RDMA_USER_CM_CMD_LISTEN, listen)?;
+    query::addresses(id)
+}
+
+/// Has requests for the address arrive.
 ///
 /// # Safety
 /// The id is null or live.
 pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    zero_of(|| {
-        // SAFETY: by the contract of this function.
-        let id = unsafe { Id::of(id) }?;
-        let listen = rdma_ucm_listen { id: id.handle, backlog: backlog as u32 };
-        id.file()?.tell(RDMA_USER_CM_CMD_LISTEN, listen)?;
-        query::addresses(id)
-    })
+    // SAFETY: by the contract of this function.
+    zero_of(|| listen(unsafe { Id::of(id) }?, backlog))
 }
 
 /// The port of the local address, network byte order.

@@ -1,6 +1,6 @@
 //! The verbs that this library calls: public ones, and those that the header defines inline.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 
 use libloading::Library;
@@ -10,12 +10,12 @@ use crate::entry::last_errno;
 
 /// Declares the table of exported verbs and how it is filled from a library.
 macro_rules! verbs {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+    ($($abi:literal: $(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*)*) => {
         /// The verbs that this library calls, under their C names.
         #[derive(Clone, Copy)]
         #[allow(missing_docs)]
         pub struct Verbs {
-            $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
+            $($(pub $name: unsafe extern $abi fn($($type),*) $(-> $result)?,)*)*
         }
 
         impl Verbs {
@@ -24,7 +24,7 @@ macro_rules! verbs {
             pub(crate) unsafe fn load(library: &Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     // SAFETY: the function of this name has this type in every libibverbs.
-                    $($name: *unsafe { library.get(concat!(stringify!($name), "\0")) }?,)*
+                    $($($name: *unsafe { library.get(concat!(stringify!($name), "\0")) }?,)*)*
                 })
             }
         }
@@ -38,6 +38,7 @@ macro_rules! verbs {
 }
 
 verbs! {
+    "C":
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     fn ibv_free_device_list(list: *mut *mut ibv_device);
     fn ibv_get_device_guid(device: *mut ibv_device) -> u64;
@@ -46,6 +47,15 @@ verbs! {
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    fn ibv_reg_mr(
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        access: c_int
+    ) -> *mut ibv_mr;
+    fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
+    fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
+    fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int;
     fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
     fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
     fn ibv_create_cq(
@@ -56,6 +66,7 @@ verbs! {
         comp_vector: c_int
     ) -> *mut ibv_cq;
     fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
     fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
     fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
@@ -65,6 +76,14 @@ verbs! {
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
     fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
     fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
+
+    // A thread may be cancelled where it waits.
+    "C-unwind":
+    fn ibv_get_cq_event(
+        channel: *mut ibv_comp_channel,
+        cq: *mut *mut ibv_cq,
+        cq_context: *mut *mut c_void
+    ) -> c_int;
 }
 
 /// What a verb has made, or why it has not.

@@ -1,0 +1,23 @@
+//! Functions that are not there yet.
+
+use std::ffi::{c_int, c_void};
+
+use crate::entry::zero_of;
+
+/// Declares functions that fail.
+macro_rules! absent {
+    ($(fn $name:ident($($type:ty),*) -> $result:ty = $errno:ident;)*) => {
+        $(
+            /// Not there yet.
+            pub extern "C" fn $name($(_: $type),*) -> $result {
+                zero_of(|| Err(libc::$errno)) as $result
+            }
+        )*
+    };
+}
+
+absent! {
+    fn repoll_create(c_int) -> c_int = ENOSYS;
+    fn repoll_ctl(c_int, c_int, c_int, *mut c_void) -> c_int = ENOSYS;
+    fn repoll_wait(c_int, *mut c_void, c_int, c_int) -> c_int = ENOSYS;
+}

@@ -1,0 +1,459 @@
+//! The functions of `rsocket(7)` for streams and datagrams alike.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::Once;
+use std::time::Duration;
+
+use libc::{iovec, msghdr};
+use transom_abi::*;
+
+use super::iovec::{Sink, Source};
+use super::names;
+use super::socket::{SOCKETS, Socket, State};
+use super::wait::Deadline;
+use crate::entry::{guarded, zero_of};
+use crate::provider;
+
+/// How long the end of a program may take for what its sockets have sent.
+const AT_EXIT: Duration = Duration::from_secs(2);
+/// The most buffers of one call.
+const MOST_BUFFERS: c_int = 1024;
+
+fn number_of(function: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
+    guarded(function).unwrap_or(-1)
+}
+
+pub(crate) fn length_of(function: impl FnOnce() -> Result<usize, c_int>) -> isize {
+    guarded(function).map_or(-1, |length| length as isize)
+}
+
+/// A program that ends without closing its sockets has sent what it has sent.
+fn finish_at_exit() {
+    static ONCE: Once = Once::new();
+    extern "C" fn finish() {
+        let _ = guarded(|| {
+            for socket in SOCKETS.all() {
+                socket.finish(Some(AT_EXIT));
+            }
+            Ok(())
+        });
+    }
+    // SAFETY: the function stays, for this library has code that runs at exit.
+    ONCE.call_once(|| unsafe { _ = libc::atexit(finish) });
+}
+
+/// Makes a socket.
+pub extern "C" fn rsocket<S: provider::Source>(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
+    number_of(|| {
+        if domain != libc::AF_INET && domain != libc::AF_INET6 {
+            return Err(libc::EAFNOSUPPORT);
+        }
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let socket = match (kind & !flags, protocol) {
+            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::stream(S::provider()?, domain)?,
+            (libc::SOCK_STREAM | libc::SOCK_DGRAM, _) => return Err(libc::EPROTONOSUPPORT),
+            _ => return Err(libc::ESOCKTNOSUPPORT),
+        };
+        socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
+        finish_at_exit();
+        Ok(socket.number())
+    })
+}
+
+/// Binds a socket to an address.
+///
+/// # Safety
+/// The address is as long as it says.
+pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: u32) -> c_int {
+    zero_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        // SAFETY: by the contract of this function.
+        let address = unsafe { names::read(addr, addrlen, socket.family) }?;
+        socket.with(|state| state.stream()?.bind(address))
+    })
+}
+
+/// Has peers connect to a socket.
+pub extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
+    zero_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        socket.with(|state| state.stream()?.listen(backlog, &socket.waiting))
+    })
+}
+
+/// Accepts a peer's connection.
+///
+/// # Safety
+/// The pointers are null or valid, with as much room as they say.
+pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *mut u32) -> c_int {
+    number_of(|| {
+        let listener = SOCKETS.get(socket)?;
+        let deadline = deadline(&listener, 0, |state| Ok(state.stream()?.options.receive_timeout))?;
+        let accepted = listener.until(deadline, |state| state.stream()?.accept())?;
+        let socket = listener.accepted(accepted)?;
+        if !addr.is_null() {
+            // SAFETY: by the contract of this function.
+            let given = unsafe { give_peer(&socket, addr, addrlen) };
+            if let Err(errno) = given {
+                let _ = socket.close();
+                return Err(errno);
+            }
+        }
+        Ok(socket.number())
+    })
+}
+
+/// Connects a socket.
+///
+/// # Safety
+/// The address is as long as it says.
+pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, addrlen: u32) -> c_int {
+    zero_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        // SAFETY: by the contract of this function.
+        let address = unsafe { names::read(addr, addrlen, socket.family) }?;
+        let deadline = deadline(&socket, 0, |state| Ok(state.stream()?.options.send_timeout))?;
+        socket.with(|state| {
+            let stream = state.stream()?;
+            stream.advance(&socket.waiting);
+            stream.connect(address, &socket.waiting)
+        })?;
+        let connected = |state: &mut State| {
+            let stream = state.stream()?;
+            Ok(stream.is_connected()?.then_some(()))
+        };
+        match socket.until(deadline, connected) {
+            Err(libc::EAGAIN) => Err(libc::EINPROGRESS),
+            answer => answer,
+        }
+    })
+}
+
+/// Ends one or both directions of a connection.
+pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
+    zero_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        let (read, write) = match how {
+            libc::SHUT_RD => (true, false),
+            libc::SHUT_WR => (false, true),
+            libc::SHUT_RDWR => (true, true),
+            _ => return Err(libc::EINVAL),
+        };
+        let shut = socket.with(|state| {
+            let stream = state.stream()?;
+            stream.advance(&socket.waiting);
+            stream.connected()?.ok_or(libc::ENOTCONN)?.shut(read, write);
+            Ok(())
+        });
+        socket.waiting.nudge();
+        shut
+    })
+}
+
+/// Closes a socket.
+pub extern "C" fn rclose(socket: c_int) -> c_int {
+    zero_of(|| SOCKETS.get(socket)?.close())
+}
+
+/// Until when a call may wait.
+pub(crate) fn deadline(
+    socket: &Socket,
+    flags: c_int,
+    timeout: impl FnOnce(&mut State) -> Result<Option<Duration>, c_int>,
+) -> Result<Deadline, c_int> {
+    if flags & libc::MSG_DONTWAIT != 0 || socket.is_nonblocking() {
+        return Ok(Deadline::Now);
+    }
+    Ok(Deadline::after(socket.with(timeout)?))
+}
+
+/// Receives into buffers.
+///
+/// # Safety
+/// The buffers may be written.
+unsafe fn receive(socket: c_int, list: &[iovec], flags: c_int) -> Result<usize, c_int> {
+    let socket = SOCKETS.get(socket)?;
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    // SAFETY: by the contract of this function.
+    let mut sink = unsafe { Sink::new(list) }?;
+    let peek = flags & libc::MSG_PEEK != 0;
+    let all = flags & libc::MSG_WAITALL != 0 && !peek;
+    let deadline = deadline(&socket, flags, |state| Ok(state.stream()?.options.receive_timeout))?;
+    let mut total = 0;
+    while total == 0 || all && sink.left() > 0 {
+        let read = socket.until(deadline, |state| match state.stream()?.connected()? {
+            Some(stream) => stream.read(&mut sink, peek),
+            None => Ok(None),
+        });
+        match read {
+            Ok(0) => break,
+            Ok(length) => total += length,
+            Err(_) if total > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(total)
+}
+
+/// Sends from buffers.
+///
+/// # Safety
+/// The buffers may be read.
+unsafe fn send(socket: c_int, list: &[iovec], flags: c_int) -> Result<usize, c_int> {
+    let socket = SOCKETS.get(socket)?;
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    // SAFETY: by the contract of this function.
+    let mut source = unsafe { Source::new(list) }?;
+    let deadline = deadline(&socket, flags, |state| Ok(state.stream()?.options.send_timeout))?;
+    let mut total = 0;
+    loop {
+        let sent = socket.until(deadline, |state| {
+            let Some(stream) = state.stream()?.connected()? else { return Ok(None) };
+            let sent = stream.write(&mut source)?;
+            Ok((sent > 0 || source.left() == 0).then_some(sent))
+        });
+        match sent {
+            Ok(length) => total += length,
+            Err(_) if total > 0 => return Ok(total),
+            Err(errno) => return Err(errno),
+        }
+        if source.left() == 0 || matches!(deadline, Deadline::Now) {
+            return Ok(total);
+        }
+    }
+}
+
+/// The buffers of a call.
+///
+/// # Safety
+/// There are so many.
+unsafe fn buffers<'a>(list: *const iovec, count: c_int) -> Result<&'a [iovec], c_int> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        // SAFETY: by the contract of this function.
+        Ok(length) if count <= MOST_BUFFERS && !list.is_null() => unsafe {
+            Ok(std::slice::from_raw_parts(list, length))
+        },
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// One buffer.
+pub(crate) fn buffer(base: *const c_void, iov_len: usize) -> [iovec; 1] {
+    [iovec { iov_base: base.cast_mut(), iov_len }]
+}
+
+/// Receives.
+///
+/// # Safety
+/// There is room for so many bytes.
+pub unsafe extern "C" fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { receive(socket, &buffer(buf, len), flags) })
+}
+
+/// Receives, and says from whom.
+///
+/// # Safety
+/// There is room for so many bytes, and for as much of the address as it says.
+pub unsafe extern "C" fn rrecvfrom(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+    flags: c_int,
+    src_addr: *mut sockaddr,
+    addrlen: *mut u32,
+) -> isize {
+    length_of(|| {
+        // SAFETY: by the contract of this function.
+        let length = unsafe { receive(socket, &buffer(buf, len), flags) }?;
+        if !src_addr.is_null() {
+            // SAFETY: by the contract of this function.
+            unsafe { give_peer(&*SOCKETS.get(socket)?, src_addr, addrlen) }?;
+        }
+        Ok(length)
+    })
+}
+
+/// Receives into several buffers.
+///
+/// # Safety
+/// The message and what it points to are valid.
+pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+    length_of(|| {
+        // SAFETY: by the contract of this function.
+        let message = unsafe { msg.as_mut() }.ok_or(libc::EFAULT)?;
+        let count = c_int::try_from(message.msg_iovlen).map_err(|_| libc::EMSGSIZE)?;
+        message.msg_controllen = 0;
+        message.msg_flags = 0;
+        // SAFETY: by the contract of this function.
+        unsafe { receive(socket, buffers(message.msg_iov, count)?, flags) }
+    })
+}
+
+/// Receives, as `read(2)`.
+///
+/// # Safety
+/// There is room for so many bytes.
+pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { receive(socket, &buffer(buf, count), 0) })
+}
+
+/// Receives into several buffers, as `readv(2)`.
+///
+/// # Safety
+/// There are so many buffers, and they may be written.
+pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { receive(socket, buffers(iov, iovcnt)?, 0) })
+}
+
+/// Sends.
+///
+/// # Safety
+/// There are so many bytes.
+pub unsafe extern "C" fn rsend(
+    socket: c_int,
+    buf: *const c_void,
+    len: usize,
+    flags: c_int,
+) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { send(socket, &buffer(buf, len), flags) })
+}
+
+/// Sends; a connected socket knows where to.
+///
+/// # Safety
+/// There are so many bytes, and the address is as long as it says.
+pub unsafe extern "C" fn rsendto(
+    socket: c_int,
+    buf: *const c_void,
+    len: usize,
+    flags: c_int,
+    dest_addr: *const sockaddr,
+    _addrlen: u32,
+) -> isize {
+    length_of(|| {
+        if !dest_addr.is_null() {
+            return Err(libc::EISCONN);
+        }
+        // SAFETY: by the contract of this function.
+        unsafe { send(socket, &buffer(buf, len), flags) }
+    })
+}
+
+/// Sends from several buffers.
+///
+/// # Safety
+/// The message and what it points to are valid.
+pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
+    length_of(|| {
+        // SAFETY: by the contract of this function.
+        let message = unsafe { msg.as_ref() }.ok_or(libc::EFAULT)?;
+        if message.msg_controllen > 0 {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let count = c_int::try_from(message.msg_iovlen).map_err(|_| libc::EMSGSIZE)?;
+        // SAFETY: by the contract of this function.
+        unsafe { send(socket, buffers(message.msg_iov, count)?, flags) }
+    })
+}
+
+/// Sends, as `write(2)`.
+///
+/// # Safety
+/// There are so many bytes.
+pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { send(socket, &buffer(buf, count), 0) })
+}
+
+/// Sends from several buffers, as `writev(2)`.
+///
+/// # Safety
+/// There are so many buffers, and they may be read.
+pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { send(socket, buffers(iov, iovcnt)?, 0) })
+}
+
+/// # Safety
+/// The pointers are null or valid, with as much room as they say.
+unsafe fn give_peer(socket: &Socket, to: *mut sockaddr, length: *mut u32) -> Result<(), c_int> {
+    let address = socket.with(|state| {
+        let stream = state.stream()?;
+        // A connection that has ended still has its address.
+        if stream.stream.is_none() {
+            return Err(libc::ENOTCONN);
+        }
+        // SAFETY: every address may be read as bytes.
+        Ok(unsafe { stream.id().seen().route.addr.dst.dst_storage })
+    })?;
+    // SAFETY: by the contract of this function.
+    unsafe { names::give(names::shown(&address, socket.family), to, length) }
+}
+
+/// The address of the peer.
+///
+/// # Safety
+/// The pointers are null or valid, with as much room as they say.
+pub unsafe extern "C" fn rgetpeername(
+    socket: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut u32,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    zero_of(|| unsafe { give_peer(&*SOCKETS.get(socket)?, addr, addrlen) })
+}
+
+/// The address of a socket.
+///
+/// # Safety
+/// The pointers are null or valid, with as much room as they say.
+pub unsafe extern "C" fn rgetsockname(
+    socket: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut u32,
+) -> c_int {
+    zero_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        let address = socket.with(|state| {
+            // SAFETY: every address may be read as bytes.
+            state.stream().map(|stream| unsafe { stream.id().seen().route.addr.src.src_storage })
+        })?;
+        // SAFETY: by the contract of this function.
+        unsafe { names::give(names::shown(&address, socket.family), addr, addrlen) }
+    })
+}
+
+/// Flags of a socket and its descriptor. (In C the last argument may be left out.)
+pub extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int {
+    number_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        match cmd {
+            libc::F_GETFL => {
+                let nonblocking = if socket.is_nonblocking() { libc::O_NONBLOCK } else { 0 };
+                Ok(libc::O_RDWR | nonblocking)
+            }
+            libc::F_SETFL => {
+                socket.set_nonblocking(arg & c_long::from(libc::O_NONBLOCK) != 0);
+                Ok(0)
+            }
+            libc::F_GETFD | libc::F_SETFD => {
+                // SAFETY: flags of an open descriptor.
+                super::wait::answered(unsafe { libc::fcntl(socket.number(), cmd, arg) })
+            }
+            _ => Err(libc::EINVAL),
+        }
+    })
+}

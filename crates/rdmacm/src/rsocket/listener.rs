@@ -1,0 +1,122 @@
+//! A thread that makes sockets of the requests to a listener, so that a peer is connected before the program
+//! accepts it, as it is by TCP.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use transom_abi::RDMA_CM_EVENT_CONNECT_REQUEST;
+
+use super::own_id::{Happened, OwnId};
+use super::wait::Flag;
+
+/// The sockets of a listener that the program has not accepted.
+#[derive(Debug)]
+pub(crate) struct Listener<T> {
+    shared: Arc<Shared<T>>,
+    thread: Option<JoinHandle<()>>,
+    /// The process that the thread is in: a forked child has none.
+    process: u32,
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    queue: Mutex<VecDeque<T>>,
+    backlog: usize,
+    /// Something is in the queue.
+    filled: Flag,
+    /// Room has come to be in the queue.
+    room: Flag,
+    stop: Flag,
+}
+
+impl<T: Send + 'static> Listener<T> {
+    /// Begins to make sockets of the requests to an id that listens.
+    pub(crate) fn start(
+        own: Arc<OwnId>,
+        backlog: c_int,
+        make: impl Fn(Happened) -> Option<T> + Send + 'static,
+    ) -> Result<Self, c_int> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            backlog: usize::try_from(backlog).unwrap_or(0).max(1),
+            filled: Flag::new()?,
+            room: Flag::new()?,
+            stop: Flag::new()?,
+        });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("rsocket".to_owned());
+        let thread = thread.spawn(move || serve(&own, &theirs, make)).map_err(|_| libc::EAGAIN)?;
+        Ok(Self { shared, thread: Some(thread), process: std::process::id() })
+    }
+
+    /// Readable while there are sockets to accept.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.shared.filled.as_raw_fd()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shared.queue.lock().is_empty()
+    }
+
+    /// Takes the oldest.
+    pub(crate) fn accept(&self) -> Option<T> {
+        let mut queue = self.shared.queue.lock();
+        let accepted = queue.pop_front();
+        if queue.is_empty() {
+            self.shared.filled.clear();
+        }
+        if accepted.is_some() {
+            self.shared.room.set();
+        }
+        accepted
+    }
+}
+
+impl<T> Drop for Listener<T> {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.process == std::process::id() {
+            self.shared.stop.set();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Waits for requests until it is stopped.
+fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T>) {
+    // The program's signals are for its own threads.
+    // SAFETY: a full set, and nowhere to put the old one.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+    }
+    loop {
+        let is_full = shared.queue.lock().len() >= shared.backlog;
+        let next = if is_full { shared.room.as_raw_fd() } else { own.descriptor() };
+        let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut both = [polled(shared.stop.as_raw_fd()), polled(next)];
+        // SAFETY: two of them.
+        unsafe { libc::poll(both.as_mut_ptr(), 2, -1) };
+        if both[0].revents != 0 {
+            return;
+        }
+        if is_full {
+            shared.room.clear();
+            continue;
+        }
+        let Some(happened) = own.next() else { continue };
+        if happened.event != RDMA_CM_EVENT_CONNECT_REQUEST {
+            continue;
+        }
+        if let Some(made) = make(happened) {
+            let mut queue = shared.queue.lock();
+            queue.push_back(made);
+            shared.filled.set();
+        }
+    }
+}

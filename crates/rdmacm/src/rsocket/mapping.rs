@@ -1,0 +1,117 @@
+//! Memory of a program that the peer writes to directly: `riomap`, `riounmap`, `riowrite`.
+
+use std::ffi::{c_int, c_void};
+
+use super::calls::{buffer, deadline, length_of};
+use super::iovec::Source;
+use super::memory::Registration;
+use super::protocol::{Buffer, Mapping};
+use super::socket::{SOCKETS, State};
+use super::stream_socket::Mapped;
+use crate::entry::{guarded, zero_of};
+
+/// Lets the peer write to memory (`PROT_WRITE`) by an offset, the memory's address if none (-1) is given;
+/// or registers it for this end's own use (`PROT_NONE`). Answers the offset.
+///
+/// # Safety
+/// There are so many bytes, until they are unmapped or the socket is closed.
+pub unsafe extern "C" fn riomap(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+    prot: c_int,
+    _flags: c_int,
+    offset: i64,
+) -> i64 {
+    guarded(|| {
+        let socket = SOCKETS.get(socket)?;
+        let length = u32::try_from(len).map_err(|_| libc::EINVAL)?;
+        if buf.is_null() || length == 0 || prot & !libc::PROT_WRITE != 0 {
+            return Err(libc::EINVAL);
+        }
+        let offset = match offset {
+            -1 => i64::try_from(buf.addr()).map_err(|_| libc::EINVAL)?,
+            0.. => offset,
+            _ => return Err(libc::EINVAL),
+        };
+        socket.with(|state| {
+            let stream = state.stream()?;
+            stream.connected()?.ok_or(libc::ENOTCONN)?;
+            let writable = prot & libc::PROT_WRITE != 0;
+            let index = writable.then(|| stream.free_mapping()).transpose()?;
+            let (verbs, pd) = (&stream.id().provider.verbs, stream.id().seen().pd);
+            // SAFETY: by the contract of this function.
+            let registration = unsafe { Registration::new(verbs, pd, buf, len, writable) }?;
+            if let Some(index) = index {
+                let (address, key) = (buf.expose_provenance() as u64, registration.key());
+                let to = Buffer { address, key, length };
+                stream.map(index, Mapping { offset: offset as u64, buffer: to });
+            }
+            let _registration = registration;
+            stream.mapped.push(Mapped { address: buf.addr(), length: len, index, _registration });
+            Ok(offset)
+        })
+    })
+    .unwrap_or(-1)
+}
+
+/// Takes memory back from the peer.
+///
+/// # Safety
+/// None: the memory is only named.
+pub unsafe extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
+    zero_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        socket.with(|state| {
+            let stream = state.stream()?;
+            let is_it = |mapped: &Mapped| (mapped.address, mapped.length) == (buf.addr(), len);
+            let at = stream.mapped.iter().position(is_it).ok_or(libc::EINVAL)?;
+            if let Some(index) = stream.mapped[at].index {
+                stream.map(index, Mapping::default());
+            }
+            stream.mapped.swap_remove(at);
+            Ok(())
+        })
+    })
+}
+
+/// Writes to memory of the peer's, which its program has mapped to this offset. It is there before what is
+/// sent next. Answers how many bytes were written: fewer if no more are mapped there.
+///
+/// # Safety
+/// There are so many bytes.
+pub unsafe extern "C" fn riowrite(
+    socket: c_int,
+    buf: *const c_void,
+    count: usize,
+    offset: i64,
+    flags: c_int,
+) -> isize {
+    length_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        let offset = u64::try_from(offset).map_err(|_| libc::EINVAL)?;
+        let list = buffer(buf, count);
+        // SAFETY: by the contract of this function.
+        let mut source = unsafe { Source::new(&list) }?;
+        let deadline = deadline(&socket, flags, |state| Ok(state.stream()?.options.send_timeout))?;
+        let mut total = 0;
+        while source.left() > 0 {
+            let written = socket.until(deadline, |state: &mut State| {
+                let Some(stream) = state.stream()?.connected()? else { return Ok(None) };
+                stream.progress();
+                let Some(to) = stream.mapping_at(offset + total as u64) else {
+                    return Ok(Some(0));
+                };
+                let written = stream.write_to(&mut source, to)?;
+                Ok((written > 0).then_some(written))
+            });
+            match written {
+                Ok(0) => break,
+                Ok(length) => total += length,
+                Err(_) if total > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        if total == 0 && count > 0 { Err(libc::EINVAL) } else { Ok(total) }
+    })
+}

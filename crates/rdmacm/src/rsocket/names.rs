@@ -1,0 +1,119 @@
+//! Addresses as the programs of sockets have them.
+
+use std::ffi::c_int;
+use std::mem::size_of;
+
+use transom_abi::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+
+use crate::address;
+
+/// Bytes in front of the IPv4 address in an IPv6 address that stands for it.
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF];
+
+/// A program's address, with its length, for a socket of a family. One of IPv6 that stands for one of IPv4
+/// is that.
+///
+/// # Safety
+/// There are so many bytes.
+pub(crate) unsafe fn read(
+    from: *const sockaddr,
+    length: u32,
+    family: c_int,
+) -> Result<(sockaddr_storage, u16), c_int> {
+    if from.is_null() || (length as usize) < size_of::<u16>() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by the contract of this function.
+    let theirs = unsafe { (&raw const (*from).sa_family).read_unaligned() };
+    if c_int::from(theirs) != family {
+        return Err(libc::EAFNOSUPPORT);
+    }
+    if length < address::length(theirs)?.into() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by the contract of this function.
+    let (address, length) = unsafe { address::read(from) }?;
+    Ok(unmapped(&address).unwrap_or((address, length)))
+}
+
+fn unmapped(address: &sockaddr_storage) -> Option<(sockaddr_storage, u16)> {
+    let data = &address.ss_data;
+    let is_mapped = c_int::from(address.ss_family) == libc::AF_INET6 && data[6..18] == MAPPED;
+    is_mapped.then(|| {
+        let ss_family = libc::AF_INET as u16;
+        let mut plain = sockaddr_storage { ss_family, ..Default::default() };
+        plain.ss_data[..2].copy_from_slice(&data[..2]);
+        plain.ss_data[2..6].copy_from_slice(&data[18..22]);
+        (plain, size_of::<sockaddr_in>() as u16)
+    })
+}
+
+/// An address of a socket of a family, with its length: what has none is that of no host.
+pub(crate) fn shown(address: &sockaddr_storage, family: c_int) -> (sockaddr_storage, usize) {
+    let length = match family {
+        libc::AF_INET6 => size_of::<sockaddr_in6>(),
+        _ => size_of::<sockaddr_in>(),
+    };
+    let theirs = c_int::from(address.ss_family);
+    let mut shown = *address;
+    if theirs == libc::AF_INET && family == libc::AF_INET6 {
+        shown = sockaddr_storage { ss_family: libc::AF_INET6 as u16, ..Default::default() };
+        shown.ss_data[..2].copy_from_slice(&address.ss_data[..2]);
+        if address.ss_data[2..6] != [0; 4] {
+            shown.ss_data[6..18].copy_from_slice(&MAPPED);
+            shown.ss_data[18..22].copy_from_slice(&address.ss_data[2..6]);
+        }
+    } else if theirs != family {
+        shown = sockaddr_storage { ss_family: family as u16, ..Default::default() };
+    }
+    (shown, length)
+}
+
+/// Gives a program an address, as much as there is room for, and says how long it is.
+///
+/// # Safety
+/// Both are null, or there is the room that `length` says.
+pub(crate) unsafe fn give(
+    (address, whole): (sockaddr_storage, usize),
+    to: *mut sockaddr,
+    length: *mut u32,
+) -> Result<(), c_int> {
+    if to.is_null() || length.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let room = (length.read_unaligned() as usize).min(whole);
+        to.cast::<u8>().copy_from((&raw const address).cast(), room);
+        length.write_unaligned(whole as u32);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_ipv4_in_one_of_ipv6_goes_both_ways() {
+        let mut address =
+            sockaddr_storage { ss_family: libc::AF_INET6 as u16, ..Default::default() };
+        address.ss_data[..2].copy_from_slice(&80_u16.to_be_bytes());
+        address.ss_data[6..18].copy_from_slice(&MAPPED);
+        address.ss_data[18..22].copy_from_slice(&[10, 1, 2, 3]);
+        let (plain, length) = unmapped(&address).unwrap();
+        assert_eq!((plain.ss_family, length), (libc::AF_INET as u16, 16));
+        assert_eq!(plain.ss_data[..6], [0, 80, 10, 1, 2, 3]);
+        let (shown, length) = shown(&plain, libc::AF_INET6);
+        assert_eq!((shown.ss_data, length), (address.ss_data, 28));
+    }
+
+    #[test]
+    fn what_is_given_is_as_long_as_its_room() {
+        let address = shown(&sockaddr_storage::default(), libc::AF_INET);
+        let (mut room, mut length) = ([0xFF_u8; 16], 3);
+        // SAFETY: there is more room than it says.
+        assert_eq!(unsafe { give(address, room.as_mut_ptr().cast(), &mut length) }, Ok(()));
+        assert_eq!((room[..4].to_vec(), length), (vec![2, 0, 0, 0xFF], 16));
+    }
+}

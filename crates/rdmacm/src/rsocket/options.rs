@@ -1,0 +1,256 @@
+//! Options of sockets: `rsetsockopt`, `rgetsockopt`.
+
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::time::Duration;
+
+use libc::{linger, timeval};
+use transom_abi::*;
+
+use super::socket::{SOCKETS, Socket, State};
+use super::stream_socket::StreamSocket;
+use crate::entry::zero_of;
+use crate::{migrate, query};
+
+/// Options that are kept and answered, for programs that set what sockets have, and change nothing: data is
+/// never held back here, and the adapter finds a dead peer when it is sent to.
+const KEPT: [(c_int, c_int); 15] = [
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+];
+
+/// Reads a value of a program's.
+///
+/// # Safety
+/// There are so many bytes.
+unsafe fn given<T: Copy>(value: *const c_void, length: u32) -> Result<T, c_int> {
+    if value.is_null() {
+        return Err(libc::EFAULT);
+    }
+    if (length as usize) < size_of::<T>() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by the contract of this function.
+    Ok(unsafe { value.cast::<T>().read_unaligned() })
+}
+
+/// Gives a program a value, as much as there is room for.
+///
+/// # Safety
+/// There is as much room as it says.
+unsafe fn give<T>(value: &T, to: *mut c_void, length: *mut u32) -> Result<(), c_int> {
+    if to.is_null() || length.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let room = (length.read_unaligned() as usize).min(size_of::<T>());
+        to.cast::<u8>().copy_from(std::ptr::from_ref(value).cast(), room);
+        length.write_unaligned(room as u32);
+    }
+    Ok(())
+}
+
+/// A time that a call may take; none is 0.
+fn time(value: timeval) -> Result<Option<Duration>, c_int> {
+    let (seconds, more) = (u64::try_from(value.tv_sec), u32::try_from(value.tv_usec));
+    match (seconds, more) {
+        (Ok(0), Ok(0)) => Ok(None),
+        (Ok(seconds), Ok(more @ ..1_000_000)) => Ok(Some(Duration::new(seconds, more * 1000))),
+        _ => Err(libc::EDOM),
+    }
+}
+
+fn told(time: Option<Duration>) -> timeval {
+    let time = time.unwrap_or_default();
+    timeval { tv_sec: time.as_secs() as i64, tv_usec: time.subsec_micros().into() }
+}
+
+/// Has the id itself know.
+fn of_id<T>(stream: &StreamSocket, option: u32, mut value: T) -> Result<(), c_int> {
+    let (level, length) = (RDMA_OPTION_ID as c_int, size_of::<T>());
+    migrate::set_option(stream.id(), level, option as c_int, (&raw mut value).cast(), length)
+}
+
+/// # Safety
+/// There are so many bytes.
+unsafe fn set(
+    stream: &mut StreamSocket,
+    option: (c_int, c_int),
+    value: *const c_void,
+    length: u32,
+) -> Result<(), c_int> {
+    if option == (SOL_RDMA, RDMA_ROUTE) {
+        // SAFETY: by the contract of this function.
+        let paths = unsafe {
+            given::<ibv_path_data>(value, length)?;
+            std::slice::from_raw_parts(value.cast::<u8>(), length as usize)
+        };
+        return stream.set_route(paths);
+    }
+    if option == (libc::SOL_SOCKET, libc::SO_LINGER) {
+        // SAFETY: by the contract of this function.
+        let linger { l_onoff, l_linger } = unsafe { given(value, length) }?;
+        let seconds = Duration::from_secs(u64::try_from(l_linger).map_err(|_| libc::EINVAL)?);
+        stream.options.linger = (l_onoff != 0).then_some(seconds);
+        return Ok(());
+    }
+    if let (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) = option {
+        // SAFETY: by the contract of this function.
+        let time = time(unsafe { given(value, length) }?)?;
+        if option.1 == libc::SO_RCVTIMEO {
+            stream.options.receive_timeout = time;
+        } else {
+            stream.options.send_timeout = time;
+        }
+        return Ok(());
+    }
+    // SAFETY: by the contract of this function.
+    let number: c_int = unsafe { given(value, length) }?;
+    let settings = &mut stream.settings;
+    match option {
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => settings.set_send_buffer(number),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => settings.set_receive_buffer(number),
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
+            of_id(stream, RDMA_OPTION_ID_REUSEADDR, c_int::from(number != 0))?;
+            stream.keep(option, c_int::from(number != 0));
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
+            of_id(stream, RDMA_OPTION_ID_AFONLY, c_int::from(number != 0))?;
+            stream.keep(option, c_int::from(number != 0));
+        }
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            of_id(stream, RDMA_OPTION_ID_TOS, number as u8)?;
+            stream.keep(option, number);
+        }
+        // Data is never held back: this is always on.
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => stream.keep(option, c_int::from(number != 0)),
+        // The path MTU is the network's.
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {}
+        (SOL_RDMA, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) => {
+            if stream.stream.is_some() {
+                // The queue pair has its size.
+                return Err(libc::EINVAL);
+            }
+            match option.1 {
+                RDMA_SQSIZE => settings.set_sends(number),
+                RDMA_RQSIZE => settings.set_receives(number),
+                RDMA_INLINE => settings.set_inline(number),
+                _ => settings.set_mappings(number),
+            }
+        }
+        _ if KEPT.contains(&option) => stream.keep(option, number),
+        _ => return Err(libc::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+fn get_number(
+    socket: &Socket,
+    stream: &mut StreamSocket,
+    option: (c_int, c_int),
+) -> Result<c_int, c_int> {
+    let settings = &stream.settings;
+    Ok(match option {
+        (libc::SOL_SOCKET, libc::SO_ERROR) => {
+            stream.advance(&socket.waiting);
+            stream.take_error()
+        }
+        (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => socket.family,
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => stream.is_listening().into(),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => settings.send_buffer as c_int,
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => settings.receive_buffer as c_int,
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR)
+        | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY | libc::IPV6_TCLASS)
+        | (libc::IPPROTO_IP, libc::IP_TOS) => stream.kept(option).unwrap_or(0),
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => stream.kept(option).unwrap_or(1),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => stream.mtu(),
+        (SOL_RDMA, RDMA_SQSIZE) => settings.sends.into(),
+        (SOL_RDMA, RDMA_RQSIZE) => settings.receives.into(),
+        (SOL_RDMA, RDMA_INLINE) => settings.inline as c_int,
+        (SOL_RDMA, RDMA_IOMAPSIZE) => settings.mappings.into(),
+        _ if KEPT.contains(&option) => stream.kept(option).unwrap_or(0),
+        _ => return Err(libc::ENOPROTOOPT),
+    })
+}
+
+/// Sets an option.
+///
+/// # Safety
+/// The value is as long as it says.
+pub unsafe extern "C" fn rsetsockopt(
+    socket: c_int,
+    level: c_int,
+    optname: c_int,
+    optval: *const c_void,
+    optlen: u32,
+) -> c_int {
+    zero_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        socket.with(|state| match state {
+            State::Stream(stream) => {
+                // SAFETY: by the contract of this function.
+                let set = unsafe { set(stream, (level, optname), optval, optlen) };
+                stream.bequeath();
+                set
+            }
+            State::Closed => Err(libc::EBADF),
+        })
+    })
+}
+
+/// Answers an option.
+///
+/// # Safety
+/// There is as much room for the value as it says.
+pub unsafe extern "C" fn rgetsockopt(
+    socket: c_int,
+    level: c_int,
+    optname: c_int,
+    optval: *mut c_void,
+    optlen: *mut u32,
+) -> c_int {
+    zero_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        socket.with(|state| {
+            let stream = state.stream()?;
+            // SAFETY: by the contract of this function.
+            unsafe {
+                match (level, optname) {
+                    (libc::SOL_SOCKET, libc::SO_LINGER) => {
+                        let time = stream.options.linger;
+                        let l_linger = time.map_or(0, |time| time.as_secs() as c_int);
+                        let value = linger { l_onoff: time.is_some().into(), l_linger };
+                        give(&value, optval, optlen)
+                    }
+                    (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+                        give(&told(stream.options.receive_timeout), optval, optlen)
+                    }
+                    (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+                        give(&told(stream.options.send_timeout), optval, optlen)
+                    }
+                    (SOL_RDMA, RDMA_ROUTE) => {
+                        let path = query::first_path(stream.id())?.ok_or(libc::ENOTCONN)?;
+                        give(&path, optval, optlen)
+                    }
+                    option => give(&get_number(&socket, stream, option)?, optval, optlen),
+                }
+            }
+        })
+    })
+}

@@ -1,0 +1,253 @@
+//! `rpoll`, `rselect`: waiting for sockets of this library and other descriptors together.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{fd_set, nfds_t, pollfd, timeval};
+
+use super::settings::Settings;
+use super::socket::{SOCKETS, Socket, State};
+use super::wait::{Deadline, answered};
+use crate::entry::guarded;
+
+/// What is told unasked.
+const ALWAYS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
+
+/// What is waited for.
+struct Polled<'a> {
+    fds: &'a mut [pollfd],
+    /// Those of them that are sockets of this library.
+    sockets: Vec<(usize, Arc<Socket>)>,
+    /// What the system is asked: of a socket, whether anything has happened to it.
+    asked: Vec<pollfd>,
+}
+
+impl Polled<'_> {
+    /// Looks at the sockets: how many have events.
+    fn look(&mut self) -> c_int {
+        let mut count = 0;
+        for (at, socket) in &self.sockets {
+            let entry = &mut self.fds[*at];
+            entry.revents = socket.with(|state| {
+                let events = match state {
+                    State::Stream(stream) => {
+                        if stream.is_connecting() {
+                            stream.advance(&socket.waiting);
+                        }
+                        stream.events()
+                    }
+                    State::Closed => libc::POLLNVAL,
+                };
+                alias(events) & (entry.events | ALWAYS)
+            });
+            count += c_int::from(entry.revents != 0);
+        }
+        count
+    }
+
+    /// Asks the system about all: how many have something, of which sockets are looked at next.
+    fn ask(&mut self, milliseconds: c_int) -> Result<c_int, c_int> {
+        let count = self.asked.len() as nfds_t;
+        // SAFETY: so many of them.
+        answered(unsafe { libc::poll(self.asked.as_mut_ptr(), count, milliseconds) })
+    }
+
+    /// Takes what the system has answered of other descriptors: how many have events.
+    fn others(&mut self) -> c_int {
+        let mut sockets = self.sockets.iter().map(|(at, _)| *at).peekable();
+        let mut count = 0;
+        for (at, (entry, asked)) in self.fds.iter_mut().zip(&self.asked).enumerate() {
+            if sockets.next_if_eq(&at).is_none() {
+                entry.revents = asked.revents;
+                count += c_int::from(entry.revents != 0);
+            }
+        }
+        count
+    }
+
+    /// Waits for the first event.
+    fn wait(&mut self, deadline: Deadline) -> Result<c_int, c_int> {
+        if self.sockets.is_empty() {
+            let milliseconds = match deadline {
+                Deadline::Now => 0,
+                deadline => deadline.milliseconds().unwrap_or(0),
+            };
+            self.ask(milliseconds)?;
+            return Ok(self.others());
+        }
+        let (mut patience, begun) = (Settings::new().patience, Instant::now());
+        loop {
+            let ready = self.look();
+            let none_waits = ready > 0 || matches!(deadline, Deadline::Now);
+            if none_waits || begun.elapsed() < patience {
+                let asks = self.sockets.len() < self.fds.len();
+                let count = if asks { self.ask(0).map(|_| self.others())? } else { 0 };
+                if none_waits || count > 0 {
+                    return Ok(ready + count);
+                }
+                continue;
+            }
+            // From here on it sleeps.
+            patience = Duration::ZERO;
+            for (_, socket) in &self.sockets {
+                // One that is closed is told by its events.
+                let _ = socket.arm();
+            }
+            if self.look() > 0 {
+                continue;
+            }
+            for (_, socket) in &self.sockets {
+                socket.waiting.enter();
+            }
+            let asked = deadline.milliseconds().map(|milliseconds| self.ask(milliseconds));
+            for (_, socket) in &self.sockets {
+                socket.waiting.leave();
+            }
+            for (at, socket) in &self.sockets {
+                if self.asked[*at].revents != 0 {
+                    socket.advance();
+                }
+            }
+            match asked {
+                Some(Ok(1..)) => {
+                    let count = self.others() + self.look();
+                    if count > 0 {
+                        return Ok(count);
+                    }
+                }
+                Some(Err(errno)) => return Err(errno),
+                Some(Ok(_)) | None => return Ok(self.look()),
+            }
+        }
+    }
+}
+
+/// What is readable, and writable, by all their names.
+fn alias(events: i16) -> i16 {
+    let mut all = events;
+    if events & libc::POLLIN != 0 {
+        all |= libc::POLLRDNORM;
+    }
+    if events & libc::POLLOUT != 0 {
+        all |= libc::POLLWRNORM;
+    }
+    all
+}
+
+fn poll(fds: &mut [pollfd], deadline: Deadline) -> Result<c_int, c_int> {
+    let mut sockets = Vec::new();
+    let mut asked = fds.to_vec();
+    for (at, entry) in fds.iter_mut().enumerate() {
+        entry.revents = 0;
+        if let Some(socket) = SOCKETS.find(entry.fd) {
+            if matches!(deadline, Deadline::Now) {
+                socket.advance();
+            }
+            asked[at].events = libc::POLLIN;
+            sockets.push((at, socket));
+        }
+    }
+    Polled { fds, sockets, asked }.wait(deadline)
+}
+
+/// `poll(2)`, of sockets of this library and other descriptors.
+///
+/// # Safety
+/// There are so many entries.
+pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
+    guarded(|| {
+        let count = usize::try_from(nfds).map_err(|_| libc::EINVAL)?;
+        if fds.is_null() && count > 0 {
+            return Err(libc::EFAULT);
+        }
+        let fds = if count > 0 {
+            // SAFETY: by the contract of this function.
+            unsafe { std::slice::from_raw_parts_mut(fds, count) }
+        } else {
+            &mut []
+        };
+        let deadline = match u64::try_from(timeout) {
+            Ok(0) => Deadline::Now,
+            Ok(milliseconds) => Deadline::after(Some(Duration::from_millis(milliseconds))),
+            Err(_) => Deadline::Never,
+        };
+        poll(fds, deadline)
+    })
+    .unwrap_or(-1)
+}
+
+/// The three sets of `select(2)`, and which events each asks for and tells.
+const SETS: [(i16, i16); 3] = [
+    (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
+    (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
+    (libc::POLLPRI, libc::POLLPRI),
+];
+
+/// `select(2)`, of sockets of this library and other descriptors.
+///
+/// # Safety
+/// The pointers are null or valid.
+pub unsafe extern "C" fn rselect(
+    nfds: c_int,
+    readfds: *mut fd_set,
+    writefds: *mut fd_set,
+    exceptfds: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = [readfds, writefds, exceptfds];
+    guarded(|| {
+        if !(0..=libc::FD_SETSIZE as c_int).contains(&nfds) {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by the contract of this function.
+        let deadline = match unsafe { timeout.as_ref() } {
+            None => Deadline::Never,
+            Some(timeval { tv_sec: 0, tv_usec: 0 }) => Deadline::Now,
+            Some(time) => {
+                let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
+                let more = u64::try_from(time.tv_usec).map_err(|_| libc::EINVAL)?;
+                let time = Duration::from_secs(seconds).checked_add(Duration::from_micros(more));
+                Deadline::after(time)
+            }
+        };
+        let mut fds = Vec::new();
+        for fd in 0..nfds {
+            let mut events = 0;
+            for (set, (asks, _)) in sets.iter().zip(SETS) {
+                // SAFETY: by the contract of this function.
+                if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
+                    events |= asks;
+                }
+            }
+            if events != 0 {
+                fds.push(pollfd { fd, events, revents: 0 });
+            }
+        }
+        poll(&mut fds, deadline)?;
+        if fds.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+            return Err(libc::EBADF);
+        }
+        let mut count = 0;
+        for (set, (asks, tells)) in sets.into_iter().zip(SETS) {
+            if set.is_null() {
+                continue;
+            }
+            let mut found = MaybeUninit::<fd_set>::uninit();
+            // SAFETY: a set of this function's own, which is emptied first; then by its contract.
+            unsafe {
+                libc::FD_ZERO(found.as_mut_ptr());
+                for entry in &fds {
+                    if entry.events & asks != 0 && entry.revents & tells != 0 {
+                        libc::FD_SET(entry.fd, found.as_mut_ptr());
+                        count += 1;
+                    }
+                }
+                *set = found.assume_init();
+            }
+        }
+        Ok(count)
+    })
+    .unwrap_or(-1)
+}

@@ -1,0 +1,183 @@
+//! The queue pair of a socket, with one completion queue whose channel tells when to look.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use transom_abi::*;
+
+use crate::id::Id;
+use crate::qp;
+use crate::verbs::{Verbs, done, made};
+
+/// How large a queue pair is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) sends: u32,
+    pub(crate) receives: u32,
+    pub(crate) inline: u32,
+    pub(crate) sges: u32,
+}
+
+/// A queue pair, which ends with its id: [`QueuePair::end`] comes first.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    verbs: &'static Verbs,
+    qp: *mut ibv_qp,
+    cq: *mut ibv_cq,
+    channel: *mut ibv_comp_channel,
+    /// Events taken and not acknowledged.
+    taken: u32,
+    /// Bytes that can be sent inline.
+    pub(crate) inline: u32,
+}
+
+// SAFETY: its objects belong to it, and verbs may be called by any thread.
+unsafe impl Send for QueuePair {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// Makes that of an id that is bound to a device.
+    pub(crate) fn create(id: &Id, sizes: Sizes) -> Result<Self, c_int> {
+        let verbs = &id.provider.verbs;
+        let seen = id.seen();
+        let entries = sizes.sends.saturating_add(sizes.receives);
+        let entries = c_int::try_from(entries).map_err(|_| libc::EINVAL)?;
+        // SAFETY: the device of an id is open.
+        let channel = made(unsafe { (verbs.ibv_create_comp_channel)(seen.verbs) })?;
+        let mut this =
+            Self { verbs, qp: null_mut(), cq: null_mut(), channel, taken: 0, inline: sizes.inline };
+        this.create_queues(id, sizes, entries).inspect_err(|_| this.end(id))?;
+        Ok(this)
+    }
+
+    fn create_queues(&mut self, id: &Id, sizes: Sizes, entries: c_int) -> Result<(), c_int> {
+        let (verbs, seen) = (self.verbs, id.seen());
+        // SAFETY: flags of an open descriptor.
+        unsafe {
+            let descriptor = (*self.channel).fd;
+            let flags = libc::fcntl(descriptor, libc::F_GETFL);
+            libc::fcntl(descriptor, libc::F_SETFL, flags | libc::O_NONBLOCK);
+        }
+        // SAFETY: device and channel are open.
+        self.cq = made(unsafe {
+            (verbs.ibv_create_cq)(seen.verbs, entries, null_mut(), self.channel, 0)
+        })?;
+        let mut attr = ibv_qp_init_attr {
+            send_cq: self.cq,
+            recv_cq: self.cq,
+            cap: ibv_qp_cap {
+                max_send_wr: sizes.sends,
+                max_recv_wr: sizes.receives,
+                max_send_sge: sizes.sges,
+                max_recv_sge: 1,
+                max_inline_data: sizes.inline,
+            },
+            qp_type: seen.qp_type,
+            sq_sig_all: 1,
+            ..Default::default()
+        };
+        qp::create_plain(id, null_mut(), &mut attr)?;
+        self.inline = attr.cap.max_inline_data;
+        self.qp = id.seen().qp;
+        Ok(())
+    }
+
+    /// Readable while there are events.
+    pub(crate) fn descriptor(&self) -> c_int {
+        // SAFETY: the channel is open.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// Takes completions: so many have been written.
+    pub(crate) fn poll(&self, to: &mut [ibv_wc]) -> Result<usize, c_int> {
+        let room = c_int::try_from(to.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the queue is live, and there is room for so many.
+        let count = unsafe {
+            let poll = (*(*self.cq).context).ops.poll_cq.ok_or(libc::EOPNOTSUPP)?;
+            poll(self.cq, room, to.as_mut_ptr())
+        };
+        usize::try_from(count).map_err(|_| libc::EIO)
+    }
+
+    /// Has the next completion raise an event. What came before must be looked for once more.
+    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+        // SAFETY: the queue is live.
+        unsafe {
+            let arm = (*(*self.cq).context).ops.req_notify_cq.ok_or(libc::EOPNOTSUPP)?;
+            done(arm(self.cq, 0))
+        }
+    }
+
+    /// Takes the events there are.
+    pub(crate) fn take_events(&mut self) {
+        let (mut cq, mut context) = (null_mut(), null_mut());
+        // SAFETY: the channel is open, and does not wait.
+        while unsafe { (self.verbs.ibv_get_cq_event)(self.channel, &mut cq, &mut context) } == 0 {
+            self.taken += 1;
+        }
+        // Acknowledging takes a lock, so it is done for many at a time.
+        if self.taken > 1000 {
+            self.acknowledge();
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        // SAFETY: so many events of the queue have been taken.
+        unsafe { (self.verbs.ibv_ack_cq_events)(self.cq, self.taken) };
+        self.taken = 0;
+    }
+
+    /// Posts receives.
+    ///
+    /// # Safety
+    /// What they name stays as long as they are posted.
+    pub(crate) unsafe fn post_receives(&self, list: &mut [ibv_recv_wr]) -> Result<(), c_int> {
+        let mut next = null_mut();
+        for request in list.iter_mut().rev() {
+            request.next = next;
+            next = request;
+        }
+        if next.is_null() {
+            return Ok(());
+        }
+        let mut bad = null_mut();
+        // SAFETY: by the contract of this function; the queue pair is live.
+        unsafe {
+            let post = (*(*self.qp).context).ops.post_recv.ok_or(libc::EOPNOTSUPP)?;
+            done(post(self.qp, next, &mut bad))
+        }
+    }
+
+    /// Posts a request.
+    ///
+    /// # Safety
+    /// What it names stays as long as it is posted, what is inline until this returns.
+    pub(crate) unsafe fn post(&self, request: &mut ibv_send_wr) -> Result<(), c_int> {
+        let mut bad = null_mut();
+        // SAFETY: by the contract of this function; the queue pair is live.
+        unsafe {
+            let post = (*(*self.qp).context).ops.post_send.ok_or(libc::EOPNOTSUPP)?;
+            done(post(self.qp, request, &mut bad))
+        }
+    }
+
+    /// Ends it, with its queue and channel.
+    pub(crate) fn end(&mut self, id: &Id) {
+        if !self.qp.is_null() {
+            qp::destroy(id);
+            self.qp = null_mut();
+        }
+        if !self.cq.is_null() {
+            self.acknowledge();
+            // SAFETY: nothing uses it any more, and it is taken from here once.
+            unsafe { (self.verbs.ibv_destroy_cq)(self.cq) };
+            self.cq = null_mut();
+        }
+        if !self.channel.is_null() {
+            // SAFETY: as for the queue.
+            unsafe { (self.verbs.ibv_destroy_comp_channel)(self.channel) };
+            self.channel = null_mut();
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! A socket of either kind, and how calls on it wait.
+
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::stream_socket::{Accepted, StreamSocket};
+use super::table::Table;
+use super::wait::{Deadline, Waiting, wait_for};
+use crate::provider::Provider;
+
+/// A socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) waiting: Waiting,
+    pub(crate) provider: &'static Provider,
+    pub(crate) family: c_int,
+    nonblocking: AtomicBool,
+    /// How long a call looks for what it waits for before it sleeps.
+    patience: Duration,
+    state: Mutex<State>,
+}
+
+/// What a socket is.
+#[derive(Debug)]
+pub(crate) enum State {
+    Stream(Box<StreamSocket>),
+    /// It has been closed while another thread used it.
+    Closed,
+}
+
+impl State {
+    /// A stream socket.
+    pub(crate) fn stream(&mut self) -> Result<&mut StreamSocket, c_int> {
+        match self {
+            Self::Stream(stream) => Ok(stream),
+            Self::Closed => Err(libc::EBADF),
+        }
+    }
+
+    fn arm(&mut self) -> Result<(), c_int> {
+        match self {
+            Self::Stream(stream) => stream.arm(),
+            Self::Closed => Err(libc::EBADF),
+        }
+    }
+
+    fn woken(&mut self, waiting: &Waiting) {
+        match self {
+            Self::Stream(stream) => stream.woken(waiting),
+            Self::Closed => {}
+        }
+    }
+}
+
+/// The sockets of this process.
+pub(crate) static SOCKETS: Table<Socket> = Table::new();
+
+impl Socket {
+    /// A stream socket.
+    pub(crate) fn stream(provider: &'static Provider, family: c_int) -> Result<Arc<Self>, c_int> {
+        let waiting = Waiting::new()?;
+        let socket = StreamSocket::new(provider, &waiting)?;
+        Self::add(provider, family, waiting, socket)
+    }
+
+    /// A socket that was accepted.
+    pub(crate) fn accepted(&self, accepted: Accepted) -> Result<Arc<Self>, c_int> {
+        Self::add(self.provider, self.family, accepted.waiting, accepted.socket)
+    }
+
+    fn add(
+        provider: &'static Provider,
+        family: c_int,
+        waiting: Waiting,
+        socket: StreamSocket,
+    ) -> Result<Arc<Self>, c_int> {
+        let socket = Arc::new(Self {
+            waiting,
+            provider,
+            family,
+            nonblocking: AtomicBool::new(false),
+            patience: socket.settings.patience,
+            state: Mutex::new(State::Stream(Box::new(socket))),
+        });
+        SOCKETS.add(socket.number(), socket.clone())?;
+        Ok(socket)
+    }
+
+    /// What the program knows it by.
+    pub(crate) fn number(&self) -> RawFd {
+        self.waiting.descriptor()
+    }
+
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Relaxed)
+    }
+
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
+        self.nonblocking.store(nonblocking, Relaxed);
+    }
+
+    /// Reads or changes it.
+    pub(crate) fn with<T>(&self, with: impl FnOnce(&mut State) -> T) -> T {
+        with(&mut self.state.lock())
+    }
+
+    /// Looks what has happened since, and does what is due.
+    pub(crate) fn advance(&self) {
+        self.state.lock().woken(&self.waiting);
+        self.waiting.nudge();
+    }
+
+    /// Has what happens from now on make the descriptor readable. What has happened must be looked for
+    /// once more.
+    pub(crate) fn arm(&self) -> Result<(), c_int> {
+        self.state.lock().arm()
+    }
+
+    /// Attempts something until it answers, or until the deadline: `EAGAIN` then.
+    pub(crate) fn until<T>(
+        &self,
+        deadline: Deadline,
+        mut attempt: impl FnMut(&mut State) -> Result<Option<T>, c_int>,
+    ) -> Result<T, c_int> {
+        let mut state = self.state.lock();
+        if let Some(answer) = attempt(&mut state)? {
+            return Ok(answer);
+        }
+        if matches!(deadline, Deadline::Now) {
+            state.woken(&self.waiting);
+            let answer = attempt(&mut state)?;
+            drop(state);
+            self.waiting.nudge();
+            return answer.ok_or(libc::EAGAIN);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < self.patience {
+            drop(state);
+            std::hint::spin_loop();
+            state = self.state.lock();
+            if let Some(answer) = attempt(&mut state)? {
+                return Ok(answer);
+            }
+        }
+        loop {
+            state.arm()?;
+            if let Some(answer) = attempt(&mut state)? {
+                return Ok(answer);
+            }
+            self.waiting.enter();
+            drop(state);
+            let waited = wait_for(self.number(), deadline);
+            self.waiting.leave();
+            state = self.state.lock();
+            state.woken(&self.waiting);
+            self.waiting.nudge();
+            match (waited, attempt(&mut state)?) {
+                (_, Some(answer)) => return Ok(answer),
+                (Ok(true), None) => {}
+                (Ok(false), None) => return Err(libc::EAGAIN),
+                (Err(errno), None) => return Err(errno),
+            }
+        }
+    }
+
+    /// Closes it: it has no number any more, and who waits for it is told.
+    pub(crate) fn close(&self) -> Result<(), c_int> {
+        SOCKETS.remove(self.number())?;
+        self.finish(None);
+        self.with(|state| *state = State::Closed);
+        self.waiting.nudge();
+        Ok(())
+    }
+
+    /// Has the peer told that this is the end, and what was sent arrive, within a time if one is given.
+    pub(crate) fn finish(&self, limit: Option<Duration>) {
+        let linger = self.with(|state| match state {
+            State::Stream(stream) => {
+                stream.begin_to_close();
+                stream.options.linger
+            }
+            State::Closed => None,
+        });
+        let deadline = Deadline::after(limit.or(linger));
+        // What has not arrived by then never will; an interrupted wait goes on.
+        while self.until(deadline, |state| match state {
+            State::Stream(stream) => Ok(stream.is_flushed().then_some(())),
+            State::Closed => Ok(Some(())),
+        }) == Err(libc::EINTR)
+        {}
+    }
+}

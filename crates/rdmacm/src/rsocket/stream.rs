@@ -1,0 +1,641 @@
+//! A stream: what has been sent and received over a connected queue pair.
+//!
+//! Data goes by WRITE with immediate data into the receive ring of the peer, as far as that has granted
+//! it, out of a ring of this end's own; what is short goes inline. Grants go the other way, into a list
+//! of buffers that the peer has for them.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+
+use transom_abi::*;
+
+use super::flow::{Grant, Incoming, Outgoing};
+use super::iovec::{Sink, Source};
+use super::memory::Region;
+use super::own_id::OwnId;
+use super::protocol::{BUFFER, Buffer, GRANTS, Introduction, MAPPING, Mapping, Message, Order};
+use super::queue_pair::{QueuePair, Sizes};
+use super::settings::{CONTROLS, Settings};
+
+/// Bytes that one request moves at most: the peer reads the first while the next are on their way.
+const PORTION: u32 = 1 << 16;
+/// Completions taken at a time.
+const BATCH: usize = 16;
+
+/// A stream, from the moment it has a queue pair.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// Declared before the id, and ended before it.
+    pair: QueuePair,
+    /// What the peer grants, then where it maps, then what is on its way to it when that cannot go inline.
+    lists: Region,
+    mappings: u16,
+    receive: Region,
+    incoming: Incoming,
+    sending: Sending,
+    /// Mappings that the peer is to be told of.
+    untold: VecDeque<(u16, Mapping)>,
+    peer: Option<Peer>,
+    ends: Ends,
+}
+
+/// What is under way.
+#[derive(Debug)]
+struct Sending {
+    ring: Region,
+    size: u32,
+    /// Where the next byte goes.
+    at: u32,
+    /// Bytes of the ring in use.
+    used: u32,
+    /// Requests under way, and how many may be.
+    requests: u16,
+    most: u16,
+    /// The next place in the lists for what cannot go inline.
+    place: u16,
+}
+
+/// What the peer has told.
+#[derive(Debug)]
+struct Peer {
+    order: Order,
+    outgoing: Outgoing,
+    /// Its list of buffers, and the next place there.
+    grants: Buffer,
+    place: u32,
+    /// The next place in this end's list.
+    own_place: usize,
+    mappings: u16,
+    /// It can be sent to.
+    ready: bool,
+}
+
+/// What has ended of a stream.
+#[derive(Debug, Default)]
+struct Ends {
+    /// The program reads no more: what comes is dropped.
+    read: bool,
+    /// The peer sends no more.
+    finished: bool,
+    /// The program writes no more.
+    write: bool,
+    /// The peer receives no more.
+    peer: bool,
+    /// A message that there was no room for.
+    owed: Option<Message>,
+    /// The connection is gone, and why if that was no orderly end.
+    gone: bool,
+    reason: Option<c_int>,
+}
+
+/// The byte at which a place for what is sent from the lists begins.
+fn staging(mappings: u16) -> usize {
+    GRANTS as usize * BUFFER + usize::from(mappings) * MAPPING
+}
+
+/// Bytes of such a place.
+const PLACE: usize = MAPPING;
+
+impl Stream {
+    /// One that is to be connected: it can receive as soon as the queue pair can.
+    pub(crate) fn create(own: &OwnId, settings: &Settings) -> Result<Self, c_int> {
+        let id = own.id();
+        let receives = settings.receives.saturating_add(CONTROLS);
+        let sizes = Sizes {
+            sends: settings.sends.into(),
+            receives: receives.into(),
+            inline: settings.inline,
+            sges: 2,
+        };
+        let mut pair = QueuePair::create(id, sizes)?;
+        let made = Self::memory(own, settings);
+        let [lists, receive, ring] = made.inspect_err(|_| pair.end(id))?;
+        let sending = Sending {
+            ring,
+            size: settings.send_buffer,
+            at: 0,
+            used: 0,
+            requests: 0,
+            most: settings.sends,
+            place: 0,
+        };
+        let mut this = Self {
+            pair,
+            lists,
+            mappings: settings.mappings,
+            receive,
+            incoming: Incoming::new(settings.receive_buffer / 2, settings.receives),
+            sending,
+            untold: VecDeque::new(),
+            peer: None,
+            ends: Ends::default(),
+        };
+        for _ in 0..receives {
+            this.receive_again(1).inspect_err(|_| this.pair.end(id))?;
+        }
+        Ok(this)
+    }
+
+    fn memory(own: &OwnId, settings: &Settings) -> Result<[Region; 3], c_int> {
+        let id = own.id();
+        let (verbs, pd) = (&id.provider.verbs, id.seen().pd);
+        let both = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+        let lists = staging(settings.mappings) + usize::from(settings.sends) * PLACE;
+        Ok([
+            Region::new(verbs, pd, lists, both)?,
+            Region::new(verbs, pd, settings.receive_buffer as usize, both)?,
+            Region::new(verbs, pd, settings.send_buffer as usize, IBV_ACCESS_LOCAL_WRITE)?,
+        ])
+    }
+
+    /// Ends it: what it has is freed with the value.
+    pub(crate) fn end(&mut self, own: &OwnId) {
+        self.pair.end(own.id());
+    }
+
+    /// What the peer is to know.
+    pub(crate) fn introduction(&self, settings: &Settings) -> Introduction {
+        let ((address, key), (data, data_key)) = (self.lists.remote(0), self.receive.remote(0));
+        Introduction {
+            order: Order::HERE,
+            credits: settings.receives,
+            mappings: self.mappings,
+            grants: Buffer { address, key, length: GRANTS },
+            buffer: Buffer { address: data, key: data_key, length: settings.receive_buffer / 2 },
+        }
+    }
+
+    /// The peer has told. It can be sent to at once, or when it has been heard of.
+    pub(crate) fn met(&mut self, peer: &Introduction, ready: bool) {
+        self.peer = Some(Peer {
+            order: peer.order,
+            outgoing: Outgoing::new(peer.credits, peer.buffer),
+            grants: peer.grants,
+            // The first buffer of each end is in its introduction.
+            place: 1,
+            own_place: 1,
+            mappings: peer.mappings,
+            ready,
+        });
+    }
+
+    /// The peer can be sent to.
+    pub(crate) fn ready(&mut self) {
+        if let Some(peer) = &mut self.peer {
+            peer.ready = true;
+        }
+    }
+
+    /// Readable when there may be completions.
+    pub(crate) fn descriptor(&self) -> c_int {
+        self.pair.descriptor()
+    }
+
+    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+        if self.ends.gone { Ok(()) } else { self.pair.arm() }
+    }
+
+    pub(crate) fn take_events(&mut self) {
+        self.pair.take_events();
+    }
+
+    /// Takes what has come, and tells the peer what it should know.
+    pub(crate) fn progress(&mut self) {
+        let mut completions = [ibv_wc::default(); BATCH];
+        // A peer that sends and sends does not keep the caller for ever.
+        for _ in 0..64 {
+            let count = match self.pair.poll(&mut completions) {
+                Ok(count) => count,
+                Err(errno) => return self.fail(errno),
+            };
+            let mut received = 0;
+            for completion in &completions[..count] {
+                received += usize::from(self.completed(completion));
+            }
+            if received > 0
+                && !self.ends.gone
+                && let Err(errno) = self.receive_again(received)
+            {
+                self.fail(errno);
+            }
+            if count < BATCH {
+                break;
+            }
+        }
+        self.tell();
+    }
+
+    /// True if it was a receive that is to be posted again.
+    fn completed(&mut self, completion: &ibv_wc) -> bool {
+        if completion.status != IBV_WC_SUCCESS {
+            self.fail(match completion.status {
+                IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => libc::ETIMEDOUT,
+                _ => libc::ECONNRESET,
+            });
+            return false;
+        }
+        if completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM {
+            if completion.opcode & IBV_WC_RECV != 0 {
+                // No message of this protocol.
+                self.fail(libc::EPROTO);
+                return false;
+            }
+            self.sending.requests -= 1;
+            self.sending.used -= completion.wr_id as u32;
+            return false;
+        }
+        self.ready();
+        match Message::of(completion) {
+            Some(message) if self.arrived(message) => true,
+            _ => {
+                self.fail(libc::EPROTO);
+                false
+            }
+        }
+    }
+
+    /// False if the peer may not say that.
+    fn arrived(&mut self, message: Message) -> bool {
+        let Some(peer) = &mut self.peer else { return false };
+        match message {
+            Message::Data(length) => return self.incoming.received(length),
+            Message::Credits(up_to) => {
+                peer.outgoing.credited(up_to);
+                // The length is written last.
+                let at = peer.own_place * BUFFER;
+                let length = self.lists.word::<u32>(at + 12);
+                if length > 0 && peer.outgoing.wants_buffer() {
+                    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+                    let (address, key) = (self.lists.word(at), self.lists.word(at + 8));
+                    peer.outgoing.granted(Buffer { address, key, length });
+                    self.lists.set_word(at + 12, 0_u32);
+                    peer.own_place = (peer.own_place + 1) % GRANTS as usize;
+                }
+            }
+            Message::Mapped(index) => return index < self.mappings.into(),
+            Message::KeepAlive => {}
+            Message::Shutdown => self.ends.finished = true,
+            Message::Disconnect => {
+                self.ends.finished = true;
+                self.ends.peer = true;
+            }
+        }
+        true
+    }
+
+    fn receive_again(&mut self, count: usize) -> Result<(), c_int> {
+        let mut list = [ibv_recv_wr::default(); BATCH];
+        // SAFETY: they name no memory.
+        unsafe { self.pair.post_receives(&mut list[..count]) }
+    }
+
+    /// The connection is gone. It has ended in order if the peer has said so.
+    pub(crate) fn fail(&mut self, errno: c_int) {
+        let in_order = self.ends.peer;
+        if !std::mem::replace(&mut self.ends.gone, true) && !in_order {
+            self.ends.reason = Some(errno);
+        }
+    }
+
+    /// The peer's end of the connection is gone: what it has written before has come.
+    pub(crate) fn disconnected(&mut self) {
+        self.progress();
+        self.fail(libc::ECONNRESET);
+    }
+
+    /// Tells the peer what it should know, as far as there is room.
+    fn tell(&mut self) {
+        if !self.can_post(0) || self.ends.peer {
+            return;
+        }
+        if let Some(message) = self.ends.owed
+            && self.post_message(message).is_ok()
+        {
+            self.ends.owed = None;
+        }
+        while self.can_post(0)
+            && let Some((index, mapping)) = self.untold.pop_front()
+        {
+            if let Err(errno) = self.post_mapping(index, &mapping) {
+                return self.fail(errno);
+            }
+        }
+        if self.ends.finished {
+            return;
+        }
+        if self.ends.read {
+            self.incoming.read(self.incoming.unread());
+        }
+        while let Some(grant) = self.incoming.grant() {
+            if !self.can_post(0) {
+                break;
+            }
+            if let Err(errno) = self.post_grant(grant) {
+                return self.fail(errno);
+            }
+        }
+    }
+
+    /// Whether a request can be posted that leaves room for so many more.
+    fn can_post(&self, more: u16) -> bool {
+        let ready = self.peer.as_ref().is_some_and(|peer| peer.ready);
+        ready && !self.ends.gone && self.sending.requests.saturating_add(more) < self.sending.most
+    }
+
+    fn post_grant(&mut self, grant: Grant) -> Result<(), c_int> {
+        let message = Message::Credits(grant.up_to);
+        let Some(half) = grant.half else {
+            self.post_message(message)?;
+            self.incoming.told(grant);
+            return Ok(());
+        };
+        let Some(peer) = &mut self.peer else { return Ok(()) };
+        let (address, key) = self.receive.remote(half as usize);
+        let buffer = Buffer { address, key, length: self.incoming.half() };
+        let bytes = buffer.bytes(peer.order);
+        let at = u64::from(peer.place) * BUFFER as u64;
+        let to = Buffer { address: peer.grants.address.wrapping_add(at), ..peer.grants };
+        peer.place = (peer.place + 1) % peer.grants.length;
+        self.post_list(&bytes, to, message)?;
+        self.incoming.told(grant);
+        Ok(())
+    }
+
+    /// Has the peer told of a mapping, before what is sent next.
+    pub(crate) fn map(&mut self, index: u16, mapping: Mapping) {
+        self.untold.push_back((index, mapping));
+        self.tell();
+    }
+
+    fn post_mapping(&mut self, index: u16, mapping: &Mapping) -> Result<(), c_int> {
+        let Some(peer) = &self.peer else { return Ok(()) };
+        let bytes = mapping.bytes(peer.order);
+        let at = u64::from(peer.grants.length) * BUFFER as u64 + u64::from(index) * MAPPING as u64;
+        let to = Buffer { address: peer.grants.address.wrapping_add(at), ..peer.grants };
+        self.post_list(&bytes, to, Message::Mapped(index.into()))
+    }
+
+    /// How many mappings the peer has room for.
+    pub(crate) fn room_for_mappings(&self) -> u16 {
+        self.peer.as_ref().map_or(0, |peer| peer.mappings)
+    }
+
+    /// What the peer has mapped from this offset on.
+    pub(crate) fn mapping_at(&self, offset: u64) -> Option<Buffer> {
+        (0..usize::from(self.mappings)).find_map(|index| {
+            let at = GRANTS as usize * BUFFER + index * MAPPING;
+            let begin = self.lists.word::<u64>(at);
+            let length = self.lists.word::<u32>(at + 20);
+            let into = offset.checked_sub(begin).filter(|into| *into < length.into())?;
+            let address = self.lists.word::<u64>(at + 8).wrapping_add(into);
+            Some(Buffer { address, key: self.lists.word(at + 16), length: length - into as u32 })
+        })
+    }
+
+    fn post_message(&mut self, message: Message) -> Result<(), c_int> {
+        self.post(&mut [], Some(message), Buffer::default(), 0, 0)
+    }
+
+    /// Writes an entry into a list of the peer's.
+    fn post_list(&mut self, bytes: &[u8], to: Buffer, message: Message) -> Result<(), c_int> {
+        let length = bytes.len() as u32;
+        if length <= self.pair.inline {
+            let addr = bytes.as_ptr().expose_provenance() as u64;
+            let sge = ibv_sge { addr, length, lkey: 0 };
+            return self.post(&mut [sge], Some(message), to, 0, IBV_SEND_INLINE);
+        }
+        // As many places as requests, used in turn: that before is no longer under way.
+        let at = staging(self.mappings) + usize::from(self.sending.place) * PLACE;
+        self.sending.place = (self.sending.place + 1) % self.sending.most;
+        // SAFETY: so many bytes.
+        unsafe { self.lists.put(at, bytes.as_ptr(), bytes.len()) };
+        let sge = self.lists.sge(at, length);
+        self.post(&mut [sge], Some(message), to, 0, 0)
+    }
+
+    /// Posts a WRITE, which frees so many bytes of the ring when it is done.
+    fn post(
+        &mut self,
+        sges: &mut [ibv_sge],
+        message: Option<Message>,
+        to: Buffer,
+        frees: u32,
+        flags: ibv_send_flags,
+    ) -> Result<(), c_int> {
+        let opcode = if message.is_some() { IBV_WR_RDMA_WRITE_WITH_IMM } else { IBV_WR_RDMA_WRITE };
+        let imm_data = message.map_or(0, |message| message.number().to_be());
+        let mut request = ibv_send_wr {
+            wr_id: frees.into(),
+            sg_list: sges.as_mut_ptr(),
+            num_sge: sges.len() as c_int,
+            opcode,
+            send_flags: flags | IBV_SEND_SIGNALED,
+            imm: ibv_send_wr_imm { imm_data },
+            wr: ibv_send_wr_wr { rdma: ibv_send_wr_rdma { remote_addr: to.address, rkey: to.key } },
+            ..Default::default()
+        };
+        // SAFETY: what is not inline lies in regions of this value, which outlive the queue pair.
+        unsafe { self.pair.post(&mut request) }?;
+        self.sending.requests += 1;
+        self.sending.used += frees;
+        Ok(())
+    }
+
+    /// Reads what there is, or looks at it (`peek`). Nothing if the peer may send more.
+    pub(crate) fn read(&mut self, to: &mut Sink<'_>, peek: bool) -> Result<Option<usize>, c_int> {
+        if self.ends.read {
+            return Ok(Some(0));
+        }
+        if self.incoming.unread() == 0 {
+            self.progress();
+        }
+        let mut incoming = self.incoming.clone();
+        let mut total = 0;
+        while to.left() > 0 {
+            let (at, there) = incoming.next();
+            if there == 0 {
+                break;
+            }
+            let length = there.min(to.left());
+            // SAFETY: the sink has room.
+            to.each(length, |offset, to, length| unsafe {
+                self.receive.get(at + offset, to, length);
+            });
+            incoming.read(length);
+            total += length;
+        }
+        if total > 0 {
+            if !peek {
+                self.incoming = incoming;
+                self.tell();
+            }
+            return Ok(Some(total));
+        }
+        if self.ends.finished {
+            return Ok(Some(0));
+        }
+        // Told once; then it has ended.
+        match self.ends.reason.take() {
+            Some(errno) => Err(errno),
+            None => Ok(self.ends.gone.then_some(0)),
+        }
+    }
+
+    /// Whether reading would not wait.
+    pub(crate) fn is_readable(&self) -> bool {
+        let Ends { read, finished, gone, .. } = self.ends;
+        self.incoming.unread() > 0 || read || finished || gone
+    }
+
+    /// Whether writing would not wait.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.ends.write || self.ends.gone || self.ends.peer || self.room() > 0
+    }
+
+    /// Whether nothing is sent any more in either direction. Programs take this for an error, so it is not
+    /// said as long as there is something to read.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let Ends { finished, write, peer, gone, .. } = self.ends;
+        self.incoming.unread() == 0 && (gone || peer || finished && write)
+    }
+
+    /// Whether the peer has said that it sends no more, or the connection is gone.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.ends.gone || self.ends.finished
+    }
+
+    /// Whether the connection is gone without an orderly end, and nobody was told.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.ends.reason.is_some()
+    }
+
+    /// Takes the reason.
+    pub(crate) fn take_reason(&mut self) -> Option<c_int> {
+        self.ends.reason.take()
+    }
+
+    fn room(&self) -> u32 {
+        let granted = self.peer.as_ref().map_or(0, |peer| peer.outgoing.room());
+        let free = self.sending.size - self.sending.used;
+        let told = self.untold.is_empty();
+        if told && self.can_post(CONTROLS) { granted.min(free) } else { 0 }
+    }
+
+    /// Whether anything may be written at all.
+    fn may_write(&mut self) -> Result<(), c_int> {
+        if self.ends.write || self.ends.peer {
+            return Err(libc::EPIPE);
+        }
+        if self.ends.gone {
+            return Err(self.ends.reason.take().unwrap_or(libc::EPIPE));
+        }
+        Ok(())
+    }
+
+    /// Sends what there is room for.
+    pub(crate) fn write(&mut self, from: &mut Source<'_>) -> Result<usize, c_int> {
+        self.may_write()?;
+        let mut total = 0;
+        while from.left() > 0 {
+            let mut room = self.room();
+            if room == 0 {
+                self.progress();
+                if total == 0 {
+                    self.may_write()?;
+                }
+                room = self.room();
+            }
+            if room == 0 {
+                break;
+            }
+            let left = u32::try_from(from.left()).unwrap_or(u32::MAX);
+            let length = room.min(PORTION).min(left);
+            let Some(peer) = &mut self.peer else { break };
+            let to = peer.outgoing.take(length);
+            if let Err(errno) = self.post_data(from, length, Some(Message::Data(length)), to) {
+                self.fail(errno);
+                return if total > 0 { Ok(total) } else { self.may_write().map(|()| 0) };
+            }
+            total += length as usize;
+        }
+        Ok(total)
+    }
+
+    /// Writes to a buffer of the peer's what there is room for, in one request.
+    pub(crate) fn write_to(&mut self, from: &mut Source<'_>, to: Buffer) -> Result<usize, c_int> {
+        self.may_write()?;
+        if self.room_to_write_directly() == 0 {
+            self.progress();
+            self.may_write()?;
+        }
+        let left = u32::try_from(from.left()).unwrap_or(u32::MAX);
+        let length = self.room_to_write_directly().min(PORTION).min(left).min(to.length);
+        if length > 0 {
+            self.post_data(from, length, None, to).inspect_err(|errno| self.fail(*errno))?;
+        }
+        Ok(length as usize)
+    }
+
+    /// Directly written data takes no grant.
+    fn room_to_write_directly(&self) -> u32 {
+        if self.can_post(CONTROLS) { self.sending.size - self.sending.used } else { 0 }
+    }
+
+    fn post_data(
+        &mut self,
+        from: &mut Source<'_>,
+        length: u32,
+        message: Option<Message>,
+        to: Buffer,
+    ) -> Result<(), c_int> {
+        if length <= self.pair.inline
+            && let Some(bytes) = from.take_together(length as usize)
+        {
+            let addr = bytes.expose_provenance() as u64;
+            let sge = ibv_sge { addr, length, lkey: 0 };
+            return self.post(&mut [sge], message, to, 0, IBV_SEND_INLINE);
+        }
+        let Sending { ring, size, at, .. } = &mut self.sending;
+        let first = length.min(*size - *at);
+        let mut sges = [ring.sge(*at as usize, first), ring.sge(0, length - first)];
+        for (begin, length) in [(*at, first), (0, length - first)] {
+            // SAFETY: the source has so many bytes.
+            from.each(length as usize, |offset, from, length| unsafe {
+                ring.put(begin as usize + offset, from, length);
+            });
+        }
+        *at = (*at + length) % *size;
+        let count = if length > first { 2 } else { 1 };
+        self.post(&mut sges[..count], message, to, length, 0)
+    }
+
+    /// Ends what `shutdown(2)` names. The peer is told.
+    pub(crate) fn shut(&mut self, read: bool, write: bool) {
+        self.progress();
+        let (had_read, had_write) = (!self.ends.read, !self.ends.write);
+        self.ends.read |= read;
+        self.ends.write |= write;
+        let Ends { read, finished, write, .. } = self.ends;
+        let message = if (read || finished) && write && (had_read || had_write) {
+            Message::Disconnect
+        } else if write && had_write {
+            Message::Shutdown
+        } else {
+            return;
+        };
+        if self.ends.gone || self.ends.peer {
+            return;
+        }
+        if !self.can_post(0) || self.post_message(message).is_err() {
+            self.ends.owed = Some(message);
+        }
+    }
+
+    /// Whether all that was sent has arrived, or never will.
+    pub(crate) fn is_flushed(&mut self) -> bool {
+        if self.sending.requests > 0 || self.ends.owed.is_some() {
+            self.progress();
+        }
+        self.ends.gone || self.sending.requests == 0 && self.ends.owed.is_none()
+    }
+}

@@ -1,0 +1,484 @@
+//! A stream socket through its life: bound, listening or connecting, connected, ended.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use transom_abi::*;
+
+use super::listener::Listener;
+use super::memory::Registration;
+use super::own_id::{Happened, OwnId};
+use super::protocol::{Introduction, Mapping};
+use super::settings::{Options, Settings};
+use super::stream::Stream;
+use super::wait::Waiting;
+use crate::connect::{rdma_accept, rdma_connect, rdma_reject};
+use crate::id::Id;
+use crate::provider::Provider;
+use crate::{migrate, query, resolve};
+
+/// How long addresses and routes may take, in milliseconds.
+const PATIENCE: c_int = 5000;
+/// As a number of retries: seven, and for ever if the receiver is not ready.
+const RETRIES: u8 = 7;
+
+/// A stream socket.
+#[derive(Debug)]
+pub(crate) struct StreamSocket {
+    phase: Phase,
+    pub(crate) stream: Option<Box<Stream>>,
+    /// Behind the stream, which ends before.
+    own: Arc<OwnId>,
+    pub(crate) settings: Settings,
+    pub(crate) options: Options,
+    /// For `SO_ERROR`, or the next call.
+    error: Option<c_int>,
+    /// The address that the program has bound it to.
+    bound: Option<(sockaddr_storage, u16)>,
+    /// The paths that the program has chosen.
+    route: Vec<u8>,
+    /// Memory of the program's that the peer may write to.
+    pub(crate) mapped: Vec<Mapped>,
+}
+
+/// Memory that the program has mapped.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub(crate) address: usize,
+    pub(crate) length: usize,
+    /// Its place in the peer's list, if the peer may write to it.
+    pub(crate) index: Option<u16>,
+    pub(crate) _registration: Registration,
+}
+
+/// A socket that was accepted, with what threads wait for.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) waiting: Waiting,
+    pub(crate) socket: StreamSocket,
+}
+
+/// What sockets that are accepted have of their listener, as it is by then.
+type Inherited = (Settings, Options);
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Listening(Listener<Accepted>, Arc<Mutex<Inherited>>),
+    Resolving,
+    Requesting,
+    Connected,
+    /// It could not be connected.
+    Failed,
+}
+
+impl StreamSocket {
+    pub(crate) fn new(provider: &'static Provider, waiting: &Waiting) -> Result<Self, c_int> {
+        let own = OwnId::create(provider, RDMA_PS_TCP, IBV_QPT_RC)?;
+        waiting.watch(own.descriptor())?;
+        Ok(Self {
+            phase: Phase::Idle,
+            stream: None,
+            own: Arc::new(own),
+            settings: Settings::new(),
+            options: Options::default(),
+            error: None,
+            bound: None,
+            route: Vec::new(),
+            mapped: Vec::new(),
+        })
+    }
+
+    pub(crate) fn id(&self) -> &Id {
+        self.own.id()
+    }
+
+    pub(crate) fn bind(&mut self, address: (sockaddr_storage, u16)) -> Result<(), c_int> {
+        if self.bound.is_some() || !matches!(self.phase, Phase::Idle) {
+            return Err(libc::EINVAL);
+        }
+        resolve::bind(self.id(), address)?;
+        self.bound = Some(address);
+        Ok(())
+    }
+
+    pub(crate) fn listen(&mut self, backlog: c_int, waiting: &Waiting) -> Result<(), c_int> {
+        match self.phase {
+            Phase::Idle => {}
+            // Another backlog is not what anybody waits for.
+            Phase::Listening(..) => return Ok(()),
+            _ => return Err(libc::EINVAL),
+        }
+        let backlog = backlog.clamp(1, 4096);
+        resolve::listen(self.id(), backlog)?;
+        let own = self.own.clone();
+        let inherited = Arc::new(Mutex::new((self.settings, self.options.clone())));
+        let theirs = inherited.clone();
+        let make = move |request| {
+            let (settings, options) = theirs.lock().clone();
+            accepted(&own, request, settings, options).ok()
+        };
+        let listener = Listener::start(self.own.clone(), backlog, make)?;
+        waiting.watch(listener.descriptor())?;
+        waiting.forget(self.own.descriptor());
+        self.phase = Phase::Listening(listener, inherited);
+        Ok(())
+    }
+
+    /// The oldest connection that nobody has accepted.
+    pub(crate) fn accept(&mut self) -> Result<Option<Accepted>, c_int> {
+        match &self.phase {
+            Phase::Listening(listener, _) => Ok(listener.accept()),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// Begins to connect.
+    pub(crate) fn connect(
+        &mut self,
+        to: (sockaddr_storage, u16),
+        waiting: &Waiting,
+    ) -> Result<(), c_int> {
+        match self.phase {
+            Phase::Idle => {}
+            Phase::Failed => {
+                let own = OwnId::create(self.id().provider, RDMA_PS_TCP, IBV_QPT_RC)?;
+                waiting.watch(own.descriptor())?;
+                self.end_stream();
+                self.own = Arc::new(own);
+                self.phase = Phase::Idle;
+                if let Some(address) = self.bound.take() {
+                    self.bind(address)?;
+                }
+            }
+            Phase::Resolving | Phase::Requesting => return Err(libc::EALREADY),
+            Phase::Connected => return Err(libc::EISCONN),
+            Phase::Listening(..) => return Err(libc::EOPNOTSUPP),
+        }
+        resolve::resolve_address(self.id(), None, to, PATIENCE)?;
+        self.phase = Phase::Resolving;
+        self.advance(waiting);
+        Ok(())
+    }
+
+    /// Whether it is connected by now; the reason, once, if it cannot be.
+    pub(crate) fn is_connected(&mut self) -> Result<bool, c_int> {
+        match self.phase {
+            Phase::Connected => Ok(true),
+            Phase::Resolving | Phase::Requesting => Ok(false),
+            Phase::Failed => Err(self.error.take().unwrap_or(libc::ECONNABORTED)),
+            Phase::Idle | Phase::Listening(..) => Err(libc::ENOTCONN),
+        }
+    }
+
+    /// Whether it is on its way to be connected.
+    pub(crate) fn is_connecting(&self) -> bool {
+        matches!(self.phase, Phase::Resolving | Phase::Requesting)
+    }
+
+    /// Does what is due by what has happened to the id.
+    pub(crate) fn advance(&mut self, waiting: &Waiting) {
+        if matches!(self.phase, Phase::Listening(..)) {
+            return;
+        }
+        while let Some(happened) = self.own.next() {
+            if let Err(errno) = self.happened(&happened, waiting) {
+                self.fail(errno);
+            }
+        }
+    }
+
+    fn happened(&mut self, happened: &Happened, waiting: &Waiting) -> Result<(), c_int> {
+        match (&self.phase, happened.event) {
+            (Phase::Resolving, RDMA_CM_EVENT_ADDR_RESOLVED) => {
+                if self.route.is_empty() {
+                    return resolve::resolve_route(self.id(), PATIENCE);
+                }
+                let (level, option) = (RDMA_OPTION_IB as c_int, RDMA_OPTION_IB_PATH as c_int);
+                let (paths, length) = (self.route.as_mut_ptr().cast(), self.route.len());
+                migrate::set_option(self.own.id(), level, option, paths, length)
+            }
+            (Phase::Resolving, RDMA_CM_EVENT_ROUTE_RESOLVED) => self.request(waiting),
+            (Phase::Requesting, RDMA_CM_EVENT_ESTABLISHED) => {
+                let peer = Introduction::read(&happened.data).ok_or(libc::EPROTO)?;
+                let Some(stream) = &mut self.stream else { return Err(libc::EPROTO) };
+                stream.met(&peer, true);
+                self.phase = Phase::Connected;
+                stream.progress();
+                Ok(())
+            }
+            (Phase::Connected, RDMA_CM_EVENT_ESTABLISHED) => {
+                if let Some(stream) = &mut self.stream {
+                    stream.ready();
+                    stream.progress();
+                }
+                Ok(())
+            }
+            (
+                Phase::Connected,
+                RDMA_CM_EVENT_DISCONNECTED
+                | RDMA_CM_EVENT_REJECTED
+                | RDMA_CM_EVENT_UNREACHABLE
+                | RDMA_CM_EVENT_CONNECT_ERROR,
+            ) => {
+                if let Some(stream) = &mut self.stream {
+                    stream.disconnected();
+                }
+                Ok(())
+            }
+            (_, RDMA_CM_EVENT_REJECTED) => Err(libc::ECONNREFUSED),
+            (_, RDMA_CM_EVENT_UNREACHABLE) => Err(libc::ETIMEDOUT),
+            (_, RDMA_CM_EVENT_DEVICE_REMOVAL) => Err(libc::ENODEV),
+            (_, RDMA_CM_EVENT_DISCONNECTED) => Err(libc::ECONNRESET),
+            (
+                _,
+                RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR | RDMA_CM_EVENT_CONNECT_ERROR,
+            ) => Err(match happened.status {
+                status @ ..0 => status.saturating_neg(),
+                _ => libc::EHOSTUNREACH,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the peer for a connection.
+    fn request(&mut self, waiting: &Waiting) -> Result<(), c_int> {
+        let stream = Stream::create(&self.own, &self.settings)?;
+        let stream = self.stream.insert(Box::new(stream));
+        waiting.watch(stream.descriptor())?;
+        let data = stream.introduction(&self.settings).bytes();
+        let mut asked = parameters(&data);
+        // SAFETY: the id is this socket's, and the data lives on.
+        let begun = unsafe { rdma_connect(self.own.id().pointer(), &mut asked) };
+        if begun != 0 {
+            return Err(crate::entry::last_errno());
+        }
+        self.phase = Phase::Requesting;
+        Ok(())
+    }
+
+    /// It is not connected, or not any more.
+    fn fail(&mut self, errno: c_int) {
+        match &mut self.stream {
+            Some(stream) if matches!(self.phase, Phase::Connected) => stream.fail(errno),
+            _ => {
+                self.error = Some(errno);
+                self.phase = Phase::Failed;
+                self.end_stream();
+            }
+        }
+    }
+
+    fn end_stream(&mut self) {
+        if let Some(mut stream) = self.stream.take() {
+            stream.end(&self.own);
+        }
+        self.mapped.clear();
+    }
+
+    /// Has the peer told of a mapping.
+    pub(crate) fn map(&mut self, index: u16, mapping: Mapping) {
+        if let Some(stream) = &mut self.stream {
+            stream.map(index, mapping);
+        }
+    }
+
+    /// A place in the peer's list of mappings.
+    pub(crate) fn free_mapping(&self) -> Result<u16, c_int> {
+        let room = self.stream.as_ref().map_or(0, |stream| stream.room_for_mappings());
+        let is_free = |index: &u16| !self.mapped.iter().any(|mapped| mapped.index == Some(*index));
+        (0..room).find(is_free).ok_or(libc::ENOMEM)
+    }
+
+    /// The stream of a connected socket.
+    pub(crate) fn connected(&mut self) -> Result<Option<&mut Stream>, c_int> {
+        if self.is_connected()? { Ok(self.stream.as_deref_mut()) } else { Ok(None) }
+    }
+
+    /// Has what happens from now on wake who waits.
+    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+        self.stream.as_mut().map_or(Ok(()), |stream| stream.arm())
+    }
+
+    /// Takes what has woken a thread.
+    pub(crate) fn woken(&mut self, waiting: &Waiting) {
+        self.advance(waiting);
+        if let Some(stream) = &mut self.stream {
+            stream.take_events();
+        }
+    }
+
+    pub(crate) fn is_listening(&self) -> bool {
+        matches!(self.phase, Phase::Listening(..))
+    }
+
+    /// An option has changed: sockets that are accepted from now on have it.
+    pub(crate) fn bequeath(&self) {
+        if let Phase::Listening(_, inherited) = &self.phase {
+            *inherited.lock() = (self.settings, self.options.clone());
+        }
+    }
+
+    /// Has it take paths of the program's.
+    pub(crate) fn set_route(&mut self, paths: &[u8]) -> Result<(), c_int> {
+        if !matches!(self.phase, Phase::Idle) {
+            return Err(libc::EINVAL);
+        }
+        self.route = paths.to_vec();
+        Ok(())
+    }
+
+    /// Bytes of a packet of its path, or of the smallest.
+    pub(crate) fn mtu(&self) -> c_int {
+        let path = query::first_path(self.id()).ok().flatten();
+        path.map_or(256, |path| 128 << (path.path.mtu & 0x3F).clamp(1, 5))
+    }
+
+    /// Keeps the value of an option.
+    pub(crate) fn keep(&mut self, option: (c_int, c_int), value: c_int) {
+        self.options.kept.retain(|(kept, _)| *kept != option);
+        self.options.kept.push((option, value));
+    }
+
+    /// A value that was kept.
+    pub(crate) fn kept(&self, option: (c_int, c_int)) -> Option<c_int> {
+        self.options.kept.iter().find(|(kept, _)| *kept == option).map(|(_, value)| *value)
+    }
+
+    /// What `SO_ERROR` answers, once.
+    pub(crate) fn take_error(&mut self) -> c_int {
+        let of_stream = |stream: &mut Box<Stream>| stream.take_reason();
+        self.error.take().or_else(|| self.stream.as_mut().and_then(of_stream)).unwrap_or(0)
+    }
+
+    /// What `poll(2)` would answer of these events.
+    pub(crate) fn events(&mut self) -> i16 {
+        use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP};
+        match &self.phase {
+            Phase::Idle => POLLOUT | POLLHUP,
+            Phase::Listening(listener, _) => {
+                if listener.is_empty() {
+                    0
+                } else {
+                    POLLIN
+                }
+            }
+            Phase::Resolving | Phase::Requesting => 0,
+            Phase::Failed => {
+                POLLIN | POLLOUT | POLLHUP | if self.error.is_some() { POLLERR } else { 0 }
+            }
+            Phase::Connected => {
+                let Some(stream) = &mut self.stream else { return POLLHUP };
+                stream.progress();
+                let mut events = 0;
+                for (is, event) in [
+                    (stream.is_readable(), POLLIN),
+                    (stream.is_writable(), POLLOUT),
+                    (stream.is_hung_up(), POLLHUP),
+                    (stream.is_finished(), POLLRDHUP),
+                    (stream.has_failed(), POLLERR),
+                ] {
+                    events |= if is { event } else { 0 };
+                }
+                events
+            }
+        }
+    }
+
+    /// Begins to close it. What was sent still arrives, unless nobody is to wait for it.
+    pub(crate) fn begin_to_close(&mut self) {
+        if self.options.linger == Some(Duration::ZERO) {
+            self.end_stream();
+        } else if let Some(stream) = &mut self.stream {
+            stream.shut(true, true);
+        }
+    }
+
+    /// Whether all that was sent has arrived, or never will.
+    pub(crate) fn is_flushed(&mut self) -> bool {
+        let connected = matches!(self.phase, Phase::Connected);
+        self.stream.as_mut().is_none_or(|stream| !connected || stream.is_flushed())
+    }
+}
+
+impl Drop for StreamSocket {
+    fn drop(&mut self) {
+        self.end_stream();
+    }
+}
+
+/// Parameters of a connection: nothing is read from a peer's memory.
+fn parameters(data: &[u8]) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: data.as_ptr().cast(),
+        private_data_len: data.len() as u8,
+        flow_control: 1,
+        retry_count: RETRIES,
+        rnr_retry_count: RETRIES,
+        ..Default::default()
+    }
+}
+
+/// Makes a socket of a request, or refuses it.
+fn accepted(
+    listener: &OwnId,
+    request: Happened,
+    settings: Settings,
+    options: Options,
+) -> Result<Accepted, c_int> {
+    let provider = listener.id().provider;
+    // SAFETY: it has just come, and nobody else has it.
+    let own = unsafe { OwnId::of_request(provider, request.request) }?;
+    let id = own.id().pointer();
+    serve(own, &request.data, settings, options).map_err(|(own, errno)| {
+        // SAFETY: the id is still there.
+        unsafe { rdma_reject(id, std::ptr::null(), 0) };
+        drop(own);
+        errno
+    })
+}
+
+fn serve(
+    own: OwnId,
+    data: &[u8],
+    settings: Settings,
+    options: Options,
+) -> Result<Accepted, (OwnId, c_int)> {
+    let ready = || {
+        let peer = Introduction::read(data).ok_or(libc::EPROTO)?;
+        let waiting = Waiting::new()?;
+        waiting.watch(own.descriptor())?;
+        let mut stream = Stream::create(&own, &settings)?;
+        let accept = |stream: &mut Stream| {
+            waiting.watch(stream.descriptor())?;
+            stream.met(&peer, false);
+            let data = stream.introduction(&settings).bytes();
+            // SAFETY: the id is this socket's, and the data lives on.
+            match unsafe { rdma_accept(own.id().pointer(), &mut parameters(&data)) } {
+                0 => Ok(()),
+                _ => Err(crate::entry::last_errno()),
+            }
+        };
+        accept(&mut stream).inspect_err(|_| stream.end(&own))?;
+        Ok((waiting, stream))
+    };
+    match ready() {
+        Ok((waiting, stream)) => {
+            let socket = StreamSocket {
+                phase: Phase::Connected,
+                stream: Some(Box::new(stream)),
+                own: Arc::new(own),
+                settings,
+                options,
+                error: None,
+                bound: None,
+                route: Vec::new(),
+                mapped: Vec::new(),
+            };
+            Ok(Accepted { waiting, socket })
+        }
+        Err(errno) => Err((own, errno)),
+    }
+}

@@ -1,0 +1,188 @@
+//! Waiting for a socket: one descriptor that is readable while something has happened to it, and threads
+//! that wait for it.
+//!
+//! Who wakes first takes the events, and the descriptor is quiet again before another has looked. So
+//! whoever takes events tells the others by one more descriptor.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::entry::last_errno;
+
+/// An answer of the system's, or its errno.
+pub(crate) fn answered(answer: c_int) -> Result<c_int, c_int> {
+    if answer < 0 { Err(last_errno()) } else { Ok(answer) }
+}
+
+/// A descriptor of the system's that is not answered to anybody else.
+fn owned(answer: c_int) -> Result<OwnedFd, c_int> {
+    // SAFETY: it was just made, and nobody else has it.
+    answered(answer).map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// A descriptor that is readable once it is set.
+#[derive(Debug)]
+pub(crate) struct Flag(OwnedFd);
+
+impl Flag {
+    pub(crate) fn new() -> Result<Self, c_int> {
+        // SAFETY: any such descriptor may be made.
+        owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(Self)
+    }
+
+    pub(crate) fn set(&self) {
+        let one = 1_u64;
+        // SAFETY: eight bytes. It fails only if it is set two to the 64 times.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    pub(crate) fn clear(&self) {
+        let mut count = 0_u64;
+        // SAFETY: room for eight bytes. It fails if it was not set.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+impl AsRawFd for Flag {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Until when a call may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deadline {
+    /// It does not.
+    Now,
+    At(Instant),
+    Never,
+}
+
+impl Deadline {
+    /// So long from now.
+    pub(crate) fn after(time: Option<Duration>) -> Self {
+        let at = time.map(|time| Instant::now().checked_add(time));
+        at.flatten().map_or(Self::Never, Self::At)
+    }
+
+    /// What is left, as `poll(2)` takes it, rounded up; nothing if it has passed.
+    pub(crate) fn milliseconds(self) -> Option<c_int> {
+        match self {
+            Self::Now => None,
+            Self::Never => Some(-1),
+            Self::At(at) => {
+                let left = at.checked_duration_since(Instant::now())?;
+                Some(c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX))
+            }
+        }
+    }
+}
+
+/// What threads wait for.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    epoll: OwnedFd,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    count: usize,
+    /// There since two have waited at a time.
+    nudge: Option<Flag>,
+    nudged: bool,
+}
+
+impl Waiting {
+    pub(crate) fn new() -> Result<Self, c_int> {
+        // SAFETY: any such descriptor may be made.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        Ok(Self { epoll, waiters: Mutex::default() })
+    }
+
+    /// The descriptor.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+
+    /// The descriptor is readable if this one is. It ends with that one.
+    pub(crate) fn watch(&self, descriptor: RawFd) -> Result<(), c_int> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        let epoll = self.epoll.as_raw_fd();
+        // SAFETY: both are open.
+        answered(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, descriptor, &mut event) })?;
+        Ok(())
+    }
+
+    /// What happens to this descriptor is another thread's.
+    pub(crate) fn forget(&self, descriptor: RawFd) {
+        let epoll = self.epoll.as_raw_fd();
+        let null = std::ptr::null_mut();
+        // SAFETY: both are open.
+        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, descriptor, null) };
+    }
+
+    /// A thread is about to wait. It has the socket locked, so it misses nothing.
+    pub(crate) fn enter(&self) {
+        self.waiters.lock().count += 1;
+    }
+
+    /// It has waited.
+    pub(crate) fn leave(&self) {
+        let mut waiters = self.waiters.lock();
+        waiters.count -= 1;
+        if waiters.count == 0 && std::mem::take(&mut waiters.nudged) {
+            waiters.nudge.iter().for_each(Flag::clear);
+        }
+    }
+
+    /// What a thread has found or changed, others may wait for: they look. The caller has left.
+    pub(crate) fn nudge(&self) {
+        let mut waiters = self.waiters.lock();
+        if waiters.count == 0 || waiters.nudged {
+            return;
+        }
+        if waiters.nudge.is_none() {
+            let Ok(flag) = Flag::new() else { return };
+            if self.watch(flag.as_raw_fd()).is_err() {
+                return;
+            }
+            waiters.nudge = Some(flag);
+        }
+        waiters.nudge.iter().for_each(Flag::set);
+        waiters.nudged = true;
+    }
+}
+
+/// Waits for one descriptor; false if the time has passed.
+pub(crate) fn wait_for(descriptor: RawFd, deadline: Deadline) -> Result<bool, c_int> {
+    let Some(milliseconds) = deadline.milliseconds() else { return Ok(false) };
+    let mut polled = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one of them.
+    Ok(answered(unsafe { libc::poll(&mut polled, 1, milliseconds) })? > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_who_wait_are_nudged_and_the_last_clears_it() {
+        let waiting = Waiting::new().unwrap();
+        let readable =
+            || wait_for(waiting.descriptor(), Deadline::after(Some(Duration::from_millis(20))));
+        waiting.nudge();
+        assert_eq!(readable(), Ok(false));
+        waiting.enter();
+        waiting.enter();
+        waiting.nudge();
+        assert_eq!(readable(), Ok(true));
+        waiting.leave();
+        assert_eq!(readable(), Ok(true));
+        waiting.leave();
+        assert_eq!(readable(), Ok(false));
+    }
+}
