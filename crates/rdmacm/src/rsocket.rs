@@ -2,6 +2,10 @@
 
 mod absent;
 mod calls;
+mod datagram;
+mod datagram_pair;
+mod datagram_protocol;
+mod destination;
 mod flow;
 mod iovec;
 mod listener;

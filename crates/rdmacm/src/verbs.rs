@@ -44,6 +44,12 @@ verbs! {
     fn ibv_get_device_guid(device: *mut ibv_device) -> u64;
     fn ibv_get_device_index(device: *mut ibv_device) -> c_int;
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
+    fn ibv_query_gid(
+        context: *mut ibv_context,
+        port_num: u8,
+        index: c_int,
+        gid: *mut ibv_gid
+    ) -> c_int;
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;

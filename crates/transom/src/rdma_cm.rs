@@ -133,6 +133,6 @@ const VERBS: transom_rdmacm::Verbs = {
         ibv_destroy_comp_channel ibv_create_cq ibv_destroy_cq ibv_create_srq ibv_destroy_srq
         ibv_create_qp ibv_modify_qp ibv_destroy_qp ibv_attach_mcast ibv_detach_mcast ibv_query_ece
         ibv_set_ece ibv_reg_mr ibv_dereg_mr ibv_create_ah ibv_destroy_ah ibv_get_cq_event
-        ibv_ack_cq_events
+        ibv_ack_cq_events ibv_query_gid
     }
 };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use libc::{iovec, msghdr};
 use transom_abi::*;
 
+use super::datagram::Read;
 use super::iovec::{Sink, Source};
 use super::names;
 use super::socket::{SOCKETS, Socket, State};
@@ -55,6 +56,7 @@ pub extern "C" fn rsocket<S: provider::Source>(
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         let socket = match (kind & !flags, protocol) {
             (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::stream(S::provider()?, domain)?,
+            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Socket::datagram(S::provider()?, domain)?,
             (libc::SOCK_STREAM | libc::SOCK_DGRAM, _) => return Err(libc::EPROTONOSUPPORT),
             _ => return Err(libc::ESOCKTNOSUPPORT),
         };
@@ -73,7 +75,14 @@ pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: u3
         let socket = SOCKETS.get(socket)?;
         // SAFETY: by the contract of this function.
         let address = unsafe { names::read(addr, addrlen, socket.family) }?;
-        socket.with(|state| state.stream()?.bind(address))
+        socket.with(|state| match state {
+            State::Datagram(datagrams) => {
+                // SAFETY: by the contract of this function.
+                let address = unsafe { names::read_as_is(addr, addrlen) }?;
+                datagrams.bind(address, &socket.waiting)
+            }
+            state => state.stream()?.bind(address),
+        })
     })
 }
 
@@ -92,7 +101,7 @@ pub extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
 pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *mut u32) -> c_int {
     number_of(|| {
         let listener = SOCKETS.get(socket)?;
-        let deadline = deadline(&listener, 0, |state| Ok(state.stream()?.options.receive_timeout))?;
+        let deadline = deadline(&listener, 0, |state| Ok(state.options()?.1.receive_timeout))?;
         let accepted = listener.until(deadline, |state| state.stream()?.accept())?;
         let socket = listener.accepted(accepted)?;
         if !addr.is_null() {
@@ -115,8 +124,12 @@ pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, addrlen:
     zero_of(|| {
         let socket = SOCKETS.get(socket)?;
         // SAFETY: by the contract of this function.
+        if let Some(connected) = unsafe { connect_datagrams(&socket, addr, addrlen) } {
+            return connected;
+        }
+        // SAFETY: by the contract of this function.
         let address = unsafe { names::read(addr, addrlen, socket.family) }?;
-        let deadline = deadline(&socket, 0, |state| Ok(state.stream()?.options.send_timeout))?;
+        let deadline = deadline(&socket, 0, |state| Ok(state.options()?.1.send_timeout))?;
         socket.with(|state| {
             let stream = state.stream()?;
             stream.advance(&socket.waiting);
@@ -130,6 +143,28 @@ pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, addrlen:
             Err(libc::EAGAIN) => Err(libc::EINPROGRESS),
             answer => answer,
         }
+    })
+}
+
+/// Has datagrams go to a peer, or to none if the address has no family; nothing if the socket is none of
+/// datagrams.
+///
+/// # Safety
+/// The address is as long as it says.
+unsafe fn connect_datagrams(
+    socket: &Socket,
+    addr: *const sockaddr,
+    length: u32,
+) -> Option<Result<(), c_int>> {
+    socket.with(|state| {
+        let State::Datagram(datagrams) = state else { return None };
+        // SAFETY: by the contract of this function.
+        let to = match unsafe { names::read_as_is(addr, length) } {
+            Ok((address, _)) => names::address(&address),
+            Err(libc::EAFNOSUPPORT) => None,
+            Err(errno) => return Some(Err(errno)),
+        };
+        Some(datagrams.connect(to))
     })
 }
 
@@ -171,12 +206,19 @@ pub(crate) fn deadline(
     Ok(Deadline::after(socket.with(timeout)?))
 }
 
+/// What has been received.
+struct Received {
+    /// Bytes that were written.
+    length: usize,
+    /// Of a datagram: its length, and where it is from.
+    datagram: Option<Read>,
+}
+
 /// Receives into buffers.
 ///
 /// # Safety
 /// The buffers may be written.
-unsafe fn receive(socket: c_int, list: &[iovec], flags: c_int) -> Result<usize, c_int> {
-    let socket = SOCKETS.get(socket)?;
+unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Received, c_int> {
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EOPNOTSUPP);
     }
@@ -184,35 +226,82 @@ unsafe fn receive(socket: c_int, list: &[iovec], flags: c_int) -> Result<usize, 
     let mut sink = unsafe { Sink::new(list) }?;
     let peek = flags & libc::MSG_PEEK != 0;
     let all = flags & libc::MSG_WAITALL != 0 && !peek;
-    let deadline = deadline(&socket, flags, |state| Ok(state.stream()?.options.receive_timeout))?;
-    let mut total = 0;
-    while total == 0 || all && sink.left() > 0 {
-        let read = socket.until(deadline, |state| match state.stream()?.connected()? {
-            Some(stream) => stream.read(&mut sink, peek),
-            None => Ok(None),
+    let deadline = deadline(socket, flags, |state| Ok(state.options()?.1.receive_timeout))?;
+    let nothing = sink.left() == 0;
+    let mut received = Received { length: 0, datagram: None };
+    while received.length == 0 || all && sink.left() > 0 {
+        let read = socket.until(deadline, |state| match state {
+            State::Datagram(datagrams) => {
+                let read = datagrams.read(&mut sink, peek, &socket.waiting);
+                Ok(read.map(|read| (read.length, Some(read))))
+            }
+            state => match state.stream()?.connected()? {
+                Some(_) if nothing => Ok(Some((0, None))),
+                Some(stream) => Ok(stream.read(&mut sink, peek)?.map(|length| (length, None))),
+                None => Ok(None),
+            },
         });
         match read {
-            Ok(0) => break,
-            Ok(length) => total += length,
-            Err(_) if total > 0 => break,
+            Ok((0, datagram)) => {
+                received.datagram = datagram;
+                break;
+            }
+            Ok((length, datagram)) => {
+                received.length += length;
+                received.datagram = datagram;
+                if datagram.is_some() {
+                    break;
+                }
+            }
+            Err(_) if received.length > 0 => break,
             Err(errno) => return Err(errno),
         }
     }
-    Ok(total)
+    Ok(received)
 }
 
-/// Sends from buffers.
+impl Received {
+    /// What the call answers.
+    fn answer(&self, flags: c_int) -> usize {
+        match self.datagram {
+            Some(Read { whole, .. }) if flags & libc::MSG_TRUNC != 0 => whole,
+            _ => self.length,
+        }
+    }
+}
+
+/// Sends from buffers, a datagram to an address if one is given.
 ///
 /// # Safety
-/// The buffers may be read.
-unsafe fn send(socket: c_int, list: &[iovec], flags: c_int) -> Result<usize, c_int> {
+/// The buffers may be read, and the address is as long as it says.
+unsafe fn send(
+    socket: c_int,
+    list: &[iovec],
+    flags: c_int,
+    (to, length): (*const sockaddr, u32),
+) -> Result<usize, c_int> {
     let socket = SOCKETS.get(socket)?;
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EOPNOTSUPP);
     }
     // SAFETY: by the contract of this function.
     let mut source = unsafe { Source::new(list) }?;
-    let deadline = deadline(&socket, flags, |state| Ok(state.stream()?.options.send_timeout))?;
+    let deadline = deadline(&socket, flags, |state| Ok(state.options()?.1.send_timeout))?;
+    if socket.with(|state| matches!(state, State::Datagram(_))) {
+        let to = if to.is_null() {
+            None
+        } else {
+            // SAFETY: by the contract of this function.
+            names::address(&unsafe { names::read_as_is(to, length) }?.0)
+        };
+        return socket.until(deadline, |state| match state {
+            State::Datagram(datagrams) => datagrams.send(&mut source, to, &socket.waiting),
+            _ => Err(libc::EBADF),
+        });
+    }
+    if !to.is_null() {
+        return Err(libc::EISCONN);
+    }
     let mut total = 0;
     loop {
         let sent = socket.until(deadline, |state| {
@@ -230,6 +319,9 @@ unsafe fn send(socket: c_int, list: &[iovec], flags: c_int) -> Result<usize, c_i
         }
     }
 }
+
+/// No address.
+const NOWHERE: (*const sockaddr, u32) = (std::ptr::null(), 0);
 
 /// The buffers of a call.
 ///
@@ -257,7 +349,10 @@ pub(crate) fn buffer(base: *const c_void, iov_len: usize) -> [iovec; 1] {
 /// There is room for so many bytes.
 pub unsafe extern "C" fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { receive(socket, &buffer(buf, len), flags) })
+    length_of(|| unsafe {
+        let received = receive(&*SOCKETS.get(socket)?, &buffer(buf, len), flags)?;
+        Ok(received.answer(flags))
+    })
 }
 
 /// Receives, and says from whom.
@@ -273,13 +368,14 @@ pub unsafe extern "C" fn rrecvfrom(
     addrlen: *mut u32,
 ) -> isize {
     length_of(|| {
+        let socket = SOCKETS.get(socket)?;
         // SAFETY: by the contract of this function.
-        let length = unsafe { receive(socket, &buffer(buf, len), flags) }?;
+        let received = unsafe { receive(&socket, &buffer(buf, len), flags) }?;
         if !src_addr.is_null() {
             // SAFETY: by the contract of this function.
-            unsafe { give_peer(&*SOCKETS.get(socket)?, src_addr, addrlen) }?;
+            unsafe { give_source(&socket, &received, src_addr, addrlen) }?;
         }
-        Ok(length)
+        Ok(received.answer(flags))
     })
 }
 
@@ -294,8 +390,18 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
         let count = c_int::try_from(message.msg_iovlen).map_err(|_| libc::EMSGSIZE)?;
         message.msg_controllen = 0;
         message.msg_flags = 0;
+        let socket = SOCKETS.get(socket)?;
         // SAFETY: by the contract of this function.
-        unsafe { receive(socket, buffers(message.msg_iov, count)?, flags) }
+        let received = unsafe { receive(&socket, buffers(message.msg_iov, count)?, flags) }?;
+        if received.datagram.is_some_and(|read| read.whole > read.length) {
+            message.msg_flags |= libc::MSG_TRUNC;
+        }
+        if !message.msg_name.is_null() {
+            let name = message.msg_name.cast();
+            // SAFETY: by the contract of this function.
+            unsafe { give_source(&socket, &received, name, &mut message.msg_namelen) }?;
+        }
+        Ok(received.answer(flags))
     })
 }
 
@@ -305,7 +411,7 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
 /// There is room for so many bytes.
 pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { receive(socket, &buffer(buf, count), 0) })
+    length_of(|| unsafe { Ok(receive(&*SOCKETS.get(socket)?, &buffer(buf, count), 0)?.length) })
 }
 
 /// Receives into several buffers, as `readv(2)`.
@@ -314,7 +420,7 @@ pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) ->
 /// There are so many buffers, and they may be written.
 pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { receive(socket, buffers(iov, iovcnt)?, 0) })
+    length_of(|| unsafe { Ok(receive(&*SOCKETS.get(socket)?, buffers(iov, iovcnt)?, 0)?.length) })
 }
 
 /// Sends.
@@ -328,10 +434,10 @@ pub unsafe extern "C" fn rsend(
     flags: c_int,
 ) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { send(socket, &buffer(buf, len), flags) })
+    length_of(|| unsafe { send(socket, &buffer(buf, len), flags, NOWHERE) })
 }
 
-/// Sends; a connected socket knows where to.
+/// Sends to an address, or to where a connected socket is connected to.
 ///
 /// # Safety
 /// There are so many bytes, and the address is as long as it says.
@@ -341,15 +447,10 @@ pub unsafe extern "C" fn rsendto(
     len: usize,
     flags: c_int,
     dest_addr: *const sockaddr,
-    _addrlen: u32,
+    addrlen: u32,
 ) -> isize {
-    length_of(|| {
-        if !dest_addr.is_null() {
-            return Err(libc::EISCONN);
-        }
-        // SAFETY: by the contract of this function.
-        unsafe { send(socket, &buffer(buf, len), flags) }
-    })
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { send(socket, &buffer(buf, len), flags, (dest_addr, addrlen)) })
 }
 
 /// Sends from several buffers.
@@ -365,7 +466,10 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
         }
         let count = c_int::try_from(message.msg_iovlen).map_err(|_| libc::EMSGSIZE)?;
         // SAFETY: by the contract of this function.
-        unsafe { send(socket, buffers(message.msg_iov, count)?, flags) }
+        unsafe {
+            let to = (message.msg_name.cast_const().cast(), message.msg_namelen);
+            send(socket, buffers(message.msg_iov, count)?, flags, to)
+        }
     })
 }
 
@@ -375,7 +479,7 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
 /// There are so many bytes.
 pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { send(socket, &buffer(buf, count), 0) })
+    length_of(|| unsafe { send(socket, &buffer(buf, count), 0, NOWHERE) })
 }
 
 /// Sends from several buffers, as `writev(2)`.
@@ -384,13 +488,17 @@ pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize)
 /// There are so many buffers, and they may be read.
 pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
     // SAFETY: by the contract of this function.
-    length_of(|| unsafe { send(socket, buffers(iov, iovcnt)?, 0) })
+    length_of(|| unsafe { send(socket, buffers(iov, iovcnt)?, 0, NOWHERE) })
 }
 
 /// # Safety
 /// The pointers are null or valid, with as much room as they say.
 unsafe fn give_peer(socket: &Socket, to: *mut sockaddr, length: *mut u32) -> Result<(), c_int> {
     let address = socket.with(|state| {
+        if let State::Datagram(datagrams) = state {
+            let peer = datagrams.peer().ok_or(libc::ENOTCONN)?;
+            return Ok(names::storage(peer).0);
+        }
         let stream = state.stream()?;
         // A connection that has ended still has its address.
         if stream.stream.is_none() {
@@ -401,6 +509,27 @@ unsafe fn give_peer(socket: &Socket, to: *mut sockaddr, length: *mut u32) -> Res
     })?;
     // SAFETY: by the contract of this function.
     unsafe { names::give(names::shown(&address, socket.family), to, length) }
+}
+
+/// Says where something has come from.
+///
+/// # Safety
+/// The pointers are null or valid, with as much room as they say.
+unsafe fn give_source(
+    socket: &Socket,
+    received: &Received,
+    to: *mut sockaddr,
+    length: *mut u32,
+) -> Result<(), c_int> {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        match received.datagram {
+            Some(Read { from, .. }) => {
+                names::give(names::shown(&names::storage(from).0, socket.family), to, length)
+            }
+            None => give_peer(socket, to, length),
+        }
+    }
 }
 
 /// The address of the peer.
@@ -427,9 +556,15 @@ pub unsafe extern "C" fn rgetsockname(
 ) -> c_int {
     zero_of(|| {
         let socket = SOCKETS.get(socket)?;
-        let address = socket.with(|state| {
-            // SAFETY: every address may be read as bytes.
-            state.stream().map(|stream| unsafe { stream.id().seen().route.addr.src.src_storage })
+        let address = socket.with(|state| match state {
+            State::Datagram(datagrams) => {
+                datagrams.address().map(|address| names::storage(address).0).ok_or(libc::EIO)
+            }
+            state => {
+                let seen = state.stream()?.id().seen();
+                // SAFETY: every address may be read as bytes.
+                Ok(unsafe { seen.route.addr.src.src_storage })
+            }
         })?;
         // SAFETY: by the contract of this function.
         unsafe { names::give(names::shown(&address, socket.family), addr, addrlen) }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::mem::size_of;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use transom_abi::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
@@ -20,20 +21,33 @@ pub(crate) unsafe fn read(
     length: u32,
     family: c_int,
 ) -> Result<(sockaddr_storage, u16), c_int> {
+    // SAFETY: by the contract of this function.
+    let (address, length) = unsafe { read_as_is(from, length) }?;
+    if c_int::from(address.ss_family) != family {
+        return Err(libc::EAFNOSUPPORT);
+    }
+    Ok(unmapped(&address).unwrap_or((address, length)))
+}
+
+/// A program's address, with its length, as it is.
+///
+/// # Safety
+/// There are so many bytes.
+pub(crate) unsafe fn read_as_is(
+    from: *const sockaddr,
+    length: u32,
+) -> Result<(sockaddr_storage, u16), c_int> {
     if from.is_null() || (length as usize) < size_of::<u16>() {
         return Err(libc::EINVAL);
     }
     // SAFETY: by the contract of this function.
-    let theirs = unsafe { (&raw const (*from).sa_family).read_unaligned() };
-    if c_int::from(theirs) != family {
-        return Err(libc::EAFNOSUPPORT);
-    }
-    if length < address::length(theirs)?.into() {
+    let family = unsafe { (&raw const (*from).sa_family).read_unaligned() };
+    let whole = address::length(family).map_err(|_| libc::EAFNOSUPPORT)?;
+    if length < whole.into() {
         return Err(libc::EINVAL);
     }
     // SAFETY: by the contract of this function.
-    let (address, length) = unsafe { address::read(from) }?;
-    Ok(unmapped(&address).unwrap_or((address, length)))
+    unsafe { address::read(from) }
 }
 
 fn unmapped(address: &sockaddr_storage) -> Option<(sockaddr_storage, u16)> {
@@ -46,6 +60,41 @@ fn unmapped(address: &sockaddr_storage) -> Option<(sockaddr_storage, u16)> {
         plain.ss_data[2..6].copy_from_slice(&data[18..22]);
         (plain, size_of::<sockaddr_in>() as u16)
     })
+}
+
+/// An address, with its length.
+pub(crate) fn storage(address: SocketAddr) -> (sockaddr_storage, u16) {
+    let mut storage = sockaddr_storage::default();
+    storage.ss_data[..2].copy_from_slice(&address.port().to_be_bytes());
+    match address {
+        SocketAddr::V4(address) => {
+            storage.ss_family = libc::AF_INET as u16;
+            storage.ss_data[2..6].copy_from_slice(&address.ip().octets());
+            (storage, size_of::<sockaddr_in>() as u16)
+        }
+        SocketAddr::V6(address) => {
+            storage.ss_family = libc::AF_INET6 as u16;
+            storage.ss_data[2..6].copy_from_slice(&address.flowinfo().to_ne_bytes());
+            storage.ss_data[6..22].copy_from_slice(&address.ip().octets());
+            storage.ss_data[22..26].copy_from_slice(&address.scope_id().to_ne_bytes());
+            (storage, size_of::<sockaddr_in6>() as u16)
+        }
+    }
+}
+
+/// The same the other way round.
+pub(crate) fn address(storage: &sockaddr_storage) -> Option<SocketAddr> {
+    let data = &storage.ss_data;
+    let port = u16::from_be_bytes([data[0], data[1]]);
+    let word = |at: usize| u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
+    match c_int::from(storage.ss_family) {
+        libc::AF_INET => Some(SocketAddr::from((*data[2..].first_chunk::<4>()?, port))),
+        libc::AF_INET6 => {
+            let ip = Ipv6Addr::from(*data[6..].first_chunk::<16>()?);
+            Some(SocketAddr::V6(SocketAddrV6::new(ip, port, word(2), word(22))))
+        }
+        _ => None,
+    }
 }
 
 /// An address of a socket of a family, with its length: what has none is that of no host.
@@ -106,6 +155,15 @@ mod tests {
         assert_eq!(plain.ss_data[..6], [0, 80, 10, 1, 2, 3]);
         let (shown, length) = shown(&plain, libc::AF_INET6);
         assert_eq!((shown.ss_data, length), (address.ss_data, 28));
+    }
+
+    #[test]
+    fn addresses_go_both_ways() {
+        for text in ["10.1.2.3:80", "[fe80::1%3]:65535"] {
+            let one: SocketAddr = text.parse().unwrap();
+            assert_eq!(address(&storage(one).0), Some(one));
+        }
+        assert_eq!(address(&sockaddr_storage::default()), None);
     }
 
     #[test]

@@ -7,8 +7,11 @@ use std::time::Duration;
 use libc::{linger, timeval};
 use transom_abi::*;
 
+use super::datagram::DatagramSocket;
+use super::settings::Settings;
 use super::socket::{SOCKETS, Socket, State};
 use super::stream_socket::StreamSocket;
+use super::wait::answered;
 use crate::entry::zero_of;
 use crate::{migrate, query};
 
@@ -145,15 +148,66 @@ unsafe fn set(
                 // The queue pair has its size.
                 return Err(libc::EINVAL);
             }
-            match option.1 {
-                RDMA_SQSIZE => settings.set_sends(number),
-                RDMA_RQSIZE => settings.set_receives(number),
-                RDMA_INLINE => settings.set_inline(number),
-                _ => settings.set_mappings(number),
-            }
+            set_size(settings, option.1, number);
         }
         _ if KEPT.contains(&option) => stream.keep(option, number),
         _ => return Err(libc::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+/// Sets one of the sizes of a queue pair.
+fn set_size(settings: &mut Settings, option: c_int, number: c_int) {
+    match option {
+        RDMA_SQSIZE => settings.set_sends(number),
+        RDMA_RQSIZE => settings.set_receives(number),
+        RDMA_INLINE => settings.set_inline(number),
+        _ => settings.set_mappings(number),
+    }
+}
+
+/// Answers one of them.
+fn size(settings: &Settings, option: c_int) -> c_int {
+    match option {
+        RDMA_SQSIZE => settings.sends.into(),
+        RDMA_RQSIZE => settings.receives.into(),
+        RDMA_INLINE => settings.inline as c_int,
+        _ => settings.mappings.into(),
+    }
+}
+
+/// What is no size of a queue pair, the UDP socket knows.
+///
+/// # Safety
+/// There are so many bytes.
+unsafe fn set_of_datagrams(
+    datagrams: &mut DatagramSocket,
+    option: (c_int, c_int),
+    value: *const c_void,
+    length: u32,
+) -> Result<(), c_int> {
+    if let (SOL_RDMA, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) = option {
+        // SAFETY: by the contract of this function.
+        set_size(&mut datagrams.settings, option.1, unsafe { given(value, length) }?);
+        return Ok(());
+    }
+    let (level, name) = option;
+    // SAFETY: by the contract of this function.
+    answered(unsafe { libc::setsockopt(datagrams.descriptor(), level, name, value, length) })?;
+    match option {
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
+            // SAFETY: by the contract of this function.
+            datagrams.settings.set_receive_buffer(unsafe { given(value, length) }?);
+        }
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+            // SAFETY: by the contract of this function.
+            datagrams.options.receive_timeout = time(unsafe { given(value, length) }?)?;
+        }
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+            // SAFETY: by the contract of this function.
+            datagrams.options.send_timeout = time(unsafe { given(value, length) }?)?;
+        }
+        _ => {}
     }
     Ok(())
 }
@@ -180,10 +234,6 @@ fn get_number(
         | (libc::IPPROTO_IP, libc::IP_TOS) => stream.kept(option).unwrap_or(0),
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => stream.kept(option).unwrap_or(1),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => stream.mtu(),
-        (SOL_RDMA, RDMA_SQSIZE) => settings.sends.into(),
-        (SOL_RDMA, RDMA_RQSIZE) => settings.receives.into(),
-        (SOL_RDMA, RDMA_INLINE) => settings.inline as c_int,
-        (SOL_RDMA, RDMA_IOMAPSIZE) => settings.mappings.into(),
         _ if KEPT.contains(&option) => stream.kept(option).unwrap_or(0),
         _ => return Err(libc::ENOPROTOOPT),
     })
@@ -209,6 +259,10 @@ pub unsafe extern "C" fn rsetsockopt(
                 stream.bequeath();
                 set
             }
+            State::Datagram(datagrams) => {
+                // SAFETY: by the contract of this function.
+                unsafe { set_of_datagrams(datagrams, (level, optname), optval, optlen) }
+            }
             State::Closed => Err(libc::EBADF),
         })
     })
@@ -228,6 +282,23 @@ pub unsafe extern "C" fn rgetsockopt(
     zero_of(|| {
         let socket = SOCKETS.get(socket)?;
         socket.with(|state| {
+            if let State::Datagram(datagrams) = state
+                && level != SOL_RDMA
+            {
+                let descriptor = datagrams.descriptor();
+                // SAFETY: by the contract of this function.
+                return answered(unsafe {
+                    libc::getsockopt(descriptor, level, optname, optval, optlen)
+                })
+                .map(drop);
+            }
+            if let (SOL_RDMA, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) =
+                (level, optname)
+            {
+                let size = size(state.options()?.0, optname);
+                // SAFETY: by the contract of this function.
+                return unsafe { give(&size, optval, optlen) };
+            }
             let stream = state.stream()?;
             // SAFETY: by the contract of this function.
             unsafe {

@@ -38,6 +38,11 @@ impl Polled<'_> {
                         }
                         stream.events()
                     }
+                    State::Datagram(datagrams) => {
+                        datagrams.progress(&socket.waiting);
+                        let readable = if datagrams.is_readable() { libc::POLLIN } else { 0 };
+                        readable | if datagrams.is_writable() { libc::POLLOUT } else { 0 }
+                    }
                     State::Closed => libc::POLLNVAL,
                 };
                 alias(events) & (entry.events | ALWAYS)

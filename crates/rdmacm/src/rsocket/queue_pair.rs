@@ -83,6 +83,12 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is live.
+        unsafe { (*self.qp).qp_num }
+    }
+
     /// Readable while there are events.
     pub(crate) fn descriptor(&self) -> c_int {
         // SAFETY: the channel is open.

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::datagram::DatagramSocket;
+use super::settings::{Options, Settings};
 use super::stream_socket::{Accepted, StreamSocket};
 use super::table::Table;
 use super::wait::{Deadline, Waiting, wait_for};
@@ -29,6 +31,7 @@ pub(crate) struct Socket {
 #[derive(Debug)]
 pub(crate) enum State {
     Stream(Box<StreamSocket>),
+    Datagram(Box<DatagramSocket>),
     /// It has been closed while another thread used it.
     Closed,
 }
@@ -38,6 +41,16 @@ impl State {
     pub(crate) fn stream(&mut self) -> Result<&mut StreamSocket, c_int> {
         match self {
             Self::Stream(stream) => Ok(stream),
+            Self::Datagram(_) => Err(libc::EOPNOTSUPP),
+            Self::Closed => Err(libc::EBADF),
+        }
+    }
+
+    /// Sizes and times of either.
+    pub(crate) fn options(&mut self) -> Result<(&mut Settings, &mut Options), c_int> {
+        match self {
+            Self::Stream(stream) => Ok((&mut stream.settings, &mut stream.options)),
+            Self::Datagram(socket) => Ok((&mut socket.settings, &mut socket.options)),
             Self::Closed => Err(libc::EBADF),
         }
     }
@@ -45,6 +58,7 @@ impl State {
     fn arm(&mut self) -> Result<(), c_int> {
         match self {
             Self::Stream(stream) => stream.arm(),
+            Self::Datagram(socket) => socket.arm(),
             Self::Closed => Err(libc::EBADF),
         }
     }
@@ -52,6 +66,7 @@ impl State {
     fn woken(&mut self, waiting: &Waiting) {
         match self {
             Self::Stream(stream) => stream.woken(waiting),
+            Self::Datagram(socket) => socket.woken(waiting),
             Self::Closed => {}
         }
     }
@@ -65,27 +80,35 @@ impl Socket {
     pub(crate) fn stream(provider: &'static Provider, family: c_int) -> Result<Arc<Self>, c_int> {
         let waiting = Waiting::new()?;
         let socket = StreamSocket::new(provider, &waiting)?;
-        Self::add(provider, family, waiting, socket)
+        Self::add(provider, family, waiting, State::Stream(Box::new(socket)))
+    }
+
+    /// A datagram socket.
+    pub(crate) fn datagram(provider: &'static Provider, family: c_int) -> Result<Arc<Self>, c_int> {
+        let waiting = Waiting::new()?;
+        let socket = DatagramSocket::new(provider, family, &waiting)?;
+        Self::add(provider, family, waiting, State::Datagram(Box::new(socket)))
     }
 
     /// A socket that was accepted.
     pub(crate) fn accepted(&self, accepted: Accepted) -> Result<Arc<Self>, c_int> {
-        Self::add(self.provider, self.family, accepted.waiting, accepted.socket)
+        let Accepted { waiting, socket } = accepted;
+        Self::add(self.provider, self.family, waiting, State::Stream(Box::new(socket)))
     }
 
     fn add(
         provider: &'static Provider,
         family: c_int,
         waiting: Waiting,
-        socket: StreamSocket,
+        mut state: State,
     ) -> Result<Arc<Self>, c_int> {
         let socket = Arc::new(Self {
             waiting,
             provider,
             family,
             nonblocking: AtomicBool::new(false),
-            patience: socket.settings.patience,
-            state: Mutex::new(State::Stream(Box::new(socket))),
+            patience: state.options()?.0.patience,
+            state: Mutex::new(state),
         });
         SOCKETS.add(socket.number(), socket.clone())?;
         Ok(socket)
@@ -184,13 +207,13 @@ impl Socket {
                 stream.begin_to_close();
                 stream.options.linger
             }
-            State::Closed => None,
+            State::Datagram(_) | State::Closed => None,
         });
         let deadline = Deadline::after(limit.or(linger));
         // What has not arrived by then never will; an interrupted wait goes on.
         while self.until(deadline, |state| match state {
             State::Stream(stream) => Ok(stream.is_flushed().then_some(())),
-            State::Closed => Ok(Some(())),
+            State::Datagram(_) | State::Closed => Ok(Some(())),
         }) == Err(libc::EINTR)
         {}
     }

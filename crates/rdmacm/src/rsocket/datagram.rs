@@ -1,0 +1,346 @@
+//! A datagram socket: queue pairs of its local addresses, and a UDP socket by which peers learn of them, and
+//! by which datagrams go as long as they do not know, or that are longer than a message.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use transom_abi::{ibv_ah, sockaddr_storage};
+
+use super::datagram_pair::{self, DatagramPair};
+use super::datagram_protocol::{Introduction, Kind, write_source};
+use super::destination::Destination;
+use super::iovec::{Sink, Source};
+use super::settings::{Options, Settings};
+use super::wait::{self, answered};
+use crate::provider::Provider;
+
+/// Peers that are known at a time.
+const PEERS: usize = 4096;
+/// Local addresses that have a queue pair.
+const PAIRS: usize = 64;
+/// Datagrams that wait for the program; what comes then is lost.
+const WAITING: usize = 1024;
+/// Bytes of the longest message by UDP.
+const LONGEST: usize = 1 << 16;
+
+/// A datagram socket.
+#[derive(Debug)]
+pub(crate) struct DatagramSocket {
+    provider: &'static Provider,
+    udp: UdpSocket,
+    /// Destinations before queue pairs: handles are in their domains.
+    destinations: HashMap<SocketAddr, Destination>,
+    pairs: Vec<DatagramPair>,
+    arrived: VecDeque<Arrived>,
+    connected: Option<SocketAddr>,
+    /// Where messages by UDP are read.
+    room: Vec<u8>,
+    pub(crate) settings: Settings,
+    pub(crate) options: Options,
+}
+
+/// A datagram that waits for the program.
+#[derive(Debug)]
+enum Arrived {
+    /// In a slot of a queue pair.
+    Held(usize, datagram_pair::Waiting),
+    Copied(SocketAddr, Vec<u8>),
+}
+
+/// A datagram that was read: its length, as much of it as there was room for, and where it is from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    pub(crate) whole: usize,
+    pub(crate) length: usize,
+    pub(crate) from: SocketAddr,
+}
+
+/// The errno of an error of the system's.
+fn errno(error: &std::io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+impl DatagramSocket {
+    pub(crate) fn new(
+        provider: &'static Provider,
+        family: c_int,
+        waiting: &wait::Waiting,
+    ) -> Result<Self, c_int> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: any socket may be made.
+        let made = answered(unsafe { libc::socket(family, kind, 0) })?;
+        // SAFETY: it was just made, and nobody else has it.
+        let udp = UdpSocket::from(unsafe { OwnedFd::from_raw_fd(made) });
+        waiting.watch(udp.as_raw_fd())?;
+        Ok(Self {
+            provider,
+            udp,
+            destinations: HashMap::new(),
+            pairs: Vec::new(),
+            arrived: VecDeque::new(),
+            connected: None,
+            room: Vec::new(),
+            settings: Settings::new(),
+            options: Options::default(),
+        })
+    }
+
+    /// The UDP socket: what options say of that holds for this one.
+    pub(crate) fn descriptor(&self) -> c_int {
+        self.udp.as_raw_fd()
+    }
+
+    pub(crate) fn bind(
+        &mut self,
+        (address, length): (sockaddr_storage, u16),
+        waiting: &wait::Waiting,
+    ) -> Result<(), c_int> {
+        let at = (&raw const address).cast();
+        // SAFETY: the address is as long as it says.
+        answered(unsafe { libc::bind(self.udp.as_raw_fd(), at, length.into()) })?;
+        // A device may have the address, or none: then all goes by UDP.
+        if let Ok(own) = self.udp.local_addr()
+            && !own.ip().is_unspecified()
+        {
+            self.pair_of(own.ip(), waiting);
+        }
+        Ok(())
+    }
+
+    /// Sends to this peer, and receives from no other.
+    pub(crate) fn connect(&mut self, to: Option<SocketAddr>) -> Result<(), c_int> {
+        if let Some(to) = to {
+            self.udp.connect(to).map_err(|error| errno(&error))?;
+        }
+        self.connected = to;
+        Ok(())
+    }
+
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.connected
+    }
+
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.udp.local_addr().ok()
+    }
+
+    /// The queue pair of a local address, made if there is none yet.
+    fn pair_of(&mut self, ip: IpAddr, waiting: &wait::Waiting) -> Option<usize> {
+        let ip = ip.to_canonical();
+        if let Some(at) = self.pairs.iter().position(|pair| pair.address.ip() == ip) {
+            return Some(at);
+        }
+        let own = self.udp.local_addr().ok()?;
+        let is_bound = !own.ip().is_unspecified() && own.ip().to_canonical() != ip;
+        if is_bound || self.pairs.len() >= PAIRS {
+            return None;
+        }
+        let address = SocketAddr::new(ip, own.port());
+        let pair = DatagramPair::create(self.provider, address, &self.settings).ok()?;
+        waiting.watch(pair.descriptor()).ok()?;
+        self.pairs.push(pair);
+        Some(self.pairs.len() - 1)
+    }
+
+    /// Has what comes from now on wake who waits.
+    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+        self.pairs.iter_mut().try_for_each(DatagramPair::arm)
+    }
+
+    /// Takes what has woken a thread.
+    pub(crate) fn woken(&mut self, waiting: &wait::Waiting) {
+        self.pairs.iter_mut().for_each(DatagramPair::take_events);
+        self.destinations.values_mut().for_each(Destination::advance);
+        self.progress(waiting);
+    }
+
+    /// Takes what has come, by queue pairs and by UDP.
+    pub(crate) fn progress(&mut self, waiting: &wait::Waiting) {
+        self.take_messages();
+        self.take_udp(waiting);
+    }
+
+    fn take_messages(&mut self) {
+        let Self { pairs, arrived, connected, destinations, .. } = self;
+        for (at, pair) in pairs.iter_mut().enumerate() {
+            let mut dropped = Vec::new();
+            pair.progress(|datagram| {
+                if let Some(destination) = destinations.get_mut(&datagram.from) {
+                    destination.heard_again();
+                }
+                if connected.is_none_or(|peer| is_same(peer, datagram.from)) {
+                    arrived.push_back(Arrived::Held(at, datagram));
+                } else {
+                    dropped.push(datagram);
+                }
+            });
+            dropped.into_iter().for_each(|datagram| pair.finish(datagram));
+        }
+    }
+
+    fn take_udp(&mut self, waiting: &wait::Waiting) {
+        let mut bytes = std::mem::take(&mut self.room);
+        bytes.resize(LONGEST, 0);
+        while self.arrived.len() < WAITING {
+            let Ok((length, from)) = self.udp.recv_from(&mut bytes) else { break };
+            let Some((introduction, data)) = Introduction::read(&bytes[..length]) else { continue };
+            let known = self.destinations.contains_key(&from);
+            if introduction.kind == Kind::Data && !known && self.destinations.len() < PEERS {
+                self.destinations.insert(from, Destination::default());
+            }
+            if let Some(destination) = self.destinations.get_mut(&from) {
+                destination.heard(introduction.qpn);
+            }
+            if introduction.kind == Kind::Data {
+                self.arrived.push_back(Arrived::Copied(from, data.to_vec()));
+                if let Some(at) = self.pair_of(introduction.to, waiting) {
+                    let answer = self.introduction(Kind::Answer, Some(at), from.ip());
+                    // One that is lost is asked for by the next datagram.
+                    let _ = self.udp.send_to(&answer, from);
+                }
+            }
+        }
+        self.room = bytes;
+    }
+
+    fn introduction(&self, kind: Kind, pair: Option<usize>, to: IpAddr) -> Vec<u8> {
+        let qpn = pair.map_or(0, |at| self.pairs[at].number());
+        let mut bytes = Vec::new();
+        Introduction { kind, qpn, to: to.to_canonical() }.write(&mut bytes);
+        bytes
+    }
+
+    /// Whether a datagram waits.
+    pub(crate) fn is_readable(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// Whether one can be sent at once.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.pairs.iter().all(DatagramPair::can_send)
+    }
+
+    /// Reads the oldest datagram, or looks at it (`peek`).
+    pub(crate) fn read(
+        &mut self,
+        to: &mut Sink<'_>,
+        peek: bool,
+        waiting: &wait::Waiting,
+    ) -> Option<Read> {
+        self.take_messages();
+        if self.arrived.is_empty() {
+            self.take_udp(waiting);
+        }
+        let read = match self.arrived.front()? {
+            Arrived::Held(at, datagram) => {
+                let length = self.pairs[*at].read(datagram, to);
+                Read { whole: datagram.length, length, from: datagram.from }
+            }
+            Arrived::Copied(from, bytes) => {
+                let length = bytes.len().min(to.left());
+                // SAFETY: the sink has room, and there are so many bytes.
+                to.each(length, |offset, to, length| unsafe {
+                    to.copy_from(bytes.as_ptr().add(offset), length);
+                });
+                Read { whole: bytes.len(), length, from: *from }
+            }
+        };
+        if !peek && let Some(Arrived::Held(at, datagram)) = self.arrived.pop_front() {
+            self.pairs[at].finish(datagram);
+        }
+        Some(read)
+    }
+
+    /// Sends a datagram; nothing if there is no room just now.
+    pub(crate) fn send(
+        &mut self,
+        from: &mut Source<'_>,
+        to: Option<SocketAddr>,
+        waiting: &wait::Waiting,
+    ) -> Result<Option<usize>, c_int> {
+        let to = to.or(self.connected).ok_or(libc::EDESTADDRREQ)?;
+        let length = from.left();
+        let (pair, reached) = self.reach(to, waiting)?;
+        if let Some((at, (target, mtu))) = pair.zip(reached) {
+            let mut header = Vec::with_capacity(24);
+            write_source(self.pairs[at].address, &mut header);
+            if datagram_pair::fits(header.len() + length, mtu) {
+                if !self.pairs[at].can_send() {
+                    self.take_messages();
+                }
+                if !self.pairs[at].can_send() {
+                    return Ok(None);
+                }
+                self.pairs[at].send(target, &header, from)?;
+                return Ok(Some(length));
+            }
+        }
+        let mut message = self.introduction(Kind::Data, pair, to.ip());
+        from.each(length, |_, from, length| {
+            // SAFETY: the source has so many bytes.
+            message.extend_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
+        });
+        let sent = match self.connected {
+            Some(peer) if peer == to => self.udp.send(&message),
+            _ => self.udp.send_to(&message, to),
+        };
+        match sent {
+            Ok(_) => Ok(Some(length)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(errno(&error)),
+        }
+    }
+
+    /// What is known of the way to a peer: the queue pair here, and what it sends to.
+    #[expect(clippy::type_complexity, reason = "both are used at once by the only caller")]
+    fn reach(
+        &mut self,
+        to: SocketAddr,
+        waiting: &wait::Waiting,
+    ) -> Result<(Option<usize>, Option<((*mut ibv_ah, u32), usize)>), c_int> {
+        if let Some(known) = self.destinations.get(&to)
+            && let (Some(Some(at)), Some(reached)) = (known.pair, known.reached())
+        {
+            return Ok((Some(at), Some(reached)));
+        }
+        // The answer to what was sent before may have come.
+        self.take_udp(waiting);
+        if self.destinations.len() >= PEERS && !self.destinations.contains_key(&to) {
+            self.destinations.clear();
+        }
+        let looked_for = self.destinations.get(&to).and_then(|known| known.pair);
+        let pair = match looked_for {
+            Some(pair) => pair,
+            None => self.source_of(to).and_then(|ip| self.pair_of(ip, waiting)),
+        };
+        let from = pair.map(|at| self.pairs[at].address);
+        let destination = self.destinations.entry(to).or_default();
+        destination.pair = Some(pair);
+        if let Some(from) = from
+            && let Some(descriptor) = destination.resolve(self.provider, from, to)
+        {
+            waiting.watch(descriptor)?;
+        }
+        Ok((pair, destination.reached()))
+    }
+
+    /// The local address by which a peer is reached.
+    fn source_of(&self, to: SocketAddr) -> Option<IpAddr> {
+        let own = self.udp.local_addr().ok()?.ip();
+        if !own.is_unspecified() {
+            return Some(own);
+        }
+        let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+        let probe = UdpSocket::bind((any, 0)).ok()?;
+        probe.connect(to).ok()?;
+        Some(probe.local_addr().ok()?.ip())
+    }
+}
+
+/// Whether two addresses are the same, by whatever family.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
+}

@@ -1,0 +1,208 @@
+//! A queue pair for datagrams, of one local address, with room for what comes and goes.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+
+use transom_abi::*;
+
+use super::datagram_protocol::{LONGEST, read_source};
+use super::iovec::{Sink, Source};
+use super::memory::Region;
+use super::names;
+use super::own_id::OwnId;
+use super::queue_pair::{QueuePair, Sizes};
+use super::settings::Settings;
+use crate::provider::Provider;
+use crate::resolve;
+
+/// Bytes of the route that comes before a datagram.
+const ROUTE: usize = 40;
+/// The longest datagram between queue pairs, with its header.
+const LONGEST_MESSAGE: usize = 4096;
+/// Bytes of the room for one.
+const SLOT: usize = (ROUTE + LONGEST_MESSAGE).next_multiple_of(64);
+/// The Q_Key of datagrams.
+const QKEY: u32 = 0x0123_4567;
+/// Datagrams under way.
+const SENDS: u16 = 64;
+/// Of a completion: it is a send's.
+const SEND: u64 = 1 << 32;
+
+/// A queue pair of datagrams.
+#[derive(Debug)]
+pub(crate) struct DatagramPair {
+    pair: QueuePair,
+    own: OwnId,
+    /// Where it is, as peers know it.
+    pub(crate) address: SocketAddr,
+    receive: Region,
+    send: Region,
+    free: Vec<u16>,
+}
+
+/// A datagram that has come, and waits in its slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) from: SocketAddr,
+    slot: u16,
+    offset: usize,
+    pub(crate) length: usize,
+}
+
+impl DatagramPair {
+    /// Makes that of a local address.
+    pub(crate) fn create(
+        provider: &'static Provider,
+        address: SocketAddr,
+        settings: &Settings,
+    ) -> Result<Self, c_int> {
+        let own = OwnId::create(provider, RDMA_PS_UDP, IBV_QPT_UD)?;
+        let mut any_port = address;
+        any_port.set_port(0);
+        resolve::bind(own.id(), names::storage(any_port))?;
+        // An address that is on no device has no protection domain.
+        let device = own.id().seen().pd;
+        if device.is_null() {
+            return Err(libc::ENODEV);
+        }
+        let slots = (settings.receive_buffer / 1024).clamp(64, settings.receives.max(64).into());
+        let sizes = Sizes { sends: SENDS.into(), receives: slots, inline: 0, sges: 1 };
+        let mut pair = QueuePair::create(own.id(), sizes)?;
+        let verbs = &provider.verbs;
+        let region = |count| Region::new(verbs, device, count * SLOT, IBV_ACCESS_LOCAL_WRITE);
+        let both = region(slots as usize).and_then(|first| Ok((first, region(SENDS.into())?)));
+        let (receive, send) = both.inspect_err(|_| pair.end(own.id()))?;
+        let free = (0..SENDS).collect();
+        let this = Self { pair, own, address, receive, send, free };
+        for slot in 0..slots {
+            this.receive_again(slot as u16)?;
+        }
+        Ok(this)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.pair.number()
+    }
+
+    pub(crate) fn descriptor(&self) -> c_int {
+        self.pair.descriptor()
+    }
+
+    pub(crate) fn arm(&mut self) -> Result<(), c_int> {
+        self.pair.arm()
+    }
+
+    pub(crate) fn take_events(&mut self) {
+        self.pair.take_events();
+    }
+
+    fn receive_again(&self, slot: u16) -> Result<(), c_int> {
+        let mut sge = self.receive.sge(usize::from(slot) * SLOT, SLOT as u32);
+        let (sg_list, wr_id) = (&raw mut sge, slot.into());
+        let request = ibv_recv_wr { wr_id, sg_list, num_sge: 1, ..Default::default() };
+        // SAFETY: the slot is the pair's, and outlives it.
+        unsafe { self.pair.post_receives(&mut [request]) }
+    }
+
+    /// Takes what has come.
+    pub(crate) fn progress(&mut self, mut each: impl FnMut(Waiting)) {
+        let mut completions = [ibv_wc::default(); 16];
+        for _ in 0..64 {
+            let count = self.pair.poll(&mut completions).unwrap_or(0);
+            for completion in &completions[..count] {
+                let slot = completion.wr_id as u16;
+                if completion.wr_id & SEND != 0 {
+                    self.free.push(slot);
+                } else if completion.status == IBV_WC_SUCCESS {
+                    match self.waiting(slot, completion.byte_len as usize) {
+                        Some(waiting) => each(waiting),
+                        None => self.done(slot),
+                    }
+                }
+            }
+            if count < completions.len() {
+                break;
+            }
+        }
+    }
+
+    /// A datagram as it lies in its slot; nothing if it is none of this protocol.
+    fn waiting(&self, slot: u16, length: usize) -> Option<Waiting> {
+        let length = length.min(SLOT).checked_sub(ROUTE)?;
+        let mut header = [0; LONGEST];
+        let header = &mut header[..length.min(LONGEST)];
+        let begin = usize::from(slot) * SLOT + ROUTE;
+        // SAFETY: there is the room.
+        unsafe { self.receive.get(begin, header.as_mut_ptr(), header.len()) };
+        let (from, bytes) = read_source(header)?;
+        Some(Waiting { from, slot, offset: ROUTE + bytes, length: length - bytes })
+    }
+
+    /// Copies what there is room for.
+    pub(crate) fn read(&self, waiting: &Waiting, to: &mut Sink<'_>) -> usize {
+        let length = waiting.length.min(to.left());
+        let begin = usize::from(waiting.slot) * SLOT + waiting.offset;
+        // SAFETY: the sink has room.
+        to.each(length, |offset, to, length| unsafe {
+            self.receive.get(begin + offset, to, length);
+        });
+        length
+    }
+
+    /// The program has it.
+    pub(crate) fn finish(&self, waiting: Waiting) {
+        self.done(waiting.slot);
+    }
+
+    fn done(&self, slot: u16) {
+        // A queue pair in error receives nothing more.
+        let _ = self.receive_again(slot);
+    }
+
+    /// Whether something can be sent at once.
+    pub(crate) fn can_send(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Sends a datagram, which fits and for which there is room.
+    pub(crate) fn send(
+        &mut self,
+        (ah, remote_qpn): (*mut ibv_ah, u32),
+        header: &[u8],
+        from: &mut Source<'_>,
+    ) -> Result<(), c_int> {
+        let slot = self.free.pop().ok_or(libc::EAGAIN)?;
+        let begin = usize::from(slot) * SLOT;
+        let length = from.left();
+        // SAFETY: so many bytes.
+        unsafe { self.send.put(begin, header.as_ptr(), header.len()) };
+        from.each(length, |offset, from, length| {
+            // SAFETY: so many bytes.
+            unsafe { self.send.put(begin + header.len() + offset, from, length) };
+        });
+        let mut sge = self.send.sge(begin, (header.len() + length) as u32);
+        let mut request = ibv_send_wr {
+            wr_id: SEND | u64::from(slot),
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            opcode: IBV_WR_SEND,
+            send_flags: IBV_SEND_SIGNALED,
+            wr: ibv_send_wr_wr { ud: ibv_send_wr_ud { ah, remote_qpn, remote_qkey: QKEY } },
+            ..Default::default()
+        };
+        // SAFETY: the slot is the pair's, and outlives it.
+        let posted = unsafe { self.pair.post(&mut request) };
+        posted.inspect_err(|_| self.free.push(slot))
+    }
+}
+
+/// Whether a datagram with its header goes into one message of a path.
+pub(crate) fn fits(length: usize, mtu: usize) -> bool {
+    length <= mtu.min(LONGEST_MESSAGE)
+}
+
+impl Drop for DatagramPair {
+    fn drop(&mut self) {
+        self.pair.end(self.own.id());
+    }
+}

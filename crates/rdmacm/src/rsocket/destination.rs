@@ -1,0 +1,199 @@
+//! A peer of datagrams: how it is reached, as far as that is known.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use transom_abi::*;
+
+use super::names;
+use super::own_id::OwnId;
+use crate::id::Id;
+use crate::provider::Provider;
+use crate::resolve;
+use crate::verbs::{Verbs, made};
+
+/// How long addresses and routes may take, in milliseconds.
+const PATIENCE: c_int = 2000;
+/// How long a queue pair is taken to be there that nothing has been heard of: a program that has ended and
+/// begun anew has another.
+const TRUSTED: Duration = Duration::from_secs(1);
+
+/// A peer.
+#[derive(Debug, Default)]
+pub(crate) struct Destination {
+    /// Which of the socket's queue pairs reaches it, once that has been looked for.
+    pub(crate) pair: Option<Option<usize>>,
+    /// Its queue pair.
+    qpn: Option<u32>,
+    heard: Option<Instant>,
+    route: Route,
+}
+
+/// The way to it.
+#[derive(Debug, Default)]
+enum Route {
+    #[default]
+    Unknown,
+    Resolving(OwnId),
+    Known(AddressHandle),
+    /// There is none.
+    None,
+}
+
+/// An address handle, and the path MTU in bytes.
+#[derive(Debug)]
+struct AddressHandle {
+    verbs: &'static Verbs,
+    ah: *mut ibv_ah,
+    mtu: usize,
+    /// Keeps the protection domain.
+    _own: OwnId,
+}
+
+// SAFETY: the handle belongs to this value, and verbs may be called by any thread.
+unsafe impl Send for AddressHandle {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for AddressHandle {}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        // SAFETY: it is the value's own, and ends once.
+        unsafe { (self.verbs.ibv_destroy_ah)(self.ah) };
+    }
+}
+
+impl Destination {
+    /// Its queue pair is this, as it says itself.
+    pub(crate) fn heard(&mut self, qpn: u32) {
+        if qpn != 0 {
+            self.qpn = Some(qpn);
+            self.heard = Some(Instant::now());
+        }
+    }
+
+    /// A datagram of its queue pair has come.
+    pub(crate) fn heard_again(&mut self) {
+        if self.qpn.is_some() {
+            self.heard = Some(Instant::now());
+        }
+    }
+
+    /// Begins to look for the way from a local address, or goes on: a descriptor to watch, if it has begun.
+    pub(crate) fn resolve(
+        &mut self,
+        provider: &'static Provider,
+        from: SocketAddr,
+        to: SocketAddr,
+    ) -> Option<c_int> {
+        match &self.route {
+            Route::Unknown => match begin(provider, from, to) {
+                Ok(own) => {
+                    let descriptor = own.descriptor();
+                    self.route = Route::Resolving(own);
+                    self.advance();
+                    return Some(descriptor);
+                }
+                Err(_) => self.route = Route::None,
+            },
+            _ => self.advance(),
+        }
+        None
+    }
+
+    /// Does what is due on the way.
+    pub(crate) fn advance(&mut self) {
+        let Route::Resolving(own) = &self.route else { return };
+        while let Some(happened) = own.next() {
+            let resolved = match happened.event {
+                RDMA_CM_EVENT_ADDR_RESOLVED => {
+                    resolve::resolve_route(own.id(), PATIENCE).map(|()| false)
+                }
+                RDMA_CM_EVENT_ROUTE_RESOLVED => Ok(true),
+                _ => Err(libc::EHOSTUNREACH),
+            };
+            match resolved {
+                Ok(false) => {}
+                Ok(true) => {
+                    let Route::Resolving(own) = std::mem::replace(&mut self.route, Route::None)
+                    else {
+                        return;
+                    };
+                    if let Ok(handle) = handle(own) {
+                        self.route = Route::Known(handle);
+                    }
+                    return;
+                }
+                Err(_) => {
+                    self.route = Route::None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Where it is sent to between queue pairs, and the path MTU in bytes; nothing if that is not known, or
+    /// was long ago.
+    pub(crate) fn reached(&self) -> Option<((*mut ibv_ah, u32), usize)> {
+        let Route::Known(handle) = &self.route else { return None };
+        let trusted = self.heard.is_some_and(|heard| heard.elapsed() < TRUSTED);
+        let qpn = self.qpn.filter(|_| trusted)?;
+        Some(((handle.ah, qpn), handle.mtu))
+    }
+}
+
+fn begin(
+    provider: &'static Provider,
+    mut from: SocketAddr,
+    mut to: SocketAddr,
+) -> Result<OwnId, c_int> {
+    let own = OwnId::create(provider, RDMA_PS_UDP, IBV_QPT_UD)?;
+    from.set_port(0);
+    to.set_ip(to.ip().to_canonical());
+    let (from, to) = (names::storage(from), names::storage(to));
+    resolve::resolve_address(own.id(), Some(from), to, PATIENCE)?;
+    Ok(own)
+}
+
+/// Makes the handle of an id whose route is resolved.
+fn handle(own: OwnId) -> Result<AddressHandle, c_int> {
+    let (id, seen) = (own.id(), own.id().seen());
+    let verbs = &id.provider.verbs;
+    // SAFETY: the paths are shown as long as the id lives.
+    let path = unsafe { seen.route.path_rec.as_ref() }.ok_or(libc::EHOSTUNREACH)?;
+    let mut attr = ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: path.dgid,
+            flow_label: u32::from_be(path.flow_label),
+            sgid_index: gid_index(id, &seen, &path.sgid)?,
+            hop_limit: path.hop_limit,
+            traffic_class: path.traffic_class,
+        },
+        dlid: u16::from_be(path.dlid),
+        sl: path.sl,
+        is_global: 1,
+        port_num: seen.port_num,
+        ..Default::default()
+    };
+    // SAFETY: the domain of an id is live.
+    let ah = made(unsafe { (verbs.ibv_create_ah)(seen.pd, &mut attr) })?;
+    let mtu = 128 << path.mtu.clamp(1, 5);
+    Ok(AddressHandle { verbs, ah, mtu, _own: own })
+}
+
+/// Where the port has a GID in its table.
+fn gid_index(id: &Id, seen: &rdma_cm_id, wanted: &ibv_gid) -> Result<u8, c_int> {
+    for index in 0..=u8::MAX {
+        let mut gid = ibv_gid::default();
+        let query = id.provider.verbs.ibv_query_gid;
+        // SAFETY: the device of an id is open, and the GID has a place to go.
+        if unsafe { query(seen.verbs, seen.port_num, index.into(), &mut gid) } != 0 {
+            break;
+        }
+        // SAFETY: every GID may be read as bytes.
+        if unsafe { gid.raw == wanted.raw } {
+            return Ok(index);
+        }
+    }
+    Err(libc::EADDRNOTAVAIL)
+}
