@@ -192,7 +192,7 @@ static void groups(int family)
 	shown(family == AF_INET ? "a group of IPv4" : "a group of IPv6");
 }
 
-/* Rules: CM-56 */
+/* Rules: CM-58 */
 static void own_events(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();

@@ -75,7 +75,7 @@ fn events(binary: &Path, part: &str, link: Link) -> Command {
     command
 }
 
-/// Rules: CM-39, CM-40, CM-47, CM-56, CM-57
+/// Rules: CM-39, CM-40, CM-47, CM-57, CM-58
 #[test]
 fn a_c_program_hears_of_more_than_connections() {
     let scratch = Scratch::new("connection-events");
