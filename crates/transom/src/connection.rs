@@ -105,6 +105,21 @@ impl fmt::Debug for Connection {
     }
 }
 
+impl Pending<'_, Connection> {
+    /// Tells that data of the peer's have come over the queue pair that a request was accepted with: a receive
+    /// has ended well, or the device has said
+    /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). So the peer
+    /// has the acceptance, and the connection is there, though the peer's confirmation may be lost or late; see
+    /// `rdma_notify(3)`. Wait for it afterwards as ever.
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb), EINVAL if the peer's data cannot have come, for it is this end
+    /// that asks for the connection.
+    pub fn data_has_come(&self) -> Result<()> {
+        self.id().data_has_come()
+    }
+}
+
 /// The end of a connection, which is remembered.
 struct Disconnection<'a> {
     connection: &'a mut Connection,

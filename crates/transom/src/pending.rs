@@ -1,7 +1,7 @@
 //! What will come: a connection, a request for one, its end.
 
+use crate::Result;
 use crate::cm::{Id, wake_when_readable};
-use crate::{Connection, Result};
 use std::fmt;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -46,6 +46,11 @@ impl<'a, T> Pending<'a, T> {
         Self { arrival: Box::new(arrival) }
     }
 
+    /// The id that what comes is about.
+    pub(crate) fn id(&self) -> &Id {
+        self.arrival.id()
+    }
+
     /// Waits for it.
     ///
     /// # Errors
@@ -84,21 +89,6 @@ impl<'a, T> Pending<'a, T> {
                 return Ok(None);
             }
         }
-    }
-}
-
-impl Pending<'_, Connection> {
-    /// Tells that data of the peer's have come over the queue pair that a request was accepted with: a receive
-    /// has ended well, or the device has said
-    /// [`CommunicationEstablished`](crate::AsyncEventKind::CommunicationEstablished). So the peer
-    /// has the acceptance, and the connection is there, though the peer's confirmation may be lost or late; see
-    /// `rdma_notify(3)`. Wait for it afterwards as ever.
-    ///
-    /// # Errors
-    /// [`Error::Verb`](crate::Error::Verb), EINVAL if the peer's data cannot have come, for it is this end
-    /// that asks for the connection.
-    pub fn data_has_come(&self) -> Result<()> {
-        self.arrival.id().data_has_come()
     }
 }
 
