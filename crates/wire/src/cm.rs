@@ -42,7 +42,9 @@ use body::Body;
 /// Bytes of a management datagram, which is the whole payload.
 pub const MAD_BYTES: usize = HEADER_BYTES + MESSAGE_BYTES;
 /// Bytes of the header.
-const HEADER_BYTES: usize = 24;
+pub const HEADER_BYTES: usize = 24;
+/// Where in it the attribute stands that says which message it is.
+pub const ATTRIBUTE_AT: usize = 16;
 /// Bytes of the message in it.
 const MESSAGE_BYTES: usize = 232;
 
@@ -105,7 +107,7 @@ impl Mad {
             return Err(Ignored::Kind);
         }
         let transaction = header.u64(8);
-        let message = match Message::read(header.u16(16), header.u32(20), &body) {
+        let message = match Message::read(header.u16(ATTRIBUTE_AT), header.u32(20), &body) {
             Ok(message) => message,
             Err(message::Unread::Attribute(attribute)) => {
                 return Err(Ignored::Attribute(attribute));
@@ -125,7 +127,7 @@ impl Mad {
         let mut body = Body([0; MESSAGE_BYTES]);
         header.set(0, KIND);
         header.set(8, self.transaction.to_be_bytes());
-        header.set(16, self.message.attribute().to_be_bytes());
+        header.set(ATTRIBUTE_AT, self.message.attribute().to_be_bytes());
         header.set(20, self.message.write(&mut body).to_be_bytes());
         let mut bytes = [0; MAD_BYTES];
         bytes[..HEADER_BYTES].copy_from_slice(&header.0);

@@ -1,7 +1,8 @@
 //! Which process a packet for the shared port goes to.
 //!
 //! The kernel keeps the sockets of one port in a list, and a classic BPF program picks one by its
-//! index. The program looks at the top byte of the destination QP, which is the slot of a process.
+//! index. The program looks at the top byte of the destination QP, which is the slot of a process; of QP 1,
+//! which all have, at that of the communication id that a message names, unless it is a request.
 //! What it does not know is the order of that list: a new socket goes to the end, and when one is
 //! closed, the last one takes its index. The kernel does not tell the order, so it is found out:
 //!
@@ -28,6 +29,8 @@ use tracing::warn;
 use transom_device::protection::{Announcer, PROCESSES};
 use transom_system::file_limit;
 use transom_system::registry::{Registry, private_file};
+use transom_wire::cm::message::attribute;
+use transom_wire::cm::{ATTRIBUTE_AT, GSI_QPN, HEADER_BYTES};
 use transom_wire::packet::PORT;
 
 use super::socket;
@@ -38,6 +41,13 @@ const SLACK: u32 = 4;
 
 /// Rounds begin at most this often, in nanoseconds, when packets go astray.
 const PAUSE: u64 = 20_000_000;
+
+/// Where the payload of a datagram begins: behind BTH and DETH.
+const PAYLOAD_AT: u32 = 20;
+
+/// Where a message of connection management begins that it carries. Its first word is the sender's
+/// communication id, or the number of a SIDR request, the second one the receiver's.
+const MESSAGE_AT: u32 = PAYLOAD_AT + HEADER_BYTES as u32;
 
 /// A slot in use in [`Member::stay`], beside the generation.
 const HERE: u32 = 1 << 31;
@@ -267,7 +277,8 @@ impl Steering {
 
     /// The program: from the first bytes of a packet to the index of a socket.
     fn program(&self) -> Vec<libc::sock_filter> {
-        use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+        use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_H, BPF_JA, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD};
+        use libc::{BPF_RET, BPF_RSH, BPF_W};
         let code = socket::instruction;
         let answer = |index| code(BPF_RET | BPF_K, 0, 0, index);
         let known = (0..=u8::MAX).filter_map(|slot| {
@@ -275,22 +286,40 @@ impl Steering {
             let index = (member.position.load(SeqCst) as u32).checked_sub(1)?;
             (member.stay.load(SeqCst) != 0).then_some((slot, index))
         });
+        // No socket has this index: the kernel takes any.
+        let any = answer(u32::MAX);
+        let load = |bytes, at| code(BPF_LD | bytes | BPF_ABS, 0, 0, at);
+        let jump_if = |value, then, other| code(BPF_JMP | BPF_JEQ | BPF_K, then, other, value);
+        let jump = |over| code(BPF_JMP | BPF_JA, 0, 0, over);
+        let shift = |bits| code(BPF_ALU | BPF_RSH | BPF_K, 0, 0, bits);
+        let low_24 = code(BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xff_ffff);
         // BTH: destination QP in bytes 5 to 7, PSN in bytes 9 to 11.
         let mut program = vec![
-            code(BPF_LD | BPF_W | BPF_ABS, 0, 0, 4),
-            code(BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xff_ffff),
-            code(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 0),
-            code(BPF_LD | BPF_W | BPF_ABS, 0, 0, 8),
-            code(BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xff_ffff),
+            load(BPF_W, 4),
+            low_24,
+            jump_if(0, 0, 3),
+            load(BPF_W, 8),
+            low_24,
             code(BPF_RET | libc::BPF_A, 0, 0, 0),
-            code(BPF_ALU | libc::BPF_RSH | BPF_K, 0, 0, 16),
+            // QP 1 is of all. What is no request names a communication id of its process's.
+            jump_if(GSI_QPN, 0, 9),
+            load(BPF_H, PAYLOAD_AT + ATTRIBUTE_AT as u32),
+            jump_if(attribute::REQ.into(), 1, 0),
+            jump_if(attribute::SIDR_REQ.into(), 0, 1),
+            any,
+            jump_if(attribute::SIDR_REP.into(), 2, 0),
+            load(BPF_W, MESSAGE_AT + 4),
+            jump(1),
+            load(BPF_W, MESSAGE_AT),
+            shift(8),
+            // The upper byte of 24 bits is the slot.
+            shift(16),
         ];
         for (slot, index) in known {
             program.push(code(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, slot.into()));
             program.push(answer(index));
         }
-        // No socket has this index: the kernel takes any.
-        program.push(answer(u32::MAX));
+        program.push(any);
         program
     }
 }

@@ -363,17 +363,23 @@ pub(super) enum Unread {
     Impossible(CommId, RejectReason),
 }
 
-const REQ: u16 = 0x10;
-const MRA: u16 = 0x11;
-const REJ: u16 = 0x12;
-const REP: u16 = 0x13;
-const RTU: u16 = 0x14;
-const DREQ: u16 = 0x15;
-const DREP: u16 = 0x16;
-const SIDR_REQ: u16 = 0x17;
-const SIDR_REP: u16 = 0x18;
-const LAP: u16 = 0x19;
-const APR: u16 = 0x1a;
+/// What says which message it is (rule CM-02).
+#[expect(missing_docs, reason = "the names are those of the messages")]
+pub mod attribute {
+    pub const REQ: u16 = 0x10;
+    pub const MRA: u16 = 0x11;
+    pub const REJ: u16 = 0x12;
+    pub const REP: u16 = 0x13;
+    pub const RTU: u16 = 0x14;
+    pub const DREQ: u16 = 0x15;
+    pub const DREP: u16 = 0x16;
+    pub const SIDR_REQ: u16 = 0x17;
+    pub const SIDR_REP: u16 = 0x18;
+    pub const LAP: u16 = 0x19;
+    pub const APR: u16 = 0x1a;
+}
+
+use attribute::*;
 
 impl Message {
     /// The attribute that it is (rule CM-02).

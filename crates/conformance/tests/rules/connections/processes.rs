@@ -309,6 +309,42 @@ on_both_ways! {
     }
 }
 
+/// What is about a connection goes to its process, and not by way of another that has the port: that may
+/// have stopped.
+///
+/// Rules: CM-20
+#[test]
+fn stopped_processes_on_the_port_hold_up_no_connection_of_others() {
+    alone(
+        path_of!("stopped_processes_on_the_port_hold_up_no_connection_of_others"),
+        Way::Network,
+        || {
+            let wire = || Puppet::start(&["TRANSOM_LINK=wire"]);
+            let [mut active, mut passive] = [(); 2].map(|()| wire());
+            let port = passive.ask(&[order::LISTEN, 0]);
+            active.connect(&mut passive, port);
+            // Each has the port when it has asked for something. Any of them might get a packet.
+            let bystanders = [(); 6].map(|()| {
+                let mut bystander = wire();
+                bystander.order(&[order::CONNECT, 1]);
+                bystander.expect(event::REJECTED);
+                bystander
+            });
+            bystanders.iter().for_each(|it| it.0.stop());
+            active.order(&[order::DISCONNECT]);
+            passive.expect(event::DISCONNECTED);
+            passive.order(&[order::DISCONNECT]);
+            active.expect(event::DISCONNECTED);
+            for bystander in bystanders {
+                bystander.0.resume();
+                bystander.finish();
+            }
+            active.finish();
+            passive.finish();
+        },
+    );
+}
+
 /// Rules: CM-01, CM-21, CM-29, CM-50
 #[test]
 fn hosts_connect_and_part() {
