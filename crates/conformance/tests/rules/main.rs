@@ -154,6 +154,7 @@ mod connections {
     mod changes;
     mod dissected;
     mod library;
+    mod many;
     mod one_process;
     mod processes;
     mod refused;
