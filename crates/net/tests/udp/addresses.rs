@@ -95,8 +95,14 @@ fn changes_are_told_and_leave_the_others_where_they_are() {
         for (to, from) in [("far", "near"), ("near", "far")] {
             ip(&format!("address add 10.9.0.4/24 dev {to}"));
             ip(&format!("address del 10.9.0.4/24 dev {from}"));
-            assert_eq!(change(&mut addresses), Changes { moved: true, ..Changes::default() });
+            let hardware = vec!["10.9.0.4".parse().expect("an address")];
+            let moved = Changes { moved: true, hardware, ..Changes::default() };
+            assert_eq!(change(&mut addresses), moved);
         }
+        ip("link set near address 02:00:00:00:00:09");
+        let hardware = ["10.9.0.4", "fd00::7"].map(|ip| ip.parse().expect("an address"));
+        let changed = change(&mut addresses);
+        assert_eq!(changed, Changes { hardware: hardware.into(), ..Changes::default() });
 
         ip("link set near mtu 9000");
         assert_eq!(change(&mut addresses), Changes { mtu: true, ..Changes::default() });
