@@ -23,6 +23,7 @@ pub(crate) const HEADER: usize = 40;
 
 /// A device with an address.
 pub(crate) struct End {
+    provider: Provider,
     context: Context,
     pd: ProtectionDomain,
     gid_index: u8,
@@ -48,10 +49,14 @@ impl End {
             let context = device.open().map_err(text)?;
             if let Some(gid_index) = gid_index(&context, address) {
                 let pd = ProtectionDomain::new(&context).map_err(text)?;
-                return Ok(Self { context, pd, gid_index });
+                return Ok(Self { provider, context, pd, gid_index });
             }
         }
         Err(format!("no device has the address {address}"))
+    }
+
+    pub(crate) fn provider(&self) -> &Provider {
+        &self.provider
     }
 
     pub(crate) fn device(&self) -> &str {

@@ -5,11 +5,12 @@ mod connected;
 mod datagrams;
 mod driver;
 mod end;
+mod meetings;
 mod server;
 mod talk;
 mod windows;
 
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -17,6 +18,7 @@ use serde_json::json;
 
 use driver::Driver;
 use end::End;
+use meetings::Meeting;
 use talk::{Service, Talk};
 
 /// Talk RDMA with another host, in all its operations.
@@ -47,6 +49,22 @@ enum Role {
         #[arg(long)]
         lossy: bool,
     },
+    /// Answer those who ask for connections by the connection manager
+    Listen {
+        /// The address of this host, and so of its device
+        address: IpAddr,
+        port: u16,
+    },
+    /// Ask for connections, and print a line of JSON for each
+    Ask {
+        /// The address of this host, and so of its device
+        address: IpAddr,
+        /// The address of the peer
+        peer: IpAddr,
+        port: u16,
+        /// What is to become of them
+        meetings: Vec<Meeting>,
+    },
 }
 
 /// Where a peer that serves listens.
@@ -63,8 +81,22 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
-    match arguments.role {
+    match &arguments.role {
+        Role::Listen { address, port } => {
+            let end = End::new(arguments.system, *address)?;
+            meetings::listen(&end, SocketAddr::new(*address, *port))
+        }
+        Role::Ask { address, peer, port, meetings } => {
+            let end = End::new(arguments.system, *address)?;
+            for meeting in meetings {
+                let outcome = meetings::ask(&end, SocketAddr::new(*peer, *port), *meeting);
+                let operation = meetings::name(*meeting);
+                println!("{}", json!({ "operation": operation, "problem": outcome.err() }));
+            }
+            Ok(())
+        }
         Role::Serve { address } => {
+            let address = *address;
             let end = End::new(arguments.system, address)?;
             let listener = TcpListener::bind((address, PORT)).map_err(|e| e.to_string())?;
             println!("ready");
@@ -72,6 +104,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
             server::serve(&end, Talk::new(stream)?)
         }
         Role::Drive { address, peer, lossy } => {
+            let (address, peer, lossy) = (*address, *peer, *lossy);
             let end = End::new(arguments.system, address)?;
             let stream = TcpStream::connect((peer, PORT)).map_err(|e| format!("{peer}: {e}"))?;
             drive(&end, &mut Talk::new(stream)?, lossy);

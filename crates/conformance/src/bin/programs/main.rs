@@ -77,6 +77,8 @@ enum Script {
     Strangers,
     /// The wire link and the kernel's rxe in a virtual machine, with each other; needs root
     Rxe,
+    /// What of that is about connections
+    RxeConnections,
 }
 
 fn main() -> ExitCode {
@@ -138,6 +140,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if arguments.script == Script::Rxe {
         reports.extend(rxe::run(&installation, style)?);
+    }
+    if matches!(arguments.script, Script::Rxe | Script::RxeConnections) {
+        reports.extend(rxe::run_connections(&installation, style)?);
     }
     let mut problems: Vec<String> = reports.iter().flat_map(Report::problems).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -164,7 +164,11 @@ impl Record {
         let mut rows: Vec<String> = report.rows.iter().filter_map(disagreement).collect();
         if !rows.is_empty() {
             rows.insert(0, format!("\n{script} differs from {FILE}:"));
-            let wanted = if script.starts_with("rxe") { "rxe" } else { "all" };
+            let wanted = match *script {
+                "rxe-connections" | "rxe-cmtime" => "rxe-connections",
+                script if script.starts_with("rxe") => "rxe",
+                _ => "all",
+            };
             rows.push(format!("    If it is right now, record it: ./programs {wanted} --bless"));
         }
         rows

@@ -1,6 +1,7 @@
 //! `programs rxe`: the device over its wire link and the kernel's rxe, in a virtual machine, with
 //! each other; and the Rust API on rxe alone.
 
+mod connections;
 mod examples;
 mod guest;
 mod interop;
@@ -10,6 +11,7 @@ use std::net::IpAddr;
 
 use crate::installation::Installation;
 use crate::table::{Form, Report, Row, Style};
+pub(crate) use connections::run as run_connections;
 use guest::{Guest, Side};
 
 static WIRE: Form = Form {
@@ -98,15 +100,15 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Vec<Repor
     let mut report = Report::begin(&WIRE, style);
     // The first setting has every operation.
     for Outcome { operation, requester, .. } in &columns[0] {
-        report.add(row(operation, *requester, &columns));
+        report.add(row(operation, *requester, &columns, &SETTINGS));
     }
     Ok([Some(report), api].into_iter().flatten().collect())
 }
 
 /// The row of an operation, from what came of it in each setting.
-fn row(operation: &str, requester: Side, columns: &[Vec<Outcome>]) -> Row {
+fn row(operation: &str, requester: Side, columns: &[Vec<Outcome>], settings: &[Setting]) -> Row {
     let mut problems = Vec::new();
-    let figures = columns.iter().zip(SETTINGS).map(|(outcomes, setting)| {
+    let figures = columns.iter().zip(settings).map(|(outcomes, setting)| {
         let of = |o: &&Outcome| o.operation == operation && o.requester == requester;
         match outcomes.iter().find(of) {
             None => "",

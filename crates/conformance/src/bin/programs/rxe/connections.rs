@@ -1,0 +1,333 @@
+//! Connections by the connection manager between both ends: Debian's programs, unmodified, and our program
+//! `interop`; and what connections cost in the guest, on rxe and on our device.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use transom_conformance::programs::{Printed, Running, installed};
+
+use super::guest::{Guest, Side};
+use super::{Outcome, Setting, row};
+use crate::installation::Installation;
+use crate::meeting::end_well;
+use crate::table::{Form, Report, Row, Style};
+
+static FORM: Form = Form {
+    script: "rxe-connections",
+    title: "programs of Debian's rdmacm-utils, and connections of our own that are refused, end or lose an end, \
+            between Transom and the kernel's rxe, of Debian 12 in a virtual machine",
+    subject: &[("program", 16), ("client", 9)],
+    figures: &[("IPv4", 8), ("IPv6", 8)],
+};
+
+static TIMES: Form = Form {
+    script: "rxe-cmtime",
+    title: "what each step of a connection takes in that virtual machine, by cmtime: two processes on Transom, \
+            by the local link, and two on rxe; the machine is emulated, so only their ratio says something",
+    subject: &[("step", 14)],
+    figures: &[("Transom", 12), ("rxe", 12)],
+};
+
+/// Messages of connections are of one size.
+const SETTINGS: [Setting; 2] = [
+    Setting { mtu: 1500, ipv6: false, lossy: false },
+    Setting { mtu: 1500, ipv6: true, lossy: false },
+];
+
+/// One of them, where there is no hardware virtualisation: a lost message is sent again after four seconds.
+const LIMIT: Duration = Duration::from_secs(90);
+/// Where programs listen that can be told.
+const PORT: u16 = 7471;
+/// The connections of a measurement.
+const MANY: u32 = 200;
+
+/// A program whose server and client meet.
+struct Program {
+    name: &'static str,
+    /// What both ends are told, and what tells the server its address and the client the server's.
+    options: &'static str,
+    server: &'static str,
+    client: &'static str,
+    port: u16,
+    /// The server goes on when its client has ended.
+    persistent: bool,
+}
+
+const PROGRAMS: [Program; 4] = [
+    Program {
+        name: "rping",
+        options: "-C 10 -V -p 7471",
+        server: "-s -a",
+        client: "-c -a",
+        port: PORT,
+        persistent: false,
+    },
+    Program {
+        name: "ucmatose",
+        options: "-c 4 -C 10 -S 1000 -p 7471",
+        server: "-b",
+        client: "-s",
+        port: PORT,
+        persistent: false,
+    },
+    Program {
+        name: "udaddy",
+        options: "-c 4 -C 10 -S 1000",
+        server: "-b",
+        client: "-s",
+        port: 7174,
+        persistent: false,
+    },
+    Program {
+        name: "cmtime",
+        options: "-c 100 -p 7471",
+        server: "-b",
+        client: "-s",
+        port: PORT,
+        persistent: true,
+    },
+];
+
+/// What becomes of the connections that `interop` asks for, and of its ends.
+const MEETINGS: [&str; 4] = ["nobody-listens", "refused", "client-ends", "server-ends"];
+const DEATHS: [&str; 2] = ["server-dies", "client-dies"];
+
+/// Runs all of it.
+pub(crate) fn run(installation: &Installation, style: Style) -> Result<Vec<Report>, String> {
+    let guest = Guest::boot(SETTINGS[0].mtu)?;
+    let mut columns = Vec::new();
+    for setting in SETTINGS {
+        let mut outcomes = Vec::new();
+        for client in [Side::Host, Side::Guest] {
+            eprintln!("{client} connects, {setting:?}");
+            let ends = Ends { installation, guest: &guest, setting, client };
+            outcomes.extend(ends.all());
+        }
+        columns.push(outcomes);
+    }
+    let mut report = Report::begin(&FORM, style);
+    for Outcome { operation, requester, .. } in &columns[0] {
+        report.add(row(operation, *requester, &columns, &SETTINGS));
+    }
+    let mut times = Report::begin(&TIMES, style);
+    measure(installation, &guest, &mut times)?;
+    Ok(vec![report, times])
+}
+
+/// Both ends of what runs.
+#[derive(Clone, Copy)]
+struct Ends<'a> {
+    installation: &'a Installation,
+    guest: &'a Guest,
+    setting: Setting,
+    client: Side,
+}
+
+impl Ends<'_> {
+    /// What came of each.
+    fn all(self) -> Vec<Outcome> {
+        let row = |operation: &str, problem| {
+            let (operation, requester) = (operation.to_owned(), self.client);
+            Outcome { operation, requester, problem }
+        };
+        let mut outcomes = Vec::new();
+        for program in &PROGRAMS {
+            outcomes.push(row(program.name, self.meet(program).err()));
+        }
+        match self.ask(&MEETINGS) {
+            Ok(told) => outcomes.extend(told.into_iter().map(|(it, problem)| row(&it, problem))),
+            Err(problem) => outcomes.extend(MEETINGS.map(|it| row(it, Some(problem.clone())))),
+        }
+        outcomes.extend(DEATHS.map(|death| row(death, self.part(death).err())));
+        outcomes
+    }
+
+    fn server(self) -> Side {
+        self.client.other()
+    }
+
+    /// A program of Debian's at a side.
+    fn line(self, side: Side, name: &str) -> Result<String, String> {
+        Ok(match side {
+            Side::Guest => name.to_owned(),
+            Side::Host => on_ours(self.installation.folder(), &installed(name, "rdmacm-utils")?),
+        })
+    }
+
+    fn meet(self, program: &Program) -> Result<(), String> {
+        let Program { name, options, server, client, port, persistent } = program;
+        let (serves, asks) = (self.server(), self.client);
+        let address = self.setting.address(serves);
+        let serve = format!("{} {server} {address} {options}", self.line(serves, name)?);
+        let ask = format!("{} {client} {address} {options}", self.line(asks, name)?);
+        let serving = Server::start(self.guest, serves, &serve);
+        serving.wait_until_listening(&self.who_listens(serves)?, *port)?;
+        let asking = Running::start(&mut self.guest.command(asks, &ask, LIMIT));
+        if *persistent {
+            // It ends well whatever becomes of its connections.
+            let Printed { output, complaints } = asking.success(LIMIT)?;
+            serving.stop()?;
+            let well = complaints.is_empty() && !output.contains("event:");
+            return if well { Ok(()) } else { Err(format!("{output}{complaints}")) };
+        }
+        end_well(vec![asking, serving.running], LIMIT).map(drop)
+    }
+
+    /// A command at a side that tells who listens there.
+    fn who_listens(self, side: Side) -> Result<String, String> {
+        Ok(match side {
+            Side::Guest => "rdma resource show cm_id".to_owned(),
+            Side::Host => {
+                format!("{} devices --json", self.installation.transom()?.get_program().display())
+            }
+        })
+    }
+
+    fn interop(self, side: Side) -> Result<String, String> {
+        let program = PathBuf::from(self.installation.own("interop")?.get_program());
+        self.guest.give(&program, "interop")?;
+        Ok(match side {
+            Side::Host => program.display().to_string(),
+            Side::Guest => "/share/interop --system".to_owned(),
+        })
+    }
+
+    fn listen(self, port: u16) -> Result<Running, String> {
+        let side = self.server();
+        let address = self.setting.address(side);
+        let line = format!("{} listen {address} {port}", self.interop(side)?);
+        let running = Running::start(&mut self.guest.command(side, &line, LIMIT));
+        self.guest.wait_until_listening(side, port)?;
+        Ok(running)
+    }
+
+    fn asking(self, meetings: &[&str]) -> Result<Running, String> {
+        let (here, there) =
+            (self.setting.address(self.client), self.setting.address(self.server()));
+        let interop = self.interop(self.client)?;
+        let line = format!("{interop} ask {here} {there} {PORT} {}", meetings.join(" "));
+        Ok(Running::start(&mut self.guest.command(self.client, &line, LIMIT)))
+    }
+
+    /// Asks for connections that end so: what was not as it should be with each.
+    fn ask(self, meetings: &[&str]) -> Result<Vec<(String, Option<String>)>, String> {
+        let serving = self.listen(PORT)?;
+        let printed = self.asking(&[meetings, &["over"]].concat())?.success(LIMIT)?;
+        serving.success(LIMIT)?;
+        told(&printed, meetings.len())
+    }
+
+    /// One end is killed; the other must hear of it. On our side there is another process that lives on, for
+    /// the last one of a host can leave word with nobody.
+    fn part(self, death: &str) -> Result<(), String> {
+        let survives = Ends { client: Side::Guest, ..self };
+        let bystander = survives.listen(PORT + 10)?;
+        let serving = self.listen(PORT)?;
+        let asking = self.asking(&[death])?;
+        if death == "server-dies" {
+            for (_, problem) in told(&asking.success(LIMIT)?, 1)? {
+                problem.map_or(Ok(()), Err)?;
+            }
+            drop(serving);
+        } else {
+            serving.success(LIMIT)?;
+            drop(asking);
+        }
+        drop(bystander);
+        Ok(())
+    }
+}
+
+/// What `interop` says of each of so many connections.
+fn told(printed: &Printed, count: usize) -> Result<Vec<(String, Option<String>)>, String> {
+    let strange = || format!("interop prints {}", printed.output);
+    let row = |line: &str| {
+        let value: Value = serde_json::from_str(line).ok()?;
+        let problem = value["problem"].as_str().map(str::to_owned);
+        Some((value["operation"].as_str()?.to_owned(), problem))
+    };
+    let rows: Option<Vec<_>> = printed.output.lines().take(count).map(row).collect();
+    rows.filter(|rows| rows.len() == count).ok_or_else(strange)
+}
+
+fn on_ours(folder: &Path, program: &Path) -> String {
+    format!("env LD_LIBRARY_PATH={} {}", folder.display(), program.display())
+}
+
+/// A server that can be ended, wherever it runs.
+struct Server<'a> {
+    running: Running,
+    guest: &'a Guest,
+    side: Side,
+}
+
+impl<'a> Server<'a> {
+    /// Its number in the file is that of the process itself.
+    fn start(guest: &'a Guest, side: Side, line: &str) -> Self {
+        let file = Self::file(guest, side);
+        let line = format!("bash -c \"echo \\$\\$ >{file}; exec {line}\"");
+        Self { running: Running::start(&mut guest.command(side, &line, LIMIT)), guest, side }
+    }
+
+    fn file(guest: &Guest, side: Side) -> String {
+        match side {
+            Side::Host => guest.share().join("server").display().to_string(),
+            Side::Guest => "/share/server".to_owned(),
+        }
+    }
+
+    /// Waits until somebody listens on a port of the connection manager, as a command there tells.
+    fn wait_until_listening(&self, who_listens: &str, port: u16) -> Result<(), String> {
+        let line = format!("bash -c \"until {who_listens} | grep -q :{port}; do sleep 0.1; done\"");
+        let command = &mut self.guest.command(self.side, &line, LIMIT);
+        Running::start(command).success(LIMIT).map(drop)
+    }
+
+    fn stop(self) -> Result<(), String> {
+        let line = format!("bash -c \"kill \\$(cat {})\"", Self::file(self.guest, self.side));
+        let command = &mut self.guest.command(self.side, &line, LIMIT);
+        Running::start(command).success(LIMIT).map(drop)
+    }
+}
+
+/// What `cmtime` measures in the guest, between two processes: on our device, and on rxe.
+fn measure(installation: &Installation, guest: &Guest, report: &mut Report) -> Result<(), String> {
+    for library in ["libibverbs.so.1", "librdmacm.so.1"] {
+        guest.give(&installation.folder().join(library), library)?;
+    }
+    guest.give(Path::new(installation.transom()?.get_program()), "transom")?;
+    let shared_memory = "bash -c 'mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm'";
+    Running::start(&mut guest.command(Side::Guest, shared_memory, LIMIT)).success(LIMIT)?;
+    let ours = "env LD_LIBRARY_PATH=/share cmtime";
+    let ours = times(guest, ours, "127.0.0.1", "/share/transom devices --json")?;
+    let address = Side::Guest.address(false).to_string();
+    let rxe = times(guest, "cmtime", &address, "rdma resource show cm_id")?;
+    for ((step, ours), (_, rxe)) in ours.into_iter().zip(rxe) {
+        let figures = [ours, rxe].map(|time| format!("{time} us")).to_vec();
+        report.add(Row { subject: vec![step], figures, problem: None });
+    }
+    Ok(())
+}
+
+/// The steps of a connection, and microseconds for each of many.
+fn times(
+    guest: &Guest,
+    cmtime: &str,
+    address: &str,
+    who_listens: &str,
+) -> Result<Vec<(String, String)>, String> {
+    let options = format!("{address} -p {PORT} -c {MANY}");
+    let serving = Server::start(guest, Side::Guest, &format!("{cmtime} -b {options}"));
+    serving.wait_until_listening(who_listens, PORT)?;
+    let line = format!("{cmtime} -s {options}");
+    let printed = Running::start(&mut guest.command(Side::Guest, &line, LIMIT)).success(LIMIT)?;
+    serving.stop()?;
+    let row = |line: &str| {
+        let (step, figures) = line.split_once(':')?;
+        let each = figures.split_whitespace().last()?.parse::<f64>().ok()?;
+        Some((step.trim().to_owned(), format!("{each:.0}")))
+    };
+    let rows: Vec<_> = printed.output.lines().filter_map(row).collect();
+    if rows.is_empty() { Err(format!("cmtime prints {}", printed.output)) } else { Ok(rows) }
+}
