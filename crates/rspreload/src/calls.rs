@@ -1,0 +1,286 @@
+//! Functions of one socket, each with the name and arguments of the C library's.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
+
+use crate::next::{errno, next, set_errno};
+use crate::rsockets::{Rsockets, rsockets};
+use crate::{descriptors, table};
+
+mod real {
+    use super::*;
+
+    next! {
+        fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+        fn connect(fd: c_int, addr: *const sockaddr, length: socklen_t) -> c_int;
+        fn accept4(fd: c_int, addr: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
+        fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: usize) -> isize;
+    }
+}
+
+/// The rsocket that a descriptor stands for, with the functions.
+#[inline]
+pub(crate) fn rsocket(fd: c_int) -> Option<(c_int, &'static Rsockets)> {
+    table::rsocket(fd).zip(rsockets())
+}
+
+/// Functions that go to the rsocket with the same arguments, or to the C library.
+macro_rules! same {
+    ($(fn $name:ident, $of_rsocket:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        mod same {
+            use super::*;
+            next! { $(fn $name(fd: c_int $(, $argument: $type)*) -> $result;)* }
+        }
+
+        $(
+            /// # Safety
+            /// As for the C library's.
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $name(fd: c_int $(, $argument: $type)*) -> $result {
+                // SAFETY: by the contract of this function, which is that of both.
+                unsafe {
+                    match rsocket(fd) {
+                        Some((number, rsockets)) => (rsockets.$of_rsocket)(number $(, $argument)*),
+                        None => same::$name(fd $(, $argument)*),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+same! {
+    fn bind, rbind(addr: *const sockaddr, length: socklen_t) -> c_int;
+    fn listen, rlisten(backlog: c_int) -> c_int;
+    fn shutdown, rshutdown(how: c_int) -> c_int;
+    fn recv, rrecv(to: *mut c_void, length: usize, flags: c_int) -> isize;
+    fn recvfrom, rrecvfrom(
+        to: *mut c_void,
+        length: usize,
+        flags: c_int,
+        addr: *mut sockaddr,
+        room: *mut socklen_t
+    ) -> isize;
+    fn recvmsg, rrecvmsg(message: *mut msghdr, flags: c_int) -> isize;
+    fn send, rsend(from: *const c_void, length: usize, flags: c_int) -> isize;
+    fn sendto, rsendto(
+        from: *const c_void,
+        length: usize,
+        flags: c_int,
+        addr: *const sockaddr,
+        room: socklen_t
+    ) -> isize;
+    fn sendmsg, rsendmsg(message: *const msghdr, flags: c_int) -> isize;
+    fn read, rread(to: *mut c_void, length: usize) -> isize;
+    fn readv, rreadv(list: *const iovec, count: c_int) -> isize;
+    fn write, rwrite(from: *const c_void, length: usize) -> isize;
+    fn writev, rwritev(list: *const iovec, count: c_int) -> isize;
+    fn getpeername, rgetpeername(addr: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    fn getsockname, rgetsockname(addr: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    fn setsockopt, rsetsockopt(level: c_int, name: c_int, value: *const c_void, length: socklen_t)
+        -> c_int;
+    fn getsockopt, rgetsockopt(level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t)
+        -> c_int;
+}
+
+/// What programs that were built with `_FORTIFY_SOURCE` call: the room was checked by the compiler as far
+/// as it could, and is here.
+macro_rules! checked {
+    ($(fn $name:ident, $plain:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            /// # Safety
+            /// As for the C library's.
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $name(
+                fd: c_int,
+                to: *mut c_void,
+                length: usize,
+                room: usize
+                $(, $argument: $type)*
+            ) -> isize {
+                if length > room {
+                    // SAFETY: it ends the program, as the C library does.
+                    unsafe { libc::abort() }
+                }
+                // SAFETY: by the contract of this function.
+                unsafe { $plain(fd, to, length $(, $argument)*) }
+            }
+        )*
+    };
+}
+
+checked! {
+    fn __read_chk, read();
+    fn __recv_chk, recv(flags: c_int);
+    fn __recvfrom_chk, recvfrom(flags: c_int, addr: *mut sockaddr, room_of_address: *mut socklen_t);
+}
+
+/// `socket`, with the place that it is called from.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn socket(_domain: c_int, _kind: c_int, _protocol: c_int) -> c_int {
+    std::arch::naked_asm!("mov rcx, [rsp]", "jmp {called}", called = sym called)
+}
+
+/// `socket`, with the place that it is called from.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn socket(_domain: c_int, _kind: c_int, _protocol: c_int) -> c_int {
+    std::arch::naked_asm!("mov x3, x30", "b {called}", called = sym called)
+}
+
+/// Makes a socket: an rsocket for the program, if it is one of streams and can be.
+unsafe extern "C-unwind" fn called(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    caller: *mut c_void,
+) -> c_int {
+    let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    let is_stream = kind & !flags == libc::SOCK_STREAM
+        && matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && matches!(protocol, 0 | libc::IPPROTO_TCP);
+    // SAFETY: sockets of any kind may be asked for.
+    unsafe {
+        if is_stream
+            && let Some(rsockets) = rsockets()
+            && !rsockets.is_their_own(caller)
+        {
+            let number = (rsockets.rsocket)(domain, kind, protocol);
+            if number >= 0 {
+                return descriptors::stand_for(number, rsockets);
+            }
+        }
+        real::socket(domain, kind, protocol)
+    }
+}
+
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    addr: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let Some((number, rsockets)) = rsocket(fd) else {
+            return real::accept4(fd, addr, length, flags);
+        };
+        let accepted = (rsockets.raccept)(number, addr, length);
+        if accepted < 0 {
+            return accepted;
+        }
+        if flags & libc::SOCK_NONBLOCK != 0 {
+            (rsockets.rfcntl)(accepted, libc::F_SETFL, libc::O_NONBLOCK.into());
+        }
+        descriptors::stand_for(accepted, rsockets)
+    }
+}
+
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    addr: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    unsafe { accept4(fd, addr, length, 0) }
+}
+
+/// Connects. Where nobody listens by rsockets, or no device leads, the socket becomes the system's.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let Some((number, rsockets)) = rsocket(fd) else {
+            return real::connect(fd, addr, length);
+        };
+        let connected = (rsockets.rconnect)(number, addr, length);
+        let other_way = matches!(
+            errno(),
+            libc::ECONNREFUSED
+                | libc::ETIMEDOUT
+                | libc::ENODEV
+                | libc::ENETUNREACH
+                | libc::EHOSTUNREACH
+                | libc::EADDRNOTAVAIL
+                | libc::EPROTO
+        );
+        if connected == 0 || !other_way {
+            return connected;
+        }
+        match descriptors::replace(fd, number, rsockets) {
+            Ok(()) => real::connect(fd, addr, length),
+            Err(errno) => {
+                set_errno(errno);
+                -1
+            }
+        }
+    }
+}
+
+/// Sends a file: an rsocket is sent it piece by piece.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendfile(
+    out: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> isize {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let Some((number, rsockets)) = rsocket(out) else {
+            return real::sendfile(out, from, offset, count);
+        };
+        let mut piece = [0_u8; 1 << 14];
+        let mut total = 0;
+        while total < count {
+            let want = piece.len().min(count - total);
+            let at = match offset.as_ref() {
+                Some(offset) => *offset,
+                None => libc::lseek(from, 0, libc::SEEK_CUR),
+            };
+            let length = libc::pread(from, piece.as_mut_ptr().cast(), want, at);
+            let sent = match length {
+                1.. => (rsockets.rsend)(number, piece.as_ptr().cast(), length as usize, 0),
+                other => other,
+            };
+            if sent <= 0 {
+                return if total > 0 { total as isize } else { sent };
+            }
+            match offset.as_mut() {
+                Some(offset) => *offset += sent as off_t,
+                None => _ = libc::lseek(from, at + sent as off_t, libc::SEEK_SET),
+            }
+            total += sent as usize;
+        }
+        total as isize
+    }
+}
+
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendfile64(
+    out: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> isize {
+    // SAFETY: by the contract of this function; an offset has 64 bits.
+    unsafe { sendfile(out, from, offset, count) }
+}

@@ -1,0 +1,57 @@
+//! Which descriptors of the program stand for rsockets.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
+
+/// Descriptors that can; a program with more has ordinary sockets there.
+const MOST: usize = 1 << 16;
+
+/// The rsocket's number and one, or 0.
+static RSOCKETS: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
+/// How many descriptors stand for an rsocket, by its number.
+static NAMES: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+
+fn place<T>(table: &'static [T; MOST], at: c_int) -> Option<&'static T> {
+    table.get(usize::try_from(at).ok()?)
+}
+
+/// The rsocket that a descriptor stands for.
+#[inline]
+pub(crate) fn rsocket(descriptor: c_int) -> Option<c_int> {
+    match place(&RSOCKETS, descriptor)?.load(SeqCst) {
+        0 => None,
+        more => Some(more - 1),
+    }
+}
+
+/// Has a descriptor stand for an rsocket; false if it cannot.
+pub(crate) fn add(descriptor: c_int, number: c_int) -> bool {
+    let (Some(at), Some(names)) = (place(&RSOCKETS, descriptor), place(&NAMES, number)) else {
+        return false;
+    };
+    names.fetch_add(1, SeqCst);
+    at.store(number + 1, SeqCst);
+    true
+}
+
+/// A descriptor stands for none any more: the rsocket, if nothing else stands for it.
+pub(crate) fn remove(descriptor: c_int) -> Option<c_int> {
+    let number = place(&RSOCKETS, descriptor)?.swap(0, SeqCst) - 1;
+    let names = place(&NAMES, number)?;
+    (names.fetch_sub(1, SeqCst) == 1).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_rsocket_is_free_when_its_last_name_is() {
+        assert!(add(50_000, 60_000) && add(50_001, 60_000));
+        assert_eq!((rsocket(50_000), rsocket(50_001)), (Some(60_000), Some(60_000)));
+        assert_eq!(remove(50_000), None);
+        assert_eq!(remove(50_001), Some(60_000));
+        assert_eq!((rsocket(50_000), remove(50_001), rsocket(-1)), (None, None, None));
+        assert!(!add(1 << 20, 3));
+    }
+}
