@@ -12,8 +12,8 @@ use std::{env, fs};
 use crate::harness::readable;
 use crate::processes::stay_with_parent;
 
-/// The folder of our `libibverbs.so.1` and `librdmacm.so.1`, built if they are not up to date. `scratch` is the test's
-/// `CARGO_TARGET_TMPDIR`.
+/// The folder of our `libibverbs.so.1`, `librdmacm.so.1` and `librspreload.so`, built if they are not up to
+/// date. `scratch` is the test's `CARGO_TARGET_TMPDIR`.
 pub fn library(scratch: &str) -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -22,8 +22,10 @@ pub fn library(scratch: &str) -> &'static Path {
         let folder = Path::new(scratch)
             .join(format!("{}-library", if name == "debug" { "dev" } else { name }));
         fs::create_dir_all(&folder).expect("the scratch folder is ours");
-        for name in ["libibverbs.so", "librdmacm.so"] {
-            let (library, link) = (profile.join(name), folder.join(format!("{name}.1")));
+        for (name, version) in
+            [("libibverbs.so", ".1"), ("librdmacm.so", ".1"), ("librspreload.so", "")]
+        {
+            let (library, link) = (profile.join(name), folder.join(format!("{name}{version}")));
             // Another test may have made it, or be making it now.
             let _ = std::os::unix::fs::symlink(&library, &link);
             assert_eq!(fs::read_link(&link).ok(), Some(library), "remove {}", link.display());
@@ -60,7 +62,7 @@ fn built() -> PathBuf {
 /// What is built of ours to be run.
 #[derive(Clone, Copy, Debug)]
 pub enum Built<'a> {
-    /// `libibverbs.so`, `librdmacm.so` and `libtransom_paths.so`.
+    /// `libibverbs.so`, `librdmacm.so`, `librspreload.so` and `libtransom_paths.so`.
     Libraries,
     /// `transom`.
     Command,
@@ -79,6 +81,7 @@ pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
     // does not ask for: everything would be built twice.
     let mut which = vec!["--package", "transom-cli", "--package", "transom-libibverbs"];
     which.extend(["--package", "transom-librdmacm", "--package", "transom-paths"]);
+    which.extend(["--package", "transom-rspreload"]);
     match what {
         Built::Libraries => which.push("--lib"),
         Built::Command => which.extend(["--bin", "transom"]),

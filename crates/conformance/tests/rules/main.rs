@@ -158,6 +158,7 @@ mod connections {
     mod one_process;
     mod processes;
     mod refused;
+    mod sockets;
 }
 
 /// Many processes and threads, and what the system may do to them.

@@ -1,0 +1,567 @@
+/*
+ * rsocket(7) as a C program uses it: streams and datagrams over 127.0.0.1 and ::1, both ends in one process
+ * but for a peer that is killed.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static void shown(const char *what)
+{
+	printf("ok - %s\n", what);
+}
+
+/* An address of this host, with its length. */
+static socklen_t here(int family, uint16_t port, struct sockaddr_storage *address)
+{
+	struct sockaddr_in *v4 = (void *)address;
+	struct sockaddr_in6 *v6 = (void *)address;
+
+	memset(address, 0, sizeof(*address));
+	address->ss_family = family;
+	if (family == AF_INET) {
+		v4->sin_port = port;
+		v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		return sizeof(*v4);
+	}
+	v6->sin6_port = port;
+	v6->sin6_addr = in6addr_loopback;
+	return sizeof(*v6);
+}
+
+/* A socket bound to a free port of this host, whose address is told. */
+static int bound(int family, int type, struct sockaddr_storage *address, socklen_t *length)
+{
+	int socket = rsocket(family, type, 0);
+
+	CHECK(socket >= 0);
+	*length = here(family, 0, address);
+	CHECK(!rbind(socket, (void *)address, *length));
+	*length = sizeof(*address);
+	CHECK(!rgetsockname(socket, (void *)address, length));
+	return socket;
+}
+
+static int listening(int family, struct sockaddr_storage *address, socklen_t *length)
+{
+	int listener = bound(family, SOCK_STREAM, address, length);
+
+	CHECK(!rlisten(listener, 128));
+	return listener;
+}
+
+/* Two ends of a stream. Connecting does not wait for the other end to accept. */
+static void pair(int family, int ends[2])
+{
+	struct sockaddr_storage address, peer, own;
+	socklen_t length, other = sizeof(peer), mine = sizeof(own);
+	int listener = listening(family, &address, &length);
+
+	ends[0] = rsocket(family, SOCK_STREAM, 0);
+	CHECK(ends[0] >= 0 && !rconnect(ends[0], (void *)&address, length));
+	ends[1] = raccept(listener, (void *)&peer, &other);
+	CHECK(ends[1] >= 0);
+	CHECK(!rgetsockname(ends[0], (void *)&own, &mine));
+	CHECK(mine == other && !memcmp(&own, &peer, mine));
+	other = sizeof(peer);
+	CHECK(!rgetpeername(ends[0], (void *)&peer, &other));
+	CHECK(other == length && !memcmp(&peer, &address, length));
+	CHECK(!rclose(listener));
+}
+
+static void closed(int ends[2])
+{
+	CHECK(!rclose(ends[0]) && !rclose(ends[1]));
+}
+
+static uint32_t random_of(uint64_t *state)
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return *state >> 33;
+}
+
+/* One direction of a stream: so many bytes, in pieces of all sizes, each byte as its place says. */
+#define STREAMED 3000000
+
+struct direction {
+	int socket;
+	uint64_t seed;
+};
+
+static uint8_t byte_at(uint64_t seed, size_t at)
+{
+	return (at * 2654435761u >> 7) + seed;
+}
+
+static void *sends(void *argument)
+{
+	struct direction *direction = argument;
+	uint64_t state = direction->seed;
+	static __thread uint8_t piece[200000];
+	size_t at = 0;
+
+	while (at < STREAMED) {
+		size_t size = random_of(&state) % (random_of(&state) % 3 ? 100 : sizeof(piece)) + 1;
+
+		if (size > STREAMED - at)
+			size = STREAMED - at;
+		for (size_t i = 0; i < size; i++)
+			piece[i] = byte_at(direction->seed, at + i);
+		CHECK(rsend(direction->socket, piece, size, 0) == (ssize_t)size);
+		at += size;
+	}
+	CHECK(!rshutdown(direction->socket, SHUT_WR));
+	CHECK(rsend(direction->socket, piece, 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
+	return NULL;
+}
+
+static void *receives(void *argument)
+{
+	struct direction *direction = argument;
+	uint64_t state = ~direction->seed;
+	static __thread uint8_t piece[300000];
+	size_t at = 0;
+	ssize_t got;
+
+	while ((got = rrecv(direction->socket, piece, random_of(&state) % sizeof(piece) + 1, 0)) > 0) {
+		for (ssize_t i = 0; i < got; i++)
+			CHECK(piece[i] == byte_at(direction->seed, at + i));
+		at += got;
+	}
+	CHECK(got == 0 && at == STREAMED);
+	return NULL;
+}
+
+/* Rules: CM-59, CM-61 */
+static void streams_both_ways(int family)
+{
+	struct direction there = {.seed = 17}, back = {.seed = 99}, from_there, from_back;
+	pthread_t threads[4];
+	int ends[2];
+
+	pair(family, ends);
+	from_there = there, from_back = back;
+	there.socket = from_back.socket = ends[0];
+	back.socket = from_there.socket = ends[1];
+	CHECK(!pthread_create(&threads[0], NULL, sends, &there));
+	CHECK(!pthread_create(&threads[1], NULL, sends, &back));
+	CHECK(!pthread_create(&threads[2], NULL, receives, &from_there));
+	CHECK(!pthread_create(&threads[3], NULL, receives, &from_back));
+	for (int i = 0; i < 4; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+	closed(ends);
+	shown("both ends send three million bytes at once, then have sent all");
+}
+
+/* Rules: CM-59, CM-61 */
+static void ends_of_a_stream(void)
+{
+	struct linger at_once = {.l_onoff = 1};
+	struct pollfd polled;
+	char bytes[8];
+	int ends[2];
+
+	pair(AF_INET, ends);
+	CHECK(rsend(ends[0], "abcdef", 6, 0) == 6);
+	CHECK(rrecv(ends[1], bytes, 3, MSG_PEEK) == 3 && !memcmp(bytes, "abc", 3));
+	CHECK(rrecv(ends[1], bytes, 6, MSG_WAITALL) == 6 && !memcmp(bytes, "abcdef", 6));
+	CHECK(rrecv(ends[1], bytes, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	CHECK(rsend(ends[0], "last", 4, 0) == 4 && !rclose(ends[0]));
+	CHECK(rrecv(ends[1], bytes, 8, 0) == 4 && !memcmp(bytes, "last", 4));
+	CHECK(rrecv(ends[1], bytes, 8, 0) == 0 && rrecv(ends[1], bytes, 8, 0) == 0);
+	polled = (struct pollfd){ends[1], POLLIN | POLLRDHUP, 0};
+	CHECK(rpoll(&polled, 1, -1) == 1 && polled.revents & POLLIN && polled.revents & POLLRDHUP);
+	CHECK(rsend(ends[1], "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
+	CHECK(!rclose(ends[1]));
+	shown("what was sent before the end is read, then the end");
+
+	pair(AF_INET, ends);
+	CHECK(!rsetsockopt(ends[0], SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)));
+	CHECK(!rclose(ends[0]));
+	CHECK(rrecv(ends[1], bytes, 8, 0) == -1 && errno == ECONNRESET);
+	CHECK(rrecv(ends[1], bytes, 8, 0) == 0);
+	CHECK(!rclose(ends[1]));
+	shown("an end without a word resets the connection");
+}
+
+static void *waits_for_data(void *argument)
+{
+	char byte;
+
+	CHECK(rrecv(*(int *)argument, &byte, 1, 0) == 0);
+	return NULL;
+}
+
+/* Rules: CM-61 */
+static void shutting_down_wakes(void)
+{
+	pthread_t thread;
+	int ends[2];
+
+	pair(AF_INET, ends);
+	CHECK(!pthread_create(&thread, NULL, waits_for_data, &ends[1]));
+	CHECK(!rshutdown(ends[1], SHUT_RD) && !pthread_join(thread, NULL));
+	/* What comes now is dropped, however much. */
+	for (int i = 0; i < 100; i++) {
+		static char much[10000];
+		struct pollfd reader = {ends[1], POLLIN, 0};
+
+		CHECK(rpoll(&reader, 1, 0) == 1);
+		CHECK(rsend(ends[0], much, sizeof(much), MSG_DONTWAIT) != 0);
+	}
+	closed(ends);
+	shown("shutting down wakes who reads");
+}
+
+/* Rules: CM-59, CM-60 */
+static void connecting(void)
+{
+	struct sockaddr_storage address;
+	socklen_t length = here(AF_INET, htons(9), &address), size = sizeof(int);
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0), listener, error = -1;
+	struct pollfd polled = {.events = POLLOUT};
+
+	CHECK(rconnect(socket, (void *)&address, length) == -1 && errno == ECONNREFUSED);
+	listener = listening(AF_INET, &address, &length);
+	CHECK(!rconnect(socket, (void *)&address, length));
+	CHECK(!rclose(socket));
+
+	socket = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	CHECK(rfcntl(socket, F_GETFL) & O_NONBLOCK);
+	CHECK(rconnect(socket, (void *)&address, length) == 0 || errno == EINPROGRESS);
+	polled.fd = socket;
+	CHECK(rpoll(&polled, 1, -1) == 1 && polled.revents == POLLOUT);
+	CHECK(!rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) && error == 0);
+	CHECK(rconnect(socket, (void *)&address, length) == -1 && errno == EISCONN);
+	CHECK(!rclose(socket) && !rclose(listener));
+
+	socket = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	CHECK(rconnect(socket, (void *)&address, length) == -1);
+	if (errno == EINPROGRESS) {
+		polled.fd = socket;
+		CHECK(rpoll(&polled, 1, -1) == 1 && polled.revents & POLLERR);
+		CHECK(!rgetsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size));
+		CHECK(error == ECONNREFUSED);
+	} else {
+		CHECK(errno == ECONNREFUSED);
+	}
+	CHECK(!rclose(socket));
+	shown("connecting waits, or goes on while it is waited for, or is refused");
+}
+
+/* Rules: CM-60 */
+static void many_at_once(void)
+{
+	enum { MANY = 40 };
+	struct pollfd polled[MANY + 1];
+	int ends[MANY][2], tube[2];
+	fd_set readable;
+	char byte;
+
+	CHECK(!pipe(tube));
+	for (int i = 0; i < MANY; i++) {
+		pair(AF_INET, ends[i]);
+		polled[i] = (struct pollfd){ends[i][1], POLLIN, 0};
+	}
+	polled[MANY] = (struct pollfd){tube[0], POLLIN, 0};
+	CHECK(rpoll(polled, MANY + 1, 0) == 0 && rpoll(polled, MANY + 1, 20) == 0);
+	for (int i = 0; i < MANY; i += 13) {
+		CHECK(rsend(ends[i][0], "x", 1, 0) == 1);
+		CHECK(rpoll(polled, MANY + 1, -1) == 1 && polled[i].revents == POLLIN);
+		CHECK(rrecv(ends[i][1], &byte, 1, 0) == 1);
+	}
+	CHECK(write(tube[1], "x", 1) == 1 && rsend(ends[3][0], "x", 1, 0) == 1);
+	polled[3].events = POLLIN;
+	while (rpoll(polled, MANY + 1, -1) != 2)
+		continue;
+	CHECK(polled[MANY].revents == POLLIN && polled[3].revents == POLLIN);
+	FD_ZERO(&readable);
+	FD_SET(tube[0], &readable);
+	FD_SET(ends[3][1], &readable);
+	FD_SET(ends[4][1], &readable);
+	CHECK(rselect(FD_SETSIZE, &readable, NULL, NULL, NULL) == 2);
+	CHECK(FD_ISSET(tube[0], &readable) && FD_ISSET(ends[3][1], &readable));
+	for (int i = 0; i < MANY; i++)
+		closed(ends[i]);
+	close(tube[0]), close(tube[1]);
+	shown("forty sockets and a pipe are waited for together");
+}
+
+/* Rules: CM-60 */
+static void times(void)
+{
+	struct timeval time = {.tv_usec = 20000};
+	static char much[1 << 20];
+	char byte;
+	int ends[2];
+
+	pair(AF_INET, ends);
+	CHECK(!rsetsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)));
+	CHECK(!rsetsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time)));
+	CHECK(rrecv(ends[0], &byte, 1, 0) == -1 && errno == EAGAIN);
+	/* More than there is room for. */
+	CHECK(rsend(ends[0], much, sizeof(much), 0) < (ssize_t)sizeof(much));
+	CHECK(rsend(ends[0], much, sizeof(much), 0) == -1 && errno == EAGAIN);
+	closed(ends);
+	shown("a call waits no longer than it may");
+}
+
+/* Rules: CM-60 */
+static void options(void)
+{
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0), value, ends[2];
+	socklen_t length = sizeof(value);
+	struct ibv_path_data path;
+	static const struct {
+		int level, name, set, got;
+	} all[] = {
+		{SOL_SOCKET, SO_SNDBUF, 100000, 100000}, {SOL_SOCKET, SO_RCVBUF, 50000, 50000},
+		{SOL_SOCKET, SO_REUSEADDR, 1, 1},	 {SOL_SOCKET, SO_KEEPALIVE, 1, 1},
+		{SOL_SOCKET, SO_OOBINLINE, 1, 1},	 {IPPROTO_TCP, TCP_NODELAY, 1, 1},
+		{SOL_RDMA, RDMA_SQSIZE, 100, 100},	 {SOL_RDMA, RDMA_RQSIZE, 50, 50},
+		{SOL_RDMA, RDMA_INLINE, 16, 16},	 {SOL_RDMA, RDMA_IOMAPSIZE, 100, 100},
+	};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		value = all[i].set;
+		CHECK(!rsetsockopt(socket, all[i].level, all[i].name, &value, sizeof(value)));
+		value = -1;
+		CHECK(!rgetsockopt(socket, all[i].level, all[i].name, &value, &length));
+		CHECK(value == all[i].got && length == sizeof(value));
+	}
+	CHECK(!rgetsockopt(socket, SOL_SOCKET, SO_TYPE, &value, &length) && value == SOCK_STREAM);
+	CHECK(rgetsockopt(socket, 4711, 1, &value, &length) == -1 && errno == ENOPROTOOPT);
+	CHECK(!rclose(socket));
+	pair(AF_INET, ends);
+	CHECK(!rgetsockopt(ends[0], IPPROTO_TCP, TCP_MAXSEG, &value, &length) && value >= 256);
+	length = sizeof(path);
+	CHECK(!rgetsockopt(ends[0], SOL_RDMA, RDMA_ROUTE, &path, &length));
+	CHECK(length == sizeof(path));
+	closed(ends);
+	shown("options are as they were set");
+}
+
+/* Rules: CM-62 */
+static void memory_of_the_peer(void)
+{
+	struct sockaddr_storage address;
+	socklen_t length;
+	int listener = listening(AF_INET, &address, &length), ends[2], room = 8;
+	static char target[10000], source[10000];
+	char byte;
+
+	memset(source, 0x5A, sizeof(source));
+	CHECK(!rsetsockopt(listener, SOL_RDMA, RDMA_IOMAPSIZE, &room, sizeof(room)));
+	ends[0] = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!rsetsockopt(ends[0], SOL_RDMA, RDMA_IOMAPSIZE, &room, sizeof(room)));
+	CHECK(!rconnect(ends[0], (void *)&address, length));
+	ends[1] = raccept(listener, NULL, NULL);
+	CHECK(ends[1] >= 0);
+	CHECK(riomap(ends[1], target, sizeof(target), PROT_WRITE, 0, 1000) == 1000);
+	CHECK(rsend(ends[1], "m", 1, 0) == 1 && rrecv(ends[0], &byte, 1, 0) == 1);
+	CHECK(riowrite(ends[0], source, 100, 3000, 0) == 100);
+	CHECK(riowrite(ends[0], source, sizeof(source), 10000, 0) == 1000);
+	CHECK((ssize_t)riowrite(ends[0], source, 1, 999, 0) == -1 && errno == EINVAL);
+	CHECK(rsend(ends[0], "w", 1, 0) == 1 && rrecv(ends[1], &byte, 1, 0) == 1);
+	CHECK(target[1999] == 0 && target[2000] == 0x5A && target[2099] == 0x5A);
+	CHECK(target[2100] == 0 && target[8999] == 0 && target[9000] == 0x5A);
+	CHECK(!riounmap(ends[1], target, sizeof(target)));
+	CHECK(rsend(ends[1], "u", 1, 0) == 1 && rrecv(ends[0], &byte, 1, 0) == 1);
+	CHECK((ssize_t)riowrite(ends[0], source, 1, 3000, 0) == -1 && errno == EINVAL);
+	closed(ends);
+	CHECK(!rclose(listener));
+	shown("memory is written to by the offset that it is mapped at");
+}
+
+/* Rules: CM-63 */
+static void datagrams(int family)
+{
+	struct sockaddr_storage one, other, from;
+	socklen_t lengths[2], length;
+	int sockets[2] = {bound(family, SOCK_DGRAM, &one, &lengths[0]),
+			  bound(family, SOCK_DGRAM, &other, &lengths[1])};
+	static uint8_t sent[9000], got[9000];
+	uint64_t state = 5;
+
+	for (int i = 0; i < 500; i++) {
+		/* Some are longer than a message between queue pairs. */
+		size_t size = random_of(&state) % (i % 50 ? 900 : sizeof(sent));
+
+		for (size_t at = 0; at < size; at++)
+			sent[at] = byte_at(i, at);
+		CHECK(rsendto(sockets[0], sent, size, 0, (void *)&other, lengths[1]) ==
+		      (ssize_t)size);
+		length = sizeof(from);
+		CHECK(rrecvfrom(sockets[1], got, sizeof(got), 0, (void *)&from, &length) ==
+		      (ssize_t)size);
+		CHECK(length == lengths[0] && !memcmp(&from, &one, length));
+		CHECK(!memcmp(got, sent, size));
+	}
+	CHECK(!rconnect(sockets[1], (void *)&one, lengths[0]));
+	CHECK(rsend(sockets[1], "back", 4, 0) == 4);
+	CHECK(rrecv(sockets[0], got, 2, MSG_TRUNC) == 4 && !memcmp(got, "ba", 2));
+	CHECK(rrecv(sockets[0], got, 2, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	CHECK(rsend(sockets[0], "x", 1, 0) == -1 && errno == EDESTADDRREQ);
+	CHECK(rsendto(sockets[0], "", 0, 0, (void *)&other, lengths[1]) == 0);
+	CHECK(rrecv(sockets[1], got, 2, 0) == 0);
+	closed(sockets);
+	shown("datagrams arrive whole, and say where they are from");
+}
+
+/* Rules: CM-64 */
+static void refused(void)
+{
+	struct sockaddr_storage address;
+	socklen_t length = here(AF_INET, 0, &address);
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0), tube[2];
+	char bytes[8];
+
+	CHECK(rsocket(AF_UNIX, SOCK_STREAM, 0) == -1 && errno == EAFNOSUPPORT);
+	CHECK(rsocket(AF_INET, SOCK_RAW, 0) == -1 && errno == ESOCKTNOSUPPORT);
+	CHECK(rsocket(AF_INET, SOCK_STREAM, IPPROTO_UDP) == -1 && errno == EPROTONOSUPPORT);
+	CHECK(!pipe(tube));
+	CHECK(rrecv(tube[0], bytes, 8, 0) == -1 && errno == EBADF);
+	CHECK(rclose(tube[0]) == -1 && errno == EBADF && !close(tube[0]) && !close(tube[1]));
+	CHECK(rclose(-1) == -1 && errno == EBADF && rclose(1 << 30) == -1 && errno == EBADF);
+	CHECK(rrecv(socket, bytes, 8, 0) == -1 && errno == ENOTCONN);
+	CHECK(rsend(socket, bytes, 8, 0) == -1 && errno == ENOTCONN);
+	CHECK(rshutdown(socket, SHUT_WR) == -1 && errno == ENOTCONN);
+	CHECK(rshutdown(socket, 7) == -1 && errno == EINVAL);
+	CHECK(raccept(socket, NULL, NULL) == -1 && errno == EINVAL);
+	CHECK(rgetpeername(socket, (void *)&address, &length) == -1 && errno == ENOTCONN);
+	length = here(AF_INET6, 0, &address);
+	CHECK(rbind(socket, (void *)&address, length) == -1 && errno == EAFNOSUPPORT);
+	length = here(AF_INET, 0, &address);
+	CHECK(rbind(socket, (void *)&address, 3) == -1 && errno == EINVAL);
+	CHECK(rbind(socket, NULL, length) == -1 && errno == EINVAL);
+	CHECK(rbind(socket, (void *)&address, length) == 0);
+	CHECK(rbind(socket, (void *)&address, length) == -1 && errno == EINVAL);
+	CHECK(rfcntl(socket, F_DUPFD, 0) == -1 && errno == EINVAL);
+	CHECK(riomap(socket, bytes, 8, PROT_WRITE, 0, -1) == -1 && errno == ENOTCONN);
+	CHECK(rpoll(NULL, 1, 0) == -1 && errno == EFAULT);
+	CHECK(!rclose(socket) && rclose(socket) == -1 && errno == EBADF);
+	shown("what makes no sense has its errno");
+}
+
+static int descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int count = 0;
+
+	CHECK(folder);
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
+/* In kilobytes. */
+static long resident(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	long pages;
+
+	CHECK(file && fscanf(file, "%*d %ld", &pages) == 1 && !fclose(file));
+	return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* Rules: CM-64 */
+static void nothing_is_left(void)
+{
+	int before = 0, ends[2];
+	long memory = 0;
+	char byte;
+
+	for (int i = 0; i < 550; i++) {
+		if (i == 50)
+			before = descriptors(), memory = resident();
+		pair(AF_INET, ends);
+		CHECK(rsend(ends[0], "x", 1, 0) == 1 && rrecv(ends[1], &byte, 1, 0) == 1);
+		closed(ends);
+	}
+	CHECK(descriptors() == before);
+	/* A socket has a quarter of a megabyte of rings. */
+	CHECK(resident() < memory + 20000);
+	shown("a thousand sockets leave neither descriptors nor memory");
+}
+
+/* Rules: CM-61 */
+static void killed(int commands, pid_t child)
+{
+	struct sockaddr_storage address;
+	socklen_t length;
+	int listener = listening(AF_INET, &address, &length), socket;
+	char bytes[8];
+
+	CHECK(write(commands, &address, sizeof(address)) == sizeof(address));
+	socket = raccept(listener, NULL, NULL);
+	CHECK(socket >= 0);
+	CHECK(rrecv(socket, bytes, 5, MSG_WAITALL) == 5 && !memcmp(bytes, "hello", 5));
+	CHECK(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
+	CHECK(rrecv(socket, bytes, 8, 0) == -1 && errno == ECONNRESET);
+	CHECK(rsend(socket, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
+	CHECK(!rclose(socket) && !rclose(listener));
+	shown("a peer that is killed resets the connection");
+}
+
+/* It connects to where it is told, and waits to be killed. */
+static void to_be_killed(int commands)
+{
+	struct sockaddr_storage address;
+	char byte;
+	int socket;
+
+	if (read(commands, &address, sizeof(address)) != sizeof(address))
+		exit(0);
+	socket = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!rconnect(socket, (void *)&address, sizeof(struct sockaddr_in)));
+	CHECK(rsend(socket, "hello", 5, 0) == 5);
+	rrecv(socket, &byte, 1, 0);
+	exit(1);
+}
+
+int main(void)
+{
+	int commands[2];
+	pid_t child;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	/* Before this process has a device. */
+	CHECK(!pipe(commands));
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		close(commands[1]);
+		to_be_killed(commands[0]);
+	}
+	close(commands[0]);
+	streams_both_ways(AF_INET);
+	streams_both_ways(AF_INET6);
+	ends_of_a_stream();
+	shutting_down_wakes();
+	connecting();
+	many_at_once();
+	times();
+	options();
+	memory_of_the_peer();
+	datagrams(AF_INET);
+	datagrams(AF_INET6);
+	refused();
+	nothing_is_left();
+	killed(commands[1], child);
+	return 0;
+}

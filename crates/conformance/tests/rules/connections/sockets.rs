@@ -1,0 +1,158 @@
+//! `rsocket(7)`, as programs of C, Debian's own tools and programs of ordinary sockets use it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use transom_conformance::harness::{Link, take_turn};
+use transom_conformance::processes::{Scratch, as_nobody, is_root};
+use transom_conformance::programs::{Running, library, program};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// What the C program shows.
+const BEHAVIOURS: usize = 15;
+
+fn our_libraries() -> &'static Path {
+    library(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Compiles the program against the packaged headers, with every warning an error.
+fn sockets(scratch: &Scratch) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/sockets.c");
+    let binary = scratch.path().join("sockets");
+    let mut compile = Command::new(program("cc", "gcc"));
+    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
+    compile.arg(&binary).arg(source).args(["-lrdmacm", "-lpthread"]);
+    Running::start(&mut compile).finish(LIMIT);
+    binary
+}
+
+/// Each line is a behaviour that is as it should be.
+fn run(command: &mut Command) {
+    let printed = Running::start(command).finish(LIMIT);
+    assert!(printed.lines().all(|line| line.starts_with("ok - ")), "{printed}");
+    assert_eq!(printed.lines().count(), BEHAVIOURS, "{printed}");
+}
+
+/// What it shows, the program says itself, with the rules above each part.
+#[test]
+fn a_c_program_has_sockets() {
+    let scratch = Scratch::new("sockets");
+    let program = sockets(&scratch);
+    take_turn(Link::Wire);
+    run(Command::new(&program).env("LD_LIBRARY_PATH", our_libraries()));
+    let mut by_packets = Command::new(&program);
+    by_packets.env("TRANSOM_LINK", "wire").env("LD_LIBRARY_PATH", our_libraries());
+    run(&mut by_packets);
+}
+
+#[test]
+fn an_ordinary_user_has_sockets_as_well() {
+    if !is_root() {
+        println!("skipped: not root, so the other tests are unprivileged already");
+        return;
+    }
+    let scratch = Scratch::new("sockets-unprivileged");
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        scratch.take(&our_libraries().join(name));
+    }
+    let mut command = Command::new(sockets(&scratch));
+    take_turn(Link::Wire);
+    run(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()));
+}
+
+/// A server and a client of ordinary sockets: the server tells its port, the client checks every byte. Where
+/// the server is one of the system's, so is the client's connection.
+const PLAIN: &str = r#"
+import os, select, socket, sys, threading
+data = bytes(i * 7 % 251 for i in range(1000)) * 2000
+def serve():
+    server = socket.create_server(("127.0.0.1", 0))
+    print(server.getsockname()[1], flush=True)
+    connection, _ = server.accept()
+    with connection:
+        copy = os.dup(connection.fileno())
+        received = b""
+        while chunk := connection.recv(100000):
+            received += chunk
+        assert received == data, len(received)
+        os.close(copy)
+        with connection.makefile("wb") as file:
+            file.write(received[::-1])
+def connect(port):
+    client = socket.create_connection(("127.0.0.1", port))
+    with client:
+        client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
+        received = b""
+        while True:
+            readable, _, _ = select.select([client], [], [], 60)
+            assert readable
+            chunk = client.recv(1 << 20)
+            if not chunk:
+                break
+            received += chunk
+        assert received == data[::-1], len(received)
+serve() if sys.argv[1] == "serve" else connect(int(sys.argv[2]))
+"#;
+
+fn python(words: &[&str], preloaded: bool) -> Command {
+    let mut command = Command::new(program("python3", "python3"));
+    command.args(["-c", PLAIN]).args(words).env("LD_LIBRARY_PATH", our_libraries());
+    if preloaded {
+        command.env("LD_PRELOAD", our_libraries().join("librspreload.so"));
+    }
+    command
+}
+
+/// Rules: CM-65
+#[test]
+fn a_program_of_ordinary_sockets_has_rsockets_where_both_ends_have() {
+    take_turn(Link::Wire);
+    for (server, client, meets) in [(true, true, true), (false, true, true), (true, false, false)] {
+        let mut serving = Running::start(&mut python(&["serve"], server));
+        let port = serving.line(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
+        let met = Running::start(&mut python(&["connect", port.trim()], client)).success(LIMIT);
+        assert_eq!(met.is_ok(), meets, "server {server}, client {client}: {met:?}");
+        if meets {
+            serving.success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+    }
+}
+
+/// A stream of Debian's, both ways of waiting, and datagrams.
+///
+/// Rules: CM-59, CM-60, CM-63
+#[test]
+fn the_tools_of_sockets_end_well() {
+    take_turn(Link::Wire);
+    let tool = |line: &str| {
+        let mut words = line.split_whitespace();
+        let mut command = Command::new(program(words.next().expect("a name"), "rdmacm-utils"));
+        command.args(words).env("LD_LIBRARY_PATH", our_libraries());
+        command
+    };
+    let (few, verified) = ("-I 5 -C 20", "-S 100000 -T v");
+    for (name, how, address) in [
+        ("rstream", "-T b", "127.0.0.1"),
+        ("rstream", "-T a", "127.0.0.1"),
+        ("rstream", "-T n -f ipv6", "::1"),
+        ("riostream", "-T b", "127.0.0.1"),
+    ] {
+        let options = format!("{name} -p 17481 {few} {verified} {how}");
+        let mut server = Running::start(&mut tool(&format!("{options} -b {address}")));
+        // The first may come too early.
+        let begun = std::time::Instant::now();
+        while let Err(problem) =
+            Running::start(&mut tool(&format!("{options} -s {address}"))).success(LIMIT)
+        {
+            assert!(begun.elapsed() < LIMIT && !server.has_ended(), "{options}: {problem}");
+        }
+        server.success(LIMIT).unwrap_or_else(|problem| panic!("{options}: {problem}"));
+    }
+    let server = Running::start(&mut tool("udpong -b 127.0.0.1 -p 17482"));
+    // It asks until it is answered.
+    let client = Running::start(&mut tool("udpong -s 127.0.0.1 -p 17482 -S 500 -C 100"));
+    client.success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
+    drop(server);
+}
