@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
 
+use crate::descriptors;
 use crate::next::{errno, next, set_errno};
-use crate::rsockets::{Rsockets, rsockets};
-use crate::{descriptors, table};
+use crate::rsockets::{rsocket, rsockets};
 
 mod real {
     use super::*;
@@ -17,12 +17,6 @@ mod real {
         fn accept4(fd: c_int, addr: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
         fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: usize) -> isize;
     }
-}
-
-/// The rsocket that a descriptor stands for, with the functions.
-#[inline]
-pub(crate) fn rsocket(fd: c_int) -> Option<(c_int, &'static Rsockets)> {
-    table::rsocket(fd).zip(rsockets())
 }
 
 /// Functions that go to the rsocket with the same arguments, or to the C library.

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::next::{errno, next};
-use crate::rsockets::Rsockets;
+use crate::rsockets::{Rsockets, rsocket};
 use crate::table;
 
 mod real {
@@ -140,7 +140,7 @@ unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int 
 unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        match (crate::calls::rsocket(fd), command) {
+        match (rsocket(fd), command) {
             (Some((number, rsockets)), libc::F_GETFL | libc::F_SETFL) => {
                 (rsockets.rfcntl)(number, command, argument)
             }
@@ -166,7 +166,7 @@ unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long)
 unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        match crate::calls::rsocket(fd) {
+        match rsocket(fd) {
             Some((number, rsockets)) if request == libc::FIONBIO && !argument.is_null() => {
                 let nonblocking = argument.cast::<c_int>().read_unaligned() != 0;
                 let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };

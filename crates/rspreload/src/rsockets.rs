@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 
 use libc::{fd_set, iovec, msghdr, nfds_t, pollfd, sockaddr, socklen_t, timeval};
 
+use crate::table;
+
 /// Declares the table of functions and how it is filled.
 macro_rules! functions {
     ($(fn $name:ident($($type:ty),*) -> $result:ty;)*) => {
@@ -107,4 +109,10 @@ impl Rsockets {
     pub(crate) fn is_their_own(&self, caller: *mut c_void) -> bool {
         beginning(caller).is_some_and(|begin| self.libraries.contains(&begin))
     }
+}
+
+/// The rsocket that a descriptor stands for, with the functions.
+#[inline]
+pub(crate) fn rsocket(fd: c_int) -> Option<(c_int, &'static Rsockets)> {
+    table::rsocket(fd).zip(rsockets())
 }
