@@ -433,7 +433,7 @@ fn a_file_without_a_mode_is_given_one() {
     in_network(test, WITHOUT_RIGHTS, || {
         loopback_up();
         let path = Path::new("/dev/shm").join(name()).join("registry");
-        fs::set_permissions(&path, Permissions::from_mode(0)).expect("our own");
+        fs::set_permissions(&path, Permissions::from_mode(0o000)).expect("our own");
         talk_and_kill(WITHOUT_RIGHTS, WITHOUT_RIGHTS);
         // Not in another place.
         let mode = fs::metadata(&path).expect("they have met there").permissions().mode();
