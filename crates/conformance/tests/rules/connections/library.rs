@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use transom_conformance::harness::{Link, take_turn};
-use transom_conformance::processes::{Scratch, as_nobody, is_root};
+use transom_conformance::processes::{Scratch, as_nobody, is_long, is_root};
 use transom_conformance::programs::{Printed, Running, library, program};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -63,6 +63,18 @@ fn an_ordinary_user_connects_as_well() {
     let mut command = Command::new(connects(&scratch));
     take_turn(Link::Wire);
     run(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()), 17);
+}
+
+/// Channels, ids and queue pairs end in any order; of many connections nothing is left, be it memory or
+/// descriptors.
+#[test]
+fn a_c_program_ends_what_it_has_in_the_wrong_order() {
+    let scratch = Scratch::new("endings");
+    let binary = compiled(&scratch, "endings");
+    take_turn(Link::Wire);
+    run(Command::new(&binary).env("LD_LIBRARY_PATH", our_libraries()), 3);
+    let count = if is_long() { "10000" } else { "400" };
+    run(Command::new(&binary).arg(count).env("LD_LIBRARY_PATH", our_libraries()), 1);
 }
 
 /// A part of the program about events, by the link that packets are sent on or not.

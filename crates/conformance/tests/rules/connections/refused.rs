@@ -1,7 +1,11 @@
 //! Commands that are refused: each with the errno that Linux has for it, and nothing changes.
 
+use std::fs;
+
 use transom_abi::*;
 use transom_conformance::connections::*;
+use transom_conformance::path_of;
+use transom_conformance::processes::*;
 
 /// Rules: CM-36, CM-37
 #[test]
@@ -18,6 +22,36 @@ fn addresses_that_cannot_be_had() {
     assert_eq!(file.bind(file.datagram_id(), &address.to_string()), Ok(()));
     assert_eq!(file.destroy(id), Ok(0));
     assert_eq!(file.bind(file.id(), &address.to_string()), Ok(()));
+}
+
+/// Rules: CM-37
+#[test]
+fn ports_run_out() {
+    alone(path_of!("ports_run_out"), Way::Namespace, || {
+        ip("link set lo up");
+        fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40003").expect("it is set");
+        let file = File::open();
+        let ids = [(); 5].map(|()| file.id());
+        let bound = ids.map(|id| file.bind(id, "127.0.0.1:0"));
+        assert_eq!(bound[..4], [Ok(()); 4]);
+        assert_eq!(bound[4], Err(libc::EADDRNOTAVAIL));
+        assert_eq!(file.destroy(ids[2]), Ok(0));
+        assert_eq!(file.bind(ids[4], "127.0.0.1:0"), Ok(()));
+        assert_eq!(file.bind(file.datagram_id(), "127.0.0.1:0"), Ok(()), "another port space");
+    });
+}
+
+/// Rules: CM-37
+#[test]
+fn a_privileged_port() {
+    alone(path_of!("a_privileged_port"), Way::Unprivileged, || {
+        let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+        let first = first.ok().and_then(|it| it.trim().parse().ok()).unwrap_or(1024);
+        let file = File::open();
+        let expected = if 1000 < first { Err(libc::EACCES) } else { Ok(()) };
+        assert_eq!(file.bind(file.id(), "127.0.0.1:1000"), expected);
+        assert_eq!(file.bind(file.id(), "127.0.0.1:0"), Ok(()));
+    });
 }
 
 /// Rules: CM-07

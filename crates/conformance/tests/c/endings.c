@@ -1,0 +1,189 @@
+/*
+ * What programs do at the wrong moment, or thousands of times: channels that go while a thread waits, ids that
+ * go with a queue pair, private data that is too long. Without a word it makes so many connections.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <fcntl.h>
+
+#include "cm.h"
+
+/* Both ends of a connection that stands. */
+static void connected(struct rdma_event_channel *channel, struct sockaddr_storage *address,
+		      struct rdma_cm_id *ends[2])
+{
+	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
+	struct rdma_cm_event *event;
+
+	ends[0] = resolved(channel, RDMA_PS_TCP, address);
+	CHECK(!rdma_create_qp(ends[0], NULL, &attr));
+	CHECK(!rdma_connect(ends[0], NULL));
+	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	ends[1] = event->id;
+	CHECK(!rdma_ack_cm_event(event));
+	attr = small(IBV_QPT_RC);
+	CHECK(!rdma_create_qp(ends[1], NULL, &attr));
+	CHECK(!rdma_accept(ends[1], NULL));
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void *wait_for_ever(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	rdma_get_cm_event(channel, &event);
+	abort();
+}
+
+/* The thread waits on, as it does where the kernel has the file; nobody else is disturbed. */
+static void channel_goes_while_waited_on(void)
+{
+	struct rdma_event_channel *first = rdma_create_event_channel(), *second;
+	struct sockaddr_storage address;
+	struct rdma_cm_id *id;
+	pthread_t thread;
+
+	CHECK(!pthread_create(&thread, NULL, wait_for_ever, first));
+	CHECK(!pthread_detach(thread));
+	rdma_destroy_event_channel(first);
+	/* It may have the same descriptor and the same address. */
+	second = rdma_create_event_channel();
+	loopback(AF_INET, &address);
+	CHECK(!rdma_create_id(second, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	CHECK(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(second);
+	shown("a channel that goes while a thread waits");
+}
+
+/* Rules: CM-28, CM-52 */
+static void id_goes_with_a_queue_pair(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_storage address;
+	struct rdma_cm_id *listen, *ends[2];
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp *qp;
+
+	listen = listener(channel, AF_INET, RDMA_PS_TCP, &address);
+	connected(channel, &address, ends);
+	qp = ends[0]->qp;
+	CHECK(!rdma_destroy_id(ends[0]));
+	/* The peer hears of it, and the queue pair is the program's to destroy. */
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_RTS);
+	CHECK(!ibv_destroy_qp(qp));
+	rdma_destroy_ep(ends[1]);
+	CHECK(!rdma_destroy_id(listen));
+	rdma_destroy_event_channel(channel);
+	shown("an id that goes with its queue pair there");
+}
+
+/* Rules: CM-07 */
+static void too_much_private_data(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	static const char bytes[256];
+	struct rdma_conn_param param = {.private_data = bytes, .private_data_len = 57};
+	struct ibv_qp_init_attr attr = small(IBV_QPT_RC);
+	struct sockaddr_storage address;
+	struct rdma_cm_id *listen, *active;
+	struct rdma_cm_event *event;
+
+	listen = listener(channel, AF_INET, RDMA_PS_TCP, &address);
+	active = resolved(channel, RDMA_PS_TCP, &address);
+	CHECK(!rdma_create_qp(active, NULL, &attr));
+	CHECK(rdma_connect(active, &param) == -1 && errno == EINVAL);
+	param.private_data_len = 56;
+	CHECK(!rdma_connect(active, &param));
+	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	attr = small(IBV_QPT_RC);
+	CHECK(!rdma_create_qp(event->id, NULL, &attr));
+	param.private_data_len = 197;
+	CHECK(rdma_accept(event->id, &param) == -1 && errno == EINVAL);
+	CHECK(rdma_reject(event->id, bytes, 149) == -1 && errno == EINVAL);
+	CHECK(!rdma_reject(event->id, bytes, 148));
+	expect(channel, RDMA_CM_EVENT_REJECTED);
+	rdma_destroy_qp(event->id);
+	active->context = event->id;
+	CHECK(!rdma_ack_cm_event(event) && !rdma_destroy_id(active->context));
+	rdma_destroy_ep(active);
+	CHECK(!rdma_destroy_id(listen));
+	rdma_destroy_event_channel(channel);
+	shown("private data that is too long");
+}
+
+static int descriptors(void)
+{
+	int count = 0, fd;
+
+	for (fd = 0; fd < 1024; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+/* Kilobytes of memory that are this process's alone. */
+static long memory(void)
+{
+	FILE *status = fopen("/proc/self/status", "r");
+	char line[256];
+	long kilobytes = -1;
+
+	CHECK(status);
+	while (fgets(line, sizeof(line), status))
+		sscanf(line, "RssAnon: %ld kB", &kilobytes);
+	CHECK(!fclose(status) && kilobytes > 0);
+	return kilobytes;
+}
+
+/* Connections with queue pairs of the library's, one after the other. */
+static void many(int count)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_storage address;
+	struct rdma_cm_id *listen, *ends[2];
+	int round, opened = 0;
+	long before = 0;
+
+	listen = listener(channel, AF_INET, RDMA_PS_TCP, &address);
+	for (round = 0; round < count; round++) {
+		/* The first of them take what all of them use. */
+		if (round == count / 2) {
+			before = memory();
+			opened = descriptors();
+		}
+		connected(channel, &address, ends);
+		CHECK(!rdma_disconnect(ends[0]));
+		expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+		CHECK(!rdma_disconnect(ends[1]));
+		expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+		rdma_destroy_ep(ends[0]);
+		rdma_destroy_ep(ends[1]);
+	}
+	CHECK(descriptors() == opened);
+	/* Less than what a tenth of them would take. */
+	if (memory() - before > 512 + count / 10) {
+		fprintf(stderr, "%ld kB more after %d of %d\n", memory() - before, count / 2, count);
+		exit(1);
+	}
+	CHECK(!rdma_destroy_id(listen));
+	rdma_destroy_event_channel(channel);
+	shown("many connections leave nothing behind");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1) {
+		many(atoi(argv[1]));
+		return 0;
+	}
+	id_goes_with_a_queue_pair();
+	too_much_private_data();
+	channel_goes_while_waited_on();
+	return 0;
+}
