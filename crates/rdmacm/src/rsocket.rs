@@ -22,13 +22,17 @@ mod socket;
 mod stream;
 mod stream_socket;
 mod table;
+mod transfer;
 mod wait;
 
 pub use absent::{repoll_create, repoll_ctl, repoll_wait};
 pub use calls::{
-    raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname, rlisten, rread, rreadv,
-    rrecv, rrecvfrom, rrecvmsg, rsend, rsendmsg, rsendto, rshutdown, rsocket, rwrite, rwritev,
+    raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname, rlisten, rshutdown,
+    rsocket,
 };
 pub use mapping::{riomap, riounmap, riowrite};
 pub use options::{rgetsockopt, rsetsockopt};
 pub use poll::{rpoll, rselect};
+pub use transfer::{
+    rread, rreadv, rrecv, rrecvfrom, rrecvmsg, rsend, rsendmsg, rsendto, rwrite, rwritev,
+};

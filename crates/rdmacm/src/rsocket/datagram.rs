@@ -267,7 +267,7 @@ impl DatagramSocket {
         if let Some((at, (target, mtu))) = pair.zip(reached) {
             let mut header = Vec::with_capacity(24);
             write_source(self.pairs[at].address, &mut header);
-            if datagram_pair::fits(header.len() + length, mtu) {
+            if self.pairs[at].takes(header.len() + length, mtu) {
                 if !self.pairs[at].can_send() {
                     self.take_messages();
                 }

@@ -38,6 +38,8 @@ pub(crate) struct DatagramPair {
     receive: Region,
     send: Region,
     free: Vec<u16>,
+    /// A send has failed, and no other will succeed.
+    failed: bool,
 }
 
 /// A datagram that has come, and waits in its slot.
@@ -73,7 +75,7 @@ impl DatagramPair {
         let both = region(slots as usize).and_then(|first| Ok((first, region(SENDS.into())?)));
         let (receive, send) = both.inspect_err(|_| pair.end(own.id()))?;
         let free = (0..SENDS).collect();
-        let this = Self { pair, own, address, receive, send, free };
+        let this = Self { pair, own, address, receive, send, free, failed: false };
         for slot in 0..slots {
             this.receive_again(slot as u16)?;
         }
@@ -113,6 +115,7 @@ impl DatagramPair {
                 let slot = completion.wr_id as u16;
                 if completion.wr_id & SEND != 0 {
                     self.free.push(slot);
+                    self.failed |= completion.status != IBV_WC_SUCCESS;
                 } else if completion.status == IBV_WC_SUCCESS {
                     match self.waiting(slot, completion.byte_len as usize) {
                         Some(waiting) => each(waiting),
@@ -164,6 +167,11 @@ impl DatagramPair {
         !self.free.is_empty()
     }
 
+    /// Whether a datagram with its header goes into one message of a path.
+    pub(crate) fn takes(&self, length: usize, mtu: usize) -> bool {
+        !self.failed && length <= mtu.min(LONGEST_MESSAGE)
+    }
+
     /// Sends a datagram, which fits and for which there is room.
     pub(crate) fn send(
         &mut self,
@@ -194,11 +202,6 @@ impl DatagramPair {
         let posted = unsafe { self.pair.post(&mut request) };
         posted.inspect_err(|_| self.free.push(slot))
     }
-}
-
-/// Whether a datagram with its header goes into one message of a path.
-pub(crate) fn fits(length: usize, mtu: usize) -> bool {
-    length <= mtu.min(LONGEST_MESSAGE)
 }
 
 impl Drop for DatagramPair {

@@ -107,6 +107,7 @@ pub(crate) fn read_source(bytes: &[u8]) -> Option<(SocketAddr, usize)> {
 mod tests {
     use super::*;
 
+    /// Rules: CM-63
     #[test]
     fn a_message_by_udp_is_as_it_was_seen() {
         let seen = [0x55, 0x55, 0x55, 0x55, 4, 0, 0x10, 0, 0, 3, 0x20, 0xF8, 127, 0, 0, 1, 9, 9];
@@ -120,6 +121,7 @@ mod tests {
         assert_eq!(Introduction::read(&seen[..15]), None);
     }
 
+    /// Rules: CM-64
     #[test]
     fn headers_are_read_as_written_and_others_not_at_all() {
         for from in ["10.1.2.3:80", "[2001:db8::7]:65535"] {

@@ -191,6 +191,7 @@ mod tests {
         }
     }
 
+    /// Rules: CM-64
     #[test]
     fn a_peer_that_claims_more_than_it_was_granted_is_found_out() {
         let mut incoming = Incoming::new(100, 8);

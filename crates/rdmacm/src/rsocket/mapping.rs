@@ -2,12 +2,12 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::calls::{buffer, deadline, length_of};
 use super::iovec::Source;
 use super::memory::Registration;
 use super::protocol::{Buffer, Mapping};
 use super::socket::{SOCKETS, State};
 use super::stream_socket::Mapped;
+use super::transfer::{buffer, deadline, length_of};
 use crate::entry::{guarded, zero_of};
 
 /// Lets the peer write to memory (`PROT_WRITE`) by an offset, the memory's address if none (-1) is given;

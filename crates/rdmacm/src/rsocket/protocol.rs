@@ -209,6 +209,7 @@ impl Message {
 mod tests {
     use super::*;
 
+    /// Rules: CM-59
     #[test]
     fn an_introduction_is_read_as_written() {
         let written = Introduction {
@@ -227,6 +228,7 @@ mod tests {
         assert_eq!(Introduction::read(&bytes[..INTRODUCTION - 1]), None);
     }
 
+    /// Rules: CM-64
     #[test]
     fn any_bytes_are_an_introduction_or_none() {
         let mut state = 1_u64;
@@ -244,6 +246,7 @@ mod tests {
         }
     }
 
+    /// Rules: CM-59, CM-64
     #[test]
     fn every_number_is_a_message_or_none() {
         for operation in 0..8_u32 {

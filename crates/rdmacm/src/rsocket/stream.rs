@@ -4,6 +4,9 @@
 //! it, out of a ring of this end's own; what is short goes inline. Grants go the other way, into a list
 //! of buffers that the peer has for them.
 
+mod ends;
+mod mappings;
+
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
@@ -361,37 +364,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Has the peer told of a mapping, before what is sent next.
-    pub(crate) fn map(&mut self, index: u16, mapping: Mapping) {
-        self.untold.push_back((index, mapping));
-        self.tell();
-    }
-
-    fn post_mapping(&mut self, index: u16, mapping: &Mapping) -> Result<(), c_int> {
-        let Some(peer) = &self.peer else { return Ok(()) };
-        let bytes = mapping.bytes(peer.order);
-        let at = u64::from(peer.grants.length) * BUFFER as u64 + u64::from(index) * MAPPING as u64;
-        let to = Buffer { address: peer.grants.address.wrapping_add(at), ..peer.grants };
-        self.post_list(&bytes, to, Message::Mapped(index.into()))
-    }
-
-    /// How many mappings the peer has room for.
-    pub(crate) fn room_for_mappings(&self) -> u16 {
-        self.peer.as_ref().map_or(0, |peer| peer.mappings)
-    }
-
-    /// What the peer has mapped from this offset on.
-    pub(crate) fn mapping_at(&self, offset: u64) -> Option<Buffer> {
-        (0..usize::from(self.mappings)).find_map(|index| {
-            let at = GRANTS as usize * BUFFER + index * MAPPING;
-            let begin = self.lists.word::<u64>(at);
-            let length = self.lists.word::<u32>(at + 20);
-            let into = offset.checked_sub(begin).filter(|into| *into < length.into())?;
-            let address = self.lists.word::<u64>(at + 8).wrapping_add(into);
-            Some(Buffer { address, key: self.lists.word(at + 16), length: length - into as u32 })
-        })
-    }
-
     fn post_message(&mut self, message: Message) -> Result<(), c_int> {
         self.post(&mut [], Some(message), Buffer::default(), 0, 0)
     }
@@ -481,39 +453,6 @@ impl Stream {
         }
     }
 
-    /// Whether reading would not wait.
-    pub(crate) fn is_readable(&self) -> bool {
-        let Ends { read, finished, gone, .. } = self.ends;
-        self.incoming.unread() > 0 || read || finished || gone
-    }
-
-    /// Whether writing would not wait.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.ends.write || self.ends.gone || self.ends.peer || self.room() > 0
-    }
-
-    /// Whether nothing is sent any more in either direction. Programs take this for an error, so it is not
-    /// said as long as there is something to read.
-    pub(crate) fn is_hung_up(&self) -> bool {
-        let Ends { finished, write, peer, gone, .. } = self.ends;
-        self.incoming.unread() == 0 && (gone || peer || finished && write)
-    }
-
-    /// Whether the peer has said that it sends no more, or the connection is gone.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.ends.gone || self.ends.finished
-    }
-
-    /// Whether the connection is gone without an orderly end, and nobody was told.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.ends.reason.is_some()
-    }
-
-    /// Takes the reason.
-    pub(crate) fn take_reason(&mut self) -> Option<c_int> {
-        self.ends.reason.take()
-    }
-
     fn room(&self) -> u32 {
         let granted = self.peer.as_ref().map_or(0, |peer| peer.outgoing.room());
         let free = self.sending.size - self.sending.used;
@@ -561,26 +500,6 @@ impl Stream {
         Ok(total)
     }
 
-    /// Writes to a buffer of the peer's what there is room for, in one request.
-    pub(crate) fn write_to(&mut self, from: &mut Source<'_>, to: Buffer) -> Result<usize, c_int> {
-        self.may_write()?;
-        if self.room_to_write_directly() == 0 {
-            self.progress();
-            self.may_write()?;
-        }
-        let left = u32::try_from(from.left()).unwrap_or(u32::MAX);
-        let length = self.room_to_write_directly().min(PORTION).min(left).min(to.length);
-        if length > 0 {
-            self.post_data(from, length, None, to).inspect_err(|errno| self.fail(*errno))?;
-        }
-        Ok(length as usize)
-    }
-
-    /// Directly written data takes no grant.
-    fn room_to_write_directly(&self) -> u32 {
-        if self.can_post(CONTROLS) { self.sending.size - self.sending.used } else { 0 }
-    }
-
     fn post_data(
         &mut self,
         from: &mut Source<'_>,
@@ -607,35 +526,5 @@ impl Stream {
         *at = (*at + length) % *size;
         let count = if length > first { 2 } else { 1 };
         self.post(&mut sges[..count], message, to, length, 0)
-    }
-
-    /// Ends what `shutdown(2)` names. The peer is told.
-    pub(crate) fn shut(&mut self, read: bool, write: bool) {
-        self.progress();
-        let (had_read, had_write) = (!self.ends.read, !self.ends.write);
-        self.ends.read |= read;
-        self.ends.write |= write;
-        let Ends { read, finished, write, .. } = self.ends;
-        let message = if (read || finished) && write && (had_read || had_write) {
-            Message::Disconnect
-        } else if write && had_write {
-            Message::Shutdown
-        } else {
-            return;
-        };
-        if self.ends.gone || self.ends.peer {
-            return;
-        }
-        if !self.can_post(0) || self.post_message(message).is_err() {
-            self.ends.owed = Some(message);
-        }
-    }
-
-    /// Whether all that was sent has arrived, or never will.
-    pub(crate) fn is_flushed(&mut self) -> bool {
-        if self.sending.requests > 0 || self.ends.owed.is_some() {
-            self.progress();
-        }
-        self.ends.gone || self.sending.requests == 0 && self.ends.owed.is_none()
     }
 }

@@ -1,0 +1,71 @@
+//! What has ended of a stream, and what waiting for it would bring.
+
+use std::ffi::c_int;
+
+use super::super::protocol::Message;
+use super::{Ends, Stream};
+
+impl Stream {
+    /// Whether reading would not wait.
+    pub(crate) fn is_readable(&self) -> bool {
+        let Ends { read, finished, gone, .. } = self.ends;
+        self.incoming.unread() > 0 || read || finished || gone
+    }
+
+    /// Whether writing would not wait.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.ends.write || self.ends.gone || self.ends.peer || self.room() > 0
+    }
+
+    /// Whether nothing is sent any more in either direction. Programs take this for an error, so it is not
+    /// said as long as there is something to read.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let Ends { finished, write, peer, gone, .. } = self.ends;
+        self.incoming.unread() == 0 && (gone || peer || finished && write)
+    }
+
+    /// Whether the peer has said that it sends no more, or the connection is gone.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.ends.gone || self.ends.finished
+    }
+
+    /// Whether the connection is gone without an orderly end, and nobody was told.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.ends.reason.is_some()
+    }
+
+    /// Takes the reason.
+    pub(crate) fn take_reason(&mut self) -> Option<c_int> {
+        self.ends.reason.take()
+    }
+
+    /// Ends what `shutdown(2)` names. The peer is told.
+    pub(crate) fn shut(&mut self, read: bool, write: bool) {
+        self.progress();
+        let (had_read, had_write) = (!self.ends.read, !self.ends.write);
+        self.ends.read |= read;
+        self.ends.write |= write;
+        let Ends { read, finished, write, .. } = self.ends;
+        let message = if (read || finished) && write && (had_read || had_write) {
+            Message::Disconnect
+        } else if write && had_write {
+            Message::Shutdown
+        } else {
+            return;
+        };
+        if self.ends.gone || self.ends.peer {
+            return;
+        }
+        if !self.can_post(0) || self.post_message(message).is_err() {
+            self.ends.owed = Some(message);
+        }
+    }
+
+    /// Whether all that was sent has arrived, or never will.
+    pub(crate) fn is_flushed(&mut self) -> bool {
+        if self.sending.requests > 0 || self.ends.owed.is_some() {
+            self.progress();
+        }
+        self.ends.gone || self.sending.requests == 0 && self.ends.owed.is_none()
+    }
+}

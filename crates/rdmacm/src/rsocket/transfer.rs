@@ -1,0 +1,363 @@
+//! Sending and receiving: the functions of `rsocket(7)` that move data.
+
+use std::ffi::{c_int, c_void};
+use std::time::Duration;
+
+use libc::{iovec, msghdr};
+use transom_abi::*;
+
+use super::datagram::Read;
+use super::iovec::{Sink, Source};
+use super::names;
+use super::socket::{SOCKETS, Socket, State};
+use super::wait::Deadline;
+use crate::entry::guarded;
+
+/// The most buffers of one call.
+const MOST_BUFFERS: c_int = 1024;
+
+pub(crate) fn length_of(function: impl FnOnce() -> Result<usize, c_int>) -> isize {
+    guarded(function).map_or(-1, |length| length as isize)
+}
+
+/// Until when a call may wait.
+pub(crate) fn deadline(
+    socket: &Socket,
+    flags: c_int,
+    timeout: impl FnOnce(&mut State) -> Result<Option<Duration>, c_int>,
+) -> Result<Deadline, c_int> {
+    if flags & libc::MSG_DONTWAIT != 0 || socket.is_nonblocking() {
+        return Ok(Deadline::Now);
+    }
+    Ok(Deadline::after(socket.with(timeout)?))
+}
+
+/// What has been received.
+struct Received {
+    /// Bytes that were written.
+    length: usize,
+    /// Of a datagram: its length, and where it is from.
+    datagram: Option<Read>,
+}
+
+/// Receives into buffers.
+///
+/// # Safety
+/// The buffers may be written.
+unsafe fn receive(socket: &Socket, list: &[iovec], flags: c_int) -> Result<Received, c_int> {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    // SAFETY: by the contract of this function.
+    let mut sink = unsafe { Sink::new(list) }?;
+    let peek = flags & libc::MSG_PEEK != 0;
+    let all = flags & libc::MSG_WAITALL != 0 && !peek;
+    let deadline = deadline(socket, flags, |state| Ok(state.options()?.1.receive_timeout))?;
+    let nothing = sink.left() == 0;
+    let mut received = Received { length: 0, datagram: None };
+    while received.length == 0 || all && sink.left() > 0 {
+        let read = socket.until(deadline, |state| match state {
+            State::Datagram(datagrams) => {
+                let read = datagrams.read(&mut sink, peek, &socket.waiting);
+                Ok(read.map(|read| (read.length, Some(read))))
+            }
+            state => match state.stream()?.connected()? {
+                Some(_) if nothing => Ok(Some((0, None))),
+                Some(stream) => Ok(stream.read(&mut sink, peek)?.map(|length| (length, None))),
+                None => Ok(None),
+            },
+        });
+        match read {
+            Ok((0, datagram)) => {
+                received.datagram = datagram;
+                break;
+            }
+            Ok((length, datagram)) => {
+                received.length += length;
+                received.datagram = datagram;
+                if datagram.is_some() {
+                    break;
+                }
+            }
+            Err(_) if received.length > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(received)
+}
+
+impl Received {
+    /// What the call answers.
+    fn answer(&self, flags: c_int) -> usize {
+        match self.datagram {
+            Some(Read { whole, .. }) if flags & libc::MSG_TRUNC != 0 => whole,
+            _ => self.length,
+        }
+    }
+}
+
+/// Sends from buffers, a datagram to an address if one is given.
+///
+/// # Safety
+/// The buffers may be read, and the address is as long as it says.
+unsafe fn send(
+    socket: c_int,
+    list: &[iovec],
+    flags: c_int,
+    (to, length): (*const sockaddr, u32),
+) -> Result<usize, c_int> {
+    let socket = SOCKETS.get(socket)?;
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    // SAFETY: by the contract of this function.
+    let mut source = unsafe { Source::new(list) }?;
+    let deadline = deadline(&socket, flags, |state| Ok(state.options()?.1.send_timeout))?;
+    if socket.with(|state| matches!(state, State::Datagram(_))) {
+        let to = if to.is_null() {
+            None
+        } else {
+            // SAFETY: by the contract of this function.
+            names::address(&unsafe { names::read_as_is(to, length) }?.0)
+        };
+        return socket.until(deadline, |state| match state {
+            State::Datagram(datagrams) => datagrams.send(&mut source, to, &socket.waiting),
+            _ => Err(libc::EBADF),
+        });
+    }
+    if !to.is_null() {
+        return Err(libc::EISCONN);
+    }
+    let mut total = 0;
+    loop {
+        let sent = socket.until(deadline, |state| {
+            let Some(stream) = state.stream()?.connected()? else { return Ok(None) };
+            let sent = stream.write(&mut source)?;
+            Ok((sent > 0 || source.left() == 0).then_some(sent))
+        });
+        match sent {
+            Ok(length) => total += length,
+            Err(_) if total > 0 => return Ok(total),
+            Err(errno) => return Err(errno),
+        }
+        if source.left() == 0 || matches!(deadline, Deadline::Now) {
+            return Ok(total);
+        }
+    }
+}
+
+/// No address.
+const NOWHERE: (*const sockaddr, u32) = (std::ptr::null(), 0);
+
+/// The buffers of a call.
+///
+/// # Safety
+/// There are so many.
+unsafe fn buffers<'a>(list: *const iovec, count: c_int) -> Result<&'a [iovec], c_int> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        // SAFETY: by the contract of this function.
+        Ok(length) if count <= MOST_BUFFERS && !list.is_null() => unsafe {
+            Ok(std::slice::from_raw_parts(list, length))
+        },
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// One buffer.
+pub(crate) fn buffer(base: *const c_void, iov_len: usize) -> [iovec; 1] {
+    [iovec { iov_base: base.cast_mut(), iov_len }]
+}
+
+/// Receives.
+///
+/// # Safety
+/// There is room for so many bytes.
+pub unsafe extern "C" fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe {
+        let received = receive(&*SOCKETS.get(socket)?, &buffer(buf, len), flags)?;
+        Ok(received.answer(flags))
+    })
+}
+
+/// Receives, and says from whom.
+///
+/// # Safety
+/// There is room for so many bytes, and for as much of the address as it says.
+pub unsafe extern "C" fn rrecvfrom(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+    flags: c_int,
+    src_addr: *mut sockaddr,
+    addrlen: *mut u32,
+) -> isize {
+    length_of(|| {
+        let socket = SOCKETS.get(socket)?;
+        // SAFETY: by the contract of this function.
+        let received = unsafe { receive(&socket, &buffer(buf, len), flags) }?;
+        if !src_addr.is_null() {
+            // SAFETY: by the contract of this function.
+            unsafe { give_source(&socket, &received, src_addr, addrlen) }?;
+        }
+        Ok(received.answer(flags))
+    })
+}
+
+/// Receives into several buffers.
+///
+/// # Safety
+/// The message and what it points to are valid.
+pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+    length_of(|| {
+        // SAFETY: by the contract of this function.
+        let message = unsafe { msg.as_mut() }.ok_or(libc::EFAULT)?;
+        let count = c_int::try_from(message.msg_iovlen).map_err(|_| libc::EMSGSIZE)?;
+        message.msg_controllen = 0;
+        message.msg_flags = 0;
+        let socket = SOCKETS.get(socket)?;
+        // SAFETY: by the contract of this function.
+        let received = unsafe { receive(&socket, buffers(message.msg_iov, count)?, flags) }?;
+        if received.datagram.is_some_and(|read| read.whole > read.length) {
+            message.msg_flags |= libc::MSG_TRUNC;
+        }
+        if !message.msg_name.is_null() {
+            let name = message.msg_name.cast();
+            // SAFETY: by the contract of this function.
+            unsafe { give_source(&socket, &received, name, &mut message.msg_namelen) }?;
+        }
+        Ok(received.answer(flags))
+    })
+}
+
+/// Receives, as `read(2)`.
+///
+/// # Safety
+/// There is room for so many bytes.
+pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { Ok(receive(&*SOCKETS.get(socket)?, &buffer(buf, count), 0)?.length) })
+}
+
+/// Receives into several buffers, as `readv(2)`.
+///
+/// # Safety
+/// There are so many buffers, and they may be written.
+pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { Ok(receive(&*SOCKETS.get(socket)?, buffers(iov, iovcnt)?, 0)?.length) })
+}
+
+/// Sends.
+///
+/// # Safety
+/// There are so many bytes.
+pub unsafe extern "C" fn rsend(
+    socket: c_int,
+    buf: *const c_void,
+    len: usize,
+    flags: c_int,
+) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { send(socket, &buffer(buf, len), flags, NOWHERE) })
+}
+
+/// Sends to an address, or to where a connected socket is connected to.
+///
+/// # Safety
+/// There are so many bytes, and the address is as long as it says.
+pub unsafe extern "C" fn rsendto(
+    socket: c_int,
+    buf: *const c_void,
+    len: usize,
+    flags: c_int,
+    dest_addr: *const sockaddr,
+    addrlen: u32,
+) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { send(socket, &buffer(buf, len), flags, (dest_addr, addrlen)) })
+}
+
+/// Sends from several buffers.
+///
+/// # Safety
+/// The message and what it points to are valid.
+pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
+    length_of(|| {
+        // SAFETY: by the contract of this function.
+        let message = unsafe { msg.as_ref() }.ok_or(libc::EFAULT)?;
+        if message.msg_controllen > 0 {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let count = c_int::try_from(message.msg_iovlen).map_err(|_| libc::EMSGSIZE)?;
+        // SAFETY: by the contract of this function.
+        unsafe {
+            let to = (message.msg_name.cast_const().cast(), message.msg_namelen);
+            send(socket, buffers(message.msg_iov, count)?, flags, to)
+        }
+    })
+}
+
+/// Sends, as `write(2)`.
+///
+/// # Safety
+/// There are so many bytes.
+pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { send(socket, &buffer(buf, count), 0, NOWHERE) })
+}
+
+/// Sends from several buffers, as `writev(2)`.
+///
+/// # Safety
+/// There are so many buffers, and they may be read.
+pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> isize {
+    // SAFETY: by the contract of this function.
+    length_of(|| unsafe { send(socket, buffers(iov, iovcnt)?, 0, NOWHERE) })
+}
+
+/// # Safety
+/// The pointers are null or valid, with as much room as they say.
+pub(crate) unsafe fn give_peer(
+    socket: &Socket,
+    to: *mut sockaddr,
+    length: *mut u32,
+) -> Result<(), c_int> {
+    let address = socket.with(|state| {
+        if let State::Datagram(datagrams) = state {
+            let peer = datagrams.peer().ok_or(libc::ENOTCONN)?;
+            return Ok(names::storage(peer).0);
+        }
+        let stream = state.stream()?;
+        // A connection that has ended still has its address.
+        if stream.stream.is_none() {
+            return Err(libc::ENOTCONN);
+        }
+        // SAFETY: every address may be read as bytes.
+        Ok(unsafe { stream.id().seen().route.addr.dst.dst_storage })
+    })?;
+    // SAFETY: by the contract of this function.
+    unsafe { names::give(names::shown(&address, socket.family), to, length) }
+}
+
+/// Says where something has come from.
+///
+/// # Safety
+/// The pointers are null or valid, with as much room as they say.
+unsafe fn give_source(
+    socket: &Socket,
+    received: &Received,
+    to: *mut sockaddr,
+    length: *mut u32,
+) -> Result<(), c_int> {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        match received.datagram {
+            Some(Read { from, .. }) => {
+                names::give(names::shown(&names::storage(from).0, socket.family), to, length)
+            }
+            None => give_peer(socket, to, length),
+        }
+    }
+}
