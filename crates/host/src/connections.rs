@@ -32,8 +32,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tracing::warn;
+use transom_device::protection::Announcer;
 use transom_net::management::ManagementDatagram;
-use transom_system::clock;
+use transom_system::{clock, registry};
 
 use crate::device::Device;
 pub use files::Delivered;
@@ -96,6 +97,24 @@ impl Connections {
             manager.deliver(datagram);
             Ok(())
         });
+    }
+
+    /// Processes of this host have come or gone; of these it is known that they have ended, though they may hold
+    /// locks for another moment. What dead ones have left of connections their peers are told by those that have a
+    /// connection manager; where none has, by this one.
+    pub(crate) fn processes_changed(&self, dead: &[Announcer]) {
+        // It watches by itself.
+        if self.runs.load(Acquire) {
+            return;
+        }
+        let table = registry::connections::Connections::look(self.device.process().registry());
+        let Ok(Some(table)) = table else { return };
+        if table.lock().is_ok_and(|table| table.has_connections_left(dead)) {
+            let _ = self.call(|manager| {
+                manager.reap(dead);
+                Ok(())
+            });
+        }
     }
 
     /// What the background thread waits for.

@@ -132,12 +132,15 @@ impl Wire {
         rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Watches the other processes of the port; some may have ended if `ended` says so.
-    pub fn look_after(&self, others: &mut Others, ended: bool) {
+    /// Watches the other processes of the port; some may have ended if `ended` says so. If others have
+    /// it than before, those that have ended.
+    pub fn look_after(&self, others: &mut Others, ended: bool) -> Option<Vec<Announcer>> {
+        let mut dead = Vec::new();
         if ended {
-            others.bury(&self.port);
+            others.bury(&self.port, &mut dead);
         }
-        others.watch(&self.port);
+        let changed = others.watch(&self.port, &mut dead);
+        (changed || !dead.is_empty()).then_some(dead)
     }
 
     /// Has what is sent to a group on an interface come here. Where that cannot be, the group ends at

@@ -375,7 +375,7 @@ impl Manager {
     }
 
     /// Ends the connections of processes that have died.
-    fn reap(&mut self, ended: &[Announcer]) {
+    pub(super) fn reap(&mut self, ended: &[Announcer]) {
         let Ok(mut table) = self.ports.table.lock() else { return };
         let left = table.reap(ended);
         drop(table);

@@ -133,8 +133,9 @@ impl Background {
     /// Does what there is to do; the peers whose ends are to be watched.
     fn work(&mut self, dispatch: Dispatch<'_>) -> Vec<Arc<Peer>> {
         let device = dispatch.device();
+        let mut changed = None;
         if let Some(wire) = device.port().wire() {
-            wire.look_after(&mut self.others, self.woken.others);
+            changed = wire.look_after(&mut self.others, self.woken.others);
             wire.delayed_ack.look(clock::steady());
         }
         dispatch.progress_for(match device.work.polls.load(Relaxed) == self.polls {
@@ -144,6 +145,10 @@ impl Background {
         let peers = device.peers.all();
         for peer in peers.iter().filter(|peer| has_ended(peer)) {
             dispatch.lose_peer(peer);
+            changed.get_or_insert_default().push(peer.announcer);
+        }
+        if let Some(dead) = changed {
+            dispatch.adapter.connections().processes_changed(&dead);
         }
         self.arm(dispatch);
         peers

@@ -20,28 +20,33 @@ pub struct Others {
 }
 
 impl Others {
-    /// Watches those that have the port now.
-    pub fn watch(&mut self, port: &Port) {
+    /// Watches those that have the port now: whether others have it than before. `dead` gets those that
+    /// have ended meanwhile.
+    pub fn watch(&mut self, port: &Port, dead: &mut Vec<Announcer>) -> bool {
         let change = port.steering.change();
         if self.change.replace(change) == Some(change) {
-            return;
+            return false;
         }
         let members: Vec<Announcer> = port.steering.others().collect();
         self.watched.retain(|(who, _)| members.contains(who));
         for who in members {
             if !self.watched.iter().any(|(watched, _)| *watched == who) {
-                self.add(who, port);
+                self.add(who, port, dead);
             }
         }
+        true
     }
 
-    fn add(&mut self, who: Announcer, port: &Port) {
+    fn add(&mut self, who: Announcer, port: &Port, dead: &mut Vec<Announcer>) {
         let registry = port.steering.registry();
         match registry.watch(who) {
             Ok(life) => self.watched.push((who, life)),
             // Of its end the packets tell that go astray.
             Err(_) if registry.is_alive(who) => {}
-            Err(_) => port.bury(who),
+            Err(_) => {
+                port.bury(who);
+                dead.push(who);
+            }
         }
     }
 
@@ -50,14 +55,15 @@ impl Others {
         self.watched.iter().map(|(_, life)| life.as_fd())
     }
 
-    /// Sees to it that packets find their way again if one of them has ended.
-    pub fn bury(&mut self, port: &Port) {
+    /// Sees to it that packets find their way again if some of them have ended. `dead` gets those.
+    pub fn bury(&mut self, port: &Port, dead: &mut Vec<Announcer>) {
         self.watched.retain(|(who, life)| {
             let mut ended = [PollFd::new(life, PollFlags::IN)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             let lives = rustix::event::poll(&mut ended, Some(&now)).is_ok_and(|ended| ended == 0);
             if !lives {
                 port.bury(*who);
+                dead.push(*who);
             }
             lives
         });

@@ -129,14 +129,14 @@ pub(crate) fn run_if_asked() {
     let (stdin, mut word) = (std::io::stdin(), String::new());
     let mut others = Others::default();
     loop {
-        others.watch(&port);
+        others.watch(&port, &mut Vec::new());
         let all = std::iter::once(stdin.as_fd()).chain(port.descriptors());
         let all = all.chain(others.descriptors());
         let mut events: Vec<_> =
             all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         poll(&mut events, None).expect("poll");
         let told = !events[0].revents().is_empty();
-        others.bury(&port);
+        others.bury(&port, &mut Vec::new());
         take(&mut seen);
         if !told {
             continue;

@@ -350,6 +350,15 @@ impl Locked<'_> {
         left
     }
 
+    /// Whether a dead process has left a connection. Of those in `ended` the caller knows it.
+    pub fn has_connections_left(&self, ended: &[Announcer]) -> bool {
+        let is_left = |entry: &Entry| {
+            let owner = entry.owner().filter(|_| entry.is(Kind::Connection));
+            owner.is_some_and(|owner| ended.contains(&owner) || !self.of.lives(owner))
+        };
+        (0..self.of.high()).any(|index| self.of.entry(index).is_some_and(is_left))
+    }
+
     /// All ports that live processes have.
     pub fn all_ports(&mut self) -> Vec<ClaimedPort> {
         let of = self.of;

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use transom_abi::IBV_QPT_UD;
 use transom_conformance::connections::*;
+use transom_conformance::harness::{bring_up, usual_attr};
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_conformance::spaces::{Family, Side, VethPair};
@@ -39,7 +41,16 @@ mod order {
 /// What the children run; on its own it does nothing.
 #[test]
 fn role() {
-    play(&[("puppet", puppet)]);
+    play(&[("puppet", puppet), ("stranger", stranger)]);
+}
+
+/// Receives datagrams, and has the port for that, until it is told to end.
+fn stranger(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_UD);
+    bring_up(qp, &usual_attr(qp));
+    channel.tell(&[]);
+    let _ = channel.hear_all();
 }
 
 /// Does as it is told until it is killed or has no master any more.
@@ -370,9 +381,17 @@ fn hosts_connect_and_part() {
     // The process beside it says so.
     bystander.0.kill();
     active.expect(event::DISCONNECTED);
-    active.finish();
+    // So does one that has the port and uses no connections.
+    let net = format!("--net={}", pair.space(Side::Far).path());
+    let mut stranger = Child::start_under(path_of!("stranger"), &["nsenter", &net]);
+    let [] = stranger.hear();
     passive.expect(event::TIMEWAIT_EXIT);
-    passive.finish();
+    active.connect(&mut passive, port);
+    passive.0.kill();
+    active.expect(event::DISCONNECTED);
+    stranger.tell(&[]);
+    stranger.finish();
+    active.finish();
 }
 
 /// Rules: CM-36, CM-50
