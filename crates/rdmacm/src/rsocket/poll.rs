@@ -9,7 +9,7 @@ use libc::{fd_set, nfds_t, pollfd, timeval};
 
 use super::settings::Settings;
 use super::socket::{SOCKETS, Socket, State};
-use super::wait::{Deadline, answered};
+use super::wait::{Deadline, Waiter, answered};
 use crate::entry::guarded;
 
 /// What is told unasked.
@@ -72,6 +72,13 @@ impl Polled<'_> {
         count
     }
 
+    /// All have been waited for.
+    fn leave(&self, waiters: Vec<Waiter>) {
+        for ((_, socket), waiter) in self.sockets.iter().zip(waiters) {
+            socket.waiting.leave(waiter);
+        }
+    }
+
     /// Waits for the first event.
     fn wait(&mut self, deadline: Deadline) -> Result<c_int, c_int> {
         if self.sockets.is_empty() {
@@ -100,16 +107,15 @@ impl Polled<'_> {
                 // One that is closed is told by its events.
                 let _ = socket.arm();
             }
+            let enter = |(_, socket): &(usize, Arc<Socket>)| socket.waiting.enter();
+            let waiters: Vec<_> = self.sockets.iter().map(enter).collect();
+            // What came since they were looked at, other threads may have taken before.
             if self.look() > 0 {
+                self.leave(waiters);
                 continue;
             }
-            for (_, socket) in &self.sockets {
-                socket.waiting.enter();
-            }
             let asked = deadline.milliseconds().map(|milliseconds| self.ask(milliseconds));
-            for (_, socket) in &self.sockets {
-                socket.waiting.leave();
-            }
+            self.leave(waiters);
             for (at, socket) in &self.sockets {
                 if self.asked[*at].revents != 0 {
                     socket.advance();

@@ -175,10 +175,10 @@ impl Socket {
             if let Some(answer) = attempt(&mut state)? {
                 return Ok(answer);
             }
-            self.waiting.enter();
+            let waiter = self.waiting.enter();
             drop(state);
             let waited = wait_for(self.number(), deadline);
-            self.waiting.leave();
+            self.waiting.leave(waiter);
             state = self.state.lock();
             state.woken(&self.waiting);
             self.waiting.nudge();

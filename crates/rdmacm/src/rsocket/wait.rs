@@ -93,7 +93,18 @@ struct Waiters {
     count: usize,
     /// There since two have waited at a time.
     nudge: Option<Flag>,
-    nudged: bool,
+    /// How many nudges there were.
+    nudges: u64,
+    /// Threads that have been nudged and still wait.
+    nudged: usize,
+}
+
+/// A thread that waits.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Waiter {
+    /// The nudges before it came.
+    nudges: u64,
 }
 
 impl Waiting {
@@ -126,23 +137,28 @@ impl Waiting {
     }
 
     /// A thread is about to wait. It has the socket locked, so it misses nothing.
-    pub(crate) fn enter(&self) {
-        self.waiters.lock().count += 1;
+    pub(crate) fn enter(&self) -> Waiter {
+        let mut waiters = self.waiters.lock();
+        waiters.count += 1;
+        Waiter { nudges: waiters.nudges }
     }
 
     /// It has waited.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave(&self, waiter: Waiter) {
         let mut waiters = self.waiters.lock();
         waiters.count -= 1;
-        if waiters.count == 0 && std::mem::take(&mut waiters.nudged) {
-            waiters.nudge.iter().for_each(Flag::clear);
+        if waiter.nudges < waiters.nudges {
+            waiters.nudged -= 1;
+            if waiters.nudged == 0 {
+                waiters.nudge.iter().for_each(Flag::clear);
+            }
         }
     }
 
     /// What a thread has found or changed, others may wait for: they look. The caller has left.
     pub(crate) fn nudge(&self) {
         let mut waiters = self.waiters.lock();
-        if waiters.count == 0 || waiters.nudged {
+        if waiters.count == 0 {
             return;
         }
         if waiters.nudge.is_none() {
@@ -153,7 +169,8 @@ impl Waiting {
             waiters.nudge = Some(flag);
         }
         waiters.nudge.iter().for_each(Flag::set);
-        waiters.nudged = true;
+        waiters.nudges += 1;
+        waiters.nudged = waiters.count;
     }
 }
 
@@ -176,13 +193,18 @@ mod tests {
             || wait_for(waiting.descriptor(), Deadline::after(Some(Duration::from_millis(20))));
         waiting.nudge();
         assert_eq!(readable(), Ok(false));
-        waiting.enter();
-        waiting.enter();
+        let (one, other) = (waiting.enter(), waiting.enter());
         waiting.nudge();
         assert_eq!(readable(), Ok(true));
-        waiting.leave();
+        waiting.leave(one);
+        // Who comes now is not meant, and does not keep it from being cleared.
+        let late = waiting.enter();
         assert_eq!(readable(), Ok(true));
-        waiting.leave();
+        waiting.leave(other);
+        assert_eq!(readable(), Ok(false));
+        waiting.nudge();
+        assert_eq!(readable(), Ok(true));
+        waiting.leave(late);
         assert_eq!(readable(), Ok(false));
     }
 }
