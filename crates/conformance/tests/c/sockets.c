@@ -9,6 +9,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
 #include <string.h>
@@ -457,6 +459,53 @@ static void refused(void)
 	shown("what makes no sense has its errno");
 }
 
+/* A peer of another protocol is refused; one that claims data it was not let send ends its connection. */
+/* Rules: CM-59, CM-64 */
+static void strange_peers(void)
+{
+	struct ibv_send_wr *bad, claim = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM};
+	struct sockaddr_storage address;
+	socklen_t length;
+	int listener = listening(AF_INET, &address, &length), socket;
+	static uint8_t told[40], lists[64];
+	struct rdma_conn_param param = {.private_data = told, .private_data_len = sizeof(told)};
+	char byte;
+
+	for (int version = 2; version > 0; version--) {
+		struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+		struct rdma_cm_id *id;
+		struct ibv_mr *mr;
+		uint64_t place = htobe64((uintptr_t)lists);
+		uint32_t key;
+
+		attr.cap.max_send_wr = attr.cap.max_recv_wr = 8;
+		attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+		CHECK(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));
+		CHECK(!rdma_resolve_addr(id, NULL, (void *)&address, 2000));
+		CHECK(!rdma_resolve_route(id, 2000) && !rdma_create_qp(id, NULL, &attr));
+		CHECK((mr = rdma_reg_write(id, lists, sizeof(lists))));
+		for (int i = 0; i < 8; i++)
+			CHECK(!rdma_post_recv(id, NULL, lists, 0, mr));
+		key = htonl(mr->rkey);
+		told[0] = version, told[3] = 10, told[23] = 2;
+		memcpy(told + 8, &place, sizeof(place)), memcpy(told + 16, &key, sizeof(key));
+		if (version != 1) {
+			CHECK(rdma_connect(id, &param) == -1 && errno == ECONNREFUSED);
+		} else {
+			CHECK(!rdma_connect(id, &param));
+			socket = raccept(listener, NULL, NULL);
+			claim.imm_data = htonl(1 << 20);
+			CHECK(socket >= 0 && !ibv_post_send(id->qp, &claim, &bad));
+			CHECK(rrecv(socket, &byte, 1, 0) == -1 && errno == EPROTO);
+			CHECK(rrecv(socket, &byte, 1, 0) == 0 && !rclose(socket));
+		}
+		rdma_destroy_qp(id);
+		CHECK(!rdma_dereg_mr(mr) && !rdma_destroy_id(id));
+	}
+	CHECK(!rclose(listener));
+	shown("a peer that breaks the protocol ends its connection alone");
+}
+
 static int descriptors(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
@@ -561,6 +610,7 @@ int main(void)
 	datagrams(AF_INET);
 	datagrams(AF_INET6);
 	refused();
+	strange_peers();
 	nothing_is_left();
 	killed(commands[1], child);
 	return 0;

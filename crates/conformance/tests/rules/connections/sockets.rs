@@ -10,7 +10,7 @@ use transom_conformance::programs::{Running, library, program};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the C program shows.
-const BEHAVIOURS: usize = 15;
+const BEHAVIOURS: usize = 16;
 
 fn our_libraries() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
@@ -22,7 +22,7 @@ fn sockets(scratch: &Scratch) -> PathBuf {
     let binary = scratch.path().join("sockets");
     let mut compile = Command::new(program("cc", "gcc"));
     compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    compile.arg(&binary).arg(source).args(["-lrdmacm", "-lpthread"]);
+    compile.arg(&binary).arg(source).args(["-lrdmacm", "-libverbs", "-lpthread"]);
     Running::start(&mut compile).finish(LIMIT);
     binary
 }
