@@ -5,9 +5,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "cm.h"
 
@@ -31,12 +35,34 @@ static void connected(struct rdma_event_channel *channel, struct sockaddr_storag
 	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
 }
 
+static atomic_int waiter;
+
 static void *wait_for_ever(void *channel)
 {
 	struct rdma_cm_event *event;
 
+	waiter = syscall(SYS_gettid);
 	rdma_get_cm_event(channel, &event);
 	abort();
+}
+
+/* Whether a thread of this process waits for a file to be readable. */
+static int waits(int thread)
+{
+	char path[64], line[256] = "";
+	long number = -1;
+	FILE *call;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", thread);
+	call = fopen(path, "r");
+	CHECK(call && fgets(line, sizeof(line), call));
+	fclose(call);
+	sscanf(line, "%ld", &number);
+#ifdef SYS_poll
+	if (number == SYS_poll)
+		return 1;
+#endif
+	return number == SYS_ppoll || number == SYS_read;
 }
 
 /* The thread waits on, as it does where the kernel has the file; nobody else is disturbed. */
@@ -49,6 +75,9 @@ static void channel_goes_while_waited_on(void)
 
 	CHECK(!pthread_create(&thread, NULL, wait_for_ever, first));
 	CHECK(!pthread_detach(thread));
+	/* Not before it is inside: nothing could be right then. */
+	while (!waiter || !waits(waiter))
+		sched_yield();
 	rdma_destroy_event_channel(first);
 	/* It may have the same descriptor and the same address. */
 	second = rdma_create_event_channel();
