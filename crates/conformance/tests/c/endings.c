@@ -147,6 +147,44 @@ static void too_much_private_data(void)
 	shown("private data that is too long");
 }
 
+static atomic_int enough;
+
+static void *fetch_all(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	while (!enough) {
+		CHECK(!rdma_get_cm_event(channel, &event));
+		CHECK(!rdma_ack_cm_event(event));
+	}
+	return NULL;
+}
+
+/* Rules: CM-52. The one that goes takes its event along, or the thread has it: neither waits for the other. */
+static void ids_go_while_a_thread_fetches(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_storage address;
+	struct rdma_cm_id *id;
+	pthread_t thread;
+	int round;
+
+	loopback(AF_INET, &address);
+	CHECK(!pthread_create(&thread, NULL, fetch_all, channel));
+	for (round = 0; round < 5000; round++) {
+		CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+		CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+		CHECK(!rdma_destroy_id(id));
+	}
+	CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	enough = 1;
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	CHECK(!pthread_join(thread, NULL));
+	CHECK(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+	shown("ids that go while a thread fetches events");
+}
+
 static int descriptors(void)
 {
 	int count = 0, fd;
@@ -213,6 +251,7 @@ int main(int argc, char **argv)
 	}
 	id_goes_with_a_queue_pair();
 	too_much_private_data();
+	ids_go_while_a_thread_fetches();
 	channel_goes_while_waited_on();
 	return 0;
 }

@@ -43,7 +43,7 @@ impl File {
     }
 
     /// Takes the signal back if no event waits any more. The descriptor may block, so it is read only
-    /// where there is something: its program may have done so.
+    /// where there is something: its program may have read it. Nobody else of this library does.
     fn clear_signal(&self) {
         let mut readable = [PollFd::new(&self.signal, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -189,12 +189,7 @@ impl Files {
     pub(super) fn take(&mut self, file: RawFd) -> Option<Delivered> {
         let file = self.files.get_mut(&file)?;
         let Waiting { counted, delivered } = file.events.pop_front()?;
-        // Whoever waited for it has read the signal of all.
-        if file.events.is_empty() {
-            file.clear_signal()
-        } else {
-            file.signal()
-        }
+        file.clear_signal();
         if let Some(it) = self.ids.get_mut(&counted) {
             it.reported = it.reported.wrapping_add(1);
         }

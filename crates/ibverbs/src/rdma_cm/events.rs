@@ -1,6 +1,6 @@
 //! Fetching events.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::mem::offset_of;
 
 use transom_abi::*;
@@ -17,9 +17,9 @@ use super::queries::ah_attr;
 
 unsafe extern "C-unwind" {
     /// As the C library has it: a thread that is cancelled meanwhile unwinds from here. By the other of
-    /// its names: everybody else promises the compiler that `read` does not unwind.
-    #[link_name = "__read"]
-    fn read(file: c_int, to: *mut c_void, size: usize) -> isize;
+    /// its names: everybody else promises the compiler that `poll` does not unwind.
+    #[link_name = "__poll"]
+    fn poll(files: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
 }
 
 /// Fetches an event, if there is one.
@@ -44,7 +44,6 @@ pub(super) fn fetch(command: &Command<'_>) -> Result<bool, c_int> {
 
 /// Waits for an event, if the descriptor does: else `EAGAIN`.
 pub(super) fn wait(file: c_int) -> Result<(), c_int> {
-    let mut signal = [0_u8; 8];
     // SAFETY: this only asks the kernel about the number.
     let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
     if flags < 0 {
@@ -53,13 +52,16 @@ pub(super) fn wait(file: c_int) -> Result<(), c_int> {
     if flags & libc::O_NONBLOCK != 0 {
         return Err(libc::EAGAIN);
     }
-    // SAFETY: the kernel writes as many bytes as there is room for.
-    let count = unsafe { read(file, signal.as_mut_ptr().cast(), signal.len()) };
+    // Whoever takes the last event makes it unreadable again, under the lock of all: a thread that did
+    // so here would leave one that has just seen it readable to wait for ever, with that lock.
+    let mut readable = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, and room for what becomes of it.
+    let count = unsafe { poll(&mut readable, 1, -1) };
     if count < 0 {
         // SAFETY: the address of this thread's own errno.
         return Err(unsafe { *libc::__errno_location() });
     }
-    Ok(())
+    if readable.revents & libc::POLLNVAL != 0 { Err(libc::EBADF) } else { Ok(()) }
 }
 
 /// An event as C has it.
