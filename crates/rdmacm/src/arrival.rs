@@ -201,12 +201,16 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let file = unsafe { Channel::of(channel) }.map(Channel::file);
-    let Some(file) = file.ok().filter(|_| !event.is_null()) else {
+    let Some(known) = unsafe { Channel::of(channel) }.ok().filter(|_| !event.is_null()) else {
         return zero_of(|| Err(libc::EINVAL));
     };
     // SAFETY: the file is the channel's.
-    match unsafe { next(channel, file) } {
+    let next = unsafe { next(channel, known.file()) };
+    while next.is_none() && known.is_closed() {
+        // A moment earlier it would wait for what nobody tells any more. SAFETY: nothing is held.
+        unsafe { libc::pause() };
+    }
+    match next {
         Some(next) => {
             // SAFETY: by the contract of this function.
             unsafe { *event = next };

@@ -1,5 +1,9 @@
 //! Event channels: `rdma_create_event_channel(3)`.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI32, Ordering::*};
+
+use parking_lot::Mutex;
 use transom_abi::rdma_event_channel;
 
 use crate::entry::{effect_of, pointer_of};
@@ -34,20 +38,41 @@ impl Channel {
 
     /// The file.
     pub(crate) fn file(&self) -> File {
-        File { calls: &self.provider.calls, descriptor: self.public.fd }
+        File { calls: &self.provider.calls, descriptor: self.descriptor().load(Acquire) }
     }
 
-    /// Closes one.
+    /// Whether it has just been destroyed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.descriptor().load(Acquire) < 0
+    }
+
+    fn descriptor(&self) -> &AtomicI32 {
+        // SAFETY: it lives as long, and whoever else looks at it while it changes is mistaken.
+        unsafe { AtomicI32::from_ptr((&raw const self.public.fd).cast_mut()) }
+    }
+
+    /// Closes one. A thread of the program that fetches its events may be on its way into the next call
+    /// just then: with the kernel's file it would wait there for ever. So that it can do so here, the
+    /// last few that were closed can still be looked at.
     ///
     /// # Safety
     /// It is null, or a channel that is not used any more.
     pub(crate) unsafe fn close(channel: *mut rdma_event_channel) {
-        if !channel.is_null() {
-            // SAFETY: by the contract of this function.
-            let channel = unsafe { Box::from_raw(channel.cast::<Self>()) };
-            // SAFETY: the descriptor is this channel's own.
-            unsafe { (channel.provider.calls.close)(channel.public.fd) };
+        static CLOSED: Mutex<VecDeque<Box<Channel>>> = Mutex::new(VecDeque::new());
+        const KEPT: usize = 16;
+        if channel.is_null() {
+            return;
         }
+        // SAFETY: by the contract of this function.
+        let channel = unsafe { Box::from_raw(channel.cast::<Self>()) };
+        let descriptor = channel.descriptor().swap(-1, AcqRel);
+        // SAFETY: the descriptor is this channel's own.
+        unsafe { (channel.provider.calls.close)(descriptor) };
+        let mut closed = CLOSED.lock();
+        closed.push_back(channel);
+        let gone = (closed.len() > KEPT).then(|| closed.pop_front());
+        drop(closed);
+        drop(gone);
     }
 }
 
