@@ -30,7 +30,7 @@ impl Process {
         for service in [Service::TCP, Service::UDP] {
             let id = engine.create(service).unwrap();
             engine.bind(id, "0.0.0.0:7174".parse().unwrap(), &mut host).unwrap();
-            engine.listen(id, BACKLOG, &mut host).unwrap();
+            engine.listen(id, BACKLOG, 0, &mut host).unwrap();
         }
         Self { now: 0, engine, host, said: Vec::new(), ids: Vec::new(), accepted: 0 }
     }
@@ -56,6 +56,7 @@ impl Process {
             self.said.push((arrival, transmit.mad.write()));
         }
         assert!(count < 100, "{count} messages at once");
+        while self.engine.poll_answered().is_some() {}
         while let Some(event) = self.engine.poll_event() {
             assert!(self.engine.has(event.id));
             if matches!(event.happened, Happened::ConnectRequest { .. }) {
