@@ -7,9 +7,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use libc::{AT_FDCWD, DIR, FILE, mode_t, size_t, ssize_t};
 
-use crate::next::{Failed, Next};
 use crate::place::ROOM;
 use crate::tree::{lead, may_be_led, without_tree};
+use transom_interpose::{Failed, Next};
 
 /// A text that ends in zero.
 type Text = *const c_char;

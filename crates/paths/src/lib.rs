@@ -12,7 +12,6 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod calls;
-mod next;
 mod place;
 mod tree;
 

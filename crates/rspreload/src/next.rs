@@ -1,35 +1,6 @@
 //! The C library's functions of the same names.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// The next function of a name, looked up once.
-pub(crate) struct Next {
-    name: &'static CStr,
-    address: AtomicPtr<c_void>,
-}
-
-impl Next {
-    pub(crate) const fn new(name: &'static CStr) -> Self {
-        Self { name, address: AtomicPtr::new(null_mut()) }
-    }
-
-    /// Its address; null with `ENOSYS` if this C library has none.
-    pub(crate) fn find(&self) -> *mut c_void {
-        let known = self.address.load(Ordering::Relaxed);
-        if !known.is_null() {
-            return known;
-        }
-        // SAFETY: the name ends in zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        if found.is_null() {
-            set_errno(libc::ENOSYS);
-        }
-        self.address.store(found, Ordering::Relaxed);
-        found
-    }
-}
+use std::ffi::c_int;
 
 pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: the address of this thread's own errno.
@@ -48,7 +19,7 @@ macro_rules! next {
             /// # Safety
             /// As the C library's.
             pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
-                static NEXT: $crate::next::Next = $crate::next::Next::new(
+                static NEXT: transom_interpose::Next = transom_interpose::Next::new(
                     match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                         Ok(name) => name,
                         Err(_) => panic!("a name has no zero inside"),

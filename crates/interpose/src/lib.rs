@@ -1,23 +1,25 @@
-//! The function of this name that the program would have called without this library.
+//! The function that a program would have called without the preloaded library that has one of the same
+//! name. It allocates nothing and takes no lock, for such functions are called from anywhere.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The next function of a name, looked up once.
-pub(crate) struct Next {
+#[derive(Debug)]
+pub struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
 }
 
 impl Next {
     /// Looked up when it is first needed.
-    pub(crate) const fn new(name: &'static CStr) -> Self {
+    pub const fn new(name: &'static CStr) -> Self {
         Self { name, address: AtomicPtr::new(null_mut()) }
     }
 
     /// Its address; null with `ENOSYS` if this C library has no such function.
-    pub(crate) fn find(&self) -> *mut c_void {
+    pub fn find(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;
@@ -34,7 +36,7 @@ impl Next {
 }
 
 /// What a function answers when it fails.
-pub(crate) trait Failed {
+pub trait Failed {
     /// With errno set.
     const FAILED: Self;
 }
