@@ -14,7 +14,7 @@ use crate::resolve;
 use crate::verbs::{Verbs, made};
 
 /// How long addresses and routes may take, in milliseconds.
-const PATIENCE: c_int = 2000;
+const RESOLVE_TIMEOUT: c_int = 2000;
 /// How long a queue pair is taken to be there that nothing has been heard of: a program that has ended and
 /// begun anew has another.
 const TRUSTED: Duration = Duration::from_secs(1);
@@ -107,7 +107,7 @@ impl Destination {
         while let Some(happened) = own.next() {
             let resolved = match happened.event {
                 RDMA_CM_EVENT_ADDR_RESOLVED => {
-                    resolve::resolve_route(own.id(), PATIENCE).map(|()| false)
+                    resolve::resolve_route(own.id(), RESOLVE_TIMEOUT).map(|()| false)
                 }
                 RDMA_CM_EVENT_ROUTE_RESOLVED => Ok(true),
                 _ => Err(libc::EHOSTUNREACH),
@@ -151,7 +151,7 @@ fn begin(
     from.set_port(0);
     to.set_ip(to.ip().to_canonical());
     let (from, to) = (names::storage(from), names::storage(to));
-    resolve::resolve_address(own.id(), Some(from), to, PATIENCE)?;
+    resolve::resolve_address(own.id(), Some(from), to, RESOLVE_TIMEOUT)?;
     Ok(own)
 }
 

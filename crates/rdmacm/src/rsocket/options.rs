@@ -256,7 +256,7 @@ pub unsafe extern "C" fn rsetsockopt(
             State::Stream(stream) => {
                 // SAFETY: by the contract of this function.
                 let set = unsafe { set(stream, (level, optname), optval, optlen) };
-                stream.bequeath();
+                stream.pass_on_options();
                 set
             }
             State::Datagram(datagrams) => {

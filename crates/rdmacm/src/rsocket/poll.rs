@@ -89,11 +89,11 @@ impl Polled<'_> {
             self.ask(milliseconds)?;
             return Ok(self.others());
         }
-        let (mut patience, begun) = (Settings::new().patience, Instant::now());
+        let (mut polling_time, begun) = (Settings::new().polling_time, Instant::now());
         loop {
             let ready = self.look();
             let none_waits = ready > 0 || matches!(deadline, Deadline::Now);
-            if none_waits || begun.elapsed() < patience {
+            if none_waits || begun.elapsed() < polling_time {
                 let asks = self.sockets.len() < self.fds.len();
                 let count = if asks { self.ask(0).map(|_| self.others())? } else { 0 };
                 if none_waits || count > 0 {
@@ -102,7 +102,7 @@ impl Polled<'_> {
                 continue;
             }
             // From here on it sleeps.
-            patience = Duration::ZERO;
+            polling_time = Duration::ZERO;
             for (_, socket) in &self.sockets {
                 // One that is closed is told by its events.
                 let _ = socket.arm();

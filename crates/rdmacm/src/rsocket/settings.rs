@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     /// Buffers of the peer's that this end can be told of for `riowrite`.
     pub(crate) mappings: u16,
     /// How long a call looks for data before it sleeps.
-    pub(crate) patience: Duration,
+    pub(crate) polling_time: Duration,
 }
 
 /// Requests that only messages about the stream itself take: data waits until there are more.
@@ -48,7 +48,7 @@ impl Settings {
                 send_buffer: 1 << 17,
                 receive_buffer: 1 << 17,
                 mappings: 0,
-                patience: Duration::from_micros(10),
+                polling_time: Duration::from_micros(10),
             };
             settings.read(Path::new(FOLDER));
             settings
@@ -75,7 +75,7 @@ impl Settings {
             }
         }
         if let Some(microseconds) = read("polling_time") {
-            self.patience = Duration::from_micros(microseconds as u64);
+            self.polling_time = Duration::from_micros(microseconds as u64);
         }
     }
 
@@ -151,6 +151,6 @@ mod tests {
         settings.read(&folder);
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(settings.receive_buffer, 1_000_000);
-        assert_eq!((settings.patience, settings.sends), (Duration::ZERO, sends));
+        assert_eq!((settings.polling_time, settings.sends), (Duration::ZERO, sends));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Socket {
     pub(crate) family: c_int,
     nonblocking: AtomicBool,
     /// How long a call looks for what it waits for before it sleeps.
-    patience: Duration,
+    polling_time: Duration,
     state: Mutex<State>,
 }
 
@@ -107,7 +107,7 @@ impl Socket {
             provider,
             family,
             nonblocking: AtomicBool::new(false),
-            patience: state.options()?.0.patience,
+            polling_time: state.options()?.0.polling_time,
             state: Mutex::new(state),
         });
         SOCKETS.add(socket.number(), socket.clone())?;
@@ -162,7 +162,7 @@ impl Socket {
             return answer.ok_or(libc::EAGAIN);
         }
         let begun = Instant::now();
-        while begun.elapsed() < self.patience {
+        while begun.elapsed() < self.polling_time {
             drop(state);
             std::hint::spin_loop();
             state = self.state.lock();

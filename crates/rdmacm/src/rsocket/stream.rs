@@ -37,7 +37,7 @@ pub(crate) struct Stream {
     incoming: Incoming,
     sending: Sending,
     /// Mappings that the peer is to be told of.
-    untold: VecDeque<(u16, Mapping)>,
+    unsent_mappings: VecDeque<(u16, Mapping)>,
     peer: Option<Peer>,
     ends: Ends,
 }
@@ -85,7 +85,7 @@ struct Ends {
     /// The peer receives no more.
     peer: bool,
     /// A message that there was no room for.
-    owed: Option<Message>,
+    unsent: Option<Message>,
     /// The connection is gone, and why if that was no orderly end.
     gone: bool,
     reason: Option<c_int>,
@@ -129,7 +129,7 @@ impl Stream {
             receive,
             incoming: Incoming::new(settings.receive_buffer / 2, settings.receives),
             sending,
-            untold: VecDeque::new(),
+            unsent_mappings: VecDeque::new(),
             peer: None,
             ends: Ends::default(),
         };
@@ -311,13 +311,13 @@ impl Stream {
         if !self.can_post(0) || self.ends.peer {
             return;
         }
-        if let Some(message) = self.ends.owed
+        if let Some(message) = self.ends.unsent
             && self.post_message(message).is_ok()
         {
-            self.ends.owed = None;
+            self.ends.unsent = None;
         }
         while self.can_post(0)
-            && let Some((index, mapping)) = self.untold.pop_front()
+            && let Some((index, mapping)) = self.unsent_mappings.pop_front()
         {
             if let Err(errno) = self.post_mapping(index, &mapping) {
                 return self.fail(errno);
@@ -456,7 +456,7 @@ impl Stream {
     fn room(&self) -> u32 {
         let granted = self.peer.as_ref().map_or(0, |peer| peer.outgoing.room());
         let free = self.sending.size - self.sending.used;
-        let told = self.untold.is_empty();
+        let told = self.unsent_mappings.is_empty();
         if told && self.can_post(CONTROLS) { granted.min(free) } else { 0 }
     }
 

@@ -20,7 +20,7 @@ use crate::provider::Provider;
 use crate::{migrate, query, resolve};
 
 /// How long addresses and routes may take, in milliseconds.
-const PATIENCE: c_int = 5000;
+const RESOLVE_TIMEOUT: c_int = 5000;
 /// As a number of retries: seven, and for ever if the receiver is not ready.
 const RETRIES: u8 = 7;
 
@@ -157,7 +157,7 @@ impl StreamSocket {
             Phase::Connected => return Err(libc::EISCONN),
             Phase::Listening(..) => return Err(libc::EOPNOTSUPP),
         }
-        resolve::resolve_address(self.id(), None, to, PATIENCE)?;
+        resolve::resolve_address(self.id(), None, to, RESOLVE_TIMEOUT)?;
         self.phase = Phase::Resolving;
         self.advance(waiting);
         Ok(())
@@ -194,7 +194,7 @@ impl StreamSocket {
         match (&self.phase, happened.event) {
             (Phase::Resolving, RDMA_CM_EVENT_ADDR_RESOLVED) => {
                 if self.route.is_empty() {
-                    return resolve::resolve_route(self.id(), PATIENCE);
+                    return resolve::resolve_route(self.id(), RESOLVE_TIMEOUT);
                 }
                 let (level, option) = (RDMA_OPTION_IB as c_int, RDMA_OPTION_IB_PATH as c_int);
                 let (paths, length) = (self.route.as_mut_ptr().cast(), self.route.len());
@@ -315,7 +315,7 @@ impl StreamSocket {
     }
 
     /// An option has changed: sockets that are accepted from now on have it.
-    pub(crate) fn bequeath(&self) {
+    pub(crate) fn pass_on_options(&self) {
         if let Phase::Listening(_, inherited) = &self.phase {
             *inherited.lock() = (self.settings, self.options.clone());
         }

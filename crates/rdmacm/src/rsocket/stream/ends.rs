@@ -57,15 +57,15 @@ impl Stream {
             return;
         }
         if !self.can_post(0) || self.post_message(message).is_err() {
-            self.ends.owed = Some(message);
+            self.ends.unsent = Some(message);
         }
     }
 
     /// Whether all that was sent has arrived, or never will.
     pub(crate) fn is_flushed(&mut self) -> bool {
-        if self.sending.requests > 0 || self.ends.owed.is_some() {
+        if self.sending.requests > 0 || self.ends.unsent.is_some() {
             self.progress();
         }
-        self.ends.gone || self.sending.requests == 0 && self.ends.owed.is_none()
+        self.ends.gone || self.sending.requests == 0 && self.ends.unsent.is_none()
     }
 }

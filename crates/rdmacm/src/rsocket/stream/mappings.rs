@@ -10,7 +10,7 @@ use super::{PORTION, Stream};
 impl Stream {
     /// Has the peer told of a mapping, before what is sent next.
     pub(crate) fn map(&mut self, index: u16, mapping: Mapping) {
-        self.untold.push_back((index, mapping));
+        self.unsent_mappings.push_back((index, mapping));
         self.tell();
     }
 
