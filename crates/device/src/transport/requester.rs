@@ -69,18 +69,21 @@ impl Requester {
                     self.note_missed(psn, mtu, cx);
                 }
             }
+            Some(Syndrome::Nak(code)) if code != NakCode::SequenceError => {
+                if self.refuses_head(psn, mtu, cx) {
+                    self.fail_head(cx, status_of(code), 0);
+                }
+            }
             // Everything before it has arrived.
             _ if !self.reaches(psn, mtu, cx) => {}
             // What was sent before the last retry may have been refused as often as it was sent, and
             // is on its way again or will be.
-            Some(Syndrome::RnrNak(_) | Syndrome::Nak(NakCode::SequenceError))
-                if !self.is_in_flight(mtu) => {}
+            Some(Syndrome::RnrNak(_) | Syndrome::Nak(_)) if !self.is_in_flight(mtu) => {}
             Some(Syndrome::RnrNak(timer)) => {
                 let verdict = self.retry.not_ready(cx.process.now(), timer);
                 self.again(verdict, Status::RnrRetryExceeded, cx);
             }
-            Some(Syndrome::Nak(NakCode::SequenceError)) => self.go_back(mtu, cx),
-            Some(Syndrome::Nak(code)) => self.fail_head(cx, status_of(code), 0),
+            Some(Syndrome::Nak(_)) => self.go_back(mtu, cx),
             None => self.fail_head(cx, Status::BadResponse, 0),
         }
     }
@@ -154,6 +157,18 @@ impl Requester {
         }
         self.take_up_head(mtu);
         !self.is_empty() && self.oldest(mtu) == psn
+    }
+
+    /// Whether a NAK of this number, which is final, is for the oldest work request: for any part of
+    /// it, though data of earlier parts of a READ be missing. That was lost, and the target, in error,
+    /// will not send it again (rule RA-54).
+    fn refuses_head<P: Process>(&mut self, psn: Psn, mtu: u64, cx: &mut Context<'_, P>) -> bool {
+        if self.acknowledge(psn, mtu, cx) {
+            return self.reaches(psn, mtu, cx);
+        }
+        let head = self.head();
+        let within = psn.since(head.message) < packets(head.length, mtu);
+        within || self.reaches(psn, mtu, cx)
     }
 
     /// Takes everything before `end` as acknowledged (rule PSN-21). False if something there waits

@@ -307,6 +307,31 @@ fn a_late_answer_leaves_no_deadline() {
     assert_eq!(origin.env.sent_numbers(), [100]);
 }
 
+/// A READ is refused in its middle, and data before that is lost: the target, in error, will not send
+/// it again, so the refusal counts at once. It does not count for a READ before the refused one.
+/// Rules: INV-24, RA-41, MWA-15, RA-55
+#[test]
+fn a_refusal_behind_lost_data_counts_for_its_own_read() {
+    let data = pattern(4 * MTU);
+    for lost in 0..3 {
+        let mut origin = origin_over_packets();
+        origin.post_send(1, READ, 4 * MTU);
+        origin.post_send(2, SEND, 0);
+        origin.env.sent();
+        origin.take_answers(&responses(100, &data)[..lost]);
+        origin.refuse(103, 0x62);
+        assert_eq!(origin.env.statuses(), [(1, Status::RemoteAccess), (2, Status::Flushed)]);
+        assert_eq!((origin.env.sent(), origin.env.state()), (vec![], QpState::Error));
+    }
+    let mut origin = origin_over_packets();
+    origin.post_send(1, READ, 4 * MTU);
+    origin.post_send(2, READ, 4 * MTU);
+    let sent = origin.env.sent();
+    origin.refuse(105, 0x62);
+    assert_eq!((origin.env.statuses(), origin.env.state()), (vec![], QpState::Rts));
+    assert_eq!(origin.env.sent(), sent, "what is missing is asked for again");
+}
+
 /// The refusal is lost: the target, in error, says nothing any more, and the requester gives up.
 /// Rules: RA-55, RA-54
 #[test]
