@@ -503,7 +503,7 @@ impl Responder {
     }
 
     /// Notes that a request is refused.
-    fn note<P: Process>(&self, refusal: &Refusal, cx: &mut Context<'_, P>) {
+    pub(super) fn note<P: Process>(&self, refusal: &Refusal, cx: &mut Context<'_, P>) {
         cx.effects.refused(refusal);
         if let Some(counted) = Counted::of_peer(refusal.attempt.operation) {
             cx.count(counted, None);

@@ -30,6 +30,8 @@ pub struct ReadAnswer {
     pub burst: ResponseBurst,
     /// The same part of the request.
     pub(super) request: Request,
+    /// The READ has been answered before.
+    pub(super) again: bool,
 }
 
 impl ReadAnswer {
@@ -41,7 +43,10 @@ impl ReadAnswer {
         sink: &mut dyn Sink,
         cx: &mut Context<'_, P>,
     ) -> Reply {
-        responder.fetch(&self.request, sink, cx)
+        match self.again {
+            false => responder.fetch(&self.request, sink, cx),
+            true => responder.fetch_again(&self.request, sink, cx),
+        }
     }
 }
 

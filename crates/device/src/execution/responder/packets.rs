@@ -75,16 +75,36 @@ impl Responder {
         sink: &mut dyn Sink,
         cx: &mut Context<'_, P>,
     ) -> Reply {
-        let Some(from) = request.body.remote() else { return Reply::Dropped };
-        let target = match self.target(request, cx) {
-            Ok(target) => target,
-            Err(refusal) => return self.refuse(&refusal, cx),
-        };
-        match target.read(from, request.part(), sink) {
-            Ok(()) => Reply::Data { length: request.length },
-            Err(Stop::Closed) => Reply::Dropped,
-            Err(Stop::Near(_)) => Reply::OriginFailed,
-            Err(Stop::Refused(refusal)) => self.refuse(&refusal, cx),
+        self.try_fetch(request, sink, cx).unwrap_or_else(|refusal| self.refuse(&refusal, cx))
+    }
+
+    /// The same for a READ that comes again. Its origin may have the data and need it no more, and what
+    /// the network or a late clock repeats is no reason to end a connection: a refusal leaves the
+    /// queue pair as it is (rule PSN-13).
+    pub(crate) fn fetch_again<P: Process>(
+        &mut self,
+        request: &Request,
+        sink: &mut dyn Sink,
+        cx: &mut Context<'_, P>,
+    ) -> Reply {
+        self.try_fetch(request, sink, cx).unwrap_or_else(|refusal| {
+            self.note(&refusal, cx);
+            Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
+        })
+    }
+
+    fn try_fetch<P: Process>(
+        &self,
+        request: &Request,
+        sink: &mut dyn Sink,
+        cx: &mut Context<'_, P>,
+    ) -> Result<Reply, Refusal> {
+        let Some(from) = request.body.remote() else { return Ok(Reply::Dropped) };
+        match self.target(request, cx)?.read(from, request.part(), sink) {
+            Ok(()) => Ok(Reply::Data { length: request.length }),
+            Err(Stop::Closed) => Ok(Reply::Dropped),
+            Err(Stop::Near(_)) => Ok(Reply::OriginFailed),
+            Err(Stop::Refused(refusal)) => Err(refusal),
         }
     }
 

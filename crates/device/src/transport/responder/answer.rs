@@ -97,7 +97,8 @@ impl PacketResponder {
         };
         let body = Body::Read { address: from.address, key: from.key };
         let request = self.request(remote, body, cx);
-        ReadAnswer { burst, request: Request { offset, length, total: range.end, ..request } }
+        let request = Request { offset, length, total: range.end, ..request };
+        ReadAnswer { burst, request, again: resource.answered }
     }
 
     /// What became of the part of an answer that [`PacketResponder::next_answer`] has handed out: what
@@ -107,6 +108,13 @@ impl PacketResponder {
         let Some(resource) = self.resources.oldest_pending().copied() else { return false };
         match reply {
             Reply::Data { .. } => {}
+            // Whoever has the data already ignores the NAK.
+            Reply::Nak { code, .. } if answer.again => {
+                let at = resource.at + u64::from(resource.range.next);
+                self.answer_refused(at, code, cx);
+                self.resources.answered(0, true);
+                return true;
+            }
             Reply::Nak { code, .. } => {
                 self.refuse(resource.at + u64::from(resource.range.next), code, cx);
                 return false;

@@ -77,7 +77,8 @@ fn a_repeated_read_is_carried_out_again() {
     assert_eq!(target.answer_to(packet(3, Op::ReadRequest(reth(AT, key, length)), &[])).len(), 3);
 }
 
-/// The key of a repeated READ is looked at anew.
+/// The key of a repeated READ is looked at anew. That it is refused now is no reason to end the
+/// connection: its origin may have the data, and what comes next is served.
 /// Rules: PSN-13, PSN-22, INV-24
 #[test]
 fn a_repeated_read_needs_its_key_still() {
@@ -93,6 +94,18 @@ fn a_repeated_read_needs_its_key_still() {
     );
     target.env.invalidate(key).expect("it is bound");
     assert_eq!(acks(&target.answer_to(read)), [(0, 0x62, 1)]);
+    assert_eq!((target.env.state(), target.env.events()), (QpState::Rts, vec![]));
+    assert_eq!(target.env.reasons(), [transom_device::protection::Reason::FreeWindow]);
+    assert!(target.qp.packets.is_idle());
+    let region = target.env.region;
+    let next = packet(1, Op::ReadRequest(reth(AT, region, MTU)), &[]);
+    assert_eq!(data(&target.answer_to(next)).0, [1]);
+    // What comes behind a repeat is answered, and the first time a READ is refused ends it all.
+    target.take_requests(&[read, next]);
+    let sent = target.env.sent();
+    assert_eq!((acks(&sent[..1]), data(&sent[1..]).0), (vec![(0, 0x62, 2)], vec![1]));
+    let new = packet(2, Op::ReadRequest(reth(16, key, MTU)), &[]);
+    assert_eq!(acks(&target.answer_to(new)), [(2, 0x62, 2)]);
     assert_eq!(
         (target.env.state(), target.env.events()),
         (QpState::Error, vec![QpEvent::AccessError])
