@@ -16,11 +16,11 @@ fn expect_last(end: &End, qp: *mut ibv_qp) {
     assert!(!end.has_event());
 }
 
-/// Lets a message begin that never ends: its sender's memory is gone half-way. The pool's first
-/// queue pair has taken the oldest receive then.
+/// Lets a message begin that never ends: its sender's memory is gone half-way, which is paged on demand,
+/// so that nobody keeps it. The pool's first queue pair has taken the oldest receive then.
 fn half_a_message(pool: &Pool) {
     let from = Buffer::filled(LONG, 3);
-    let mr = pool.pair.a.reg(&from, ALL);
+    let mr = pool.pair.a.reg(&from, ALL | IBV_ACCESS_ON_DEMAND as i32);
     from.protect_part(LONG - 4096, 4096, libc::PROT_NONE);
     let mut sges = [sge(from.addr(), LONG as u32, mr)];
     post(pool.pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));

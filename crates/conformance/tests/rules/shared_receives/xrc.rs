@@ -23,17 +23,21 @@ fn send(xrc: &Xrc, qa: *mut ibv_qp, at: usize, length: u32, srqn: u32) {
 /// Larger than any segment, on every link.
 const LONG: usize = 1 << 20;
 
-/// Lets a message to a shared queue begin that never ends: its sender's memory is gone half-way. Then
-/// the sending end alone begins anew, with the number that its peer expects.
+/// Lets a message to a shared queue begin that never ends: its sender's memory is gone half-way, which is
+/// paged on demand, so that nobody keeps it.
 fn half_a_message(xrc: &Xrc, srq: *mut ibv_srq) {
     let from = Buffer::filled(LONG, 3);
-    let mr = xrc.pair.a.reg(&from, ALL);
+    let mr = xrc.pair.a.reg(&from, ALL | IBV_ACCESS_ON_DEMAND as i32);
     from.protect_part(LONG - 4096, 4096, libc::PROT_NONE);
     let mut sges = [sge(from.addr(), LONG as u32, mr)];
     let request = with_sges(wr(IBV_WR_SEND), &mut sges);
     post(xrc.pair.qa, &mut naming(request, srq_number(srq)));
     xrc.pair.a.expect(IBV_WC_LOC_PROT_ERR);
     Follower::new(&xrc.pair.a, &xrc.pair.b).follow();
+}
+
+/// Has the sending end alone begin anew, with the number that its peer expects.
+fn begin_anew(xrc: &Xrc) {
     assert_eq!(set_state(xrc.pair.qa, IBV_QPS_RESET), 0);
     bring_up(xrc.pair.qa, &usual_attr(xrc.pair.qb));
 }
@@ -269,12 +273,9 @@ on_each_link! {
         for wr_id in 0..2 {
             receive(&xrc, other, wr_id, 0, LONG as u32);
         }
-        xrc.near.protect_part(LONG - 4096, 4096, libc::PROT_NONE);
-        send(&xrc, xrc.pair.qa, 0, LONG as u32, srq_number(other));
-        xrc.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+        half_a_message(&xrc, other);
         send(&xrc, xrc.pair.qa, 0, 8, srq_number(other));
         xrc.pair.a.expect(IBV_WC_WR_FLUSH_ERR);
-        Follower::new(&xrc.pair.a, &xrc.pair.b).follow();
         assert!(poll(cq).is_none());
         assert_eq!(set_state(xrc.pair.qb, IBV_QPS_ERR), 0);
         let wc = wait(cq);
@@ -299,6 +300,7 @@ on_each_link! {
         receive(&xrc, other, 7, 0, LONG as u32);
         receive(&xrc, xrc.srq, 8, LONG, LONG as u32);
         half_a_message(&xrc, other);
+        begin_anew(&xrc);
         send(&xrc, xrc.pair.qa, 0, 8, srq_number(xrc.srq));
         xrc.pair.a.expect(IBV_WC_SUCCESS);
         assert_eq!(xrc.pair.b.expect(IBV_WC_SUCCESS).wr_id, 8);
@@ -320,6 +322,7 @@ on_each_link! {
         let was = srq_number(other);
         receive(&xrc, other, 7, 0, LONG as u32);
         half_a_message(&xrc, other);
+        begin_anew(&xrc);
         assert_eq!((destroy_srq(other), destroy_cq(cq)), (0, 0));
         xrc.far.fill(0);
         send(&xrc, xrc.pair.qa, 0, 8, was);
