@@ -15,6 +15,7 @@ fn transom(arguments: &[&str]) -> Command {
         "TRANSOM_LIB",
         "TRANSOM_WINDOWS",
         "TRANSOM_COPY",
+        "TRANSOM_MEMORY",
         "TRANSOM_LINK",
         "TRANSOM_FAULT",
         "TRANSOM_CAPTURE",

@@ -1,9 +1,10 @@
 //! Tests of several processes: a test runs its own binary again, for itself and for its peers.
 //!
 //! * [`on_each_way!`](crate::on_each_way) runs a test's body in a process of its own, so that the
-//!   device there is the test's alone: copying straight, copying through shared memory, and, if the
-//!   tests run as root, as an ordinary user.
-//! * [`on_each_link!`](crate::on_each_link) runs it so in a network of its own where packets are sent.
+//!   device there is the test's alone: copying straight, copying through shared memory, with registered
+//!   memory mapped, and, if the tests run as root, as an ordinary user.
+//! * [`on_each_link!`](crate::on_each_link) runs it so in a network of its own where packets are sent, and
+//!   where registered memory is mapped, which all devices of a process share.
 //! * A [`Child`] plays a role: a function of the test's module, listed in its test `role`, which calls
 //!   [`play`]. The two talk in lines of numbers over a socket.
 //!
@@ -49,6 +50,8 @@ pub enum Way {
     Direct,
     /// Copying through shared memory.
     Shared,
+    /// As [`Way::Direct`], with registered memory mapped.
+    Mapped,
     /// As [`Way::Direct`], by a user without privileges.
     Unprivileged,
     /// As [`Way::Direct`], by root of a new network namespace whose loopback interface is down.
@@ -93,6 +96,12 @@ macro_rules! on_each_link {
             }
 
             #[test]
+            fn mapped() {
+                let test = $crate::path_of!("mapped");
+                $crate::processes::alone(test, $crate::processes::Way::Mapped, || run(Link::Mapped));
+            }
+
+            #[test]
             fn wire() {
                 let test = $crate::path_of!("wire");
                 $crate::processes::alone(test, $crate::processes::Way::Network, || run(Link::Wire));
@@ -121,6 +130,11 @@ macro_rules! on_each_way {
             }
 
             #[test]
+            fn mapped() {
+                $crate::processes::alone($crate::path_of!("mapped"), $crate::processes::Way::Mapped, run);
+            }
+
+            #[test]
             fn unprivileged() {
                 $crate::processes::alone($crate::path_of!("unprivileged"), $crate::processes::Way::Unprivileged, run);
             }
@@ -143,6 +157,9 @@ pub fn alone(test: &str, way: Way, body: fn()) {
         Way::Direct => {}
         Way::Shared => {
             command.env("TRANSOM_COPY", "shared");
+        }
+        Way::Mapped => {
+            command.env("TRANSOM_MEMORY", "mapped");
         }
         Way::Unprivileged if !is_root() => {
             println!("skipped: not root, so the other tests are unprivileged already");

@@ -43,6 +43,16 @@ pub enum Copying {
     SharedMemory,
 }
 
+/// Where registered memory of the program lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// Where the program has it; the kernel copies.
+    #[default]
+    Private,
+    /// In a file that peers map too, from its registration to its end.
+    Mapped,
+}
+
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -50,6 +60,8 @@ pub struct Options {
     pub windows_2a: bool,
     /// How bytes get from one process to another.
     pub copying: Copying,
+    /// Where registered memory lies.
+    pub memory: Memory,
     /// Everything goes over the wire, also within this host.
     pub wire_only: bool,
     /// Packets say that they may be marked where the network is congested, and the sender of marked

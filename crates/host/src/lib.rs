@@ -26,5 +26,5 @@ mod opening;
 mod process;
 mod progress;
 
-pub use device::{Copying, Limits, OpenError, Options};
+pub use device::{Copying, Limits, Memory, OpenError, Options};
 pub use objects::Adapter;

@@ -9,13 +9,13 @@ use tracing::info;
 use transom_device::protection::Scramble;
 use transom_net::faults::FaultyNetwork;
 use transom_net::{DevicePort, Network, PortOptions};
-use transom_system::memory::{Copier, consent, needs_consent, say_slow};
+use transom_system::memory::{Copier, add_user, begin_mapping, consent, needs_consent, say_slow};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::{ThisProcess, failure, fork};
 
 use crate::capture::{Capture, CaptureObserver};
-use crate::device::{Copying, Device, Observer, OpenError, Options};
+use crate::device::{Copying, Device, Memory, Observer, OpenError, Options};
 use crate::objects::Adapter;
 use crate::progress::Threads;
 
@@ -65,11 +65,19 @@ impl Adapter {
         if matches!(copier, Copier::Kernel) && needs_consent() {
             consent();
         }
+        if options.memory == Memory::Mapped && options.copying == Copying::Best {
+            match begin_mapping() {
+                Ok(descriptor) => segment.header().pages.store(descriptor + 1, Relaxed),
+                Err(error) => info!(%error, "memory stays private"),
+            }
+        }
         let registry = Registry::open().map_err(step("opening the registry of processes"))?;
         let claim =
             registry.claim(segment.descriptor()).map_err(step("taking a slot in the registry"))?;
         let slot = claim.announcer().slot;
         let process = Arc::new(ThisProcess::new(claim, segment, copier));
+        let user: Weak<ThisProcess> = Arc::downgrade(&process);
+        add_user(user);
         let capture = capture.map(|capture| Arc::new(CaptureObserver { capture, registry, slot }));
         let departures = capture.clone().map(|it| it as Arc<dyn transom_net::Observer>);
         let observer = capture.map(|it| it as Arc<dyn Observer>);

@@ -323,7 +323,10 @@ impl<'a> Dispatch<'a> {
             },
         );
         if taken.is_err() {
-            say(format_args!("process {} sent nonsense and is not heard any more", peer.pid));
+            say(format_args!(
+                "process {} sent nonsense and is not heard any more",
+                peer.memory.pid
+            ));
         }
         taken.is_ok()
     }

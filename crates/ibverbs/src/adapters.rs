@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use transom_host::capture;
 use transom_host::device::Device;
-use transom_host::{Adapter, Copying, OpenError, Options};
+use transom_host::{Adapter, Copying, Memory, OpenError, Options};
 use transom_net::faults::{self, FaultError, Faults};
 use transom_system::environment;
 
@@ -52,6 +52,7 @@ fn options() -> Result<Options, OpenError> {
         wire_only: is("TRANSOM_LINK", "wire"),
         congestion: is("TRANSOM_CONGESTION", "notify"),
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
+        memory: if is("TRANSOM_MEMORY", "mapped") { Memory::Mapped } else { Memory::Private },
         faults: faults()?,
         capture: capture(),
         connect_timeout: connect_timeout()?,

@@ -2,18 +2,18 @@
 
 use transom_device::execution::{CopyError, LocalBuffers, Payload, Sink, Source};
 use transom_device::protection::{Grant, Operation, Refusal};
-use transom_system::memory::{self, Copier, Destination, Fault, Readable, Writable};
+use transom_system::memory::{self, Copier, Destination, Fault, PeerMemory, Readable, Writable};
 
 /// What a null region reads as, a part at a time.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 /// Whose the granted memory is.
 #[derive(Clone, Copy)]
-pub enum Where {
+pub enum Where<'a> {
     /// This process's.
     Here,
-    /// That of the process with this PID.
-    Peer(u32),
+    /// Another's.
+    Peer(&'a PeerMemory),
 }
 
 /// A send work request's data, on its way to granted memory.
@@ -27,23 +27,23 @@ pub struct Gather<'a> {
     /// What copies them.
     pub copier: &'a Copier,
     /// Where they go.
-    pub to: Where,
+    pub to: Where<'a>,
     /// Why the local side failed, if it did.
     pub failed: Option<Refusal>,
 }
 
-impl Where {
-    fn destination(self, address: u64) -> Destination<'static> {
+impl<'a> Where<'a> {
+    fn destination(self, address: u64) -> Destination<'a> {
         match self {
             Self::Here => Destination::Program(address),
-            Self::Peer(pid) => Destination::Peer(pid, address),
+            Self::Peer(peer) => Destination::Peer(peer, address),
         }
     }
 
-    fn source(self, address: u64) -> memory::Source<'static> {
+    fn source(self, address: u64) -> memory::Source<'a> {
         match self {
             Self::Here => memory::Source::Program(address),
-            Self::Peer(pid) => memory::Source::Peer(pid, address),
+            Self::Peer(peer) => memory::Source::Peer(peer, address),
         }
     }
 }
@@ -129,7 +129,7 @@ pub struct Scatter<'a> {
     /// What copies them.
     pub copier: &'a Copier,
     /// Where they come from.
-    pub from: Where,
+    pub from: Where<'a>,
     /// Why the local side failed, if it did.
     pub failed: Option<Refusal>,
 }

@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use transom_device::execution::{CopyError, Reply, Request, Sent};
 use transom_device::protection::Announcer;
 use transom_system::ThisProcess;
-use transom_system::memory::{Copier, Destination, Writable, may_copy_with};
+use transom_system::memory::{
+    AddressSpace, Copier, Destination, PeerMemory, Writable, may_copy_with,
+};
 use transom_system::registry::Process;
 use transom_system::segment::{RING_BYTES, RingKind, Segment};
 
@@ -26,8 +28,8 @@ const REPLY_BUDGET: u64 = RING_BYTES as u64 / 2;
 pub struct Peer {
     /// Its slot and stay.
     pub announcer: Announcer,
-    /// Its PID.
-    pub pid: u32,
+    /// Its memory.
+    pub memory: PeerMemory,
     /// Its segment.
     pub segment: Segment,
     /// How its memory is reached.
@@ -127,9 +129,14 @@ impl Peer {
             false if copies => Reach::Forbidden,
             _ => Reach::Rings,
         };
+        let descriptor = segment.header().pages.load(Relaxed).checked_sub(1);
+        // Without them the kernel copies.
+        let pages = descriptor
+            .filter(|_| reach == Reach::Direct)
+            .and_then(|descriptor| AddressSpace::attach(process.pid, descriptor).ok());
         Ok(Self {
             announcer: process.announcer,
-            pid: process.pid,
+            memory: PeerMemory { pid: process.pid, pages },
             reach,
             segment,
             me,

@@ -85,7 +85,7 @@ impl Peers {
             }
             // The slot has changed hands before the old one's end was noticed.
             Some(old) => {
-                info!(slot, pid = old.pid, "peer lost, another process has its slot");
+                info!(slot, pid = old.memory.pid, "peer lost, another process has its slot");
                 old.set_gone();
                 self.process.segment().hazards().detach(old.announcer);
                 lost(old);
@@ -107,9 +107,9 @@ impl Peers {
             Err(cause) => return Err(OutOfReach { pid: process.pid, cause }),
         };
         if peer.reach == Reach::Forbidden {
-            say_slow(&format!("process {} may not be copied from (ptrace rules)", peer.pid));
+            say_slow(&format!("process {} may not be copied from (ptrace rules)", peer.memory.pid));
         }
-        info!(slot, pid = peer.pid, reach = ?peer.reach, "peer attached");
+        info!(slot, pid = peer.memory.pid, reach = ?peer.reach, "peer attached");
         let peer = Arc::new(peer);
         peers[usize::from(slot)] = Some(peer.clone());
         drop(peers);
@@ -135,7 +135,7 @@ impl Peers {
 
     /// Lets go of a peer that has ended.
     pub fn forget(&self, peer: &Peer) {
-        info!(slot = peer.announcer.slot, pid = peer.pid, "peer lost");
+        info!(slot = peer.announcer.slot, pid = peer.memory.pid, "peer lost");
         peer.set_gone();
         self.process.segment().hazards().detach(peer.announcer);
         let mut peers = self.attached.write();

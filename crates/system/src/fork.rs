@@ -31,7 +31,7 @@ use crate::failure::{caught, has_failed};
 pub use crate::handlers::ForkHandler;
 use crate::handlers::HANDLERS;
 use crate::lock::ShortMutex;
-use crate::memory::this_process;
+use crate::this_process::this_process;
 
 /// What is held from before a fork until after it, in parent and child.
 static FORKING: ShortMutex<Vec<Held>> = ShortMutex::new(Vec::new());

@@ -41,6 +41,7 @@ pub mod registry;
 mod say;
 pub mod segment;
 mod signals;
+mod this_process;
 
 pub use guid::guid;
 pub use process::ThisProcess;

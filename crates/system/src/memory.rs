@@ -5,20 +5,29 @@
 //! a system call of 0.3 to 1.5 µs, and no signal handler that a program could replace. What lies in
 //! Transom's own memory, rings and buffers, is copied by instructions.
 
+mod address_space;
+mod mapped;
+mod maps;
 mod own;
-mod this_process;
+mod registered;
+mod take_over;
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::ptr::NonNull;
 use std::sync::Once;
+use std::sync::atomic::AtomicU64;
 
+pub use address_space::AddressSpace;
+pub use mapped::{Accessed, add_user, begin as begin_mapping, enter, leave};
+pub use maps::{Mapping, mapping};
 pub use own::{Readable, Writable};
 use parking_lot::Mutex;
 use rustix::pipe::PipeFlags;
-pub use this_process::this_process;
 
 use crate::say;
+use crate::this_process::this_process;
 
 /// Bytes of a page, which the kernel says: 4,096 on x86-64, up to 65,536 on aarch64.
 pub fn page_size() -> u64 {
@@ -44,7 +53,16 @@ pub enum Source<'a> {
     /// Memory of the program, by address.
     Program(u64),
     /// Memory of another program, by its process and address there.
-    Peer(u32, u64),
+    Peer(&'a PeerMemory, u64),
+}
+
+/// The memory of another process, as far as it can be reached from here.
+#[derive(Debug)]
+pub struct PeerMemory {
+    /// Its PID, by which the kernel copies.
+    pub pid: u32,
+    /// Its pages that this process maps too.
+    pub pages: Option<AddressSpace>,
 }
 
 /// Where they go.
@@ -55,10 +73,49 @@ pub enum Destination<'a> {
     /// As [`Source::Program`].
     Program(u64),
     /// As [`Source::Peer`].
-    Peer(u32, u64),
+    Peer(&'a PeerMemory, u64),
 }
 
-impl Source<'_> {
+/// Where this process finds memory of its program without the kernel, if all of it is mapped.
+#[inline]
+fn find_here(address: u64, length: u64) -> Option<NonNull<u8>> {
+    mapped::mapped()?.space().find(address, length)
+}
+
+/// Whether memory of the program is reached without the kernel.
+pub fn is_mapped(address: u64, length: u64) -> bool {
+    find_here(address, length).is_some()
+}
+
+/// Eight bytes of the program, if they are mapped and aligned.
+#[inline]
+pub fn mapped_number(address: u64) -> Option<&'static AtomicU64> {
+    let found = find_here(address, 8).filter(|_| address.is_multiple_of(8))?;
+    // SAFETY: mapped as long as the process lives, aligned, and any bytes make a number.
+    Some(unsafe { found.cast().as_ref() })
+}
+
+impl PeerMemory {
+    #[inline]
+    fn find(&self, address: u64, length: u64) -> Option<NonNull<u8>> {
+        self.pages.as_ref()?.find(address, length)
+    }
+}
+
+impl<'a> Source<'a> {
+    /// As memory that this process has, if it has all of it.
+    #[inline]
+    fn resolved(self, length: u64) -> Self {
+        let found = match self {
+            Self::Own(_) => None,
+            Self::Program(address) => find_here(address, length),
+            Self::Peer(peer, address) => peer.find(address, length),
+        };
+        // SAFETY: this process's mapping of an address-space file, which stays as long as the peer is
+        // known or the process lives, and cannot be cut short.
+        found.map_or(self, |at| Self::Own(unsafe { Readable::shared(at.as_ptr(), length) }))
+    }
+
     /// The address as the kernel is told it, of so many bytes.
     #[inline]
     fn address(self, length: u64) -> Result<u64, Fault> {
@@ -69,7 +126,19 @@ impl Source<'_> {
     }
 }
 
-impl Destination<'_> {
+impl<'a> Destination<'a> {
+    /// As [`Source::resolved`].
+    #[inline]
+    fn resolved(self, length: u64) -> Self {
+        let found = match self {
+            Self::Own(_) => None,
+            Self::Program(address) => find_here(address, length),
+            Self::Peer(peer, address) => peer.find(address, length),
+        };
+        // SAFETY: as in `Source::resolved`.
+        found.map_or(self, |at| Self::Own(unsafe { Writable::shared(at.as_ptr(), length) }))
+    }
+
     /// As [`Source::address`].
     #[inline]
     fn address(self, length: u64) -> Result<u64, Fault> {
@@ -86,7 +155,7 @@ impl Destination<'_> {
         match self {
             Self::Own(bytes) => Self::Own(bytes.behind(done)),
             Self::Program(address) => Self::Program(address + done),
-            Self::Peer(pid, address) => Self::Peer(pid, address + done),
+            Self::Peer(peer, address) => Self::Peer(peer, address + done),
         }
     }
 }
@@ -140,20 +209,20 @@ impl Copier {
         Ok(Self::Pipes(Mutex::new(vec![Pipe::new()?])))
     }
 
-    /// Copies `length` bytes. What is Transom's own on both sides takes no system call.
+    /// Copies `length` bytes. What is Transom's own, or mapped, on both sides takes no system call.
     ///
     /// # Errors
     ///
     /// Which side could not be reached; some of the bytes may have been copied.
     #[inline]
     pub fn copy(&self, to: Destination<'_>, from: Source<'_>, length: u64) -> Result<(), Fault> {
-        match (to, from) {
+        match (to.resolved(length), from.resolved(length)) {
             (Destination::Own(to), Source::Own(from)) => own::copy(to, from, length),
-            (Destination::Peer(pid, to), from) => {
-                self.copy_to_peer(pid, to, from.address(length)?, length)
+            (Destination::Peer(peer, to), from) => {
+                self.copy_to_peer(peer.pid, to, from.address(length)?, length)
             }
-            (to, Source::Peer(pid, from)) => {
-                self.copy_from_peer(pid, to.address(length)?, from, length)
+            (to, Source::Peer(peer, from)) => {
+                self.copy_from_peer(peer.pid, to.address(length)?, from, length)
             }
             (to, from) => self.copy_here(to.address(length)?, from.address(length)?, length),
         }
@@ -187,6 +256,15 @@ impl Copier {
 
     /// Copies pieces, one after the other, to memory of the program from `to` on.
     pub fn copy_pieces(&self, to: u64, pieces: &[&[u8]]) -> Result<(), Fault> {
+        let whole: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if let to @ Destination::Own(_) = Destination::Program(to).resolved(whole) {
+            let mut done = 0;
+            return pieces.iter().try_for_each(|piece| {
+                let (to, length) = (to.behind(done), piece.len() as u64);
+                done += length;
+                self.copy(to, (*piece).into(), length)
+            });
+        }
         let mut done = 0;
         for group in pieces.chunks(MAX_SLICES) {
             let length = group.iter().map(|piece| piece.len() as u64).sum();
@@ -212,6 +290,17 @@ impl Copier {
         ranges: &[Range<usize>],
         from: u64,
     ) -> Result<(), Fault> {
+        let whole: u64 = ranges.iter().map(|range| range.len() as u64).sum();
+        if let Some(first) = find_here(from, whole) {
+            let mut from = first.as_ptr().cast_const();
+            return ranges.iter().try_for_each(|range| {
+                let length = range.len() as u64;
+                // SAFETY: as in `Source::resolved`; the ranges together are as long as what was found.
+                let part = unsafe { Readable::shared(from, length) };
+                from = from.wrapping_add(range.len());
+                self.copy((&mut bytes[range.clone()]).into(), Source::Own(part), length)
+            });
+        }
         let mut done = 0;
         for group in ranges.chunks(MAX_SLICES) {
             let length = group.iter().map(|range| range.len() as u64).sum();
@@ -399,53 +488,6 @@ impl Pipe {
     }
 }
 
-/// What a range of this process's memory allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapping {
-    /// Part of it is not mapped, or not readable.
-    Missing,
-    /// All readable, part of it not writable.
-    ReadOnly,
-    /// All readable and writable.
-    Writable,
-}
-
-/// Looks up a range in the kernel's list of this process's mappings (rules MR-20, MR-21).
-pub fn mapping(address: u64, length: u64) -> io::Result<Mapping> {
-    use std::io::BufRead;
-    let end = address + length;
-    let mut covered = address;
-    let mut result = Mapping::Writable;
-    let maps = io::BufReader::with_capacity(64 << 10, std::fs::File::open("/proc/self/maps")?);
-    for line in maps.split(b'\n') {
-        let line = line?;
-        let Some((start, stop, readable, writable)) = parse_maps_line(&line) else { continue };
-        if stop <= covered {
-            continue;
-        }
-        if start > covered || !readable {
-            return Ok(Mapping::Missing);
-        }
-        if !writable {
-            result = Mapping::ReadOnly;
-        }
-        covered = stop;
-        if covered >= end {
-            return Ok(result);
-        }
-    }
-    Ok(Mapping::Missing)
-}
-
-/// `start-stop rw.. …`
-pub(crate) fn parse_maps_line(line: &[u8]) -> Option<(u64, u64, bool, bool)> {
-    let text = std::str::from_utf8(line.get(..line.iter().position(|b| *b == b' ')? + 3)?).ok()?;
-    let (range, rights) = text.split_once(' ')?;
-    let (start, stop) = range.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    Some((number(start)?, number(stop)?, rights.starts_with('r'), rights.ends_with('w')))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -479,15 +521,5 @@ mod tests {
             let copied = copier.copy(Destination::Program(4096), (&buffer[..]).into(), 64);
             assert_eq!(copied, Err(Fault::Destination), "{copier:?}");
         }
-    }
-
-    #[test]
-    fn mappings_are_seen_with_their_rights() {
-        let writable = vec![0_u8; 100_000];
-        let address = writable.as_ptr() as u64;
-        assert_eq!(mapping(address, 100_000).unwrap(), Mapping::Writable);
-        let code = mappings_are_seen_with_their_rights as fn() as usize as u64;
-        assert_eq!(mapping(code, 1).unwrap(), Mapping::ReadOnly);
-        assert_eq!(mapping(4096, 10).unwrap(), Mapping::Missing);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,7 +14,7 @@ use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
 use crate::fork::Owner;
-use crate::memory::{Copier, Destination, Source};
+use crate::memory::{Accessed, Copier, Destination, Source, mapped_number};
 use crate::object_counts::ObjectCounts;
 use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalRecord, Registry};
 use crate::segment::Segment;
@@ -100,6 +101,16 @@ impl ThisProcess {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
+        if let Some(number) = mapped_number(at.address()) {
+            // Also in one step with what the program's own instructions do there.
+            let mut old = number.load(SeqCst);
+            loop {
+                match number.compare_exchange(old, update(old), SeqCst, SeqCst) {
+                    Ok(old) => return Ok(old),
+                    Err(found) => old = found,
+                }
+            }
+        }
         let _one_step = self.atomics.lock();
         let mut old = [0; 8];
         let from = Source::Program(at.address());
@@ -179,6 +190,22 @@ impl ThisProcess {
     pub fn leave_to_parent(&self) {
         self.segment.protect();
         self.claim.leave_to_parent();
+    }
+}
+
+/// Rounds that whoever moves memory waits for one who uses it, before it lets all go on: some ten
+/// milliseconds.
+const MOVE_ROUNDS: u32 = 370;
+
+impl Accessed for ThisProcess {
+    fn exclusively(&self, act: &mut dyn FnMut()) -> bool {
+        if self.is_inherited() {
+            // Nobody uses it here.
+            act();
+            return true;
+        }
+        let hold = self.segment.hazards().hold(self.announcer(), MOVE_ROUNDS, self);
+        hold.inspect(|_| act()).is_some()
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Header {
     pub groups: AtomicU32,
     /// Set if the process wants requests as messages only, because it looks at each.
     pub by_message: AtomicU32,
+    /// The descriptor there of the process's address-space file, plus one; zero for none.
+    pub pages: AtomicU32,
     /// Names the file that the process writes what crosses its links to; zero for none.
     pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use transom_abi::*;
-use transom_host::{Adapter, Options};
+use transom_host::{Adapter, Memory, Options};
 use transom_ibverbs::*;
 
 use super::{Buffer, alloc_mw, poll, readable, reg, until, wait};
@@ -37,10 +37,17 @@ impl Drop for Own {
     }
 }
 
+/// Opens a device, with registered memory mapped in a process that was started so.
+pub fn open_adapter(options: Options) -> Arc<Adapter> {
+    let mapped = std::env::var_os("TRANSOM_MEMORY").is_some_and(|it| it == "mapped");
+    let memory = if mapped { Memory::Mapped } else { options.memory };
+    Adapter::open(Options { memory, ..options }).expect("a device opens")
+}
+
 impl End {
     /// An end on a device of its own.
     pub fn new(options: Options) -> Self {
-        Self::of_device(Adapter::open(options).expect("a device opens"))
+        Self::of_device(open_adapter(options))
     }
 
     /// An end in a context of its own.

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::fs::File;
 
 use transom_abi::*;
-use transom_host::{Adapter, Copying, Options};
+use transom_host::{Copying, Options};
 
-use super::{End, connect, post, recv, with_sges, wr};
+use super::{End, connect, open_adapter, post, recv, with_sges, wr};
 
 /// How the two ends are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Link {
     Local,
     /// Two devices, copying through shared memory.
     Shared,
+    /// Two devices, copying straight, with registered memory mapped.
+    Mapped,
     /// Two devices that send each other packets.
     Wire,
 }
@@ -90,11 +92,11 @@ pub fn ends(link: Link, options: Options) -> (End, End) {
     take_turn(link);
     let copying = if link == Link::Shared { Copying::SharedMemory } else { Copying::Best };
     let options = Options { copying, wire_only: link == Link::Wire, ..options };
-    let adapter = Adapter::open(options).expect("a device opens");
+    let adapter = open_adapter(options);
     let a = End::of_device(adapter.clone());
     let b = match link {
         Link::Loopback => End::of_device(adapter),
-        Link::Local | Link::Shared | Link::Wire => End::new(options),
+        Link::Local | Link::Shared | Link::Mapped | Link::Wire => End::new(options),
     };
     (a, b)
 }

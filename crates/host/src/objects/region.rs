@@ -6,7 +6,7 @@ use std::sync::Arc;
 use transom_device::Access;
 use transom_device::protection::{Exhausted, Key, Kind, Place, Region};
 use transom_system::clock;
-use transom_system::memory::{Mapping, mapping, page_size};
+use transom_system::memory::{Mapping, enter, leave, mapping, page_size};
 
 use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
 use crate::device::Inherited;
@@ -136,6 +136,16 @@ impl Registration {
         Ok(())
     }
 
+    /// Tells what is mapped that the region is about to be there.
+    fn map(&self) {
+        enter(self.address, self.length, self.access.contains(Access::ON_DEMAND));
+    }
+
+    /// The region is not there any more.
+    fn unmap(&self) {
+        leave(self.address, self.length);
+    }
+
     fn base(&self) -> u64 {
         if self.access.contains(Access::ZERO_BASED) { 0 } else { self.iova }
     }
@@ -169,7 +179,9 @@ impl MemoryRegion {
         registration: Registration,
     ) -> Result<Self, RegisterError> {
         registration.check()?;
+        registration.map();
         Self::enter(pd, registration.region(pd), registration, Backing::Program)
+            .inspect_err(|_| registration.unmap())
     }
 
     /// A null region (rule MR-36).
@@ -267,10 +279,13 @@ impl MemoryRegion {
         let process = self.pd.device().process();
         let (keys, now) = (process.segment().keys(), clock::steady());
         let region = registration.region(&new_pd);
+        registration.map();
         if region.change(&keys, self.slot, self.key, now, &**process).is_err() {
+            registration.unmap();
             new_pd.release();
             return Err(RegisterError::Busy);
         }
+        self.registration.unmap();
         self.pd.release();
         self.pd = new_pd;
         self.registration = registration;
@@ -296,6 +311,9 @@ impl MemoryRegion {
         let inherited = process.is_inherited();
         if !inherited && Region::deregister(&keys, self.slot, &**process).is_err() {
             return Err((self, Busy));
+        }
+        if !inherited && matches!(self.backing, Backing::Program) {
+            self.registration.unmap();
         }
         device.resources.keys.give_back(self.backing.kind(), self.slot);
         if let Backing::Device(memory) = &self.backing {

@@ -2,6 +2,7 @@
 //! to at the same time. It stays where it is, so it is copied by instructions.
 
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 
 use super::Fault;
 
@@ -77,7 +78,8 @@ impl Writable<'_> {
     }
 }
 
-/// Copies `length` bytes that do not overlap.
+/// Copies `length` bytes, the last one last. One, two, four or eight that are aligned are one store, for
+/// programs look at memory until it changes.
 #[inline]
 pub(super) fn copy(to: Writable<'_>, from: Readable<'_>, length: u64) -> Result<(), Fault> {
     if length > from.length {
@@ -86,10 +88,51 @@ pub(super) fn copy(to: Writable<'_>, from: Readable<'_>, length: u64) -> Result<
     if length > to.length {
         return Err(Fault::Destination);
     }
-    // SAFETY: both are as long, mapped, and stay so (`shared`, or a reference that is held). They are
-    // different: what is written to is borrowed alone, or a part of a ring that nobody else names. Should
-    // another process write to a ring meanwhile against the protocol, the bytes copied are any bytes,
-    // which are checked like those from a network.
-    unsafe { std::ptr::copy_nonoverlapping(from.first, to.first, length as usize) };
+    let (to, from, length) = (to.first, from.first, length as usize);
+    let aligned = |size: usize| (to.addr() | from.addr()).is_multiple_of(size);
+    // SAFETY: both are as long, mapped, and stay so (`shared`, or a reference that is held). Who writes
+    // there at the same time is another process or a program's own thread, through other addresses or
+    // against the protocol; then the bytes are any bytes, and nothing here depends on them.
+    unsafe {
+        match length {
+            8 if aligned(8) => move_one::<AtomicU64>(to, from),
+            4 if aligned(4) => move_one::<AtomicU32>(to, from),
+            2 if aligned(2) => move_one::<AtomicU16>(to, from),
+            0 => {}
+            // A program copies within its own buffer.
+            _ if to.addr().abs_diff(from.addr()) < length => std::ptr::copy(from, to, length),
+            _ => {
+                std::ptr::copy_nonoverlapping(from, to, length - 1);
+                move_one::<AtomicU8>(to.add(length - 1), from.add(length - 1));
+            }
+        }
+    }
     Ok(())
+}
+
+/// Numbers that are moved in one step.
+trait OneStep {
+    fn move_from(&self, from: &Self);
+}
+
+macro_rules! one_step {
+    ($($number:ty)+) => {
+        $(impl OneStep for $number {
+            #[inline]
+            fn move_from(&self, from: &Self) {
+                self.store(from.load(Relaxed), Release);
+            }
+        })+
+    };
+}
+
+one_step! { AtomicU8 AtomicU16 AtomicU32 AtomicU64 }
+
+/// # Safety
+///
+/// Both are valid, and aligned, for a `T`.
+#[inline]
+unsafe fn move_one<T: OneStep>(to: *mut u8, from: *const u8) {
+    // SAFETY: as the caller says; bytes of any value make a number.
+    unsafe { (*to.cast::<T>()).move_from(&*from.cast::<T>()) };
 }

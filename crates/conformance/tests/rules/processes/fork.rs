@@ -8,7 +8,7 @@ use transom_conformance::harness::*;
 use transom_conformance::processes::*;
 use transom_conformance::queues::*;
 use transom_conformance::{on_each_way, path_of};
-use transom_host::{Adapter, Options};
+use transom_host::Options;
 use transom_ibverbs::*;
 use transom_system::registry::Registry;
 
@@ -303,7 +303,7 @@ on_each_way! {
 /// What a child is refused is not noted as its parent's.
 #[test]
 fn a_childs_refused_calls_are_not_its_parents() {
-    let adapter = Adapter::open(Options::default()).expect("a device opens");
+    let adapter = open_adapter(Options::default());
     let slot = adapter.device().process().announcer().slot;
     let end = End::on(open_context(adapter));
     let noted = || Registry::open().expect("the registry").refused_calls(slot).len();

@@ -8,7 +8,7 @@ use transom_conformance::datagrams::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
 use transom_conformance::{on_each_way, path_of};
-use transom_host::{Adapter, Options};
+use transom_host::Options;
 
 const MIB: usize = 1 << 20;
 
@@ -286,14 +286,14 @@ on_each_way! {
             let (mut child, qp) = survivor.peer(path_of!("bystander"));
             let [_, _] = child.hear();
             let (pid, slot) = (child.pid(), slot_of(child.pid()));
-            assert_eq!(holdings().0, before.0 + 1, "the peer's segment is mapped");
+            assert!(holdings().0 > before.0, "the peer's segment is mapped");
             child.kill();
             survivor.expect_loss(qp);
             survivor.destroy(qp);
             until("the dead to be let go", || (holdings() == before).then_some(()));
             assert_not_alive(pid);
             let successor = (0..4096).find_map(|_| {
-                let adapter = Adapter::open(Options::default()).expect("a device opens");
+                let adapter = open_adapter(Options::default());
                 (adapter.device().process().announcer().slot == slot).then_some(adapter)
             });
             let successor = successor.expect("the slot is free again");

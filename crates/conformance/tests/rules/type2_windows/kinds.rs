@@ -20,6 +20,7 @@ const KIND_2A: Options = Options {
     faults: None,
     capture: None,
     connect_timeout: None,
+    memory: transom_host::Memory::Private,
 };
 
 /// Two ends on devices with windows of kind 2A.

@@ -175,7 +175,7 @@ impl At<'_> {
     /// On UC a request has completed when it is in the ring, so a later one must not pass it on the
     /// direct way before the peer has taken it (rule ORD-01).
     #[inline]
-    fn direct_target(&self) -> Option<(Target<'_>, Where)> {
+    fn direct_target(&self) -> Option<(Target<'_>, Where<'_>)> {
         let (segment, place) = match self.link {
             Link::None => return None,
             Link::Loopback if !self.qp.device.by_message() => {
@@ -184,7 +184,7 @@ impl At<'_> {
             Link::Local(peer)
                 if peer.reach == Reach::Direct && !peer.is_gone() && !self.would_pass(peer) =>
             {
-                (&peer.segment, Where::Peer(peer.pid))
+                (&peer.segment, Where::Peer(&peer.memory))
             }
             Link::Loopback | Link::Local(_) | Link::Wire(_) => return None,
         };
@@ -222,7 +222,7 @@ impl At<'_> {
         }
     }
 
-    fn gather<'a>(&'a self, payload: Payload<'a>, skip: u64, to: Where) -> Gather<'a> {
+    fn gather<'a>(&'a self, payload: Payload<'a>, skip: u64, to: Where<'a>) -> Gather<'a> {
         let sges = match payload {
             Payload::Inline(_) => &[],
             Payload::Buffers(sges) => sges,
@@ -231,7 +231,7 @@ impl At<'_> {
         Gather { payload, local: self.local(sges), skip, copier, to, failed: None }
     }
 
-    fn scatter<'a>(&'a self, buffers: &'a [Sge], skip: u64, from: Where) -> Scatter<'a> {
+    fn scatter<'a>(&'a self, buffers: &'a [Sge], skip: u64, from: Where<'a>) -> Scatter<'a> {
         let copier = &self.qp.device.process().copier();
         Scatter { local: self.local(buffers), skip, copier, from, failed: None }
     }

@@ -100,7 +100,7 @@ pub(crate) struct Objects {
 impl Objects {
     /// A few of everything.
     pub(crate) fn new(seed: u64) -> Self {
-        let adapter = Adapter::open(Options::default()).expect("a device opens");
+        let adapter = open_adapter(Options::default());
         let [a, b] = [adapter.clone(), adapter.clone()].map(End::of_device);
         let probe = Probe::new(&a, &b);
         // SAFETY: a name and a flag.

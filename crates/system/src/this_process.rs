@@ -15,7 +15,7 @@ static KEPT: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
 
 /// The number of this process.
 #[inline]
-pub fn this_process() -> u32 {
+pub(crate) fn this_process() -> u32 {
     let Some(kept) = KEPT.get_or_init(keep) else { return std::process::id() };
     match kept.load(Relaxed) {
         0 => keep_in_child(kept),

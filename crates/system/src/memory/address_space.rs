@@ -1,0 +1,280 @@
+//! The file that a process's registered pages lie in, and a mapping of it.
+//!
+//! The **address-space file** is as long as the address space, and mostly holes: the offset of a page is
+//! its address in its process. So whoever has the file open reaches a page by its address alone. It has a
+//! bit for each page behind them, which says whether the page lies in it; only its process sets bits.
+//!
+//! It cannot become shorter (`F_SEAL_SHRINK`), so touching a mapping of it never fails, whatever its
+//! process does to its own mappings.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::maps::Line;
+use super::{Readable, Writable, page_size};
+use crate::file_limit;
+use crate::fork::Owner;
+
+/// Addresses of a program lie below two to this: more is given only to who asks for it by an address.
+const ADDRESS_BITS: u32 = 47;
+/// A mapping is made for so much at a time.
+const SPAN_BITS: u32 = 30;
+const SPAN: u64 = 1 << SPAN_BITS;
+/// Spans whose pointers are kept together.
+const GROUP: usize = 256;
+const GROUPS: usize = (1 << (ADDRESS_BITS - SPAN_BITS)) / GROUP;
+
+type Group = [AtomicPtr<u8>; GROUP];
+
+/// The address-space file of a process, as this process maps it.
+pub struct AddressSpace {
+    file: OwnedFd,
+    inode: u64,
+    /// Whose mappings these are: a forked child does not have them.
+    owner: Owner,
+    /// A bit for each page.
+    present: NonNull<AtomicU64>,
+    /// Where the spans are mapped that were needed so far.
+    spans: Box<[AtomicPtr<Group>; GROUPS]>,
+}
+
+// SAFETY: the mappings stay until drop, and are reached by atomics or handed out as pointers.
+unsafe impl Send for AddressSpace {}
+// SAFETY: as above.
+unsafe impl Sync for AddressSpace {}
+
+impl fmt::Debug for AddressSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressSpace").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// Bytes of the bits for all pages.
+fn present_bytes() -> u64 {
+    (1 << ADDRESS_BITS) / page_size() / 8
+}
+
+fn file_bytes() -> u64 {
+    (1 << ADDRESS_BITS) + present_bytes()
+}
+
+impl AddressSpace {
+    /// Makes the file of this process, without any page.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: a limit of file sizes or of address space is in the way, or no descriptor is
+    /// left.
+    pub fn create() -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("transom-pages", flags)?;
+        file_limit::grow(|| rustix::fs::ftruncate(&file, file_bytes()))?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::map(file)
+    }
+
+    /// Maps that of another process, by its PID and the descriptor it has there.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, or that it is no such file.
+    pub fn attach(pid: u32, descriptor: u32) -> io::Result<Self> {
+        let path = format!("/proc/{pid}/fd/{descriptor}");
+        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let length = rustix::fs::fstat(&file)?.st_size;
+        let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
+        if u64::try_from(length) != Ok(file_bytes()) || !sealed {
+            return Err(io::Error::other("it is not the pages of a process of this version"));
+        }
+        Self::map(file)
+    }
+
+    fn map(file: OwnedFd) -> io::Result<Self> {
+        let inode = rustix::fs::fstat(&file)?.st_ino;
+        let present = map_part(&file, 1 << ADDRESS_BITS, present_bytes())?.cast();
+        let spans = Box::new([const { AtomicPtr::new(null_mut()) }; GROUPS]);
+        Ok(Self { file, inode, owner: Owner::this(), present, spans })
+    }
+
+    /// The descriptor by which other processes find it.
+    pub fn descriptor(&self) -> u32 {
+        self.file.as_fd().as_raw_fd().unsigned_abs()
+    }
+
+    pub(super) fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// Whether a line of the list of mappings is the program's, of this file.
+    pub(super) fn is_behind(&self, line: &Line) -> bool {
+        let ours = |span: u64| {
+            let group = self.spans[span as usize / GROUP].load(Acquire);
+            // SAFETY: a group once noted stays until drop.
+            let span =
+                unsafe { group.as_ref() }.map(|group| group[span as usize % GROUP].load(Acquire));
+            span.is_some_and(|first| (first as u64..first as u64 + SPAN).contains(&line.start))
+        };
+        line.inode == self.inode
+            && line.offset < 1 << ADDRESS_BITS
+            && !ours(line.offset >> SPAN_BITS)
+    }
+
+    /// Where this process finds `length` bytes that are at `address` in the file's process; `None` if
+    /// not all of them lie in the file, or not in one span.
+    #[inline]
+    pub fn find(&self, address: u64, length: u64) -> Option<NonNull<u8>> {
+        let last = address.checked_add(length.checked_sub(1)?)?;
+        if last >> ADDRESS_BITS != 0 {
+            return None;
+        }
+        let all = |(word, bits)| self.word(word).load(Acquire) & bits == bits;
+        let present = words(address / page_size(), last / page_size()).all(all);
+        if present { self.place(address, length) } else { None }
+    }
+
+    #[inline]
+    fn place(&self, address: u64, length: u64) -> Option<NonNull<u8>> {
+        let last = address.checked_add(length.checked_sub(1)?)?;
+        if last >> ADDRESS_BITS != 0 || address >> SPAN_BITS != last >> SPAN_BITS {
+            return None;
+        }
+        let first = self.span((address >> SPAN_BITS) as usize)?;
+        // SAFETY: within the span, which is mapped until drop.
+        Some(unsafe { first.add((address % SPAN) as usize) })
+    }
+
+    /// The file's bytes at `address`, whether the pages lie in it or not; `None` if they are not in one
+    /// span.
+    pub(super) fn writable(&self, address: u64, length: u64) -> Option<Writable<'_>> {
+        let first = self.place(address, length)?;
+        // SAFETY: mapped until drop, and nobody has references to what programs share.
+        Some(unsafe { Writable::shared(first.as_ptr(), length) })
+    }
+
+    /// As [`AddressSpace::writable`].
+    pub(super) fn readable(&self, address: u64, length: u64) -> Option<Readable<'_>> {
+        let first = self.place(address, length)?;
+        // SAFETY: as above.
+        Some(unsafe { Readable::shared(first.as_ptr(), length) })
+    }
+
+    /// Notes whether the pages from `first` to `last` lie in the file.
+    pub(super) fn set_present(&self, first: u64, last: u64, present: bool) {
+        for (word, bits) in words(first, last) {
+            match present {
+                true => self.word(word).fetch_or(bits, SeqCst),
+                false => self.word(word).fetch_and(!bits, SeqCst),
+            };
+        }
+    }
+
+    /// Lets the memory of pages go that nobody maps any more.
+    pub(super) fn discard(&self, address: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&self.file, flags, address, length)?)
+    }
+
+    #[inline]
+    fn word(&self, word: u64) -> &AtomicU64 {
+        debug_assert!(word < present_bytes() / 8);
+        // SAFETY: callers have checked the pages, so it is one of the words mapped in `map`.
+        unsafe { self.present.add(word as usize).as_ref() }
+    }
+
+    /// Where a span is mapped; mapped now if it is not. `None` if there is no room for it.
+    #[inline]
+    fn span(&self, span: usize) -> Option<NonNull<u8>> {
+        let group = self.spans.get(span / GROUP)?.load(Acquire);
+        // SAFETY: a group once noted stays until drop.
+        let known = unsafe { group.as_ref() }.map(|group| group[span % GROUP].load(Acquire));
+        known.and_then(NonNull::new).or_else(|| self.map_span(span))
+    }
+
+    #[cold]
+    fn map_span(&self, span: usize) -> Option<NonNull<u8>> {
+        let noted = &self.spans[span / GROUP];
+        if noted.load(Acquire).is_null() {
+            let group = Box::new([const { AtomicPtr::new(null_mut()) }; GROUP]);
+            let group = Box::into_raw(group);
+            if noted.compare_exchange(null_mut(), group, AcqRel, Relaxed).is_err() {
+                // SAFETY: made above, and nobody else knows it.
+                drop(unsafe { Box::from_raw(group) });
+            }
+        }
+        // SAFETY: noted, and stays until drop.
+        let group = unsafe { noted.load(Acquire).as_ref()? };
+        let mapped = map_part(&self.file, span as u64 * SPAN, SPAN).ok()?;
+        let slot = &group[span % GROUP];
+        match slot.compare_exchange(null_mut(), mapped.as_ptr(), AcqRel, Acquire) {
+            Ok(_) => Some(mapped),
+            Err(other) => {
+                unmap(mapped, SPAN);
+                NonNull::new(other)
+            }
+        }
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        if self.owner.is_another() {
+            return;
+        }
+        unmap(self.present.cast(), present_bytes());
+        for group in &mut *self.spans {
+            let group = *group.get_mut();
+            if group.is_null() {
+                continue;
+            }
+            // SAFETY: made by `map_span`, and nobody else has it any more.
+            for span in unsafe { *Box::from_raw(group) } {
+                if let Some(span) = NonNull::new(span.into_inner()) {
+                    unmap(span, SPAN);
+                }
+            }
+        }
+    }
+}
+
+/// The words with the bits of the pages from `first` to `last`, and those bits.
+#[inline]
+fn words(first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> {
+    (first / 64..=last / 64).map(move |word| {
+        let from = if word == first / 64 { first % 64 } else { 0 };
+        let to = if word == last / 64 { last % 64 } else { 63 };
+        (word, u64::MAX << from & u64::MAX >> (63 - to))
+    })
+}
+
+/// A mapping of a part of the file. Its children do not get it, and it is not in a core file: what is in
+/// it is there at the program's own addresses.
+fn map_part(file: &OwnedFd, offset: u64, length: u64) -> io::Result<NonNull<u8>> {
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+    // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that is as long and stays so.
+    let mapped =
+        unsafe { rustix::mm::mmap(null_mut(), length as usize, rights, flags, file, offset)? };
+    let mapped = NonNull::new(mapped.cast::<u8>()).expect("a mapping is never at zero");
+    for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
+        // SAFETY: the mapping made above, whole.
+        let advised =
+            unsafe { rustix::mm::madvise(mapped.as_ptr().cast(), length as usize, advice) };
+        if let Err(error) = advised {
+            unmap(mapped, length);
+            return Err(error.into());
+        }
+    }
+    Ok(mapped)
+}
+
+fn unmap(mapped: NonNull<u8>, length: u64) {
+    // SAFETY: made by `map_part` with this length, and nobody uses it any more.
+    let unmapped = unsafe { rustix::mm::munmap(mapped.as_ptr().cast(), length as usize) };
+    debug_assert!(unmapped.is_ok());
+}

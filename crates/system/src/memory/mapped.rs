@@ -1,0 +1,418 @@
+//! The registered pages of this process that lie in its address-space file.
+//!
+//! A page is moved there when a region of it is registered, and back when the last one has ended. It stays
+//! private, and the kernel copies, where moving it could be noticed: see [`may_move`].
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::mm::ProtFlags;
+use tracing::debug;
+
+use super::address_space::AddressSpace;
+use super::maps::{self, Line};
+use super::page_size;
+use super::registered::Registered;
+use super::take_over::{self, Pages};
+use crate::fork::{self, ForkHandler};
+use crate::say;
+
+/// How long taking memory over again after a fork waits for those who use it.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Moved at once: who writes to any of them meanwhile waits for all.
+const STEP: u64 = 4 << 20;
+
+/// What this process has in its file; none if it has no file.
+static MAPPED: AtomicPtr<Mapped> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whose peers and threads may be at work on registered pages.
+static USERS: Mutex<Vec<Weak<dyn Accessed>>> = Mutex::new(Vec::new());
+
+/// The pages of this process.
+pub(crate) struct Mapped {
+    space: AddressSpace,
+    /// Locked while pages are moved, and from before a fork until after it.
+    registered: Mutex<Registered>,
+    _forks: Arc<Forks>,
+}
+
+/// A device of this process, whose peers and threads copy from and to registered memory.
+pub trait Accessed: Send + Sync {
+    /// Does something while none of them copies. False, and nothing is done, if one of them does not come
+    /// to an end for some milliseconds: it may wait for something that this thread has.
+    fn exclusively(&self, act: &mut dyn FnMut()) -> bool;
+}
+
+/// That of this process, if it has one.
+#[inline]
+pub(super) fn mapped() -> Option<&'static Mapped> {
+    // SAFETY: once made it stays for ever.
+    unsafe { MAPPED.load(Acquire).as_ref() }
+}
+
+/// Has registered pages be mapped from now on, where the system allows it; the descriptor of the file.
+///
+/// # Errors
+///
+/// Why that cannot be.
+pub fn begin() -> io::Result<u32> {
+    static BEGINNING: Mutex<()> = Mutex::new(());
+    let _one = BEGINNING.lock();
+    if mapped().is_none() {
+        let space = AddressSpace::create()?;
+        if !take_over::works(&space) {
+            return Err(io::Error::other("the system does not let pages be moved (userfaultfd)"));
+        }
+        let forks = Arc::new(Forks::default());
+        let handler: Arc<dyn ForkHandler> = forks.clone();
+        fork::watch(Arc::downgrade(&handler))?;
+        let made = Box::new(Mapped { space, registered: Mutex::default(), _forks: forks });
+        MAPPED.store(Box::into_raw(made), Release);
+    }
+    Ok(mapped().ok_or(io::ErrorKind::NotFound)?.space.descriptor())
+}
+
+/// Has memory be moved only while nobody copies by this device.
+pub fn add_user(user: Weak<dyn Accessed>) {
+    let mut users = USERS.lock();
+    users.retain(|known| known.strong_count() > 0);
+    users.push(user);
+}
+
+/// A region of these bytes is about to be registered, which nobody can name yet. Those that are paged on
+/// demand stay where they are, and so does what other regions share with them.
+pub fn enter(address: u64, length: u64, on_demand: bool) {
+    let Some(mapped) = mapped() else { return };
+    let Some(pages) = whole_pages(address, length) else { return };
+    let mut registered = mapped.registered.lock();
+    let mut fresh = registered.add(pages.clone());
+    fresh.extend(mapped.let_go_of_replaced(&mut registered, &pages));
+    if on_demand {
+        return;
+    }
+    for pages in fresh {
+        // Nobody can name the region yet. The pages are in no other, or their memory there is gone.
+        mapped.take_over(&mut registered, pages, &mut |act| {
+            act();
+            true
+        });
+    }
+}
+
+/// A region of these bytes has ended, and nobody uses it any more.
+pub fn leave(address: u64, length: u64) {
+    let Some(mapped) = mapped() else { return };
+    let Some(pages) = whole_pages(address, length) else { return };
+    let mut registered = mapped.registered.lock();
+    for pages in registered.remove(pages) {
+        mapped.space.set_present(pages.start, pages.end - 1, false);
+        let Whereabouts { here, gone } = mapped.whereabouts(&pages);
+        for part in here {
+            if let Err(error) = part.give_back(&mapped.space) {
+                debug!(address = part.at, %error, "memory stays shared");
+            }
+        }
+        for pages in gone {
+            let Pages { address, length } = bytes(&pages);
+            let _ = mapped.space.discard(address, length);
+        }
+    }
+}
+
+/// Does something while nobody else uses the pages that it moves; false if that cannot be.
+type Alone<'a> = dyn FnMut(&mut dyn FnMut()) -> bool + 'a;
+
+/// Where the program has pages that lie in the file.
+struct Whereabouts {
+    /// In parts that are moved one after the other.
+    here: Vec<Part>,
+    /// It has unmapped them.
+    gone: Vec<Range<u64>>,
+}
+
+/// Pages of the file that the program has.
+struct Part {
+    pages: Range<u64>,
+    /// Where: at their address, unless it has moved them (`mremap(2)`).
+    at: u64,
+    /// What it may do with them.
+    rights: ProtFlags,
+}
+
+impl Part {
+    fn is_moved(&self) -> bool {
+        self.at != bytes(&self.pages).address
+    }
+
+    fn give_back(&self, space: &AddressSpace) -> io::Result<()> {
+        let Pages { address, length } = bytes(&self.pages);
+        take_over::give_back(space, address, Pages { address: self.at, length }, self.rights)
+    }
+}
+
+impl Mapped {
+    #[inline]
+    pub(super) fn space(&self) -> &AddressSpace {
+        &self.space
+    }
+
+    /// Moves those of some registered pages to the file that may be moved.
+    fn take_over(&self, registered: &mut Registered, pages: Range<u64>, alone: &mut Alone<'_>) {
+        for part in may_move(pages).into_iter().flat_map(parts) {
+            let mut taken = Err(io::ErrorKind::ResourceBusy.into());
+            alone(&mut || {
+                taken = take_over::take_over(&self.space, bytes(&part));
+                if taken.is_ok() {
+                    self.space.set_present(part.start, part.end - 1, true);
+                }
+            });
+            match taken {
+                Ok(()) => registered.set_mapped(part, true),
+                Err(error) => {
+                    debug!(address = bytes(&part).address, %error, "memory stays private");
+                }
+            }
+        }
+    }
+
+    /// Has pages that may be in use be private memory again.
+    fn give_back(&self, part: &Part, alone: &mut Alone<'_>) -> io::Result<()> {
+        let mut given = Err(io::ErrorKind::ResourceBusy.into());
+        let (first, last) = (part.pages.start, part.pages.end - 1);
+        alone(&mut || {
+            self.space.set_present(first, last, false);
+            given = part.give_back(&self.space);
+            if given.is_err() {
+                self.space.set_present(first, last, true);
+            }
+        });
+        given
+    }
+
+    /// Has no pages in the file of which the program has unmapped the memory, or moved it, under a region,
+    /// and has other memory at their addresses now; answers them.
+    fn let_go_of_replaced(
+        &self,
+        registered: &mut Registered,
+        pages: &Range<u64>,
+    ) -> Vec<Range<u64>> {
+        let mut replaced: Vec<_> = registered.mapped_of(pages).collect();
+        if replaced.is_empty() {
+            return replaced;
+        }
+        let (moved, here): (Vec<_>, Vec<_>) =
+            self.whereabouts(pages).here.into_iter().partition(Part::is_moved);
+        for part in here {
+            replaced =
+                replaced.into_iter().flat_map(|it| without(it, part.pages.clone())).collect();
+        }
+        for pages in &replaced {
+            self.space.set_present(pages.start, pages.end - 1, false);
+            registered.set_mapped(pages.clone(), false);
+        }
+        for part in moved {
+            if let Err(error) = part.give_back(&self.space) {
+                debug!(address = part.at, %error, "memory stays shared");
+                replaced.retain(|it| without(it.clone(), part.pages.clone()).eq([it.clone()]));
+            }
+        }
+        replaced
+    }
+
+    fn whereabouts(&self, pages: &Range<u64>) -> Whereabouts {
+        let Ok(lines) = maps::lines() else {
+            return Whereabouts { here: Vec::new(), gone: Vec::new() };
+        };
+        let (mut here, mut gone) = (Vec::new(), vec![pages.clone()]);
+        for line in lines.filter(|line| self.space.is_behind(line)) {
+            let first = line.offset / page_size();
+            let start = first.max(pages.start);
+            let end = (first + (line.end - line.start) / page_size()).min(pages.end);
+            if start >= end {
+                continue;
+            }
+            gone = gone.into_iter().flat_map(|it| without(it, start..end)).collect();
+            here.extend(parts(start..end).map(|pages| Part {
+                at: line.start + (pages.start - first) * page_size(),
+                pages,
+                rights: line.rights(),
+            }));
+        }
+        Whereabouts { here, gone }
+    }
+
+    /// Does something while no device's peers and threads copy, unless that cannot be until `until`.
+    fn alone(&self, until: Instant, act: &mut dyn FnMut()) -> bool {
+        let users: Vec<_> = USERS.lock().iter().filter_map(Weak::upgrade).collect();
+        loop {
+            if exclusively(&users, act) {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+        }
+    }
+}
+
+/// Does something while none of the users copies.
+fn exclusively(users: &[Arc<dyn Accessed>], act: &mut dyn FnMut()) -> bool {
+    let Some((first, rest)) = users.split_first() else {
+        act();
+        return true;
+    };
+    let mut done = false;
+    first.exclusively(&mut || done = exclusively(rest, act)) && done
+}
+
+/// Pages are private while the process forks: its child is to have its own, as they are then. Parts of a
+/// page that are not registered may be the C library's, which a child needs before anything here runs.
+#[derive(Default)]
+struct Forks {
+    /// What is taken over again after the fork.
+    given: Mutex<Vec<Range<u64>>>,
+}
+
+impl ForkHandler for Forks {
+    fn hold(&self, until: Instant) -> bool {
+        let Some(mapped) = mapped() else { return false };
+        let Some(mut registered) = mapped.registered.try_lock_until(until) else {
+            say(format_args!("registered memory is missing in a forked child: it is being moved"));
+            return false;
+        };
+        let mut given = self.given.lock();
+        // Also what could not be given back when its last region ended.
+        for part in mapped.whereabouts(&(0..u64::MAX / page_size())).here {
+            match mapped.give_back(&part, &mut |act| mapped.alone(until, act)) {
+                Ok(()) => {
+                    given.extend(registered.mapped_of(&part.pages));
+                    registered.set_mapped(part.pages, false);
+                }
+                Err(error) => {
+                    let (at, length) = (part.at, bytes(&part.pages).length);
+                    say(format_args!(
+                        "a forked child misses {length} bytes of registered memory at {at:#x}: {error}"
+                    ));
+                }
+            }
+        }
+        // Nothing is taken over until the child is made.
+        std::mem::forget(registered);
+        true
+    }
+
+    unsafe fn release(&self) {
+        let Some(mapped) = mapped() else { return };
+        let until = Instant::now() + PATIENCE;
+        // SAFETY: locked by `hold`, in this thread.
+        let registered = unsafe { &mut *mapped.registered.data_ptr() };
+        for part in std::mem::take(&mut *self.given.lock()) {
+            mapped.take_over(registered, part, &mut |act| mapped.alone(until, act));
+        }
+        // SAFETY: as above.
+        unsafe { mapped.registered.force_unlock() };
+    }
+
+    fn leave_to_parent(&self) {
+        let inherited = MAPPED.swap(std::ptr::null_mut(), AcqRel);
+        if !inherited.is_null() {
+            // SAFETY: made by `begin`, and this is the child's only thread. Its mappings are the parent's.
+            drop(unsafe { Box::from_raw(inherited) });
+        }
+        self.given.lock().clear();
+    }
+
+    fn at_exit(&self, _until: Instant) {}
+
+    fn fail(&self) {}
+
+    fn is_inherited(&self) -> bool {
+        mapped().is_none()
+    }
+}
+
+fn whole_pages(address: u64, length: u64) -> Option<Range<u64>> {
+    let last = address.checked_add(length.checked_sub(1)?)?;
+    Some(address / page_size()..last / page_size() + 1)
+}
+
+fn bytes(pages: &Range<u64>) -> Pages {
+    Pages { address: pages.start * page_size(), length: (pages.end - pages.start) * page_size() }
+}
+
+/// Parts that are moved one after the other, none of them across a multiple of [`STEP`].
+fn parts(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let step = STEP / page_size();
+    let mut next = pages.start;
+    std::iter::from_fn(move || {
+        let start = next;
+        next = ((start / step + 1) * step).min(pages.end);
+        (start < pages.end).then_some(start..next)
+    })
+}
+
+/// The lines of the list of mappings that have these pages, with the pages each has.
+fn lines_of(pages: &Range<u64>) -> Vec<(Line, Range<u64>)> {
+    let Ok(lines) = maps::lines() else { return Vec::new() };
+    let of = |line: Line| {
+        let start = (line.start / page_size()).max(pages.start);
+        let end = (line.end / page_size()).min(pages.end);
+        (start < end).then_some((line, start..end))
+    };
+    lines.filter_map(of).collect()
+}
+
+/// Those of some pages that may be moved to the file: ordinary private memory of the program. Not files
+/// and devices; not what the kernel was told to keep in memory, which it would not be there; not stacks
+/// and thread-local variables, for a thread that takes over must not wait for itself, and the kernel
+/// must be able to begin a handler of signals on the others'; and nothing while the kernel or a device
+/// may have pinned pages, which would come apart from what it has pinned.
+fn may_move(pages: Range<u64>) -> Vec<Range<u64>> {
+    thread_local!(static OF_THIS_THREAD: u8 = const { 0 });
+    if has_locked() || has_pinning() {
+        return Vec::new();
+    }
+    let on_stack = 0_u8;
+    let own =
+        [&raw const on_stack as u64, OF_THIS_THREAD.with(|byte| std::ptr::from_ref(byte) as u64)];
+    let lines = lines_of(&pages);
+    let ordinary = |line: &Line| {
+        line.is_private_memory()
+            && !line.follows_guard
+            && !own.iter().any(|own| (line.start..line.end).contains(own))
+    };
+    lines.into_iter().filter(|(line, _)| ordinary(line)).map(|(_, pages)| pages).collect()
+}
+
+/// What is left of some pages without others.
+fn without(pages: Range<u64>, others: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let before = pages.start..others.start.clamp(pages.start, pages.end);
+    let behind = others.end.clamp(pages.start, pages.end)..pages.end;
+    [before, behind].into_iter().filter(|pages| !pages.is_empty())
+}
+
+/// Whether the program has any memory locked (`mlock(2)`).
+fn has_locked() -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return true };
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    locked.is_none_or(|locked| !locked.trim_start().starts_with("0 "))
+}
+
+/// Whether it has open what may have pinned pages: `io_uring(7)`, VFIO, graphics processors.
+fn has_pinning() -> bool {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return true };
+    let pinning = |target: &[u8]| {
+        const PARTS: [&[u8]; 5] =
+            [b"anon_inode:[io_uring]", b"/dev/vfio", b"/dev/nvidia", b"/dev/kfd", b"/dev/dri"];
+        PARTS.iter().any(|part| target.starts_with(part))
+    };
+    entries.flatten().any(|entry| {
+        use std::os::unix::ffi::OsStrExt;
+        let target = std::fs::read_link(entry.path());
+        target.is_ok_and(|target| pinning(target.as_os_str().as_bytes()))
+    })
+}

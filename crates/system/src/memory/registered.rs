@@ -1,0 +1,161 @@
+//! Which pages have regions, and which of those lie in the address-space file.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Pages of a process by number, as far as they have regions.
+#[derive(Debug, Default)]
+pub(super) struct Registered {
+    /// By their first page; they do not overlap.
+    runs: BTreeMap<u64, Run>,
+}
+
+/// Pages, one after the other, that are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    end: u64,
+    /// How many regions they are in; never none.
+    regions: u32,
+    /// They lie in the file.
+    mapped: bool,
+}
+
+impl Registered {
+    /// Counts a region of these pages; those that are in no other are not mapped yet, and answered.
+    pub(super) fn add(&mut self, pages: Range<u64>) -> Vec<Range<u64>> {
+        self.split(pages.start);
+        self.split(pages.end);
+        let mut fresh = Vec::new();
+        let mut from = pages.start;
+        for (&start, run) in self.runs.range_mut(pages.clone()) {
+            if from < start {
+                fresh.push(from..start);
+            }
+            run.regions += 1;
+            from = run.end;
+        }
+        if from < pages.end {
+            fresh.push(from..pages.end);
+        }
+        for pages in &fresh {
+            self.runs.insert(pages.start, Run { end: pages.end, regions: 1, mapped: false });
+        }
+        fresh
+    }
+
+    /// Notes whether pages lie in the file; all of them have regions.
+    pub(super) fn set_mapped(&mut self, pages: Range<u64>, mapped: bool) {
+        self.split(pages.start);
+        self.split(pages.end);
+        self.runs.range_mut(pages).for_each(|(_, run)| run.mapped = mapped);
+    }
+
+    /// Counts one region less; answers those in no other that lie in the file.
+    pub(super) fn remove(&mut self, pages: Range<u64>) -> Vec<Range<u64>> {
+        self.split(pages.start);
+        self.split(pages.end);
+        let mut left: Vec<Range<u64>> = Vec::new();
+        let mut ended = Vec::new();
+        for (&start, run) in self.runs.range_mut(pages) {
+            run.regions -= 1;
+            if run.regions > 0 {
+                continue;
+            }
+            ended.push(start);
+            match left.last_mut() {
+                _ if !run.mapped => {}
+                Some(last) if last.end == start => last.end = run.end,
+                _ => left.push(start..run.end),
+            }
+        }
+        for start in ended {
+            self.runs.remove(&start);
+        }
+        left
+    }
+
+    /// Those of some pages that lie in the file.
+    pub(super) fn mapped_of(&self, pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let Range { start, end } = *pages;
+        let before = self.runs.range(..start).next_back();
+        let within = move |(first, run): (&u64, &Run)| {
+            let part = start.max(*first)..end.min(run.end);
+            (run.mapped && !part.is_empty()).then_some(part)
+        };
+        before.into_iter().chain(self.runs.range(start..end)).filter_map(within)
+    }
+
+    /// Has a run begin at `page` if it lies within one.
+    fn split(&mut self, page: u64) {
+        let Some((_, run)) = self.runs.range_mut(..page).next_back() else { return };
+        if run.end > page {
+            let rest = *run;
+            run.end = page;
+            self.runs.insert(page, rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_fresh_once_and_left_once() {
+        let mut registered = Registered::default();
+        assert!(registered.add(10..20).iter().eq([&(10..20)]));
+        registered.set_mapped(10..20, true);
+        assert!(registered.add(5..15).iter().eq([&(5..10)]));
+        assert!(registered.add(12..30).iter().eq([&(20..30)]));
+        registered.set_mapped(20..25, true);
+        assert_eq!(registered.remove(10..20), []);
+        assert!(registered.remove(12..30).iter().eq([&(15..25)]));
+        assert_eq!(registered.mapped_of(&(11..14)).collect::<Vec<_>>(), [11..12, 12..14]);
+        assert!(registered.remove(5..15).iter().eq([&(10..15)]));
+        assert!(registered.runs.is_empty());
+    }
+
+    /// Against a count for each page, over many regions at random.
+    #[test]
+    fn it_agrees_with_a_count_for_each_page() {
+        const PAGES: u64 = 60;
+        let mut seed = 1_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        let (mut registered, mut regions) = (Registered::default(), Vec::new());
+        let (mut counts, mut mapped) = ([0_u32; PAGES as usize], [false; PAGES as usize]);
+        let all =
+            |ranges: &[Range<u64>]| -> Vec<u64> { ranges.iter().cloned().flatten().collect() };
+        for _ in 0..2000 {
+            if regions.len() < 12 && random(2) == 0 {
+                let start = random(PAGES);
+                let pages = start..start + 1 + random(PAGES - start);
+                let fresh = all(&registered.add(pages.clone()));
+                let expected: Vec<_> =
+                    pages.clone().filter(|page| counts[*page as usize] == 0).collect();
+                assert_eq!(fresh, expected);
+                pages.clone().for_each(|page| counts[page as usize] += 1);
+                if random(3) > 0 {
+                    for page in fresh {
+                        registered.set_mapped(page..page + 1, true);
+                        mapped[page as usize] = true;
+                    }
+                }
+                regions.push(pages);
+            } else if !regions.is_empty() {
+                let pages = regions.swap_remove(random(regions.len() as u64) as usize);
+                let left = all(&registered.remove(pages.clone()));
+                pages.clone().for_each(|page| counts[page as usize] -= 1);
+                let ended = |page: &u64| counts[*page as usize] == 0;
+                let expected: Vec<_> =
+                    pages.clone().filter(ended).filter(|page| mapped[*page as usize]).collect();
+                assert_eq!(left, expected);
+                pages.filter(ended).for_each(|page| mapped[page as usize] = false);
+            }
+        }
+        regions.into_iter().for_each(|pages| drop(registered.remove(pages)));
+        assert!(registered.runs.is_empty());
+    }
+}

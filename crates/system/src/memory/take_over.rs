@@ -1,0 +1,188 @@
+//! Moves pages between private memory of the program and its address-space file, while other threads of
+//! the program go on reading and writing them.
+//!
+//! Pages that move are protected from writing by `userfaultfd(2)`, copied, and replaced by one `mmap` or
+//! `mremap`. A thread that writes meanwhile waits for the page and then writes to the new one, so no write
+//! is lost. Meanwhile this thread has no signals, whose handlers might write there and wait for themselves,
+//! and takes no memory. A system call of another thread that writes there at that very moment waits too if
+//! this process has `CAP_SYS_PTRACE` or `vm.unprivileged_userfaultfd` is 1. Otherwise it gets `EFAULT`: ordinary
+//! users may only have such faults handled that the program's own instructions make.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::null_mut;
+
+use rustix::io::Errno;
+use rustix::ioctl::{self, Updater};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, UserfaultfdFlags};
+
+use super::address_space::AddressSpace;
+use super::{Direction, Writable, own, transfer};
+use crate::signals::with_signals_held;
+use crate::this_process::this_process;
+
+/// `UFFD_API`.
+const API: u64 = 0xaa;
+/// `UFFD_FEATURE_PAGEFAULT_FLAG_WP`, `UFFD_FEATURE_WP_HUGETLBFS_SHMEM` and `UFFD_FEATURE_WP_UNPOPULATED`:
+/// pages of files, and such as are not there yet.
+const FEATURES: u64 = 1 | 1 << 12 | 1 << 13;
+/// `UFFDIO_REGISTER_MODE_WP`.
+const REGISTER_WRITES: u64 = 2;
+/// `UFFDIO_WRITEPROTECT_MODE_WP`.
+const PROTECT: u64 = 1;
+
+/// `struct uffdio_api`.
+#[repr(C)]
+struct Handshake {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// `struct uffdio_register`.
+#[repr(C)]
+struct Register {
+    start: u64,
+    length: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+/// `struct uffdio_writeprotect`.
+#[repr(C)]
+struct WriteProtect {
+    start: u64,
+    length: u64,
+    mode: u64,
+}
+
+const HANDSHAKE: ioctl::Opcode = ioctl::opcode::read_write::<Handshake>(0xaa, 0x3f);
+const REGISTER: ioctl::Opcode = ioctl::opcode::read_write::<Register>(0xaa, 0x00);
+const WRITE_PROTECT: ioctl::Opcode = ioctl::opcode::read_write::<WriteProtect>(0xaa, 0x06);
+
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Whole pages of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pages {
+    pub(super) address: u64,
+    pub(super) length: u64,
+}
+
+/// Pages that nobody can write to; who tries waits until this is dropped.
+struct Protected {
+    _fault: OwnedFd,
+}
+
+impl Protected {
+    fn new(pages: Pages) -> Result<Self, Errno> {
+        let Pages { address: start, length } = pages;
+        let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+        // `UFFD_USER_MODE_ONLY`, which needs no right.
+        let instructions_only = flags | UserfaultfdFlags::from_bits_retain(1);
+        // SAFETY: no fault is answered by a page; whoever waits goes on with the one that is there.
+        let fault = unsafe {
+            rustix::mm::userfaultfd(flags)
+                .or_else(|_| rustix::mm::userfaultfd(instructions_only))?
+        };
+        let mut handshake = Handshake { api: API, features: FEATURES, ioctls: 0 };
+        let mut register = Register { start, length, mode: REGISTER_WRITES, ioctls: 0 };
+        let mut protect = WriteProtect { start, length, mode: PROTECT };
+        // SAFETY: each struct is the one that the command takes.
+        unsafe {
+            ioctl::ioctl(&fault, Updater::<HANDSHAKE, _>::new(&mut handshake))?;
+            ioctl::ioctl(&fault, Updater::<REGISTER, _>::new(&mut register))?;
+            ioctl::ioctl(&fault, Updater::<WRITE_PROTECT, _>::new(&mut protect))?;
+        }
+        Ok(Self { _fault: fault })
+    }
+}
+
+/// Whether the system lets pages be moved so, both ways.
+pub(super) fn works(space: &AddressSpace) -> bool {
+    let length = super::page_size();
+    let Ok(scratch) = private(length) else { return false };
+    let pages = Pages { address: scratch as u64, length };
+    let works = take_over(space, pages)
+        .and_then(|()| give_back(space, pages.address, pages, READ_WRITE))
+        .is_ok();
+    unmap(scratch, length);
+    works
+}
+
+/// Moves pages of private memory, which the program may read and write, to the file. They are none that
+/// this thread needs meanwhile: neither its stack nor its thread-local variables.
+pub(super) fn take_over(space: &AddressSpace, pages: Pages) -> io::Result<()> {
+    let Pages { address, length } = pages;
+    // Before they are protected: that may need memory, and this thread must not wait for itself.
+    let to = space.writable(address, length).ok_or(io::ErrorKind::OutOfMemory)?;
+    let moved = with_signals_held(|| {
+        let _protected = Protected::new(pages)?;
+        let to = to.address(length).ok_or(Errno::INVAL)?;
+        if transfer(Direction::Read, this_process(), to, address, length) != Ok(length) {
+            return Err(Errno::FAULT);
+        }
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+        let at = address as *mut _;
+        // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
+        unsafe {
+            rustix::mm::mmap(at, length as usize, READ_WRITE, flags, space.file(), address)?;
+            // A child gets its own copy.
+            rustix::mm::madvise(at, length as usize, Advice::LinuxDontFork)
+        }
+    });
+    if moved.is_err() {
+        let _ = space.discard(address, length);
+    }
+    Ok(moved?)
+}
+
+/// Moves pages of the file, from `offset` on, that the program has mapped at `pages`, and nobody else uses, back
+/// to private memory. They are none that this thread needs meanwhile, as in [`take_over`].
+pub(super) fn give_back(
+    space: &AddressSpace,
+    offset: u64,
+    pages: Pages,
+    rights: ProtFlags,
+) -> io::Result<()> {
+    let Pages { address, length } = pages;
+    let from = space.readable(offset, length).ok_or(io::ErrorKind::OutOfMemory)?;
+    let scratch = private(length)?;
+    // SAFETY: just mapped, and nobody else knows it.
+    let to = unsafe { Writable::shared(scratch, length) };
+    let moved = with_signals_held(|| {
+        let _protected = Protected::new(pages)?;
+        own::copy(to, from, length).map_err(|_| Errno::FAULT)?;
+        let (length, at) = (length as usize, address as *mut _);
+        // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
+        unsafe {
+            if !rights.contains(ProtFlags::WRITE) {
+                rustix::mm::mprotect(
+                    scratch.cast(),
+                    length,
+                    MprotectFlags::from_bits_retain(rights.bits()),
+                )?;
+            }
+            rustix::mm::mremap_fixed(scratch.cast(), length, length, MremapFlags::MAYMOVE, at)
+        }
+    });
+    if let Err(error) = moved {
+        unmap(scratch, length);
+        return Err(error.into());
+    }
+    space.discard(offset, length)
+}
+
+fn private(length: u64) -> io::Result<*mut u8> {
+    // SAFETY: a fresh mapping at an address that the kernel chooses.
+    let made = unsafe {
+        rustix::mm::mmap_anonymous(null_mut(), length as usize, READ_WRITE, MapFlags::PRIVATE)?
+    };
+    Ok(made.cast())
+}
+
+fn unmap(made: *mut u8, length: u64) {
+    // SAFETY: made by `private` with this length, and nobody uses it.
+    let unmapped = unsafe { rustix::mm::munmap(made.cast(), length as usize) };
+    debug_assert!(unmapped.is_ok());
+}
