@@ -78,6 +78,35 @@ fn a_request_is_refused_when_it_has_waited_and_nobody_listens() {
     network.finish();
 }
 
+/// A server that makes a listener for each connection, or has agreed on datagrams by one.
+///
+/// Rules: CM-56
+#[test]
+fn where_a_connection_came_a_request_waits_for_the_next_listener() {
+    for service in [Service::TCP, Service::UDP] {
+        let mut network = Network::new(2);
+        let listener = network.listen(1, Service::TCP, 1);
+        let (_, first) = network.connected(1);
+        network.destroy(1, listener);
+        network.connect(0, 1, service, 3);
+        network.no_events();
+        assert_eq!(network.handled.pop(), Some(Handled::Waits));
+        let listener = network.bound(1, service);
+        listens(&mut network, listener);
+        let second = network.requested(1);
+        assert_eq!(network.answered(1), [Handled::Taken(second)]);
+        // Where the last connection has gone too nobody is waited for.
+        for id in [listener, second, first] {
+            network.destroy(1, id);
+        }
+        network.run();
+        network.ends[0].events.clear();
+        network.connect(0, 1, Service::TCP, 7);
+        assert!(matches!(network.event(0).happened, Happened::Rejected { .. }));
+        network.finish();
+    }
+}
+
 /// Only an id that may come to listen is waited for.
 ///
 /// Rules: CM-21, CM-56

@@ -1,11 +1,12 @@
 //! Requests for a port that an id has, but does not listen at yet.
 //!
-//! Programs tell their peers a port before they listen there: over a network the request takes longer than
-//! the call does. Within a host it may come first. So it waits a little for its listener (rule CM-56).
+//! Programs tell their peers a port before they listen there, or let the listener of one connection go before
+//! they make that of the next: over a network the request takes longer than these calls do. Within a host it may
+//! come first. So it waits a little for its listener (rule CM-56).
 
 use transom_wire::cm::{Mad, Message, Rej, ServiceId};
 
-use super::{Engine, Handled, State};
+use super::{Engine, Entry, Handled, State};
 use crate::host::Host;
 use crate::shared::Arrival;
 
@@ -62,11 +63,16 @@ impl Engine {
         Handled::Waits
     }
 
-    /// Whether an id of this process has the service's port and nothing to do yet.
+    /// Whether an id of this process has the service's port and nothing to do yet, or a listener that is gone
+    /// has left a connection there: in any port space, for programs agree on datagrams by a connection.
     fn may_listen(&self, service: ServiceId, host: &mut impl Host) -> bool {
-        let ids = service.port().map(|(space, port)| host.ids_at(space, port));
+        let Some((space, port)) = service.port() else { return false };
         let is_idle = |id| self.ids.get(&id).is_some_and(|it| matches!(it.state, State::Idle));
-        ids.unwrap_or_default().into_iter().any(is_idle)
+        let came_there = |it: &Entry| {
+            let is_there = it.source.is_some_and(|source| source.port() == port);
+            is_there && it.claim.is_none() && matches!(it.state, State::Connection(_))
+        };
+        host.ids_at(space, port).into_iter().any(is_idle) || self.ids.values().any(came_there)
     }
 
     /// Somebody listens on a service from now on.

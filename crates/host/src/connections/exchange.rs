@@ -141,7 +141,7 @@ impl Exchange {
             observer.management(Interface::Local, &path(&transmit), &packet);
             self.psn = self.psn.plus(1);
         }
-        self.hand_on(datagram, ports)
+        self.hand_on(datagram, Interface::Local, ports)
     }
 
     /// Sends what found no room, as far as there is some now.
@@ -159,13 +159,14 @@ impl Exchange {
         of_unsent.into_iter().chain(self.faults.deadline()).min()
     }
 
-    /// Gives a message to its process; one for this process is given back.
+    /// Gives a message that has come so to its process; one for this process is given back.
     pub(super) fn hand_on(
         &self,
         datagram: ManagementDatagram,
+        by: Interface,
         ports: &Connections,
     ) -> Option<ManagementDatagram> {
-        match self.owner(&datagram.mad, ports) {
+        match self.owner(&datagram.mad, by, ports) {
             Owner::Me => Some(datagram),
             Owner::Nobody => None,
             // Where it has ended meanwhile this one answers for it.
@@ -181,12 +182,19 @@ impl Exchange {
         }
     }
 
-    fn owner(&self, mad: &[u8; MAD_BYTES], ports: &Connections) -> Owner {
+    fn owner(&self, mad: &[u8; MAD_BYTES], by: Interface, ports: &Connections) -> Owner {
         let me = self.device.process().announcer().slot;
         let slot = match Mad::parse(mad) {
             Ok(mad) => match mad.receiver() {
                 Receiver::Service(service) => {
-                    taker(service, destination(&mad.message), ports).map(|it| it.owner.slot)
+                    let taker = taker(service, destination(&mad.message), ports);
+                    let owner = taker.map(|it| it.owner);
+                    // All connections are looked through, which nobody outside is to cause.
+                    let near = || match by {
+                        Interface::Loopback | Interface::Local => connected_at(service, ports),
+                        Interface::Wire => None,
+                    };
+                    owner.or_else(near).map(|it| it.slot)
                 }
                 Receiver::Id(CommId(id)) => Some((id >> 24) as u8),
                 Receiver::Peer(..) => return Owner::All,
@@ -257,6 +265,12 @@ fn taker(
     let found = listeners.iter().find(at).or_else(|| listeners.iter().find(at_any));
     // Whoever is there says why it does not take it.
     found.copied().or(listeners.first().copied()).or(all.first()).copied()
+}
+
+/// Who has a connection at the port of a service, and may come to listen there again (rule CM-56).
+fn connected_at(service: ServiceId, ports: &Connections) -> Option<Announcer> {
+    let (_, port) = service.port()?;
+    ports.lock().ok()?.connected_at(port)
 }
 
 /// The address that a request is for, by its header.

@@ -28,7 +28,7 @@ use super::faults::Fate;
 use super::files::{Delivered, Files};
 use super::ports::SharedPorts;
 use super::routes;
-use crate::device::Device;
+use crate::device::{Device, Interface};
 
 /// The connection manager of this process.
 pub struct Manager {
@@ -296,7 +296,8 @@ impl Manager {
 
     /// Takes a message that has come over the wire.
     pub(super) fn deliver(&mut self, datagram: ManagementDatagram) {
-        if let Some(datagram) = self.exchange.hand_on(datagram, &self.ports.table) {
+        if let Some(datagram) = self.exchange.hand_on(datagram, Interface::Wire, &self.ports.table)
+        {
             self.handle(&datagram);
         }
     }

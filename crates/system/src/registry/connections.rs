@@ -359,6 +359,18 @@ impl Locked<'_> {
         (0..self.of.high()).any(|index| self.of.entry(index).is_some_and(is_left))
     }
 
+    /// A live process that has a connection at a port of this host.
+    pub fn connected_at(&mut self, port: u16) -> Option<Announcer> {
+        let of = self.of;
+        let is_there = |index| {
+            // Of most entries no more is looked at than this.
+            let entry = of.entry(index).filter(|entry| entry.is(Kind::Connection))?;
+            let connection = connection(&entry.words()).filter(|it| it.ports.0 == port);
+            connection.and(live(of, index, Kind::Connection)).map(|(_, owner)| owner)
+        };
+        (0..of.high()).find_map(is_there)
+    }
+
     /// All ports that live processes have.
     pub fn all_ports(&mut self) -> Vec<ClaimedPort> {
         let of = self.of;

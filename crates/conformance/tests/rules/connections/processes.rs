@@ -36,6 +36,10 @@ mod order {
     pub(super) const HOST: u64 = 11;
     /// Binds an id to any port, and answers that; listens there at the next order.
     pub(super) const TELL: u64 = 12;
+    /// Ends the listener.
+    pub(super) const LEAVE: u64 = 13;
+    /// Listens at this port.
+    pub(super) const RETURN: u64 = 14;
 }
 
 /// What the children run; on its own it does nothing.
@@ -57,7 +61,7 @@ fn stranger(channel: &mut Channel) {
 fn puppet(channel: &mut Channel) {
     let file = File::open();
     let port = |id| file.addresses(id)[0].map_or(0, |address| u64::from(address.port()));
-    let (mut last, mut host) = (Id(0), Ipv4Addr::LOCALHOST);
+    let (mut last, mut listener, mut host) = (Id(0), Id(0), Ipv4Addr::LOCALHOST);
     loop {
         let order = channel.hear_all();
         let any = format!("{host}:0");
@@ -66,10 +70,18 @@ fn puppet(channel: &mut Channel) {
         match order.first() {
             None => return,
             Some(&order::LISTEN) => {
-                let id = file.id();
-                file.bind(id, &any).expect("bound");
-                file.listen(id, order[1] as u32).expect("it listens");
-                channel.tell(&[port(id)]);
+                listener = file.id();
+                file.bind(listener, &any).expect("bound");
+                file.listen(listener, order[1] as u32).expect("it listens");
+                channel.tell(&[port(listener)]);
+            }
+            Some(&order::LEAVE) => {
+                file.destroy(listener).expect("destroyed");
+                channel.tell(&[0]);
+            }
+            Some(&order::RETURN) => {
+                listener = file.listener(to);
+                channel.tell(&[0]);
             }
             Some(&order::TELL) => {
                 let id = file.id();
@@ -323,6 +335,35 @@ on_both_ways! {
 /// What is about a connection goes to its process, and not by way of another that has the port: that may
 /// have stopped.
 ///
+/// A server that makes a listener for each connection, as `perftest -R` does: the request goes to it though nobody
+/// has the port.
+///
+/// Rules: CM-56
+#[test]
+fn a_server_lets_its_listener_go_before_it_makes_the_next() {
+    let begun = Instant::now();
+    loop {
+        let [mut active, mut passive] = [(); 2].map(|()| Puppet::start(&[]));
+        let port = passive.ask(&[order::LISTEN, 0]);
+        active.connect(&mut passive, port);
+        passive.ask(&[order::LEAVE]);
+        let asked = Instant::now();
+        active.order(&[order::CONNECT, port]);
+        passive.ask(&[order::RETURN, port]);
+        // On a machine that had others run meanwhile the request may have waited long enough.
+        if asked.elapsed() < Duration::from_millis(100) {
+            passive.expect(event::CONNECT_REQUEST);
+            passive.order(&[order::REJECT]);
+            assert_eq!(active.expect(event::REJECTED).0, 28);
+            active.finish();
+            return passive.finish();
+        }
+        assert!(begun.elapsed() < LIMIT, "this machine is too slow");
+        active.0.kill();
+        passive.0.kill();
+    }
+}
+
 /// Rules: CM-20
 #[test]
 fn stopped_processes_on_the_port_hold_up_no_connection_of_others() {
