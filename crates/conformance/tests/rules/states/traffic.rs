@@ -248,6 +248,24 @@ on_each_link! {
         assert_eq!(state(pair.qa), IBV_QPS_ERR);
     }
 
+    /// A message that the peer has taken and answered is sent, though nobody has polled since, as where
+    /// a program ends a connection whose other end has just done so.
+    /// Rules: ST-19
+    fn what_is_answered_is_not_flushed(link: Link) {
+        let pair = Pair::rc(link);
+        let others = (0..20).map(|_| pair.another(IBV_QPT_RC));
+        for (qa, qb) in std::iter::once((pair.qa, pair.qb)).chain(others) {
+            recv(qb, 1, &mut []);
+            post(qa, &mut send(2));
+            assert_eq!(pair.b.wait().status, IBV_WC_SUCCESS);
+            for qp in [qb, qa] {
+                assert_eq!(set_state(qp, IBV_QPS_ERR), 0);
+            }
+            let sent = pair.a.wait();
+            assert_eq!((sent.wr_id, sent.status), (2, IBV_WC_SUCCESS));
+        }
+    }
+
     /// Under load too, ERR leaves exactly one completion for each request posted.
     /// Rules: ST-23
     fn every_request_completes_once_when_error_strikes(link: Link) {

@@ -210,11 +210,16 @@ impl QueuePair {
         if self.device.process().is_inherited() {
             return Err(ModifyFailure::Inherited);
         }
-        let resets = mask.contains(Mask::STATE) && new.state == QpState::Reset;
+        let becomes = |state| mask.contains(Mask::STATE) && new.state == state;
+        let (resets, fails) = (becomes(QpState::Reset), becomes(QpState::Error));
         let peer = match &self.receive.lock().link {
-            Link::Local(peer) if resets => Some(peer.clone()),
+            Link::Local(peer) if resets || fails => Some(peer.clone()),
             _ => None,
         };
+        if fails {
+            // Requests whose answers are there are done, though nobody has polled.
+            self.adapter.take_all(peer.as_ref());
+        }
         let mut deferred = Deferred::default();
         let result = self.modify_locked(new, mask, &mut deferred);
         deferred.run(&self.adapter);
