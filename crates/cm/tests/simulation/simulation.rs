@@ -1,18 +1,20 @@
-//! Hosts, their processes, and what their programs do, in virtual time.
+//! Hosts and their processes, in virtual time.
+
+mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use transom_cm::{
-    Accept, Arrival, Config, Connect, ConnectionState, Engine, Event, Handled, Happened, Host,
-    Ports, Record, Service, Timing, Transmit,
+    Arrival, Config, ConnectionState, Engine, Handled, Ports, Service, Timing, Transmit,
 };
 use transom_simulation::faults::{FaultInjector, Faults};
 use transom_simulation::network::Network;
 use transom_simulation::random::Random;
 use transom_wire::cm::message::Receiver;
-use transom_wire::cm::{Bits, CommId, Mad, Message, Qpn, RejectReason};
+use transom_wire::cm::{CommId, Mad, Message, RejectReason};
 
+use self::programs::Action;
 use crate::model::{Model, Name, Step};
 
 const MILLISECOND: u64 = 1_000_000;
@@ -70,26 +72,12 @@ impl Counts {
     }
 }
 
-/// What a program does after a while.
-#[derive(Clone, Copy, Debug)]
-enum Deed {
-    Connect,
-    ConnectTo(usize),
-    Listen(CommId),
-    Answer(CommId),
-    GoOn(CommId),
-    Notify(CommId),
-    Disconnect(CommId),
-    Destroy(CommId),
-    Die,
-}
-
 #[derive(Debug)]
 enum Due {
     /// The network's next message arrives at a host.
     Arrive(usize),
     /// Of a process in one of its lives.
-    Act(usize, u32, Deed),
+    Act(usize, u32, Action),
 }
 
 struct Process {
@@ -133,16 +121,6 @@ fn port(process: usize) -> u16 {
     7_000 + process as u16
 }
 
-/// An id's name as private data says it.
-fn tag((process, life, id): Name) -> Vec<u8> {
-    [&[process as u8][..], &life.to_be_bytes(), &id.0.to_be_bytes()].concat()
-}
-
-fn name_of(private_data: &[u8]) -> Name {
-    let word = |at: usize| u32::from_be_bytes(private_data[at..at + 4].try_into().unwrap());
-    (private_data[0].into(), word(1), CommId(word(5)))
-}
-
 impl Simulation {
     pub(crate) fn new(seed: u64, trace: bool) -> Self {
         let mut random = Random::new(seed);
@@ -175,11 +153,11 @@ impl Simulation {
             simulation.listen(process);
             for _ in 0..3 + simulation.random.below(8) {
                 let at = simulation.random.below(BUSY);
-                simulation.act_at(at, process, Deed::Connect);
+                simulation.act_at(at, process, Action::Connect);
             }
             if simulation.random.chance(250) {
                 let at = simulation.random.below(BUSY);
-                simulation.act_at(at, process, Deed::Die);
+                simulation.act_at(at, process, Action::Die);
             }
         }
         simulation
@@ -203,9 +181,9 @@ impl Simulation {
             if late {
                 // It has told its port, and a peer comes at once.
                 let after = self.random.below(150) * MILLISECOND;
-                self.act_at(self.now + after, process, Deed::Listen(id));
+                self.act_at(self.now + after, process, Action::Listen(id));
                 let peer = self.random.below(self.processes.len() as u64) as usize;
-                self.act_at(self.now + after / 2, peer, Deed::ConnectTo(process));
+                self.act_at(self.now + after / 2, peer, Action::ConnectTo(process));
             } else {
                 engine.listen(id, 0, self.now, host).unwrap();
             }
@@ -223,16 +201,16 @@ impl Simulation {
         self.due.insert((at, self.scheduled), due);
     }
 
-    fn act_at(&mut self, at: u64, process: usize, deed: Deed) {
+    fn act_at(&mut self, at: u64, process: usize, action: Action) {
         let life = self.processes[process].life;
-        self.schedule(at, Due::Act(process, life, deed));
+        self.schedule(at, Due::Act(process, life, action));
     }
 
     /// Soon, mostly.
-    fn act(&mut self, process: usize, deed: Deed) {
+    fn act(&mut self, process: usize, action: Action) {
         let longest = self.random.one_of(&[1, 10, 10, 100, 8_000, 100_000]);
         let at = self.now + self.random.below(longest * MILLISECOND) + 1;
-        self.act_at(at, process, deed);
+        self.act_at(at, process, action);
     }
 
     fn name(&self, process: usize, id: CommId) -> Name {
@@ -272,8 +250,8 @@ impl Simulation {
             } else if let Some((_, due)) = self.due.pop_first() {
                 match due {
                     Due::Arrive(host) => self.arrive(host),
-                    Due::Act(process, life, deed) if life == self.processes[process].life => {
-                        self.carry_out(process, deed);
+                    Due::Act(process, life, action) if life == self.processes[process].life => {
+                        self.carry_out(process, action);
                     }
                     Due::Act(..) => {}
                 }
@@ -357,241 +335,12 @@ impl Simulation {
         }
     }
 
-    // Programs.
-
-    fn hear(&mut self, process: usize, Event { id, happened }: Event) {
-        let name = self.name(process, id);
-        self.say(|| format!("{process} {id:x?} hears {happened:?}"));
-        let private = happened.private_data();
-        let peer = private.first().is_some_and(|first| *first != 0xff).then(|| name_of(private));
-        if let Happened::ConnectRequest { offer, private_data, .. } = &happened {
-            self.model.hears_of_request(name, name_of(private_data), offer.as_ref());
-            self.act(process, Deed::Answer(id));
-            return;
-        }
-        if !matches!(happened, Happened::AddressResolved | Happened::RouteResolved) {
-            self.model.hears(name, &happened, peer);
-        }
-        match happened {
-            Happened::ConnectResponse { .. } => self.act(process, Deed::GoOn(id)),
-            Happened::Established => {
-                self.counts.established += 1;
-                self.after(process, id, [200, 200]);
-            }
-            Happened::Resolved { .. } => {
-                self.counts.resolved += 1;
-                self.after(process, id, [0, 800]);
-            }
-            Happened::Rejected { .. } | Happened::NotServed(_) => {
-                self.counts.rejected += 1;
-                self.after(process, id, [100, 800]);
-            }
-            Happened::Unreachable => {
-                self.counts.unreachable += 1;
-                self.check_timeout(name);
-                self.after(process, id, [0, 800]);
-            }
-            Happened::Disconnected { timed_out } => {
-                self.counts.disconnected += 1;
-                self.counts.timed_out += u64::from(timed_out);
-                self.after(process, id, [600, 350]);
-            }
-            _ => {}
-        }
-    }
-
-    /// Disconnects or destroys in so many of a thousand cases.
-    fn after(&mut self, process: usize, id: CommId, [disconnect, destroy]: [u32; 2]) {
-        if self.random.chance(disconnect) {
-            self.act(process, Deed::Disconnect(id));
-        }
-        if self.random.chance(destroy) {
-            self.act(process, Deed::Destroy(id));
-        }
-    }
-
-    fn carry_out(&mut self, process: usize, deed: Deed) {
-        self.say(|| format!("{process} {deed:x?}"));
-        let now = self.now;
-        match deed {
-            Deed::Connect => {
-                let peer = self.random.below(PROCESSES as u64) as usize;
-                self.connect(process, peer);
-            }
-            Deed::ConnectTo(peer) => self.connect(process, peer),
-            Deed::Listen(id) => {
-                let host = &mut self.hosts[host_of(process)];
-                self.processes[process].engine.listen(id, 0, now, host).unwrap();
-            }
-            Deed::Answer(id) => self.answer(process, id),
-            Deed::GoOn(id) => {
-                let name = self.name(process, id);
-                if self.model.step(name) != Some(Step::Answered)
-                    || !self.processes[process].engine.has(id)
-                {
-                    return;
-                }
-                let engine = &mut self.processes[process].engine;
-                if self.random.chance(50) {
-                    engine.reject(id, RejectReason::Consumer, &[0xff], now).unwrap();
-                    self.model.refuses(name);
-                } else {
-                    engine.establish(id).unwrap();
-                    self.model.is_up(name);
-                    self.after(process, id, [200, 200]);
-                }
-            }
-            Deed::Notify(id) => {
-                // Data has come, so the peer is up.
-                if self.peer_is_up(process, id) {
-                    _ = self.processes[process].engine.notify(id);
-                }
-            }
-            Deed::Disconnect(id) => _ = self.processes[process].engine.disconnect(id, now),
-            Deed::Destroy(id) => self.destroy(process, id),
-            Deed::Die => self.die(process),
-        }
-        self.drain(process);
-    }
-
-    /// Whether the peer's queue pair is up and sends to this end's.
-    fn peer_is_up(&self, process: usize, id: CommId) -> bool {
-        let Some(record) = self.processes[process].engine.record(id) else { return false };
-        let host = self.host_at(record.destination);
-        let Some(peer) = self.process_of(host, record.peer_id) else { return false };
-        let engine = &self.processes[peer].engine;
-        engine.connection_state(record.peer_id) == Some(ConnectionState::Established)
-            && engine.record(record.peer_id).is_some_and(|record| record.peer_id == id)
-    }
-
     fn process_of(&self, host: usize, id: CommId) -> Option<usize> {
         let slot = (id.0 >> 24) as u8;
         [2 * host, 2 * host + 1].into_iter().find(|process| self.processes[*process].slot == slot)
     }
 
-    fn qpn(&mut self, process: usize) -> Qpn {
-        let Process { slot, next_qpn, .. } = &mut self.processes[process];
-        *next_qpn += 1;
-        Bits::low(u32::from(*slot) << 16 | *next_qpn)
-    }
-
-    fn connect(&mut self, process: usize, peer: usize) {
-        let datagram = self.random.chance(200);
-        let service = if datagram { Service::UDP } else { Service::TCP };
-        // Sometimes nobody listens there.
-        let to_port = if self.random.chance(50) { 7_900 } else { port(peer) };
-        let (from, to) = (address(host_of(process)), address(host_of(peer)));
-        let qpn = self.qpn(process);
-        let reads = (self.random.below(8) as u8, self.random.below(8) as u8);
-        let host = &mut self.hosts[host_of(process)];
-        let engine = &mut self.processes[process].engine;
-        let id = engine.create(service).unwrap();
-        engine.resolve_address(id, None, SocketAddr::new(to, to_port), host).unwrap();
-        let route = host.route(from, to).unwrap();
-        engine.address_resolved(id, Ok(route)).unwrap();
-        engine.resolve_route(id, Ok(())).unwrap();
-        let name = self.name(process, id);
-        let private_data = tag(name);
-        let with = Connect {
-            qpn,
-            responder_resources: reads.0,
-            initiator_depth: reads.1,
-            private_data: &private_data,
-            ..Connect::default()
-        };
-        self.processes[process].engine.connect(id, &with, self.now).unwrap();
-        self.model.connects(name, datagram, qpn, reads);
-        if self.random.chance(30) {
-            self.act(process, Deed::Destroy(id));
-        }
-    }
-
-    fn answer(&mut self, process: usize, id: CommId) {
-        let name = self.name(process, id);
-        if !self.processes[process].engine.has(id) {
-            return;
-        }
-        self.processes[process].engine.fetched(id).unwrap();
-        // It may be void already.
-        if self.model.step(name) != Some(Step::Asked) {
-            self.after(process, id, [0, 800]);
-            return;
-        }
-        match self.random.below(10) {
-            0 => {
-                let engine = &mut self.processes[process].engine;
-                engine.reject(id, RejectReason::Consumer, &[0xff], self.now).unwrap();
-                self.model.refuses(name);
-                self.after(process, id, [0, 900]);
-            }
-            1 => self.destroy(process, id),
-            _ => {
-                let qpn = self.qpn(process);
-                let reads = (self.random.below(8) as u8, self.random.below(8) as u8);
-                let private_data = tag(name);
-                let with = Accept {
-                    qpn,
-                    responder_resources: reads.0,
-                    initiator_depth: reads.1,
-                    private_data: &private_data,
-                    ..Accept::default()
-                };
-                self.processes[process].engine.accept(id, &with, self.now).unwrap();
-                self.model.accepts(name, qpn, reads);
-                if self.random.chance(200) {
-                    self.act(process, Deed::Notify(id));
-                }
-                self.after(process, id, [50, 100]);
-            }
-        }
-    }
-
-    fn destroy(&mut self, process: usize, id: CommId) {
-        let engine = &mut self.processes[process].engine;
-        if !engine.has(id) {
-            return;
-        }
-        let mut gone: Vec<_> = engine.ids().collect();
-        engine.destroy(id, self.now, &mut self.hosts[host_of(process)]).unwrap();
-        gone.retain(|id| !engine.has(*id));
-        for id in gone {
-            self.model.destroys(self.name(process, id));
-        }
-        self.drain(process);
-    }
-
-    /// A process dies. Another of its host may notice, and says for it what it would have said.
-    fn die(&mut self, process: usize) {
-        self.counts.deaths += 1;
-        let noticed = self.random.chance(600);
-        let engine = &self.processes[process].engine;
-        let records: Vec<Record> = engine.ids().filter_map(|id| engine.record(id)).collect();
-        // Nobody knows of these but the process.
-        self.abandoned.extend(engine.lingering().map(|id| (host_of(process), id)));
-        let waiting = engine
-            .ids()
-            .filter(|id| engine.connection_state(*id) == Some(ConnectionState::DisconnectSent));
-        self.abandoned.extend(waiting.map(|id| (host_of(process), id)));
-        for id in engine.ids().collect::<Vec<_>>() {
-            self.model.destroys(self.name(process, id));
-        }
-        let slot = self.processes[process].slot;
-        let engine = self.engine(process, slot);
-        let next_qpn = self.random.one_of(&[1, 1, 1_000 * (self.processes[process].life + 2)]);
-        let life = self.processes[process].life + 1;
-        self.processes[process] = Process { engine, slot, life, next_qpn };
-        self.hosts[host_of(process)].release_slot(slot);
-        self.listen(process);
-        for record in records {
-            // It is said once.
-            if !noticed || !self.send(&record.final_message()) {
-                self.abandoned.insert((host_of(process), record.id));
-            }
-        }
-        for _ in 0..self.random.below(4) {
-            self.act(process, Deed::Connect);
-        }
-    }
+    // What must hold.
 
     /// A passive end gives up. Its peer cannot be up and connected with it then, for sixteen tries do not
     /// get lost where one in ten does.
@@ -608,8 +357,7 @@ impl Simulation {
         );
     }
 
-    // What must hold when nothing is under way.
-
+    /// When nothing is under way.
     fn check_pairs(&mut self) {
         for process in 0..PROCESSES {
             let engine = &self.processes[process].engine;
