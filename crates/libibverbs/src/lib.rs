@@ -1,12 +1,11 @@
 //! The shared object `libibverbs.so.1`: the verbs of `transom-ibverbs` under the names and versions
 //! that programs ask for, and nothing else. `ibverbs.map` holds the versions.
 //!
-//! Each symbol is a jump in assembly rather than a `#[no_mangle]` function: the linker would put
-//! those into the base version, whatever the map says. A symbol can stand only once in the map, so
-//! further versions are given here, by `.symver`; they are hidden, for nobody should link to the later
-//! ones with the headers of version 44.
+//! How they become so `transom-exports` says. Versions that the map has no room for are given here.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+
+use transom_exports::{jump, symbol};
 
 /// Run by the loader. This library's Rust is its own.
 extern "C" fn constructor() {
@@ -17,41 +16,6 @@ extern "C" fn constructor() {
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
-
-/// The instruction that goes on in another function as if it had been called itself: arguments and
-/// return address stay where they are.
-#[cfg(target_arch = "x86_64")]
-macro_rules! jump {
-    () => {
-        "jmp {target}"
-    };
-}
-#[cfg(target_arch = "aarch64")]
-macro_rules! jump {
-    () => {
-        "b {target}"
-    };
-}
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!(
-    "libibverbs.so.1 is for x86-64 and aarch64: each of its symbols is a jump in assembly, and `jump!` \
-     does not know this architecture's"
-);
-
-/// One symbol: a jump to a function, in the node of the map and in others.
-macro_rules! symbol {
-    ($name:ident, $target:path, [$($node:literal)*]) => {
-        std::arch::global_asm!(
-            concat!(".globl ", stringify!($name)),
-            concat!(".type ", stringify!($name), ",@function"),
-            concat!(stringify!($name), ":"),
-            jump!(),
-            concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
-            $(concat!(".symver ", stringify!($name), ",", stringify!($name), "@", $node),)*
-            target = sym $target,
-        );
-    };
-}
 
 /// The verbs.
 macro_rules! export {

@@ -1,40 +1,16 @@
 //! The shared object `librdmacm.so.1`: the functions of `transom-rdmacm` under the names and versions that
-//! programs ask for, over the `libibverbs.so.1` of the process. `rdmacm.map` holds the versions.
-//!
-//! Each symbol is a jump in assembly, for the reason that libibverbs's are.
+//! programs ask for, over the `libibverbs.so.1` of the process. `rdmacm.map` holds the versions; how they
+//! become so `transom-exports` says.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+use transom_exports::symbol;
 use transom_rdmacm::Loaded;
-
-/// The instruction that goes on in another function as if it had been called itself: arguments and
-/// return address stay where they are.
-#[cfg(target_arch = "x86_64")]
-macro_rules! jump {
-    () => {
-        "jmp {target}"
-    };
-}
-#[cfg(target_arch = "aarch64")]
-macro_rules! jump {
-    () => {
-        "b {target}"
-    };
-}
 
 /// Symbols: a jump to each function, in its node of the map.
 macro_rules! export {
     ($($name:ident $(<$source:ty>)?)+) => {
-        $(
-            std::arch::global_asm!(
-                concat!(".globl ", stringify!($name)),
-                concat!(".type ", stringify!($name), ",@function"),
-                concat!(stringify!($name), ":"),
-                jump!(),
-                concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
-                target = sym transom_rdmacm::$name $(::<$source>)?,
-            );
-        )+
+        $(symbol!($name, transom_rdmacm::$name $(::<$source>)?, []);)+
     };
 }
 
