@@ -10,10 +10,11 @@ use transom_abi::*;
 use transom_host::Limits;
 use transom_system::addresses::{Address, Addresses, GID_TABLE};
 use transom_system::guid;
+use transom_thread::set_errno;
 
 use crate::context::Context;
 use crate::device_name::{DEV_NAME, DEV_PATH, DeviceName};
-use crate::entry::{errno_of, guarded, number_of, pointer_always, set_errno};
+use crate::entry::{errno_of, guarded, number_of, pointer_always};
 
 /// Who made it.
 pub const VENDOR_ID: u32 = 0x0074_736d;

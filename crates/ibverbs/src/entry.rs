@@ -19,6 +19,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use transom_system::failure::{Failed, caught, has_failed};
+use transom_thread::{set_errno, uncancelled};
 
 /// Runs a verb, unless the device has failed; an error is in `errno` afterwards.
 #[inline]
@@ -45,12 +46,6 @@ pub(crate) fn guarded_always<T>(verb: impl FnOnce() -> Result<T, c_int>) -> Resu
 fn refused<T>(errno: c_int) -> Result<T, c_int> {
     set_errno(errno);
     Err(errno)
-}
-
-/// For what comes in by itself.
-pub(crate) fn set_errno(errno: c_int) {
-    // SAFETY: the address of this thread's own errno.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 /// Zero, or an errno.
@@ -95,29 +90,6 @@ pub(crate) fn effect_always(verb: impl FnOnce()) {
         uncancelled(verb);
         Ok(())
     });
-}
-
-/// Runs a verb that may make calls of the C library's at which a thread can be cancelled: locks would
-/// stay locked. The thread ends at the next such call of its own.
-fn uncancelled<T>(verb: impl FnOnce() -> T) -> T {
-    unsafe extern "C" {
-        fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-    }
-    const DISABLE: c_int = 1;
-
-    /// Puts back what was.
-    struct State(c_int);
-    impl Drop for State {
-        fn drop(&mut self) {
-            // SAFETY: a state that this function has answered, and nowhere to put the other.
-            unsafe { pthread_setcancelstate(self.0, null_mut()) };
-        }
-    }
-
-    let mut old = State(0);
-    // SAFETY: one of its two states, and a place for the other.
-    unsafe { pthread_setcancelstate(DISABLE, &mut old.0) };
-    verb()
 }
 
 #[cfg(test)]

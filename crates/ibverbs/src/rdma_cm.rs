@@ -26,9 +26,10 @@ use parking_lot::Mutex;
 use transom_abi::*;
 use transom_host::Adapter;
 use transom_system::say;
+use transom_thread::set_errno;
 
 use crate::adapters;
-use crate::entry::{errno_always, number_always, set_errno};
+use crate::entry::{errno_always, number_always};
 use command::Command;
 
 /// The devices that open files are of.

@@ -27,8 +27,7 @@ impl Next {
         // SAFETY: the name ends in zero.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
-            // SAFETY: the address of this thread's own errno.
-            unsafe { *libc::__errno_location() = libc::ENOSYS };
+            transom_thread::set_errno(libc::ENOSYS);
         }
         self.address.store(found, Ordering::Relaxed);
         found

@@ -20,8 +20,7 @@ extern "C" fn constructor() {
     tree::remember();
     calls::find_all();
     // A C library has not all of them, but a program starts without an error.
-    // SAFETY: the address of this thread's own errno.
-    unsafe { *libc::__errno_location() = 0 };
+    transom_thread::set_errno(0);
 }
 
 #[used]

@@ -138,13 +138,10 @@ fn read_link(path: &[u8], target: &mut [u8; LINK_ROOM]) -> Option<usize> {
 /// `path` ends in zero.
 unsafe fn link_at(path: *const c_char, to: &mut [u8]) -> Option<usize> {
     let (start, room) = (to.as_mut_ptr(), to.len());
+    let errno = transom_thread::errno();
     // SAFETY: by the contract of this function. The system call is made here, as the C library's
     // function would come back to this library.
-    let length = unsafe {
-        let errno = *libc::__errno_location();
-        let length = libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, start, room);
-        *libc::__errno_location() = errno;
-        length
-    };
+    let length = unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, start, room) };
+    transom_thread::set_errno(errno);
     usize::try_from(length).ok()
 }

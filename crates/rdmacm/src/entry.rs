@@ -8,6 +8,8 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
+use transom_thread::{errno, set_errno, uncancelled};
+
 /// Runs a part of a function; an error is in `errno` afterwards.
 pub(crate) fn guarded<T>(part: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
     let answer = catch_unwind(AssertUnwindSafe(|| uncancelled(part)));
@@ -36,38 +38,10 @@ pub(crate) fn effect_of(function: impl FnOnce() -> Result<(), c_int>) {
 
 /// The errno that a call of C's has just left.
 pub(crate) fn last_errno() -> c_int {
-    // SAFETY: the address of this thread's own errno.
-    match unsafe { *libc::__errno_location() } {
+    match errno() {
         0 => libc::EIO,
         errno => errno,
     }
-}
-
-fn set_errno(errno: c_int) {
-    // SAFETY: the address of this thread's own errno.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-/// Runs what makes calls of the C library's at which a thread can be cancelled: locks would stay locked.
-fn uncancelled<T>(part: impl FnOnce() -> T) -> T {
-    unsafe extern "C" {
-        fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-    }
-    const DISABLE: c_int = 1;
-
-    /// Puts back what was.
-    struct State(c_int);
-    impl Drop for State {
-        fn drop(&mut self) {
-            // SAFETY: a state that this function has answered, and nowhere to put the other.
-            unsafe { pthread_setcancelstate(self.0, null_mut()) };
-        }
-    }
-
-    let mut old = State(0);
-    // SAFETY: one of its two states, and a place for the other.
-    unsafe { pthread_setcancelstate(DISABLE, &mut old.0) };
-    part()
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
+use transom_thread::{errno, set_errno};
 
 use crate::descriptors;
-use crate::next::{errno, next, set_errno};
+use crate::next::next;
 use crate::rsockets::{rsocket, rsockets};
 
 mod real {

@@ -3,7 +3,9 @@
 use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::next::{errno, next};
+use transom_thread::{errno, set_errno};
+
+use crate::next::next;
 use crate::rsockets::{Rsockets, rsocket};
 use crate::table;
 
@@ -39,7 +41,7 @@ pub(crate) fn stand_for(number: c_int, rsockets: &Rsockets) -> c_int {
             real::close(descriptor);
         }
     }
-    crate::next::set_errno(if descriptor >= 0 { libc::EMFILE } else { errno });
+    set_errno(if descriptor >= 0 { libc::EMFILE } else { errno });
     -1
 }
 

@@ -1,17 +1,5 @@
 //! The C library's functions of the same names.
 
-use std::ffi::c_int;
-
-pub(crate) fn set_errno(errno: c_int) {
-    // SAFETY: the address of this thread's own errno.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-pub(crate) fn errno() -> c_int {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() }
-}
-
 /// Declares functions of the C library, as they are without this library.
 macro_rules! next {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {

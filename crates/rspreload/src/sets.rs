@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use libc::{FD_ISSET, FD_SET, FD_ZERO, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use transom_thread::{errno, set_errno};
 
 use crate::next::next;
 use crate::rsockets::rsockets;
@@ -103,9 +104,9 @@ unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, mask, old.as_mut_ptr());
         let answer = wait();
-        let errno = crate::next::errno();
+        let errno = errno();
         libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut());
-        crate::next::set_errno(errno);
+        set_errno(errno);
         answer
     }
 }
@@ -176,7 +177,7 @@ unsafe extern "C-unwind" fn select(
             (asked.assume_init(), fits)
         });
         if asked.iter().any(|(_, fits)| !fits) {
-            crate::next::set_errno(libc::EINVAL);
+            set_errno(libc::EINVAL);
             return -1;
         }
         let [(r, _), (w, _), (e, _)] = &mut asked;

@@ -58,8 +58,7 @@ pub(super) fn wait(file: c_int) -> Result<(), c_int> {
     // SAFETY: one descriptor, and room for what becomes of it.
     let count = unsafe { poll(&mut readable, 1, -1) };
     if count < 0 {
-        // SAFETY: the address of this thread's own errno.
-        return Err(unsafe { *libc::__errno_location() });
+        return Err(transom_thread::errno());
     }
     if readable.revents & libc::POLLNVAL != 0 { Err(libc::EBADF) } else { Ok(()) }
 }
