@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod address_handles;
+pub mod c_programs;
 pub mod captured;
 pub mod connections;
 pub mod coverage;

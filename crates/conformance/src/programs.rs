@@ -113,6 +113,14 @@ pub fn installed(name: &str, package: &str) -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("{name} is not installed: apt-get install {package}"))
 }
 
+/// A program of a Debian package by its name and arguments, over the libraries in a folder.
+pub fn tool(line: &str, package: &str, libraries: &Path) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(program(words.next().expect("a name"), package));
+    command.args(words).env("LD_LIBRARY_PATH", libraries);
+    command
+}
+
 /// What a program printed that ended well.
 #[derive(Debug)]
 pub struct Printed {

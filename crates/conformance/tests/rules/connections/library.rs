@@ -1,12 +1,13 @@
 //! `librdmacm.so.1`, as programs of C and Debian's own tools use it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use transom_conformance::c_programs::{RDMACM, compile, run, run_as_nobody};
 use transom_conformance::harness::{Link, take_turn};
-use transom_conformance::processes::{Scratch, as_nobody, is_long, is_root};
-use transom_conformance::programs::{Printed, Running, library, program};
+use transom_conformance::processes::{Scratch, is_long};
+use transom_conformance::programs::{Printed, Running, library, tool};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -14,35 +15,11 @@ fn our_libraries() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
 }
 
-fn connects(scratch: &Scratch) -> PathBuf {
-    compiled(scratch, "connects")
-}
-
-/// Compiles a program against the packaged headers, with every warning an error.
-fn compiled(scratch: &Scratch, name: &str) -> PathBuf {
-    let header = Path::new("/usr/include/rdma/rdma_cma.h");
-    assert!(header.exists(), "no {}: apt-get install librdmacm-dev", header.display());
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
-    let binary = scratch.path().join(name);
-    let mut compile = Command::new(program("cc", "gcc"));
-    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    compile.arg(&binary).arg(source).args(["-lrdmacm", "-libverbs", "-lpthread", "-ldl"]);
-    Running::start(&mut compile).finish(LIMIT);
-    binary
-}
-
-/// Each line is a behaviour that is as it should be; so many it shows.
-fn run(command: &mut Command, behaviours: usize) {
-    let printed = Running::start(command).finish(LIMIT);
-    assert!(printed.lines().all(|line| line.starts_with("ok - ")), "{printed}");
-    assert_eq!(printed.lines().count(), behaviours, "{printed}");
-}
-
 /// What it shows, the program says itself, with the rules above each part.
 #[test]
 fn a_c_program_connects_to_itself() {
     let scratch = Scratch::new("connects");
-    let program = connects(&scratch);
+    let program = compile(&scratch, "connects.c", "connects", RDMACM);
     take_turn(Link::Wire);
     run(Command::new(&program).env("LD_LIBRARY_PATH", our_libraries()), 17);
     let mut by_packets = Command::new(&program);
@@ -52,17 +29,9 @@ fn a_c_program_connects_to_itself() {
 
 #[test]
 fn an_ordinary_user_connects_as_well() {
-    if !is_root() {
-        println!("skipped: not root, so the other tests are unprivileged already");
-        return;
-    }
     let scratch = Scratch::new("connects-unprivileged");
-    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
-        scratch.take(&our_libraries().join(name));
-    }
-    let mut command = Command::new(connects(&scratch));
-    take_turn(Link::Wire);
-    run(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()), 17);
+    let program = compile(&scratch, "connects.c", "connects", RDMACM);
+    run_as_nobody(&scratch, &program, our_libraries(), 17);
 }
 
 /// Channels, ids and queue pairs end in any order; of many connections nothing is left, be it memory or
@@ -70,7 +39,7 @@ fn an_ordinary_user_connects_as_well() {
 #[test]
 fn a_c_program_ends_what_it_has_in_the_wrong_order() {
     let scratch = Scratch::new("endings");
-    let binary = compiled(&scratch, "endings");
+    let binary = compile(&scratch, "endings.c", "endings", RDMACM);
     take_turn(Link::Wire);
     run(Command::new(&binary).env("LD_LIBRARY_PATH", our_libraries()), 4);
     let count = if is_long() { "10000" } else { "400" };
@@ -91,7 +60,7 @@ fn events(binary: &Path, part: &str, link: Link) -> Command {
 #[test]
 fn a_c_program_hears_of_more_than_connections() {
     let scratch = Scratch::new("connection-events");
-    let binary = compiled(&scratch, "connection_events");
+    let binary = compile(&scratch, "connection_events.c", "connection_events", RDMACM);
     take_turn(Link::Wire);
     for link in [Link::Local, Link::Wire] {
         run(&mut events(&binary, "", link), 8);
@@ -103,7 +72,7 @@ fn a_c_program_hears_of_more_than_connections() {
 #[test]
 fn a_c_program_hears_of_a_device_that_goes_and_of_addresses_that_change() {
     let scratch = Scratch::new("device-events");
-    let binary = compiled(&scratch, "connection_events");
+    let binary = compile(&scratch, "connection_events.c", "connection_events", RDMACM);
     take_turn(Link::Wire);
     for (part, fault) in [("removal", "device-removal"), ("address-change", "address-change")] {
         for link in [Link::Local, Link::Wire] {
@@ -124,17 +93,10 @@ fn a_c_program_hears_of_a_device_that_goes_and_of_addresses_that_change() {
     }
 }
 
-/// A tool of Debian's, with its arguments.
-fn tool(line: &str) -> Command {
-    let mut words = line.split_whitespace();
-    let mut command = Command::new(program(words.next().expect("a name"), "rdmacm-utils"));
-    command.args(words).env("LD_LIBRARY_PATH", our_libraries());
-    command
-}
-
 /// Runs a server, and clients until one has been served: the first may come too early. What they print.
 fn meet(server: &str, client: &str) -> [Printed; 2] {
     let begun = Instant::now();
+    let tool = |line| tool(line, "rdmacm-utils", our_libraries());
     let mut serving = Running::start(&mut tool(server));
     loop {
         assert!(begun.elapsed() < LIMIT, "{client} does not reach {server}");

@@ -1,12 +1,13 @@
 //! `rsocket(7)`, as programs of C, Debian's own tools and programs of ordinary sockets use it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use transom_conformance::c_programs::{RDMACM, compile, run, run_as_nobody};
 use transom_conformance::harness::{Link, take_turn};
-use transom_conformance::processes::{Scratch, as_nobody, is_root};
-use transom_conformance::programs::{Running, library, program};
+use transom_conformance::processes::Scratch;
+use transom_conformance::programs::{Running, library, program, tool};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the C program shows.
@@ -16,49 +17,23 @@ fn our_libraries() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Compiles the program against the packaged headers, with every warning an error.
-fn sockets(scratch: &Scratch) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/sockets.c");
-    let binary = scratch.path().join("sockets");
-    let mut compile = Command::new(program("cc", "gcc"));
-    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    compile.arg(&binary).arg(source).args(["-lrdmacm", "-libverbs", "-lpthread"]);
-    Running::start(&mut compile).finish(LIMIT);
-    binary
-}
-
-/// Each line is a behaviour that is as it should be.
-fn run(command: &mut Command) {
-    let printed = Running::start(command).finish(LIMIT);
-    assert!(printed.lines().all(|line| line.starts_with("ok - ")), "{printed}");
-    assert_eq!(printed.lines().count(), BEHAVIOURS, "{printed}");
-}
-
 /// What it shows, the program says itself, with the rules above each part.
 #[test]
 fn a_c_program_has_sockets() {
     let scratch = Scratch::new("sockets");
-    let program = sockets(&scratch);
+    let program = compile(&scratch, "sockets.c", "sockets", RDMACM);
     take_turn(Link::Wire);
-    run(Command::new(&program).env("LD_LIBRARY_PATH", our_libraries()));
+    run(Command::new(&program).env("LD_LIBRARY_PATH", our_libraries()), BEHAVIOURS);
     let mut by_packets = Command::new(&program);
     by_packets.env("TRANSOM_LINK", "wire").env("LD_LIBRARY_PATH", our_libraries());
-    run(&mut by_packets);
+    run(&mut by_packets, BEHAVIOURS);
 }
 
 #[test]
 fn an_ordinary_user_has_sockets_as_well() {
-    if !is_root() {
-        println!("skipped: not root, so the other tests are unprivileged already");
-        return;
-    }
     let scratch = Scratch::new("sockets-unprivileged");
-    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
-        scratch.take(&our_libraries().join(name));
-    }
-    let mut command = Command::new(sockets(&scratch));
-    take_turn(Link::Wire);
-    run(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()));
+    let program = compile(&scratch, "sockets.c", "sockets", RDMACM);
+    run_as_nobody(&scratch, &program, our_libraries(), BEHAVIOURS);
 }
 
 /// A server and a client of ordinary sockets: the server tells its port, the client checks every byte. Where
@@ -126,12 +101,7 @@ fn a_program_of_ordinary_sockets_has_rsockets_where_both_ends_have() {
 #[test]
 fn the_tools_of_sockets_end_well() {
     take_turn(Link::Wire);
-    let tool = |line: &str| {
-        let mut words = line.split_whitespace();
-        let mut command = Command::new(program(words.next().expect("a name"), "rdmacm-utils"));
-        command.args(words).env("LD_LIBRARY_PATH", our_libraries());
-        command
-    };
+    let tool = |line: &str| tool(line, "rdmacm-utils", our_libraries());
     let (few, verified) = ("-I 5 -C 20", "-S 100000 -T v");
     for (name, how, address) in [
         ("rstream", "-T b", "127.0.0.1"),

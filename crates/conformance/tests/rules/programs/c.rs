@@ -4,65 +4,38 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use transom_conformance::c_programs::{compile, run, run_as_nobody};
 use transom_conformance::harness::{Link, take_turn};
 use transom_conformance::processes::{Scratch, as_nobody, is_root};
-use transom_conformance::programs::{Running, library, program};
+use transom_conformance::programs::{Running, library};
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// What the program about windows shows.
+const WINDOWS: usize = 24;
 
 fn our_library() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
-}
-
-/// Compiles a program of `tests/c` with every warning an error.
-fn compile(scratch: &Scratch, name: &str) -> PathBuf {
-    compile_with(scratch, name, &[])
-}
-
-/// The same with more arguments for the compiler.
-fn compile_with(scratch: &Scratch, name: &str, arguments: &[&str]) -> PathBuf {
-    let header = Path::new("/usr/include/infiniband/verbs.h");
-    assert!(header.exists(), "no {}: apt-get install libibverbs-dev", header.display());
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name);
-    let binary = scratch.path().join("program");
-    let mut compile = Command::new(program("cc", "gcc"));
-    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    compile.arg(&binary).arg(source).args(arguments).arg("-libverbs");
-    Running::start(&mut compile).finish(LIMIT);
-    binary
-}
-
-/// Runs a program each of whose lines is a behaviour that is as it should be; so many it shows.
-fn run(command: &mut Command, behaviours: usize) {
-    let printed = Running::start(command).finish(LIMIT);
-    assert!(printed.lines().all(|line| line.starts_with("ok - ")), "{printed}");
-    assert_eq!(printed.lines().count(), behaviours, "{printed}");
-}
-
-/// Runs the window program.
-fn run_windows(command: &mut Command) {
-    run(command, 24);
 }
 
 /// What the program shows, it says itself, with the rules above each part.
 #[test]
 fn a_c_program_uses_windows() {
     let scratch = Scratch::new("window");
-    let program = compile(&scratch, "window.c");
-    run_windows(Command::new(&program).env("LD_LIBRARY_PATH", our_library()));
+    let program = compile(&scratch, "window.c", "window", &["-libverbs"]);
+    run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), WINDOWS);
     let mut shared = Command::new(&program);
-    run_windows(shared.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_COPY", "shared"));
+    run(shared.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_COPY", "shared"), WINDOWS);
 }
 
 /// The inlines of the header find the operations that there are, and answer for the others.
 #[test]
 fn a_c_program_uses_extended_verbs() {
     let scratch = Scratch::new("extended");
-    let program = compile(&scratch, "extended.c");
+    let program = compile(&scratch, "extended.c", "extended", &["-libverbs"]);
     run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), 6);
 }
 
@@ -70,7 +43,7 @@ fn a_c_program_uses_extended_verbs() {
 #[test]
 fn a_c_program_cancels_its_threads() {
     let scratch = Scratch::new("cancel");
-    let program = compile(&scratch, "cancel.c");
+    let program = compile(&scratch, "cancel.c", "cancel", &["-libverbs"]);
     take_turn(Link::Wire);
     for link in ["", "wire"] {
         let mut command = Command::new(&program);
@@ -82,7 +55,7 @@ fn a_c_program_cancels_its_threads() {
 #[test]
 fn a_c_program_sleeps_until_it_is_told() {
     let scratch = Scratch::new("asleep");
-    let program = compile(&scratch, "asleep.c");
+    let program = compile(&scratch, "asleep.c", "asleep", &["-libverbs"]);
     take_turn(Link::Wire);
     for link in ["", "wire"] {
         let mut command = Command::new(&program);
@@ -92,14 +65,9 @@ fn a_c_program_sleeps_until_it_is_told() {
 
 #[test]
 fn an_ordinary_user_runs_it_as_well() {
-    if !is_root() {
-        println!("skipped: not root, so the other tests are unprivileged already");
-        return;
-    }
     let scratch = Scratch::new("window-unprivileged");
-    scratch.take(&our_library().join("libibverbs.so.1"));
-    let mut command = Command::new(compile(&scratch, "window.c"));
-    run_windows(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()));
+    let program = compile(&scratch, "window.c", "window", &["-libverbs"]);
+    run_as_nobody(&scratch, &program, our_library(), WINDOWS);
 }
 
 /// A program that has rights its user does not have writes no capture, and goes wrong in no way that
@@ -114,7 +82,7 @@ fn a_set_user_id_program_obeys_no_environment() {
     // The loader takes nothing from the environment of such a program either.
     let library = scratch.take(&our_library().join("libibverbs.so.1"));
     let search = format!("-Wl,-rpath,{}", scratch.path().display());
-    let program = compile_with(&scratch, "privileged.c", &[&search]);
+    let program = compile(&scratch, "privileged.c", "privileged", &[&search, "-libverbs"]);
     assert!(library.exists());
     fs::set_permissions(&program, Permissions::from_mode(0o4755)).expect("our own file");
     let file = scratch.path().join("capture");
@@ -145,7 +113,7 @@ fn a_set_user_id_program_obeys_no_environment() {
 #[test]
 fn a_program_logs_what_it_is_asked_for() {
     let scratch = Scratch::new("log");
-    let program = compile(&scratch, "window.c");
+    let program = compile(&scratch, "window.c", "window", &["-libverbs"]);
     let logged = |asked: Option<&str>| {
         let mut command = Command::new(&program);
         command.env("LD_LIBRARY_PATH", our_library());

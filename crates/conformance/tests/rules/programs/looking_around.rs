@@ -12,6 +12,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use transom_abi::*;
+use transom_conformance::c_programs::compile;
 use transom_conformance::harness::{End, device_attr};
 use transom_conformance::processes::{Scratch, as_nobody, is_root, open};
 use transom_conformance::programs::{Running, command, program};
@@ -370,16 +371,10 @@ fn objects_are_counted_where_others_find_it() {
     assert!(child.wait().expect("our own child").success());
 }
 
-/// Compiles C to a file in the installation's scratch folder. `apt-get install gcc`.
+/// Compiles C to a file in the installation's scratch folder, where libraries are looked for too.
 fn compiled(installed: &Installed, source: &str, output: &str, options: &[&str]) -> PathBuf {
-    let folder = installed.scratch.path();
-    let binary = folder.join(output);
-    let mut compile = Command::new(program("cc", "gcc"));
-    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&binary);
-    compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source));
-    // The libraries behind what needs them.
-    Running::start(compile.arg("-L").arg(folder).args(options)).finish(Duration::from_secs(120));
-    binary
+    let folder = format!("-L{}", installed.scratch.path().display());
+    compile(&installed.scratch, source, output, &[&[folder.as_str()], options].concat())
 }
 
 /// Python packages bring a libibverbs under a name of their own, and a module that is linked with it

@@ -12,6 +12,7 @@ use std::time::Duration;
 use object::Endianness;
 use object::elf::{FileHeader64, STT_OBJECT, VER_NDX_LOCAL};
 use object::read::elf::{FileHeader, Sym};
+use transom_conformance::c_programs::compile;
 use transom_conformance::processes::Scratch;
 use transom_conformance::programs::{Running, library, program};
 
@@ -268,15 +269,10 @@ fn clients_find_every_symbol_of_librdmacm_they_ask_for() {
 /// the kernel's structs.
 #[test]
 fn a_program_with_symbols_of_other_versions_loads_and_gets_answers() {
-    let header = Path::new("/usr/include/infiniband/verbs.h");
-    assert!(header.exists(), "no {}: apt-get install libibverbs-dev", header.display());
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/asks.c");
     let scratch = Scratch::new("asks");
-    let binary = scratch.path().join("asks");
-    let mut compile = Command::new(program("cc", "gcc"));
-    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]);
-    compile.arg(&binary).arg(source).arg(our_folder().join("libibverbs.so.1"));
-    Running::start(&mut compile).finish(LIMIT);
+    let library = our_folder().join("libibverbs.so.1");
+    let library = library.to_str().expect("a path of Cargo's");
+    let binary = compile(&scratch, "asks.c", "asks", &[library]);
 
     let wanted = named(&symbols(&binary, false));
     for version in [34, 57, 59, 64, 65] {

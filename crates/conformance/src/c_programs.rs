@@ -1,0 +1,50 @@
+//! Programs of C in `tests/c`: compiled against the packaged headers, and run over our libraries.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::processes::{Scratch, as_nobody, is_root};
+use crate::programs::{Running, program};
+
+/// How long a compiler, or a program, may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What is linked to a program that connects.
+pub const RDMACM: &[&str] = &["-lrdmacm", "-libverbs", "-lpthread", "-ldl"];
+
+/// Compiles a program into a folder, with every warning an error. The arguments, libraries among them, come
+/// behind it.
+pub fn compile(scratch: &Scratch, source: &str, output: &str, arguments: &[&str]) -> PathBuf {
+    let headers = [("infiniband/verbs.h", "libibverbs-dev"), ("rdma/rdma_cma.h", "librdmacm-dev")];
+    for (header, package) in headers {
+        let header = Path::new("/usr/include").join(header);
+        assert!(header.exists(), "no {}: apt-get install {package}", header.display());
+    }
+    let binary = scratch.path().join(output);
+    let mut compile = Command::new(program("cc", "gcc"));
+    compile.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&binary);
+    compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source));
+    Running::start(compile.args(arguments)).finish(LIMIT);
+    binary
+}
+
+/// Runs a program each of whose lines is a behaviour that is as it should be; so many it shows.
+pub fn run(command: &mut Command, behaviours: usize) {
+    let printed = Running::start(command).finish(LIMIT);
+    assert!(printed.lines().all(|line| line.starts_with("ok - ")), "{printed}");
+    assert_eq!(printed.lines().count(), behaviours, "{printed}");
+}
+
+/// Runs it as an ordinary user, over copies of the libraries in `folder` that such a one may read.
+pub fn run_as_nobody(scratch: &Scratch, binary: &Path, folder: &Path, behaviours: usize) {
+    if !is_root() {
+        println!("skipped: not root, so the other tests are unprivileged already");
+        return;
+    }
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        scratch.take(&folder.join(name));
+    }
+    let mut command = Command::new(binary);
+    run(as_nobody(&mut command).env("LD_LIBRARY_PATH", scratch.path()), behaviours);
+}
