@@ -1,6 +1,9 @@
 //! The attributes of a QP that can be modified and queried.
 
-use crate::{ibv_ah_attr, ibv_mtu, ibv_qp_cap};
+use crate::{
+    IBV_QPT_RC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_ah_attr, ibv_mtu, ibv_qp_cap,
+    ibv_qp_type,
+};
 use core::ffi::c_uint;
 
 c_enum! {
@@ -73,6 +76,38 @@ c_enum! {
         /// Not known.
         IBV_QPS_UNKNOWN = 7,
     }
+}
+
+/// What `ibv_modify_qp(3)` must be given on the way from RESET by INIT and RTR to RTS, by service; only the
+/// state for others.
+pub const fn required_attributes(service: ibv_qp_type, to: ibv_qp_state) -> ibv_qp_attr_mask {
+    let datagrams = service == IBV_QPT_UD;
+    let asks = matches!(service, IBV_QPT_RC | IBV_QPT_XRC_SEND);
+    let answers = matches!(service, IBV_QPT_RC | IBV_QPT_XRC_RECV);
+    let mut mask = IBV_QP_STATE;
+    match to {
+        IBV_QPS_INIT => {
+            mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+            mask |= if datagrams { IBV_QP_QKEY } else { IBV_QP_ACCESS_FLAGS };
+        }
+        IBV_QPS_RTR if !datagrams => {
+            mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+            if answers {
+                mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+            }
+        }
+        IBV_QPS_RTS => {
+            mask |= IBV_QP_SQ_PSN;
+            if asks || answers {
+                mask |= IBV_QP_TIMEOUT;
+            }
+            if asks {
+                mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+            }
+        }
+        _ => {}
+    }
+    mask
 }
 
 c_enum! {

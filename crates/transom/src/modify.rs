@@ -27,23 +27,19 @@ const READS: u32 = 16;
 impl CreatedQueuePair {
     /// RESET to INIT. Whether the peer may do something is left to the keys.
     pub(crate) fn initialize(&self) -> Result<()> {
-        let mut mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
         let mut attributes = ibv_qp_attr {
             qp_state: IBV_QPS_INIT,
             port_num: self.creation.port,
             qkey: self.creation.qkey,
             ..ibv_qp_attr::default()
         };
-        if self.is(&[IBV_QPT_UD]) {
-            mask |= IBV_QP_QKEY;
-        } else {
-            mask |= IBV_QP_ACCESS_FLAGS;
+        if self.creation.service != IBV_QPT_UD {
             attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
             if (Context { inner: self.device().clone() }).attributes()?.atomics {
                 attributes.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
             }
         }
-        self.modify(&mut attributes, mask, "moving to INIT")
+        self.step(&mut attributes, "moving to INIT")
     }
 
     /// INIT to RTR, connected to the peer.
@@ -70,12 +66,7 @@ impl CreatedQueuePair {
             },
             ..ibv_qp_attr::default()
         };
-        let mut mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-        if self.is(&[IBV_QPT_RC, IBV_QPT_XRC_RECV]) {
-            mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-        }
-        let step = format!("connecting to {:#x} at {}", peer.qpn, peer.gid);
-        self.modify(&mut attributes, mask, &step)
+        self.step(&mut attributes, &format!("connecting to {:#x} at {}", peer.qpn, peer.gid))
     }
 
     /// RTR to RTS.
@@ -89,14 +80,7 @@ impl CreatedQueuePair {
             max_rd_atomic: self.reads(|device| device.max_reads_outstanding)?,
             ..ibv_qp_attr::default()
         };
-        let mut mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-        if self.is(&[IBV_QPT_RC, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV]) {
-            mask |= IBV_QP_TIMEOUT;
-        }
-        if self.is(&[IBV_QPT_RC, IBV_QPT_XRC_SEND]) {
-            mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-        }
-        self.modify(&mut attributes, mask, "moving to RTS")
+        self.step(&mut attributes, "moving to RTS")
     }
 
     /// To the state that the connection manager's attributes name, by its mask.
@@ -122,7 +106,7 @@ impl CreatedQueuePair {
     /// INIT to RTR to RTS without a peer, for datagrams.
     pub(crate) fn ready_for_datagrams(&self) -> Result<()> {
         let mut attributes = ibv_qp_attr { qp_state: IBV_QPS_RTR, ..ibv_qp_attr::default() };
-        self.modify(&mut attributes, IBV_QP_STATE, "moving to RTR")?;
+        self.step(&mut attributes, "moving to RTR")?;
         self.ready_to_send()
     }
 
@@ -142,6 +126,12 @@ impl CreatedQueuePair {
     pub(crate) fn fail(&self) -> Result<()> {
         let mut attributes = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
         self.modify(&mut attributes, IBV_QP_STATE, "moving to ERR")
+    }
+
+    /// To the next state on the way to RTS, with what that takes.
+    fn step(&self, attributes: &mut ibv_qp_attr, step: &str) -> Result<()> {
+        let mask = required_attributes(self.creation.service, attributes.qp_state);
+        self.modify(attributes, mask, step)
     }
 
     fn modify(
@@ -174,11 +164,6 @@ impl CreatedQueuePair {
             unsafe { (verbs.ibv_query_qp)(self.qp, &raw mut attributes, mask, &raw mut creation) };
         check("ibv_query_qp", format_args!("querying {self}"), result)?;
         Ok(attributes)
-    }
-
-    /// Whether it is of one of these services.
-    fn is(&self, services: &[ibv_qp_type]) -> bool {
-        services.contains(&self.creation.service)
     }
 
     fn reads(&self, limit: impl Fn(&crate::DeviceAttributes) -> u32) -> Result<u8> {

@@ -142,31 +142,11 @@ impl End {
         attr.ah_attr.is_global = 1;
         attr.ah_attr.port_num = 1;
         attr.ah_attr.grh.dgid = ibv_gid { raw: LOOPBACK_GID };
-        let steps = [
-            (IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-            (
-                IBV_QPS_RTR,
-                IBV_QP_AV
-                    | IBV_QP_PATH_MTU
-                    | IBV_QP_DEST_QPN
-                    | IBV_QP_RQ_PSN
-                    | IBV_QP_MAX_DEST_RD_ATOMIC
-                    | IBV_QP_MIN_RNR_TIMER,
-            ),
-            (
-                IBV_QPS_RTS,
-                IBV_QP_TIMEOUT
-                    | IBV_QP_RETRY_CNT
-                    | IBV_QP_RNR_RETRY
-                    | IBV_QP_SQ_PSN
-                    | IBV_QP_MAX_QP_RD_ATOMIC,
-            ),
-        ];
-        for (state, mask) in steps {
+        for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
             attr.qp_state = state;
+            let mask = required_attributes(IBV_QPT_RC, state) as c_int;
             // SAFETY: a live queue pair.
-            let errno =
-                unsafe { ibv_modify_qp(self.qp, &mut attr, (IBV_QP_STATE | mask) as c_int) };
+            let errno = unsafe { ibv_modify_qp(self.qp, &mut attr, mask) };
             if errno != 0 {
                 let error = std::io::Error::from_raw_os_error(errno);
                 return Err(Failure::new(format!("ibv_modify_qp to state {state}: {error}")));

@@ -32,41 +32,12 @@ pub fn usual_attr(peer: *mut ibv_qp) -> ibv_qp_attr {
     attr
 }
 
-/// The attributes each step needs, by service.
-pub fn mask_for(kind: ibv_qp_type, to: ibv_qp_state) -> u32 {
-    let ud = kind == IBV_QPT_UD;
-    IBV_QP_STATE
-        | match to {
-            IBV_QPS_INIT => {
-                let rights = if ud { IBV_QP_QKEY } else { IBV_QP_ACCESS_FLAGS };
-                IBV_QP_PKEY_INDEX | IBV_QP_PORT | rights
-            }
-            IBV_QPS_RTR if ud => 0,
-            IBV_QPS_RTR => {
-                let answers = kind == IBV_QPT_RC || kind == IBV_QPT_XRC_RECV;
-                let more = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-                let uc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-                uc | if answers { more } else { 0 }
-            }
-            IBV_QPS_RTS => {
-                let asks = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-                IBV_QP_SQ_PSN
-                    | match kind {
-                        IBV_QPT_RC | IBV_QPT_XRC_SEND => IBV_QP_TIMEOUT | asks,
-                        IBV_QPT_XRC_RECV => IBV_QP_TIMEOUT,
-                        _ => 0,
-                    }
-            }
-            _ => 0,
-        }
-}
-
 /// Moves a queue pair to a state with what that takes; the errno if it is refused.
 pub fn modify(qp: *mut ibv_qp, attr: &ibv_qp_attr, to: ibv_qp_state) -> c_int {
     let mut attr = *attr;
     attr.qp_state = to;
     // SAFETY: the queue pair is live.
-    unsafe { ibv_modify_qp(qp, &mut attr, mask_for((*qp).qp_type, to) as c_int) }
+    unsafe { ibv_modify_qp(qp, &mut attr, required_attributes((*qp).qp_type, to) as c_int) }
 }
 
 /// Moves a queue pair through INIT and RTR to RTS with these attributes.

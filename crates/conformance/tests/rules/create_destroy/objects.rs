@@ -246,7 +246,7 @@ fn an_ended_queue_pair_is_unknown() {
     assert_eq!(destroy_qp(qp), 0);
     let (mut attr, mut init) = (usual_attr(null_mut()), ibv_qp_init_attr::default());
     assert_eq!(destroy_qp(qp), libc::ENOENT);
-    assert_eq!(modify_with(qp, &attr, mask_for(IBV_QPT_RC, IBV_QPS_INIT)), libc::ENOENT);
+    assert_eq!(modify_with(qp, &attr, required_attributes(IBV_QPT_RC, IBV_QPS_INIT)), libc::ENOENT);
     // SAFETY: the struct of an ended queue pair stays readable.
     assert_eq!(unsafe { ibv_query_qp(qp, &mut attr, -1, &mut init) }, libc::ENOENT);
 }

@@ -112,8 +112,8 @@ fn there_is_no_second_path() {
     let end = End::new(Default::default());
     for kind in [IBV_QPT_RC, IBV_QPT_UC] {
         for (from, to, required) in [
-            (IBV_QPS_INIT, IBV_QPS_RTR, mask_for(kind, IBV_QPS_RTR)),
-            (IBV_QPS_RTR, IBV_QPS_RTS, mask_for(kind, IBV_QPS_RTS)),
+            (IBV_QPS_INIT, IBV_QPS_RTR, required_attributes(kind, IBV_QPS_RTR)),
+            (IBV_QPS_RTR, IBV_QPS_RTS, required_attributes(kind, IBV_QPS_RTS)),
             (IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_STATE),
             (IBV_QPS_SQD, IBV_QPS_RTS, IBV_QP_STATE),
             (IBV_QPS_SQD, IBV_QPS_SQD, IBV_QP_STATE),

@@ -189,7 +189,7 @@ fn only_the_steps_of_the_table_can_be_made() {
                     }
                     None => {
                         expect_refused(qp, &attr, IBV_QP_STATE);
-                        expect_refused(qp, &attr, mask_for(kind, to));
+                        expect_refused(qp, &attr, required_attributes(kind, to));
                     }
                 }
                 assert_eq!(destroy_qp(qp), 0);

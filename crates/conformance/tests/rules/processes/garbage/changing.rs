@@ -40,7 +40,7 @@ fn queue_pair(objects: &mut Objects) {
     let next = (state(qp) + 1) % 4;
     let known = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY;
     // SAFETY: a live queue pair.
-    let usual = mask_for(unsafe { (*qp).qp_type }, next);
+    let usual = required_attributes(unsafe { (*qp).qp_type }, next);
     let mut attr = ibv_qp_attr {
         qp_state: objects.random.mostly(next) as u32,
         cur_qp_state: objects.random.garbage() as u32,
