@@ -1,8 +1,13 @@
 //! Management datagrams between processes of this host: what queue pair 1 gets, without a network.
 //!
 //! Each process that takes them has a pipe with a name, in the registry's directory, which nobody else can
-//! enter; whoever has one for it writes it there whole. A pipe that is full loses it, as a network would.
+//! enter; whoever has one for it writes it there whole. What finds the pipe full waits for room at its sender,
+//! for a while: then it is lost, as on a network.
+//!
+//! A pipe is as long as the system makes it. The room of all pipes of an ordinary user is limited (`pipe(7)`,
+//! `pipe-user-pages-soft`), and beyond that every program of his gets pipes of two pages.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,8 +16,12 @@ use transom_system::addresses::gid;
 use transom_system::registry::Registry;
 use transom_wire::cm::MAD_BYTES;
 
-/// What the pipe holds if the system grants it: 3,000 datagrams.
-const PIPE: usize = 1 << 20;
+/// How many notes may wait for room. More are lost.
+const MOST_WAITING: usize = 4096;
+/// How long one waits, in nanoseconds: a process that is only busy takes it by then.
+const PATIENCE: u64 = 1_000_000_000;
+/// When those that wait are tried again, in nanoseconds.
+const AGAIN: u64 = 1_000_000;
 
 /// A management datagram on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +76,30 @@ impl Note {
     }
 }
 
-/// The pipe at which a process gets management datagrams of others.
+/// A note that has found a pipe full.
+struct Waiting {
+    slot: u8,
+    note: Note,
+    /// When it is lost.
+    until: u64,
+}
+
+/// What became of a note.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Whole,
+    /// The pipe is full.
+    NoRoom,
+    /// The process takes none.
+    Nowhere,
+}
+
+/// The pipe at which a process gets management datagrams of others, and what it has for theirs.
 pub struct ManagementPipe {
     pipe: OwnedFd,
     registry: &'static Registry,
+    /// The oldest first.
+    waiting: VecDeque<Waiting>,
 }
 
 impl ManagementPipe {
@@ -81,9 +110,7 @@ impl ManagementPipe {
     /// What the system says.
     pub fn open(registry: &'static Registry, slot: u8) -> io::Result<Self> {
         let pipe = registry.make_management_pipe(slot)?;
-        // Where it is not granted the pipe holds a sixteenth of it.
-        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
-        Ok(Self { pipe, registry })
+        Ok(Self { pipe, registry, waiting: VecDeque::new() })
     }
 
     /// Readable when there is something to take.
@@ -112,18 +139,87 @@ impl ManagementPipe {
         self.registry.management_pipe_of(slot).is_ok()
     }
 
-    /// Writes a note to the process in a slot; false if that takes none. One that has no room loses it.
-    pub fn send(&self, slot: u8, note: &Note) -> bool {
-        let Ok(pipe) = self.registry.management_pipe_of(slot) else { return false };
+    /// Sends a note to the process in a slot; false if that takes none.
+    pub fn send(&mut self, slot: u8, note: Note, now: u64) -> bool {
+        // Notes for one process keep their order.
+        let written = match self.waiting.iter().any(|it| it.slot == slot) {
+            true => Written::NoRoom,
+            false => self.write(slot, &note),
+        };
+        if written == Written::NoRoom && self.waiting.len() < MOST_WAITING {
+            self.waiting.push_back(Waiting { slot, note, until: now.saturating_add(PATIENCE) });
+        }
+        written != Written::Nowhere
+    }
+
+    /// Sends what waits, as far as there is room now.
+    pub fn send_rest(&mut self, now: u64) {
+        let mut full = [false; 256];
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|it| {
+            let full = &mut full[usize::from(it.slot)];
+            *full = *full || self.write(it.slot, &it.note) == Written::NoRoom;
+            *full && now < it.until
+        });
+        self.waiting = waiting;
+    }
+
+    /// When to call [`ManagementPipe::send_rest`].
+    pub fn deadline(&self, now: u64) -> Option<u64> {
+        (!self.waiting.is_empty()).then(|| now.saturating_add(AGAIN))
+    }
+
+    fn write(&self, slot: u8, note: &Note) -> Written {
+        let Ok(pipe) = self.registry.management_pipe_of(slot) else { return Written::Nowhere };
         // Shorter than what a pipe takes in one piece: all of it or nothing.
-        let _ = rustix::io::write(&pipe, &note.to_bytes());
-        true
+        match rustix::io::write(&pipe, &note.to_bytes()) {
+            Err(rustix::io::Errno::AGAIN) => Written::NoRoom,
+            _ => Written::Whole,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn datagram(number: u8) -> Note {
+        let [source, destination] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([127, 0, 0, 1])];
+        Note::Datagram(ManagementDatagram { source, destination, mad: [number; MAD_BYTES] })
+    }
+
+    /// With a pipe as short as the system makes them for a user who has many.
+    #[test]
+    fn what_finds_a_pipe_full_waits_and_keeps_its_order() {
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0).expect("a slot");
+        let slot = claim.announcer().slot;
+        let mut pipe = ManagementPipe::open(registry, slot).expect("a pipe");
+        rustix::pipe::fcntl_setpipe_size(&pipe.pipe, 1).expect("shorter is always granted");
+        for number in 0..100 {
+            assert!(pipe.send(slot, datagram(number), 0));
+        }
+        assert_eq!(pipe.deadline(0), Some(AGAIN));
+        for number in 0..100 {
+            let next = pipe.take().or_else(|| {
+                pipe.send_rest(0);
+                pipe.take()
+            });
+            assert_eq!(next, Some(datagram(number)));
+        }
+        assert_eq!((pipe.take(), pipe.deadline(0)), (None, None));
+
+        // A process that takes nothing has what its pipe holds.
+        for number in 0..100 {
+            assert!(pipe.send(slot, datagram(number), 0));
+        }
+        pipe.send_rest(PATIENCE);
+        assert_eq!(pipe.deadline(PATIENCE), None);
+        let taken = std::iter::from_fn(|| pipe.take()).count();
+        assert!((1..100).contains(&taken), "{taken}");
+        drop(claim);
+        assert!(!pipe.send(slot, datagram(0), 0));
+    }
 
     #[test]
     fn a_note_is_read_as_it_was_written() {

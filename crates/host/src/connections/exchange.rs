@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transom_cm::{Arrival, Transmit};
@@ -70,7 +71,7 @@ impl Exchange {
         let mut exchange = Self { device, pipe, others, unsent, psn, faults, readable };
         exchange.watch();
         for (other, _) in &exchange.others {
-            exchange.pipe.send(other.slot, &Note::Newcomer);
+            exchange.pipe.send(other.slot, Note::Newcomer, clock::steady());
         }
         Ok(exchange)
     }
@@ -146,6 +147,7 @@ impl Exchange {
 
     /// Sends what found no room, as far as there is some now.
     pub(super) fn send_rest(&mut self) {
+        self.pipe.send_rest(clock::steady());
         while let Some(transmit) = self.unsent.pop_front() {
             if !self.send_packet(&transmit) {
                 return self.unsent.push_front(transmit);
@@ -153,15 +155,26 @@ impl Exchange {
         }
     }
 
+    /// The last time: processes of this host that are busy get what they are to have.
+    pub(super) fn finish(mut self) {
+        self.send_rest();
+        while self.pipe.deadline(0).is_some() {
+            std::thread::sleep(Duration::from_millis(1));
+            self.send_rest();
+        }
+    }
+
     /// When to call [`Exchange::send_rest`], or to take what is late.
     pub(super) fn deadline(&self) -> Option<u64> {
-        let of_unsent = (!self.unsent.is_empty()).then(|| clock::steady() + AGAIN);
-        of_unsent.into_iter().chain(self.faults.deadline()).min()
+        let now = clock::steady();
+        let of_unsent = (!self.unsent.is_empty()).then(|| now + AGAIN);
+        let deadlines = [of_unsent, self.pipe.deadline(now), self.faults.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Gives a message that has come so to its process; one for this process is given back.
     pub(super) fn hand_on(
-        &self,
+        &mut self,
         datagram: ManagementDatagram,
         by: Interface,
         ports: &Connections,
@@ -171,11 +184,12 @@ impl Exchange {
             Owner::Nobody => None,
             // Where it has ended meanwhile this one answers for it.
             Owner::Process(slot) => {
-                (!self.pipe.send(slot, &Note::Datagram(datagram))).then_some(datagram)
+                let sent = self.pipe.send(slot, Note::Datagram(datagram), clock::steady());
+                (!sent).then_some(datagram)
             }
             Owner::All => {
                 for (other, _) in &self.others {
-                    self.pipe.send(other.slot, &Note::Datagram(datagram));
+                    self.pipe.send(other.slot, Note::Datagram(datagram), clock::steady());
                 }
                 Some(datagram)
             }

@@ -485,7 +485,7 @@ impl Manager {
             self.touched.push(id);
         }
         self.settle();
-        self.exchange.send_rest();
+        self.exchange.finish();
     }
 }
 
