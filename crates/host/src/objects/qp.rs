@@ -8,7 +8,7 @@ mod receive;
 mod services;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -37,7 +37,7 @@ use crate::device::{Device, Limits};
 use crate::events::{AsyncEvent, EventQueue, EventSource};
 
 pub use attributes::{Destination, ModifyFailure, QpAttributes};
-use receive::ReceiveHalf;
+use receive::{ReceiveHalf, Receiving};
 use services::At;
 
 /// What a queue pair is created with.
@@ -128,12 +128,9 @@ pub struct QueuePair {
     /// What a forked child sees in place of the summary: it is in error.
     inherited: QpSummary,
     send: Mutex<SendHalf>,
-    receive: Mutex<ReceiveHalf>,
+    receive: Receiving,
     pub(super) holds: Holds,
     counters: Counters,
-    /// Whether an acknowledgement is delayed; until it has left, nothing is sent without it. Written
-    /// with the receiving half locked, and set before the message's completion is seen.
-    delays_ack: AtomicBool,
 }
 
 /// What holds a queue pair: as long as something does, it does not end.
@@ -285,10 +282,9 @@ impl QueuePair {
                 counted: false,
                 effects,
             }),
-            receive: Mutex::new(receive),
+            receive: Receiving::new(receive),
             holds: Holds { handles: AtomicU32::new(1), memberships: AtomicU32::new(0) },
             counters: Counters::default(),
-            delays_ack: AtomicBool::new(false),
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
@@ -464,7 +460,7 @@ impl QueuePair {
         operations: Counted,
     ) -> Result<(), AttachError> {
         // As a modify, so that the state stays.
-        let _both = (self.send.lock(), self.receive.lock());
+        let _both = (self.send.lock(), self.receive.half.lock());
         let state = self.summary().gate().state;
         let here = Arc::ptr_eq(counter.device(), &self.device);
         if operations.is_empty() || !here || !matches!(state, QpState::Reset | QpState::Init) {
@@ -501,7 +497,7 @@ impl QueuePair {
 
     /// Posts a receive work request.
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let mut guard = self.receive.lock();
+        let mut guard = self.receive.half.lock();
         let half = &mut *guard;
         let at = self.here();
         let result = half.responder.post(request, &mut at.context(&mut half.effects));
@@ -528,19 +524,19 @@ impl QueuePair {
     pub(crate) fn advance_packets(&self) {
         self.advance();
         let mut deferred = Deferred::default();
-        self.receive.lock().advance(self, &mut deferred);
+        self.receive.half.lock().advance(self, &mut deferred);
         deferred.run(&self.adapter);
     }
 
     /// Sends the delayed acknowledgement.
     pub(crate) fn acknowledge(&self) {
-        self.receive.lock().acknowledge(self);
+        self.receive.half.lock().acknowledge(self);
     }
 
     /// The same at exit. Another thread may be about to keep one back, for a message whose completion
     /// the program has seen already; but it may also be one that does not go on.
     pub(crate) fn acknowledge_at_exit(&self, until: Instant) {
-        if let Some(mut half) = self.receive.try_lock_until(until) {
+        if let Some(mut half) = self.receive.half.try_lock_until(until) {
             half.acknowledge(self);
         }
     }
@@ -568,7 +564,7 @@ impl QueuePair {
             });
             taken
         } else {
-            let mut half = self.receive.lock();
+            let mut half = self.receive.half.lock();
             // Datagrams come from anywhere.
             let taken = match self.config.service {
                 Service::Ud => Taken::Yes,
@@ -593,7 +589,7 @@ impl QueuePair {
         answer: Option<&dyn Fn(Reply)>,
         deferred: &mut Deferred,
     ) -> Reply {
-        let mut guard = self.receive.lock();
+        let mut guard = self.receive.half.lock();
         let half = &mut *guard;
         let at = self.here();
         let mut cx = at.context(&mut half.effects);
@@ -606,7 +602,9 @@ impl QueuePair {
     pub(crate) fn start_rendezvous(&self, deferred: &mut Deferred) {
         self.drive_with(deferred, |requester, cx| {
             while requester.has_rendezvous_room() {
-                let Some(next) = self.receive.lock().responder.next_rendezvous() else { break };
+                let Some(next) = self.receive.half.lock().responder.next_rendezvous() else {
+                    break;
+                };
                 requester.rendezvous(&next, cx);
             }
         });
@@ -653,7 +651,7 @@ impl QueuePair {
                 }
             }
             QueueSide::Receive => {
-                let half = &mut *self.receive.lock();
+                let half = &mut *self.receive.half.lock();
                 if self.summary().gate().state == QpState::Error {
                     half.flush(self, deferred);
                 }
@@ -672,14 +670,14 @@ impl QueuePair {
 
     /// Forgets a receive it has taken from this shared queue, which is gone.
     pub(crate) fn forget_shared(&self, srq: u32) {
-        self.receive.lock().responder.forget_shared(srq);
+        self.receive.half.lock().responder.forget_shared(srq);
     }
 
     /// Puts it in error because a completion was lost (rules CQ-05, AE-03).
     pub(crate) fn fail_fatally(&self, deferred: &mut Deferred) {
         // With both, as `modify` has them: else that might open the gate again that falls here.
         let fell = {
-            let _both = (self.send.lock(), self.receive.lock());
+            let _both = (self.send.lock(), self.receive.half.lock());
             self.summary().fall(QpState::Error)
         };
         if fell {
@@ -747,7 +745,7 @@ impl QueuePair {
         let mut deferred = Deferred::default();
         {
             let mut half = self.send.lock();
-            let mut receive = self.receive.lock();
+            let mut receive = self.receive.half.lock();
             receive.repeat_last_acknowledgement(self);
             self.open_gate(QpState::Reset, &QpAttributes::reset());
             half.requester.reset();

@@ -212,7 +212,7 @@ impl QueuePair {
         }
         let becomes = |state| mask.contains(Mask::STATE) && new.state == state;
         let (resets, fails) = (becomes(QpState::Reset), becomes(QpState::Error));
-        let peer = match &self.receive.lock().link {
+        let peer = match &self.receive.half.lock().link {
             Link::Local(peer) if resets || fails => Some(peer.clone()),
             _ => None,
         };
@@ -238,7 +238,7 @@ impl QueuePair {
         deferred: &mut Deferred,
     ) -> Result<(), ModifyFailure> {
         let mut half = self.send.lock();
-        let mut receive = self.receive.lock();
+        let mut receive = self.receive.half.lock();
         let mask = mask.difference(self.config.service.unheeded());
         let from = self.summary().gate().state;
         let asked = Attributes {

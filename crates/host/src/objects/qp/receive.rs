@@ -1,8 +1,9 @@
 //! The receiving half of a queue pair: what packets do to it, and what it answers.
 
 use std::mem;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
+use parking_lot::Mutex;
 use transom_device::execution::{Effect, Effects, Responder};
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::SizeError;
@@ -27,6 +28,20 @@ const LAST_ACKS: usize = 2;
 /// Packets of READ responses that a queue pair sends in one turn: others wait meanwhile, and whoever
 /// asked must be able to keep up.
 const TURN: usize = 1024;
+
+/// The receiving half, and what the sending one must know of it without its lock.
+pub(super) struct Receiving {
+    pub(super) half: Mutex<ReceiveHalf>,
+    /// Whether an acknowledgement is delayed; until it has left, nothing is sent without it. Written
+    /// with the half locked, and set before the message's completion is seen.
+    pub(super) delays_ack: AtomicBool,
+}
+
+impl Receiving {
+    pub(super) fn new(half: ReceiveHalf) -> Self {
+        Self { half: Mutex::new(half), delays_ack: AtomicBool::new(false) }
+    }
+}
 
 /// The receiving half, and what it answers by.
 pub(super) struct ReceiveHalf {
@@ -109,7 +124,7 @@ impl ReceiveHalf {
         let Some(wire) = qp.device.port().wire() else { return };
         if self.delayed_ack.is_none() {
             wire.delayed_ack.take_of(qp.number.index());
-            qp.delays_ack.store(false, Release);
+            qp.receive.delays_ack.store(false, Release);
         } else {
             wire.delay_ack(qp.number.index(), clock::steady());
         }
@@ -120,8 +135,8 @@ impl ReceiveHalf {
         if let Some(packet) = self.delayed_ack.take() {
             self.respond(&packet, qp);
         }
-        if qp.delays_ack.load(Relaxed) {
-            qp.delays_ack.store(false, Release);
+        if qp.receive.delays_ack.load(Relaxed) {
+            qp.receive.delays_ack.store(false, Release);
         }
     }
 
@@ -219,7 +234,7 @@ impl ReceiveHalf {
         self.settle(qp, deferred);
         self.packets.reset();
         self.delayed_ack = None;
-        qp.delays_ack.store(false, Release);
+        qp.receive.delays_ack.store(false, Release);
         self.lead(Link::None, QpNumber::from_bits(0), qp);
     }
 

@@ -65,22 +65,22 @@ impl At<'_> {
 
     /// The delayed acknowledgement to go with what is sent now.
     fn take_delayed_ack(&self, wire: &Wire) -> Option<Packet<'static>> {
-        if !self.qp.delays_ack.load(Acquire) {
+        if !self.qp.receive.delays_ack.load(Acquire) {
             return None;
         }
         // Somebody else may be sending it just now: what is sent here comes after it.
-        let mut half = self.qp.receive.lock();
+        let mut half = self.qp.receive.half.lock();
         wire.delayed_ack.take_of(self.qp.number.index());
-        self.qp.delays_ack.store(false, Release);
+        self.qp.receive.delays_ack.store(false, Release);
         half.delayed_ack.take()
     }
 
     /// It did not go.
     fn give_back_delayed_ack(&self, wire: &Wire, delayed: Option<Packet<'static>>) {
         if delayed.is_some() {
-            let mut half = self.qp.receive.lock();
+            let mut half = self.qp.receive.half.lock();
             half.delayed_ack = half.delayed_ack.or(delayed);
-            self.qp.delays_ack.store(true, Release);
+            self.qp.receive.delays_ack.store(true, Release);
             wire.stall(self.qp.number.index());
         }
     }
@@ -141,7 +141,7 @@ impl ReceiveHalf {
             self.delayed_ack = None;
             if self.may_delay_ack {
                 // Whoever sends something because of a completion that is yet to come takes it along.
-                qp.delays_ack.store(true, Release);
+                qp.receive.delays_ack.store(true, Release);
                 self.delayed_ack = Some(packet.headers());
                 return;
             }
@@ -327,7 +327,7 @@ mod tests {
         let options = Options { wire_only: true, ..Options::default() };
         let adapter = Adapter::open(options).expect("a device opens");
         let qp = queue_pair(&adapter, Service::Rc, 20);
-        let mut half = qp.receive.lock();
+        let mut half = qp.receive.half.lock();
         half.may_delay_ack = true;
         let aeth = Aeth { byte: Syndrome::Ack { credits: 0x1f }.to_byte(), msn: 0 };
         let counters = adapter.device().port().wire().expect("it leads over the wire").counters();
