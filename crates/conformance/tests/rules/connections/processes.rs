@@ -332,9 +332,6 @@ on_both_ways! {
     }
 }
 
-/// What is about a connection goes to its process, and not by way of another that has the port: that may
-/// have stopped.
-///
 /// A server that makes a listener for each connection, as `perftest -R` does: the request goes to it though nobody
 /// has the port.
 ///
@@ -364,6 +361,9 @@ fn a_server_lets_its_listener_go_before_it_makes_the_next() {
     }
 }
 
+/// What is about a connection goes to its process, and not by way of another that has the port: that may
+/// have stopped.
+///
 /// Rules: CM-20
 #[test]
 fn stopped_processes_on_the_port_hold_up_no_connection_of_others() {
