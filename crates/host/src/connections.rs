@@ -12,7 +12,8 @@
 //!
 //! It is made when a program first wants it, or when the first message arrives. All of it is under one
 //! lock: calls take that, and whoever brings a message or a deadline. Under it the table of ports is
-//! locked, and what the wire link locks to send. Whoever has the lock of the wire link's arrivals may
+//! locked, and what the wire link locks to send. It goes in turn to those who wait for it: however many
+//! messages come, a program gets to make its calls. Whoever has the lock of the wire link's arrivals may
 //! take it, not the reverse.
 
 mod complaints;
@@ -68,12 +69,13 @@ impl Connections {
             return Err(libc::EIO);
         }
         let mut manager = self.manager.lock();
-        let manager = self.made(&mut manager).map_err(|error| {
+        let made = self.made(&mut manager).map_err(|error| {
             warn!(%error, "no connection manager");
             error.raw_os_error().unwrap_or(libc::ENOMEM)
         })?;
-        let answer = call(manager);
-        manager.settle();
+        let answer = call(made);
+        made.settle();
+        MutexGuard::unlock_fair(manager);
         answer
     }
 
@@ -91,10 +93,13 @@ impl Connections {
         manager.as_deref_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Takes a message that has come over the wire, for whichever process of this host.
-    pub(crate) fn deliver(&self, datagram: ManagementDatagram) {
+    /// Takes messages that have come over the wire together, for whichever processes of this host.
+    pub(crate) fn deliver(&self, datagrams: &[ManagementDatagram]) {
+        if datagrams.is_empty() {
+            return;
+        }
         let _ = self.call(|manager| {
-            manager.deliver(datagram);
+            datagrams.iter().for_each(|datagram| manager.deliver(*datagram));
             Ok(())
         });
     }
@@ -139,10 +144,12 @@ impl Connections {
         if self.device.process().is_inherited() {
             return;
         }
-        if let Some(manager) = self.manager.lock().as_deref_mut() {
+        let mut manager = self.manager.lock();
+        if let Some(manager) = manager.as_deref_mut() {
             step(manager);
             manager.settle();
         }
+        MutexGuard::unlock_fair(manager);
     }
 
     /// Tells all peers that their connections end, before the process does or the device is closed.

@@ -57,16 +57,16 @@ impl Complaints {
         code: u32,
         ports: &SharedPorts,
     ) {
+        let now = clock::steady();
+        if self.last != 0 && now.saturating_sub(self.last) < SELDOM {
+            return;
+        }
         let Ok(mad) = Mad::parse(&datagram.mad) else { return };
         let (service, private_data): (_, &[u8]) = match &mad.message {
             Message::Req(req) => (req.service, &req.private_data),
             Message::SidrReq(request) => (request.service, &request.private_data),
             _ => return,
         };
-        let now = clock::steady();
-        if self.last != 0 && now.saturating_sub(self.last) < SELDOM {
-            return;
-        }
         self.last = now;
         let header = private_data.first_chunk().and_then(IpHeader::read);
         let from = header.map_or(0, |header| header.source_port);

@@ -24,6 +24,8 @@ pub struct Delivered {
 /// An event that waits, and what it is counted for.
 #[derive(Debug)]
 struct Waiting {
+    /// Which it is of all that there were: what came later has a higher number.
+    number: u64,
     /// The id that it is counted for: of a request for a connection the listener's.
     counted: CommId,
     delivered: Delivered,
@@ -69,6 +71,8 @@ struct Id {
     uid: u64,
     /// How many of its events have been taken.
     reported: u32,
+    /// The number of the last event that was about it.
+    last: u64,
 }
 
 /// All files and ids.
@@ -76,6 +80,8 @@ struct Id {
 pub(super) struct Files {
     files: HashMap<RawFd, File>,
     ids: HashMap<CommId, Id>,
+    /// Events that there were.
+    raised: u64,
 }
 
 impl Files {
@@ -108,7 +114,7 @@ impl Files {
     }
 
     pub(super) fn add(&mut self, id: CommId, file: RawFd, uid: u64) {
-        self.ids.insert(id, Id { file, uid, reported: 0 });
+        self.ids.insert(id, Id { file, uid, reported: 0, last: 0 });
     }
 
     /// Whether an id is one of a file's.
@@ -129,9 +135,14 @@ impl Files {
     /// Ends an id and what waits of it: how many of its events had been taken, and the ids of requests
     /// that nobody will fetch any more.
     pub(super) fn remove(&mut self, id: CommId) -> (u32, Vec<CommId>) {
-        let Some(Id { file, reported, .. }) = self.ids.remove(&id) else { return (0, Vec::new()) };
+        let Some(Id { file, reported, last, .. }) = self.ids.remove(&id) else {
+            return (0, Vec::new());
+        };
         let mut requests = Vec::new();
-        if let Some(file) = self.files.get_mut(&file) {
+        let file = self.files.get_mut(&file);
+        // Of most that end nothing waits, and what waits may be long.
+        let waits = |file: &&mut File| file.events.front().is_some_and(|it| it.number <= last);
+        if let Some(file) = file.filter(waits) {
             file.retain(|waiting| {
                 let of_it = waiting.counted == id || waiting.delivered.id == id.0;
                 if of_it && waiting.delivered.id != id.0 && waiting.is_request() {
@@ -168,9 +179,8 @@ impl Files {
                     it.file = to;
                 }
             }
-            if let Some(file) = self.files.get_mut(&to).filter(|_| !moved.is_empty()) {
-                file.events.append(&mut moved);
-                file.signal();
+            for Waiting { counted, delivered, .. } in moved {
+                self.append(to, counted, delivered);
             }
         }
         Some(reported)
@@ -178,17 +188,29 @@ impl Files {
 
     /// Has an event wait in the file of the id that it is counted for.
     pub(super) fn raise(&mut self, counted: CommId, delivered: Delivered) {
-        let file = self.ids.get(&counted).and_then(|it| self.files.get_mut(&it.file));
-        if let Some(file) = file {
-            file.events.push_back(Waiting { counted, delivered });
-            file.signal();
+        if let Some(file) = self.ids.get(&counted).map(|it| it.file) {
+            self.append(file, counted, delivered);
         }
+    }
+
+    /// Has an event wait behind all others of a file.
+    fn append(&mut self, file: RawFd, counted: CommId, delivered: Delivered) {
+        let Some(file) = self.files.get_mut(&file) else { return };
+        self.raised += 1;
+        let number = self.raised;
+        for about in [counted, CommId(delivered.id)] {
+            if let Some(it) = self.ids.get_mut(&about) {
+                it.last = number;
+            }
+        }
+        file.events.push_back(Waiting { number, counted, delivered });
+        file.signal();
     }
 
     /// Takes the oldest event of a file.
     pub(super) fn take(&mut self, file: RawFd) -> Option<Delivered> {
         let file = self.files.get_mut(&file)?;
-        let Waiting { counted, delivered } = file.events.pop_front()?;
+        let Waiting { counted, delivered, .. } = file.events.pop_front()?;
         file.clear_signal();
         if let Some(it) = self.ids.get_mut(&counted) {
             it.reported = it.reported.wrapping_add(1);

@@ -30,6 +30,9 @@ use super::ports::SharedPorts;
 use super::routes;
 use crate::device::{Device, Interface};
 
+/// Messages of other processes that are taken at a time.
+const TOGETHER: usize = 64;
+
 /// The connection manager of this process.
 pub struct Manager {
     device: Arc<Device>,
@@ -302,9 +305,11 @@ impl Manager {
         }
     }
 
-    /// Takes what other processes of this host have sent, and looks whether they live.
+    /// Takes what other processes of this host have sent, and looks whether they live. Others wait for the lock
+    /// meanwhile, so what is left of much is for the next call.
     pub(super) fn look(&mut self) {
-        while let Some(datagram) = self.exchange.take() {
+        for _ in 0..TOGETHER {
+            let Some(datagram) = self.exchange.take() else { break };
             self.handle(&datagram);
         }
         let ended = self.exchange.take_ended();

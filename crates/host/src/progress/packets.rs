@@ -31,6 +31,7 @@ impl Dispatch<'_> {
     /// Gives management datagrams to the connection manager (rule CM-01).
     fn deliver_management(&self, counters: &Counters, packets: &[Packet<'_>], route: &Route) {
         let operation = Operation::SendOnly(Ending::Plain);
+        let mut datagrams = Vec::with_capacity(packets.len());
         for packet in packets {
             let is_management = matches!(packet.transport, Transport::Ud { qkey: GSI_QKEY, .. });
             let mad: Result<&[u8; MAD_BYTES], _> = packet.payload.try_into();
@@ -41,9 +42,9 @@ impl Dispatch<'_> {
             };
             let (source, destination) = (ip(&route.source), ip(&route.destination));
             Counters::add(&counters.received, 1);
-            let datagram = ManagementDatagram { source, destination, mad };
-            self.adapter.connections().deliver(datagram);
+            datagrams.push(ManagementDatagram { source, destination, mad });
         }
+        self.adapter.connections().deliver(&datagrams);
     }
 
     /// Gives datagrams to all members of the group that they have come for.
