@@ -57,6 +57,9 @@ impl Process {
         }
         assert!(count < 100, "{count} messages at once");
         while self.engine.poll_answered().is_some() {}
+        while let Some(id) = self.engine.poll_displaced() {
+            assert!(!self.engine.has(id));
+        }
         while let Some(event) = self.engine.poll_event() {
             assert!(self.engine.has(event.id));
             if matches!(event.happened, Happened::ConnectRequest { .. }) {

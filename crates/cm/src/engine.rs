@@ -1,5 +1,6 @@
 //! The ids of a process, the calls of its programs, and the messages of its peers.
 
+mod backlog;
 mod calls;
 mod early;
 mod messages;
@@ -17,6 +18,7 @@ use crate::host::{Claim, Route};
 use crate::options::{Options, Service};
 use crate::refused::Refused;
 use crate::shared::{Config, Shared, Transmit};
+use backlog::Backlog;
 pub use early::Answered;
 use early::Early;
 
@@ -32,6 +34,8 @@ pub struct Engine {
     early: VecDeque<Early>,
     /// What became of them.
     answered: VecDeque<Answered>,
+    /// Requests that waited for a program, and have made room for others.
+    displaced: Vec<CommId>,
     shared: Shared,
 }
 
@@ -65,11 +69,8 @@ enum State {
     ResolvingAddress,
     AddressResolved(Route),
     RouteResolved(Route),
-    Listening {
-        backlog: usize,
-        /// CONNECT_REQUESTs that no program has fetched.
-        waiting: Vec<CommId>,
-    },
+    /// CONNECT_REQUESTs that no program has fetched wait there.
+    Listening(Backlog),
     Connection(Box<Connection>),
     Resolution(Box<Resolution>),
     /// The device is gone.
@@ -148,6 +149,7 @@ impl Engine {
             lingering: BTreeMap::new(),
             early: VecDeque::new(),
             answered: VecDeque::new(),
+            displaced: Vec::new(),
             shared: Shared::new(config),
         }
     }
@@ -160,6 +162,12 @@ impl Engine {
     /// The next event. To be taken until there is none after every call.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
+    }
+
+    /// The id of a request that has made room for another in the backlog, and is gone: its CONNECT_REQUEST is to
+    /// be dropped. To be taken until there is none after every call.
+    pub fn poll_displaced(&mut self) -> Option<CommId> {
+        self.displaced.pop()
     }
 
     /// When [`Engine::handle_timeout`] is to be called, if nothing happens before.
@@ -247,7 +255,7 @@ impl Engine {
     /// Whether an id is a listener, and how many requests wait there.
     pub fn waiting(&self, id: CommId) -> Option<usize> {
         match &self.ids.get(&id)?.state {
-            State::Listening { waiting, .. } => Some(waiting.len()),
+            State::Listening(backlog) => Some(backlog.len()),
             _ => None,
         }
     }

@@ -674,6 +674,76 @@ fn of_a_flood_nothing_is_kept_beyond_the_backlog() {
     network.finish();
 }
 
+/// Whoever sends many requests leaves others their share of the backlog, and no more than that.
+///
+/// Rules: CM-66
+#[test]
+fn a_peer_that_floods_a_listener_does_not_keep_others_out() {
+    let mut network = Network::new(3);
+    let listener = network.listen(1, Service::TCP, 8);
+    network.connect(2, 1, Service::TCP, 0xffff);
+    let flood = network.outgoing(2).remove(0);
+    let forged = |number: u32| {
+        let mut forged = flood.clone();
+        if let Message::Req(req) = &mut forged.mad.message {
+            (req.local_id, req.qpn) = (CommId(number), Bits::low(number));
+            req.ca_guid = number.into();
+        }
+        forged
+    };
+    let fill = |network: &mut Network, from| {
+        for number in from..from + 100 {
+            let handled = network.deliver(&forged(number));
+            assert_eq!(number >= 8, handled == Handled::BacklogFull(listener));
+        }
+    };
+    fill(&mut network, 0);
+    // The first four of another find room, one of the flood's each making way, and keep it.
+    for number in 1..=6 {
+        network.connect(0, 1, Service::TCP, number);
+        let request = network.outgoing(0).remove(0);
+        let handled = network.deliver(&request);
+        match (number, handled) {
+            (..=4, Handled::Taken(id)) => {
+                fill(&mut network, 1_000);
+                assert!(network.ends[1].engine.has(id));
+                assert_eq!(network.deliver(&request), Handled::Duplicate(id));
+                assert!(matches!(network.outgoing(1)[..], [ref it] if is("MRA")(it)));
+            }
+            (5.., Handled::BacklogFull(full)) => assert_eq!(full, listener),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(network.ends[1].engine.waiting(listener), Some(8));
+        assert_eq!(network.ends[1].engine.ids().count(), 9);
+    }
+    // Nobody hears of those that made way: not their program, and not their peer, who asks again.
+    assert_eq!(network.outgoing(1), []);
+    for _ in 0..8 {
+        network.run();
+        let id = network.requested(1);
+        assert!(network.ends[1].engine.has(id));
+    }
+    assert!(matches!(network.deliver(&forged(7)), Handled::Taken(_)));
+    assert!(matches!(network.deliver(&forged(0)), Handled::Duplicate(_)));
+    network.finish();
+}
+
+/// Where each of those that wait is somebody else's, nobody makes way.
+///
+/// Rules: CM-66
+#[test]
+fn among_equals_nobody_makes_way() {
+    let mut network = Network::new(6);
+    let listener = network.listen(0, Service::TCP, 4);
+    for from in 1..=5 {
+        network.connect(from, 0, Service::TCP, from as u32);
+        let request = network.outgoing(from).remove(0);
+        let handled = network.deliver(&request);
+        assert_eq!(from == 5, handled == Handled::BacklogFull(listener), "{handled:?}");
+    }
+    network.finish();
+}
+
 // Who a message is from.
 
 /// Rules: CM-20, CM-45, CM-11, CM-12

@@ -9,6 +9,7 @@ use transom_wire::cm::{
 };
 use transom_wire::packet::DEFAULT_PKEY;
 
+use super::backlog::Backlog;
 use super::{Accept, Connect, Engine, Entry, MAX_LINGERING, State};
 use crate::attributes::{Access, AddressVector, Attributes, DEFAULT_QKEY, HOP_LIMIT, QpState};
 use crate::connection::{Connection, ReplyParameters, path};
@@ -191,7 +192,7 @@ impl Engine {
         }
         let asked = u32::try_from(backlog).ok().filter(|asked| (1..=max).contains(asked));
         let backlog = asked.unwrap_or(max) as usize;
-        entry.state = State::Listening { backlog, waiting: Vec::new() };
+        entry.state = State::Listening(Backlog::new(backlog));
         let service = ServiceId::of(claim.space, claim.address.port());
         self.listeners.entry(service).or_default().push(id);
         self.admit_early(now, service, host);
@@ -200,12 +201,13 @@ impl Engine {
 
     /// The program has fetched the CONNECT_REQUEST that brought this id: another may wait.
     pub fn fetched(&mut self, id: CommId) -> Result<(), Refused> {
-        let listener = self.entry(id)?.waits_for.take();
-        if let Some(listener) = listener
-            && let Some(State::Listening { waiting, .. }) =
+        let entry = self.entry(id)?;
+        let (listener, from) = (entry.waits_for.take(), entry.peer_address());
+        if let Some((listener, from)) = listener.zip(from)
+            && let Some(State::Listening(backlog)) =
                 self.ids.get_mut(&listener).map(|listener| &mut listener.state)
         {
-            waiting.retain(|other| *other != id);
+            backlog.remove(from, id);
         }
         Ok(())
     }
@@ -427,11 +429,11 @@ impl Engine {
                 }
             }
             State::Resolution(mut resolution) => resolution.destroy(&mut self.shared),
-            State::Listening { waiting, .. } => {
+            State::Listening(backlog) => {
                 if let Some(claim) = entry.claim {
                     self.listens_no_more(ServiceId::of(claim.space, claim.address.port()), id);
                 }
-                for waiting in waiting {
+                for waiting in backlog.into_ids() {
                     self.destroy(waiting, now, host)?;
                 }
             }

@@ -305,12 +305,13 @@ impl Engine {
             self.ids.get(id).is_some_and(|entry| entry.takes(kind, destination.ip()))
         };
         let listener = *listeners.iter().find(takes).ok_or(NotAdmitted::Refused)?;
-        // The way back begins where the request has arrived.
-        let route = host.route(arrival.destination, arrival.source).ok_or(NotAdmitted::Refused)?;
+        // First what costs nothing: whoever floods a listener is not to keep its process busy.
         match self.ids.get(&listener).map(|entry| &entry.state) {
-            Some(State::Listening { backlog, waiting }) if waiting.len() < *backlog => {}
+            Some(State::Listening(backlog)) if backlog.takes(arrival.source) => {}
             _ => return Err(NotAdmitted::BacklogFull(listener)),
         }
+        // The way back begins where the request has arrived.
+        let route = host.route(arrival.destination, arrival.source).ok_or(NotAdmitted::Refused)?;
         let address = AddressVector { route, flow_label, traffic_class, hop_limit: HOP_LIMIT };
         Ok(Admitted { listener, source, destination, address })
     }
@@ -331,11 +332,26 @@ impl Engine {
     /// Takes the new id in, and counts it among those that wait.
     fn add(&mut self, id: CommId, mut entry: Entry, state: State) {
         entry.state = state;
+        let from = entry.peer_address();
         let listener = entry.waits_for.and_then(|listener| self.ids.get_mut(&listener));
-        if let Some(State::Listening { waiting, .. }) = listener.map(|entry| &mut entry.state) {
-            waiting.push(id);
+        if let Some((State::Listening(backlog), from)) =
+            listener.map(|entry| &mut entry.state).zip(from)
+            && let Some(displaced) = backlog.add(from, id)
+        {
+            self.displace(displaced);
         }
         self.ids.insert(id, entry);
+    }
+
+    /// Forgets a request that waits, as if there had been no room for it: its sender sends it again.
+    fn displace(&mut self, id: CommId) {
+        match self.ids.remove(&id).map(|entry| entry.state) {
+            Some(State::Connection(mut connection)) => connection.abandon(&mut self.shared),
+            Some(State::Resolution(mut resolution)) => resolution.abandon(&mut self.shared),
+            _ => {}
+        }
+        self.shared.events.retain(|event| event.id != id);
+        self.displaced.push(id);
     }
 
     // Answers.
@@ -418,6 +434,15 @@ impl Engine {
 }
 
 impl Entry {
+    /// Where the messages of its peer come from, once it has one.
+    pub(super) fn peer_address(&self) -> Option<IpAddr> {
+        match &self.state {
+            State::Connection(connection) => Some(connection.address().route.destination),
+            State::Resolution(resolution) => Some(resolution.address().route.destination),
+            _ => None,
+        }
+    }
+
     /// Whether it listens for requests for this kind of queue pair at this address.
     fn takes(&self, kind: Kind, address: IpAddr) -> bool {
         let Some(bound) = self.source else { return false };

@@ -80,6 +80,9 @@ impl Network {
             .find(|end| end.host.clone().route(arrival.destination, arrival.source).is_some());
         let to = to.expect("an end with this address");
         let handled = to.engine.handle(self.now, arrival, bytes, &mut to.host);
+        while let Some(id) = to.engine.poll_displaced() {
+            to.events.retain(|event| event.id != id);
+        }
         self.handled.push(handled);
         handled
     }

@@ -412,6 +412,10 @@ impl Manager {
             let Some(datagram) = own.pop_front() else { break };
             self.handle(&datagram);
         }
+        while let Some(id) = self.engine.poll_displaced() {
+            self.files.remove(id);
+            self.touched.push(id);
+        }
         let events: Vec<Event> = std::iter::from_fn(|| self.engine.poll_event()).collect();
         self.touched.extend(events.iter().map(|event| event.id));
         self.keep_records();

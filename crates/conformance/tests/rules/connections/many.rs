@@ -5,11 +5,11 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use transom_cm::{Config, Connect, Engine, Host, Ports, Service};
 use transom_conformance::connections::*;
-use transom_conformance::forger::{Forger, PEER};
+use transom_conformance::forger::{Forger, PEER, STRANGER};
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
 use transom_wire::Psn;
@@ -20,6 +20,8 @@ use transom_wire::packet::{Ending, Operation, Packet, Transport};
 const HONEST: &[u8] = b"honest";
 /// So many requests come at once: several times what a listener keeps.
 const BURST: u32 = 5_000;
+/// By how much a flood may make a process's memory grow, in bytes.
+const MORE: u64 = 16 << 20;
 /// What one end of a connection may take of memory, in bytes.
 const PER_CONNECTION: u64 = 6 * 1024;
 
@@ -39,6 +41,8 @@ mod order {
     pub(super) const END: u64 = 3;
     /// Answers the bytes of memory that are this process's alone.
     pub(super) const MEMORY: u64 = 4;
+    /// Makes and ends one connection to a port; answers the nanoseconds, or zero if nobody answers in time.
+    pub(super) const ATTEMPT: u64 = 5;
 }
 
 /// Bytes of memory that a process has and shares with nobody.
@@ -67,7 +71,7 @@ fn server(channel: &mut Channel) {
 
 fn serve(file: &File, over: &AtomicBool) {
     while !over.load(Relaxed) {
-        if !file.is_readable(std::time::Duration::from_millis(100)) {
+        if !file.is_readable(Duration::from_millis(100)) {
             continue;
         }
         let Ok(event) = file.try_event() else { continue };
@@ -106,6 +110,13 @@ fn client(channel: &mut Channel) {
             (order::OPEN_AND_END, &[port, count]) => {
                 (0..count).for_each(|_| end(&file, connect(&file, port)));
             }
+            (order::ATTEMPT, &[port]) => match attempt(&file, port) {
+                Some(id) => end(&file, id),
+                None => {
+                    channel.tell(&[0]);
+                    continue;
+                }
+            },
             (order::END, _) => open.drain(..).for_each(|id| end(&file, id)),
             (order::MEMORY, _) => {
                 channel.tell(&[memory()]);
@@ -118,12 +129,22 @@ fn client(channel: &mut Channel) {
 }
 
 fn connect(file: &File, port: u64) -> Id {
+    attempt(file, port).expect("somebody answers")
+}
+
+/// Nothing if nobody answers in time.
+fn attempt(file: &File, port: u64) -> Option<Id> {
     let id = file.id();
     file.resolve(id, &format!("{PEER}:{port}"));
     file.connect(id, qpns()[0], HONEST).expect("asked");
-    file.expect(event::CONNECT_RESPONSE, id);
+    let answer = file.event();
+    if answer.event == event::UNREACHABLE {
+        file.destroy(id).expect("it is there");
+        return None;
+    }
+    assert_eq!((answer.event, Id(answer.id)), (event::CONNECT_RESPONSE, id));
     file.establish(id).expect("established");
-    id
+    Some(id)
 }
 
 fn end(file: &File, id: Id) {
@@ -246,19 +267,33 @@ fn tell(what: std::fmt::Arguments<'_>) {
     }
 }
 
-/// The REQ of somebody who asks for a connection to a port.
-fn request(port: u64) -> Mad {
-    let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut host = Ports::new([PEER.into()]);
+/// The REQ of somebody at an address who asks for a connection to a port.
+fn request(from: Ipv4Addr, port: u64) -> Mad {
+    let mut host = Ports::new([from.into()]);
     let mut engine = Engine::new(Config::new(1, 1, 1));
     let id = engine.create(Service::TCP).unwrap();
-    let to = address(port as u16);
-    engine.resolve_address(id, Some(address(0)), to, &mut host).unwrap();
-    let route = host.route(PEER.into(), PEER.into()).unwrap();
+    let to = SocketAddr::from((PEER, port as u16));
+    engine.resolve_address(id, Some((from, 0).into()), to, &mut host).unwrap();
+    let route = host.route(from.into(), PEER.into()).unwrap();
     engine.address_resolved(id, Ok(route)).unwrap();
     engine.resolve_route(id, Ok(())).unwrap();
     engine.connect(id, &Connect::default(), 0).unwrap();
     engine.poll_transmit().expect("a message").mad
+}
+
+/// The datagrams of requests that are right in every way, each of another connection.
+fn requests(forger: &Forger, from: Ipv4Addr, port: u64, count: u32) -> Vec<Vec<u8>> {
+    let mut mad = request(from, port);
+    let transport = Transport::Ud { qkey: GSI_QKEY, source: GSI_QPN };
+    let of = |number| {
+        let Message::Req(req) = &mut mad.message else { panic!("a REQ") };
+        (req.local_id, req.qpn) = (CommId(number), Bits::low(number));
+        req.ca_guid = 0x1000_0000;
+        let operation = Operation::SendOnly(Ending::Plain);
+        let packet = Packet::new(transport, operation, GSI_QPN, Psn::new(number));
+        forger.seal(&Packet { payload: &mad.write(), ..packet })
+    };
+    (0..count).map(of).collect()
 }
 
 /// Somebody sends requests that are right in every way, each of another connection, by thousands at once. The
@@ -275,18 +310,11 @@ fn of_a_flood_of_requests_little_is_kept_and_honest_ones_get_through() {
         let port = ends.port;
         ends.ask(&[order::OPEN_AND_END, port, 10]);
         let before = ends.memory();
-        let (forger, mut mad) = (Forger::at(PEER), request(port));
+        let forger = Forger::at(PEER);
+        let datagrams = requests(&forger, PEER, port, BURST * bursts);
         let (mut in_all, mut longest) = (0, 0);
-        for burst in 0..bursts {
-            for number in 0..BURST {
-                let Message::Req(req) = &mut mad.message else { panic!("a REQ") };
-                (req.local_id, req.qpn) = (CommId(number), Bits::low(number));
-                req.ca_guid = 0x1000_0000 + u64::from(burst);
-                let transport = Transport::Ud { qkey: GSI_QKEY, source: GSI_QPN };
-                let operation = Operation::SendOnly(Ending::Plain);
-                let packet = Packet::new(transport, operation, GSI_QPN, Psn::new(number));
-                forger.send(&forger.seal(&Packet { payload: &mad.write(), ..packet }));
-            }
+        for burst in datagrams.chunks(BURST as usize) {
+            burst.iter().for_each(|datagram| forger.send(datagram));
             let time = ends.ask(&[order::OPEN_AND_END, port, 1]);
             (in_all, longest) = (in_all + time, longest.max(time));
         }
@@ -300,7 +328,80 @@ fn of_a_flood_of_requests_little_is_kept_and_honest_ones_get_through() {
             more[0],
             more[1]
         ));
-        assert!(more.into_iter().all(|it| it < 16 << 20), "{more:?}");
+        assert!(more.into_iter().all(|it| it < MORE), "{more:?}");
         ends.finish();
+    });
+}
+
+/// Says that it is over, also if a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Sends datagrams in turn, so many each millisecond, until it is over.
+fn send_on(forger: &Forger, datagrams: &[Vec<u8>], each: u64, over: &AtomicBool) {
+    let (begun, mut sent) = (Instant::now(), 0);
+    for datagram in datagrams.iter().cycle() {
+        while sent >= begun.elapsed().as_micros() as u64 * each / 1_000 {
+            if over.load(Relaxed) {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        forger.send(datagram);
+        sent += 1;
+    }
+}
+
+/// Somebody sends such requests on and on. Honest connections are made all the while, as long as there is a
+/// processor to read all that comes: how many, and how soon, is measured.
+///
+/// Rules: CM-22
+#[test]
+fn under_a_flood_that_does_not_end_connections_are_made() {
+    let name = path_of!("under_a_flood_that_does_not_end_connections_are_made");
+    alone(name, Way::Network, || {
+        let (rates, count): (&[u64], usize) =
+            if is_long() { (&[4, 16, 64], 20) } else { (&[1], 5) };
+        for (&rate, from) in rates.iter().flat_map(|rate| [(rate, STRANGER), (rate, PEER)]) {
+            let mut ends = Ends::start(&["TRANSOM_LINK=wire", "TRANSOM_CONNECT_TIMEOUT=16000"]);
+            let port = ends.port;
+            ends.ask(&[order::OPEN_AND_END, port, 10]);
+            let before = ends.memory();
+            let forger = Forger::at(from);
+            let datagrams = requests(&forger, from, port, 1 << 15);
+            let over = AtomicBool::new(false);
+            let mut times = std::thread::scope(|scope| {
+                scope.spawn(|| send_on(&forger, &datagrams, rate, &over));
+                let _over = Over(&over);
+                let one = |_| {
+                    let time = ends.ask(&[order::ATTEMPT, port]);
+                    // Nobody waits for a word for longer than a minute.
+                    ends.memory();
+                    time / 1_000
+                };
+                (0..count).map(one).collect::<Vec<_>>()
+            });
+            times.retain(|time| *time > 0);
+            times.sort_unstable();
+            let after = ends.memory();
+            let more = [0, 1].map(|end| after[end].saturating_sub(before[end]));
+            tell(format_args!(
+                "while {rate} requests come each millisecond, from {from}: {} of {count} honest connections, \
+                {:?} us in the middle, {:?} us at most; the server's memory grows by {} bytes, the client's by {}",
+                times.len(),
+                times.get(times.len() / 2),
+                times.last(),
+                more[0],
+                more[1]
+            ));
+            assert!(!times.is_empty());
+            assert!(more.into_iter().all(|it| it < MORE), "{more:?}");
+            ends.finish();
+        }
     });
 }
