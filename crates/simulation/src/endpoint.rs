@@ -112,19 +112,19 @@ impl Endpoint {
         let mtu_code = (path_mtu / 128).ilog2() as u8;
         let from = attributes.dest_qp_num;
         summary.set_peering(Peering { from, first: rq_psn, mtu_code, established: false });
-        requester.peer = from;
-        requester.max_rd_atomic = attributes.max_rd_atomic;
-        requester.window_limit = attributes.window;
-        requester.qkey = attributes.qkey;
+        requester.connection.peer = from;
+        requester.connection.max_rd_atomic = attributes.max_rd_atomic;
+        requester.connection.window_limit = attributes.window;
+        requester.connection.qkey = attributes.qkey;
         requester.retry.timeout = attributes.timeout;
         requester.retry.count = attributes.retry_cnt;
         requester.retry.rnr_count = attributes.rnr_retry;
-        requester.link = bursts(path_mtu, attributes.burst);
+        requester.connection.link = bursts(path_mtu, attributes.burst);
         requester.start(sq_psn);
         responder.qkey = attributes.qkey;
         responder.min_rnr_timer = RnrTimer::new(attributes.min_rnr_timer).expect("a code below 32");
         responder.start(rq_psn, summary);
-        packets.link = requester.link;
+        packets.link = requester.connection.link;
         packets.start(rq_psn, attributes.max_dest_rd_atomic).expect(MEMORY);
         Self {
             number: attributes.qp_num,
@@ -149,7 +149,7 @@ impl Endpoint {
         requester.check_timeout(&mut cx);
         while let Some(request) = requester.next_segment(&mut cx) {
             settle(io, cx.effects, flush);
-            let outcome = send(io, requester.link.mtu, &request, requester.payload());
+            let outcome = send(io, requester.connection.link.mtu, &request, requester.payload());
             if !requester.sent(&request, outcome, &mut cx) {
                 break;
             }

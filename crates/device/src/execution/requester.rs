@@ -24,7 +24,7 @@ use crate::queue::{
     TAG_MAX_SGE, WorkRing, filled,
 };
 use flight::Flight;
-use rendezvous::EndedRead;
+use rendezvous::RendezvousWork;
 use wqe::{Part, Progress, opcode};
 
 /// What a send queue was created for.
@@ -49,12 +49,20 @@ pub struct Requester {
     /// Whom each reaches, if the service leaves that to each (UD, XRC): beside the ring, so that
     /// the work requests of others stay small. A power of two of them, or none.
     remotes: Box<[Remote]>,
-    /// Room in the ring that is for rendezvous only.
-    rendezvous_room: usize,
-    /// How much of the ring is theirs now.
-    rendezvous_work: usize,
-    /// What is to be said of the rendezvous whose READ has ended.
-    ended_read: Option<EndedRead>,
+    rendezvous: RendezvousWork,
+    under_way: UnderWay,
+    /// What only a link that carries packets needs.
+    flight: Flight,
+    /// Where it sends to.
+    pub connection: Connection,
+    /// Retry counters.
+    pub retry: Retry,
+    pause: Pause,
+}
+
+/// How far what is posted has been handed to the link.
+#[derive(Default)]
+struct UnderWay {
     /// Position of the first work request that is not fully handed to the link.
     next: u64,
     /// Work requests before this position have been started, be it that they go out again.
@@ -66,30 +74,37 @@ pub struct Requester {
     route: u8,
     /// How many of the target's READ resources are taken by what is on its way.
     reading: u32,
-    /// What only a link that carries packets needs.
-    flight: Flight,
-    /// `max_rd_atomic`.
-    pub max_rd_atomic: u8,
-    /// Most bytes on their way over a link that carries packets, from the next
-    /// [`Requester::start`] on: what the buffers on the way take, at either end.
-    pub window_limit: u64,
+    /// The program waits for the drained event (rule ST-16).
+    drain_notice: bool,
+}
+
+/// Where a requester sends to, and how much at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
     /// The queue pair at the other end.
     pub peer: QpNumber,
     /// What the link takes.
     pub link: Segmentation,
+    /// `max_rd_atomic`.
+    pub max_rd_atomic: u8,
+    /// The Q_Key that stands in for one with its top bit set (rule UD-06).
+    pub qkey: u32,
+    /// Most bytes on their way over a link that carries packets, from the next
+    /// [`Requester::start`] on: what the buffers on the way take, at either end.
+    pub window_limit: u64,
     /// How many bytes may be on their way in packets now, as far as other queue pairs go: what those of
     /// one device send together must find room at the other end.
     pub window_share: u64,
-    /// The Q_Key that stands in for one with its top bit set (rule UD-06).
-    pub qkey: u32,
-    /// Retry counters.
-    pub retry: Retry,
+}
+
+/// What keeps a requester from going on.
+#[derive(Default)]
+struct Pause {
     not_before: Option<u64>,
+    /// Then the oldest request has failed.
     giving_up: bool,
     /// A request is lost and the timeout is off: nothing moves until the queue pair is reset.
     stuck: bool,
-    /// The program waits for the drained event (rule ST-16).
-    drain_notice: bool,
 }
 
 impl Requester {
@@ -121,28 +136,20 @@ impl Requester {
             remotes: filled(Remote::default(), remotes)?,
             service,
             limits: *limits,
-            rendezvous_room: ring.size() - limits.size,
+            rendezvous: RendezvousWork::with_room(ring.size() - limits.size),
             ring,
-            rendezvous_work: 0,
-            ended_read: None,
-            next: 0,
-            begun: 0,
-            next_psn: Psn::default(),
-            attempt: 0,
-            route: 0,
-            reading: 0,
+            under_way: UnderWay::default(),
             flight: Flight::new(Psn::default(), 0),
-            max_rd_atomic: 0,
-            window_limit: 0,
-            peer: QpNumber::from_bits(0),
-            link: Segmentation::default(),
-            window_share: u64::MAX,
-            qkey: 0,
+            connection: Connection {
+                peer: QpNumber::from_bits(0),
+                link: Segmentation::default(),
+                max_rd_atomic: 0,
+                qkey: 0,
+                window_limit: 0,
+                window_share: u64::MAX,
+            },
             retry: Retry::default(),
-            not_before: None,
-            giving_up: false,
-            stuck: false,
-            drain_notice: false,
+            pause: Pause::default(),
         })
     }
 
@@ -153,31 +160,28 @@ impl Requester {
 
     /// Begins to send; the first message carries `first`.
     pub fn start(&mut self, first: Psn) {
-        self.next_psn = first;
-        self.flight = Flight::new(first, self.window_limit);
+        self.under_way.next_psn = first;
+        self.flight = Flight::new(first, self.connection.window_limit);
         self.retry.reload();
     }
 
     /// Forgets everything posted, without completions (rule ST-10).
     pub fn reset(&mut self) {
         self.ring.clear();
-        self.rendezvous_work = 0;
-        self.ended_read = None;
-        self.next = self.ring.tail();
-        self.attempt += 1;
-        self.reading = 0;
+        self.rendezvous.clear();
+        self.under_way.next = self.ring.tail();
+        self.under_way.attempt += 1;
+        self.under_way.reading = 0;
         self.flight.stop_clock();
-        self.not_before = None;
-        self.giving_up = false;
-        self.stuck = false;
-        self.drain_notice = false;
+        self.pause = Pause::default();
+        self.under_way.drain_notice = false;
     }
 
     /// When to call [`Requester::check_timeout`] and [`Requester::next_segment`] again at the latest, in the host's nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
         // What was to go out again may have been answered meanwhile.
-        let waits = self.next != self.ring.tail();
-        match (self.not_before.filter(|_| waits), self.flight.alarm()) {
+        let waits = self.under_way.next != self.ring.tail();
+        match (self.pause.not_before.filter(|_| waits), self.flight.alarm()) {
             (Some(time), Some(alarm)) => Some(time.min(alarm)),
             (time, alarm) => time.or(alarm),
         }
@@ -186,13 +190,14 @@ impl Requester {
     /// Whether something is started and unfinished, under way or waiting to go out again
     /// (rule ST-17).
     pub fn is_draining(&self) -> bool {
-        self.is_under_way() || self.ring.head() < self.begun
+        self.is_under_way() || self.ring.head() < self.under_way.begun
     }
 
     /// Whether something is started and unanswered.
     fn is_under_way(&self) -> bool {
-        self.next != self.ring.head()
-            || (!self.ring.is_empty() && self.ring.at(self.next).progress != Progress::Waiting)
+        self.under_way.next != self.ring.head()
+            || (!self.ring.is_empty()
+                && self.ring.at(self.under_way.next).progress != Progress::Waiting)
     }
 
     /// Its transport service.
@@ -218,12 +223,12 @@ impl Requester {
 
     /// Whether something is under way to the shared receive queues of the process in this slot.
     pub fn sends_to(&self, slot: u8) -> bool {
-        self.service == Service::XrcInitiator && self.route == slot && self.is_under_way()
+        self.service == Service::XrcInitiator && self.under_way.route == slot && self.is_under_way()
     }
 
     /// Asks for [`QpEvent::SendQueueDrained`](super::QpEvent::SendQueueDrained) once nothing is under way.
     pub fn notify_drained<P: Process>(&mut self, cx: &mut Context<'_, P>) {
-        self.drain_notice = true;
+        self.under_way.drain_notice = true;
         self.note_drained(cx);
     }
 
@@ -332,7 +337,7 @@ impl Requester {
 
     /// How many work requests the program may post.
     fn room(&self) -> usize {
-        self.limits.size - (self.ring.len() - self.rendezvous_work)
+        self.limits.size - (self.ring.len() - self.rendezvous.work)
     }
 
     /// Carries out a WRITE or READ on the direct way without a stop in the ring, if there is nothing
@@ -353,7 +358,7 @@ impl Requester {
         let ready = self.limits.size > 0
             && self.service != Service::Ud
             && length <= MAX_MESSAGE
-            && (self.max_rd_atomic > 0 || !matches!(body, Body::Read { .. }));
+            && (self.connection.max_rd_atomic > 0 || !matches!(body, Body::Read { .. }));
         if !ready || self.try_direct(cx, body, payload, length) != Direct::Done {
             return false;
         }
@@ -385,7 +390,7 @@ impl Requester {
     /// Whether [`Requester::check_timeout`] or [`Requester::next_segment`] may find something to do.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.next != self.ring.tail() || self.flight.alarm().is_some()
+        self.under_way.next != self.ring.tail() || self.flight.alarm().is_some()
     }
 
     /// Has what has been unanswered for too long go out again: before the next segments are asked for.
@@ -399,7 +404,7 @@ impl Requester {
     /// it is carried out. The caller hands the segment and its [`Requester::payload`] to the link, and
     /// says by [`Requester::sent`] what became of it, before it does anything else here.
     pub fn next_segment<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Option<Request> {
-        while self.next != self.ring.tail() {
+        while self.under_way.next != self.ring.tail() {
             match self.step(cx) {
                 Step::Done => {}
                 Step::Waits => return None,
@@ -411,23 +416,25 @@ impl Requester {
 
     /// One work request or segment further.
     fn step<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Step {
-        if self.stuck {
+        if self.pause.stuck {
             return Step::Waits;
         }
-        if let Some(time) = self.not_before {
+        if let Some(time) = self.pause.not_before {
             if cx.process.now() < time {
                 return Step::Waits;
             }
-            self.not_before = None;
-            if core::mem::take(&mut self.giving_up) {
+            self.pause.not_before = None;
+            if core::mem::take(&mut self.pause.giving_up) {
                 self.fail_head(cx, Status::RetryExceeded, 0);
                 return Step::Waits;
             }
         }
-        let wqe = *self.ring.at(self.next);
+        let wqe = *self.ring.at(self.under_way.next);
         match cx.summary.gate().state {
             QpState::Rts => {}
-            QpState::Sqd if wqe.progress != Progress::Waiting || self.next < self.begun => {}
+            QpState::Sqd
+                if wqe.progress != Progress::Waiting
+                    || self.under_way.next < self.under_way.begun => {}
             _ => return Step::Waits,
         }
         if wqe.progress == Progress::Waiting && !self.may_start(&wqe) {

@@ -49,9 +49,7 @@ pub struct Responder {
     service: Service,
     receives: Receives,
     queue: Option<ReceiveQueue>,
-    /// The receive of the message under way, if `has_taken`.
-    taken: Receive,
-    has_taken: bool,
+    message: MessageUnderWay,
     /// What tag matching needs.
     matching: Option<Box<TagMatching>>,
     /// The program knows that no more is taken from the shared queue.
@@ -60,12 +58,19 @@ pub struct Responder {
     wanted: Option<Option<Injection>>,
     /// The number of the message that comes next; RC only.
     expected_psn: Psn,
-    /// How much of the message under way has been carried out.
-    progress: u64,
     /// What a requester is told to wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
     /// The Q_Key that datagrams must bring (rule UD-05).
     pub qkey: u32,
+}
+
+/// The message that a responder is in the middle of.
+struct MessageUnderWay {
+    /// Its receive, if `has_taken`.
+    taken: Receive,
+    has_taken: bool,
+    /// How much of it has been carried out.
+    progress: u64,
 }
 
 impl Responder {
@@ -81,13 +86,15 @@ impl Responder {
             service,
             receives,
             queue,
-            taken: Receive::with_room(max_sge)?,
-            has_taken: false,
+            message: MessageUnderWay {
+                taken: Receive::with_room(max_sge)?,
+                has_taken: false,
+                progress: 0,
+            },
             matching: tagged.then(|| Box::new(TagMatching::new())),
             told_last: false,
             wanted: None,
             expected_psn: Psn::default(),
-            progress: 0,
             min_rnr_timer: RnrTimer::new(0).expect("zero is a timer code"),
             qkey: 0,
         })
@@ -105,7 +112,7 @@ impl Responder {
     pub fn start(&mut self, first: Psn, summary: &QpSummary) {
         self.expected_psn = first;
         summary.set_reception(first, self.min_rnr_timer);
-        self.progress = 0;
+        self.message.progress = 0;
     }
 
     /// Has origins told to wait this long where no receive is posted (rule RN-01).
@@ -122,12 +129,12 @@ impl Responder {
         if let Some(matching) = &mut self.matching {
             matching.reset();
         }
-        if mem::take(&mut self.has_taken) {
+        if mem::take(&mut self.message.has_taken) {
             self.forget_unexpected(effects);
         }
         self.told_last = false;
         self.wanted = None;
-        self.progress = 0;
+        self.message.progress = 0;
     }
 
     /// Carries out one segment if it is the next in order (rules RA-01, PSN-02); anything else is as if a
@@ -264,9 +271,9 @@ impl Responder {
             return false;
         };
         if request.offset == 0 {
-            self.progress = 0;
+            self.message.progress = 0;
         }
-        request.offset == self.progress && end <= request.total
+        request.offset == self.message.progress && end <= request.total
     }
 
     /// Tells the program of the first request if it has not moved to RTS yet (rule RA-05).
@@ -317,7 +324,7 @@ impl Responder {
             }
             Err(Stop::Refused(refusal)) => return self.refuse(&refusal, cx),
         }
-        self.progress += request.length;
+        self.message.progress += request.length;
         if !request.is_last() {
             return Reply::Silence;
         }
@@ -339,7 +346,7 @@ impl Responder {
     ) -> Reply {
         let reply = self.fetch(request, sink, cx);
         if let Reply::Data { length } = reply {
-            self.progress += length;
+            self.message.progress += length;
             if request.is_last() {
                 cx.count(Counted::REMOTE_READ, Some(request.total));
                 self.done(cx);
@@ -477,7 +484,7 @@ impl Responder {
 
     /// The message is done; the next one may come.
     fn done<P: Process>(&mut self, cx: &mut Context<'_, P>) -> Reply {
-        self.progress = 0;
+        self.message.progress = 0;
         if self.service == Service::XrcTarget {
             cx.summary.change_reception(|done, timer| (done.plus(1), timer));
         }
@@ -489,7 +496,7 @@ impl Responder {
     /// (rules RA-40 to RA-47, RA-51); UC drops the message (rule RA-48).
     fn refuse<P: Process>(&mut self, refusal: &Refusal, cx: &mut Context<'_, P>) -> Reply {
         self.note(refusal, cx);
-        self.progress = 0;
+        self.message.progress = 0;
         if !self.service.is_reliable() {
             return Reply::Dropped;
         }

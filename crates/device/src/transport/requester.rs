@@ -15,7 +15,9 @@ impl Requester {
     /// Takes packets for this queue pair in the order in which they came, those that are no answers
     /// included; [`Requester::next_segment`] then gives what they make room for.
     pub fn on_packets<P: Process>(&mut self, packets: &[Packet<'_>], cx: &mut Context<'_, P>) {
-        let Some(mtu) = self.link.mtu.filter(|_| self.service().is_reliable()) else { return };
+        let Some(mtu) = self.connection.link.mtu.filter(|_| self.service().is_reliable()) else {
+            return;
+        };
         let before = self.oldest(mtu);
         if packets.iter().any(|packet| packet.becn || packet.operation == Opcode::Congestion) {
             self.note_congestion(mtu);

@@ -135,7 +135,7 @@ fn a_retry_begins_with_the_oldest_unanswered() {
 fn reads_beyond_the_limit_are_held_back() {
     for limit in 1..=5 {
         let mut origin = origin_over_messages();
-        origin.qp.requester.max_rd_atomic = limit;
+        origin.qp.requester.connection.max_rd_atomic = limit;
         for (wr_id, op) in (0..).zip([SEND, READ, READ, READ, READ, SEND]) {
             origin.post_send(wr_id, op, bytes_of(op));
         }
@@ -163,7 +163,7 @@ fn reads_beyond_the_limit_are_held_back() {
     }
     // Atomics count with the READs.
     let mut origin = origin_over_messages();
-    origin.qp.requester.max_rd_atomic = 2;
+    origin.qp.requester.connection.max_rd_atomic = 2;
     for (wr_id, op) in (0..).zip([ADD, READ, ADD, READ]) {
         origin.post_send(wr_id, op, bytes_of(op));
     }

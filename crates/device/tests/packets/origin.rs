@@ -45,7 +45,7 @@ pub(crate) fn origin_over_packets() -> Host {
 /// An origin over messages, the first of which has number 100.
 pub(crate) fn origin_over_messages() -> Host {
     let mut origin = origin_over_packets();
-    origin.qp.requester.link.mtu = None;
+    origin.qp.requester.connection.link.mtu = None;
     origin
 }
 

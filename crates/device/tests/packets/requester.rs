@@ -230,16 +230,16 @@ fn a_window_bounds_what_is_on_its_way() {
 #[test]
 fn queue_pairs_share_what_may_be_on_its_way() {
     let mut origin = origin_over_packets();
-    origin.qp.requester.window_share = 32 * MTU + 1;
+    origin.qp.requester.connection.window_share = 32 * MTU + 1;
     assert!(!origin.qp.requester.awaits_packets());
     origin.post_send(1, WRITE, 512 * MTU);
     assert!(origin.qp.requester.awaits_packets());
     assert_eq!(origin.env.sent_numbers(), (100..132).collect::<Vec<_>>());
-    origin.qp.requester.window_share = 100 * MTU;
+    origin.qp.requester.connection.window_share = 100 * MTU;
     origin.acknowledge(115);
     let (mut next, mut oldest) = (132 + origin.env.sent().len() as u32, 116);
     assert!((180..=oldest + 100).contains(&next), "others have ended");
-    origin.qp.requester.window_share = 0;
+    origin.qp.requester.connection.window_share = 0;
     while next - oldest > 8 {
         oldest += 1;
         origin.acknowledge(oldest - 1);
@@ -265,7 +265,7 @@ fn a_long_read_is_asked_for_in_parts() {
     let part = 256;
     for limit in 1..=4 {
         let mut origin = origin_over_packets();
-        origin.qp.requester.max_rd_atomic = limit;
+        origin.qp.requester.connection.max_rd_atomic = limit;
         origin.post_send(1, READ, length);
         origin.post_send(2, SEND, 0);
         let data = pattern(length);
@@ -298,7 +298,7 @@ fn a_long_read_is_asked_for_in_parts() {
 #[test]
 fn reads_beyond_the_limit_are_held_back() {
     let mut origin = origin_over_packets();
-    origin.qp.requester.max_rd_atomic = 2;
+    origin.qp.requester.connection.max_rd_atomic = 2;
     for (wr_id, op) in (0..).zip([READ, ADD, READ, SEND]) {
         origin.post_send(wr_id, op, 8);
     }

@@ -8,7 +8,7 @@ use super::super::{
     Bytes, Context, CopyError, Counted, Effect, Process, QpEvent, QueueSide, Reply, Source, packets,
 };
 use super::wqe::{Part, Progress};
-use super::{Requester, buffers, completion};
+use super::{Pause, Requester, buffers, completion};
 use crate::operation::Data;
 use crate::protection::{Operation, Reason, Refusal};
 use crate::qp::QpState;
@@ -20,17 +20,15 @@ impl Requester {
         while !self.ring.is_empty() {
             self.complete_head(cx, Status::Flushed, 0);
         }
-        self.attempt += 1;
-        self.reading = 0;
+        self.under_way.attempt += 1;
+        self.under_way.reading = 0;
         self.flight.stop_clock();
-        self.not_before = None;
-        self.giving_up = false;
-        self.stuck = false;
+        self.pause = Pause::default();
     }
 
     /// UC and UD: done when the last segment has left (rule UC-02).
     pub(super) fn complete_unacknowledged<P: Process>(&mut self, cx: &mut Context<'_, P>) {
-        while self.ring.head() < self.next {
+        while self.ring.head() < self.under_way.next {
             let length = self.ring.at(self.ring.head()).length;
             self.complete_head(cx, Status::Success, length);
         }
@@ -46,7 +44,7 @@ impl Requester {
         data: Option<&mut dyn Source>,
         cx: &mut Context<'_, P>,
     ) {
-        if attempt != self.attempt || !self.is_started(message) {
+        if attempt != self.under_way.attempt || !self.is_started(message) {
             return;
         }
         if !self.fits(reply) {
@@ -77,7 +75,7 @@ impl Requester {
     /// time. Nobody answers a message of an unreliable service: it goes on, to nobody (rule UC-02).
     pub fn on_silence<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         let awaited = self.service.is_reliable() && self.is_under_way();
-        if awaited && self.link.mtu.is_none() {
+        if awaited && self.connection.link.mtu.is_none() {
             let verdict = self.retry.lost(cx.process.now());
             self.again(verdict, Status::RetryExceeded, cx);
         }
@@ -95,7 +93,7 @@ impl Requester {
     pub(crate) fn finish_head<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         self.retry.reload();
         let head = self.ring.head();
-        self.reading -= self.reads_of(head, self.read_unit());
+        self.under_way.reading -= self.reads_of(head, self.read_unit());
         self.complete_head(cx, Status::Success, self.ring.at(head).length);
     }
 
@@ -106,7 +104,7 @@ impl Requester {
         let reads = self.reads_of(head, unit);
         let sent = sent.max(answered);
         self.ring.at_mut(head).progress = Progress::Started { sent, answered };
-        self.reading -= reads - self.reads_of(head, unit);
+        self.under_way.reading -= reads - self.reads_of(head, unit);
     }
 
     pub(crate) fn store_atomic<P: Process>(&mut self, old: u64, cx: &mut Context<'_, P>) {
@@ -166,7 +164,7 @@ impl Requester {
             (Reply::Atomic(_), _) => head.data() == Data::OldValue,
             (Reply::Data { length }, Progress::Started { answered, .. }) => {
                 head.data() == Data::Fetched
-                    && length == self.link.segment_of(head.length - answered)
+                    && length == self.connection.link.segment_of(head.length - answered)
             }
             _ => true,
         }
@@ -184,32 +182,32 @@ impl Requester {
         debug!(%qp, ?message, ?verdict, if_exceeded = ?exceeded, "retransmission");
         match verdict {
             Verdict::Exceeded => return self.fail_head(cx, exceeded, 0),
-            Verdict::At(time) => self.not_before = Some(time),
+            Verdict::At(time) => self.pause.not_before = Some(time),
             Verdict::GiveUpAt(time) => {
-                self.not_before = Some(time);
-                self.giving_up = true;
+                self.pause.not_before = Some(time);
+                self.pause.giving_up = true;
             }
-            Verdict::Never => self.stuck = true,
+            Verdict::Never => self.pause.stuck = true,
         }
         let head = self.ring.head();
         let progress = self.ring.at(head).progress;
-        let partly =
-            self.next < self.ring.tail() && self.ring.at(self.next).progress != Progress::Waiting;
-        self.begun = self.begun.max(self.next + u64::from(partly));
-        self.next_psn = self.ring.at(head).message;
-        for position in head..(self.next + 1).min(self.ring.tail()) {
+        let partly = self.under_way.next < self.ring.tail()
+            && self.ring.at(self.under_way.next).progress != Progress::Waiting;
+        self.under_way.begun = self.under_way.begun.max(self.under_way.next + u64::from(partly));
+        self.under_way.next_psn = self.ring.at(head).message;
+        for position in head..(self.under_way.next + 1).min(self.ring.tail()) {
             self.ring.at_mut(position).progress = Progress::Waiting;
         }
-        self.next = head;
-        self.attempt += 1;
-        self.reading = 0;
+        self.under_way.next = head;
+        self.under_way.attempt += 1;
+        self.under_way.reading = 0;
         self.flight.stop_clock();
-        if let Some(mtu) = self.link.mtu
+        if let Some(mtu) = self.connection.link.mtu
             && let Progress::Started { answered: answered @ 1.., .. } = progress
         {
             let head = self.ring.at_mut(head);
             head.progress = Progress::Started { sent: answered, answered };
-            self.next_psn = head.message.plus(packets(head.length, mtu));
+            self.under_way.next_psn = head.message.plus(packets(head.length, mtu));
         }
     }
 
@@ -283,12 +281,15 @@ impl Requester {
 
     pub(super) fn pop(&mut self) {
         self.ring.pop();
-        self.next = self.next.max(self.ring.head());
+        self.under_way.next = self.under_way.next.max(self.ring.head());
     }
 
     pub(super) fn note_drained<P: Process>(&mut self, cx: &mut Context<'_, P>) {
-        if self.drain_notice && !self.is_draining() && cx.summary.gate().state == QpState::Sqd {
-            self.drain_notice = false;
+        if self.under_way.drain_notice
+            && !self.is_draining()
+            && cx.summary.gate().state == QpState::Sqd
+        {
+            self.under_way.drain_notice = false;
             cx.effects.event(QpEvent::SendQueueDrained);
         }
     }

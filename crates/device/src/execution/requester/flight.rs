@@ -82,13 +82,13 @@ impl Requester {
     /// The oldest number that is not acknowledged; [`Requester::sending`] if all are.
     pub(crate) fn oldest(&self, mtu: u64) -> Psn {
         if self.ring.is_empty() {
-            return self.next_psn;
+            return self.under_way.next_psn;
         }
         let head = self.ring.at(self.ring.head());
         match head.progress {
             Progress::Started { answered, .. } => head.message.plus((answered / mtu) as u32),
             // Then it is at `next`.
-            Progress::Waiting => self.next_psn,
+            Progress::Waiting => self.under_way.next_psn,
         }
     }
 
@@ -99,13 +99,13 @@ impl Requester {
 
     /// The number that is sent next.
     pub(super) fn sending(&self, mtu: u64) -> Psn {
-        if self.next == self.ring.tail() {
-            return self.next_psn;
+        if self.under_way.next == self.ring.tail() {
+            return self.under_way.next_psn;
         }
-        let wqe = self.ring.at(self.next);
+        let wqe = self.ring.at(self.under_way.next);
         match wqe.progress {
             Progress::Started { sent, .. } => wqe.message.plus((sent / mtu) as u32),
-            Progress::Waiting => self.next_psn,
+            Progress::Waiting => self.under_way.next_psn,
         }
     }
 
@@ -124,7 +124,7 @@ impl Requester {
     /// How many bytes one request of a READ asks for: on a link that carries packets the whole is
     /// asked for in parts, so that no more comes back than the window allows.
     pub(crate) fn read_unit(&self) -> u64 {
-        if self.link.mtu.is_some() { self.flight.window.read_limit() } else { u64::MAX }
+        if self.connection.link.mtu.is_some() { self.flight.window.read_limit() } else { u64::MAX }
     }
 
     /// How many of the target's READ resources the work request takes now.
@@ -134,7 +134,7 @@ impl Requester {
         if !wqe.uses_read_resources() {
             return 0;
         }
-        let sent = if position < self.next { wqe.length.max(1) } else { sent };
+        let sent = if position < self.under_way.next { wqe.length.max(1) } else { sent };
         if sent <= answered { 0 } else { (sent.div_ceil(unit) - answered / unit) as u32 }
     }
 
@@ -142,18 +142,22 @@ impl Requester {
     /// must wait for answers.
     pub(super) fn segment_length(&self, wqe: &SendWqe, body: Body, sent: u64) -> Option<u64> {
         let rest = wqe.length - sent;
-        let Some(mtu) = self.link.mtu else { return Some(self.link.segment_of(rest)) };
+        let Some(mtu) = self.connection.link.mtu else {
+            return Some(self.connection.link.segment_of(rest));
+        };
         let unit = self.read_unit();
         let length = match body {
             Body::Read { .. } => rest.min(unit - sent % unit),
-            _ => self.link.segment_of(rest),
+            _ => self.connection.link.segment_of(rest),
         };
         if !self.service.is_reliable() {
             return Some(length);
         }
-        let share = (self.window_share / mtu).max(LEAST_SHARE);
+        let share = (self.connection.window_share / mtu).max(LEAST_SHARE);
         let length = if body.carries_data() { length.min(share * mtu) } else { length };
-        if body.uses_read_resources() && self.reading >= u32::from(self.max_rd_atomic).max(1) {
+        if body.uses_read_resources()
+            && self.under_way.reading >= u32::from(self.connection.max_rd_atomic).max(1)
+        {
             return None;
         }
         let under_way = self.sending(mtu).since(self.oldest(mtu));
@@ -164,7 +168,7 @@ impl Requester {
 
     /// A segment has gone out.
     pub(super) fn note_sent<P: Process>(&mut self, request: &Request, cx: &Context<'_, P>) {
-        if let Some(mtu) = self.link.mtu {
+        if let Some(mtu) = self.connection.link.mtu {
             let end = request.message.plus(packets(request.length, mtu));
             self.flight.sent(end, &self.retry, || cx.process.now());
         }
@@ -224,7 +228,7 @@ impl Requester {
     /// Sends again what has been unanswered for too long (rules RN-06, RN-07).
     #[inline(never)]
     pub(super) fn look_at_clock<P: Process>(&mut self, cx: &mut Context<'_, P>) {
-        let Some(mtu) = self.link.mtu else {
+        let Some(mtu) = self.connection.link.mtu else {
             // The program has led it elsewhere.
             self.flight.stop_clock();
             return;
@@ -245,7 +249,7 @@ impl Requester {
         let head = self.ring.at_mut(self.ring.head());
         if head.progress == Progress::Waiting {
             head.progress = Progress::Started { sent: 0, answered: 0 };
-            self.next_psn = head.message.plus(packets(head.length, mtu));
+            self.under_way.next_psn = head.message.plus(packets(head.length, mtu));
         }
     }
 }

@@ -19,9 +19,32 @@ pub(super) const ROOM: usize = WORK * MAX_RENDEZVOUS;
 /// Inline bytes that they need.
 pub(super) const INLINE: usize = TMH_BYTES;
 
+/// What rendezvous have of a send queue.
+pub(super) struct RendezvousWork {
+    /// Room in the ring that is for them only.
+    room: usize,
+    /// How much of the ring is theirs now.
+    pub(super) work: usize,
+    /// What is to be said of the one whose READ has ended.
+    ended_read: Option<EndedRead>,
+}
+
+impl RendezvousWork {
+    /// None yet, and room for them.
+    pub(super) fn with_room(room: usize) -> Self {
+        Self { room, work: 0, ended_read: None }
+    }
+
+    /// There are none any more.
+    pub(super) fn clear(&mut self) {
+        self.work = 0;
+        self.ended_read = None;
+    }
+}
+
 /// How the READ of a rendezvous has ended.
 #[derive(Clone, Copy)]
-pub(super) struct EndedRead {
+struct EndedRead {
     status: Status,
     reason: u8,
     length: u64,
@@ -31,7 +54,7 @@ pub(super) struct EndedRead {
 impl Requester {
     /// Whether another rendezvous can begin.
     pub fn has_rendezvous_room(&self) -> bool {
-        self.rendezvous_work + WORK <= self.rendezvous_room
+        self.rendezvous.work + WORK <= self.rendezvous.room
     }
 
     /// Begins a rendezvous, for which there is room; [`Requester::next_segment`] begins it.
@@ -59,7 +82,7 @@ impl Requester {
         };
         self.ring.push(read, &rendezvous.sges[..rendezvous.num_sge], &[]);
         self.ring.push(tell, &[], &[&told]);
-        self.rendezvous_work += WORK;
+        self.rendezvous.work += WORK;
         if matches!(cx.summary.gate().state, QpState::Error | QpState::Sqe) {
             self.flush(cx);
         }
@@ -76,13 +99,13 @@ impl Requester {
     ) {
         let head = *self.ring.at(self.ring.head());
         self.pop();
-        self.rendezvous_work -= 1;
+        self.rendezvous.work -= 1;
         if head.part == Part::RendezvousRead {
             let solicited = head.flags.contains(SendFlags::SOLICITED);
-            self.ended_read = Some(EndedRead { status, reason, length, solicited });
+            self.rendezvous.ended_read = Some(EndedRead { status, reason, length, solicited });
             return;
         }
-        let Some(read) = self.ended_read.take() else { return };
+        let Some(read) = self.rendezvous.ended_read.take() else { return };
         let qp = cx.number.bits();
         let mut completion = Completion::new(head.wr_id, read.status, Opcode::TagReceive, qp);
         completion.vendor_error = read.reason;

@@ -19,22 +19,25 @@ const SHORTEST_MTU: u64 = 256;
 impl Requester {
     /// Whether what is under way lets the work request begin.
     pub(super) fn may_start(&self, wqe: &SendWqe) -> bool {
-        let first = self.next == self.ring.head();
+        let first = self.under_way.next == self.ring.head();
         let fenced = wqe.flags.contains(SendFlags::FENCE) && self.service.is_reliable();
-        if fenced && self.reading > 0 {
+        if fenced && self.under_way.reading > 0 {
             return false;
         }
         // Messages for the queues of different processes take different ways; one way at a time keeps
         // them in order.
         let xrc = self.service == Service::XrcInitiator;
-        if xrc && !first && self.remote_at(self.next).process() != Some(self.route) {
+        if xrc
+            && !first
+            && self.remote_at(self.under_way.next).process() != Some(self.under_way.route)
+        {
             return false;
         }
         match wqe.op {
             // Local operations are strict: all before them are done (rules ORD-12, ORD-16).
             SendOp::Local(_) | SendOp::Unsupported => first,
             SendOp::Message(body) if body.uses_read_resources() => {
-                first || self.reading < u32::from(self.max_rd_atomic)
+                first || self.under_way.reading < u32::from(self.connection.max_rd_atomic)
             }
             SendOp::Message(_) => true,
         }
@@ -68,7 +71,7 @@ impl Requester {
         };
         match done {
             Ok(()) => {
-                self.next += 1;
+                self.under_way.next += 1;
                 self.complete_head(cx, Status::Success, 0);
                 Step::Done
             }
@@ -89,15 +92,15 @@ impl Requester {
         if wqe.progress == Progress::Waiting {
             if let Some((status, reason)) = self.malformed(cx, wqe, body) {
                 // In order: whatever is under way completes first.
-                if self.next == self.ring.head() {
+                if self.under_way.next == self.ring.head() {
                     self.fail_head(cx, status, reason.code());
                 }
                 return Step::Waits;
             }
-            if self.next == self.ring.head() {
+            if self.under_way.next == self.ring.head() {
                 match self.try_direct(cx, &body, self.payload(), wqe.length) {
                     Direct::Done => {
-                        self.next += 1;
+                        self.under_way.next += 1;
                         self.complete_head(cx, Status::Success, wqe.length);
                         return Step::Done;
                     }
@@ -109,16 +112,17 @@ impl Requester {
                 }
             }
             if let Err(refusal) = self.check_gather(cx, wqe, body) {
-                if self.next == self.ring.head() {
+                if self.under_way.next == self.ring.head() {
                     self.refuse_head(cx, Status::LocalProtection, &refusal);
                 }
                 return Step::Waits;
             }
-            let message = self.next_psn;
-            let numbers = self.link.mtu.map_or(1, |mtu| packets(wqe.length, mtu));
-            self.next_psn = message.plus(numbers);
-            self.route = self.remote_at(self.next).process().unwrap_or(self.route);
-            let started = self.ring.at_mut(self.next);
+            let message = self.under_way.next_psn;
+            let numbers = self.connection.link.mtu.map_or(1, |mtu| packets(wqe.length, mtu));
+            self.under_way.next_psn = message.plus(numbers);
+            self.under_way.route =
+                self.remote_at(self.under_way.next).process().unwrap_or(self.under_way.route);
+            let started = self.ring.at_mut(self.under_way.next);
             started.message = message;
             started.progress = Progress::Started { sent: 0, answered: 0 };
         }
@@ -132,7 +136,7 @@ impl Requester {
         wqe: &SendWqe,
         body: Body,
     ) -> Option<(Status, Reason)> {
-        if let Remote::Datagram(datagram) = self.remote_at(self.next) {
+        if let Remote::Datagram(datagram) = self.remote_at(self.under_way.next) {
             if datagram.pd != cx.summary.gate().pd {
                 return Some((Status::LocalQpOperation, Reason::OtherPd));
             }
@@ -145,7 +149,7 @@ impl Requester {
             return Some((Status::LocalLength, Reason::TooLong));
         }
         let needs = body.operation().needs();
-        let unserved = needs.responder_resources && self.max_rd_atomic == 0;
+        let unserved = needs.responder_resources && self.connection.max_rd_atomic == 0;
         if unserved || !needs.services.include(self.service) {
             return Some((Status::LocalQpOperation, Reason::WrongService));
         }
@@ -190,11 +194,11 @@ impl Requester {
     /// The local data of the work request of which [`Requester::next_segment`] has handed out a segment:
     /// of a READ or atomic it is where the data goes if the link carries it out at once.
     pub fn payload(&self) -> Payload<'_> {
-        let wqe = self.ring.at(self.next);
+        let wqe = self.ring.at(self.under_way.next);
         if wqe.flags.contains(SendFlags::INLINE) {
-            Payload::Inline(self.ring.inline_at(self.next, wqe.length as usize))
+            Payload::Inline(self.ring.inline_at(self.under_way.next, wqe.length as usize))
         } else {
-            Payload::Buffers(self.ring.sges_at(self.next, wqe.num_sge))
+            Payload::Buffers(self.ring.sges_at(self.under_way.next, wqe.num_sge))
         }
     }
 
@@ -209,29 +213,32 @@ impl Requester {
         if body.returns_data() {
             return Ok(());
         }
-        let sges = self.ring.sges_at(self.next, wqe.num_sge);
+        let sges = self.ring.sges_at(self.under_way.next, wqe.num_sge);
         buffers(cx, sges).check(Operation::LocalRead)
     }
 
     /// The next segment of the message at `next`, which has been started; `None` if it must wait.
     fn segment<P>(&self, cx: &Context<'_, P>, body: Body) -> Option<Request> {
-        let wqe = self.ring.at(self.next);
+        let wqe = self.ring.at(self.under_way.next);
         let Progress::Started { sent, .. } = wqe.progress else { return None };
         let length = self.segment_length(wqe, body, sent)?;
-        let (to, remote) = match self.remote_at(self.next) {
+        let (to, remote) = match self.remote_at(self.under_way.next) {
             Remote::Datagram(datagram) => {
-                let qkey = if datagram.qkey >> 31 == 1 { self.qkey } else { datagram.qkey };
+                let qkey =
+                    if datagram.qkey >> 31 == 1 { self.connection.qkey } else { datagram.qkey };
                 (QpNumber::from_bits(datagram.qp), Remote::Datagram(Datagram { qkey, ..datagram }))
             }
-            connected => (self.peer, connected),
+            connected => (self.connection.peer, connected),
         };
         Some(Request {
             to,
             from: cx.number,
             service: self.service,
             remote,
-            message: wqe.message.plus(self.link.mtu.map_or(0, |mtu| (sent / mtu) as u32)),
-            attempt: self.attempt,
+            message: wqe
+                .message
+                .plus(self.connection.link.mtu.map_or(0, |mtu| (sent / mtu) as u32)),
+            attempt: self.under_way.attempt,
             body,
             offset: sent,
             length,
@@ -248,32 +255,33 @@ impl Requester {
         outcome: Sent,
         cx: &mut Context<'_, P>,
     ) -> bool {
-        let wqe = *self.ring.at(self.next);
+        let wqe = *self.ring.at(self.under_way.next);
         let Progress::Started { sent, answered } = wqe.progress else { return false };
         match outcome {
             Sent::Busy => return false,
             Sent::Near(refusal) => {
                 // Checked before, so the region went away meanwhile. Complete in order.
-                if self.next == self.ring.head() {
+                if self.under_way.next == self.ring.head() {
                     self.refuse_head(cx, Status::LocalProtection, &refusal);
                 } else {
-                    self.reading -= self.reads_of(self.next, self.read_unit());
-                    self.begun = self.begun.max(self.next + u64::from(sent > 0));
-                    self.ring.at_mut(self.next).progress = Progress::Waiting;
-                    self.next_psn = wqe.message;
+                    self.under_way.reading -= self.reads_of(self.under_way.next, self.read_unit());
+                    self.under_way.begun =
+                        self.under_way.begun.max(self.under_way.next + u64::from(sent > 0));
+                    self.ring.at_mut(self.under_way.next).progress = Progress::Waiting;
+                    self.under_way.next_psn = wqe.message;
                 }
                 return false;
             }
             Sent::Queued | Sent::Answered(_) | Sent::Unreachable => {}
         }
-        let position = self.next;
+        let position = self.under_way.next;
         let reads = self.reads_of(position, self.read_unit());
         let sent = sent + request.length;
         self.ring.at_mut(position).progress = Progress::Started { sent, answered };
         if request.is_last() {
-            self.next += 1;
+            self.under_way.next += 1;
         }
-        self.reading += self.reads_of(position, self.read_unit()) - reads;
+        self.under_way.reading += self.reads_of(position, self.read_unit()) - reads;
         if !self.service.is_reliable() {
             if request.is_last() {
                 self.complete_unacknowledged(cx);
@@ -284,7 +292,7 @@ impl Requester {
         let reply = match outcome {
             Sent::Answered(reply) => reply,
             // Packets that go nowhere are missed when their time is over.
-            Sent::Unreachable if self.link.mtu.is_none() => Reply::Dropped,
+            Sent::Unreachable if self.connection.link.mtu.is_none() => Reply::Dropped,
             _ => return true,
         };
         self.on_reply(request.message, request.attempt, reply, None, cx);

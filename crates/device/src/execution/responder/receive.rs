@@ -40,14 +40,14 @@ impl Responder {
     pub fn flush<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         self.flush_rendezvous(cx);
         loop {
-            let queue = self.queue.as_mut().filter(|_| !self.has_taken);
-            let next = queue.map(|queue| queue.take(0, &mut self.taken));
-            if !self.has_taken && next != Some(Take::Taken) {
+            let queue = self.queue.as_mut().filter(|_| !self.message.has_taken);
+            let next = queue.map(|queue| queue.take(0, &mut self.message.taken));
+            if !self.message.has_taken && next != Some(Take::Taken) {
                 break;
             }
             self.flush_taken(cx);
         }
-        self.progress = 0;
+        self.message.progress = 0;
         let shared = matches!(self.receives, Receives::Shared { .. });
         if shared && !core::mem::replace(&mut self.told_last, true) {
             cx.effects.event(QpEvent::LastWqeReached);
@@ -55,7 +55,7 @@ impl Responder {
     }
 
     fn flush_taken<P: Process>(&mut self, cx: &mut Context<'_, P>) {
-        if core::mem::take(&mut self.has_taken) {
+        if core::mem::take(&mut self.message.has_taken) {
             self.forget_unexpected(cx.effects);
         }
         let completion = self.completion(cx, Status::Flushed, self.receive_opcode());
@@ -64,7 +64,7 @@ impl Responder {
 
     /// Forgets the receive of the message under way if it came from this shared queue, which is gone.
     pub fn forget_shared(&mut self, srq: u32) {
-        self.has_taken &= self.taken.srq != Some(srq);
+        self.message.has_taken &= self.message.taken.srq != Some(srq);
     }
 
     /// Sees to it that a receive with room for `least` bytes is taken for the message, the one that
@@ -80,25 +80,27 @@ impl Responder {
             Remote::Srq(number) => Some(number),
             _ => None,
         };
-        if self.has_taken && named.is_some_and(|named| self.taken.srq != Some(named)) {
+        if self.message.has_taken
+            && named.is_some_and(|named| self.message.taken.srq != Some(named))
+        {
             // Left over from a message whose sender failed, and not of the queue this one names.
             self.flush_taken(cx);
         }
-        if self.has_taken {
+        if self.message.has_taken {
             // Left over from a datagram whose sender failed, it may be too small for this one.
-            let fits = self.taken.length >= least;
+            let fits = self.message.taken.length >= least;
             return if fits { Ok(()) } else { Err(NoReceive::TooSmall) };
         }
         let found = match &mut self.queue {
             Some(queue) => {
-                self.taken.pd = cx.summary.gate().pd;
-                TakeShared::Found(queue.take(least, &mut self.taken))
+                self.message.taken.pd = cx.summary.gate().pd;
+                TakeShared::Found(queue.take(least, &mut self.message.taken))
             }
-            None => cx.process.take_shared(named, tag, least, &mut self.taken),
+            None => cx.process.take_shared(named, tag, least, &mut self.message.taken),
         };
         match found {
             TakeShared::Found(Take::Taken) => {
-                self.has_taken = true;
+                self.message.has_taken = true;
                 Ok(())
             }
             TakeShared::Found(Take::Empty) => Err(NoReceive::NotReady),
@@ -118,7 +120,7 @@ impl Responder {
         // Packets of a reliable message that came before this one have been carried out, and do not
         // come again (rule RA-12).
         if !self.service.is_reliable() {
-            self.progress = 0;
+            self.message.progress = 0;
         }
         match why {
             NoReceive::UnknownQueue => {
@@ -158,10 +160,10 @@ impl Responder {
             return self.without_receive(why, request, cx);
         }
         let Extent { skip, needed } = self.extent(request.known());
-        if needed > self.taken.length {
+        if needed > self.message.taken.length {
             let attempt = self.attempt(Operation::Send, needed, cx);
             let mut refusal = Refusal::without_object(Reason::ReceiveTooSmall, attempt);
-            refusal.object.length = self.taken.length;
+            refusal.object.length = self.message.taken.length;
             return self.fail_receive(&refusal, Status::LocalLength, cx);
         }
         let placed = self
@@ -174,7 +176,7 @@ impl Responder {
                 return self.fail_receive(&refusal, Status::LocalProtection, cx);
             }
         }
-        self.progress += request.length;
+        self.message.progress += request.length;
         if !request.is_last() {
             return Reply::Silence;
         }
@@ -269,12 +271,12 @@ impl Responder {
 
     fn buffers<'a, P: Process>(&'a self, cx: &Context<'a, P>) -> LocalBuffers<'a> {
         LocalBuffers {
-            sges: &self.taken.sges,
+            sges: &self.message.taken.sges,
             keys: cx.process.keys(),
             announcer: cx.process.announcer(),
             waiter: cx.process.waiter(),
             qp: cx.number.bits(),
-            pd: self.taken.pd,
+            pd: self.message.taken.pd,
         }
     }
 
@@ -308,7 +310,7 @@ impl Responder {
         solicited: bool,
         cx: &mut Context<'_, P>,
     ) -> Reply {
-        self.has_taken = false;
+        self.message.has_taken = false;
         let reply = self.done(cx);
         self.hand_over(completion, solicited, cx);
         reply
@@ -328,7 +330,7 @@ impl Responder {
         let mut completion =
             self.completion(cx, Status::LocalAccess, Opcode::ReceiveWriteImmediate);
         completion.vendor_error = refusal.reason.code();
-        self.has_taken = false;
+        self.message.has_taken = false;
         self.hand_over(completion, false, cx);
         self.fall(cx);
         Reply::Nak { code: refusal.reason.nak(), reason: refusal.reason.code() }
@@ -346,7 +348,7 @@ impl Responder {
         }
         match self.take(request, None, 0, cx) {
             Ok(()) => {
-                let too_long = request.known() > self.taken.length;
+                let too_long = request.known() > self.message.taken.length;
                 too_long || self.buffers(cx).check(Operation::LocalWrite).is_err()
             }
             Err(why) => why == NoReceive::UnknownQueue,
@@ -363,7 +365,7 @@ impl Responder {
         cx.effects.refused(refusal);
         let mut completion = self.completion(cx, status, self.receive_opcode());
         completion.vendor_error = refusal.reason.code();
-        self.has_taken = false;
+        self.message.has_taken = false;
         self.forget_unexpected(cx.effects);
         self.hand_over(completion, false, cx);
         self.fall(cx);
@@ -384,7 +386,7 @@ impl Responder {
         solicited: bool,
         cx: &mut Context<'_, P>,
     ) {
-        match self.taken.srq {
+        match self.message.taken.srq {
             Some(srq) => cx.effects.push(Effect::CompleteShared { srq, completion, solicited }),
             None => cx.effects.complete(QueueSide::Receive, completion, solicited),
         }
@@ -396,7 +398,7 @@ impl Responder {
         status: Status,
         opcode: Opcode,
     ) -> Completion {
-        Completion::new(self.taken.wr_id, status, opcode, cx.number.bits())
+        Completion::new(self.message.taken.wr_id, status, opcode, cx.number.bits())
     }
 }
 

@@ -91,7 +91,7 @@ impl Responder {
         request: &Request,
         source: &mut dyn Source,
     ) -> Result<Option<u64>, CopyError> {
-        let Some(matching) = self.matching.as_mut().filter(|_| !self.has_taken) else {
+        let Some(matching) = self.matching.as_mut().filter(|_| !self.message.has_taken) else {
             return Ok(None);
         };
         matching.look(request, source)?;
@@ -101,7 +101,7 @@ impl Responder {
     /// Whether the message asks for a rendezvous and as many as can wait do: it is to come again.
     pub(super) fn is_crowded(&self) -> bool {
         self.matching.as_ref().is_some_and(|matching| {
-            !self.has_taken
+            !self.message.has_taken
                 && matching.waiting.len() == MAX_RENDEZVOUS
                 && matches!(matching.message, Message::Rendezvous(..))
         })
@@ -109,7 +109,8 @@ impl Responder {
 
     /// What the message that has taken a receive asks of a tagged buffer.
     fn matched(&self) -> Option<Message> {
-        let matching = self.matching.as_ref().filter(|_| self.taken.part == TagPart::Matched);
+        let matching =
+            self.matching.as_ref().filter(|_| self.message.taken.part == TagPart::Matched);
         matching.map(|matching| matching.message)
     }
 
@@ -131,7 +132,7 @@ impl Responder {
 
     /// What the completion of a SEND that has taken a receive is called.
     pub(super) fn receive_opcode(&self) -> Opcode {
-        match self.taken.part {
+        match self.message.taken.part {
             TagPart::None => Opcode::Receive,
             TagPart::NoTag => Opcode::TagNone,
             TagPart::Unexpected { .. } | TagPart::Matched => Opcode::TagReceive,
@@ -140,7 +141,7 @@ impl Responder {
 
     /// Says in a completion what the message and its receive have to do with tags.
     pub(super) fn describe(&self, completion: &mut Completion) {
-        match (self.taken.part, self.matched()) {
+        match (self.message.taken.part, self.matched()) {
             (TagPart::Unexpected { sync_required: true }, _) => {
                 completion.flags |= Flags::TAG_SYNC_REQUIRED;
             }
@@ -162,16 +163,16 @@ impl Responder {
         let Some(Message::Rendezvous(header, remote)) = self.matched() else { return };
         let Some(matching) = &mut self.matching else { return };
         let mut rendezvous = Rendezvous {
-            wr_id: self.taken.wr_id,
+            wr_id: self.message.taken.wr_id,
             header,
             address: remote.address,
             key: Key(remote.key),
             length: remote.length,
             solicited,
-            num_sge: self.taken.sges.len(),
+            num_sge: self.message.taken.sges.len(),
             sges: Default::default(),
         };
-        rendezvous.sges[..rendezvous.num_sge].copy_from_slice(&self.taken.sges);
+        rendezvous.sges[..rendezvous.num_sge].copy_from_slice(&self.message.taken.sges);
         matching.waiting.push_back(rendezvous);
         cx.effects.push(Effect::Rendezvous);
     }
@@ -179,7 +180,7 @@ impl Responder {
     /// The message that had taken a receive failed. Software sees no message and cannot count it,
     /// so it does not count as unexpected.
     pub(super) fn forget_unexpected(&self, effects: &mut Effects) {
-        if matches!(self.taken.part, TagPart::Unexpected { .. }) {
+        if matches!(self.message.taken.part, TagPart::Unexpected { .. }) {
             effects.push(Effect::ForgetUnexpected);
         }
     }

@@ -283,7 +283,7 @@ proptest! {
         let mut network = Network::new(2, 1);
         let mut faults = FaultInjector::new(2, faults(), Random::new(seed ^ 1));
         let mut origin = origin_of(Service::Rc, first);
-        origin.qp.requester.max_rd_atomic = limit;
+        origin.qp.requester.connection.max_rd_atomic = limit;
         let memory = pattern(MEMORY);
         let mut target = Target { expected: Psn::new(first), told: false, memory };
         let mut ledger = Ledger::default();

@@ -33,7 +33,7 @@ fn uc_is_done_when_it_has_left() {
 #[test]
 fn a_datagram_is_one_packet() {
     let mut origin = origin_of(Service::Ud, 100);
-    origin.qp.requester.qkey = 0x1111;
+    origin.qp.requester.connection.qkey = 0x1111;
     let address =
         Address { gid: [0; 16], source: [0; 16], traffic_class: 0, hop_limit: 1, flow_label: 0 };
     for (wr_id, qkey) in (1..).zip([5, 0x8000_0001]) {

@@ -283,9 +283,9 @@ impl QueuePair {
             half.lead(link.clone(), peer, self);
             receive.lead(link, peer, self);
         }
-        half.requester.qkey = attributes.qkey;
+        half.requester.connection.qkey = attributes.qkey;
         receive.responder.qkey = attributes.qkey;
-        half.requester.max_rd_atomic = attributes.max_rd_atomic;
+        half.requester.connection.max_rd_atomic = attributes.max_rd_atomic;
         half.requester.set_timeout(attributes.timeout);
         half.requester.retry.count = attributes.retry_count;
         half.requester.retry.rnr_count = attributes.rnr_retry;
@@ -309,7 +309,7 @@ impl QueuePair {
             (QpState::Rtr, QpState::Rts) => {
                 let first = Psn::new(attributes.sq_psn);
                 half.first = first;
-                half.requester.window_limit =
+                half.requester.connection.window_limit =
                     self.device.port().wire().map_or(0, |wire| wire.window_limit());
                 self.capture_connection(self.number, &attributes);
                 half.requester.start(first);

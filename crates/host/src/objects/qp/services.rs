@@ -138,7 +138,7 @@ impl At<'_> {
         deferred: &mut Deferred,
     ) {
         if let (Link::Wire(_), Some(wire)) = (self.link, self.qp.device.port().wire()) {
-            requester.window_share = wire.window_share();
+            requester.connection.window_share = wire.window_share();
         }
         requester.check_timeout(cx);
         while let Some(request) = requester.next_segment(cx) {
