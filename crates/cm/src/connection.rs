@@ -733,7 +733,7 @@ impl Connection {
             _ => return,
         };
         if let Some((mad, deadline)) = again {
-            self.transmit(mad, shared);
+            shared.transmit(&self.address, mad);
             shared.wake(self.id, deadline);
             return;
         }
@@ -757,7 +757,7 @@ impl Connection {
     /// Sends what is sent again until it is answered.
     fn begin(&self, mad: Mad, now: u64, shared: &mut Shared) -> Retransmission {
         let retransmission = Retransmission::new(mad, self.wait, self.retries, now, shared);
-        self.transmit(retransmission.mad(), shared);
+        shared.transmit(&self.address, retransmission.mad());
         shared.wake(self.id, retransmission.deadline(now));
         retransmission
     }
@@ -805,18 +805,8 @@ impl Connection {
 
     // Messages to the peer.
 
-    fn transmit(&self, mad: Mad, shared: &mut Shared) {
-        shared.transmits.push_back(Transmit {
-            source: self.address.route.source,
-            destination: self.address.route.destination,
-            traffic_class: self.address.traffic_class,
-            hop_limit: HOP_LIMIT,
-            mad,
-        });
-    }
-
     fn send(&self, transaction: u64, message: Message, shared: &mut Shared) {
-        self.transmit(Mad { transaction, message }, shared);
+        shared.transmit(&self.address, Mad { transaction, message });
     }
 
     fn send_rtu(&self, shared: &mut Shared) {

@@ -10,11 +10,11 @@
 use transom_wire::cm::{CommId, Information};
 use transom_wire::cm::{Ece, Mad, Message, Qpn, ServiceId, SidrRep, SidrReq, SidrStatus};
 
-use crate::attributes::{AddressVector, HOP_LIMIT};
+use crate::attributes::AddressVector;
 use crate::connection::Retransmission;
 use crate::event::Happened;
 use crate::refused::Refused;
-use crate::shared::{Shared, Transmit, padded};
+use crate::shared::{Shared, padded};
 
 /// The resolution of a service, at either end.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Resolution {
         shared.wake(id, retransmission.deadline(now));
         let mad = retransmission.mad();
         let resolution = Self { id, address, state: State::Asking(retransmission) };
-        resolution.transmit(mad, shared);
+        shared.transmit(&resolution.address, mad);
         resolution
     }
 
@@ -103,7 +103,7 @@ impl Resolution {
         };
         let mad = Mad { transaction: asked.transaction, message: Message::SidrRep(reply) };
         let (asked, answer) = (asked.clone(), Box::new(mad.clone()));
-        self.transmit(mad, shared);
+        shared.transmit(&self.address, mad);
         self.state = State::Answered { asked, answer };
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Resolution {
             State::Answered { asked, answer } => {
                 let same = asked.transaction == transaction && asked.request == *request;
                 if same {
-                    self.transmit((**answer).clone(), shared);
+                    shared.transmit(&self.address, (**answer).clone());
                 } else {
                     self.forget(shared);
                 }
@@ -156,7 +156,7 @@ impl Resolution {
         let State::Asking(retransmission) = &mut self.state else { return };
         if let Some(mad) = retransmission.again(now) {
             shared.wake(self.id, retransmission.deadline(now));
-            self.transmit(mad, shared);
+            shared.transmit(&self.address, mad);
         } else {
             self.state = State::Over;
             shared.happened(self.id, Happened::Unreachable);
@@ -187,16 +187,6 @@ impl Resolution {
                 shared.asked.remove(&key);
             }
         }
-    }
-
-    fn transmit(&self, mad: Mad, shared: &mut Shared) {
-        shared.transmits.push_back(Transmit {
-            source: self.address.route.source,
-            destination: self.address.route.destination,
-            traffic_class: self.address.traffic_class,
-            hop_limit: HOP_LIMIT,
-            mad,
-        });
     }
 }
 

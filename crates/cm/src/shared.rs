@@ -9,7 +9,7 @@ use transom_wire::cm::{
     CommId, Drep, Information, Mad, Message, Qpn, Rej, RejectReason, Rejected, TimeCode,
 };
 
-use crate::attributes::HOP_LIMIT;
+use crate::attributes::{AddressVector, HOP_LIMIT};
 use crate::event::{Event, Happened};
 use crate::random::Random;
 use crate::timing::Timing;
@@ -175,6 +175,17 @@ impl Shared {
         }
         self.sleep(id);
         Some(id)
+    }
+
+    /// Has a message go where an id leads.
+    pub(crate) fn transmit(&mut self, address: &AddressVector, mad: Mad) {
+        self.transmits.push_back(Transmit {
+            source: address.route.source,
+            destination: address.route.destination,
+            traffic_class: address.traffic_class,
+            hop_limit: HOP_LIMIT,
+            mad,
+        });
     }
 
     /// Answers a message that belongs to no id.
