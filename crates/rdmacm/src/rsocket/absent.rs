@@ -1,4 +1,5 @@
-//! Functions that are not there yet.
+//! Functions that are not there yet: `repoll_*`, which rdma-core has from version 65 on. A program that can do
+//! without them sees `ENOSYS`.
 
 use std::ffi::{c_int, c_void};
 
