@@ -1,5 +1,6 @@
 //! Where the kernel forbids `process_vm_readv` and `process_vm_writev` (a seccomp filter, as some
-//! container runtimes have), everything works through shared memory, and the device says so once.
+//! container runtimes have), everything works through shared memory, and the device says so once. Mapped
+//! memory needs neither.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -9,15 +10,20 @@ use std::time::{Duration, Instant};
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
-use transom_conformance::processes::again;
+use transom_conformance::processes::{Way, again, alone};
 use transom_host::{Adapter, Copying, Options};
+use transom_system::memory::{begin_mapping, is_mapped};
 
 const ROLE: &str = "TRANSOM_TEST_FORBIDDEN";
 
-/// Makes both system calls fail with EPERM for this thread and those it starts.
-fn forbid() {
+/// What the kernel does with both system calls: they fail with EPERM.
+const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+/// As [`REFUSE`]: they end the process.
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+/// Forbids both system calls to this process.
+fn forbid(how: u32) {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let errno = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     let mut filter = [
         // The number of the system call is the first word of its description.
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
@@ -34,19 +40,19 @@ fn forbid() {
             libc::SYS_process_vm_writev as u32,
         ),
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, errno),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, how),
     ];
     install(&mut filter);
 }
 
-/// Has the kernel ask this filter about every system call of this thread and those it starts.
+/// Has the kernel ask this filter about every system call of this process.
 fn install(filter: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: plain numbers, and a filter that lives through the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+        let (mode, threads) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+        assert_eq!(libc::syscall(libc::SYS_seccomp, mode, threads, &raw const program), 0);
     }
 }
 
@@ -106,34 +112,55 @@ fn everything_works_without_process_vm() {
 }
 
 fn without_process_vm() {
-    forbid();
+    forbid(REFUSE);
     for link in [Link::Local, Link::Loopback] {
-        let pair = Pair::rc(link);
-        let (near, far) = (Buffer::filled(1 << 20, 5), Buffer::new(1 << 20));
-        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-        let mut sges = [sge(near.addr(), 1 << 20, ma)];
-        post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, far.addr(), keys(mb).1));
-        pair.a.expect(IBV_WC_SUCCESS);
-        assert!(far.read(0, 1 << 20) == near.read(0, 1 << 20));
-        far.set_word(8, 41);
-        let mut sges = [sge(near.addr(), 8, ma)];
-        let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-        post(pair.qa, &mut atomic_wr(opcode, &mut sges, far.addr() + 8, keys(mb).1, 1, 0));
-        pair.a.expect(IBV_WC_SUCCESS);
-        assert_eq!((near.word(0), far.word(8)), (41, 42));
-        let mut sges = [sge(near.addr(), 100_000, ma)];
-        post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, far.addr(), keys(mb).1));
-        pair.a.expect(IBV_WC_SUCCESS);
-        assert!(near.read(0, 100_000) == far.read(0, 100_000));
-        recv(pair.qb, 4, &mut [sge(far.addr(), 100, mb)]);
-        let mut sges = [sge(near.addr(), 100, ma)];
-        post(pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
-        pair.a.expect(IBV_WC_SUCCESS);
-        assert_eq!(pair.b.expect(IBV_WC_SUCCESS).byte_len, 100);
-        let end = far.addr() + far.len() as u64;
-        post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, end - 8, keys(mb).1));
-        pair.a.expect(IBV_WC_REM_ACCESS_ERR);
+        repertoire(&Pair::rc(link), |_| {});
     }
+}
+
+/// Once memory is mapped the whole repertoire needs neither of the system calls.
+#[test]
+fn mapped_memory_is_reached_without_process_vm() {
+    const THIS: &str = path_of!("mapped_memory_is_reached_without_process_vm");
+    alone(THIS, Way::Mapped, || {
+        repertoire(&Pair::rc(Link::Mapped), |buffers| {
+            let mapped = |it: &&Buffer| is_mapped(it.addr(), it.len() as u64);
+            if buffers.iter().all(mapped) {
+                return forbid(KILL);
+            }
+            assert!(begin_mapping().is_err(), "memory is not mapped");
+            println!("skipped: memory cannot be mapped here");
+        });
+    });
+}
+
+/// WRITE, READ, an atomic, a message and a refusal; `registered` is told of the buffers for them.
+fn repertoire(pair: &Pair, registered: impl FnOnce(&[&Buffer])) {
+    let (near, far) = (Buffer::filled(1 << 20, 5), Buffer::new(1 << 20));
+    let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
+    registered(&[&near, &far]);
+    let mut sges = [sge(near.addr(), 1 << 20, ma)];
+    post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, far.addr(), keys(mb).1));
+    pair.a.expect(IBV_WC_SUCCESS);
+    assert!(far.read(0, 1 << 20) == near.read(0, 1 << 20));
+    far.set_word(8, 41);
+    let mut sges = [sge(near.addr(), 8, ma)];
+    let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    post(pair.qa, &mut atomic_wr(opcode, &mut sges, far.addr() + 8, keys(mb).1, 1, 0));
+    pair.a.expect(IBV_WC_SUCCESS);
+    assert_eq!((near.word(0), far.word(8)), (41, 42));
+    let mut sges = [sge(near.addr(), 100_000, ma)];
+    post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_READ, &mut sges, far.addr(), keys(mb).1));
+    pair.a.expect(IBV_WC_SUCCESS);
+    assert!(near.read(0, 100_000) == far.read(0, 100_000));
+    recv(pair.qb, 4, &mut [sge(far.addr(), 100, mb)]);
+    let mut sges = [sge(near.addr(), 100, ma)];
+    post(pair.qa, &mut with_sges(wr(IBV_WR_SEND), &mut sges));
+    pair.a.expect(IBV_WC_SUCCESS);
+    assert_eq!(pair.b.expect(IBV_WC_SUCCESS).byte_len, 100);
+    let end = far.addr() + far.len() as u64;
+    post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, end - 8, keys(mb).1));
+    pair.a.expect(IBV_WC_REM_ACCESS_ERR);
 }
 
 /// Writes until a pipe takes no more.
