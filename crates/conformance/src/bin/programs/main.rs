@@ -12,6 +12,7 @@ mod meeting;
 mod perftest;
 mod ping_pong;
 mod place;
+mod program;
 mod pyverbs;
 mod record;
 mod rxe;

@@ -11,6 +11,7 @@ use super::guest::{Guest, Side};
 use super::{Outcome, Setting, row};
 use crate::installation::Installation;
 use crate::meeting::end_well;
+use crate::program::{CMTIME, Listens, PORT, Program, RIOSTREAM, RPING, RSTREAM, UCMATOSE, UDADDY};
 use crate::table::{Form, Report, Row, Style};
 
 static FORM: Form = Form {
@@ -37,56 +38,22 @@ const SETTINGS: [Setting; 2] = [
 
 /// One of them, where there is no hardware virtualisation: a lost message is sent again after four seconds.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Where programs listen that can be told.
-const PORT: u16 = 7471;
 /// The connections of a measurement.
 const MANY: u32 = 200;
 
-/// A program whose server and client meet.
-struct Program {
-    name: &'static str,
-    /// What both ends are told, and what tells the server its address and the client the server's.
-    options: &'static str,
-    server: &'static str,
-    client: &'static str,
-    port: u16,
-    /// The server goes on when its client has ended.
-    persistent: bool,
-}
-
-const PROGRAMS: [Program; 4] = [
+/// Debian's programs; a hundred connections are enough here. rsockets' udpong is not among them, for on rxe it
+/// does not connect even to itself there.
+const PROGRAMS: [Program; 6] = [
+    RPING,
+    UCMATOSE,
+    UDADDY,
     Program {
-        name: "rping",
-        options: "-C 10 -V -p 7471",
-        server: "-s -a",
-        client: "-c -a",
-        port: PORT,
-        persistent: false,
+        server_options: "-b ADDRESS -p 7471 -c 100",
+        client_options: "-s ADDRESS -p 7471 -c 100",
+        ..CMTIME
     },
-    Program {
-        name: "ucmatose",
-        options: "-c 4 -C 10 -S 1000 -p 7471",
-        server: "-b",
-        client: "-s",
-        port: PORT,
-        persistent: false,
-    },
-    Program {
-        name: "udaddy",
-        options: "-c 4 -C 10 -S 1000",
-        server: "-b",
-        client: "-s",
-        port: 7174,
-        persistent: false,
-    },
-    Program {
-        name: "cmtime",
-        options: "-c 100 -p 7471",
-        server: "-b",
-        client: "-s",
-        port: PORT,
-        persistent: true,
-    },
+    RSTREAM,
+    RIOSTREAM,
 ];
 
 /// What becomes of the connections that `interop` asks for, and of its ends.
@@ -133,7 +100,7 @@ impl Ends<'_> {
         };
         let mut outcomes = Vec::new();
         for program in &PROGRAMS {
-            outcomes.push(row(program.name, self.meet(program).err()));
+            outcomes.push(row(program.client, self.meet(program).err()));
         }
         match self.ask(&MEETINGS) {
             Ok(told) => outcomes.extend(told.into_iter().map(|(it, problem)| row(&it, problem))),
@@ -147,24 +114,32 @@ impl Ends<'_> {
         self.client.other()
     }
 
-    /// A program of Debian's at a side.
-    fn line(self, side: Side, name: &str) -> Result<String, String> {
-        Ok(match side {
+    /// A program of Debian's at a side, told these options.
+    fn line(self, side: Side, name: &str, package: &str, options: &str) -> Result<String, String> {
+        let address = self.setting.address(self.server()).to_string();
+        let program = match side {
             Side::Guest => name.to_owned(),
-            Side::Host => on_ours(self.installation.folder(), &installed(name, "rdmacm-utils")?),
-        })
+            Side::Host => on_ours(self.installation.folder(), &installed(name, package)?),
+        };
+        let words = Program::words(options, &address);
+        Ok(std::iter::once(program).chain(words).collect::<Vec<_>>().join(" "))
     }
 
     fn meet(self, program: &Program) -> Result<(), String> {
-        let Program { name, options, server, client, port, persistent } = program;
+        let Program { server, client, package, server_options, client_options, .. } = *program;
         let (serves, asks) = (self.server(), self.client);
-        let address = self.setting.address(serves);
-        let serve = format!("{} {server} {address} {options}", self.line(serves, name)?);
-        let ask = format!("{} {client} {address} {options}", self.line(asks, name)?);
+        let serve = self.line(serves, server, package, server_options)?;
+        let ask = self.line(asks, client, package, client_options)?;
         let serving = Server::start(self.guest, serves, &serve);
-        serving.wait_until_listening(&self.who_listens(serves)?, *port)?;
+        match program.listens {
+            Listens::At(port) => {
+                serving.wait_until_listening(&self.who_listens(serves)?, port)?;
+            }
+            Listens::AtTcp(port) => self.guest.wait_until_listening(serves, port)?,
+            Listens::Nowhere => {}
+        }
         let asking = Running::start(&mut self.guest.command(asks, &ask, LIMIT));
-        if *persistent {
+        if program.persistent {
             // It ends well whatever becomes of its connections.
             let Printed { output, complaints } = asking.success(LIMIT)?;
             serving.stop()?;
