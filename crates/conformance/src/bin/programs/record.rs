@@ -23,6 +23,7 @@ const HEAD: &str = "\
 What `./programs` runs, and what came of it when it was last recorded. Nobody writes this by hand:
 
     ./programs all --bless
+    ./programs strangers --bless
     ./programs rxe --bless
 
 `./programs` fails if a row comes out otherwise than here, whatever its figures.
@@ -165,6 +166,7 @@ impl Record {
         if !rows.is_empty() {
             rows.insert(0, format!("\n{script} differs from {FILE}:"));
             let wanted = match *script {
+                "strangers" => "strangers",
                 "rxe-connections" | "rxe-cmtime" => "rxe-connections",
                 script if script.starts_with("rxe") => "rxe",
                 _ => "all",
@@ -182,7 +184,14 @@ impl Record {
                 "pyverbs" => text += &pyverbs(section),
                 "perftest" => text += &tools(section, |rows| by_service(section, rows)),
                 "utils" => text += &tools(section, |rows| how_many(section, rows)),
-                "spaces" => text += &wires(section),
+                "spaces" => text += &groups(section, |wire| format!("across a veth pair, {wire}")),
+                "connections" => {
+                    text +=
+                        &groups(section, |place| format!("what connects by librdmacm, {place}"));
+                }
+                "strangers" => {
+                    text += &groups(section, |program| format!("{program}; idle, one, busy"));
+                }
                 _ => {}
             }
         }
@@ -226,10 +235,11 @@ fn tools(section: &Section, describe: impl Fn(&[&[String]]) -> String) -> String
     groups.map(|(tool, rows)| format!("| `{tool}` | {} |\n", describe(&rows))).collect()
 }
 
-fn wires(section: &Section) -> String {
+/// How many runs of each group went well.
+fn groups(section: &Section, name: impl Fn(&str) -> String) -> String {
     let groups = section.by_first().into_iter();
-    let line = |(wire, rows): (&str, Vec<&[String]>)| {
-        format!("| across a veth pair, {wire} | {} |\n", how_many(section, &rows))
+    let line = |(group, rows): (&str, Vec<&[String]>)| {
+        format!("| {} | {} |\n", name(group), how_many(section, &rows))
     };
     groups.map(line).collect()
 }

@@ -2,6 +2,7 @@
 //! along, as Debian and PyPI have them. Each runs on an idle machine, on one processor, and beside busy
 //! loops, for that is what a machine for tests is like.
 
+mod migration;
 mod python;
 
 use std::num::NonZero;
@@ -99,10 +100,10 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
     let ranks = installation.folder().join("mpi_exchange");
     let python = Python::new(installation.lasting("strangers"));
     let mut report = Report::begin(&FORM, style);
-    for processors in Processors::VARIANTS.iter().copied() {
-        let python = python.as_ref().map_err(Clone::clone);
-        let strangers = Strangers { installation, python, ranks: &ranks, processors };
-        for (program, run) in PROGRAMS {
+    for (program, run) in PROGRAMS {
+        for processors in Processors::VARIANTS.iter().copied() {
+            let python = python.as_ref().map_err(Clone::clone);
+            let strangers = Strangers { installation, python, ranks: &ranks, processors };
             let busy = processors.loops();
             let begin = Instant::now();
             let came = run(&strangers);
@@ -121,7 +122,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
 /// Runs a program to its end.
 type Run = fn(&Strangers) -> Result<(), String>;
 
-const PROGRAMS: [(&str, Run); 9] = [
+const PROGRAMS: [(&str, Run); 11] = [
     ("ucx_perftest -E sleep -t tag_lat -s 65536", |it| it.ucx_asleep()),
     ("ucp_client_server -c tag, by rdmacm", |it| it.ucx_by_address()),
     ("mpirun -np 4, OpenMPI over UCX", |it| it.ranks()),
@@ -136,6 +137,8 @@ const PROGRAMS: [(&str, Run); 9] = [
     ("qperf -cm 1 rc_lat rc_bw rc_rdma_read_lat", |it| {
         it.qperf(&["-cm", "1", "rc_lat", "rc_bw", "rc_rdma_read_lat"])
     }),
+    ("qemu moves a machine by rdma", |it| it.migration(false)),
+    ("qemu moves a machine by rdma, rdma-pin-all", |it| it.migration(true)),
     ("two agents of NIXL, with its own libibverbs", |it| it.agents()),
     ("tests of pyverbs 59", |it| it.pyverbs()),
 ];
@@ -238,6 +241,12 @@ impl Strangers<'_> {
         let mut measured = tests.iter().filter(|it| it.contains('_'));
         let measured = measured.all(|test| printed.output.contains(&format!("{test}:")));
         if measured { Ok(()) } else { Err(format!("{printed:?}")) }
+    }
+
+    /// QEMU moves a machine from one process to another.
+    fn migration(&self, pinned: bool) -> Result<(), String> {
+        let program = installed("qemu-system-x86_64", "qemu-system-x86")?;
+        migration::migrate(|| self.command(&program), self.installation.folder(), pinned, LIMIT)
     }
 
     /// Two agents of NIXL write and read each other's memory.
