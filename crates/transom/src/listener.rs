@@ -67,8 +67,9 @@ pub(crate) const ANSWER: usize = 136;
 /// ```
 pub struct Listener<S: QueuePairState = Connected> {
     id: Id,
-    /// Held while a request is taken: until it has a channel of its own.
-    taking: Mutex<()>,
+    /// Whether the device has gone, which is told once. Held while a request is taken: until it has a channel of
+    /// its own.
+    gone: Mutex<bool>,
     state: PhantomData<S>,
 }
 
@@ -95,7 +96,7 @@ impl<S: QueuePairState> Listener<S> {
         let id = Id::create(provider, port_space)?;
         id.bind(address)?;
         id.listen()?;
-        Ok(Self { id, taking: Mutex::new(()), state: PhantomData })
+        Ok(Self { id, gone: Mutex::new(false), state: PhantomData })
     }
 
     /// Where it listens.
@@ -104,13 +105,17 @@ impl<S: QueuePairState> Listener<S> {
     }
 
     /// The next request. Any number of threads and tasks can wait for one; each request goes to one of
-    /// them. The listener's own descriptor ([`AsFd`]) is readable while one waits, too.
+    /// them. The listener's own descriptor ([`AsFd`]) is readable while one waits, too. Once the device has
+    /// gone, each fails with ENODEV that is asked for from then on.
     pub fn accept(&self) -> Pending<'_, ConnectionRequest<S>> {
         Pending::new(Next { listener: self })
     }
 
     fn take(&self) -> Result<Option<ConnectionRequest<S>>> {
-        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        if *gone {
+            return Err(self.device_gone());
+        }
         while let Some(event) = self.id.next()? {
             match event.kind {
                 RDMA_CM_EVENT_CONNECT_REQUEST => {
@@ -123,16 +128,21 @@ impl<S: QueuePairState> Listener<S> {
                     return Ok(Some(ConnectionRequest { private_data, reads, peer, id, state }));
                 }
                 RDMA_CM_EVENT_DEVICE_REMOVAL => {
-                    return Err(Error::Verb {
-                        verb: "rdma_listen",
-                        subject: format!("listening on {}", self.local_address()),
-                        errno: Errno::NODEV.raw_os_error(),
-                    });
+                    *gone = true;
+                    return Err(self.device_gone());
                 }
                 _ => {}
             }
         }
         Ok(None)
+    }
+
+    fn device_gone(&self) -> Error {
+        Error::Verb {
+            verb: "rdma_listen",
+            subject: format!("listening on {}", self.local_address()),
+            errno: Errno::NODEV.raw_os_error(),
+        }
     }
 }
 

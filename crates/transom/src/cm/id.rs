@@ -281,3 +281,29 @@ impl Drop for Id {
         unsafe { (self.channel.calls.rdma_destroy_id)(self.raw) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_of_another_port_than_leads_to_the_peer_is_told_from_one_of_the_same() {
+        let provider = Provider::software();
+        let device = &crate::devices(&provider).unwrap()[0];
+        let context = device.open().unwrap();
+        let id = Id::create(&provider, RDMA_PS_TCP).unwrap();
+        let other = |leads: &str, given: &str| {
+            let full = |port: &str| match port {
+                "" => "no device".to_owned(),
+                port => format!("{} port {port}", device.name()),
+            };
+            Err(ConnectionProblem::OtherDevice { leads: full(leads), given: full(given) })
+        };
+        // Before it is bound to an address, no device leads anywhere.
+        assert_eq!(id.check_device(&context.inner, Some(1)), other("", "1"));
+        id.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert_eq!(id.check_device(&context.inner, Some(1)), Ok(()));
+        assert_eq!(id.check_device(&context.inner, None), Ok(()));
+        assert_eq!(id.check_device(&context.inner, Some(2)), other("1", "2"));
+    }
+}
