@@ -6,13 +6,14 @@
 
 mod ends;
 mod mappings;
+mod requests;
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
 use transom_abi::*;
 
-use super::flow::{Grant, Incoming, Outgoing};
+use super::flow::{Incoming, Outgoing};
 use super::iovec::{Sink, Source};
 use super::memory::Region;
 use super::own_id::OwnId;
@@ -339,80 +340,6 @@ impl Stream {
         }
     }
 
-    /// Whether a request can be posted that leaves room for so many more.
-    fn can_post(&self, more: u16) -> bool {
-        let ready = self.peer.as_ref().is_some_and(|peer| peer.ready);
-        ready && !self.ends.gone && self.sending.requests.saturating_add(more) < self.sending.most
-    }
-
-    fn post_grant(&mut self, grant: Grant) -> Result<(), c_int> {
-        let message = Message::Credits(grant.up_to);
-        let Some(half) = grant.half else {
-            self.post_message(message)?;
-            self.incoming.told(grant);
-            return Ok(());
-        };
-        let Some(peer) = &mut self.peer else { return Ok(()) };
-        let (address, key) = self.receive.remote(half as usize);
-        let buffer = Buffer { address, key, length: self.incoming.half() };
-        let bytes = buffer.bytes(peer.order);
-        let at = u64::from(peer.place) * BUFFER as u64;
-        let to = Buffer { address: peer.grants.address.wrapping_add(at), ..peer.grants };
-        peer.place = (peer.place + 1) % peer.grants.length;
-        self.post_list(&bytes, to, message)?;
-        self.incoming.told(grant);
-        Ok(())
-    }
-
-    fn post_message(&mut self, message: Message) -> Result<(), c_int> {
-        self.post(&mut [], Some(message), Buffer::default(), 0, 0)
-    }
-
-    /// Writes an entry into a list of the peer's.
-    fn post_list(&mut self, bytes: &[u8], to: Buffer, message: Message) -> Result<(), c_int> {
-        let length = bytes.len() as u32;
-        if length <= self.pair.inline {
-            let addr = bytes.as_ptr().expose_provenance() as u64;
-            let sge = ibv_sge { addr, length, lkey: 0 };
-            return self.post(&mut [sge], Some(message), to, 0, IBV_SEND_INLINE);
-        }
-        // As many places as requests, used in turn: that before is no longer under way.
-        let at = staging(self.mappings) + usize::from(self.sending.place) * PLACE;
-        self.sending.place = (self.sending.place + 1) % self.sending.most;
-        // SAFETY: so many bytes.
-        unsafe { self.lists.put(at, bytes.as_ptr(), bytes.len()) };
-        let sge = self.lists.sge(at, length);
-        self.post(&mut [sge], Some(message), to, 0, 0)
-    }
-
-    /// Posts a WRITE, which frees so many bytes of the ring when it is done.
-    fn post(
-        &mut self,
-        sges: &mut [ibv_sge],
-        message: Option<Message>,
-        to: Buffer,
-        frees: u32,
-        flags: ibv_send_flags,
-    ) -> Result<(), c_int> {
-        let opcode = if message.is_some() { IBV_WR_RDMA_WRITE_WITH_IMM } else { IBV_WR_RDMA_WRITE };
-        let imm_data = message.map_or(0, |message| message.number().to_be());
-        let mut request = ibv_send_wr {
-            wr_id: frees.into(),
-            sg_list: sges.as_mut_ptr(),
-            num_sge: sges.len() as c_int,
-            opcode,
-            send_flags: flags | IBV_SEND_SIGNALED,
-            imm: ibv_send_wr_imm { imm_data },
-            wr: ibv_send_wr_wr { rdma: ibv_send_wr_rdma { remote_addr: to.address, rkey: to.key } },
-            ..Default::default()
-        };
-        // SAFETY: what is not inline lies in regions of this value, which outlive the queue pair.
-        unsafe { self.pair.post(&mut request) }?;
-        self.sending.requests += 1;
-        self.sending.used += frees;
-        Ok(())
-    }
-
     /// Reads what there is, or looks at it (`peek`). Nothing if the peer may send more.
     pub(crate) fn read(&mut self, to: &mut Sink<'_>, peek: bool) -> Result<Option<usize>, c_int> {
         if self.ends.read {
@@ -498,33 +425,5 @@ impl Stream {
             total += length as usize;
         }
         Ok(total)
-    }
-
-    fn post_data(
-        &mut self,
-        from: &mut Source<'_>,
-        length: u32,
-        message: Option<Message>,
-        to: Buffer,
-    ) -> Result<(), c_int> {
-        if length <= self.pair.inline
-            && let Some(bytes) = from.take_together(length as usize)
-        {
-            let addr = bytes.expose_provenance() as u64;
-            let sge = ibv_sge { addr, length, lkey: 0 };
-            return self.post(&mut [sge], message, to, 0, IBV_SEND_INLINE);
-        }
-        let Sending { ring, size, at, .. } = &mut self.sending;
-        let first = length.min(*size - *at);
-        let mut sges = [ring.sge(*at as usize, first), ring.sge(0, length - first)];
-        for (begin, length) in [(*at, first), (0, length - first)] {
-            // SAFETY: the source has so many bytes.
-            from.each(length as usize, |offset, from, length| unsafe {
-                ring.put(begin as usize + offset, from, length);
-            });
-        }
-        *at = (*at + length) % *size;
-        let count = if length > first { 2 } else { 1 };
-        self.post(&mut sges[..count], message, to, length, 0)
     }
 }
