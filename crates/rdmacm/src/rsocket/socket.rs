@@ -155,6 +155,9 @@ impl Socket {
             return Ok(answer);
         }
         if matches!(deadline, Deadline::Now) {
+            if !self.waiting.has_happened() {
+                return Err(libc::EAGAIN);
+            }
             state.woken(&self.waiting);
             let answer = attempt(&mut state)?;
             drop(state);

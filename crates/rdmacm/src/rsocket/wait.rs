@@ -119,6 +119,12 @@ impl Waiting {
         self.epoll.as_raw_fd()
     }
 
+    /// Whether anything has happened that nobody has taken: one call, where looking for each of what may have
+    /// happened is several.
+    pub(crate) fn has_happened(&self) -> bool {
+        is_readable(self.descriptor(), 0).unwrap_or(true)
+    }
+
     /// The descriptor is readable if this one is. It ends with that one.
     pub(crate) fn watch(&self, descriptor: RawFd) -> Result<(), c_int> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
@@ -177,6 +183,11 @@ impl Waiting {
 /// Waits for one descriptor; false if the time has passed.
 pub(crate) fn wait_for(descriptor: RawFd, deadline: Deadline) -> Result<bool, c_int> {
     let Some(milliseconds) = deadline.milliseconds() else { return Ok(false) };
+    is_readable(descriptor, milliseconds)
+}
+
+/// Whether a descriptor is readable within so many milliseconds.
+fn is_readable(descriptor: RawFd, milliseconds: c_int) -> Result<bool, c_int> {
     let mut polled = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
     // SAFETY: one of them.
     Ok(answered(unsafe { libc::poll(&mut polled, 1, milliseconds) })? > 0)
