@@ -17,8 +17,9 @@ use crate::resolve;
 
 /// Bytes of the route that comes before a datagram.
 const ROUTE: usize = 40;
-/// The longest datagram between queue pairs, with its header.
-const LONGEST_MESSAGE: usize = 4096;
+/// The longest datagram between queue pairs, with its header: what rdma-core's have room for. One that is
+/// longer would put a queue pair of theirs into error, so it goes by UDP.
+const LONGEST_MESSAGE: usize = 2048;
 /// Bytes of the room for one.
 const SLOT: usize = (ROUTE + LONGEST_MESSAGE).next_multiple_of(64);
 /// The Q_Key of datagrams.
