@@ -366,7 +366,7 @@ fn under_a_flood_that_does_not_end_connections_are_made() {
     let name = path_of!("under_a_flood_that_does_not_end_connections_are_made");
     alone(name, Way::Network, || {
         let (rates, count): (&[u64], usize) =
-            if is_long() { (&[4, 16, 64], 20) } else { (&[1], 5) };
+            if is_long() { (&[4, 16, 64], 10) } else { (&[1], 5) };
         for (&rate, from) in rates.iter().flat_map(|rate| [(rate, STRANGER), (rate, PEER)]) {
             let mut ends = Ends::start(&["TRANSOM_LINK=wire", "TRANSOM_CONNECT_TIMEOUT=16000"]);
             let port = ends.port;
