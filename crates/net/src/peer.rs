@@ -10,7 +10,7 @@ use transom_device::execution::{CopyError, Reply, Request, Sent};
 use transom_device::protection::Announcer;
 use transom_system::ThisProcess;
 use transom_system::memory::{
-    AddressSpace, Copier, Destination, PeerMemory, Writable, may_copy_with,
+    Copier, Destination, PeerMemory, Writable, attach_pages, may_copy_with,
 };
 use transom_system::registry::Process;
 use transom_system::segment::{RING_BYTES, RingKind, Segment};
@@ -133,7 +133,7 @@ impl Peer {
         // Without them the kernel copies.
         let pages = descriptor
             .filter(|_| reach == Reach::Direct)
-            .and_then(|descriptor| AddressSpace::attach(process.pid, descriptor).ok());
+            .and_then(|descriptor| attach_pages(process.pid, descriptor).ok());
         Ok(Self {
             announcer: process.announcer,
             memory: PeerMemory { pid: process.pid, pages },

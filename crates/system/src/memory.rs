@@ -16,11 +16,13 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::Once;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Once};
 
 pub use address_space::AddressSpace;
-pub use mapped::{Accessed, add_user, begin as begin_mapping, enter, leave};
+pub use mapped::{
+    Accessed, add_user, attach as attach_pages, begin as begin_mapping, enter, leave,
+};
 pub use maps::{Mapping, mapping};
 pub use own::{Readable, Writable};
 use parking_lot::Mutex;
@@ -62,7 +64,7 @@ pub struct PeerMemory {
     /// Its PID, by which the kernel copies.
     pub pid: u32,
     /// Its pages that this process maps too.
-    pub pages: Option<AddressSpace>,
+    pub pages: Option<Arc<AddressSpace>>,
 }
 
 /// Where they go.

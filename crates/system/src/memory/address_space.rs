@@ -84,7 +84,7 @@ impl AddressSpace {
     /// # Errors
     ///
     /// What the system says, or that it is no such file.
-    pub fn attach(pid: u32, descriptor: u32) -> io::Result<Self> {
+    pub(super) fn attach(pid: u32, descriptor: u32) -> io::Result<Self> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let length = rustix::fs::fstat(&file)?.st_size;

@@ -20,6 +20,7 @@ use super::registered::Registered;
 use super::take_over::{self, Pages};
 use crate::fork::{self, ForkHandler};
 use crate::say;
+use crate::this_process::this_process;
 
 /// How long taking memory over again after a fork waits for those who use it.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -34,7 +35,7 @@ static USERS: Mutex<Vec<Weak<dyn Accessed>>> = Mutex::new(Vec::new());
 
 /// The pages of this process.
 pub(crate) struct Mapped {
-    space: AddressSpace,
+    space: Arc<AddressSpace>,
     /// Locked while pages are moved, and from before a fork until after it.
     registered: Mutex<Registered>,
     _forks: Arc<Forks>,
@@ -63,7 +64,7 @@ pub fn begin() -> io::Result<u32> {
     static BEGINNING: Mutex<()> = Mutex::new(());
     let _one = BEGINNING.lock();
     if mapped().is_none() {
-        let space = AddressSpace::create()?;
+        let space = Arc::new(AddressSpace::create()?);
         if !take_over::works(&space) {
             return Err(io::Error::other("the system does not let pages be moved (userfaultfd)"));
         }
@@ -74,6 +75,21 @@ pub fn begin() -> io::Result<u32> {
         MAPPED.store(Box::into_raw(made), Release);
     }
     Ok(mapped().ok_or(io::ErrorKind::NotFound)?.space.descriptor())
+}
+
+/// The address-space file of a process, by its PID and the descriptor it has there. This process's own is
+/// mapped once: what else it has of that file is the program's.
+///
+/// # Errors
+///
+/// Those of [`AddressSpace::attach`].
+pub fn attach(pid: u32, descriptor: u32) -> io::Result<Arc<AddressSpace>> {
+    match mapped() {
+        Some(own) if pid == this_process() && descriptor == own.space.descriptor() => {
+            Ok(own.space.clone())
+        }
+        _ => Ok(Arc::new(AddressSpace::attach(pid, descriptor)?)),
+    }
 }
 
 /// Has memory be moved only while nobody copies by this device.
