@@ -6,7 +6,7 @@ mod early;
 mod messages;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use transom_wire::Psn;
 use transom_wire::cm::{Bits, CommId, Ece, Ignored, Qpn, RejectReason, ServiceId, SidrStatus};
@@ -54,8 +54,8 @@ struct Entry {
     claim: Option<Claim>,
     source: Option<SocketAddr>,
     destination: Option<SocketAddr>,
-    /// The listener whose backlog it is in.
-    waits_for: Option<CommId>,
+    /// The listener whose backlog it is in, and where its request came from.
+    waits_for: Option<(CommId, IpAddr)>,
     groups: Vec<Group>,
     state: State,
 }

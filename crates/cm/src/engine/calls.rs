@@ -202,8 +202,7 @@ impl Engine {
     /// The program has fetched the CONNECT_REQUEST that brought this id: another may wait.
     pub fn fetched(&mut self, id: CommId) -> Result<(), Refused> {
         let entry = self.entry(id)?;
-        let (listener, from) = (entry.waits_for.take(), entry.peer_address());
-        if let Some((listener, from)) = listener.zip(from)
+        if let Some((listener, from)) = entry.waits_for.take()
             && let Some(State::Listening(backlog)) =
                 self.ids.get_mut(&listener).map(|listener| &mut listener.state)
         {

@@ -20,6 +20,8 @@ use crate::shared::{Arrival, Shared, gid};
 /// A request that a listener takes.
 struct Admitted {
     listener: CommId,
+    /// Where it came from.
+    from: IpAddr,
     /// The addresses in its header.
     source: SocketAddr,
     destination: SocketAddr,
@@ -313,7 +315,7 @@ impl Engine {
         // The way back begins where the request has arrived.
         let route = host.route(arrival.destination, arrival.source).ok_or(NotAdmitted::Refused)?;
         let address = AddressVector { route, flow_label, traffic_class, hop_limit: HOP_LIMIT };
-        Ok(Admitted { listener, source, destination, address })
+        Ok(Admitted { listener, from: arrival.source, source, destination, address })
     }
 
     /// An id for a request; `None` if there is none left.
@@ -325,17 +327,16 @@ impl Engine {
         entry.options = listener.options;
         entry.source = Some(admitted.destination);
         entry.destination = Some(admitted.source);
-        entry.waits_for = Some(admitted.listener);
+        entry.waits_for = Some((admitted.listener, admitted.from));
         Some((id, entry))
     }
 
     /// Takes the new id in, and counts it among those that wait.
     fn add(&mut self, id: CommId, mut entry: Entry, state: State) {
         entry.state = state;
-        let from = entry.peer_address();
-        let listener = entry.waits_for.and_then(|listener| self.ids.get_mut(&listener));
-        if let Some((State::Listening(backlog), from)) =
-            listener.map(|entry| &mut entry.state).zip(from)
+        if let Some((listener, from)) = entry.waits_for
+            && let Some(State::Listening(backlog)) =
+                self.ids.get_mut(&listener).map(|listener| &mut listener.state)
             && let Some(displaced) = backlog.add(from, id)
         {
             self.displace(displaced);
@@ -434,15 +435,6 @@ impl Engine {
 }
 
 impl Entry {
-    /// Where the messages of its peer come from, once it has one.
-    pub(super) fn peer_address(&self) -> Option<IpAddr> {
-        match &self.state {
-            State::Connection(connection) => Some(connection.address().route.destination),
-            State::Resolution(resolution) => Some(resolution.address().route.destination),
-            _ => None,
-        }
-    }
-
     /// Whether it listens for requests for this kind of queue pair at this address.
     fn takes(&self, kind: Kind, address: IpAddr) -> bool {
         let Some(bound) = self.source else { return false };
