@@ -82,7 +82,7 @@ pub fn begin() -> io::Result<u32> {
 ///
 /// # Errors
 ///
-/// Those of [`AddressSpace::attach`].
+/// What the system says, or that it is no such file.
 pub fn attach(pid: u32, descriptor: u32) -> io::Result<Arc<AddressSpace>> {
     match mapped() {
         Some(own) if pid == this_process() && descriptor == own.space.descriptor() => {
