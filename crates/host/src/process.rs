@@ -1,13 +1,41 @@
 //! What becomes of the device when its process forks, exits or fails.
 
 use std::sync::atomic::Ordering::*;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use transom_device::protection::Waiter;
 use transom_device::qp::QpState;
 use transom_system::fork::ForkHandler;
 
 use crate::events::AsyncEvent;
 use crate::objects::Adapter;
+
+/// How long a process that ends waits for peers to take what it has sent them.
+const LAST_WAIT: Duration = Duration::from_millis(100);
+
+impl Adapter {
+    /// Waits a little until peers on this host have taken what lies in their rings. Datagrams have completed,
+    /// and a peer that has not run since the first of them has not attached to this process yet: the ring
+    /// would be gone before it comes.
+    pub(crate) fn let_peers_take_the_rest(&self) {
+        let (process, until) = (self.device().process(), Instant::now() + LAST_WAIT);
+        for peer in self.device().peers.all() {
+            let mut round = 0;
+            let is_done = |round: u32| {
+                peer.has_carried_out_all(process.segment())
+                    || peer.is_gone()
+                    || round % 64 == 63 && process.is_gone(peer.announcer)
+            };
+            while !is_done(round) && Instant::now() < until {
+                process.pause(round, Some(peer.announcer));
+                round = round.saturating_add(1);
+            }
+            if round > 0 {
+                process.resumed();
+            }
+        }
+    }
+}
 
 impl ForkHandler for Adapter {
     fn hold(&self, until: Instant) -> bool {
@@ -43,6 +71,9 @@ impl ForkHandler for Adapter {
             self.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
         }
         device.port().send_rest();
+        if !self.is_inherited() {
+            self.let_peers_take_the_rest();
+        }
     }
 
     /// Nothing is done for peers any more; the program is told, once.

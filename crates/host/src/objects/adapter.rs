@@ -93,6 +93,7 @@ impl Drop for Adapter {
             return;
         }
         self.connections.end_all(Instant::now() + Duration::from_secs(1));
+        self.let_peers_take_the_rest();
         self.device.depart();
         self.device.port().send_rest();
         info!(slot = process.announcer().slot, "device closed");

@@ -2,8 +2,11 @@
 //! nothing else, until it goes on or dies.
 
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::{Duration, Instant};
 
 use transom_abi::*;
+use transom_conformance::address_handles::{addressed, ah, here};
+use transom_conformance::datagrams::{QKEY, ud_qp};
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
 use transom_conformance::{on_each_way, path_of};
@@ -14,7 +17,12 @@ const MIB: usize = 1 << 20;
 /// What the children run; on its own it does nothing.
 #[test]
 fn role() {
-    play(&[("writer", writer), ("neighbour", neighbour)]);
+    play(&[
+        ("writer", writer),
+        ("neighbour", neighbour),
+        ("recipient", recipient),
+        ("sender", sender),
+    ]);
 }
 
 /// Hears where, and writes there until it is refused; says how that was.
@@ -48,6 +56,40 @@ fn until_refused(
         }
     }
     unreachable!("the range is endless")
+}
+
+/// Takes datagrams, as many as it is told, and says when it has them.
+fn recipient(channel: &mut Channel) {
+    let end = open();
+    let qp = ud_qp(&end);
+    let room = Buffer::new(4096);
+    let mr = end.reg(&room, ALL);
+    let [count] = channel.hear();
+    for wr_id in 0..count {
+        recv(qp, wr_id, &mut [sge(room.addr(), 100, mr)]);
+    }
+    channel.tell(&[number(qp)]);
+    for wr_id in 0..count {
+        assert_eq!(end.expect(IBV_WC_SUCCESS).wr_id, wr_id);
+    }
+    channel.tell(&[]);
+}
+
+/// Sends as many datagrams as it is told, and ends, if it is told so without closing its device.
+fn sender(channel: &mut Channel) {
+    let end = open();
+    let qp = ud_qp(&end);
+    let to = ah(end.pd, &here());
+    let [recipient, count, open] = channel.hear();
+    for _ in 0..count {
+        post(qp, &mut addressed(wr(IBV_WR_SEND), to, recipient as u32, QKEY));
+        end.expect(IBV_WC_SUCCESS);
+    }
+    channel.tell(&[]);
+    if open == 1 {
+        // SAFETY: ends the process, and with it all that is borrowed.
+        unsafe { libc::exit(0) };
+    }
 }
 
 /// Does one WRITE and one SEND each time it is asked.
@@ -221,5 +263,53 @@ on_each_way! {
     /// The same for a region.
     fn a_deregistration_waits_for_a_stopped_writer() {
         stop_often(Revocation::Deregistration, Ending::GoesOn);
+    }
+}
+
+fn has_ended(child: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", child.pid()));
+    status.is_ok_and(|status| status.contains(") Z "))
+}
+
+/// Datagrams come though their sender has ended before their recipient ran again, which had not heard of
+/// it yet.
+#[test]
+fn datagrams_of_a_sender_that_ends_at_once_come() {
+    const COUNT: u64 = 3;
+    let open_or_closed = [0, 1].into_iter().cycle();
+    let mut came = 0;
+    for (attempt, open) in open_or_closed.enumerate() {
+        let mut recipient = Child::start(path_of!("recipient"));
+        recipient.tell(&[COUNT]);
+        let [number] = recipient.hear();
+        let mut sender = Child::start(path_of!("sender"));
+        recipient.stop();
+        let sent = Instant::now();
+        sender.tell(&[number, COUNT, open]);
+        sender.hear::<0>();
+        // It waits for its recipient, though not for ever; else it ends here.
+        while !has_ended(&sender) && sent.elapsed() < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        recipient.resume();
+        // On a machine that had others run meanwhile it may have waited long enough.
+        if sent.elapsed() > Duration::from_millis(60) {
+            assert!(attempt < 100, "this machine is too slow");
+            recipient.kill();
+            sender.kill();
+            continue;
+        }
+        recipient.hear::<0>();
+        recipient.finish();
+        // One that has exited has not said that it was done.
+        if open == 1 {
+            sender.kill()
+        } else {
+            sender.finish()
+        }
+        came += 1;
+        if came == 4 {
+            break;
+        }
     }
 }
