@@ -19,7 +19,7 @@ use transom_wire::cm::MAD_BYTES;
 /// How many notes may wait for room. More are lost.
 const MOST_WAITING: usize = 4096;
 /// How long one waits, in nanoseconds: a process that is only busy takes it by then.
-const PATIENCE: u64 = 1_000_000_000;
+const NOTE_TIMEOUT: u64 = 1_000_000_000;
 /// When those that wait are tried again, in nanoseconds.
 const AGAIN: u64 = 1_000_000;
 
@@ -147,7 +147,7 @@ impl ManagementPipe {
             false => self.write(slot, &note),
         };
         if written == Written::NoRoom && self.waiting.len() < MOST_WAITING {
-            self.waiting.push_back(Waiting { slot, note, until: now.saturating_add(PATIENCE) });
+            self.waiting.push_back(Waiting { slot, note, until: now.saturating_add(NOTE_TIMEOUT) });
         }
         written != Written::Nowhere
     }
@@ -213,8 +213,8 @@ mod tests {
         for number in 0..100 {
             assert!(pipe.send(slot, datagram(number), 0));
         }
-        pipe.send_rest(PATIENCE);
-        assert_eq!(pipe.deadline(PATIENCE), None);
+        pipe.send_rest(NOTE_TIMEOUT);
+        assert_eq!(pipe.deadline(NOTE_TIMEOUT), None);
         let taken = std::iter::from_fn(|| pipe.take()).count();
         assert!((1..100).contains(&taken), "{taken}");
         drop(claim);

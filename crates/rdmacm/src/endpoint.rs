@@ -13,7 +13,7 @@ use crate::provider::Source;
 use crate::{address, migrate, qp, resolve, srq};
 
 /// How long addresses and routes may take, in milliseconds.
-const PATIENCE: c_int = 2000;
+const RESOLVE_TIMEOUT: c_int = 2000;
 
 /// Ends an id that did not come to be, and keeps `errno`.
 fn undone(id: *mut rdma_cm_id, result: c_int) -> c_int {
@@ -99,7 +99,7 @@ unsafe fn active(
     let begun = zero_of(|| unsafe {
         let source = if res.ai_src_len > 0 { Some(address::read(res.ai_src_addr)?) } else { None };
         let destination = address::read(res.ai_dst_addr)?;
-        resolve::resolve_address(Id::of(made)?, source, destination, PATIENCE)
+        resolve::resolve_address(Id::of(made)?, source, destination, RESOLVE_TIMEOUT)
     });
     // SAFETY: the id is live.
     if begun != 0 || unsafe { arrival::complete(made) } != 0 {
@@ -109,7 +109,7 @@ unsafe fn active(
         // SAFETY: the id is live.
         let id = unsafe { Id::of(made) }?;
         if res.ai_route_len == 0 {
-            return resolve::resolve_route(id, PATIENCE);
+            return resolve::resolve_route(id, RESOLVE_TIMEOUT);
         }
         let (level, name) = (RDMA_OPTION_IB as c_int, RDMA_OPTION_IB_PATH as c_int);
         migrate::set_option(id, level, name, res.ai_route, res.ai_route_len)

@@ -23,7 +23,7 @@ use crate::say;
 use crate::this_process::this_process;
 
 /// How long taking memory over again after a fork waits for those who use it.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TAKE_OVER_TIMEOUT: Duration = Duration::from_millis(100);
 /// Moved at once: who writes to any of them meanwhile waits for all.
 const STEP: u64 = 4 << 20;
 
@@ -323,7 +323,7 @@ impl ForkHandler for Forks {
 
     unsafe fn release(&self) {
         let Some(mapped) = mapped() else { return };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TAKE_OVER_TIMEOUT;
         // SAFETY: locked by `hold`, in this thread.
         let registered = unsafe { &mut *mapped.registered.data_ptr() };
         for part in std::mem::take(&mut *self.given.lock()) {

@@ -12,7 +12,7 @@ use crate::Psn;
 pub enum Message {
     /// Asks for a connection.
     Req(Req),
-    /// Asks for patience.
+    /// Asks for more time.
     Mra(Mra),
     /// Refuses, or ends what was not a connection yet.
     Rej(Rej),
