@@ -1,7 +1,7 @@
 //! What other processes and the kernel write and this crate reads, as the fuzz targets reach it. In
 //! builds with `--cfg fuzzing` only.
 
-use crate::memory::maps::Line;
+use crate::memory::parse_maps_line;
 use crate::registry::record::RECORD_WORDS;
 use crate::registry::{CallRecord, RefusalRecord};
 
@@ -19,5 +19,5 @@ pub fn registry_record(words: &[u64; RECORD_WORDS]) {
 
 /// A line of `/proc/self/maps`.
 pub fn maps_line(line: &[u8]) {
-    Line::parse(line);
+    parse_maps_line(line);
 }

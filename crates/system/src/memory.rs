@@ -36,6 +36,12 @@ pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
+/// As the fuzz targets reach it.
+#[cfg(fuzzing)]
+pub(crate) fn parse_maps_line(line: &[u8]) {
+    maps::Line::parse(line);
+}
+
 /// Which side of a copy could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
