@@ -3,7 +3,8 @@
 //! A registered page may be unmapped by the program at any time (rule MR-40), so no program memory
 //! is touched by this process's own instructions: the kernel copies, and answers `EFAULT`. It costs
 //! a system call of 0.3 to 1.5 µs, and no signal handler that a program could replace. What lies in
-//! Transom's own memory, rings and buffers, is copied by instructions.
+//! Transom's own memory, rings and buffers, is copied by instructions, and so are registered pages of which
+//! this process has a mapping of its own that cannot go away ([`AddressSpace`]).
 
 mod address_space;
 mod mapped;
