@@ -1,10 +1,13 @@
 //! Compare-and-swap and fetch-and-add (rules E.4).
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_conformance::on_each_link;
+use transom_conformance::processes::{Way, alone};
+use transom_conformance::{on_each_link, path_of};
+use transom_system::memory::{begin_mapping, is_mapped};
 
 const CAS: ibv_wr_opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
 const FAA: ibv_wr_opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -269,4 +272,38 @@ fn at_14_read_only_memory_takes_no_atomics() {
     assert_eq!(try_reg(pair.b.pd, buffer.addr(), 4096, unwritable), Err(libc::EINVAL));
     buffer.protect(libc::PROT_READ | libc::PROT_WRITE);
     assert!(try_reg(pair.b.pd, buffer.addr(), 4096, atomic).is_ok());
+}
+
+/// Where memory is mapped an atomic is one step also among the instructions of the target's program.
+#[test]
+fn mapped_atomics_count_with_the_programs_own() {
+    const COUNT: u64 = 5000;
+    alone(path_of!("mapped_atomics_count_with_the_programs_own"), Way::Mapped, || {
+        let both = MemoryPair::granting(Link::Mapped, 4096, ALL);
+        if !is_mapped(both.far.addr(), 4096) {
+            assert!(begin_mapping().is_err(), "memory is not mapped");
+            return println!("skipped: memory cannot be mapped here");
+        }
+        let address = both.far.addr() as usize + 64;
+        // SAFETY: within the buffer, which lives longer, aligned, and any bytes make a number.
+        let word = unsafe { &*(address as *const AtomicU64) };
+        word.store(0, SeqCst);
+        let stop = AtomicBool::new(false);
+        let own = thread::scope(|scope| {
+            let own = scope.spawn(|| {
+                let mut own = 0;
+                while !stop.load(Acquire) {
+                    word.fetch_add(1, Relaxed);
+                    own += 1;
+                }
+                own
+            });
+            for _ in 0..COUNT {
+                assert_eq!(atomic(&both, FAA, 64, 1, 0).status, IBV_WC_SUCCESS);
+            }
+            stop.store(true, Release);
+            own.join().expect("it ends")
+        });
+        assert_eq!(word.load(SeqCst), own + COUNT);
+    });
 }
