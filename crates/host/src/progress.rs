@@ -269,12 +269,11 @@ impl<'a> Dispatch<'a> {
     /// Takes what a peer has sent; false if it does not speak our language.
     fn drain_peer(self, peer: &Arc<Peer>) -> bool {
         let taken = peer.receive(
-            self.device().process().segment(),
-            self.device().process().copier(),
+            self.device().process(),
             |arrived, replying| {
-                let Arrived { what, mut payload } = arrived;
+                let Arrived { what, data: mut payload } = arrived;
                 match what {
-                    Arrival::Request(request) => {
+                    Arrival::Request(request, _) => {
                         let observer = self.observer_for(peer);
                         if let Some(observer) = observer {
                             let (link, inbound) = (Interface::Local, Direction::Inbound);

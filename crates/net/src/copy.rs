@@ -1,8 +1,12 @@
 //! Sources and sinks of bytes: a work request's buffers, and records in a ring.
 
+use std::sync::atomic::AtomicU64;
+
 use transom_device::execution::{CopyError, LocalBuffers, Payload, Sink, Source};
-use transom_device::protection::{Grant, Operation, Refusal};
+use transom_device::protection::{Grant, Key, Operation, Refusal};
 use transom_system::memory::{self, Copier, Destination, Fault, PeerMemory, Readable, Writable};
+
+use super::Reference;
 
 /// What a null region reads as, a part at a time.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
@@ -37,6 +41,15 @@ impl<'a> Where<'a> {
         match self {
             Self::Here => Destination::Program(address),
             Self::Peer(peer) => Destination::Peer(peer, address),
+        }
+    }
+
+    /// A granted word, for an instruction; none if only the kernel reaches it.
+    pub fn word(self, at: &Grant<'_>) -> Option<&'a AtomicU64> {
+        let address = if at.is_null() { return None } else { at.address() };
+        match self {
+            Self::Here => memory::mapped_word(address),
+            Self::Peer(peer) => peer.mapped_word(address),
         }
     }
 
@@ -96,6 +109,21 @@ impl Gather<'_> {
 }
 
 impl Gather<'_> {
+    /// Where all of the first `length` bytes are, if they are together in a buffer of the program.
+    pub(crate) fn reference(&self, length: u64) -> Option<Reference> {
+        let Payload::Buffers(sges) = self.payload else { return None };
+        let mut skip = self.skip;
+        let within = sges.iter().find(|sge| {
+            let size = u64::from(sge.length);
+            let here = skip < size;
+            skip -= if here { 0 } else { size };
+            here
+        })?;
+        let whole = u64::from(within.length) - skip >= length;
+        let address = within.address.checked_add(skip).filter(|_| whole)?;
+        Some(Reference { address, key: Key(within.key) })
+    }
+
     /// Whether the buffers may be read: of what is discarded nothing is copied, which would tell.
     #[cold]
     fn check(&mut self) -> Result<(), CopyError> {
@@ -181,8 +209,8 @@ impl<'a> RingBytes<'a> {
     }
 
     /// No bytes at all.
-    pub fn empty(&self) -> Self {
-        Self { bytes: std::ptr::null_mut(), length: 0, ..*self }
+    pub fn none(copier: &'a Copier) -> Self {
+        Self { bytes: std::ptr::null_mut(), length: 0, copier }
     }
 
     /// How many there are.

@@ -13,8 +13,8 @@ use crate::udp;
 
 /// A record's header, taken for a request and for an answer: what is read is written as the same.
 pub fn ring_message(header: &[u64; HEADER_WORDS]) {
-    if let Some(request) = decode_request(header) {
-        assert_eq!(decode_request(&encode_request(&request)), Some(request));
+    if let Some((request, data)) = decode_request(header) {
+        assert_eq!(decode_request(&encode_request(&request, data)), Some((request, data)));
     }
     if let Some(answer) = decode_answer(header) {
         assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
@@ -134,7 +134,7 @@ impl Replies {
         for kind in [RingKind::Requests, RingKind::Replies] {
             let Ok(arrival) = Arrival::parse(kind, &record.header, record.room) else { continue };
             assert!(arrival.payload() <= record.room);
-            let Arrival::Request(request) = arrival else { continue };
+            let Arrival::Request(request, _) = arrival else { continue };
             let data = answer_data(&request);
             let ring = self.ring.bytes();
             let Some(room) = self.producer.room(&self.positions, ring, data) else { continue };

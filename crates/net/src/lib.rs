@@ -11,6 +11,7 @@
 //! | [`faults`] | what a user wants to go wrong, to see how a program copes |
 //! | `copy` | between a process's buffers, other processes' memory and rings |
 //! | `ring`, `message` | what lies in shared memory between two processes |
+//! | `sender_buffer` | long data, which the receiver takes from where its sender has it |
 //! | `stalled` | queue pairs that found no room, or are too early |
 //!
 //! Bytes go in, arrivals come out: to whom they go and what they do is for whoever asks for them, by
@@ -28,6 +29,7 @@ mod message;
 pub mod peer;
 mod peers;
 mod ring;
+mod sender_buffer;
 mod stalled;
 pub mod udp;
 pub mod wire;
@@ -38,4 +40,5 @@ pub use message::{Answer, Arrival};
 pub use peer::{Arrived, Peer, Reach};
 pub use peers::{OutOfReach, Peers};
 pub use ring::MAX_PAYLOAD;
+pub use sender_buffer::{Reference, SenderBuffer};
 pub use wire::{BurstBuffer, Filling, Instruments, Network, Observer, Path, Receiver, Run, Wire};

@@ -12,6 +12,7 @@ use transom_device::queue::{Address, Body, Datagram, Placement, Remote};
 use transom_system::segment::RingKind;
 use transom_wire::{Psn, Syndrome};
 
+use super::Reference;
 use super::ring::{Garbled, HEADER_WORDS, Header, MAX_PAYLOAD, record_bytes};
 
 const IMMEDIATE: u64 = 1 << 8;
@@ -19,6 +20,8 @@ const INVALIDATE: u64 = 1 << 9;
 const SOLICITED: u64 = 1 << 10;
 /// The service's code takes three bits from here on.
 const SERVICE: u32 = 11;
+/// The data is in its sender's buffer, not behind the header.
+const REFERENCE: u64 = 1 << 14;
 
 /// A reply and what it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +41,8 @@ pub struct Answer {
 /// Something that came from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// A segment of a request.
-    Request(Request),
+    /// A segment of a request, and where its sender has the data if that is not in the record.
+    Request(Request, Option<Reference>),
     /// An answer to one.
     Answer(Answer),
 }
@@ -49,7 +52,9 @@ impl Arrival {
     /// nonsense.
     pub(crate) fn parse(kind: RingKind, header: &Header, room: u64) -> Result<Self, Garbled> {
         let arrival = match kind {
-            RingKind::Requests => decode_request(header).map(Self::Request),
+            RingKind::Requests => {
+                decode_request(header).map(|(request, at)| Self::Request(request, at))
+            }
             RingKind::Replies => decode_answer(header).map(Self::Answer),
         };
         arrival.filter(|arrival| arrival.payload() <= room).ok_or(Garbled)
@@ -58,7 +63,7 @@ impl Arrival {
     /// Bytes that come behind the header.
     pub(crate) fn payload(&self) -> u64 {
         match self {
-            Self::Request(request) if request.body.carries_data() => request.length,
+            Self::Request(request, None) if request.body.carries_data() => request.length,
             Self::Answer(Answer { reply: Reply::Data { length }, .. }) => *length,
             _ => 0,
         }
@@ -86,8 +91,9 @@ fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// Writes a request, and what is kept free for its reply.
-pub(crate) fn encode_request(request: &Request) -> Header {
+/// Writes a request, what is kept free for its reply, and where its data is if not behind the header. Such a
+/// request is of a reliable service and carries data, so the words of a datagram and of operands are free.
+pub(crate) fn encode_request(request: &Request, data: Option<Reference>) -> Header {
     let named = request.body.remote().unwrap_or(RemoteAddress { address: 0, key: Key(0) });
     let RemoteAddress { address, key } = named;
     let (flags, key, extra) = match request.body {
@@ -110,6 +116,8 @@ pub(crate) fn encode_request(request: &Request) -> Header {
     let remote = encode_remote(&request.remote);
     let datagram = matches!(request.remote, Remote::Datagram(_));
     let flags = if request.solicited { SOLICITED } else { 0 } | (request.service as u64) << SERVICE;
+    let flags = flags | if data.is_some() { REFERENCE } else { 0 };
+    let (at, at_key) = data.map_or((0, 0), |at| (at.address, u64::from(at.key.0)));
     [
         0,
         kind | flags | reservation(request) << 32,
@@ -120,9 +128,9 @@ pub(crate) fn encode_request(request: &Request) -> Header {
         if datagram { remote.source[1] } else { request.total },
         if datagram { remote.gid[0] } else { address },
         extra[0],
-        if datagram { remote.gid[1] } else { extra[1] },
+        if datagram { remote.gid[1] } else { extra[1] | at_key },
         remote.words[0],
-        remote.words[1],
+        remote.words[1] | at,
         request.attempt,
     ]
 }
@@ -177,9 +185,10 @@ fn decode_remote(header: &Header, service: Service, to: QpNumber) -> Remote {
     }
 }
 
-/// Reads a request; `None` if it is none: if its parts do not fit each other, it is longer than a
-/// record can be, or less is kept free for its reply than that may need.
-pub(crate) fn decode_request(header: &Header) -> Option<Request> {
+/// Reads a request, and where its data is if that is not behind the header; `None` if it is none: if its
+/// parts do not fit each other, it is longer than a record can be, or less is kept free for its reply than
+/// that may need.
+pub(crate) fn decode_request(header: &Header) -> Option<(Request, Option<Reference>)> {
     let control = header[1];
     let (to, from) = halves(header[2]);
     let to = QpNumber::from_bits(to);
@@ -234,7 +243,11 @@ pub(crate) fn decode_request(header: &Header) -> Option<Request> {
     };
     let within = request.offset.checked_add(request.length)? <= request.total;
     let fits = within && request.length <= MAX_PAYLOAD && request.total <= MAX_MESSAGE;
-    (fits && control >> 32 == reservation(&request)).then_some(request)
+    let reference = (control & REFERENCE != 0)
+        .then(|| Reference { address: header[11], key: Key(header[9] as u32) });
+    let refers = request.service.is_reliable() && request.body.carries_data();
+    let fits = fits && (refers || reference.is_none());
+    (fits && control >> 32 == reservation(&request)).then_some((request, reference))
 }
 
 /// Writes an answer. Acknowledgements use the codes of the AETH (rules H.3).
@@ -246,7 +259,8 @@ pub(crate) fn encode_answer(answer: &Answer) -> Header {
         Reply::Data { length } => (4, 0, length),
         Reply::NotReady(timer) => (5, Syndrome::RnrNak(timer).to_byte(), 0),
         Reply::Nak { code, reason } => (5, Syndrome::Nak(code).to_byte(), u64::from(reason)),
-        Reply::Dropped | Reply::OriginFailed => (6, 0, 0),
+        Reply::Dropped => (6, 0, 0),
+        Reply::OriginFailed => (7, 0, 0),
     };
     let mut header = [0; HEADER_WORDS];
     header[1] = kind | u64::from(syndrome) << 8 | answer.reserved << 32;
@@ -271,6 +285,7 @@ pub(crate) fn decode_answer(header: &Header) -> Option<Answer> {
             Syndrome::Nak(code) => Reply::Nak { code, reason: header[3] as u8 },
         },
         6 => Reply::Dropped,
+        7 => Reply::OriginFailed,
         _ => return None,
     };
     Some(Answer {
@@ -311,17 +326,17 @@ mod tests {
             total: 4096,
             solicited: false,
         };
-        assert_eq!(decode_request(&encode_request(&request)), Some(request));
+        assert_eq!(decode_request(&encode_request(&request, None)), Some((request, None)));
         // A number has 24 bits, whatever else another process puts there.
-        let mut forged = encode_request(&request);
+        let mut forged = encode_request(&request, None);
         forged[2] |= 0xff << 56;
-        assert_eq!(decode_request(&forged), Some(request));
+        assert_eq!(decode_request(&forged), Some((request, None)));
         let write = Body::Write { address: 0, key: Key(1), immediate: None };
-        let forged = encode_request(&Request { body: write, ..request });
+        let forged = encode_request(&Request { body: write, ..request }, None);
         assert_eq!(decode_request(&forged), None);
         // Nobody sends immediate data and a key to invalidate together.
         let connected = Request { service: Service::Rc, remote: Remote::Connected, ..request };
-        let mut forged = encode_request(&connected);
+        let mut forged = encode_request(&connected, None);
         assert!(decode_request(&forged).is_some());
         forged[1] |= INVALIDATE;
         assert_eq!(decode_request(&forged), None);
@@ -365,7 +380,7 @@ mod tests {
                     total: 1 << 31,
                     solicited: true,
                 };
-                assert_eq!(decode_request(&encode_request(&request)), Some(request));
+                assert_eq!(decode_request(&encode_request(&request, None)), Some((request, None)));
             }
         }
         let timer = RnrTimer::new(12).unwrap();

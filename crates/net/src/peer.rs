@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
-use transom_device::execution::{CopyError, Reply, Request, Sent};
-use transom_device::protection::Announcer;
+use transom_device::execution::{CopyError, Reply, Request, Sent, Source};
+use transom_device::protection::{Announcer, Grant};
 use transom_system::ThisProcess;
 use transom_system::memory::{
     Copier, Destination, PeerMemory, Writable, attach_pages, may_copy_with,
@@ -18,7 +18,7 @@ use transom_system::segment::{RING_BYTES, RingKind, Segment};
 use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
 use super::ring::{Consumer, Garbled, Producer, Record, Room};
 use super::stalled::Stalled;
-use super::{Gather, RingBytes};
+use super::{Gather, Reference, RingBytes, SenderBuffer, sender_buffer};
 
 /// How much of the peer's reply ring the requests under way may claim: half, for fillers take room
 /// too.
@@ -86,12 +86,36 @@ struct Arrivals {
     replies: Consumer,
 }
 
-/// A record in place, with its payload.
+/// A record in place, with its data.
 pub struct Arrived<'a> {
     /// What it is.
     pub what: Arrival,
     /// Its data.
-    pub payload: RingBytes<'a>,
+    pub data: MessageData<'a>,
+}
+
+/// The data of a record.
+pub enum MessageData<'a> {
+    /// It is in the record.
+    Record(RingBytes<'a>),
+    /// It is in its sender's buffer.
+    Buffer(SenderBuffer<'a>),
+}
+
+impl Source for MessageData<'_> {
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), CopyError> {
+        match self {
+            Self::Record(data) => data.read(offset, bytes),
+            Self::Buffer(data) => data.read(offset, bytes),
+        }
+    }
+
+    fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
+        match self {
+            Self::Record(data) => data.copy_to(offset, at),
+            Self::Buffer(data) => data.copy_to(offset, at),
+        }
+    }
 }
 
 impl Peer {
@@ -112,15 +136,6 @@ impl Peer {
             return Err(io::Error::other("the process has ended or closed its device"));
         }
         segment.hazards().attach(me);
-        for kind in [RingKind::Requests, RingKind::Replies] {
-            own.open_ring(kind, slot)?;
-            let (positions, _) = own.ring(kind, slot);
-            positions.consumer.store(u32::MAX, SeqCst);
-            positions.full.store(0, SeqCst);
-            positions.head.store(0, SeqCst);
-            positions.tail.store(0, SeqCst);
-            positions.consumer.store(generation, SeqCst);
-        }
         let probe = segment.header().probe.load(Relaxed);
         let copies = matches!(copier, Copier::Kernel);
         let by_message = [own, &segment].iter().any(|it| it.header().by_message.load(Relaxed) == 1);
@@ -129,6 +144,16 @@ impl Peer {
             false if copies => Reach::Forbidden,
             _ => Reach::Rings,
         };
+        for kind in [RingKind::Requests, RingKind::Replies] {
+            own.open_ring(kind, slot)?;
+            let (positions, _) = own.ring(kind, slot);
+            positions.consumer.store(u32::MAX, SeqCst);
+            positions.direct.store(u32::from(reach == Reach::Direct), SeqCst);
+            positions.full.store(0, SeqCst);
+            positions.head.store(0, SeqCst);
+            positions.tail.store(0, SeqCst);
+            positions.consumer.store(generation, SeqCst);
+        }
         let descriptor = segment.header().pages.load(Relaxed).checked_sub(1);
         // Without them the kernel copies.
         let pages = descriptor
@@ -179,8 +204,8 @@ impl Peer {
         }
     }
 
-    /// Sends a segment of a request; its data is copied into the ring, where `show` sees it before the
-    /// peer does.
+    /// Sends a segment of a request. Its data is copied into the ring, where `show` sees it before the peer
+    /// does, or the peer takes it from where it is.
     pub fn send(
         &self,
         own: &Segment,
@@ -191,6 +216,10 @@ impl Peer {
     ) -> Sent {
         if self.is_gone() {
             return Sent::Unreachable;
+        }
+        let reference = data.as_deref().and_then(|data| self.reference(request, data));
+        if reference.is_some() {
+            data = None;
         }
         let payload = if data.is_some() { request.length } else { 0 };
         let reserved = reservation(request);
@@ -214,10 +243,26 @@ impl Peer {
             show(room.payload());
         }
         requests.reserved += reserved;
-        requests.producer.publish(positions, &room, &encode_request(request), payload);
+        requests.producer.publish(positions, &room, &encode_request(request, reference), payload);
         drop(requests);
         self.notify();
         Sent::Queued
+    }
+
+    /// Where the peer is to take the data of a segment from, if it can and that is faster.
+    fn reference(&self, request: &Request, data: &Gather<'_>) -> Option<Reference> {
+        let fit = request.service.is_reliable()
+            && request.length >= sender_buffer::LEAST
+            && self.reach == Reach::Direct
+            && self.reaches_us();
+        if fit { data.reference(request.length) } else { None }
+    }
+
+    /// Whether the peer has found that it can copy from here.
+    fn reaches_us(&self) -> bool {
+        let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
+        positions.consumer.load(SeqCst) == self.me.generation
+            && positions.direct.load(Relaxed) == 1
     }
 
     /// Whether the peer has carried out every request that was sent to it.
@@ -263,10 +308,10 @@ impl Peer {
     /// matter, and hands it to `take`; requests may return a reply. One thread at a time.
     pub fn receive(
         &self,
-        own: &Segment,
-        copier: &Copier,
+        this: &ThisProcess,
         mut take: impl FnMut(Arrived<'_>, &mut Replying<'_>),
     ) -> Result<(), Garbled> {
+        let (own, copier) = (this.segment(), this.copier());
         let mut arrivals = self.rings.arrivals.lock();
         let Arrivals { requests, replies } = &mut *arrivals;
         let mut replying = Replying { peer: self, own, copier, told: false };
@@ -285,9 +330,23 @@ impl Peer {
             }
             // SAFETY: the record lies in the peer's segment, which stays mapped; its header says how long
             // its payload is, and that was held against its room when it was parsed.
-            let payload =
+            let bytes =
                 unsafe { RingBytes::new(record.payload.cast_mut(), what.payload(), copier) };
-            take(Arrived { what, payload }, &mut replying);
+            let data = match &what {
+                Arrival::Request(Request { from, to, length, .. }, Some(reference)) => {
+                    let (from, to, length, reference) = (*from, *to, *length, *reference);
+                    MessageData::Buffer(SenderBuffer {
+                        peer: self,
+                        this,
+                        from,
+                        to,
+                        reference,
+                        length,
+                    })
+                }
+                _ => MessageData::Record(bytes),
+            };
+            take(Arrived { what, data }, &mut replying);
             let (positions, _) = self.segment.ring(kind, self.me.slot);
             consumer.release(positions, record);
             made_room |= positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1;

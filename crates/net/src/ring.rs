@@ -334,7 +334,7 @@ mod tests {
                     // Nobody can write behind the ring.
                     if whole.min(SIZE - head % SIZE) >= HEADER_BYTES {
                         let reserved = length.wrapping_add(HEADER_BYTES + 63) & !63;
-                        let mut header = encode_request(&read);
+                        let mut header = encode_request(&read, None);
                         header[1] = header[1] & 0xffff_ffff | reserved << 32;
                         (header[5], header[6]) = (length, length);
                         for (index, word) in header.into_iter().enumerate().skip(1) {
@@ -353,7 +353,7 @@ mod tests {
                         assert!(begin as u64 + record.room <= SIZE);
                         let parsed =
                             Arrival::parse(RingKind::Requests, &record.header, record.room);
-                        if let Ok(Arrival::Request(request)) = parsed {
+                        if let Ok(Arrival::Request(request, _)) = parsed {
                             // It may be answered: all that it asks for has room.
                             let data = answer_data(&request);
                             assert!(data <= MAX_PAYLOAD && record_bytes(data) <= SIZE);

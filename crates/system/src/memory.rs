@@ -17,7 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Once};
 
 pub use address_space::AddressSpace;
@@ -98,16 +98,36 @@ pub fn is_mapped(address: u64, length: u64) -> bool {
 
 /// Eight bytes of the program, if they are mapped and aligned.
 #[inline]
-pub fn mapped_number(address: u64) -> Option<&'static AtomicU64> {
+pub fn mapped_word(address: u64) -> Option<&'static AtomicU64> {
     let found = find_here(address, 8).filter(|_| address.is_multiple_of(8))?;
     // SAFETY: mapped as long as the process lives, aligned, and any bytes make a number.
     Some(unsafe { found.cast().as_ref() })
+}
+
+/// Replaces a word by what `update` makes of it, in one step also among the instructions of its program;
+/// the old value.
+#[inline]
+pub fn change_word(word: &AtomicU64, mut update: impl FnMut(u64) -> u64) -> u64 {
+    word.fetch_update(SeqCst, SeqCst, |old| Some(update(old))).unwrap_or_else(|found| found)
 }
 
 impl PeerMemory {
     #[inline]
     fn find(&self, address: u64, length: u64) -> Option<NonNull<u8>> {
         self.pages.as_ref()?.find(address, length)
+    }
+
+    /// Whether it is reached without the kernel.
+    pub fn is_mapped(&self, address: u64, length: u64) -> bool {
+        self.find(address, length).is_some()
+    }
+
+    /// Eight bytes of it, if they are mapped and aligned.
+    #[inline]
+    pub fn mapped_word(&self, address: u64) -> Option<&AtomicU64> {
+        let found = self.find(address, 8).filter(|_| address.is_multiple_of(8))?;
+        // SAFETY: mapped as long as the peer is known, aligned, and any bytes make a number.
+        Some(unsafe { found.cast().as_ref() })
     }
 }
 

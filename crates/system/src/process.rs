@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,7 +13,7 @@ use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
 use crate::fork::Owner;
-use crate::memory::{Accessed, Copier, Destination, Source, mapped_number};
+use crate::memory::{Accessed, Copier, Destination, Source, change_word, mapped_word};
 use crate::object_counts::ObjectCounts;
 use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalRecord, Registry};
 use crate::segment::Segment;
@@ -101,15 +100,8 @@ impl ThisProcess {
         at: &Grant<'_>,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
-        if let Some(number) = mapped_number(at.address()) {
-            // Also in one step with what the program's own instructions do there.
-            let mut old = number.load(SeqCst);
-            loop {
-                match number.compare_exchange(old, update(old), SeqCst, SeqCst) {
-                    Ok(old) => return Ok(old),
-                    Err(found) => old = found,
-                }
-            }
+        if let Some(word) = mapped_word(at.address()) {
+            return Ok(change_word(word, update));
         }
         let _one_step = self.atomics.lock();
         let mut old = [0; 8];

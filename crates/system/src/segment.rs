@@ -65,6 +65,8 @@ pub struct RingPositions {
     pub tail: AtomicU64,
     /// The producer waits for room.
     pub full: AtomicU32,
+    /// The producer can copy from the consumer's memory, and to it.
+    pub direct: AtomicU32,
     _line: [u8; 48],
     /// Written by the consumer, on a cache line of its own.
     pub head: AtomicU64,

@@ -88,6 +88,16 @@ impl<'m> Target<'m> {
         self.chunks(Operation::Read, from, part, |at, grant| sink.copy_from(at, grant))
     }
 
+    /// An atomic: `change` changes the granted word in one step, and is called at most once.
+    pub fn atomic(
+        &self,
+        operation: Operation,
+        at: RemoteAddress,
+        mut change: impl FnMut(&Grant<'_>) -> Result<(), CopyError>,
+    ) -> Result<(), Stop> {
+        self.chunks(operation, at, Part::whole(8), |_, grant| change(grant))
+    }
+
     /// Whether an operation on `total` bytes is allowed now; touches nothing.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use super::{Counted, Direct, Effect, Effects, Injection, Payload, Request};
 use crate::protection::{Announcer, Grant, KeyTable, RemoteAddress, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
-use crate::queue::{Address, Receive, Sge, Take};
+use crate::queue::{Address, Body, Receive, Sge, Take};
 
 use super::MAX_DATAGRAM;
 
@@ -63,6 +63,12 @@ pub trait Process {
     /// RDMA READ straight from the peer's memory.
     fn read_direct(&self, from: RemoteAddress, buffers: &[Sge], length: u64) -> Direct {
         let _ = (from, buffers, length);
+        Direct::Declined
+    }
+    /// A fetch-and-add or compare-and-swap straight on the peer's word. It is done once the answer is not
+    /// [`Direct::Declined`], also where the old value may not be stored (rule LA-08).
+    fn atomic_direct(&self, body: &Body, at: RemoteAddress, buffers: &[Sge]) -> Direct {
+        let _ = (body, at, buffers);
         Direct::Declined
     }
     /// The longest datagram that gets to an address, in bytes (rule UD-03).

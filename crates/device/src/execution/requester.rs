@@ -253,8 +253,16 @@ impl Requester {
             }
             None => (request.sges.len(), LocalBuffers::length(request.sges)),
         };
-        if self.ring.is_empty() && state == QpState::Rts && self.carry_out(request, length, cx) {
-            return Ok(());
+        if self.ring.is_empty() && state == QpState::Rts {
+            match self.carry_out(request, length, cx) {
+                Direct::Done => return Ok(()),
+                Direct::Declined => {}
+                Direct::Near(refusal) => {
+                    self.enqueue(request, num_sge, length, state, cx)?;
+                    self.refuse_head(cx, Status::LocalProtection, &refusal);
+                    return Ok(());
+                }
+            }
         }
         self.enqueue(request, num_sge, length, state, cx)
     }
@@ -340,27 +348,31 @@ impl Requester {
         self.limits.size - (self.ring.len() - self.rendezvous.work)
     }
 
-    /// Carries out a WRITE or READ on the direct way without a stop in the ring, if there is nothing
-    /// before it; false leaves it to the ring, where it is tried again and may fail.
+    /// Carries out a request on the direct way without a stop in the ring, if there is nothing before it.
+    /// What is declined is tried again from the ring.
     #[inline]
     fn carry_out<P: Process>(
         &mut self,
         request: &SendRequest<'_>,
         length: u64,
         cx: &mut Context<'_, P>,
-    ) -> bool {
-        let SendOp::Message(body) = &request.op else { return false };
+    ) -> Direct {
+        let SendOp::Message(body) = &request.op else { return Direct::Declined };
         let payload = match request.inline {
             None => Payload::Buffers(request.sges),
             Some([bytes]) => Payload::Inline(bytes),
-            Some(_) => return false,
+            Some(_) => return Direct::Declined,
         };
         let ready = self.limits.size > 0
             && self.service != Service::Ud
             && length <= MAX_MESSAGE
-            && (self.connection.max_rd_atomic > 0 || !matches!(body, Body::Read { .. }));
-        if !ready || self.try_direct(cx, body, payload, length) != Direct::Done {
-            return false;
+            && (self.connection.max_rd_atomic > 0 || !body.uses_read_resources());
+        if !ready {
+            return Direct::Declined;
+        }
+        let outcome = self.try_direct(cx, body, payload, length);
+        if outcome != Direct::Done {
+            return outcome;
         }
         if let Some(counted) = Counted::of_posted(&request.op) {
             cx.count(counted, Some(length));
@@ -371,7 +383,7 @@ impl Requester {
             completion.byte_length = length as u32;
             cx.effects.complete(QueueSide::Send, completion, false);
         }
-        true
+        Direct::Done
     }
 
     fn check_inline(&self, request: &SendRequest<'_>, inline: &[&[u8]]) -> Result<u64, PostError> {

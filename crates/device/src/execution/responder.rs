@@ -189,13 +189,8 @@ impl Responder {
                 self.write(request, to, immediate, source, cx)
             }
             Body::Read { .. } => self.read(request, sink, cx),
-            Body::CompareSwap { address, key, swap, compare } => {
-                let update = |old| if old == compare { swap } else { old };
-                self.atomic(request, RemoteAddress { address, key }, update, cx)
-            }
-            Body::FetchAdd { address, key, add } => {
-                let update = |old: u64| old.wrapping_add(add);
-                self.atomic(request, RemoteAddress { address, key }, update, cx)
+            Body::CompareSwap { address, key, .. } | Body::FetchAdd { address, key, .. } => {
+                self.atomic(request, RemoteAddress { address, key }, cx)
             }
             Body::AtomicWrite { address, key } => {
                 self.atomic_write(request, RemoteAddress { address, key }, source, cx)
@@ -359,10 +354,9 @@ impl Responder {
         &mut self,
         request: &Request,
         at: RemoteAddress,
-        update: impl FnMut(u64) -> u64,
         cx: &mut Context<'_, P>,
     ) -> Reply {
-        match self.change_word(request, at, update, cx) {
+        match self.change_word(request, at, |old| request.body.updated(old), cx) {
             Ok(old) => {
                 self.done(cx);
                 Reply::Atomic(old)

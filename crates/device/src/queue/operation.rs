@@ -148,6 +148,22 @@ impl Body {
         }
     }
 
+    /// What a fetch-and-add or a compare-and-swap makes of the word that it finds (rules AT-01, AT-02).
+    pub const fn updated(&self, old: u64) -> u64 {
+        match *self {
+            Self::FetchAdd { add, .. } => old.wrapping_add(add),
+            Self::CompareSwap { swap, compare, .. } if old == compare => swap,
+            Self::CompareSwap { .. }
+            | Self::Send
+            | Self::SendImmediate(_)
+            | Self::SendInvalidate(_)
+            | Self::Write { .. }
+            | Self::Read { .. }
+            | Self::AtomicWrite { .. }
+            | Self::Flush { .. } => old,
+        }
+    }
+
     /// What its target is asked for, with the range and the key that it names; a FLUSH to
     /// persistence may ask for [more](Placement::operations).
     pub const fn operation(&self) -> Operation {

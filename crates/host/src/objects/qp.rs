@@ -22,7 +22,7 @@ use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{
     Completion, Flags, PostError, ReceiveRequest, SendRequest, SizeError, Status, TAG_MAX_SGE,
 };
-use transom_net::{MAX_PAYLOAD, Peer, RingBytes};
+use transom_net::{MAX_PAYLOAD, Peer};
 use transom_system::addresses::ip;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
@@ -612,7 +612,7 @@ impl QueuePair {
     }
 
     /// Takes a reply.
-    pub(crate) fn on_reply(&self, answer: &transom_net::Answer, payload: &mut RingBytes<'_>) {
+    pub(crate) fn on_reply(&self, answer: &transom_net::Answer, payload: &mut dyn Source) {
         self.drive(|requester, cx| {
             let data: Option<&mut dyn Source> = match answer.reply {
                 Reply::Data { .. } => Some(payload),

@@ -22,6 +22,7 @@ fn role() {
         ("neighbour", neighbour),
         ("recipient", recipient),
         ("sender", sender),
+        ("receiver", receiver),
     ]);
 }
 
@@ -109,6 +110,24 @@ fn neighbour(channel: &mut Channel) {
         end.expect(IBV_WC_SUCCESS);
         channel.tell(&[]);
     }
+}
+
+/// Bytes of a message that its receiver takes from the buffer of its sender.
+const LONG: usize = 100 << 10;
+
+/// Has a receive for a long message. Once it is told so, says whether that has come, and whether any byte
+/// of it has.
+fn receiver(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    let room = Buffer::new(LONG);
+    let mr = end.reg(&room, ALL);
+    recv(qp, 1, &mut [sge(room.addr(), LONG as u32, mr)]);
+    channel.tell(&[room.addr(), u64::from(keys(mr).1)]);
+    let [] = channel.hear();
+    let came = poll(end.cq).is_some_and(|wc| wc.status == IBV_WC_SUCCESS);
+    channel.tell(&[u64::from(came), u64::from(!room.is_all(0))]);
 }
 
 /// A queue pair or region that another thread may use.
@@ -264,6 +283,91 @@ on_each_way! {
     fn a_deregistration_waits_for_a_stopped_writer() {
         stop_often(Revocation::Deregistration, Ending::GoesOn);
     }
+}
+
+/// A message for a receiver that is stopped, and something that happens before that goes on; how the message
+/// completes, whether it comes, and whether any byte of it does.
+fn before_it_is_taken(act: impl FnOnce(*mut ibv_qp, *mut ibv_mr, &Buffer)) -> (ibv_wc, bool, bool) {
+    let end = open();
+    let (mut child, qp) = (Child::start(path_of!("receiver")), end.qp(IBV_QPT_RC));
+    meet(&mut child.channel, qp);
+    let near = Buffer::filled(LONG, 7);
+    let mr = end.reg(&near, 0);
+    let [_, _] = child.hear();
+    child.stop();
+    post(qp, &mut with_sges(wr(IBV_WR_SEND), &mut [sge(near.addr(), LONG as u32, mr)]));
+    assert!(poll(end.cq).is_none(), "nobody has taken it");
+    act(qp, mr, &near);
+    child.resume();
+    let completion = end.wait();
+    child.tell(&[]);
+    let [came, touched] = child.hear();
+    child.finish();
+    (completion, came == 1, touched == 1)
+}
+
+/// Whether long messages are taken from their buffers.
+fn takes_from_buffers() -> bool {
+    std::env::var_os("TRANSOM_COPY").is_none()
+}
+
+on_each_way! {
+    /// A long message that waits for its receiver is taken as it is then.
+    fn a_long_message_is_taken_from_its_buffer() {
+        let (wc, came, touched) = before_it_is_taken(|_, _, _| {});
+        assert_eq!((wc.status, came, touched), (IBV_WC_SUCCESS, true, true));
+    }
+
+    /// While it waits, its key ends: nobody reads the buffer any more.
+    /// Rules: LA-06
+    fn a_long_message_is_not_taken_once_its_key_has_ended() {
+        let (wc, came, touched) = before_it_is_taken(|_, mr, near| {
+            assert_eq!(dereg(mr), 0);
+            near.fill(0xee);
+        });
+        if takes_from_buffers() {
+            assert_eq!((wc.status, came, touched), (IBV_WC_LOC_PROT_ERR, false, false));
+        } else {
+            // It had been read before.
+            assert_eq!(wc.status, IBV_WC_SUCCESS);
+        }
+    }
+
+    /// The same once its queue pair has failed, and the program has its buffer back.
+    /// Rules: ST-19
+    fn a_long_message_is_not_taken_once_its_queue_pair_has_failed() {
+        let (wc, came, touched) = before_it_is_taken(|qp, _, near| {
+            assert_eq!(set_state(qp, IBV_QPS_ERR), 0);
+            near.fill(0xee);
+        });
+        assert_eq!(wc.status, IBV_WC_WR_FLUSH_ERR);
+        assert!(!(takes_from_buffers() && (came || touched)));
+    }
+}
+
+/// Where memory is mapped its owner takes no part in an atomic.
+#[test]
+fn atomics_reach_the_mapped_memory_of_a_stopped_process() {
+    alone(path_of!("atomics_reach_the_mapped_memory_of_a_stopped_process"), Way::Mapped, || {
+        let end = open();
+        let (mut child, qp) = (Child::start(path_of!("receiver")), end.qp(IBV_QPT_RC));
+        meet(&mut child.channel, qp);
+        let near = Buffer::new(4096);
+        let mr = end.reg(&near, IBV_ACCESS_LOCAL_WRITE as i32);
+        let [addr, key] = child.hear();
+        child.stop();
+        for round in 0..3 {
+            let mut sges = [sge(near.addr(), 8, mr)];
+            let mut add = atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut sges, addr, key as u32, 5, 0);
+            post(qp, &mut add);
+            end.expect(IBV_WC_SUCCESS);
+            assert_eq!(near.word(0), 5 * round);
+        }
+        child.resume();
+        child.tell(&[]);
+        assert_eq!(child.hear(), [0, 1]);
+        child.finish();
+    });
 }
 
 fn has_ended(child: &Child) -> bool {

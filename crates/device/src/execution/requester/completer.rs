@@ -10,7 +10,7 @@ use super::super::{
 use super::wqe::{Part, Progress};
 use super::{Pause, Requester, buffers, completion};
 use crate::operation::Data;
-use crate::protection::{Operation, Reason, Refusal};
+use crate::protection::{Operation, Refusal};
 use crate::qp::QpState;
 use crate::queue::{SendFlags, Status};
 
@@ -64,10 +64,7 @@ impl Requester {
                 self.again(verdict, Status::RetryExceeded, cx);
             }
             Reply::Nak { code, reason } => self.fail_head(cx, status_of(code), reason),
-            Reply::OriginFailed => {
-                let reason = Reason::MemoryGone;
-                self.fail_head(cx, Status::LocalProtection, reason.code());
-            }
+            Reply::OriginFailed => self.fail_buffers(cx),
         }
     }
 
@@ -154,6 +151,18 @@ impl Requester {
         };
         self.refuse_head(cx, Status::LocalProtection, &refusal);
         false
+    }
+
+    /// The target could not take the data of the oldest message from its buffers: they were checked before
+    /// it was sent, so they have been taken away meanwhile.
+    fn fail_buffers<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        let num_sge = self.ring.at(self.ring.head()).num_sge;
+        let buffers = buffers(cx, self.ring.sges_at(self.ring.head(), num_sge));
+        let refusal = match buffers.check(Operation::LocalRead) {
+            Err(refusal) => refusal,
+            Ok(()) => buffers.gone(Operation::LocalRead),
+        };
+        self.refuse_head(cx, Status::LocalProtection, &refusal);
     }
 
     /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).

@@ -164,7 +164,7 @@ impl Requester {
         None
     }
 
-    /// The direct way, for a WRITE or READ with nothing older under way.
+    /// The direct way, for a WRITE, READ or atomic with nothing older under way.
     #[inline]
     pub(super) fn try_direct<P: Process>(
         &self,
@@ -186,6 +186,12 @@ impl Requester {
             }
             (&Body::Read { address, key }, Payload::Buffers(sges)) => {
                 cx.process.read_direct(RemoteAddress { address, key }, sges, length)
+            }
+            (
+                &(Body::FetchAdd { address, key, .. } | Body::CompareSwap { address, key, .. }),
+                Payload::Buffers(sges),
+            ) if length == 8 => {
+                cx.process.atomic_direct(body, RemoteAddress { address, key }, sges)
             }
             _ => Direct::Declined,
         }

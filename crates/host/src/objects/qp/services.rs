@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{Initiator, Stop, Target};
 use transom_device::execution::{
-    Context, Direct, Effects, Injection, LocalBuffers, MemoryGone, Part, Payload, Process, Reply,
-    Request, Requester, Sent, TakeShared,
+    Bytes, Context, CopyError, Direct, Effects, Injection, LocalBuffers, MemoryGone, Part, Payload, Process, Reply,
+    Request, Requester, Sent, Source, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, RemoteAddress, Waiter};
+use transom_device::protection::{
+    Announcer, Grant, KeyTable, Operation, RemoteAddress, Waiter,
+};
 use transom_device::qp::{QpNumber, QpTable, Service};
-use transom_device::queue::{Address, Receive, Remote, Sge};
+use transom_device::queue::{Address, Body, Receive, Remote, Sge};
 use transom_net::{Gather, Peer, Reach, RingBytes, Scatter, Where};
 use transom_system::clock;
+use transom_system::memory::change_word;
 use transom_wire::Psn;
 
 use super::{QpReceives, QueuePair};
@@ -99,6 +102,22 @@ impl Process for At<'_> {
         let Some((target, place)) = self.direct_target() else { return Direct::Declined };
         let mut scatter = self.scatter(buffers, 0, place);
         outcome(target.read(from, Part::whole(length), &mut scatter))
+    }
+
+    fn atomic_direct(&self, body: &Body, at: RemoteAddress, buffers: &[Sge]) -> Direct {
+        let Some((target, place)) = self.direct_target() else { return Direct::Declined };
+        let local = self.local(buffers);
+        let change = |at: &Grant<'_>| {
+            let word = place.word(at).ok_or(CopyError::Far)?;
+            let old = change_word(word, |old| body.updated(old)).to_ne_bytes();
+            let mut old = Bytes { bytes: &old, process: self };
+            let stored = local.each(Operation::LocalWrite, 0, 8, |done, part| old.copy_to(done, part));
+            stored.map_err(|error| match error {
+                CopyError::Far => CopyError::Near(local.gone(Operation::LocalWrite)),
+                near @ CopyError::Near(_) => near,
+            })
+        };
+        outcome(target.atomic(body.operation(), at, change))
     }
 
     fn datagram_limit(&self, to: &Address) -> u64 {

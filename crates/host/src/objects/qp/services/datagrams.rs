@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use transom_device::execution::{MAX_DATAGRAM, Payload, Request, Sent};
+use transom_device::execution::{MAX_DATAGRAM, Payload, Request, Sent, Source};
 use transom_device::protection::PROCESSES;
 use transom_device::queue::{Address, Remote};
 use transom_net::{Path, Peer, RingBytes, Where};
@@ -128,11 +128,11 @@ impl Adapter {
     pub(crate) fn deliver_to_group(
         &self,
         request: &Request,
-        payload: &mut RingBytes<'_>,
+        payload: &mut dyn Source,
         deferred: &mut Deferred,
     ) {
         let Remote::Datagram(datagram) = &request.remote else { return };
-        let mut nothing = payload.empty();
+        let mut nothing = RingBytes::none(self.device().process().copier());
         for member in self.groups.members(&datagram.address.gid) {
             let _ = member.execute(request, payload, &mut nothing, None, deferred);
         }
