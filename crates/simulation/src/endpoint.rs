@@ -125,7 +125,8 @@ impl Endpoint {
         responder.min_rnr_timer = RnrTimer::new(attributes.min_rnr_timer).expect("a code below 32");
         responder.start(rq_psn, summary);
         packets.link = requester.connection.link;
-        packets.start(rq_psn, attributes.max_dest_rd_atomic).expect(MEMORY);
+        packets.start(rq_psn);
+        packets.keep(attributes.max_dest_rd_atomic).expect(MEMORY);
         Self {
             number: attributes.qp_num,
             service,

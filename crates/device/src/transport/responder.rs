@@ -74,14 +74,18 @@ impl PacketResponder {
         }
     }
 
-    /// Begins to receive: the first packet will carry `first`. It keeps the last `resources` READs
-    /// and atomics, as many as `max_dest_rd_atomic` can become (rule PSN-16).
-    pub fn start(&mut self, first: Psn, resources: u8) -> Result<(), SizeError> {
+    /// Begins to receive: the first packet will carry `first`.
+    pub fn start(&mut self, first: Psn) {
         self.reset();
         // High enough that packets from before the beginning have numbers too.
         self.first = 1 << 32 | u64::from(first.value());
         self.expected_psn = self.first;
-        self.resources.start(usize::from(resources))
+    }
+
+    /// Keeps the last `resources` READs and atomics from now on, as many as `max_dest_rd_atomic` can become
+    /// (rule PSN-16). They take some kilobytes, which only a link that carries packets needs.
+    pub fn keep(&mut self, resources: u8) -> Result<(), SizeError> {
+        self.resources.keep(usize::from(resources))
     }
 
     /// Forgets everything.

@@ -107,10 +107,10 @@ pub(super) struct ResponderResources {
 }
 
 impl ResponderResources {
-    /// Keeps as many as this from now on, none so far.
-    pub(super) fn start(&mut self, capacity: usize) -> Result<(), SizeError> {
-        self.clear();
-        self.ring.try_reserve_exact(capacity).map_err(|_| SizeError::NoMemory)?;
+    /// Keeps as many as this from now on.
+    pub(super) fn keep(&mut self, capacity: usize) -> Result<(), SizeError> {
+        let more = capacity.saturating_sub(self.ring.len());
+        self.ring.try_reserve_exact(more).map_err(|_| SizeError::NoMemory)?;
         self.capacity = capacity;
         Ok(())
     }

@@ -266,8 +266,8 @@ impl QueuePair {
             false => None,
         };
         let first = Psn::new(attributes.rq_psn);
-        if (from, asked.state) == (QpState::Init, QpState::Rtr)
-            && receive.packets.start(first, Limits::DEVICE.read_resources).is_err()
+        if matches!(link, Some(Link::Wire(_)))
+            && receive.packets.keep(Limits::DEVICE.read_resources).is_err()
         {
             return Err(ModifyFailure::NoMemory);
         }
@@ -297,6 +297,7 @@ impl QueuePair {
                 if self.config.service == Service::Ud {
                     self.device.port().expect_datagrams();
                 }
+                receive.packets.start(first);
                 receive.responder.start(first, self.summary());
                 self.summary().set_peering(Peering {
                     from: half.peer,
