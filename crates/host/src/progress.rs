@@ -130,6 +130,7 @@ impl<'a> Dispatch<'a> {
             return self.end_lost_peers();
         }
         self.take_inboxes();
+        self.device().peers.watched.senders().iter().for_each(|peer| self.take_from(peer));
         if let Some(wire) = self.device().port().wire() {
             self.progress_wire(wire, worker);
         }
@@ -154,6 +155,12 @@ impl<'a> Dispatch<'a> {
                 self.take_inbox(word, bits.swap(0, SeqCst));
             }
         }
+    }
+
+    /// Has peers tell this process of all they send again, and takes what they have sent without.
+    fn end_watching(self) {
+        let polls = self.device().work.polls.load(Relaxed);
+        self.device().peers.watched.end(polls).iter().for_each(|peer| self.take_from(peer));
     }
 
     /// Whether peers have sent something that is not taken yet: just now, or they are out of reach.
@@ -235,6 +242,8 @@ impl<'a> Dispatch<'a> {
                 self.take_from(&peer);
                 if !peer.is_gone() {
                     if self.device().process().registry().holds(peer.announcer) {
+                        let polls = self.device().work.polls.load(Relaxed);
+                        self.device().peers.watched.add(&peer, polls);
                         continue;
                     }
                     self.lose_peer(&peer);
@@ -268,59 +277,54 @@ impl<'a> Dispatch<'a> {
 
     /// Takes what a peer has sent; false if it does not speak our language.
     fn drain_peer(self, peer: &Arc<Peer>) -> bool {
-        let taken = peer.receive(
-            self.device().process(),
-            |arrived, replying| {
-                let Arrived { what, data: mut payload } = arrived;
-                match what {
-                    Arrival::Request(request, _) => {
-                        let observer = self.observer_for(peer);
-                        if let Some(observer) = observer {
-                            let (link, inbound) = (Interface::Local, Direction::Inbound);
-                            observer.request(link, inbound, &request, &mut payload);
-                        }
-                        match Recipient::of(&request) {
-                            Recipient::QueuePair => {}
-                            Recipient::Members => {
-                                let mut deferred = Deferred::default();
-                                let payload = &mut payload;
-                                self.adapter.deliver_to_group(&request, payload, &mut deferred);
-                                return deferred.run(self.adapter);
-                            }
-                            Recipient::Nobody => return,
-                        }
-                        let honest = request.from.slot() == peer.announcer.slot;
-                        let mut deferred = Deferred::default();
-                        replying.answer(&request, |sink, answer| {
-                            if !honest {
-                                return Reply::Dropped;
-                            }
-                            let Some(observer) = observer else {
-                                let (source, answer) = (&mut payload, Some(answer));
-                                return self.execute(&request, source, sink, answer, &mut deferred);
-                            };
-                            let (source, deferred) = (&mut payload, &mut deferred);
-                            self.execute_observed(
-                                observer, &request, source, sink, answer, deferred,
-                            )
-                        });
-                        deferred.run(self.adapter);
+        let taken = peer.receive(self.device().process(), |arrived, replying| {
+            let Arrived { what, data: mut payload } = arrived;
+            match what {
+                Arrival::Request(request, _) => {
+                    let observer = self.observer_for(peer);
+                    if let Some(observer) = observer {
+                        let (link, inbound) = (Interface::Local, Direction::Inbound);
+                        observer.request(link, inbound, &request, &mut payload);
                     }
-                    Arrival::Answer(answer) => {
-                        if let Some(qp) = self.adapter.queue_pairs.get(answer.to.index()) {
-                            if let Some(observer) = self.device().observer() {
-                                let Answer { to: from, message, attempt, reply, .. } = answer;
-                                let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
-                                let answered = Answered { by, from, to, message, attempt, reply };
-                                let (link, inbound) = (Interface::Local, Direction::Inbound);
-                                observer.answer(link, inbound, &answered, &mut payload);
-                            }
-                            qp.on_reply(&answer, &mut payload);
+                    match Recipient::of(&request) {
+                        Recipient::QueuePair => {}
+                        Recipient::Members => {
+                            let mut deferred = Deferred::default();
+                            let payload = &mut payload;
+                            self.adapter.deliver_to_group(&request, payload, &mut deferred);
+                            return deferred.run(self.adapter);
                         }
+                        Recipient::Nobody => return,
+                    }
+                    let honest = request.from.slot() == peer.announcer.slot;
+                    let mut deferred = Deferred::default();
+                    replying.answer(&request, |sink, answer| {
+                        if !honest {
+                            return Reply::Dropped;
+                        }
+                        let Some(observer) = observer else {
+                            let (source, answer) = (&mut payload, Some(answer));
+                            return self.execute(&request, source, sink, answer, &mut deferred);
+                        };
+                        let (source, deferred) = (&mut payload, &mut deferred);
+                        self.execute_observed(observer, &request, source, sink, answer, deferred)
+                    });
+                    deferred.run(self.adapter);
+                }
+                Arrival::Answer(answer) => {
+                    if let Some(qp) = self.adapter.queue_pairs.get(answer.to.index()) {
+                        if let Some(observer) = self.device().observer() {
+                            let Answer { to: from, message, attempt, reply, .. } = answer;
+                            let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
+                            let answered = Answered { by, from, to, message, attempt, reply };
+                            let (link, inbound) = (Interface::Local, Direction::Inbound);
+                            observer.answer(link, inbound, &answered, &mut payload);
+                        }
+                        qp.on_reply(&answer, &mut payload);
                     }
                 }
-            },
-        );
+            }
+        });
         if taken.is_err() {
             say(format_args!(
                 "process {} sent nonsense and is not heard any more",
@@ -408,6 +412,7 @@ impl<'a> Dispatch<'a> {
         }
         self.device().process().segment().header().armed.store(1, SeqCst);
         self.device().work.sleeps.store(true, SeqCst);
+        self.end_watching();
         if self.device().port().wire().is_some() && !self.device().work.listens.load(SeqCst) {
             self.device().process().wake();
         }

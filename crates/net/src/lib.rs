@@ -12,6 +12,7 @@
 //! | `copy` | between a process's buffers, other processes' memory and rings |
 //! | `ring`, `message` | what lies in shared memory between two processes |
 //! | `sender_buffer` | long data, which the receiver takes from where its sender has it |
+//! | [`Watched`] | peers whose rings are looked at by whoever polls |
 //! | `stalled` | queue pairs that found no room, or are too early |
 //!
 //! Bytes go in, arrivals come out: to whom they go and what they do is for whoever asks for them, by
@@ -32,6 +33,7 @@ mod ring;
 mod sender_buffer;
 mod stalled;
 pub mod udp;
+mod watched;
 pub mod wire;
 
 pub use copy::{Gather, RingBytes, Scatter, Where};
@@ -41,4 +43,5 @@ pub use peer::{Arrived, Peer, Reach};
 pub use peers::{OutOfReach, Peers};
 pub use ring::MAX_PAYLOAD;
 pub use sender_buffer::{Reference, SenderBuffer};
+pub use watched::Watched;
 pub use wire::{BurstBuffer, Filling, Instruments, Network, Observer, Path, Receiver, Run, Wire};

@@ -421,7 +421,7 @@ mod tests {
             total: 8,
             solicited: false,
         };
-        let mut header = encode_request(&request);
+        let mut header = encode_request(&request, None);
         (header[4], header[5], header[6]) = (offset, length, total);
         // What was written for these lengths before they were checked.
         let reserved = length.wrapping_add(96).wrapping_add(63) & !63;

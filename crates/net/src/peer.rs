@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use parking_lot::Mutex;
 use transom_device::execution::{CopyError, Reply, Request, Sent, Source};
 use transom_device::protection::{Announcer, Grant};
-use transom_system::ThisProcess;
 use transom_system::memory::{
     Copier, Destination, PeerMemory, Writable, attach_pages, may_copy_with,
 };
 use transom_system::registry::Process;
 use transom_system::segment::{RING_BYTES, RingKind, Segment};
+use transom_system::{ThisProcess, barrier};
 
 use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
-use super::ring::{Consumer, Garbled, Producer, Record, Room};
+use super::ring::{Consumer, Garbled, Producer, Record, Room, StoreThenLoad};
 use super::stalled::Stalled;
 use super::{Gather, Reference, RingBytes, SenderBuffer, sender_buffer};
 
@@ -34,6 +34,8 @@ pub struct Peer {
     pub segment: Segment,
     /// How its memory is reached.
     pub reach: Reach,
+    /// Who has the barrier between what is put into a ring and whether its other end is to be told.
+    order: StoreThenLoad,
     me: Announcer,
     wake: OwnedFd,
     /// Hangs up once the process has ended.
@@ -150,10 +152,16 @@ impl Peer {
             positions.consumer.store(u32::MAX, SeqCst);
             positions.direct.store(u32::from(reach == Reach::Direct), SeqCst);
             positions.full.store(0, SeqCst);
+            positions.watched.store(0, SeqCst);
             positions.head.store(0, SeqCst);
             positions.tail.store(0, SeqCst);
             positions.consumer.store(generation, SeqCst);
         }
+        let receives = |it: &Segment| it.header().receives_barriers.load(Relaxed) == 1;
+        let order = match receives(own) && receives(&segment) {
+            true => StoreThenLoad::BarrierThere,
+            false => StoreThenLoad::BarrierHere,
+        };
         let descriptor = segment.header().pages.load(Relaxed).checked_sub(1);
         // Without them the kernel copies.
         let pages = descriptor
@@ -163,6 +171,7 @@ impl Peer {
             announcer: process.announcer,
             memory: PeerMemory { pid: process.pid, pages },
             reach,
+            order,
             segment,
             me,
             wake,
@@ -202,6 +211,42 @@ impl Peer {
             // A full pipe wakes it as well.
             let _ = rustix::io::write(&self.wake, &[0]);
         }
+    }
+
+    /// The same for something in a ring: the peer may be looking there itself.
+    fn notify_of_record(&self, own: &Segment) {
+        let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
+        // Behind the record: once the peer looks no more, a barrier of its lets one see the other.
+        barrier::elsewhere();
+        if positions.watched.load(Relaxed) == 0 {
+            self.notify();
+        }
+    }
+
+    /// Tells the peer that this process looks at its rings from now on; false if that cannot be.
+    pub(crate) fn watch(&self) -> bool {
+        let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
+        let can = self.order == StoreThenLoad::BarrierThere
+            && positions.consumer.load(SeqCst) == self.me.generation;
+        if can {
+            positions.watched.store(1, SeqCst);
+        }
+        can
+    }
+
+    /// Ends [`Peer::watch`]. What the peer has put there without telling is seen after a barrier.
+    pub(crate) fn unwatch(&self) {
+        let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
+        positions.watched.store(0, SeqCst);
+    }
+
+    /// Whether there is something in its rings that this process has not taken.
+    #[inline]
+    pub(crate) fn has_sent(&self) -> bool {
+        [RingKind::Requests, RingKind::Replies].into_iter().any(|kind| {
+            let (positions, _) = self.segment.ring(kind, self.me.slot);
+            positions.tail.load(Acquire) != positions.head.load(Relaxed)
+        })
     }
 
     /// Sends a segment of a request. Its data is copied into the ring, where `show` sees it before the peer
@@ -245,7 +290,7 @@ impl Peer {
         requests.reserved += reserved;
         requests.producer.publish(positions, &room, &encode_request(request, reference), payload);
         drop(requests);
-        self.notify();
+        self.notify_of_record(own);
         Sent::Queued
     }
 
@@ -261,8 +306,7 @@ impl Peer {
     /// Whether the peer has found that it can copy from here.
     fn reaches_us(&self) -> bool {
         let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
-        positions.consumer.load(SeqCst) == self.me.generation
-            && positions.direct.load(Relaxed) == 1
+        positions.consumer.load(SeqCst) == self.me.generation && positions.direct.load(Relaxed) == 1
     }
 
     /// Whether the peer has carried out every request that was sent to it.
@@ -300,6 +344,9 @@ impl Peer {
             // Then look once more, lest the room came before the flag was up.
             self.stalled.add(qp_index);
             positions.full.store(1, SeqCst);
+            if self.order == StoreThenLoad::BarrierThere {
+                barrier::everywhere();
+            }
             find()
         })
     }
@@ -348,8 +395,7 @@ impl Peer {
             };
             take(Arrived { what, data }, &mut replying);
             let (positions, _) = self.segment.ring(kind, self.me.slot);
-            consumer.release(positions, record);
-            made_room |= positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1;
+            made_room |= consumer.release(positions, record, self.order);
             Ok(())
         };
         loop {
@@ -362,8 +408,10 @@ impl Peer {
             let Some(request) = request else { break };
             hand_out(RingKind::Requests, requests, &request)?;
         }
-        if made_room || replying.told {
-            self.notify();
+        match (made_room, replying.told) {
+            (true, _) => self.notify(),
+            (false, true) => self.notify_of_record(own),
+            (false, false) => {}
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use transom_device::protection::PROCESSES;
 use transom_system::memory::say_slow;
 use transom_system::{ThisProcess, say};
 
-use crate::{Peer, Reach};
+use crate::{Peer, Reach, Watched};
 
 /// A process of this user's that is there, and which the system does not let this one reach: it has
 /// made itself undumpable, or this one has no descriptor or memory left.
@@ -47,12 +47,15 @@ fn is_absence(error: &io::Error) -> bool {
 pub struct Peers {
     process: Arc<ThisProcess>,
     attached: RwLock<Box<[Option<Arc<Peer>>; PROCESSES]>>,
+    /// Those whose rings are looked at by whoever polls.
+    pub watched: Watched,
 }
 
 impl Peers {
     /// Nobody yet.
     pub fn new(process: Arc<ThisProcess>) -> Self {
-        Self { process, attached: RwLock::new(Box::new(std::array::from_fn(|_| None))) }
+        let attached = RwLock::new(Box::new(std::array::from_fn(|_| None)));
+        Self { process, attached, watched: Watched::default() }
     }
 
     /// The process attached to in a slot, ended or not.
@@ -87,6 +90,7 @@ impl Peers {
             Some(old) => {
                 info!(slot, pid = old.memory.pid, "peer lost, another process has its slot");
                 old.set_gone();
+                self.watched.forget(&old);
                 self.process.segment().hazards().detach(old.announcer);
                 lost(old);
             }
@@ -137,6 +141,7 @@ impl Peers {
     pub fn forget(&self, peer: &Peer) {
         info!(slot = peer.announcer.slot, pid = peer.memory.pid, "peer lost");
         peer.set_gone();
+        self.watched.forget(peer);
         self.process.segment().hazards().detach(peer.announcer);
         let mut peers = self.attached.write();
         let slot = &mut peers[usize::from(peer.announcer.slot)];

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use transom_system::barrier;
 use transom_system::segment::{RING_BYTES, RingPositions};
 
 /// Words of a header: the first is the ring's, the others are the message's.
@@ -24,6 +25,15 @@ pub(crate) type Header = [u64; HEADER_WORDS];
 /// Bytes a record takes, with a payload of up to [`MAX_PAYLOAD`].
 pub(crate) const fn record_bytes(payload: u64) -> u64 {
     (HEADER_BYTES + payload).next_multiple_of(ALIGN)
+}
+
+/// What puts in order what one end stores and then loads, and the other loads and stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreThenLoad {
+    /// Each end does.
+    BarrierHere,
+    /// The one that does so seldom, for both: [`barrier`].
+    BarrierThere,
 }
 
 /// The writing end. The caller keeps it under a lock.
@@ -164,10 +174,22 @@ impl Consumer {
         }
     }
 
-    /// Gives the record's room back to the producer.
-    pub(crate) fn release(&mut self, positions: &RingPositions, record: &Record) {
+    /// Gives the record's room back to the producer; true if that waits for room.
+    pub(crate) fn release(
+        &mut self,
+        positions: &RingPositions,
+        record: &Record,
+        order: StoreThenLoad,
+    ) -> bool {
         self.head = record.next;
-        positions.head.store(self.head, SeqCst);
+        match order {
+            StoreThenLoad::BarrierHere => positions.head.store(self.head, SeqCst),
+            StoreThenLoad::BarrierThere => {
+                positions.head.store(self.head, Release);
+                barrier::elsewhere();
+            }
+        }
+        positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1
     }
 }
 
@@ -241,7 +263,7 @@ mod tests {
                 consumer.next(&positions, bytes).unwrap().expect("a full ring has records");
             assert_eq!(record.header[1], received);
             assert!(record.room >= record.header[2]);
-            consumer.release(&positions, &record);
+            consumer.release(&positions, &record, StoreThenLoad::BarrierHere);
             received += 1;
         }
     }
@@ -360,7 +382,7 @@ mod tests {
                             assert!(request.offset + request.length <= request.total);
                             understood += 1;
                         }
-                        consumer.release(&positions, &record);
+                        consumer.release(&positions, &record, StoreThenLoad::BarrierHere);
                     }
                     Ok(None) => std::hint::spin_loop(),
                     // Such a process is not heard any more; here it has another chance.

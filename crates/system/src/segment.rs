@@ -50,6 +50,8 @@ pub struct Header {
     pub by_message: AtomicU32,
     /// The descriptor there of the process's address-space file, plus one; zero for none.
     pub pages: AtomicU32,
+    /// Set if barriers of other processes reach the threads of this one.
+    pub receives_barriers: AtomicU32,
     /// Names the file that the process writes what crosses its links to; zero for none.
     pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.
@@ -72,6 +74,9 @@ pub struct RingPositions {
     pub head: AtomicU64,
     /// Which stay of the consumer's slot the ring is for.
     pub consumer: AtomicU32,
+    /// The consumer looks at both rings by itself, and need not be told of what is in them; this is in
+    /// that of requests.
+    pub watched: AtomicU32,
 }
 
 #[repr(C)]

@@ -170,6 +170,7 @@ mod processes {
     mod idle;
     mod killed;
     mod many;
+    mod polling;
     mod registry;
     mod stopped;
     mod threads;

@@ -177,8 +177,11 @@ impl Background {
         if self.arms {
             device.process().segment().header().armed.store(1, SeqCst);
             // What came before the flag was seen brought no wake-up.
+            dispatch.end_watching();
             dispatch.take_inboxes();
             dispatch.end_lost_peers();
+        } else {
+            device.peers.watched.allow();
         }
     }
 
@@ -278,6 +281,7 @@ impl Dispatch<'_> {
         let inbox = &self.device().process().segment().header().inbox;
         let waits = || {
             inbox.iter().any(|bits| bits.load(Acquire) != 0)
+                || !self.device().peers.watched.senders().is_empty()
                 || self.device().port().wire().is_some_and(|wire| wire.has_arrivals())
         };
         let polls = self.device().work.polls.load(Relaxed);

@@ -7,12 +7,10 @@ use std::sync::Arc;
 
 use transom_device::execution::one_sided::{Initiator, Stop, Target};
 use transom_device::execution::{
-    Bytes, Context, CopyError, Direct, Effects, Injection, LocalBuffers, MemoryGone, Part, Payload, Process, Reply,
-    Request, Requester, Sent, Source, TakeShared,
+    Bytes, Context, CopyError, Direct, Effects, Injection, LocalBuffers, MemoryGone, Part, Payload,
+    Process, Reply, Request, Requester, Sent, Source, TakeShared,
 };
-use transom_device::protection::{
-    Announcer, Grant, KeyTable, Operation, RemoteAddress, Waiter,
-};
+use transom_device::protection::{Announcer, Grant, KeyTable, Operation, RemoteAddress, Waiter};
 use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Receive, Remote, Sge};
 use transom_net::{Gather, Peer, Reach, RingBytes, Scatter, Where};
@@ -111,7 +109,8 @@ impl Process for At<'_> {
             let word = place.word(at).ok_or(CopyError::Far)?;
             let old = change_word(word, |old| body.updated(old)).to_ne_bytes();
             let mut old = Bytes { bytes: &old, process: self };
-            let stored = local.each(Operation::LocalWrite, 0, 8, |done, part| old.copy_to(done, part));
+            let stored =
+                local.each(Operation::LocalWrite, 0, 8, |done, part| old.copy_to(done, part));
             stored.map_err(|error| match error {
                 CopyError::Far => CopyError::Near(local.gone(Operation::LocalWrite)),
                 near @ CopyError::Near(_) => near,

@@ -1,0 +1,196 @@
+//! Whoever polls looks at its peers' rings by itself, and need not be told of what comes; whoever ceases to
+//! poll is told again.
+
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_conformance::processes::*;
+use transom_conformance::{on_each_way, path_of};
+use transom_ibverbs::{ibv_create_comp_channel, ibv_create_cq, ibv_get_cq_event};
+use transom_system::registry::{Process, Registry};
+use transom_system::segment::{RingKind, Segment};
+
+/// What the children run; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("player", player), ("answerer", answerer)]);
+}
+
+/// Sends back every message that comes, and polls for the next, until it is told to do something else: then
+/// it does not poll, until it is told to go on.
+fn answerer(channel: &mut Channel) {
+    let end = open();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    recv(qp, 1, &mut []);
+    channel.tell(&[]);
+    loop {
+        let [count] = channel.hear();
+        for _ in 0..count {
+            assert_eq!(end.expect(IBV_WC_SUCCESS).opcode, IBV_WC_RECV);
+            recv(qp, 1, &mut []);
+            post(qp, &mut wr(IBV_WR_SEND));
+            assert_eq!(end.expect(IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
+        }
+        channel.tell(&[]);
+        if count == 0 {
+            return;
+        }
+    }
+}
+
+fn process_of(pid: u32) -> Process {
+    let registry = Registry::open().expect("the registry of this user");
+    let of_pid = |process: &Process| process.pid == pid && process.alive;
+    registry.processes().into_iter().find(of_pid).expect("it has a device")
+}
+
+/// Which messages wait where: in a process that polls nobody is told of them, in one that does not it is.
+#[test]
+fn a_process_that_polls_watches_its_peer_until_it_ceases() {
+    let end = open();
+    let (mut child, qp) = (Child::start(path_of!("answerer")), end.qp(IBV_QPT_RC));
+    meet(&mut child.channel, qp);
+    recv(qp, 1, &mut []);
+    let [] = child.hear();
+    let (me, other) = (process_of(std::process::id()), process_of(child.pid()));
+    let segment = Segment::attach(me.pid, me.descriptor, me.announcer.generation);
+    let segment = segment.expect("this process's own");
+    let (positions, _) = segment.ring(RingKind::Requests, other.announcer.slot);
+    if segment.header().receives_barriers.load(Relaxed) == 0 {
+        return println!("skipped: the system has no barriers for other processes (membarrier)");
+    }
+    for _ in 0..3 {
+        until("the child to watch", || {
+            child.tell(&[1000]);
+            let mut watched = false;
+            for _ in 0..1000 {
+                post(qp, &mut wr(IBV_WR_SEND));
+                let mut opcodes = [(); 2].map(|()| end.expect(IBV_WC_SUCCESS).opcode);
+                opcodes.sort_unstable();
+                assert_eq!(opcodes, [IBV_WC_SEND, IBV_WC_RECV]);
+                recv(qp, 1, &mut []);
+                watched |= positions.watched.load(SeqCst) == 1;
+            }
+            let [] = child.hear();
+            watched.then_some(())
+        });
+        until("it to cease", || (positions.watched.load(SeqCst) == 0).then_some(()));
+    }
+    child.tell(&[0]);
+    let [] = child.hear();
+    child.finish();
+}
+
+/// How a player waits for what comes.
+#[derive(Clone, Copy)]
+enum Waiting {
+    /// It polls.
+    Polls,
+    /// It polls so often, and then sleeps until it is told.
+    Sleeps { after: u32 },
+    /// It has other things to do first.
+    Busy(Duration),
+}
+
+/// Sends and receives messages by turns, and waits for each in another way.
+fn player(channel: &mut Channel) {
+    let [seed, rounds] = channel.hear();
+    let mut end = open();
+    // SAFETY: the context is open; the channel and the queue live as long as the process.
+    let events = unsafe { ibv_create_comp_channel(end.context) };
+    // SAFETY: as above.
+    end.cq = unsafe { ibv_create_cq(end.context, 64, null_mut(), events, 0) };
+    assert!(!end.cq.is_null());
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    (0..2).for_each(|wr_id| recv(qp, wr_id, &mut []));
+    channel.tell(&[]);
+    let [begins] = channel.hear();
+    let mut numbers = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut sends = begins == 1;
+    for _ in 0..rounds {
+        if sends {
+            post(qp, &mut wr(IBV_WR_SEND));
+        }
+        let wanted = if sends { IBV_WC_SEND } else { IBV_WC_RECV };
+        let waiting = match numbers.random_range(0..20) {
+            0 => Waiting::Busy(Duration::from_micros(numbers.random_range(0..3000))),
+            1..6 => Waiting::Sleeps { after: numbers.random_range(0..200) },
+            _ => Waiting::Polls,
+        };
+        let wc = await_completion(&end, events, waiting);
+        assert_eq!((wc.status, wc.opcode), (IBV_WC_SUCCESS, wanted));
+        if !sends {
+            recv(qp, 0, &mut []);
+        }
+        sends = !sends;
+    }
+    channel.tell(&[]);
+    let [] = channel.hear();
+}
+
+fn await_completion(end: &End, events: *mut ibv_comp_channel, waiting: Waiting) -> ibv_wc {
+    match waiting {
+        Waiting::Polls => end.wait(),
+        Waiting::Busy(duration) => {
+            std::thread::sleep(duration);
+            end.wait()
+        }
+        Waiting::Sleeps { after } => {
+            if let Some(wc) = (0..after).find_map(|_| poll(end.cq)) {
+                return wc;
+            }
+            // SAFETY: live objects; what the event names is not looked at.
+            unsafe {
+                assert_eq!((*end.context).ops.req_notify_cq.expect("never null")(end.cq, 0), 0);
+                if let Some(wc) = poll(end.cq) {
+                    return wc;
+                }
+                let (mut cq, mut tag) = (null_mut(), null_mut());
+                assert_eq!(ibv_get_cq_event(events, &mut cq, &mut tag), 0);
+                transom_ibverbs::ibv_ack_cq_events(cq, 1);
+            }
+            // The event may be of a completion that was polled before.
+            end.wait()
+        }
+    }
+}
+
+on_each_way! {
+    /// Two processes, each of which waits now in one way and now in another, miss no message.
+    fn no_message_is_missed_by_who_polls_and_sleeps_by_turns() {
+        let rounds = if is_long() { 200_000 } else { 3_000 };
+        for seed in 0..2 {
+            let mut players = [Child::start(path_of!("player")), Child::start(path_of!("player"))];
+            for (number, player) in (0..).zip(&mut players) {
+                player.tell(&[2 * seed + number, rounds]);
+            }
+            for _ in 0..2 {
+                // Their numbers; connected.
+                let words = players.each_mut().map(|player| player.channel.hear_all());
+                players[0].tell(&words[1]);
+                players[1].tell(&words[0]);
+            }
+            // Both have receives.
+            for player in &mut players {
+                let [] = player.hear();
+            }
+            for (begins, player) in (0..).zip(&mut players) {
+                player.tell(&[begins]);
+            }
+            for player in &mut players {
+                let [] = player.hear();
+            }
+            for mut player in players {
+                player.tell(&[]);
+                player.finish();
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Peers whose rings this process looks at by itself, as long as it polls: they need not tell it of what they
+//! send, which would take them an exchange on a line that both write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use arrayvec::ArrayVec;
+use transom_system::barrier;
+use transom_system::lock::ShortMutex;
+
+use super::Peer;
+
+/// Most peers that are watched: each costs every poll a look.
+const MOST: usize = 4;
+/// How often a program polls in vain before it watches anybody: one that sleeps between messages would only
+/// begin and end.
+const EAGER: u64 = 64;
+
+/// Who is watched.
+#[derive(Default)]
+pub struct Watched {
+    list: ShortMutex<List>,
+    /// How many there are.
+    count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct List {
+    peers: ArrayVec<Arc<Peer>, MOST>,
+    /// Somebody will end it soon after the program has ceased to poll.
+    is_allowed: bool,
+    /// Not before the program has polled so often in vain.
+    not_before: u64,
+}
+
+impl Watched {
+    /// Allows peers to be watched: the caller looks again before long whether the program still polls, and
+    /// ends it if not.
+    pub fn allow(&self) {
+        self.list.lock().is_allowed = true;
+    }
+
+    /// Watches a peer that has sent something, if that is allowed now, and worth it. `polls` counts those in
+    /// vain.
+    pub fn add(&self, peer: &Arc<Peer>, polls: u64) {
+        let mut list = self.list.lock();
+        let List { peers, is_allowed, not_before } = &mut *list;
+        let known = peers.iter().any(|known| Arc::ptr_eq(known, peer));
+        if !*is_allowed || polls < *not_before || known || peers.is_full() || !peer.watch() {
+            return;
+        }
+        peers.push(peer.clone());
+        self.count.store(peers.len(), Relaxed);
+    }
+
+    /// Those of them that have sent something, unless another thread is looking.
+    #[inline]
+    pub fn senders(&self) -> ArrayVec<Arc<Peer>, MOST> {
+        if self.count.load(Relaxed) == 0 {
+            return ArrayVec::new();
+        }
+        let Some(list) = self.list.try_lock() else { return ArrayVec::new() };
+        list.peers.iter().filter(|peer| peer.has_sent()).cloned().collect()
+    }
+
+    /// The program polls no more, after so many polls in vain: nobody is watched until that is allowed
+    /// again. The answer is who was watched; all of them have sent without telling can be seen now.
+    #[must_use]
+    pub fn end(&self, polls: u64) -> ArrayVec<Arc<Peer>, MOST> {
+        let mut list = self.list.lock();
+        (list.is_allowed, list.not_before) = (false, polls.wrapping_add(EAGER));
+        let ended = std::mem::take(&mut list.peers);
+        self.count.store(0, Relaxed);
+        ended.iter().for_each(|peer| peer.unwatch());
+        drop(list);
+        if !ended.is_empty() {
+            barrier::everywhere();
+        }
+        ended
+    }
+
+    /// A peer has ended.
+    pub fn forget(&self, peer: &Peer) {
+        let mut list = self.list.lock();
+        list.peers.retain(|known| known.announcer != peer.announcer);
+        self.count.store(list.peers.len(), Relaxed);
+    }
+}
