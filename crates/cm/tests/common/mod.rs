@@ -8,7 +8,7 @@ use transom_cm::{
     Accept, Arrival, Config, Connect, Engine, Event, Handled, Happened, Host, Ports, Service,
     Transmit,
 };
-use transom_wire::cm::{Bits, CommId, Message, Qpn};
+use transom_wire::cm::{Bits, CommId, Message, Qpn, RejectReason};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
@@ -296,4 +296,13 @@ pub(crate) fn is(name: &'static str) -> impl Fn(&Transmit) -> bool {
 pub(crate) fn message(transmits: &[Transmit]) -> &Message {
     let [transmit] = transmits else { panic!("{transmits:?}") };
     &transmit.mad.message
+}
+
+/// The reason of a REJECTED for this id.
+#[track_caller]
+pub(crate) fn reason(event: &Event, id: CommId) -> RejectReason {
+    match &event.happened {
+        Happened::Rejected { reason, .. } if event.id == id => *reason,
+        other => panic!("{other:?}"),
+    }
 }
