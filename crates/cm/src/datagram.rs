@@ -11,9 +11,9 @@ use transom_wire::cm::{CommId, Information};
 use transom_wire::cm::{Ece, Mad, Message, Qpn, ServiceId, SidrRep, SidrReq, SidrStatus};
 
 use crate::attributes::AddressVector;
-use crate::connection::Retransmission;
 use crate::event::Happened;
 use crate::refused::Refused;
+use crate::retransmission::Retransmission;
 use crate::shared::{Shared, padded};
 
 /// The resolution of a service, at either end.

@@ -1,8 +1,11 @@
 //! The ids of a process, the calls of its programs, and the messages of its peers.
 
+mod addresses;
 mod backlog;
 mod calls;
 mod early;
+mod endings;
+mod groups;
 mod messages;
 
 use std::collections::{BTreeMap, VecDeque};

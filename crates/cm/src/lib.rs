@@ -33,6 +33,7 @@
 //! | [`options`] | what can be set for an id |
 //! | [`event`] | what happens |
 //! | [`attributes`] | what a queue pair is to be set to |
+//! | `retransmission` | a message that is sent again until it is answered |
 //! | [`connection`] | a connection from the REQ to the end of its time wait |
 //! | [`datagram`] | the resolution of a datagram service |
 //! | [`shared`] | what all ids have in common: the tables that find them, timers, what goes out |
@@ -48,6 +49,7 @@ pub mod host;
 pub mod options;
 mod random;
 pub mod refused;
+mod retransmission;
 pub mod shared;
 pub mod timing;
 

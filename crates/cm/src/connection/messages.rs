@@ -1,0 +1,217 @@
+//! What the peer says about a connection, and what is done when it says nothing.
+
+use transom_wire::cm::message::Answered;
+use transom_wire::cm::{
+    Bits, CommId, Dreq, Information, Mra, Qpn, Rej, RejectReason, Rejected, Rep, Transport,
+};
+
+use super::{Connection, Peer, State};
+use crate::event::{Happened, Offer};
+use crate::shared::Shared;
+use crate::timing::{MILLISECOND, ack_timeout};
+
+/// What became of a message for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Taken,
+    /// Of no meaning any more, or in this phase.
+    Ignored,
+}
+
+use Outcome::{Ignored, Taken};
+
+impl Connection {
+    /// The REQ again (rules CM-16, CM-17).
+    pub(crate) fn on_req_again(&self, shared: &mut Shared) {
+        if matches!(self.state, State::RequestReceived) {
+            self.send_mra(Answered::Req, shared);
+        }
+    }
+
+    /// A first REP, of a peer that nobody else is connected with.
+    pub(crate) fn on_rep(&mut self, rep: &Rep, shared: &mut Shared) -> Outcome {
+        if !matches!(self.state, State::RequestSent(_)) {
+            return Ignored;
+        }
+        let peer = Peer { guid: rep.ca_guid, id: rep.local_id, qpn: self.qpn_of(rep) };
+        shared.remote_ids.insert((peer.guid, peer.id), self.id);
+        shared.remote_qpns.insert((peer.guid, peer.qpn), self.id);
+        shared.sleep(self.id);
+        (self.peer, self.peer_id, self.peer_qpn) = (Some(peer), peer.id, peer.qpn);
+        self.peer_psn = rep.starting_psn;
+        self.responder_resources = rep.initiator_depth;
+        self.initiator_depth = rep.responder_resources;
+        self.rnr_retry_count = rep.rnr_retry_count;
+        self.ack_timeout = ack_timeout(rep.target_ack_delay, self.life_time);
+        self.state = State::ReplyReceived;
+        let offer = Offer {
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            flow_control: rep.flow_control,
+            retry_count: self.retry_count,
+            rnr_retry_count: rep.rnr_retry_count,
+            srq: rep.srq,
+            qpn: peer.qpn,
+            ece: rep.ece,
+        };
+        let private_data = Box::new(rep.private_data);
+        shared.happened(self.id, Happened::ConnectResponse { offer, private_data });
+        Taken
+    }
+
+    pub(crate) fn has_refused(&self, peer: CommId) -> bool {
+        self.refused.contains(&peer)
+    }
+
+    /// Remembers that this REP was refused. One REQ brings one, each time it is sent.
+    pub(crate) fn refuse(&mut self, peer: CommId) {
+        if !self.has_refused(peer) && self.refused.len() <= Bits::<4>::MAX.get() as usize {
+            self.refused.push(peer);
+        }
+    }
+
+    /// The REP again (rules CM-16, CM-18).
+    pub(crate) fn on_rep_again(&self, shared: &mut Shared) {
+        match self.state {
+            State::Established => self.send_rtu(shared),
+            State::ReplyReceived => self.send_mra(Answered::Rep, shared),
+            _ => {}
+        }
+    }
+
+    /// The peer's queue pair, which stands elsewhere if it is of XRC.
+    pub(crate) fn qpn_of(&self, rep: &Rep) -> Qpn {
+        if self.transport == Transport::Xrc { rep.eecn } else { rep.qpn }
+    }
+
+    pub(crate) fn on_rtu(&mut self, shared: &mut Shared) -> Outcome {
+        match self.state {
+            State::ReplySent(_) => self.established(shared),
+            // It has not heard that it was refused (rule CM-49).
+            State::TimeWait | State::Over if !self.disconnected => {
+                let (reason, none) = (RejectReason::InvalidCommId, Information::NONE);
+                self.send_rej(Rejected::Other, reason, none, [0; _], shared);
+            }
+            _ => return Ignored,
+        }
+        Taken
+    }
+
+    pub(crate) fn on_mra(&mut self, mra: &Mra, now: u64, shared: &mut Shared) -> Outcome {
+        let retransmission = match (&mut self.state, mra.answered) {
+            (State::RequestSent(retransmission), Answered::Req) => retransmission,
+            (State::ReplySent(retransmission), Answered::Rep) => retransmission,
+            _ => return Ignored,
+        };
+        let milliseconds = mra.service_timeout.milliseconds() + self.ack_timeout.milliseconds();
+        if !retransmission.wait_longer(milliseconds * MILLISECOND) {
+            return Ignored;
+        }
+        shared.wake(self.id, retransmission.deadline(now));
+        Taken
+    }
+
+    pub(crate) fn on_rej(&mut self, rej: &Rej, now: u64, shared: &mut Shared) -> Outcome {
+        match self.state {
+            State::RequestSent(_) | State::ReplySent(_) | State::RequestReceived
+                if rej.reason != RejectReason::StaleConnection =>
+            {
+                self.end(shared);
+            }
+            State::RequestSent(_) | State::ReplySent(_) | State::RequestReceived => {
+                self.enter_time_wait(now, shared);
+            }
+            State::DisconnectSent(_) | State::ReplyReceived | State::Established => {
+                self.enter_time_wait(now, shared);
+            }
+            State::Lingering(_) => {
+                self.end(shared);
+                return Taken;
+            }
+            State::DisconnectReceived | State::TimeWait | State::Over => return Ignored,
+        }
+        let private_data = Box::new(rej.private_data);
+        shared.happened(self.id, Happened::Rejected { reason: rej.reason, private_data });
+        Taken
+    }
+
+    pub(crate) fn on_dreq(
+        &mut self,
+        dreq: &Dreq,
+        transaction: u64,
+        shared: &mut Shared,
+    ) -> Outcome {
+        if dreq.remote_qpn != self.qpn {
+            return Ignored;
+        }
+        match self.state {
+            State::ReplySent(_) | State::DisconnectSent(_) | State::Established => {
+                shared.sleep(self.id);
+                self.transaction = transaction;
+                self.state = State::DisconnectReceived;
+                self.ended(false, shared);
+                Taken
+            }
+            State::TimeWait | State::Over => {
+                self.send_drep(transaction, shared);
+                Taken
+            }
+            State::Lingering(_) => {
+                self.send_drep(transaction, shared);
+                self.end(shared);
+                Taken
+            }
+            _ => Ignored,
+        }
+    }
+
+    pub(crate) fn on_drep(&mut self, now: u64, shared: &mut Shared) -> Outcome {
+        match self.state {
+            State::DisconnectSent(_) | State::DisconnectReceived => {
+                self.enter_time_wait(now, shared);
+                self.ended(false, shared);
+            }
+            State::Lingering(_) => self.end(shared),
+            _ => return Ignored,
+        }
+        Taken
+    }
+
+    /// The timer has ended.
+    pub(crate) fn on_timeout(&mut self, now: u64, shared: &mut Shared) {
+        let again = match &mut self.state {
+            State::RequestSent(retransmission)
+            | State::ReplySent(retransmission)
+            | State::Lingering(retransmission)
+            | State::DisconnectSent(retransmission) => {
+                retransmission.again(now).map(|mad| (mad, retransmission.deadline(now)))
+            }
+            State::TimeWait => {
+                self.state = State::Over;
+                if self.disconnected {
+                    shared.happened(self.id, Happened::TimewaitExit);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if let Some((mad, deadline)) = again {
+            shared.transmit(&self.address, mad);
+            shared.wake(self.id, deadline);
+            return;
+        }
+        match self.state {
+            State::DisconnectSent(_) => {
+                self.enter_time_wait(now, shared);
+                return self.ended(true, shared);
+            }
+            State::Lingering(_) => return self.end(shared),
+            _ => {}
+        }
+        // The peer, if it is still there, is not to wait for what does not come (rule CM-27).
+        let guid = shared.guid();
+        self.send_rej(Rejected::Other, RejectReason::Timeout, guid, [0; _], shared);
+        self.end(shared);
+        shared.happened(self.id, Happened::Unreachable);
+    }
+}

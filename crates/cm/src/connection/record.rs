@@ -1,0 +1,85 @@
+//! What other processes keep of a connection, should its own die.
+
+use std::net::IpAddr;
+
+use transom_wire::cm::{CommId, Dreq, Information, Mad, Message, Qpn, Rej, RejectReason, Rejected};
+
+use super::{Connection, State};
+use crate::attributes::{AddressVector, HOP_LIMIT};
+use crate::shared::Transmit;
+
+/// What is left of a connection whose process has died, for whoever notices to tell the peer, which would
+/// wait for ever otherwise. A host keeps these where other processes find them, and takes them away when
+/// an id is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What the dead end called the connection.
+    pub id: CommId,
+    /// What the peer calls it.
+    pub peer_id: CommId,
+    /// The peer's queue pair.
+    pub peer_qpn: Qpn,
+    /// The transaction of its final message.
+    pub transaction: u64,
+    /// What that refuses; if nothing, it is a DREQ.
+    pub rejected: Option<Rejected>,
+    /// The address here.
+    pub source: IpAddr,
+    /// The peer's.
+    pub destination: IpAddr,
+    /// Traffic class.
+    pub traffic_class: u8,
+}
+
+impl Record {
+    /// What the dead end would have said, had its program destroyed the id (rule CM-28).
+    pub fn final_message(&self) -> Transmit {
+        let (local_id, remote_id) = (self.id, self.peer_id);
+        let message = match self.rejected {
+            Some(rejected) => Message::Rej(Rej {
+                local_id,
+                remote_id,
+                rejected,
+                reason: RejectReason::Consumer,
+                information: Information::NONE,
+                private_data: [0; _],
+            }),
+            None => {
+                let (remote_qpn, private_data) = (self.peer_qpn, [0; _]);
+                Message::Dreq(Dreq { local_id, remote_id, remote_qpn, private_data })
+            }
+        };
+        Transmit {
+            source: self.source,
+            destination: self.destination,
+            traffic_class: self.traffic_class,
+            hop_limit: HOP_LIMIT,
+            mad: Mad { transaction: self.transaction, message },
+        }
+    }
+}
+
+impl Connection {
+    /// What is left of it, should its process die: nothing where the peer waits for no more than its
+    /// retries last.
+    pub(crate) fn record(&self) -> Option<Record> {
+        let rejected = match self.state {
+            State::RequestReceived => Some(Rejected::Req),
+            State::ReplyReceived => Some(Rejected::Rep),
+            State::ReplySent(_) => Some(Rejected::Other),
+            State::Established => None,
+            _ => return None,
+        };
+        let AddressVector { route, traffic_class, .. } = self.address;
+        Some(Record {
+            id: self.id,
+            peer_id: self.peer_id,
+            peer_qpn: self.peer_qpn,
+            transaction: self.transaction,
+            rejected,
+            source: route.source,
+            destination: route.destination,
+            traffic_class,
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! New ids, their options, and the addresses and ports that they are bound to.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use transom_wire::Psn;
+use transom_wire::cm::{CommId, Ece, TimeCode};
+
+use super::{Engine, Entry, State};
+use crate::event::Happened;
+use crate::host::{Claim, Host, Route};
+use crate::options::{Kind, Options, Service};
+use crate::refused::{Errno, Refused};
+
+impl Engine {
+    /// A new id.
+    pub fn create(&mut self, service: Service) -> Result<CommId, Refused> {
+        let id = self.new_id().ok_or(Refused::NoIds)?;
+        let psn = self.shared.new_psn();
+        self.ids.insert(id, Entry::new(service, psn));
+        Ok(id)
+    }
+
+    // Options (rule CM-38).
+
+    /// Sets the type of service.
+    pub fn set_tos(&mut self, id: CommId, tos: u8) -> Result<(), Refused> {
+        self.entry(id)?.options.tos = Some(tos);
+        Ok(())
+    }
+
+    /// Lets other ids that say so too have the same port.
+    pub fn set_reuse_address(&mut self, id: CommId, reuse: bool) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        let idle = matches!(entry.state, State::Idle) && entry.claim.is_none();
+        if !idle && (!reuse || matches!(entry.state, State::Listening { .. })) {
+            return Err(Refused::State);
+        }
+        entry.options.reuse_address = reuse;
+        Ok(())
+    }
+
+    /// Makes an IPv6 wildcard one of IPv6 alone.
+    pub fn set_v6_only(&mut self, id: CommId, only: bool) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        if !matches!(entry.state, State::Idle) {
+            return Err(Refused::State);
+        }
+        entry.options.v6_only = only;
+        Ok(())
+    }
+
+    /// Sets the ACK timeout of the connection's queue pair.
+    pub fn set_ack_timeout(&mut self, id: CommId, timeout: TimeCode) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        if !matches!(entry.service.kind(), Kind::Rc | Kind::Xrc) {
+            return Err(Refused::Service);
+        }
+        entry.options.ack_timeout = Some(timeout);
+        Ok(())
+    }
+
+    /// Sets what the adapter offers, or agrees to, beside (rule CM-40).
+    pub fn set_ece(&mut self, id: CommId, ece: Ece) -> Result<(), Refused> {
+        self.entry(id)?.ece = ece;
+        Ok(())
+    }
+
+    // Addresses.
+
+    /// Gives an id an address and a port; 0 for any.
+    pub fn bind(
+        &mut self,
+        id: CommId,
+        address: SocketAddr,
+        host: &mut impl Host,
+    ) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        if !matches!(entry.state, State::Idle) || entry.claim.is_some() {
+            return Err(Refused::State);
+        }
+        entry.bind(id, address, host)
+    }
+
+    /// Begins to look for the way to a destination, from the address that the id is bound to, or else
+    /// from `source`, or from any. The host finds it and says so by [`Engine::address_resolved`].
+    pub fn resolve_address(
+        &mut self,
+        id: CommId,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+        host: &mut impl Host,
+    ) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        if !matches!(entry.state, State::Idle) {
+            return Err(Refused::State);
+        }
+        let bound = entry.source.or(source);
+        if bound.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) {
+            return Err(Refused::Family);
+        }
+        if entry.claim.is_none() {
+            let any = match destination {
+                SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            };
+            entry.bind(id, source.unwrap_or(SocketAddr::new(any, 0)), host)?;
+        }
+        entry.destination = Some(destination);
+        entry.state = State::ResolvingAddress;
+        Ok(())
+    }
+
+    /// The way to the destination was found, or why not. After an error another can be looked for.
+    pub fn address_resolved(
+        &mut self,
+        id: CommId,
+        found: Result<Route, Errno>,
+    ) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        if !matches!(entry.state, State::ResolvingAddress) {
+            return Err(Refused::State);
+        }
+        let happened = match found {
+            Ok(route) => {
+                if let Some(source) = &mut entry.source {
+                    source.set_ip(route.source);
+                }
+                entry.state = State::AddressResolved(route);
+                Happened::AddressResolved
+            }
+            Err(errno) => {
+                entry.state = State::Idle;
+                Happened::AddressError(errno)
+            }
+        };
+        self.shared.happened(id, happened);
+        Ok(())
+    }
+
+    /// What a connection needs of the way was found, or why not.
+    pub fn resolve_route(&mut self, id: CommId, found: Result<(), Errno>) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        let State::AddressResolved(route) = entry.state else { return Err(Refused::State) };
+        let happened = match found {
+            Ok(()) => {
+                entry.state = State::RouteResolved(route);
+                Happened::RouteResolved
+            }
+            Err(errno) => Happened::RouteError(errno),
+        };
+        self.shared.happened(id, happened);
+        Ok(())
+    }
+
+    /// An address is that of another interface, or its interface has another hardware address: the ids
+    /// that are bound to it hear of it (rule CM-55).
+    pub fn address_changed(&mut self, address: IpAddr) {
+        for (id, entry) in &self.ids {
+            let has_it = entry.source.is_some_and(|source| source.ip() == address);
+            if has_it && !matches!(entry.state, State::Removed) {
+                self.shared.happened(*id, Happened::AddressChange);
+            }
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn new(service: Service, psn: Psn) -> Self {
+        Self {
+            service,
+            options: Options::default(),
+            psn,
+            ece: Ece::default(),
+            claim: None,
+            source: None,
+            destination: None,
+            waits_for: None,
+            groups: Vec::new(),
+            state: State::Idle,
+        }
+    }
+
+    pub(super) fn bind(
+        &mut self,
+        id: CommId,
+        mut address: SocketAddr,
+        host: &mut impl Host,
+    ) -> Result<(), Refused> {
+        let Options { v6_only, reuse_address: reuse, .. } = self.options;
+        let mut claim = Claim { id, space: self.service.space(), address, v6_only, reuse };
+        address.set_port(host.claim(claim)?);
+        claim.address = address;
+        (self.claim, self.source) = (Some(claim), Some(address));
+        Ok(())
+    }
+
+    pub(super) fn unbind(&mut self, host: &mut impl Host) {
+        if let Some(claim) = self.claim.take() {
+            host.release(claim);
+        }
+    }
+}

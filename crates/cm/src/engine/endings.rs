@@ -1,0 +1,86 @@
+//! The ends of ids: when their programs destroy them, and when the device goes.
+
+use transom_wire::cm::{CommId, ServiceId};
+
+use super::{Engine, MAX_LINGERING, State};
+use crate::event::{Group, Happened};
+use crate::host::Host;
+use crate::refused::Refused;
+
+impl Engine {
+    /// Ends an id, and says so to its peer (rule CM-28). Requests that wait at a listener are refused.
+    /// Returns the groups that the host is to leave.
+    pub fn destroy(
+        &mut self,
+        id: CommId,
+        now: u64,
+        host: &mut impl Host,
+    ) -> Result<Vec<Group>, Refused> {
+        self.fetched(id)?;
+        let Some(entry) = self.ids.remove(&id) else { return Err(Refused::NoSuchId) };
+        match entry.state {
+            State::Connection(mut connection) => {
+                connection.destroy(now, &mut self.shared);
+                if connection.is_lingering() && self.lingering.len() < MAX_LINGERING {
+                    self.lingering.insert(id, connection);
+                } else {
+                    self.shared.sleep(id);
+                }
+            }
+            State::Resolution(mut resolution) => resolution.destroy(&mut self.shared),
+            State::Listening(backlog) => {
+                if let Some(claim) = entry.claim {
+                    self.listens_no_more(ServiceId::of(claim.space, claim.address.port()), id);
+                }
+                for waiting in backlog.into_ids() {
+                    self.destroy(waiting, now, host)?;
+                }
+            }
+            _ => {}
+        }
+        if let Some(claim) = entry.claim {
+            host.release(claim);
+        }
+        self.shared.events.retain(|event| event.id != id);
+        Ok(entry.groups)
+    }
+
+    /// The device goes: every id hears of it, once, and does nothing more; peers are told what they would
+    /// be if the ids were destroyed (rule CM-46).
+    pub fn device_removed(&mut self, now: u64, host: &mut impl Host) {
+        for (id, entry) in &mut self.ids {
+            match &mut entry.state {
+                State::Removed => continue,
+                State::Connection(connection) => {
+                    connection.destroy(now, &mut self.shared);
+                    // Nobody is left to say it again.
+                    connection.abandon(&mut self.shared);
+                }
+                State::Resolution(resolution) => resolution.destroy(&mut self.shared),
+                _ => {}
+            }
+            entry.state = State::Removed;
+            entry.unbind(host);
+            self.shared.happened(*id, Happened::DeviceRemoval);
+        }
+        self.listeners.clear();
+        self.early.clear();
+        for (_, mut connection) in std::mem::take(&mut self.lingering) {
+            connection.abandon(&mut self.shared);
+        }
+    }
+
+    /// Whether the device of an id is gone, which hears of nothing else any more.
+    pub fn is_removed(&self, id: CommId) -> bool {
+        self.ids.get(&id).is_some_and(|entry| matches!(entry.state, State::Removed))
+    }
+
+    fn listens_no_more(&mut self, service: ServiceId, id: CommId) {
+        if let Some(ids) = self.listeners.get_mut(&service) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.listeners.remove(&service);
+            }
+        }
+    }
+}

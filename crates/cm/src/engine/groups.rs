@@ -1,0 +1,51 @@
+//! The multicast groups of ids.
+
+use std::net::IpAddr;
+
+use transom_wire::cm::CommId;
+
+use super::{Engine, State};
+use crate::attributes::DEFAULT_QKEY;
+use crate::event::{Group, Happened};
+use crate::options::Kind;
+use crate::refused::{Errno, Refused};
+
+impl Engine {
+    /// Joins a multicast group: the host has done so, or could not (rule CM-39).
+    pub fn join(
+        &mut self,
+        id: CommId,
+        address: IpAddr,
+        send_only: bool,
+        joined: Result<(), Errno>,
+    ) -> Result<(), Refused> {
+        let entry = self.entry(id)?;
+        if entry.service.kind() != Kind::Ud {
+            return Err(Refused::Service);
+        }
+        let bound = entry.source.is_some_and(|source| source.is_ipv4() == address.is_ipv4());
+        if !bound || !address.is_multicast() || matches!(entry.state, State::Removed) {
+            return Err(Refused::State);
+        }
+        let group = Group { address, send_only, qkey: DEFAULT_QKEY };
+        let happened = match joined {
+            Ok(()) => {
+                entry.groups.push(group);
+                Happened::MulticastJoin(group)
+            }
+            Err(errno) => Happened::MulticastError(group, errno),
+        };
+        self.shared.happened(id, happened);
+        Ok(())
+    }
+
+    /// Leaves a group, of which no event comes any more.
+    pub fn leave(&mut self, id: CommId, address: IpAddr) -> Result<Group, Refused> {
+        let entry = self.entry(id)?;
+        let place = entry.groups.iter().position(|group| group.address == address);
+        let group = entry.groups.swap_remove(place.ok_or(Refused::NotAvailable)?);
+        let of_group = |happened: &Happened| matches!(happened, Happened::MulticastJoin(other) if *other == group);
+        self.shared.events.retain(|event| event.id != id || !of_group(&event.happened));
+        Ok(group)
+    }
+}
