@@ -3,8 +3,10 @@
 mod address;
 mod channel;
 mod id;
+mod signal;
 mod watch;
 
 pub(crate) use channel::{Channel, Event};
 pub(crate) use id::{Id, Offer};
-pub(crate) use watch::wake_when_readable;
+pub(crate) use signal::Signal;
+pub(crate) use watch::{wait_until_readable, wake_when_readable};

@@ -1,6 +1,6 @@
 //! Listeners, and the requests that arrive at them.
 
-use crate::cm::Id;
+use crate::cm::{Id, Signal};
 use crate::connecting::{accept, marked};
 use crate::pending::Arrival;
 use crate::{
@@ -66,6 +66,8 @@ pub(crate) const ANSWER: usize = 136;
 /// # Ok::<(), transom::Error>(())
 /// ```
 pub struct Listener<S: QueuePairState = Connected> {
+    /// What those watch who wait.
+    signal: Signal,
     id: Id,
     /// Whether the device has gone, which is told once. Held while a request is taken: until it has a channel of
     /// its own.
@@ -96,7 +98,8 @@ impl<S: QueuePairState> Listener<S> {
         let id = Id::create(provider, port_space)?;
         id.bind(address)?;
         id.listen()?;
-        Ok(Self { id, gone: Mutex::new(false), state: PhantomData })
+        let signal = Signal::of(id.as_fd())?;
+        Ok(Self { signal, id, gone: Mutex::new(false), state: PhantomData })
     }
 
     /// Where it listens.
@@ -106,7 +109,7 @@ impl<S: QueuePairState> Listener<S> {
 
     /// The next request. Any number of threads and tasks can wait for one; each request goes to one of
     /// them. The listener's own descriptor ([`AsFd`]) is readable while one waits, too. Once the device has
-    /// gone, each fails with ENODEV that is asked for from then on.
+    /// gone, everybody who waits fails with ENODEV, and whoever asks from then on; the descriptor stays readable.
     pub fn accept(&self) -> Pending<'_, ConnectionRequest<S>> {
         Pending::new(Next { listener: self })
     }
@@ -129,6 +132,7 @@ impl<S: QueuePairState> Listener<S> {
                 }
                 RDMA_CM_EVENT_DEVICE_REMOVAL => {
                     *gone = true;
+                    self.signal.stay();
                     return Err(self.device_gone());
                 }
                 _ => {}
@@ -148,7 +152,7 @@ impl<S: QueuePairState> Listener<S> {
 
 impl<S: QueuePairState> AsFd for Listener<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.id.as_fd()
+        self.signal.as_fd()
     }
 }
 
@@ -172,6 +176,10 @@ impl<S: QueuePairState> Arrival for Next<'_, S> {
 
     fn id(&self) -> &Id {
         &self.listener.id
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 

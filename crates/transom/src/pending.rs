@@ -1,7 +1,7 @@
 //! What will come: a connection, a request for one, its end.
 
 use crate::Result;
-use crate::cm::{Id, wake_when_readable};
+use crate::cm::{Id, wait_until_readable, wake_when_readable};
 use std::fmt;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,6 +39,11 @@ pub(crate) trait Arrival: Send {
 
     /// The id that the events are about.
     fn id(&self) -> &Id;
+
+    /// What is readable while an event is there.
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.id().as_fd()
+    }
 }
 
 impl<'a, T> Pending<'a, T> {
@@ -85,7 +90,7 @@ impl<'a, T> Pending<'a, T> {
             if let Some(output) = self.arrival.take()? {
                 return Ok(Some(output));
             }
-            if !self.arrival.id().channel().wait(deadline)? {
+            if !wait_until_readable(self.as_fd(), deadline)? {
                 return Ok(None);
             }
         }
@@ -109,7 +114,7 @@ impl<T> Future for Pending<'_, T> {
 
 impl<T> AsFd for Pending<'_, T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.arrival.id().as_fd()
+        self.arrival.descriptor()
     }
 }
 

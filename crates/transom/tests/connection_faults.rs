@@ -4,6 +4,7 @@
 mod common;
 
 use common::{TIMEOUT, bytes_of, context, need, provider};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
@@ -25,6 +26,20 @@ fn alone(test: &str, environment: &[(&str, &str)]) -> Option<i32> {
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", test]).env(ALONE, "1").envs(environment.iter().copied());
     Some(again.status().unwrap().code().expect("an end"))
+}
+
+/// Runs a test again, in a process whose device goes when everything is there: what that ends with.
+fn until_the_device_goes(test: &str) -> i32 {
+    // On a busy machine the device is gone before everything is there.
+    let mut times = [1, 4, 16, 64].into_iter();
+    loop {
+        let time = times.next().expect("enough time");
+        let fault = format!("device-removal,at={}ms", time * 250);
+        match alone(test, &[("TRANSOM_FAULT", &fault)]).expect("it is another process") {
+            TOO_EARLY => {}
+            end => return end,
+        }
+    }
 }
 
 struct Ends {
@@ -91,6 +106,11 @@ fn who_does_not_answer_is_unreachable() {
     assert!(Duration::from_millis(100) <= after && after < TIMEOUT, "{after:?}");
 }
 
+#[track_caller]
+fn is_no_device(error: &Error) {
+    assert_eq!(error.errno(), Some(rustix::io::Errno::NODEV.raw_os_error()), "{error}");
+}
+
 /// The peer's confirmation is lost, and its message says as much.
 ///
 /// Rules: CM-47
@@ -138,17 +158,7 @@ fn everybody_hears_of_a_device_that_goes() {
     need!(has_faults(), "no faults can be had");
     let test = "everybody_hears_of_a_device_that_goes";
     if std::env::var_os(ALONE).is_none() {
-        // On a busy machine the device is gone before everything is there.
-        let mut times = [1, 4, 16, 64].into_iter();
-        let end = loop {
-            let time = times.next().expect("enough time");
-            let fault = format!("device-removal,at={}ms", time * 250);
-            match alone(test, &[("TRANSOM_FAULT", &fault)]) {
-                Some(TOO_EARLY) => {}
-                end => break end,
-            }
-        };
-        return assert_eq!(end, Some(0));
+        return assert_eq!(until_the_device_goes(test), 0);
     }
     let all = || -> Result<_> {
         let ends = Ends::new()?;
@@ -176,10 +186,34 @@ fn everybody_hears_of_a_device_that_goes() {
         assert!(end.send(b"nobody").is_err());
     }
     assert!(request.reject(b"").is_err());
-    let gone =
-        |error: Error| assert_eq!(error.errno(), Some(rustix::io::Errno::NODEV.raw_os_error()));
     for _ in 0..2 {
-        gone(ends.listener.accept().wait().unwrap_err());
+        is_no_device(&ends.listener.accept().wait().unwrap_err());
     }
-    gone(ends.listener.accept().try_wait().unwrap_err());
+    is_no_device(&ends.listener.accept().try_wait().unwrap_err());
+}
+
+/// One of those who wait takes the event, and no other is to wait for it in vain.
+///
+/// Rules: CM-46
+#[test]
+fn all_who_wait_at_a_listener_hear_of_a_device_that_goes() {
+    need!(has_faults(), "no faults can be had");
+    let test = "all_who_wait_at_a_listener_hear_of_a_device_that_goes";
+    if std::env::var_os(ALONE).is_none() {
+        return assert_eq!(until_the_device_goes(test), 0);
+    }
+    let Ok(ends) = Ends::new() else { std::process::exit(TOO_EARLY) };
+    let listener = &ends.listener;
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| is_no_device(&listener.accept().wait().unwrap_err()));
+        }
+    });
+    // So are those who watch by reactors of their own, whenever they come to look.
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    for _ in 0..2 {
+        let mut descriptors = [PollFd::new(listener, PollFlags::IN)];
+        assert_eq!(poll(&mut descriptors, Some(&now)), Ok(1));
+        is_no_device(&listener.accept().try_wait().unwrap_err());
+    }
 }

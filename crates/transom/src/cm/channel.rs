@@ -4,12 +4,10 @@ use crate::cm::watch;
 use crate::error::{check, last_error, non_null};
 use crate::rdma_cm::ConnectionCalls;
 use crate::{Error, Provider, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::time::Instant;
 use std::{ptr, slice};
 use transom_abi::*;
 
@@ -73,21 +71,6 @@ impl Channel {
         let result = unsafe { (self.calls.rdma_ack_cm_event)(event) };
         check("rdma_ack_cm_event", "acknowledging an event", result)?;
         Ok(Some(copy))
-    }
-
-    /// Waits until an event may be there. False when the time is up.
-    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // What is too long for a number of seconds is as good as without end.
-            let left = left.and_then(|left| Timespec::try_from(left).ok());
-            match poll(&mut [PollFd::new(self, PollFlags::IN)], left.as_ref()) {
-                Ok(0) => return Ok(false),
-                Ok(_) => return Ok(true),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed("poll", "waiting for an event", errno)),
-            }
-        }
     }
 }
 

@@ -87,10 +87,6 @@ impl Id {
         self.datagrams
     }
 
-    pub(crate) fn channel(&self) -> &Channel {
-        &self.channel
-    }
-
     /// Fetches the next event, if there is one.
     pub(crate) fn next(&self) -> Result<Option<Event>> {
         self.channel.next(self.datagrams)

@@ -1,17 +1,39 @@
-//! Wakes tasks that await events of connections.
+//! Waits for events of connections, and wakes tasks that await them.
 //!
 //! One thread for the process watches the descriptors that are awaited; it starts with the first and
 //! sleeps while nothing happens. Who has a reactor of his own can watch them there instead.
 
 use crate::{Error, Result};
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::Builder;
+use std::time::Instant;
+
+/// Waits until the descriptor is readable. False when the time is up.
+pub(crate) fn wait_until_readable(
+    descriptor: BorrowedFd<'_>,
+    deadline: Option<Instant>,
+) -> Result<bool> {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // What is too long for a number of seconds is as good as without end.
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], left.as_ref()) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(errno) => {
+                let (verb, subject) = ("poll", "waiting for an event".to_owned());
+                return Err(Error::Verb { verb, subject, errno: errno.raw_os_error() });
+            }
+        }
+    }
+}
 
 /// Wakes the task once the descriptor is readable. Descriptors that may be watched are
 /// [forgotten](forget) before they are closed.
