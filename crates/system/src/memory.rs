@@ -25,6 +25,7 @@ pub use mapped::{
     Accessed, add_user, attach as attach_pages, begin as begin_mapping, enter, leave,
 };
 pub use maps::{Mapping, mapping};
+use own::Bytes;
 pub use own::{Readable, Writable};
 use parking_lot::Mutex;
 use rustix::pipe::PipeFlags;
@@ -54,16 +55,22 @@ pub enum Fault {
     Destination,
 }
 
-/// Where the bytes of a copy come from.
+/// One side of a copy.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
+pub enum Side<'a, Own> {
     /// Memory of Transom's own, which nobody can take away.
-    Own(Readable<'a>),
+    Own(Own),
     /// Memory of the program, by address.
     Program(u64),
     /// Memory of another program, by its process and address there.
     Peer(&'a PeerMemory, u64),
 }
+
+/// Where the bytes of a copy come from.
+pub type Source<'a> = Side<'a, Readable<'a>>;
+
+/// Where they go.
+pub type Destination<'a> = Side<'a, Writable<'a>>;
 
 /// The memory of another process, as far as it can be reached from here.
 #[derive(Debug)]
@@ -72,17 +79,6 @@ pub struct PeerMemory {
     pub pid: u32,
     /// Its pages that this process maps too.
     pub pages: Option<Arc<AddressSpace>>,
-}
-
-/// Where they go.
-#[derive(Clone, Copy, Debug)]
-pub enum Destination<'a> {
-    /// As [`Source::Own`].
-    Own(Writable<'a>),
-    /// As [`Source::Program`].
-    Program(u64),
-    /// As [`Source::Peer`].
-    Peer(&'a PeerMemory, u64),
 }
 
 /// Where this process finds memory of its program without the kernel, if all of it is mapped.
@@ -131,7 +127,7 @@ impl PeerMemory {
     }
 }
 
-impl<'a> Source<'a> {
+impl<Own: Bytes> Side<'_, Own> {
     /// As memory that this process has, if it has all of it.
     #[inline]
     fn resolved(self, length: u64) -> Self {
@@ -142,41 +138,20 @@ impl<'a> Source<'a> {
         };
         // SAFETY: this process's mapping of an address-space file, which stays as long as the peer is
         // known or the process lives, and cannot be cut short.
-        found.map_or(self, |at| Self::Own(unsafe { Readable::shared(at.as_ptr(), length) }))
+        found.map_or(self, |first| Self::Own(unsafe { Own::mapped(first, length) }))
     }
 
     /// The address as the kernel is told it, of so many bytes.
     #[inline]
     fn address(self, length: u64) -> Result<u64, Fault> {
         match self {
-            Self::Own(bytes) => bytes.address(length).ok_or(Fault::Source),
+            Self::Own(bytes) => bytes.address(length).ok_or(Own::FAULT),
             Self::Program(address) | Self::Peer(_, address) => Ok(address),
         }
     }
 }
 
-impl<'a> Destination<'a> {
-    /// As [`Source::resolved`].
-    #[inline]
-    fn resolved(self, length: u64) -> Self {
-        let found = match self {
-            Self::Own(_) => None,
-            Self::Program(address) => find_here(address, length),
-            Self::Peer(peer, address) => peer.find(address, length),
-        };
-        // SAFETY: as in `Source::resolved`.
-        found.map_or(self, |at| Self::Own(unsafe { Writable::shared(at.as_ptr(), length) }))
-    }
-
-    /// As [`Source::address`].
-    #[inline]
-    fn address(self, length: u64) -> Result<u64, Fault> {
-        match self {
-            Self::Own(bytes) => bytes.address(length).ok_or(Fault::Destination),
-            Self::Program(address) | Self::Peer(_, address) => Ok(address),
-        }
-    }
-
+impl Destination<'_> {
     /// What is left of it behind the first `done` bytes.
     #[inline]
     #[must_use]
@@ -324,7 +299,7 @@ impl Copier {
             let mut from = first.as_ptr().cast_const();
             return ranges.iter().try_for_each(|range| {
                 let length = range.len() as u64;
-                // SAFETY: as in `Source::resolved`; the ranges together are as long as what was found.
+                // SAFETY: as in `Side::resolved`; the ranges together are as long as what was found.
                 let part = unsafe { Readable::shared(from, length) };
                 from = from.wrapping_add(range.len());
                 self.copy((&mut bytes[range.clone()]).into(), Source::Own(part), length)

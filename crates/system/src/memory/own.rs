@@ -2,6 +2,7 @@
 //! to at the same time. It stays where it is, so it is copied by instructions.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 
 use super::Fault;
@@ -36,6 +37,53 @@ impl<'a> From<&'a mut [u8]> for Writable<'a> {
     }
 }
 
+/// Bytes on one side of a copy.
+pub trait Bytes: Copy {
+    /// What it is if they cannot be reached.
+    const FAULT: Fault;
+
+    /// Shared memory, of which no reference can be had.
+    ///
+    /// # Safety
+    ///
+    /// The bytes stay mapped, readable and writable, for as long as this is used, and nobody has a
+    /// reference to them.
+    unsafe fn mapped(first: NonNull<u8>, length: u64) -> Self;
+
+    /// Where they begin, if there are so many.
+    fn address(self, length: u64) -> Option<u64>;
+}
+
+impl Bytes for Readable<'_> {
+    const FAULT: Fault = Fault::Source;
+
+    #[inline]
+    unsafe fn mapped(first: NonNull<u8>, length: u64) -> Self {
+        // SAFETY: as the caller says.
+        unsafe { Self::shared(first.as_ptr(), length) }
+    }
+
+    #[inline]
+    fn address(self, length: u64) -> Option<u64> {
+        (length <= self.length).then_some(self.first as u64)
+    }
+}
+
+impl Bytes for Writable<'_> {
+    const FAULT: Fault = Fault::Destination;
+
+    #[inline]
+    unsafe fn mapped(first: NonNull<u8>, length: u64) -> Self {
+        // SAFETY: as the caller says.
+        unsafe { Self::shared(first.as_ptr(), length) }
+    }
+
+    #[inline]
+    fn address(self, length: u64) -> Option<u64> {
+        (length <= self.length).then_some(self.first as u64)
+    }
+}
+
 impl Readable<'_> {
     /// Shared memory, of which no reference can be had.
     ///
@@ -45,11 +93,6 @@ impl Readable<'_> {
     #[inline]
     pub unsafe fn shared(first: *const u8, length: u64) -> Self {
         Self { first, length, life: PhantomData }
-    }
-
-    #[inline]
-    pub(super) fn address(self, length: u64) -> Option<u64> {
-        (length <= self.length).then_some(self.first as u64)
     }
 }
 
@@ -63,11 +106,6 @@ impl Writable<'_> {
     #[inline]
     pub unsafe fn shared(first: *mut u8, length: u64) -> Self {
         Self { first, length, life: PhantomData }
-    }
-
-    #[inline]
-    pub(super) fn address(self, length: u64) -> Option<u64> {
-        (length <= self.length).then_some(self.first as u64)
     }
 
     #[inline]

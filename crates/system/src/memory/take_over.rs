@@ -17,7 +17,8 @@ use rustix::ioctl::{self, Updater};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, UserfaultfdFlags};
 
 use super::address_space::AddressSpace;
-use super::{Direction, Writable, own, transfer};
+use super::own::{self, Bytes};
+use super::{Direction, Writable, transfer};
 use crate::signals::with_signals_held;
 use crate::this_process::this_process;
 
