@@ -9,6 +9,7 @@
 mod address_space;
 mod mapped;
 mod maps;
+mod movable;
 mod own;
 mod registered;
 mod take_over;
@@ -24,7 +25,7 @@ pub use address_space::AddressSpace;
 pub use mapped::{
     Accessed, add_user, attach as attach_pages, begin as begin_mapping, enter, leave,
 };
-pub use maps::{Mapping, mapping};
+pub use maps::{Mapping, Maps};
 use own::Bytes;
 pub use own::{Readable, Writable};
 use parking_lot::Mutex;

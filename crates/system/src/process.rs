@@ -13,7 +13,7 @@ use transom_device::qp::{QpNumber, QpSummary};
 
 use crate::clock;
 use crate::fork::Owner;
-use crate::memory::{Accessed, Copier, Destination, Source, change_word, mapped_word};
+use crate::memory::{Accessed, Copier, Destination, Maps, Source, change_word, mapped_word};
 use crate::object_counts::ObjectCounts;
 use crate::registry::{CallRecord, CallRefusal, Claim, ConnectionRecord, RefusalRecord, Registry};
 use crate::segment::Segment;
@@ -26,6 +26,7 @@ pub struct ThisProcess {
     copier: Copier,
     /// Makes atomics one step (rule AT-09).
     atomics: Mutex<()>,
+    maps: Maps,
 }
 
 impl ThisProcess {
@@ -33,7 +34,8 @@ impl ThisProcess {
     pub fn new(claim: Claim, segment: Segment, copier: Copier) -> Self {
         segment.hazards().attach(claim.announcer());
         segment.publish(claim.announcer().generation);
-        Self { owner: Owner::this(), claim, segment, copier, atomics: Mutex::new(()) }
+        let (owner, atomics, maps) = (Owner::this(), Mutex::new(()), Maps::default());
+        Self { owner, claim, segment, copier, atomics, maps }
     }
 
     /// Its slot in the registry, and the generation of its stay.
@@ -58,6 +60,11 @@ impl ThisProcess {
     #[inline]
     pub fn copier(&self) -> &Copier {
         &self.copier
+    }
+
+    /// What it has mapped.
+    pub fn maps(&self) -> &Maps {
+        &self.maps
     }
 
     /// Whether it is the process that this one was forked from, and nothing may be done to what it

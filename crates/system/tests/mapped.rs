@@ -2,6 +2,7 @@
 //! programs do: no byte of it is to notice.
 
 use std::ffi::c_void;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
@@ -26,7 +27,8 @@ fn alone() -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-/// Pages at addresses of their own, with a page behind them that nobody has.
+/// Pages at addresses of their own, with a page behind them that nobody can touch, and one before them that
+/// can be read: what follows memory that nobody can touch may be a stack.
 struct Pages {
     first: *mut u8,
     count: usize,
@@ -39,12 +41,14 @@ const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 impl Pages {
     fn new(count: usize) -> Self {
-        let length = (count + 1) * page_size() as usize;
+        let (size, length) = (page_size() as usize, Self::bytes(count + 2) as usize);
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a fresh mapping where the kernel finds room.
-        let first = unsafe { libc::mmap(null_mut(), length, libc::PROT_NONE, kind, -1, 0) };
-        assert_ne!(first, libc::MAP_FAILED);
-        let pages = Self { first: first.cast(), count };
+        let before = unsafe { libc::mmap(null_mut(), length, libc::PROT_NONE, kind, -1, 0) };
+        assert_ne!(before, libc::MAP_FAILED);
+        // SAFETY: the first page of it.
+        assert_eq!(unsafe { libc::mprotect(before, size, libc::PROT_READ) }, 0);
+        let pages = Self { first: before.cast::<u8>().wrapping_add(size), count };
         pages.renew(0, count);
         pages
     }
@@ -96,7 +100,10 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: this test's own mapping, which nobody uses any more.
-        unsafe { libc::munmap(self.first.cast(), Self::bytes(self.count + 1) as usize) };
+        unsafe {
+            let before = self.first.wrapping_sub(page_size() as usize);
+            libc::munmap(before.cast(), Self::bytes(self.count + 2) as usize)
+        };
     }
 }
 
@@ -250,6 +257,112 @@ fn memory_that_is_moved_stays_what_it_is() {
     pages.leave(0, 1);
 }
 
+/// How much memory this process has locked, in KiB.
+fn locked() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Memory that is locked stays where it is, and other memory does not for its sake. What is locked while it
+/// is registered stays locked.
+#[test]
+fn locked_memory_stays_locked() {
+    let Some(_alone) = alone() else { return };
+    let (pages, others, size) = (Pages::new(2), Pages::new(1), page_size() as usize);
+    // SAFETY: this test's own pages.
+    let lock = |page: usize| unsafe { libc::mlock(pages.at(page) as *const c_void, size) } == 0;
+    if !lock(0) {
+        return println!("skipped: this process may not lock memory");
+    }
+    let before = locked();
+    pages.enter(0, 2);
+    assert!(!is_mapped(pages.at(0), 8) && is_mapped(pages.at(1), 8));
+    others.enter(0, 1);
+    assert!(is_mapped(others.at(0), 8));
+    assert!(lock(1));
+    pages.word(1, 8).store(5, Relaxed);
+    pages.leave(0, 2);
+    others.leave(0, 1);
+    assert_eq!(locked(), before + page_size() / 1024);
+    assert_eq!(pages.word(1, 8).load(Relaxed), 5);
+    assert!(!is_mapped(pages.at(1), 8));
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::munlock(pages.at(0) as *const c_void, 2 * size) }, 0);
+}
+
+/// An `io_uring(7)`, while it is open.
+struct Ring(OwnedFd);
+
+impl Ring {
+    fn open() -> Option<Self> {
+        // `struct io_uring_params`.
+        let mut parameters = [0_u32; 30];
+        // SAFETY: the kernel fills in what is as long as it should be.
+        let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
+        // SAFETY: just opened, and nobody else has it.
+        (ring >= 0).then(|| Self(unsafe { OwnedFd::from_raw_fd(ring as i32) }))
+    }
+
+    /// Has the kernel pin memory.
+    fn pin(&self, address: u64, length: u64) {
+        let memory = libc::iovec { iov_base: address as *mut c_void, iov_len: length as usize };
+        const REGISTER_BUFFERS: u32 = 0;
+        let (ring, memory) = (self.0.as_raw_fd(), &raw const memory);
+        // SAFETY: the kernel checks what it is given.
+        let done = unsafe {
+            libc::syscall(libc::SYS_io_uring_register, ring, REGISTER_BUFFERS, memory, 1)
+        };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// While the kernel may have pinned memory nothing is moved, neither into the file nor out of it.
+#[test]
+fn nothing_is_moved_that_may_be_pinned() {
+    let Some(_alone) = alone() else { return };
+    let (pages, more) = (Pages::new(2), Pages::new(1));
+    pages.enter(0, 2);
+    assert!(is_mapped(pages.at(0), 8));
+    let Some(ring) = Ring::open() else {
+        pages.leave(0, 2);
+        return println!("skipped: there is no io_uring here");
+    };
+    ring.pin(pages.at(0), page_size());
+    more.enter(0, 1);
+    assert!(!is_mapped(more.at(0), 8), "it may be pinned");
+    more.leave(0, 1);
+    let inode = || inode_at(pages.at(0));
+    let before = inode();
+    pages.word(0, 0).store(3, Relaxed);
+    pages.leave(0, 2);
+    assert_eq!(inode(), before, "it may be pinned");
+    // A region of it is mapped at once, for it never left.
+    pages.enter(0, 1);
+    assert!(is_mapped(pages.at(0), 8));
+    pages.leave(0, 1);
+    drop(ring);
+    // With the next region that ends.
+    more.enter(0, 1);
+    assert!(is_mapped(more.at(0), 8));
+    more.leave(0, 1);
+    assert_eq!((inode(), pages.word(0, 0).load(Relaxed)), (0, 3));
+    assert!(!is_mapped(pages.at(0), 8) && !is_mapped(pages.at(1), 8));
+}
+
+/// The number of the file that is mapped at an address; zero if none is.
+fn inode_at(address: u64) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let inode = maps.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let has = (number(start)?..number(end)?).contains(&address);
+        has.then(|| words.nth(3)?.parse().ok())?
+    });
+    inode.expect("something is mapped there")
+}
+
 /// What is not ordinary memory of the program stays where it is.
 #[test]
 fn what_could_notice_is_not_moved() {
@@ -260,13 +373,6 @@ fn what_could_notice_is_not_moved() {
         assert!(!is_mapped(pages.at(0), 8), "{why}");
         pages.leave(0, 2);
     };
-    // SAFETY: this test's own pages.
-    let locked = unsafe { libc::mlock(pages.first.cast(), page_size() as usize) } == 0;
-    if locked {
-        stays("locked memory");
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::munlock(pages.first.cast(), page_size() as usize) }, 0);
-    }
     pages.protect(0, 2, libc::PROT_READ);
     stays("what the program may not write");
     pages.protect(0, 2, READ_WRITE);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use transom_device::Access;
 use transom_device::protection::{Exhausted, Key, Kind, Place, Region};
 use transom_system::clock;
-use transom_system::memory::{Mapping, enter, leave, mapping, page_size};
+use transom_system::memory::{Mapping, Maps, enter, leave, page_size};
 
 use super::{Busy, DeviceMemory, DmaBuf, ProtectionDomain};
 use crate::device::Inherited;
@@ -96,7 +96,7 @@ impl Registration {
     }
 
     /// Checks ranges, rights and the memory itself (rules MR-04 to MR-06, MR-17 to MR-22, MR-29, MR-32).
-    fn check(&self) -> Result<(), RegisterError> {
+    fn check(&self, maps: &Maps) -> Result<(), RegisterError> {
         self.check_rights()?;
         let access = self.access;
         if self.is_implicit() {
@@ -109,7 +109,7 @@ impl Registration {
             return Ok(());
         }
         let writable = WRITES.union(Access::LOCAL_WRITE | Access::MW_BIND);
-        match mapping(self.address, self.length) {
+        match maps.mapping(self.address, self.length) {
             Ok(Mapping::Writable) => Ok(()),
             Ok(Mapping::ReadOnly) if !access.intersects(writable) => Ok(()),
             // Without /proc nothing is known; an access will find out.
@@ -178,7 +178,7 @@ impl MemoryRegion {
         pd: &Arc<ProtectionDomain>,
         registration: Registration,
     ) -> Result<Self, RegisterError> {
-        registration.check()?;
+        registration.check(pd.device().process().maps())?;
         registration.map();
         Self::enter(pd, registration.region(pd), registration, Backing::Program)
             .inspect_err(|_| registration.unmap())
@@ -270,7 +270,7 @@ impl MemoryRegion {
             return Err(RegisterError::Range);
         }
         self.pd.device().check_own()?;
-        registration.check()?;
+        registration.check(self.pd.device().process().maps())?;
         let new_pd = pd.unwrap_or(&self.pd).clone();
         if !Arc::ptr_eq(new_pd.device(), self.pd.device()) {
             return Err(RegisterError::OtherDevice);

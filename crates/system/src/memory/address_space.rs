@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::maps::Line;
+use super::maps::{FileId, Line};
 use super::{Readable, Writable, page_size};
 use crate::file_limit;
 use crate::fork::Owner;
@@ -35,7 +35,7 @@ type Group = [AtomicPtr<u8>; GROUP];
 /// The address-space file of a process, as this process maps it.
 pub struct AddressSpace {
     file: OwnedFd,
-    inode: u64,
+    id: FileId,
     /// Whose mappings these are: a forked child does not have them.
     owner: Owner,
     /// A bit for each page.
@@ -96,10 +96,10 @@ impl AddressSpace {
     }
 
     fn map(file: OwnedFd) -> io::Result<Self> {
-        let inode = rustix::fs::fstat(&file)?.st_ino;
+        let id = FileId::of(&file)?;
         let present = map_part(&file, 1 << ADDRESS_BITS, present_bytes())?.cast();
         let spans = Box::new([const { AtomicPtr::new(null_mut()) }; GROUPS]);
-        Ok(Self { file, inode, owner: Owner::this(), present, spans })
+        Ok(Self { file, id, owner: Owner::this(), present, spans })
     }
 
     /// The descriptor by which other processes find it.
@@ -120,9 +120,7 @@ impl AddressSpace {
                 unsafe { group.as_ref() }.map(|group| group[span as usize % GROUP].load(Acquire));
             span.is_some_and(|first| (first as u64..first as u64 + SPAN).contains(&line.start))
         };
-        line.inode == self.inode
-            && line.offset < 1 << ADDRESS_BITS
-            && !ours(line.offset >> SPAN_BITS)
+        line.shares(self.id) && line.offset < 1 << ADDRESS_BITS && !ours(line.offset >> SPAN_BITS)
     }
 
     /// Where this process finds `length` bytes that are at `address` in the file's process; `None` if
@@ -277,4 +275,27 @@ fn unmap(mapped: NonNull<u8>, length: u64) {
     // SAFETY: made by `map_part` with this length, and nobody uses it any more.
     let unmapped = unsafe { rustix::mm::munmap(mapped.as_ptr().cast(), length as usize) };
     debug_assert!(unmapped.is_ok());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of inodes repeat on other devices, and the program's libraries are on such.
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such file")]
+    fn a_file_with_the_same_number_on_another_device_is_another() {
+        let space = AddressSpace::create().unwrap();
+        let stat = rustix::fs::fstat(&space.file).unwrap();
+        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        let line = |minor: u32, kind: char| {
+            let inode = stat.st_ino;
+            let line =
+                format!("10000-11000 rw-{kind} 00001000 {major:02x}:{minor:02x} {inode} name");
+            Line::parse(line.as_bytes()).unwrap()
+        };
+        assert!(space.is_behind(&line(minor, 's')));
+        assert!(!space.is_behind(&line(minor + 1, 's')));
+        assert!(!space.is_behind(&line(minor, 'p')));
+    }
 }

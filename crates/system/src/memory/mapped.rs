@@ -1,7 +1,7 @@
 //! The registered pages of this process that lie in its address-space file.
 //!
 //! A page is moved there when a region of it is registered, and back when the last one has ended. It stays
-//! private, and the kernel copies, where moving it could be noticed: see [`may_move`].
+//! private, and the kernel copies, where moving it could be noticed: see [`movable`].
 
 use std::io;
 use std::ops::Range;
@@ -14,10 +14,11 @@ use rustix::mm::ProtFlags;
 use tracing::debug;
 
 use super::address_space::AddressSpace;
-use super::maps::{self, Line};
+use super::maps::{self, Line, Maps};
+use super::movable::{has_locked, has_pinning, movable};
 use super::page_size;
 use super::registered::Registered;
-use super::take_over::{self, Pages};
+use super::take_over::{self, Faults, Pages};
 use crate::fork::{self, ForkHandler};
 use crate::say;
 use crate::this_process::this_process;
@@ -36,6 +37,8 @@ static USERS: Mutex<Vec<Weak<dyn Accessed>>> = Mutex::new(Vec::new());
 /// The pages of this process.
 pub(crate) struct Mapped {
     space: Arc<AddressSpace>,
+    faults: Faults,
+    maps: Maps,
     /// Locked while pages are moved, and from before a fork until after it.
     registered: Mutex<Registered>,
     _forks: Arc<Forks>,
@@ -65,13 +68,15 @@ pub fn begin() -> io::Result<u32> {
     let _one = BEGINNING.lock();
     if mapped().is_none() {
         let space = Arc::new(AddressSpace::create()?);
-        if !take_over::works(&space) {
+        let faults = Faults::new()?;
+        if !take_over::works(&space, &faults) {
             return Err(io::Error::other("the system does not let pages be moved (userfaultfd)"));
         }
         let forks = Arc::new(Forks::default());
         let handler: Arc<dyn ForkHandler> = forks.clone();
         fork::watch(Arc::downgrade(&handler))?;
-        let made = Box::new(Mapped { space, registered: Mutex::default(), _forks: forks });
+        let (maps, registered) = (Maps::default(), Mutex::default());
+        let made = Box::new(Mapped { space, faults, maps, registered, _forks: forks });
         MAPPED.store(Box::into_raw(made), Release);
     }
     Ok(mapped().ok_or(io::ErrorKind::NotFound)?.space.descriptor())
@@ -124,25 +129,16 @@ pub fn leave(address: u64, length: u64) {
     let Some(mapped) = mapped() else { return };
     let Some(pages) = whole_pages(address, length) else { return };
     let mut registered = mapped.registered.lock();
-    for pages in registered.remove(pages) {
-        mapped.space.set_present(pages.start, pages.end - 1, false);
-        let Whereabouts { here, gone } = mapped.whereabouts(&pages);
-        for part in here {
-            if let Err(error) = part.give_back(&mapped.space) {
-                debug!(address = part.at, %error, "memory stays shared");
-            }
-        }
-        for pages in gone {
-            let Pages { address, length } = bytes(&pages);
-            let _ = mapped.space.discard(address, length);
-        }
-    }
+    let mut left = registered.take_kept();
+    left.extend(registered.remove(pages));
+    mapped.let_go(&mut registered, left);
 }
 
 /// Does something while nobody else uses the pages that it moves; false if that cannot be.
 type Alone<'a> = dyn FnMut(&mut dyn FnMut()) -> bool + 'a;
 
 /// Where the program has pages that lie in the file.
+#[derive(Default)]
 struct Whereabouts {
     /// In parts that are moved one after the other.
     here: Vec<Part>,
@@ -161,12 +157,21 @@ struct Part {
 
 impl Part {
     fn is_moved(&self) -> bool {
-        self.at != bytes(&self.pages).address
+        self.at != Pages::of(&self.pages).address
     }
 
-    fn give_back(&self, space: &AddressSpace) -> io::Result<()> {
-        let Pages { address, length } = bytes(&self.pages);
-        take_over::give_back(space, address, Pages { address: self.at, length }, self.rights)
+    fn give_back(&self, Mapped { space, faults, .. }: &Mapped) -> io::Result<()> {
+        let Pages { address, length } = Pages::of(&self.pages);
+        let here = Pages { address: self.at, length };
+        let was_locked = has_locked(here) == Some(true);
+        take_over::give_back(space, faults, address, here, self.rights)?;
+        if was_locked {
+            // SAFETY: it changes no byte.
+            let locked = unsafe { rustix::mm::mlock(self.at as *mut _, length as usize) };
+            locked
+                .unwrap_or_else(|error| debug!(address = self.at, %error, "memory is not locked"));
+        }
+        Ok(())
     }
 }
 
@@ -178,10 +183,10 @@ impl Mapped {
 
     /// Moves those of some registered pages to the file that may be moved.
     fn take_over(&self, registered: &mut Registered, pages: Range<u64>, alone: &mut Alone<'_>) {
-        for part in may_move(pages).into_iter().flat_map(parts) {
+        for part in movable(&self.maps, &pages).into_iter().flat_map(parts) {
             let mut taken = Err(io::ErrorKind::ResourceBusy.into());
             alone(&mut || {
-                taken = take_over::take_over(&self.space, bytes(&part));
+                taken = take_over::take_over(&self.space, &self.faults, Pages::of(&part));
                 if taken.is_ok() {
                     self.space.set_present(part.start, part.end - 1, true);
                 }
@@ -189,8 +194,34 @@ impl Mapped {
             match taken {
                 Ok(()) => registered.set_mapped(part, true),
                 Err(error) => {
-                    debug!(address = bytes(&part).address, %error, "memory stays private");
+                    debug!(address = Pages::of(&part).address, %error, "memory stays private");
                 }
+            }
+        }
+    }
+
+    /// Has pages in no region be private memory again; if that cannot be now, with the next that end.
+    fn let_go(&self, registered: &mut Registered, left: Vec<Range<u64>>) {
+        if !left.is_empty() && has_pinning() {
+            return registered.keep();
+        }
+        for pages in left {
+            self.space.set_present(pages.start, pages.end - 1, false);
+            let Whereabouts { here, gone } = self.whereabouts(&pages);
+            for part in here {
+                match part.give_back(self) {
+                    Ok(()) => registered.forget(part.pages),
+                    Err(error) => {
+                        debug!(address = part.at, %error, "memory stays shared");
+                        self.space.set_present(part.pages.start, part.pages.end - 1, true);
+                        registered.keep();
+                    }
+                }
+            }
+            for pages in gone {
+                let Pages { address, length } = Pages::of(&pages);
+                let _ = self.space.discard(address, length);
+                registered.forget(pages);
             }
         }
     }
@@ -201,7 +232,7 @@ impl Mapped {
         let (first, last) = (part.pages.start, part.pages.end - 1);
         alone(&mut || {
             self.space.set_present(first, last, false);
-            given = part.give_back(&self.space);
+            given = part.give_back(self);
             if given.is_err() {
                 self.space.set_present(first, last, true);
             }
@@ -217,11 +248,8 @@ impl Mapped {
         pages: &Range<u64>,
     ) -> Vec<Range<u64>> {
         let mut replaced: Vec<_> = registered.mapped_of(pages).collect();
-        if replaced.is_empty() {
-            return replaced;
-        }
-        let (moved, here): (Vec<_>, Vec<_>) =
-            self.whereabouts(pages).here.into_iter().partition(Part::is_moved);
+        let parts = replaced.iter().flat_map(|pages| self.whereabouts(pages).here);
+        let (moved, here): (Vec<_>, Vec<_>) = parts.partition(Part::is_moved);
         for part in here {
             replaced =
                 replaced.into_iter().flat_map(|it| without(it, part.pages.clone())).collect();
@@ -231,7 +259,7 @@ impl Mapped {
             registered.set_mapped(pages.clone(), false);
         }
         for part in moved {
-            if let Err(error) = part.give_back(&self.space) {
+            if let Err(error) = part.give_back(self) {
                 debug!(address = part.at, %error, "memory stays shared");
                 replaced.retain(|it| without(it.clone(), part.pages.clone()).eq([it.clone()]));
             }
@@ -239,12 +267,22 @@ impl Mapped {
         replaced
     }
 
+    /// Where some pages are that lie in the file. Mostly they are where they were, and then the list, which
+    /// may be long, is not read.
     fn whereabouts(&self, pages: &Range<u64>) -> Whereabouts {
-        let Ok(lines) = maps::lines() else {
-            return Whereabouts { here: Vec::new(), gone: Vec::new() };
-        };
+        let Pages { address, length } = Pages::of(pages);
+        let lines = self.maps.lines_of(address..address + length);
+        let found = self.found(pages, lines.unwrap_or_default());
+        if found.gone.is_empty() && !found.here.iter().any(Part::is_moved) {
+            return found;
+        }
+        maps::lines().map(|lines| self.found(pages, lines)).unwrap_or_default()
+    }
+
+    /// What lines of the list say of where pages are.
+    fn found(&self, pages: &Range<u64>, lines: impl IntoIterator<Item = Line>) -> Whereabouts {
         let (mut here, mut gone) = (Vec::new(), vec![pages.clone()]);
-        for line in lines.filter(|line| self.space.is_behind(line)) {
+        for line in lines.into_iter().filter(|line| self.space.is_behind(line)) {
             let first = line.offset / page_size();
             let start = first.max(pages.start);
             let end = (first + (line.end - line.start) / page_size()).min(pages.end);
@@ -302,14 +340,25 @@ impl ForkHandler for Forks {
         };
         let mut given = self.given.lock();
         // Also what could not be given back when its last region ended.
-        for part in mapped.whereabouts(&(0..u64::MAX / page_size())).here {
+        let everywhere = 0..u64::MAX / page_size();
+        let lines = maps::lines().into_iter().flatten();
+        let mut parts = mapped.found(&everywhere, lines).here;
+        if !parts.is_empty() && has_pinning() {
+            say(format_args!(
+                "a forked child misses registered memory: it is not moved while this program has an \
+                 io_uring open, or a device that may have pinned it"
+            ));
+            parts.clear();
+        }
+        for part in parts {
             match mapped.give_back(&part, &mut |act| mapped.alone(until, act)) {
                 Ok(()) => {
+                    registered.forget(part.pages.clone());
                     given.extend(registered.mapped_of(&part.pages));
                     registered.set_mapped(part.pages, false);
                 }
                 Err(error) => {
-                    let (at, length) = (part.at, bytes(&part.pages).length);
+                    let (at, length) = (part.at, Pages::of(&part.pages).length);
                     say(format_args!(
                         "a forked child misses {length} bytes of registered memory at {at:#x}: {error}"
                     ));
@@ -356,10 +405,6 @@ fn whole_pages(address: u64, length: u64) -> Option<Range<u64>> {
     Some(address / page_size()..last / page_size() + 1)
 }
 
-fn bytes(pages: &Range<u64>) -> Pages {
-    Pages { address: pages.start * page_size(), length: (pages.end - pages.start) * page_size() }
-}
-
 /// Parts that are moved one after the other, none of them across a multiple of [`STEP`].
 fn parts(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let step = STEP / page_size();
@@ -371,64 +416,9 @@ fn parts(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// The lines of the list of mappings that have these pages, with the pages each has.
-fn lines_of(pages: &Range<u64>) -> Vec<(Line, Range<u64>)> {
-    let Ok(lines) = maps::lines() else { return Vec::new() };
-    let of = |line: Line| {
-        let start = (line.start / page_size()).max(pages.start);
-        let end = (line.end / page_size()).min(pages.end);
-        (start < end).then_some((line, start..end))
-    };
-    lines.filter_map(of).collect()
-}
-
-/// Those of some pages that may be moved to the file: ordinary private memory of the program. Not files
-/// and devices; not what the kernel was told to keep in memory, which it would not be there; not stacks
-/// and thread-local variables, for a thread that takes over must not wait for itself, and the kernel
-/// must be able to begin a handler of signals on the others'; and nothing while the kernel or a device
-/// may have pinned pages, which would come apart from what it has pinned.
-fn may_move(pages: Range<u64>) -> Vec<Range<u64>> {
-    thread_local!(static OF_THIS_THREAD: u8 = const { 0 });
-    if has_locked() || has_pinning() {
-        return Vec::new();
-    }
-    let on_stack = 0_u8;
-    let own =
-        [&raw const on_stack as u64, OF_THIS_THREAD.with(|byte| std::ptr::from_ref(byte) as u64)];
-    let lines = lines_of(&pages);
-    let ordinary = |line: &Line| {
-        line.is_private_memory()
-            && !line.follows_guard
-            && !own.iter().any(|own| (line.start..line.end).contains(own))
-    };
-    lines.into_iter().filter(|(line, _)| ordinary(line)).map(|(_, pages)| pages).collect()
-}
-
 /// What is left of some pages without others.
 fn without(pages: Range<u64>, others: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let before = pages.start..others.start.clamp(pages.start, pages.end);
     let behind = others.end.clamp(pages.start, pages.end)..pages.end;
     [before, behind].into_iter().filter(|pages| !pages.is_empty())
-}
-
-/// Whether the program has any memory locked (`mlock(2)`).
-fn has_locked() -> bool {
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return true };
-    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
-    locked.is_none_or(|locked| !locked.trim_start().starts_with("0 "))
-}
-
-/// Whether it has open what may have pinned pages: `io_uring(7)`, VFIO, graphics processors.
-fn has_pinning() -> bool {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return true };
-    let pinning = |target: &[u8]| {
-        const PARTS: [&[u8]; 5] =
-            [b"anon_inode:[io_uring]", b"/dev/vfio", b"/dev/nvidia", b"/dev/kfd", b"/dev/dri"];
-        PARTS.iter().any(|part| target.starts_with(part))
-    };
-    entries.flatten().any(|entry| {
-        use std::os::unix::ffi::OsStrExt;
-        let target = std::fs::read_link(entry.path());
-        target.is_ok_and(|target| pinning(target.as_os_str().as_bytes()))
-    })
 }

@@ -1,11 +1,16 @@
 //! The kernel's list of this process's mappings.
 
 use std::io::{self, BufRead};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{self, Updater};
 use rustix::mm::ProtFlags;
+
+use crate::fork::Owner;
 
 /// What a range of this process's memory allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +23,21 @@ pub enum Mapping {
     Writable,
 }
 
+/// A file, as the list names it: numbers of inodes repeat on other devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId {
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl FileId {
+    pub(super) fn of(file: impl AsFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(file)?;
+        let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        Ok(Self { device, inode: stat.st_ino })
+    }
+}
+
 /// A line of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
@@ -27,7 +47,8 @@ pub(super) struct Line {
     writable: bool,
     shared: bool,
     pub(super) offset: u64,
-    pub(super) inode: u64,
+    /// What is mapped; none for memory that is no file's.
+    file: Option<FileId>,
     /// It has a name that says what it is for, and that is neither the heap nor the program's choice.
     special: bool,
     /// What lies right before it cannot be touched: so do stacks begin.
@@ -43,7 +64,16 @@ impl Line {
 
     /// Whether it is ordinary private memory, which the program may read and write.
     pub(super) fn is_private_memory(&self) -> bool {
-        self.readable && self.writable && !self.shared && self.inode == 0 && !self.special
+        self.has_private_memory() && !self.special
+    }
+
+    fn has_private_memory(&self) -> bool {
+        self.readable && self.writable && !self.shared && self.file.is_none()
+    }
+
+    /// Whether it is a mapping of a file that is shared with others who map it.
+    pub(super) fn shares(&self, file: FileId) -> bool {
+        self.shared && self.file == Some(file)
     }
 
     /// `start-end rwxp offset device inode  name`
@@ -55,7 +85,8 @@ impl Line {
         let (start, end) = (number(start)?, number(end)?);
         let rights = words.next()?.as_bytes();
         let offset = number(words.next()?)?;
-        let _device = words.next()?;
+        let (major, minor) = words.next()?.split_once(':')?;
+        let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
         let inode = words.next()?.parse().ok()?;
         let name = words.next().unwrap_or_default().trim_start();
         Some(Self {
@@ -65,11 +96,16 @@ impl Line {
             writable: *rights.get(1)? == b'w',
             shared: *rights.get(3)? == b's',
             offset,
-            inode,
-            special: !(name.is_empty() || name == "[heap]" || name.starts_with("[anon:")),
+            file: (inode != 0).then_some(FileId { device, inode }),
+            special: is_special(name),
             follows_guard: false,
         })
     }
+}
+
+/// Whether memory of this name is neither the heap nor what the program has given a name.
+fn is_special(name: &str) -> bool {
+    !(name.is_empty() || name == "[heap]" || name.starts_with("[anon:"))
 }
 
 /// The lines, in the order of their addresses.
@@ -112,38 +148,137 @@ const QUERY: ioctl::Opcode = ioctl::opcode::read_write::<Query>(b'f', 17);
 const READABLE: u64 = 1;
 /// `PROCMAP_QUERY_VMA_WRITABLE`.
 const WRITABLE: u64 = 2;
+/// `PROCMAP_QUERY_VMA_SHARED`.
+const SHARED: u64 = 8;
+/// `PROCMAP_QUERY_COVERING_OR_NEXT_VMA`.
+const OR_NEXT: u64 = 0x10;
+/// A name that a program gives to memory has at most 80 bytes, the kernel's own are shorter.
+const NAME_BYTES: usize = 128;
 
-/// Looks up a range in the list (rules MR-20, MR-21).
-pub fn mapping(address: u64, length: u64) -> io::Result<Mapping> {
-    let end = address + length;
-    match ask(address, end) {
-        Ok(mapping) => Ok(mapping),
-        Err(_) => read(address, end),
+/// This process's list, to be asked for single mappings: that of a large program is long.
+#[derive(Debug, Default)]
+pub struct Maps {
+    /// Kept, for opening it takes six times as long as asking.
+    kept: OnceLock<(Owner, List)>,
+}
+
+impl Maps {
+    /// Looks up a range in the list (rules MR-20, MR-21).
+    ///
+    /// # Errors
+    ///
+    /// There is no `/proc`.
+    pub fn mapping(&self, address: u64, length: u64) -> io::Result<Mapping> {
+        let end = address + length;
+        self.ask(|list| list.mapping(address, end)).or_else(|_| read(address, end))
+    }
+
+    /// The lines that have part of a range, in the order of their addresses.
+    pub(super) fn lines_of(&self, range: Range<u64>) -> io::Result<Vec<Line>> {
+        self.ask(|list| list.lines(&range)).or_else(|_| {
+            let of = |line: &Line| line.start < range.end && range.start < line.end;
+            Ok(lines()?.filter(of).collect())
+        })
+    }
+
+    /// Fails where the kernel cannot be asked.
+    fn ask<T>(&self, ask: impl FnOnce(&List) -> Result<T, Errno>) -> Result<T, Errno> {
+        if self.kept.get().is_none() {
+            let _ = self.kept.set((Owner::this(), List::open()?));
+        }
+        match self.kept.get() {
+            Some((owner, list)) if !owner.is_another() => ask(list),
+            // A forked child has its parent's, which answers for the parent.
+            _ => ask(&List::open()?),
+        }
     }
 }
 
-/// Asks for the mappings of a range alone: the list of a large program is long.
-fn ask(address: u64, end: u64) -> Result<Mapping, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let list = rustix::fs::open("/proc/self/maps", flags, Mode::empty())?;
-    let (mut covered, mut result) = (address, Mapping::Writable);
-    while covered < end {
-        let size = size_of::<Query>() as u64;
-        let mut query = Query { size, address: covered, ..Query::default() };
-        // SAFETY: the struct is the one that the command takes, and names no memory for more.
-        match unsafe { ioctl::ioctl(&list, Updater::<QUERY, _>::new(&mut query)) } {
-            Err(Errno::NOENT) => return Ok(Mapping::Missing),
-            asked => asked?,
-        }
-        if query.rights & READABLE == 0 {
-            return Ok(Mapping::Missing);
-        }
-        if query.rights & WRITABLE == 0 {
-            result = Mapping::ReadOnly;
-        }
-        covered = query.end;
+/// The list, open.
+#[derive(Debug)]
+struct List(OwnedFd);
+
+impl List {
+    fn open() -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::open("/proc/self/maps", flags, Mode::empty()).map(Self)
     }
-    Ok(result)
+
+    /// The mapping at an address, or the next one if `flags` say so; none if there is none.
+    fn at(&self, address: u64, flags: u64) -> Result<Option<Query>, Errno> {
+        self.ask_with(Query { address, flags, ..Query::default() })
+    }
+
+    fn ask_with(&self, mut query: Query) -> Result<Option<Query>, Errno> {
+        query.size = size_of::<Query>() as u64;
+        // SAFETY: the struct is the one that the command takes; the memory it names, if any, is as long
+        // as it says and the caller's own.
+        match unsafe { ioctl::ioctl(&self.0, Updater::<QUERY, _>::new(&mut query)) } {
+            Ok(()) => Ok(Some(query)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the memory at an address has a name that says what it is for.
+    fn is_special(&self, address: u64) -> Result<bool, Errno> {
+        let mut name = [0_u8; NAME_BYTES];
+        let (at, name_size) = (name.as_mut_ptr() as u64, NAME_BYTES as u32);
+        let asked = self.ask_with(Query { address, name: at, name_size, ..Query::default() })?;
+        let length = asked.map_or(0, |query| query.name_size.saturating_sub(1) as usize);
+        Ok(is_special(&String::from_utf8_lossy(name.get(..length).unwrap_or_default())))
+    }
+
+    /// Whether what lies right before an address is mapped, and cannot be touched.
+    fn follows_guard(&self, address: u64) -> Result<bool, Errno> {
+        let Some(before) = address.checked_sub(1) else { return Ok(false) };
+        let before = self.at(before, 0)?;
+        Ok(before.is_some_and(|before| before.rights & (READABLE | WRITABLE) == 0))
+    }
+
+    fn line(&self, query: &Query) -> Result<Line, Errno> {
+        let device = (query.device[0], query.device[1]);
+        let mut line = Line {
+            start: query.start,
+            end: query.end,
+            readable: query.rights & READABLE != 0,
+            writable: query.rights & WRITABLE != 0,
+            shared: query.rights & SHARED != 0,
+            offset: query.offset,
+            file: (query.inode != 0).then_some(FileId { device, inode: query.inode }),
+            ..Line::default()
+        };
+        // Of other memory nobody wants to know.
+        if line.has_private_memory() {
+            line.special = self.is_special(line.start)?;
+            line.follows_guard = self.follows_guard(line.start)?;
+        }
+        Ok(line)
+    }
+
+    fn lines(&self, range: &Range<u64>) -> Result<Vec<Line>, Errno> {
+        let (mut lines, mut from) = (Vec::new(), range.start);
+        while from < range.end {
+            let found = self.at(from, OR_NEXT)?.filter(|found| found.start < range.end);
+            let Some(query) = found else { break };
+            lines.push(self.line(&query)?);
+            from = query.end;
+        }
+        Ok(lines)
+    }
+
+    fn mapping(&self, address: u64, end: u64) -> Result<Mapping, Errno> {
+        let (mut covered, mut result) = (address, Mapping::Writable);
+        while covered < end {
+            let found = self.at(covered, 0)?.filter(|found| found.rights & READABLE != 0);
+            let Some(found) = found else { return Ok(Mapping::Missing) };
+            if found.rights & WRITABLE == 0 {
+                result = Mapping::ReadOnly;
+            }
+            covered = found.end;
+        }
+        Ok(result)
+    }
 }
 
 /// Reads the list, where the kernel cannot be asked.
@@ -167,16 +302,20 @@ fn read(address: u64, end: u64) -> io::Result<Mapping> {
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::null_mut;
+
     use super::*;
 
     #[test]
     fn mappings_are_seen_with_their_rights() {
+        let maps = Maps::default();
+        let mapping = |address, length| maps.mapping(address, length).unwrap();
         let writable = vec![0_u8; 100_000];
         let address = writable.as_ptr() as u64;
-        assert_eq!(mapping(address, 100_000).unwrap(), Mapping::Writable);
+        assert_eq!(mapping(address, 100_000), Mapping::Writable);
         let code = mappings_are_seen_with_their_rights as fn() as usize as u64;
-        assert_eq!(mapping(code, 1).unwrap(), Mapping::ReadOnly);
-        assert_eq!(mapping(4096, 10).unwrap(), Mapping::Missing);
+        assert_eq!(mapping(code, 1), Mapping::ReadOnly);
+        assert_eq!(mapping(4096, 10), Mapping::Missing);
     }
 
     /// Over ranges from each mapping of this process into the next ones.
@@ -184,17 +323,30 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is no such list")]
     fn asking_and_reading_say_the_same() {
         const PAGE: u64 = 4096;
+        let list = List::open().unwrap();
         // An older kernel cannot be asked.
-        if ask(4096, 4106) == Err(Errno::NOTTY) {
+        if list.mapping(4096, 4106) == Err(Errno::NOTTY) {
             return;
         }
-        let lines: Vec<_> = lines().unwrap().filter(|line| line.end >> 47 == 0).collect();
+        let all: Vec<_> = lines().unwrap().filter(|line| line.end >> 47 == 0).collect();
+        let asked = |range: &Range<u64>| -> Vec<_> {
+            let lines = list.lines(range).unwrap().into_iter();
+            lines.map(|line| if line.has_private_memory() { line } else { plain(line) }).collect()
+        };
+        let read_lines = |range: &Range<u64>| -> Vec<_> {
+            let of = |line: &Line| line.start < range.end && range.start < line.end;
+            let lines = lines().unwrap().filter(of);
+            lines.map(|line| if line.has_private_memory() { line } else { plain(line) }).collect()
+        };
         // Those at the ends grow and shrink; and others may be made meanwhile, by another test.
         let agree = |from: u64, to: u64| {
-            (0..100).any(|_| ask(from, to).unwrap() == read(from, to).unwrap())
+            (0..100).any(|_| {
+                list.mapping(from, to).unwrap() == read(from, to).unwrap()
+                    && asked(&(from..to)) == read_lines(&(from..to))
+            })
         };
-        for pair in lines.windows(3) {
-            let [first, _, last] = pair else { unreachable!() };
+        for three in all.windows(3) {
+            let [first, _, last] = three else { unreachable!() };
             for (from, to) in [
                 (first.start, first.end),
                 (first.end - PAGE, last.start + 1),
@@ -204,5 +356,39 @@ mod tests {
                 assert!(agree(from, to), "{from:x} to {to:x}");
             }
         }
+        assert!(all.iter().any(|line| line.special && line.has_private_memory()), "the stack");
+    }
+
+    /// Without what is told of private memory only.
+    fn plain(line: Line) -> Line {
+        Line { special: false, follows_guard: false, ..line }
+    }
+
+    /// A child that is made without the C library has its parent's descriptor of the list.
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such list")]
+    fn a_child_asks_about_itself() {
+        let (maps, length) = (Maps::default(), 4096);
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh mapping where the kernel finds room.
+        let page = unsafe { libc::mmap(null_mut(), length, libc::PROT_READ, kind, -1, 0) };
+        let mapping = || maps.mapping(page as u64, length as u64).ok();
+        assert_eq!(mapping(), Some(Mapping::ReadOnly));
+        // SAFETY: the child makes system calls only, and ends.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+        if child == 0 {
+            // SAFETY: this test's page, and the end of the child.
+            unsafe {
+                libc::munmap(page, length);
+                libc::_exit(if mapping() == Some(Mapping::Missing) { 7 } else { 1 });
+            }
+        }
+        let mut status = 0;
+        // SAFETY: the status, and the page, are this test's own.
+        unsafe {
+            assert_eq!(libc::waitpid(child as i32, &mut status, 0), child as i32);
+            libc::munmap(page, length);
+        }
+        assert_eq!(libc::WEXITSTATUS(status), 7);
     }
 }

@@ -1,4 +1,4 @@
-//! Which pages have regions, and which of those lie in the address-space file.
+//! Which pages have regions, and which lie in the address-space file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,20 +8,22 @@ use std::ops::Range;
 pub(super) struct Registered {
     /// By their first page; they do not overlap.
     runs: BTreeMap<u64, Run>,
+    /// Some in no region could not leave the file yet.
+    has_kept: bool,
 }
 
 /// Pages, one after the other, that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     end: u64,
-    /// How many regions they are in; never none.
+    /// How many regions they are in; if none, they lie in the file.
     regions: u32,
     /// They lie in the file.
     mapped: bool,
 }
 
 impl Registered {
-    /// Counts a region of these pages; those that are in no other are not mapped yet, and answered.
+    /// Counts a region of these pages; answers those that were in none, and are not in the file.
     pub(super) fn add(&mut self, pages: Range<u64>) -> Vec<Range<u64>> {
         self.split(pages.start);
         self.split(pages.end);
@@ -54,24 +56,33 @@ impl Registered {
     pub(super) fn remove(&mut self, pages: Range<u64>) -> Vec<Range<u64>> {
         self.split(pages.start);
         self.split(pages.end);
-        let mut left: Vec<Range<u64>> = Vec::new();
-        let mut ended = Vec::new();
-        for (&start, run) in self.runs.range_mut(pages) {
-            run.regions -= 1;
-            if run.regions > 0 {
-                continue;
-            }
-            ended.push(start);
-            match left.last_mut() {
-                _ if !run.mapped => {}
-                Some(last) if last.end == start => last.end = run.end,
-                _ => left.push(start..run.end),
-            }
+        self.runs.range_mut(pages.clone()).for_each(|(_, run)| run.regions -= 1);
+        let ended = |(start, run): (&u64, &Run)| (run.regions == 0).then_some((*start, *run));
+        let ended: Vec<_> = self.runs.range(pages).filter_map(ended).collect();
+        for (start, _) in ended.iter().filter(|(_, run)| !run.mapped) {
+            self.runs.remove(start);
         }
-        for start in ended {
-            self.runs.remove(&start);
+        joined(ended.into_iter().filter(|(_, run)| run.mapped))
+    }
+
+    /// Pages have left the file: forgets those in no region.
+    pub(super) fn forget(&mut self, pages: Range<u64>) {
+        self.split(pages.start);
+        self.split(pages.end);
+        self.runs.extract_if(pages, |_, run| run.regions == 0).for_each(drop);
+    }
+
+    /// Some in no region could not leave the file.
+    pub(super) fn keep(&mut self) {
+        self.has_kept = true;
+    }
+
+    /// Those in no region that could not leave the file: they are to try again.
+    pub(super) fn take_kept(&mut self) -> Vec<Range<u64>> {
+        if !std::mem::take(&mut self.has_kept) {
+            return Vec::new();
         }
-        left
+        joined(self.runs.iter().map(|(start, run)| (*start, *run)).filter(|it| it.1.regions == 0))
     }
 
     /// Those of some pages that lie in the file.
@@ -96,6 +107,18 @@ impl Registered {
     }
 }
 
+/// Runs with those next to each other as one.
+fn joined(runs: impl Iterator<Item = (u64, Run)>) -> Vec<Range<u64>> {
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for (start, run) in runs {
+        match joined.last_mut() {
+            Some(last) if last.end == start => last.end = run.end,
+            _ => joined.push(start..run.end),
+        }
+    }
+    joined
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,9 +133,26 @@ mod tests {
         registered.set_mapped(20..25, true);
         assert_eq!(registered.remove(10..20), []);
         assert!(registered.remove(12..30).iter().eq([&(15..25)]));
+        registered.forget(15..25);
         assert_eq!(registered.mapped_of(&(11..14)).collect::<Vec<_>>(), [11..12, 12..14]);
         assert!(registered.remove(5..15).iter().eq([&(10..15)]));
+        registered.forget(10..15);
         assert!(registered.runs.is_empty());
+    }
+
+    #[test]
+    fn pages_that_could_not_leave_the_file_are_in_it_for_their_next_region() {
+        let mut registered = Registered::default();
+        registered.add(10..20);
+        registered.set_mapped(10..20, true);
+        assert!(registered.remove(10..20).iter().eq([&(10..20)]));
+        assert_eq!(registered.take_kept(), []);
+        registered.keep();
+        assert!(registered.add(15..30).iter().eq([&(20..30)]));
+        assert!(registered.take_kept().iter().eq([&(10..15)]));
+        registered.forget(10..20);
+        assert!(registered.mapped_of(&(0..40)).eq(std::iter::once(15..20)));
+        assert!(registered.remove(15..30).iter().eq([&(15..20)]));
     }
 
     /// Against a count for each page, over many regions at random.
@@ -152,10 +192,12 @@ mod tests {
                 let expected: Vec<_> =
                     pages.clone().filter(ended).filter(|page| mapped[*page as usize]).collect();
                 assert_eq!(left, expected);
+                registered.forget(pages.clone());
                 pages.filter(ended).for_each(|page| mapped[page as usize] = false);
             }
         }
         regions.into_iter().for_each(|pages| drop(registered.remove(pages)));
+        registered.forget(0..PAGES);
         assert!(registered.runs.is_empty());
     }
 }

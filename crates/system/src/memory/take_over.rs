@@ -9,6 +9,7 @@
 //! users may only have such faults handled that the program's own instructions make.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
 
@@ -18,7 +19,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, Userfa
 
 use super::address_space::AddressSpace;
 use super::own::{self, Bytes};
-use super::{Direction, Writable, transfer};
+use super::{Direction, Writable, page_size, transfer};
 use crate::signals::with_signals_held;
 use crate::this_process::this_process;
 
@@ -57,8 +58,17 @@ struct WriteProtect {
     mode: u64,
 }
 
+/// `struct uffdio_range`.
+#[repr(C)]
+struct Waiting {
+    start: u64,
+    length: u64,
+}
+
 const HANDSHAKE: ioctl::Opcode = ioctl::opcode::read_write::<Handshake>(0xaa, 0x3f);
 const REGISTER: ioctl::Opcode = ioctl::opcode::read_write::<Register>(0xaa, 0x00);
+const UNREGISTER: ioctl::Opcode = ioctl::opcode::read::<Waiting>(0xaa, 0x01);
+const WAKE: ioctl::Opcode = ioctl::opcode::read::<Waiting>(0xaa, 0x02);
 const WRITE_PROTECT: ioctl::Opcode = ioctl::opcode::read_write::<WriteProtect>(0xaa, 0x06);
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -70,42 +80,78 @@ pub(super) struct Pages {
     pub(super) length: u64,
 }
 
-/// Pages that nobody can write to; who tries waits until this is dropped.
-struct Protected {
-    _fault: OwnedFd,
+impl Pages {
+    /// Those of these numbers.
+    pub(super) fn of(numbers: &Range<u64>) -> Self {
+        let size = page_size();
+        Self { address: numbers.start * size, length: (numbers.end - numbers.start) * size }
+    }
 }
 
-impl Protected {
-    fn new(pages: Pages) -> Result<Self, Errno> {
-        let Pages { address: start, length } = pages;
+/// By which pages are protected from writing. It is kept, for making one takes as long as moving a page.
+#[derive(Debug)]
+pub(super) struct Faults(OwnedFd);
+
+impl Faults {
+    pub(super) fn new() -> io::Result<Self> {
         let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
         // `UFFD_USER_MODE_ONLY`, which needs no right.
         let instructions_only = flags | UserfaultfdFlags::from_bits_retain(1);
         // SAFETY: no fault is answered by a page; whoever waits goes on with the one that is there.
-        let fault = unsafe {
+        let made = unsafe {
             rustix::mm::userfaultfd(flags)
                 .or_else(|_| rustix::mm::userfaultfd(instructions_only))?
         };
         let mut handshake = Handshake { api: API, features: FEATURES, ioctls: 0 };
+        // SAFETY: the struct is the one that the command takes.
+        unsafe { ioctl::ioctl(&made, Updater::<HANDSHAKE, _>::new(&mut handshake))? };
+        Ok(Self(made))
+    }
+
+    /// Has whoever writes to some pages wait.
+    fn protect(&self, pages: Pages) -> Result<Protected<'_>, Errno> {
+        let Pages { address: start, length } = pages;
         let mut register = Register { start, length, mode: REGISTER_WRITES, ioctls: 0 };
         let mut protect = WriteProtect { start, length, mode: PROTECT };
-        // SAFETY: each struct is the one that the command takes.
+        // SAFETY: as above; it changes no byte.
+        unsafe { ioctl::ioctl(&self.0, Updater::<REGISTER, _>::new(&mut register))? };
+        let protected = Protected { faults: self, pages, are_replaced: false };
+        // SAFETY: as above.
+        unsafe { ioctl::ioctl(&self.0, Updater::<WRITE_PROTECT, _>::new(&mut protect))? };
+        Ok(protected)
+    }
+}
+
+/// Pages that nobody can write to; who tries waits until this is dropped.
+struct Protected<'a> {
+    faults: &'a Faults,
+    pages: Pages,
+    /// Others are there now, which are not protected.
+    are_replaced: bool,
+}
+
+impl Drop for Protected<'_> {
+    fn drop(&mut self) {
+        let Pages { address: start, length } = self.pages;
+        let mut pages = Waiting { start, length };
+        // SAFETY: as in `Faults::protect`. They fail only if somebody has closed the descriptor, which
+        // ends all protection and wakes everybody.
         unsafe {
-            ioctl::ioctl(&fault, Updater::<HANDSHAKE, _>::new(&mut handshake))?;
-            ioctl::ioctl(&fault, Updater::<REGISTER, _>::new(&mut register))?;
-            ioctl::ioctl(&fault, Updater::<WRITE_PROTECT, _>::new(&mut protect))?;
+            if !self.are_replaced {
+                let _ = ioctl::ioctl(&self.faults.0, Updater::<UNREGISTER, _>::new(&mut pages));
+            }
+            let _ = ioctl::ioctl(&self.faults.0, Updater::<WAKE, _>::new(&mut pages));
         }
-        Ok(Self { _fault: fault })
     }
 }
 
 /// Whether the system lets pages be moved so, both ways.
-pub(super) fn works(space: &AddressSpace) -> bool {
-    let length = super::page_size();
+pub(super) fn works(space: &AddressSpace, faults: &Faults) -> bool {
+    let length = page_size();
     let Ok(scratch) = private(length) else { return false };
     let pages = Pages { address: scratch as u64, length };
-    let works = take_over(space, pages)
-        .and_then(|()| give_back(space, pages.address, pages, READ_WRITE))
+    let works = take_over(space, faults, pages)
+        .and_then(|()| give_back(space, faults, pages.address, pages, READ_WRITE))
         .is_ok();
     unmap(scratch, length);
     works
@@ -113,12 +159,12 @@ pub(super) fn works(space: &AddressSpace) -> bool {
 
 /// Moves pages of private memory, which the program may read and write, to the file. They are none that
 /// this thread needs meanwhile: neither its stack nor its thread-local variables.
-pub(super) fn take_over(space: &AddressSpace, pages: Pages) -> io::Result<()> {
+pub(super) fn take_over(space: &AddressSpace, faults: &Faults, pages: Pages) -> io::Result<()> {
     let Pages { address, length } = pages;
     // Before they are protected: that may need memory, and this thread must not wait for itself.
     let to = space.writable(address, length).ok_or(io::ErrorKind::OutOfMemory)?;
     let moved = with_signals_held(|| {
-        let _protected = Protected::new(pages)?;
+        let mut protected = faults.protect(pages)?;
         let to = to.address(length).ok_or(Errno::INVAL)?;
         if transfer(Direction::Read, this_process(), to, address, length) != Ok(length) {
             return Err(Errno::FAULT);
@@ -128,6 +174,7 @@ pub(super) fn take_over(space: &AddressSpace, pages: Pages) -> io::Result<()> {
         // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
         unsafe {
             rustix::mm::mmap(at, length as usize, READ_WRITE, flags, space.file(), address)?;
+            protected.are_replaced = true;
             // A child gets its own copy.
             rustix::mm::madvise(at, length as usize, Advice::LinuxDontFork)
         }
@@ -142,6 +189,7 @@ pub(super) fn take_over(space: &AddressSpace, pages: Pages) -> io::Result<()> {
 /// to private memory. They are none that this thread needs meanwhile, as in [`take_over`].
 pub(super) fn give_back(
     space: &AddressSpace,
+    faults: &Faults,
     offset: u64,
     pages: Pages,
     rights: ProtFlags,
@@ -152,7 +200,7 @@ pub(super) fn give_back(
     // SAFETY: just mapped, and nobody else knows it.
     let to = unsafe { Writable::shared(scratch, length) };
     let moved = with_signals_held(|| {
-        let _protected = Protected::new(pages)?;
+        let mut protected = faults.protect(pages)?;
         own::copy(to, from, length).map_err(|_| Errno::FAULT)?;
         let (length, at) = (length as usize, address as *mut _);
         // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
@@ -164,8 +212,10 @@ pub(super) fn give_back(
                     MprotectFlags::from_bits_retain(rights.bits()),
                 )?;
             }
-            rustix::mm::mremap_fixed(scratch.cast(), length, length, MremapFlags::MAYMOVE, at)
+            rustix::mm::mremap_fixed(scratch.cast(), length, length, MremapFlags::MAYMOVE, at)?;
         }
+        protected.are_replaced = true;
+        Ok::<_, Errno>(())
     });
     if let Err(error) = moved {
         unmap(scratch, length);
