@@ -96,6 +96,16 @@ pub struct Arrived<'a> {
     pub data: MessageData<'a>,
 }
 
+/// What becomes of the data of a segment that is sent.
+pub enum RecordData<'a, 'b> {
+    /// It has none.
+    None,
+    /// It is copied into the record.
+    Copied(&'a mut Gather<'b>),
+    /// The peer takes it from there.
+    Left(Reference),
+}
+
 /// The data of a record.
 pub enum MessageData<'a> {
     /// It is in the record.
@@ -255,18 +265,18 @@ impl Peer {
         &self,
         own: &Segment,
         request: &Request,
-        mut data: Option<&mut Gather<'_>>,
+        data: RecordData<'_, '_>,
         qp_index: u16,
         show: Option<&dyn Fn(*mut u8)>,
     ) -> Sent {
         if self.is_gone() {
             return Sent::Unreachable;
         }
-        let reference = data.as_deref().and_then(|data| self.reference(request, data));
-        if reference.is_some() {
-            data = None;
-        }
-        let payload = if data.is_some() { request.length } else { 0 };
+        let (payload, left) = match &data {
+            RecordData::None => (0, None),
+            RecordData::Copied(_) => (request.length, None),
+            RecordData::Left(reference) => (0, Some(*reference)),
+        };
         let reserved = reservation(request);
         let mut requests = self.rings.requests.lock();
         let room = self.room(own, &requests, payload, reserved, qp_index);
@@ -275,7 +285,7 @@ impl Peer {
             return if self.is_gone() { Sent::Unreachable } else { Sent::Busy };
         };
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
-        if let Some(data) = &mut data {
+        if let RecordData::Copied(data) = data {
             // SAFETY: the room found for this record, which is the producer's alone until it is published.
             let to = unsafe { Writable::shared(room.payload(), payload) };
             match data.copy_out(0, payload, Destination::Own(to)) {
@@ -288,14 +298,14 @@ impl Peer {
             show(room.payload());
         }
         requests.reserved += reserved;
-        requests.producer.publish(positions, &room, &encode_request(request, reference), payload);
+        requests.producer.publish(positions, &room, &encode_request(request, left), payload);
         drop(requests);
         self.notify_of_record(own);
         Sent::Queued
     }
 
     /// Where the peer is to take the data of a segment from, if it can and that is faster.
-    fn reference(&self, request: &Request, data: &Gather<'_>) -> Option<Reference> {
+    pub fn reference(&self, request: &Request, data: &Gather<'_>) -> Option<Reference> {
         let fit = request.service.is_reliable()
             && request.length >= sender_buffer::LEAST
             && self.reach == Reach::Direct

@@ -74,6 +74,8 @@ struct UnderWay {
     route: u8,
     /// How many of the target's READ resources are taken by what is on its way.
     reading: u32,
+    /// The oldest message takes its data along, which the target could not take from its buffers.
+    takes_data_along: bool,
     /// The program waits for the drained event (rule ST-16).
     drain_notice: bool,
 }
@@ -172,6 +174,7 @@ impl Requester {
         self.under_way.next = self.ring.tail();
         self.under_way.attempt += 1;
         self.under_way.reading = 0;
+        self.under_way.takes_data_along = false;
         self.flight.stop_clock();
         self.pause = Pause::default();
         self.under_way.drain_notice = false;
@@ -198,6 +201,12 @@ impl Requester {
         self.under_way.next != self.ring.head()
             || (!self.ring.is_empty()
                 && self.ring.at(self.under_way.next).progress != Progress::Waiting)
+    }
+
+    /// Whether the link may leave the data of a long message in its buffers, for the target to take it from
+    /// there.
+    pub fn leaves_data(&self) -> bool {
+        !self.under_way.takes_data_along
     }
 
     /// Its transport service.

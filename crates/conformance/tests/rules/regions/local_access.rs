@@ -269,4 +269,29 @@ on_each_link! {
             fixture.pair.b.expect(IBV_WC_LOC_PROT_ERR);
         }
     }
+
+    /// Memory that the kernel copies for nobody but its own process, as that of some devices, can be sent
+    /// all the same.
+    fn memory_that_only_its_own_process_reads_can_be_sent(link: Link) {
+        let Some(special) = kernels_page() else { return println!("skipped: no such memory here") };
+        let it = MemoryPair::new(link, 4096);
+        let mr = try_reg(it.pair.a.pd, special, 4096, 0).expect("it is readable");
+        for opcode in [IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM] {
+            let (qa, qb) = it.pair.another(IBV_QPT_RC);
+            it.far.fill(0);
+            recv(qb, 9, &mut [it.far_sge(0, 4096)]);
+            let mut sges = [sge(special, 4096, mr)];
+            post(qa, &mut rdma_wr(opcode, &mut sges, it.far.addr(), it.key()));
+            it.pair.a.expect(IBV_WC_SUCCESS);
+            it.pair.b.expect(IBV_WC_SUCCESS);
+            assert!(!it.far.is_all(0), "the clock does not stand at zero");
+        }
+    }
+}
+
+/// A page that the kernel has put into this process, for its clocks.
+fn kernels_page() -> Option<u64> {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the list of mappings");
+    let line = maps.lines().find(|line| line.ends_with("[vvar]"))?;
+    u64::from_str_radix(line.split_once('-')?.0, 16).ok()
 }

@@ -10,7 +10,7 @@ use super::super::{
 use super::wqe::{Part, Progress};
 use super::{Pause, Requester, buffers, completion};
 use crate::operation::Data;
-use crate::protection::{Operation, Refusal};
+use crate::protection::{Operation, Reason, Refusal};
 use crate::qp::QpState;
 use crate::queue::{SendFlags, Status};
 
@@ -64,7 +64,7 @@ impl Requester {
                 self.again(verdict, Status::RetryExceeded, cx);
             }
             Reply::Nak { code, reason } => self.fail_head(cx, status_of(code), reason),
-            Reply::OriginFailed => self.fail_buffers(cx),
+            Reply::OriginFailed => self.take_data_along(cx),
         }
     }
 
@@ -153,16 +153,15 @@ impl Requester {
         false
     }
 
-    /// The target could not take the data of the oldest message from its buffers: they were checked before
-    /// it was sent, so they have been taken away meanwhile.
-    fn fail_buffers<P: Process>(&mut self, cx: &mut Context<'_, P>) {
-        let num_sge = self.ring.at(self.ring.head()).num_sge;
-        let buffers = buffers(cx, self.ring.sges_at(self.ring.head(), num_sge));
-        let refusal = match buffers.check(Operation::LocalRead) {
-            Err(refusal) => refusal,
-            Ok(()) => buffers.gone(Operation::LocalRead),
-        };
-        self.refuse_head(cx, Status::LocalProtection, &refusal);
+    /// The target could not take the data of the oldest message from its buffers. The message goes again and
+    /// takes its data along: then it shows here whether the buffers may still be read, and memory that
+    /// only this process can read, as some devices have it, is sent too.
+    fn take_data_along<P: Process>(&mut self, cx: &mut Context<'_, P>) {
+        if core::mem::replace(&mut self.under_way.takes_data_along, true) {
+            return self.fail_head(cx, Status::LocalProtection, Reason::MemoryGone.code());
+        }
+        let now = cx.process.now();
+        self.again(Verdict::At(now), Status::LocalProtection, cx);
     }
 
     /// Whether a reply is of the kind and length that the oldest message waits for (rule PSN-30).
@@ -275,6 +274,7 @@ impl Requester {
             return self.end_rendezvous(cx, status, length, reason);
         }
         let done = status == Status::Success;
+        self.under_way.takes_data_along = false;
         if let Some(counted) = Counted::of_posted(&head.op) {
             cx.count(counted, done.then_some(length));
         }

@@ -13,7 +13,7 @@ use transom_device::execution::{
 use transom_device::protection::{Announcer, Grant, KeyTable, Operation, RemoteAddress, Waiter};
 use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Receive, Remote, Sge};
-use transom_net::{Gather, Peer, Reach, RingBytes, Scatter, Where};
+use transom_net::{Gather, Peer, Reach, RecordData, RingBytes, Scatter, Where};
 use transom_system::clock;
 use transom_system::memory::change_word;
 use transom_wire::Psn;
@@ -161,7 +161,8 @@ impl At<'_> {
         requester.check_timeout(cx);
         while let Some(request) = requester.next_segment(cx) {
             self.qp.carry_out_all(cx.effects, deferred);
-            let outcome = self.send(&request, requester.payload(), deferred);
+            let leaves_data = requester.leaves_data();
+            let outcome = self.send(&request, requester.payload(), leaves_data, deferred);
             if !requester.sent(&request, outcome, cx) {
                 return;
             }
@@ -169,11 +170,12 @@ impl At<'_> {
     }
 
     /// Hands a segment to the link. A link that carries packets sends it as a burst of them, and answers
-    /// nothing at once.
+    /// nothing at once; the local one may leave its data in its buffers if `leaves_data` says so.
     pub(super) fn send(
         &self,
         request: &Request,
         payload: Payload<'_>,
+        leaves_data: bool,
         deferred: &mut Deferred,
     ) -> Sent {
         match self.link {
@@ -182,9 +184,11 @@ impl At<'_> {
             }
             Link::None => Sent::Unreachable,
             Link::Wire(path) => self.send_packets(path, request, payload),
-            _ if request.remote.process().is_some() => self.send_xrc(request, payload, deferred),
+            _ if request.remote.process().is_some() => {
+                self.send_xrc(request, payload, leaves_data, deferred)
+            }
             Link::Loopback => self.send_loopback(request, payload, deferred),
-            Link::Local(peer) => self.send_to_peer(peer, request, payload),
+            Link::Local(peer) => self.send_to_peer(peer, request, payload, leaves_data),
         }
     }
 
@@ -265,7 +269,13 @@ impl At<'_> {
     /// Sends to the process of the shared receive queue that the message names, wherever the
     /// receiving end is. If there is no such process, the receiving end's says that there is no such
     /// queue.
-    fn send_xrc(&self, request: &Request, payload: Payload<'_>, deferred: &mut Deferred) -> Sent {
+    fn send_xrc(
+        &self,
+        request: &Request,
+        payload: Payload<'_>,
+        leaves_data: bool,
+        deferred: &mut Deferred,
+    ) -> Sent {
         let slot = request.remote.process().unwrap_or(self.peer.slot());
         if slot == self.qp.number.slot() {
             return self.send_loopback_to(self.peer, request, payload, deferred);
@@ -275,16 +285,27 @@ impl At<'_> {
             _ => self.qp.device.peer(slot),
         };
         match (other, self.link) {
-            (Some(peer), _) => self.send_to_peer(&peer, request, payload),
-            (None, Link::Local(peer)) => self.send_to_peer(peer, request, payload),
+            (Some(peer), _) => self.send_to_peer(&peer, request, payload, leaves_data),
+            (None, Link::Local(peer)) => self.send_to_peer(peer, request, payload, leaves_data),
             (None, Link::Loopback) => self.send_loopback(request, payload, deferred),
             (None, Link::None | Link::Wire(_)) => Sent::Unreachable,
         }
     }
 
-    fn send_to_peer(&self, peer: &Peer, request: &Request, payload: Payload<'_>) -> Sent {
+    fn send_to_peer(
+        &self,
+        peer: &Peer,
+        request: &Request,
+        payload: Payload<'_>,
+        leaves_data: bool,
+    ) -> Sent {
         let mut gather = self.gather(payload, request.offset, Where::Here);
-        let data = request.body.carries_data().then_some(&mut gather);
+        let left = if leaves_data { peer.reference(request, &gather) } else { None };
+        let data = match (request.body.carries_data(), left) {
+            (false, _) => RecordData::None,
+            (true, None) => RecordData::Copied(&mut gather),
+            (true, Some(reference)) => RecordData::Left(reference),
+        };
         let device = &self.qp.device;
         let observer = device.observer().filter(|_| Recipient::of(request) != Recipient::Members);
         let tap = observer.map(|observer| {

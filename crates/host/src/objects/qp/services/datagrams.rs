@@ -44,7 +44,7 @@ impl At<'_> {
             return self.send_loopback_to(request.to, request, payload, deferred);
         }
         match device.peer(slot) {
-            Some(peer) => self.send_to_peer(&peer, request, payload),
+            Some(peer) => self.send_to_peer(&peer, request, payload, false),
             None => {
                 let _ = device.port().check_same_registry(slot);
                 Sent::Unreachable
@@ -96,7 +96,7 @@ impl At<'_> {
         }
         for peer in &peers {
             // Another queue pair may have taken the room since: then this one copy is lost.
-            if let near @ Sent::Near(_) = self.send_to_peer(peer, request, payload) {
+            if let near @ Sent::Near(_) = self.send_to_peer(peer, request, payload, false) {
                 return near;
             }
         }
