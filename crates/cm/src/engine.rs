@@ -31,6 +31,8 @@ pub struct Engine {
     ids: BTreeMap<CommId, Entry>,
     /// Who listens, by service.
     listeners: BTreeMap<ServiceId, Vec<CommId>>,
+    /// How many connections of listeners, there or gone, are at each port.
+    served: BTreeMap<u16, usize>,
     /// Connections whose ids are gone and whose peers have not confirmed it.
     lingering: BTreeMap<CommId, Box<Connection>>,
     /// Requests whose listener does not listen yet, the oldest first.
@@ -149,6 +151,7 @@ impl Engine {
         Self {
             ids: BTreeMap::new(),
             listeners: BTreeMap::new(),
+            served: BTreeMap::new(),
             lingering: BTreeMap::new(),
             early: VecDeque::new(),
             answered: VecDeque::new(),
@@ -275,6 +278,7 @@ impl Engine {
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
             && self.listeners.is_empty()
+            && self.served.is_empty()
             && self.lingering.is_empty()
             && self.early.is_empty()
             && self.shared.is_empty()

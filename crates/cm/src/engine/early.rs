@@ -68,11 +68,24 @@ impl Engine {
     fn may_listen(&self, service: ServiceId, host: &mut impl Host) -> bool {
         let Some((space, port)) = service.port() else { return false };
         let is_idle = |id| self.ids.get(&id).is_some_and(|it| matches!(it.state, State::Idle));
-        let came_there = |it: &Entry| {
-            let is_there = it.source.is_some_and(|source| source.port() == port);
-            is_there && it.claim.is_none() && matches!(it.state, State::Connection(_))
-        };
-        host.ids_at(space, port).into_iter().any(is_idle) || self.ids.values().any(came_there)
+        host.ids_at(space, port).into_iter().any(is_idle) || self.served.contains_key(&port)
+    }
+
+    /// An id of a listener is there.
+    pub(super) fn count_served(&mut self, entry: &Entry) {
+        if let Some(port) = entry.port_served() {
+            *self.served.entry(port).or_default() += 1;
+        }
+    }
+
+    /// An id is gone.
+    pub(super) fn uncount_served(&mut self, entry: &Entry) {
+        let Some(port) = entry.port_served() else { return };
+        let Some(count) = self.served.get_mut(&port) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.served.remove(&port);
+        }
     }
 
     /// Somebody listens on a service from now on.
@@ -106,5 +119,13 @@ impl Engine {
         let Some(guid) = rej.timed_out() else { return };
         let is_that = |it: &Early| matches!(&it.request.message, Message::Req(req) if (req.ca_guid, req.local_id) == (guid, rej.local_id));
         self.early.retain(|it| !is_that(it));
+    }
+}
+
+impl Entry {
+    /// The port of its listener, if it is a connection that came by one.
+    fn port_served(&self) -> Option<u16> {
+        let came = self.claim.is_none() && matches!(self.state, State::Connection(_));
+        self.source.filter(|_| came).map(|source| source.port())
     }
 }

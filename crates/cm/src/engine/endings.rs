@@ -18,6 +18,7 @@ impl Engine {
     ) -> Result<Vec<Group>, Refused> {
         self.fetched(id)?;
         let Some(entry) = self.ids.remove(&id) else { return Err(Refused::NoSuchId) };
+        self.uncount_served(&entry);
         match entry.state {
             State::Connection(mut connection) => {
                 connection.destroy(now, &mut self.shared);
@@ -64,6 +65,7 @@ impl Engine {
             self.shared.happened(*id, Happened::DeviceRemoval);
         }
         self.listeners.clear();
+        self.served.clear();
         self.early.clear();
         for (_, mut connection) in std::mem::take(&mut self.lingering) {
             connection.abandon(&mut self.shared);

@@ -341,14 +341,17 @@ impl Engine {
         {
             self.displace(displaced);
         }
+        self.count_served(&entry);
         self.ids.insert(id, entry);
     }
 
     /// Forgets a request that waits, as if there had been no room for it: its sender sends it again.
     fn displace(&mut self, id: CommId) {
-        match self.ids.remove(&id).map(|entry| entry.state) {
-            Some(State::Connection(mut connection)) => connection.abandon(&mut self.shared),
-            Some(State::Resolution(mut resolution)) => resolution.abandon(&mut self.shared),
+        let Some(entry) = self.ids.remove(&id) else { return };
+        self.uncount_served(&entry);
+        match entry.state {
+            State::Connection(mut connection) => connection.abandon(&mut self.shared),
+            State::Resolution(mut resolution) => resolution.abandon(&mut self.shared),
             _ => {}
         }
         self.shared.events.retain(|event| event.id != id);

@@ -31,6 +31,8 @@ const NAME: &str = "connections";
 const ENTRIES: usize = 1 << 17;
 /// Chains.
 const BUCKETS: usize = 1 << 14;
+/// Ports of this host.
+const PORTS: usize = 1 << 16;
 /// Entries that memory is taken for at once.
 const CHUNK: usize = 512;
 /// Says that an entry has an owner, beside slot and generation.
@@ -66,6 +68,9 @@ struct Table {
     high: AtomicU64,
     /// The first entry of each chain, plus one.
     buckets: [AtomicU32; BUCKETS],
+    /// How many connections are at each port of this host: no fewer than there are. Where a process dies over
+    /// it, one too many.
+    connections: [AtomicU32; PORTS],
     entries: [Entry; ENTRIES],
 }
 
@@ -305,11 +310,12 @@ impl Locked<'_> {
         let index = self.allocate().ok()?;
         let entry = self.of.entry(index)?;
         entry.write(Kind::Connection, connection_words(connection));
+        self.connections(connection.ports.0).fetch_add(1, SeqCst);
         entry.own(self.of.me);
         Some(Kept(index))
     }
 
-    /// Changes what is kept of a connection. A process that dies over it leaves one or the other.
+    /// Changes what is kept of a connection, whose ports stay the same. A process that dies over it leaves one or the other.
     pub fn change(&mut self, Kept(index): Kept, connection: &Connection) {
         let Some(entry) = self.of.entry(index) else { return };
         let words = connection_words(connection);
@@ -362,8 +368,10 @@ impl Locked<'_> {
     /// A live process that has a connection at a port of this host.
     pub fn connected_at(&mut self, port: u16) -> Option<Announcer> {
         let of = self.of;
+        if self.connections(port).load(SeqCst) == 0 {
+            return None;
+        }
         let is_there = |index| {
-            // Of most entries no more is looked at than this.
             let entry = of.entry(index).filter(|entry| entry.is(Kind::Connection))?;
             let connection = connection(&entry.words()).filter(|it| it.ports.0 == port);
             connection.and(live(of, index, Kind::Connection)).map(|(_, owner)| owner)
@@ -415,6 +423,10 @@ impl Locked<'_> {
         }
     }
 
+    fn connections(&self, port: u16) -> &AtomicU32 {
+        &self.of.table().connections[usize::from(port)]
+    }
+
     /// A free entry, with memory behind it.
     fn allocate(&mut self) -> io::Result<u32> {
         let table = self.of.table();
@@ -439,7 +451,12 @@ impl Locked<'_> {
     fn free(&mut self, index: u32) {
         let Some(entry) = self.of.entry(index) else { return };
         self.of.table().low.fetch_min(index.into(), Relaxed);
-        entry.owner.store(0, SeqCst);
+        let kept = entry.is(Kind::Connection).then(|| connection(&entry.words())).flatten();
+        let owned = entry.owner.swap(0, SeqCst) & OWNED != 0;
+        if let Some(Connection { ports, .. }) = kept.filter(|_| owned) {
+            let less = |count: u32| count.checked_sub(1);
+            let _ = self.connections(ports.0).fetch_update(SeqCst, SeqCst, less);
+        }
     }
 }
 
