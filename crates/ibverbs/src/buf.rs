@@ -1,10 +1,10 @@
-//! `ibv_alloc_buf(3)`: memory of the kind that suits the device best. Any memory of the program does, so
-//! it is ordinary memory, and no dma-buf; it stays until it is freed, like other memory of the program.
+//! `ibv_alloc_buf(3)`: memory of the kind that suits the device best: such as need not be moved when it is
+//! registered. It is no dma-buf, and stays until it is freed, like other memory of the program.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::{NonNull, null_mut};
 
 use transom_abi::*;
+use transom_system::memory::Allocation;
 
 use crate::entry::{effect_always, number_of, pointer_of};
 use crate::object::{Handled, Table};
@@ -13,33 +13,12 @@ use crate::pd;
 /// A buffer, and the C domain it was allocated from.
 struct Buffer {
     pd: *mut ibv_pd,
-    address: NonNull<c_void>,
+    memory: Allocation,
     length: usize,
 }
 
 // SAFETY: the memory is the program's to use, and the domain is only compared.
 unsafe impl Send for Buffer {}
-
-impl Buffer {
-    /// Takes so many bytes, from a page on.
-    fn allocate(pd: *mut ibv_pd, length: usize) -> Result<Self, c_int> {
-        let mut address = null_mut();
-        // SAFETY: asks for a number, which is a power of two; the address is this function's own.
-        let error = unsafe {
-            let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
-            libc::posix_memalign(&mut address, page, length)
-        };
-        let address = NonNull::new(address).filter(|_| error == 0).ok_or(libc::ENOMEM)?;
-        Ok(Self { pd, address, length })
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // SAFETY: allocated there, and the program has given it back.
-        unsafe { libc::free(self.address.as_ptr()) };
-    }
-}
 
 impl Handled for ibv_buf {
     unsafe fn handle(abi: *const Self) -> u32 {
@@ -65,7 +44,7 @@ pub(crate) unsafe fn holds(
     length: usize,
 ) -> bool {
     let holds = |buffer: &Buffer| {
-        let offset = address.addr().checked_sub(buffer.address.addr().get());
+        let offset = address.addr().checked_sub(buffer.memory.first().addr().get());
         let end = offset.and_then(|offset| offset.checked_add(length));
         buffer.pd == pd && end.is_some_and(|end| end <= buffer.length)
     };
@@ -87,8 +66,9 @@ pub unsafe extern "C" fn ibv_alloc_buf(
         let buf = unsafe { buf.as_mut() }.ok_or(libc::EINVAL)?;
         // SAFETY: as above.
         unsafe { pd::find(pd) }?;
-        let buffer = Buffer::allocate(pd, size)?;
-        let address = buffer.address.as_ptr();
+        let memory = Allocation::new(size).map_err(|_| libc::ENOMEM)?;
+        let address = memory.first().as_ptr().cast();
+        let buffer = Buffer { pd, memory, length: size };
         *buf = BUFFERS.insert(ibv_buf::default(), |_| buffer);
         Ok(address)
     })

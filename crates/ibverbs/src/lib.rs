@@ -111,3 +111,4 @@ pub use transom_system::addresses;
 pub use transom_system::addresses::LOOPBACK_GID;
 pub use transom_system::failure::say_panics;
 pub use transom_system::log;
+pub use transom_system::memory::Allocation;

@@ -7,6 +7,7 @@
 //! this process has a mapping of its own that cannot go away ([`AddressSpace`]).
 
 mod address_space;
+mod allocation;
 mod mapped;
 mod maps;
 mod movable;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Once};
 
 pub use address_space::AddressSpace;
+pub use allocation::Allocation;
 pub use mapped::{
     Accessed, add_user, attach as attach_pages, begin as begin_mapping, enter, leave,
 };

@@ -11,7 +11,7 @@ use std::thread;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use transom_system::memory::{
-    Copier, Destination, Source, begin_mapping, enter, is_mapped, leave, page_size,
+    Allocation, Copier, Destination, Source, begin_mapping, enter, is_mapped, leave, page_size,
 };
 
 /// The pages of a process are one thing: one test at a time has them.
@@ -348,6 +348,48 @@ fn nothing_is_moved_that_may_be_pinned() {
     more.leave(0, 1);
     assert_eq!((inode(), pages.word(0, 0).load(Relaxed)), (0, 3));
     assert!(!is_mapped(pages.at(0), 8) && !is_mapped(pages.at(1), 8));
+}
+
+/// Memory that a program has asked for by this device lies in the file from the start, whatever else it has
+/// open. A child has its own, and what is allocated anew is zero.
+#[test]
+fn what_is_ours_lies_in_the_file_from_the_start() {
+    let Some(_alone) = alone() else { return };
+    let length = page_size() * 3 + 5;
+    let ring = Ring::open();
+    for round in 1..4 {
+        let memory = Allocation::new(length as usize).unwrap();
+        let first = memory.first().as_ptr() as u64;
+        assert!(is_mapped(first, length));
+        // SAFETY: aligned, within the memory, and any bytes make a number.
+        let words =
+            [0, 3].map(|page| unsafe { &*((first + page * page_size()) as *const AtomicU64) });
+        for word in words {
+            assert_eq!(word.swap(round, Relaxed), 0);
+        }
+        if ring.is_none() {
+            assert!(in_child(|| words.iter().all(|word| word.swap(9, Relaxed) == round)));
+        }
+        // Its regions come and go.
+        enter(first + 8, 100, false);
+        leave(first + 8, 100);
+        assert!(is_mapped(first, length));
+        // One may outlive it: it keeps the pages.
+        enter(first, 8, false);
+        drop(memory);
+        assert!(is_mapped(first, 8) && !is_mapped(first + page_size(), 8));
+        leave(first, 8);
+        assert!(!is_mapped(first, 8));
+    }
+    drop(ring);
+    let memory = Allocation::new(length as usize).unwrap();
+    let first = memory.first().as_ptr() as *const AtomicU64;
+    // SAFETY: as above.
+    let word = unsafe { &*first };
+    word.store(4, Relaxed);
+    assert!(in_child(|| word.swap(5, Relaxed) == 4));
+    assert_eq!(word.load(Relaxed), 4);
+    assert!(is_mapped(first as u64, length), "it is taken over again");
 }
 
 /// The number of the file that is mapped at an address; zero if none is.

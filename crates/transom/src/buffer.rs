@@ -2,9 +2,8 @@
 
 use crate::copy::Extent;
 use crate::{Error, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use std::ptr;
 use std::sync::Arc;
+use transom_ibverbs::Allocation;
 
 /// Memory that a region can own.
 ///
@@ -56,6 +55,9 @@ unsafe impl Buffer for Box<[u8]> {
 
 /// Whole pages of zeroed memory, aligned to a page.
 ///
+/// With the software device and `TRANSOM_MEMORY=mapped` they are where peers reach them without the kernel,
+/// if they are made when a device is open; other buffers are moved there when they are registered.
+///
 /// An `Arc` of them can be registered several times, for example with different rights:
 ///
 /// ```
@@ -71,6 +73,7 @@ unsafe impl Buffer for Box<[u8]> {
 #[derive(Debug)]
 pub struct Pages {
     extent: Extent,
+    _memory: Allocation,
 }
 
 impl Pages {
@@ -79,18 +82,14 @@ impl Pages {
     /// # Errors
     /// [`Error::Verb`] of `mmap(2)`, ENOMEM if there is not so much memory.
     pub fn new(length: usize) -> Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let address = unsafe {
-            mmap_anonymous(ptr::null_mut(), length.max(1), protection, MapFlags::PRIVATE)
-        }
-        .map_err(|errno| Error::Verb {
+        let memory = Allocation::new(length).map_err(|error| Error::Verb {
             verb: "mmap",
             subject: format!("mapping {length} bytes"),
-            errno: errno.raw_os_error(),
+            errno: error.raw_os_error().unwrap_or_default(),
         })?;
-        // SAFETY: the mapping is readable, writable and zero, and stays until this is dropped.
-        Ok(Self { extent: unsafe { Extent::new(address.cast(), length, "the pages") } })
+        // SAFETY: the memory is readable, writable and zero, and stays until this is dropped.
+        let extent = unsafe { Extent::new(memory.first().as_ptr(), length, "the pages") };
+        Ok(Self { extent, _memory: memory })
     }
 
     /// How many bytes there are.
@@ -124,14 +123,6 @@ impl Pages {
         // SAFETY: the bytes are initialised. They are reachable through this value only; it is
         // borrowed alone, so it is in no region, nor is an `Arc` that holds it.
         unsafe { std::slice::from_raw_parts_mut(self.extent.as_ptr(), self.len()) }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and nobody uses it any more.
-        // Unmapping what is mapped fails only for want of memory; then it stays.
-        let _ = unsafe { munmap(self.extent.as_ptr().cast(), self.len().max(1)) };
     }
 }
 

@@ -1,12 +1,10 @@
 //! Device memory: memory that the program reaches only by copying to and from it, and by regions.
 
 use std::io;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use rustix::mm::{MapFlags, ProtFlags};
-use transom_system::memory::{Destination, Source};
+use transom_system::memory::{Allocation, Destination, Source};
 
 use super::Busy;
 use super::dependents::Dependents;
@@ -27,15 +25,10 @@ pub enum AllocateError {
 /// told.
 pub struct DeviceMemory {
     device: Arc<Device>,
-    address: NonNull<u8>,
+    memory: Allocation,
     length: u64,
     regions: Dependents,
 }
-
-// SAFETY: the memory is only ever copied to and from by the kernel.
-unsafe impl Send for DeviceMemory {}
-// SAFETY: as above.
-unsafe impl Sync for DeviceMemory {}
 
 impl std::fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -58,29 +51,16 @@ impl DeviceMemory {
         let with_more = |taken: u64| taken.checked_add(length).filter(|taken| *taken <= limit);
         let taken = device.resources.device_memory.fetch_update(AcqRel, Relaxed, with_more);
         taken.map_err(|_| AllocateError::Exhausted)?;
-        match Self::map(length) {
-            Ok(address) => {
+        match Allocation::new(length as usize) {
+            Ok(memory) => {
                 let (device, regions) = (device.clone(), Dependents::default());
-                Ok(Arc::new(Self { device, address, length, regions }))
+                Ok(Arc::new(Self { device, memory, length, regions }))
             }
             Err(_) => {
                 device.resources.device_memory.fetch_sub(length, AcqRel);
                 Err(AllocateError::Exhausted)
             }
         }
-    }
-
-    fn map(length: u64) -> io::Result<NonNull<u8>> {
-        // SAFETY: a fresh private mapping at an address the kernel chooses.
-        let address = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                length as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )?
-        };
-        Ok(NonNull::new(address.cast()).expect("a mapping is never at zero"))
     }
 
     /// Bytes.
@@ -96,7 +76,7 @@ impl DeviceMemory {
     /// The address of a range of it, if it has one there.
     pub(super) fn range(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
-        (end <= self.length).then(|| self.address.as_ptr() as u64 + offset)
+        (end <= self.length).then(|| self.memory.first().as_ptr() as u64 + offset)
     }
 
     /// Copies bytes of the program to `offset`.
@@ -152,13 +132,4 @@ impl DeviceMemory {
 
 fn fault() -> io::Error {
     io::Error::from_raw_os_error(libc::EFAULT)
-}
-
-impl Drop for DeviceMemory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; nobody has a reference into it.
-        let unmapped =
-            unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.length as usize) };
-        debug_assert!(unmapped.is_ok());
-    }
 }

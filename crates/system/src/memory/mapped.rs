@@ -124,6 +124,29 @@ pub fn enter(address: u64, length: u64, on_demand: bool) {
     }
 }
 
+/// Has fresh memory lie in the file from the start; false if it stays private. It counts as a region does, and
+/// is to [`leave`] when it has been unmapped.
+///
+/// # Safety
+///
+/// The pages are private memory of zeros, and nobody knows of them yet.
+pub(super) unsafe fn adopt(address: u64, length: u64) -> bool {
+    let Some(mapped) = mapped() else { return false };
+    let Some(pages) = whole_pages(address, length) else { return false };
+    let mut registered = mapped.registered.lock();
+    registered.add(pages.clone());
+    mapped.let_go_of_replaced(&mut registered, &pages);
+    // SAFETY: as the caller says.
+    if let Err(error) = unsafe { take_over::place(&mapped.space, Pages::of(&pages)) } {
+        debug!(address, %error, "memory stays private");
+        registered.remove(pages);
+        return false;
+    }
+    registered.set_mapped(pages.clone(), true);
+    mapped.space.set_present(pages.start, pages.end - 1, true);
+    true
+}
+
 /// A region of these bytes has ended, and nobody uses it any more.
 pub fn leave(address: u64, length: u64) {
     let Some(mapped) = mapped() else { return };
@@ -202,14 +225,16 @@ impl Mapped {
 
     /// Has pages in no region be private memory again; if that cannot be now, with the next that end.
     fn let_go(&self, registered: &mut Registered, left: Vec<Range<u64>>) {
-        if !left.is_empty() && has_pinning() {
-            return registered.keep();
-        }
+        let mut may_be_pinned = None;
         for pages in left {
             self.space.set_present(pages.start, pages.end - 1, false);
             let Whereabouts { here, gone } = self.whereabouts(&pages);
             for part in here {
-                match part.give_back(self) {
+                let given = match *may_be_pinned.get_or_insert_with(has_pinning) {
+                    false => part.give_back(self),
+                    true => Err(io::ErrorKind::ResourceBusy.into()),
+                };
+                match given {
                     Ok(()) => registered.forget(part.pages),
                     Err(error) => {
                         debug!(address = part.at, %error, "memory stays shared");

@@ -169,20 +169,45 @@ pub(super) fn take_over(space: &AddressSpace, faults: &Faults, pages: Pages) -> 
         if transfer(Direction::Read, this_process(), to, address, length) != Ok(length) {
             return Err(Errno::FAULT);
         }
-        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        let at = address as *mut _;
         // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
-        unsafe {
-            rustix::mm::mmap(at, length as usize, READ_WRITE, flags, space.file(), address)?;
-            protected.are_replaced = true;
-            // A child gets its own copy.
-            rustix::mm::madvise(at, length as usize, Advice::LinuxDontFork)
-        }
+        unsafe { replace(space, pages)? };
+        protected.are_replaced = true;
+        Ok(())
     });
     if moved.is_err() {
         let _ = space.discard(address, length);
     }
     Ok(moved?)
+}
+
+/// Has fresh pages of private memory lie in the file from the start.
+///
+/// # Safety
+///
+/// They are zero, and nobody uses them.
+pub(super) unsafe fn place(space: &AddressSpace, pages: Pages) -> io::Result<()> {
+    // What was there before.
+    space.discard(pages.address, pages.length)?;
+    // SAFETY: what is replaced is zero, as what is not there yet is in the file.
+    unsafe { replace(space, pages)? };
+    Ok(())
+}
+
+/// Has the program see pages of the file in place of its own.
+///
+/// # Safety
+///
+/// Both have the same bytes, and the program may read and write them.
+unsafe fn replace(space: &AddressSpace, pages: Pages) -> Result<(), Errno> {
+    let (at, length) = (pages.address as *mut _, pages.length as usize);
+    let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+    // SAFETY: as the caller says.
+    unsafe {
+        rustix::mm::mmap(at, length, READ_WRITE, flags, space.file(), pages.address)?;
+        // A child has its own copy. One that is made without the C library shares them if this fails.
+        let _ = rustix::mm::madvise(at, length, Advice::LinuxDontFork);
+    }
+    Ok(())
 }
 
 /// Moves pages of the file, from `offset` on, that the program has mapped at `pages`, and nobody else uses, back

@@ -7,11 +7,14 @@ use std::os::fd::AsRawFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use transom::{Buffer as Memory, Pages};
 use transom_abi::*;
 use transom_conformance::harness::*;
+use transom_conformance::memory::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::{Way, again, alone};
 use transom_host::{Adapter, Copying, Options};
+use transom_ibverbs::ibv_reg_mr;
 use transom_system::memory::{begin_mapping, is_mapped};
 
 const ROLE: &str = "TRANSOM_TEST_FORBIDDEN";
@@ -131,6 +134,58 @@ fn mapped_memory_is_reached_without_process_vm() {
             assert!(begin_mapping().is_err(), "memory is not mapped");
             println!("skipped: memory cannot be mapped here");
         });
+    });
+}
+
+/// Nor does memory that the program has of the device, or of the Rust API, though all other memory stays where
+/// it is because the program has an io_uring open.
+#[test]
+fn memory_that_is_ours_is_reached_without_process_vm() {
+    const THIS: &str = path_of!("memory_that_is_ours_is_reached_without_process_vm");
+    alone(THIS, Way::Mapped, || {
+        let pair = Pair::rc(Link::Mapped);
+        // `struct io_uring_params`.
+        let mut parameters = [0_u32; 30];
+        // SAFETY: the kernel fills in what is as long as it should be.
+        let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
+        let [mut near, mut far] = [(); 2].map(|()| Pages::new(8192).expect("memory"));
+        let register = |end: &End, pages: &mut Pages| {
+            let length = Memory::len(pages);
+            // SAFETY: the pages outlive the region's last use.
+            let mr = unsafe { ibv_reg_mr(end.pd, pages.as_mut_ptr().cast(), length, ALL) };
+            assert!(!mr.is_null());
+            mr
+        };
+        let (ma, mb) = (register(&pair.a, &mut near), register(&pair.b, &mut far));
+        let dm = alloc_dm(pair.b.context, 4096);
+        let access = IBV_ACCESS_ZERO_BASED | ALL as u32;
+        let device = try_reg_dm(pair.b.pd, dm, 0, 4096, access).expect("a region");
+        let [at, there] = [&mut near, &mut far].map(|pages| pages.as_mut_ptr() as u64);
+        if !is_mapped(at, 8192) {
+            assert!(begin_mapping().is_err(), "memory is not mapped");
+            return println!("skipped: memory cannot be mapped here");
+        }
+        let other = Buffer::new(4096);
+        pair.a.reg(&other, ALL);
+        assert!(ring < 0 || !is_mapped(other.addr(), 8));
+        forbid(KILL);
+        near.write_at(0, &[7; 4096]).expect("room");
+        let request = |opcode, at, length, to, key| {
+            let mut sges = [sge(at, length, ma)];
+            assert_eq!(pair.request(&mut rdma_wr(opcode, &mut sges, to, key)), IBV_WC_SUCCESS);
+        };
+        request(IBV_WR_RDMA_WRITE, at, 4096, 0, keys(device).1);
+        request(IBV_WR_RDMA_READ, at + 4096, 4096, 0, keys(device).1);
+        request(IBV_WR_RDMA_WRITE, at + 4096, 4096, there, keys(mb).1);
+        let mut sges = [sge(at, 8, ma)];
+        let opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        let status = pair.request(&mut atomic_wr(opcode, &mut sges, there, keys(mb).1, 1, 0));
+        assert_eq!(status, IBV_WC_SUCCESS);
+        assert_eq!(from_dm(there + 4096, dm, 0, 4096), 0);
+        let mut found = vec![0; 8192];
+        far.read_at(0, &mut found).expect("so many");
+        assert_eq!(found[0], 8);
+        assert!(found[1..].iter().all(|byte| *byte == 7));
     });
 }
 
