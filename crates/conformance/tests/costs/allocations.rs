@@ -1,0 +1,90 @@
+//! Posting and polling allocate nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use transom_conformance::harness::Link;
+use transom_conformance::path_of;
+use transom_conformance::processes::{Way, alone};
+
+use crate::workloads::{Stage, WARM_UP, WORKLOADS};
+
+/// The system's allocator, which counts for each thread what it is asked for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+// SAFETY: all of it is the system's; counting allocates nothing, for the counter has no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller says.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as the caller says.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often this thread has allocated, or given back, while it did this.
+fn allocations(what: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    what();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn an_allocation_is_counted() {
+    let word = std::hint::black_box(Box::new(1_u8));
+    assert_eq!(allocations(|| drop(word)), 1);
+    assert_eq!(allocations(|| ()), 0);
+}
+
+/// A thousand of each operation, after some that may make what they need.
+fn run(link: Link) {
+    let stage = Stage::new(link);
+    for workload in WORKLOADS {
+        for round in 0..WARM_UP + 1000 {
+            for step in workload.steps {
+                let counted = allocations(|| (step.run)(&stage));
+                let expected = if round < WARM_UP { counted } else { 0 };
+                assert_eq!(counted, expected, "{}, {}, round {round}", workload.name, step.name);
+            }
+        }
+    }
+}
+
+// Not over the wire: there the poll that finds a deadline has come makes a list of what is due.
+#[test]
+fn posting_and_polling_allocate_nothing() {
+    [Link::Loopback, Link::Local, Link::Shared].into_iter().for_each(run);
+}
+
+#[test]
+fn nor_do_they_on_mapped_memory() {
+    alone(path_of!("nor_do_they_on_mapped_memory"), Way::Mapped, || run(Link::Mapped));
+}

@@ -1,0 +1,251 @@
+//! System calls and instructions, step by step, beside the record.
+
+use std::ffi::c_long;
+use std::path::Path;
+use std::{env, fs};
+
+use object::{Object, ObjectSection};
+use transom_conformance::harness::Link;
+use transom_conformance::path_of;
+use transom_conformance::processes::*;
+
+use crate::record::{Table, are_about_equal};
+use crate::trace::{Tracee, mark};
+use crate::workloads::{Stage, WARM_UP, WORKLOADS};
+
+/// Between whom, and where registered memory lies.
+const WAYS: [(&str, Link, &str); 4] = [
+    ("loopback, private", Link::Loopback, "private"),
+    ("loopback, mapped", Link::Loopback, "mapped"),
+    ("local, private", Link::Local, "private"),
+    ("local, mapped", Link::Local, "mapped"),
+];
+
+/// How often an operation is carried out while other threads are held, before it is counted: what they
+/// were about to do is done then.
+const SETTLING: usize = 10;
+
+/// How often the system calls of an operation are counted. The fewest are taken: now and then there is
+/// something to be done for many.
+const ROUNDS: usize = 3;
+
+/// What an operation costs: its steps' system calls and instructions.
+type Costs = Vec<(Vec<c_long>, u64)>;
+
+/// What the traced processes run; on its own it does nothing.
+#[test]
+fn role() {
+    play(&[("carries_out", carries_out), ("knows", knows)]);
+}
+
+/// Carries out each operation, with a mark before and after each step once it is warm.
+fn carries_out(channel: &mut Channel) {
+    begin(channel);
+    let [way] = channel.hear();
+    let stage = Stage::new(WAYS[way as usize].1);
+    channel.tell(&[stage.is_mapped().into()]);
+    for workload in WORKLOADS {
+        for round in 0..WARM_UP + SETTLING + ROUNDS + 1 {
+            for step in workload.steps {
+                if round < WARM_UP {
+                    (step.run)(&stage);
+                } else {
+                    mark();
+                    (step.run)(&stage);
+                    mark();
+                }
+            }
+        }
+    }
+    let [] = channel.hear();
+}
+
+/// Three system calls, and later 300 instructions or a few more.
+fn knows(channel: &mut Channel) {
+    begin(channel);
+    let [] = channel.hear();
+    mark();
+    for _ in 0..3 {
+        // SAFETY: takes nothing and cannot fail.
+        unsafe { libc::getppid() };
+    }
+    mark();
+    mark();
+    // SAFETY: it changes nothing but the register that it says.
+    unsafe { std::arch::asm!("2: dec {0}", "nop", "jnz 2b", inout(reg) 100_u64 => _) };
+    mark();
+    let [] = channel.hear();
+}
+
+/// The process is there, and waits to be traced.
+fn begin(channel: &mut Channel) {
+    // SAFETY: takes a plain number. Whoever waits for a thread that is held would wait for ever.
+    unsafe { libc::alarm(120) };
+    channel.tell(&[]);
+}
+
+/// A process in this role that this thread traces; none, and why, if the system does not let it.
+fn traced(role: &str, memory: &str) -> Option<(Child, Tracee)> {
+    let setting = format!("TRANSOM_MEMORY={memory}");
+    let mut child = Child::start_under(role, &["env", &setting]);
+    let [] = child.hear();
+    match Tracee::begin(child.pid()) {
+        Ok(tracee) => Some((child, tracee)),
+        Err(error) => {
+            println!("skipped: a process may not trace its children here: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn what_is_counted_is_what_is_done() {
+    let Some((mut child, mut tracee)) = traced(path_of!("knows"), "private") else { return };
+    child.tell(&[]);
+    let thread = tracee.run_to_mark();
+    tracee.hold_all_but(thread);
+    assert_eq!(tracee.system_calls(thread), [libc::SYS_getppid; 3]);
+    tracee.system_calls(thread);
+    let counted = tracee.instructions(thread);
+    assert!((300..350).contains(&counted), "{counted}");
+    tracee.end();
+    child.tell(&[]);
+    child.finish();
+}
+
+/// No system call more or fewer than recorded, and about as many instructions.
+#[test]
+fn operations_cost_what_is_recorded() {
+    let mut ways = Vec::new();
+    for (way, (name, _, memory)) in WAYS.into_iter().enumerate() {
+        match costs(way, memory) {
+            Some(costs) => ways.push((name, costs)),
+            None => println!("not counted: {name}"),
+        }
+    }
+    let columns: Vec<String> = ways.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let table = |title: String, cell: fn(&(Vec<c_long>, u64)) -> String| {
+        let steps =
+            WORKLOADS.iter().flat_map(|it| it.steps.iter().map(|step| (it.name, step.name)));
+        let rows = steps.enumerate().map(|(row, (operation, step))| {
+            let cells = ways.iter().map(|(_, costs)| cell(&costs[row]));
+            [operation.to_owned(), step.to_owned()].into_iter().chain(cells).collect()
+        });
+        Table { title, columns: columns.clone(), rows: rows.collect() }
+    };
+    let calls = table("System calls".into(), |(calls, _)| names(calls));
+    let instructions =
+        table(format!("Instructions, {}", build()), |(_, instructions)| instructions.to_string());
+    compare(&calls, &instructions);
+}
+
+/// Compares with what is written down, or writes it.
+fn compare(calls: &Table, instructions: &Table) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/costs.md");
+    if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
+        let text = format!("{HEAD}\n{calls}\n{instructions}");
+        fs::write(&path, text).expect("a file of this project");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    let recorded = Table::find(&written, &calls.title);
+    let mut differences = recorded.differences(calls, |was, is| was == is);
+    let recorded = Table::find(&written, &instructions.title);
+    if recorded.rows.is_empty() {
+        // They are of another compiler, or optimized otherwise.
+        println!("{instructions}not compared: the record has no such build");
+    } else {
+        differences.extend(recorded.differences(instructions, are_about_equal));
+    }
+    assert!(
+        differences.is_empty(),
+        "operations do not cost what spec/costs.md says. If they shall, write it anew: \
+         TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs\n{}",
+        differences.join("\n")
+    );
+}
+
+const HEAD: &str = "\
+# What operations cost
+
+System calls and instructions of each step of an operation, of the thread that carries it out, between
+two devices that one thread drives. The instructions are those of the program itself; libraries are left
+out, for they choose their instructions by the processor. Written by a test, which fails if a system call
+comes or goes, or if a twentieth more or fewer instructions are carried out:
+
+```sh
+TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs
+```
+";
+
+/// What each step of each operation costs on one of [`WAYS`]; none if it cannot be told here.
+fn costs(way: usize, memory: &str) -> Option<Costs> {
+    let (mut child, mut tracee) = traced(path_of!("carries_out"), memory)?;
+    child.tell(&[way as u64]);
+    let mut costs = Vec::new();
+    for (index, workload) in WORKLOADS.iter().enumerate() {
+        if index > 0 {
+            tracee.release();
+        }
+        let thread = tracee.run_to_mark();
+        if index == 0 {
+            let [is_mapped] = child.hear();
+            if (is_mapped == 1) != (memory == "mapped") {
+                println!("skipped: memory cannot be mapped here");
+                return None;
+            }
+        }
+        tracee.hold_all_but(thread);
+        let mut counted: Costs = vec![(Vec::new(), u64::MAX); workload.steps.len()];
+        for round in 0..SETTLING + ROUNDS + 1 {
+            for (index, (calls, instructions)) in counted.iter_mut().enumerate() {
+                if (round, index) != (0, 0) {
+                    // From the end of a step to the beginning of the next.
+                    tracee.system_calls(thread);
+                }
+                if round < SETTLING + ROUNDS {
+                    let made = tracee.system_calls(thread);
+                    if round == SETTLING || (round > SETTLING && made.len() < calls.len()) {
+                        *calls = made;
+                    }
+                } else {
+                    *instructions = tracee.instructions(thread);
+                }
+            }
+        }
+        costs.extend(counted);
+    }
+    tracee.end();
+    child.tell(&[]);
+    child.finish();
+    Some(costs)
+}
+
+/// System calls as people write them.
+fn names(calls: &[c_long]) -> String {
+    // Where the clock is read without one, there is none.
+    let calls = calls.iter().filter(|call| **call != libc::SYS_clock_gettime);
+    let names: Vec<String> = calls
+        .map(|call| match *call {
+            libc::SYS_process_vm_readv => "process_vm_readv".into(),
+            libc::SYS_process_vm_writev => "process_vm_writev".into(),
+            libc::SYS_write => "write".into(),
+            libc::SYS_read => "read".into(),
+            libc::SYS_futex => "futex".into(),
+            libc::SYS_sched_yield => "sched_yield".into(),
+            number => format!("number {number}"),
+        })
+        .collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// How this program was built: optimized or not, and by which compiler.
+fn build() -> String {
+    let program = fs::read(this_program()).expect("a program can be read");
+    let program = object::File::parse(&*program).expect("a program is an ELF file");
+    let comment = program.section_by_name(".comment").and_then(|it| it.data().ok());
+    let comments = String::from_utf8_lossy(comment.unwrap_or_default()).into_owned();
+    let compiler = comments.split('\0').find(|comment| comment.starts_with("rustc version "));
+    let version = compiler.and_then(|it| it.split_whitespace().nth(2)).unwrap_or("of no version");
+    let kind = if cfg!(debug_assertions) { "debug build" } else { "release build" };
+    format!("{kind}, rustc {version}")
+}

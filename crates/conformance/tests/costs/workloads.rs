@@ -1,0 +1,142 @@
+//! The operations whose costs are counted, step by step, between two devices that one thread drives.
+
+use transom_abi::*;
+use transom_conformance::harness::*;
+use transom_system::memory::is_mapped;
+
+/// How often an operation is carried out before it is counted: rings have gone round, and what is made
+/// at the first use is there.
+pub(crate) const WARM_UP: usize = 300;
+
+/// What the operations are carried out on.
+pub(crate) struct Stage {
+    memory: MemoryPair,
+    window: *mut ibv_mw,
+}
+
+impl Stage {
+    /// Two ends over a link.
+    pub(crate) fn new(link: Link) -> Self {
+        let memory = MemoryPair::new(link, 1 << 16);
+        let window = memory.pair.a.mw(IBV_MW_TYPE_2);
+        Self { memory, window }
+    }
+
+    /// Whether registered memory is reached without the kernel.
+    pub(crate) fn is_mapped(&self) -> bool {
+        is_mapped(self.memory.near.addr(), 8)
+    }
+
+    /// The origin posts a request of so many bytes.
+    fn post(&self, opcode: ibv_wr_opcode, length: u32) {
+        let (remote, key) = (self.memory.far.addr(), self.memory.key());
+        self.memory.post_op(self.memory.pair.qa, opcode, remote, key, length);
+    }
+
+    /// The target posts a receive for so many bytes.
+    fn receive(&self, length: u32) {
+        self.memory.recv(self.memory.pair.qb, 1, length);
+    }
+
+    /// The origin polls until its request has completed.
+    fn complete(&self) {
+        self.memory.pair.a.expect(IBV_WC_SUCCESS);
+    }
+
+    /// The target polls until it has received.
+    fn received(&self) {
+        self.memory.pair.b.expect(IBV_WC_SUCCESS);
+    }
+
+    /// The target polls once, and has no completion: it is driven by that, where the operation needs it.
+    fn drive(&self) {
+        self.memory.pair.b.expect_nothing();
+    }
+
+    /// The origin posts a bind of the first page of its buffer, unsignaled.
+    fn bind(&self) {
+        let (addr, mr) = (self.memory.near.addr(), self.memory.ma);
+        let range = Range { mr, addr, length: 4096, access: REMOTE };
+        let key = rkey(self.window).wrapping_add(1);
+        let bind = bind2_wr(self.window, key, range);
+        post(self.memory.pair.qa, &mut ibv_send_wr { send_flags: 0, ..bind });
+    }
+
+    /// The origin posts the end of that.
+    fn invalidate(&self) {
+        post(self.memory.pair.qa, &mut local_inv_wr(rkey(self.window)));
+    }
+}
+
+/// An operation.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// What is done one after the other.
+    pub(crate) steps: &'static [Step],
+}
+
+/// A step of an operation.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Stage),
+}
+
+/// All of them.
+pub(crate) const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "WRITE of 8 bytes",
+        steps: &[
+            Step { name: "post", run: |on| on.post(IBV_WR_RDMA_WRITE, 8) },
+            Step { name: "poll", run: Stage::complete },
+        ],
+    },
+    Workload {
+        name: "READ of 8 bytes",
+        steps: &[
+            Step { name: "post", run: |on| on.post(IBV_WR_RDMA_READ, 8) },
+            Step { name: "poll", run: Stage::complete },
+        ],
+    },
+    Workload {
+        name: "SEND of 8 bytes",
+        steps: &[
+            Step { name: "post the receive", run: |on| on.receive(8) },
+            Step { name: "post", run: |on| on.post(IBV_WR_SEND, 8) },
+            Step { name: "poll at the target", run: Stage::received },
+            Step { name: "poll", run: Stage::complete },
+        ],
+    },
+    Workload {
+        name: "fetch-and-add",
+        steps: &[
+            Step { name: "post", run: |on| on.post(IBV_WR_ATOMIC_FETCH_AND_ADD, 8) },
+            Step { name: "poll at the target", run: Stage::drive },
+            Step { name: "poll", run: Stage::complete },
+        ],
+    },
+    Workload {
+        name: "bind and LOCAL_INV",
+        steps: &[
+            Step { name: "post the bind", run: Stage::bind },
+            Step { name: "post the LOCAL_INV", run: Stage::invalidate },
+            Step { name: "poll", run: Stage::complete },
+        ],
+    },
+    Workload {
+        name: "WRITE of 64 KiB",
+        steps: &[
+            Step { name: "post", run: |on| on.post(IBV_WR_RDMA_WRITE, 1 << 16) },
+            Step { name: "poll", run: Stage::complete },
+        ],
+    },
+    Workload {
+        name: "SEND of 64 KiB",
+        steps: &[
+            Step { name: "post the receive", run: |on| on.receive(1 << 16) },
+            Step { name: "post", run: |on| on.post(IBV_WR_SEND, 1 << 16) },
+            Step { name: "poll at the target", run: Stage::received },
+            Step { name: "poll", run: Stage::complete },
+        ],
+    },
+    Workload { name: "nothing", steps: &[Step { name: "poll at the target", run: Stage::drive }] },
+];
