@@ -37,6 +37,14 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Where<'a> {
+    /// Whether any memory there is reached without the kernel.
+    pub fn maps_memory(self) -> bool {
+        match self {
+            Self::Here => memory::maps_memory(),
+            Self::Peer(peer) => peer.pages.is_some(),
+        }
+    }
+
     fn destination(self, address: u64) -> Destination<'a> {
         match self {
             Self::Here => Destination::Program(address),

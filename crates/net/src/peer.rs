@@ -393,7 +393,9 @@ impl Peer {
                 Arrival::Request(Request { from, to, length, .. }, Some(reference)) => {
                     let (from, to, length, reference) = (*from, *to, *length, *reference);
                     MessageData::Buffer(SenderBuffer {
-                        peer: self,
+                        sender: self.announcer,
+                        segment: &self.segment,
+                        memory: &self.memory,
                         this,
                         from,
                         to,

@@ -5,12 +5,11 @@
 //! the bytes by the sender's key, as the sender itself would be, for as long as it copies them.
 
 use transom_device::execution::{CopyError, Source};
-use transom_device::protection::{Attempt, Grant, Key, Operation, Reason, Refusal};
+use transom_device::protection::{Announcer, Attempt, Grant, Key, Operation, Reason, Refusal};
 use transom_device::qp::{QpNumber, QpState};
 use transom_system::ThisProcess;
-use transom_system::memory::{self, Destination, Fault};
-
-use super::Peer;
+use transom_system::memory::{self, Destination, Fault, PeerMemory};
+use transom_system::segment::Segment;
 
 /// What is shorter goes through the ring: asking for the sender's key costs more than copying twice.
 pub(crate) const LEAST: u64 = 4 << 10;
@@ -26,8 +25,10 @@ pub struct Reference {
 
 /// The bytes of a segment in its sender's buffer.
 pub struct SenderBuffer<'a> {
-    /// The sender's process.
-    pub(crate) peer: &'a Peer,
+    /// The sender's process, its segment and its memory.
+    pub(crate) sender: Announcer,
+    pub(crate) segment: &'a Segment,
+    pub(crate) memory: &'a PeerMemory,
     /// Who receives.
     pub(crate) this: &'a ThisProcess,
     /// The sending queue pair, and the one it sends to.
@@ -50,7 +51,7 @@ impl SenderBuffer<'_> {
         let end = offset.checked_add(length).filter(|end| *end <= self.length);
         let address = self.reference.address.checked_add(offset).filter(|_| end.is_some());
         let Some(address) = address else { return Err(CopyError::Far) };
-        let (segment, key) = (&self.peer.segment, self.reference.key);
+        let (segment, key) = (self.segment, self.reference.key);
         let Some(summary) = segment.qps().summary(self.from.index()) else {
             return Err(CopyError::Far);
         };
@@ -78,10 +79,10 @@ impl SenderBuffer<'_> {
             if grant.is_null() {
                 return Err(near(Reason::MemoryGone));
             }
-            let by_kernel = !self.peer.memory.is_mapped(grant.address(), length);
-            let copied = copy(memory::Source::Peer(&self.peer.memory, grant.address()));
+            let by_kernel = !self.memory.is_mapped(grant.address(), length);
+            let copied = copy(memory::Source::Peer(self.memory, grant.address()));
             // The kernel was told a PID, which was the sender's if it still is.
-            let theirs = !by_kernel || self.this.registry().is_alive(self.peer.announcer);
+            let theirs = !by_kernel || self.this.registry().is_alive(self.sender);
             return match copied {
                 Ok(()) if theirs => Ok(()),
                 Ok(()) | Err(Fault::Source) => Err(near(Reason::MemoryGone)),

@@ -90,6 +90,11 @@ fn find_here(address: u64, length: u64) -> Option<NonNull<u8>> {
     mapped::mapped()?.space().find(address, length)
 }
 
+/// Whether any memory of the program is reached without the kernel.
+pub fn maps_memory() -> bool {
+    mapped::mapped().is_some()
+}
+
 /// Whether memory of the program is reached without the kernel.
 pub fn is_mapped(address: u64, length: u64) -> bool {
     find_here(address, length).is_some()

@@ -64,16 +64,23 @@ fn an_allocation_is_counted() {
     assert_eq!(allocations(|| ()), 0);
 }
 
+/// How often of a thousand times an operation may allocate: the first time that a thread waits for a lock,
+/// the lock's library makes or extends a table for all threads.
+const FIRST_WAITS: usize = 2;
+
 /// A thousand of each operation, after some that may make what they need.
 fn run(link: Link) {
     let stage = Stage::new(link);
     for workload in WORKLOADS {
+        let mut allocated = vec![0; workload.steps.len()];
         for round in 0..WARM_UP + 1000 {
-            for step in workload.steps {
+            for (step, allocated) in workload.steps.iter().zip(&mut allocated) {
                 let counted = allocations(|| (step.run)(&stage));
-                let expected = if round < WARM_UP { counted } else { 0 };
-                assert_eq!(counted, expected, "{}, {}, round {round}", workload.name, step.name);
+                *allocated += usize::from(round >= WARM_UP && counted > 0);
             }
+        }
+        for (step, allocated) in workload.steps.iter().zip(allocated) {
+            assert!(allocated <= FIRST_WAITS, "{}, {}: {allocated}", workload.name, step.name);
         }
     }
 }

@@ -231,6 +231,7 @@ fn names(calls: &[c_long]) -> String {
             libc::SYS_write => "write".into(),
             libc::SYS_read => "read".into(),
             libc::SYS_futex => "futex".into(),
+            libc::SYS_fcntl => "fcntl".into(),
             libc::SYS_sched_yield => "sched_yield".into(),
             number => format!("number {number}"),
         })

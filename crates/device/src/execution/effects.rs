@@ -63,7 +63,7 @@ impl Effect {
 const OF_ONE: usize = 2;
 /// Most that a call brings about beside what ends: an answer, an event, a refusal, work for the other
 /// half.
-const BESIDE: usize = 16;
+const BESIDE: usize = 10;
 
 /// What is to be done, in order: completions of one queue are seen in the order in which they come here,
 /// and an answer leaves before the completion behind it. So whoever calls the device does it all before

@@ -103,7 +103,8 @@ impl Process for At<'_> {
     }
 
     fn atomic_direct(&self, body: &Body, at: RemoteAddress, buffers: &[Sge]) -> Direct {
-        let Some((target, place)) = self.direct_target() else { return Direct::Declined };
+        let mapped = self.direct_target().filter(|(_, place)| place.maps_memory());
+        let Some((target, place)) = mapped else { return Direct::Declined };
         let local = self.local(buffers);
         let change = |at: &Grant<'_>| {
             let word = place.word(at).ok_or(CopyError::Far)?;
