@@ -1,5 +1,7 @@
 //! `programs connections`: programs that connect by librdmacm, on this host and across wires.
 
+mod trials;
+
 use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
@@ -11,227 +13,21 @@ use crate::extent::Extent;
 use crate::installation::Installation;
 use crate::meeting::{end_well, wait_for_listener};
 use crate::place::{Place, Wire, across_pairs};
-use crate::program::{
-    CMTIME, Listens, Program, RIOSTREAM, RPING, RSTREAM, UCMATOSE, UDADDY, UDPONG,
-};
-use crate::table::{Form, Report, Row, Style};
+use crate::program::{Listens, Program};
+use crate::table::{Form, Report, Row, Style, Verdict};
+use trials::{TRIALS, Trial};
 
 static FORM: Form = Form {
     script: "connections",
     title: "programs that connect by librdmacm, server and clients as processes of their own",
     subject: &[("where", 30), ("program", 12), ("options", 44)],
-    figures: &[],
+    figures: &[("remark", 48)],
 };
 
 /// What a bad network does to each packet.
 const FAULTS: &str = "loss=1%,seed=7";
 /// How long a program may take: a lost message of connections is sent again after four seconds.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// Where clients find a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    Everywhere,
-    /// It listens at any address of IPv4, or can be told of no other.
-    OfIpv4,
-    /// It tells its clients an address that it is not told.
-    OnThisHost,
-}
-
-impl Reach {
-    fn includes(self, place: Place<'_>, address: IpAddr) -> bool {
-        match self {
-            Self::Everywhere => true,
-            Self::OfIpv4 => address.is_ipv4(),
-            Self::OnThisHost => matches!(place, Place::Here),
-        }
-    }
-}
-
-/// A program, and how it is tried.
-#[derive(Clone, Copy)]
-struct Trial {
-    program: Program,
-    clients: usize,
-    /// What of messages is lost is sent again.
-    bears_loss: bool,
-    reach: Reach,
-    /// What each end prints when all went well, if how it ends does not tell.
-    prints: Option<&'static str>,
-    /// It is not part of the quick look.
-    lasts: bool,
-}
-
-impl Trial {
-    const fn of(program: Program) -> Self {
-        Self {
-            program,
-            clients: 1,
-            bears_loss: true,
-            reach: Reach::Everywhere,
-            prints: None,
-            lasts: false,
-        }
-    }
-
-    const fn bears_no_loss(self) -> Self {
-        Self { bears_loss: false, ..self }
-    }
-
-    const fn of_ipv4(self) -> Self {
-        Self { reach: Reach::OfIpv4, ..self }
-    }
-
-    const fn lasts(self) -> Self {
-        Self { lasts: true, ..self }
-    }
-}
-
-/// Both ends of a program told the same, but for where the server is.
-macro_rules! told {
-    ($program:expr, $options:literal) => {
-        Trial::of(Program {
-            server_options: concat!("-b ADDRESS ", $options),
-            client_options: concat!("-s ADDRESS ", $options),
-            ..$program
-        })
-    };
-}
-
-/// A tool of perftest that connects by rdma_cm.
-macro_rules! perftest {
-    ($tool:literal, $service:literal) => {
-        Trial::of(Program {
-            server: $tool,
-            client: $tool,
-            package: "perftest",
-            server_options: concat!("-R -d transom0 -F -n 128 -p 7471 -c ", $service),
-            client_options: concat!("-R -d transom0 -F -n 128 -p 7471 -c ", $service, " ADDRESS"),
-            ..RPING
-        })
-        .of_ipv4()
-        .lasts()
-    };
-}
-
-/// fio's client writes to its server, by this operation.
-macro_rules! fio {
-    ($verb:literal) => {
-        Trial::of(Program {
-            server: "fio",
-            client: "fio",
-            package: "fio",
-            server_options: "--name=server --ioengine=rdma --port=7471 --rw=read --bs=4k --size=4m",
-            client_options: concat!(
-                "--name=client --ioengine=rdma --hostname=ADDRESS --port=7471 --rw=write --bs=4k --size=4m \
-                 --iodepth=16 --verb=",
-                $verb
-            ),
-            ..RPING
-        })
-        .of_ipv4()
-        .lasts()
-    };
-}
-
-/// libfabric's ping-pong, over verbs, by this kind of endpoint.
-macro_rules! fi_pingpong {
-    ($endpoint:literal) => {
-        Trial {
-            reach: Reach::OnThisHost,
-            // It takes its queue pair away when the other end disconnects, and with that the completion of
-            // its last message if it has not polled it, which is an error to it.
-            prints: Some("\n1m "),
-            ..Trial::of(Program {
-            server: "fi_pingpong",
-            client: "fi_pingpong",
-            package: "libfabric-bin",
-            server_options: concat!("-p verbs -e ", $endpoint),
-            client_options: concat!("-p verbs -e ", $endpoint, " ADDRESS"),
-            listens: Listens::AtTcp(47592),
-            ..RPING
-        })
-        }
-        .lasts()
-    };
-}
-
-static TRIALS: [Trial; 30] = [
-    Trial::of(RPING),
-    Trial::of(Program {
-        server_options: "-s -a ADDRESS -C 10 -V -q -p 7471",
-        client_options: "-c -a ADDRESS -C 10 -V -q -p 7471",
-        ..RPING
-    }),
-    Trial {
-        clients: 64,
-        // One of many clients was seen to wait in vain beside other work, which is not understood yet.
-        lasts: true,
-        // Between the connections of 64 clients too many messages are lost for the time there is.
-        bears_loss: false,
-        ..Trial::of(Program {
-            server_options: "-s -a ADDRESS -P -p 7471",
-            client_options: "-c -a ADDRESS -C 300 -v -V -p 7471",
-            persistent: true,
-            ..RPING
-        })
-    },
-    Trial::of(UCMATOSE),
-    told!(UCMATOSE, "-p 7471 -c 4 -C 10 -S 1000 -m"),
-    Trial::of(UDADDY).bears_no_loss(),
-    Trial::of(CMTIME).bears_no_loss(),
-    Trial::of(Program {
-        server: "rdma_server",
-        client: "rdma_client",
-        server_options: "-s ADDRESS -p 7471",
-        client_options: "-s ADDRESS -p 7471",
-        ..RPING
-    }),
-    Trial::of(Program { client_options: "-s ADDRESS -p 7471 -c r", ..XSERVER }).of_ipv4(),
-    Trial::of(Program {
-        server_options: "-p 7471 -c x",
-        client_options: "-s ADDRESS -p 7471 -c x",
-        ..XSERVER
-    })
-    .of_ipv4(),
-    Trial::of(RSTREAM),
-    told!(RSTREAM, "-p 7471 -T v -T a -S 300000 -C 20 -I 10").lasts(),
-    told!(RSTREAM, "-p 7471 -T v -T n -S 64 -C 500 -I 10").lasts(),
-    Trial::of(RIOSTREAM),
-    Trial::of(Program {
-        server: "rcopy",
-        client: "rcopy",
-        server_options: "-p 7471",
-        client_options: "librdmacm.so.1 ADDRESS:copied -p 7471",
-        persistent: true,
-        ..RPING
-    })
-    // An address of IPv6 has colons too.
-    .of_ipv4()
-    .lasts(),
-    Trial::of(UDPONG).bears_no_loss(),
-    perftest!("ib_write_bw", "RC"),
-    perftest!("ib_write_lat", "RC"),
-    perftest!("ib_read_bw", "RC"),
-    perftest!("ib_read_lat", "RC"),
-    perftest!("ib_send_bw", "RC"),
-    perftest!("ib_send_lat", "RC"),
-    perftest!("ib_atomic_bw", "RC"),
-    perftest!("ib_atomic_lat", "RC"),
-    perftest!("ib_send_bw", "UD").bears_no_loss(),
-    perftest!("ib_send_lat", "UD").bears_no_loss(),
-    fio!("write"),
-    fio!("read"),
-    fi_pingpong!("msg"),
-    fi_pingpong!("rdm"),
-];
-
-const XSERVER: Program = Program {
-    server: "rdma_xserver",
-    client: "rdma_xclient",
-    server_options: "-p 7471 -c r",
-    ..RPING
-};
 
 /// Runs them: on this host, across a wire of each family, and across a bad one.
 pub(crate) fn run(
@@ -253,7 +49,7 @@ pub(crate) fn run(
             add(report, installation, Place::Across(&wire), address, &name, few);
             let disturbed = wire.disturbed(FAULTS);
             let name = format!("{family}, {FAULTS}");
-            let chosen = |trial: &Trial| trial.bears_loss && extent > Extent::Quick;
+            let chosen = |_: &Trial| extent > Extent::Quick;
             add(report, installation, Place::Across(&disturbed), address, &name, chosen);
         }
         Ok(())
@@ -276,24 +72,19 @@ fn add(
 ) {
     let reached = |trial: &&Trial| trial.reach.includes(place, address);
     for trial in TRIALS.iter().filter(reached).filter(|trial| chosen(trial)) {
-        let met = trial.meet(installation, place, address);
+        let (verdict, remark) = match trial.left_out(place) {
+            Some(why) => (Verdict::LeftOut, why),
+            None => (Verdict::of(trial.meet(installation, place, address).err()), ""),
+        };
         report.add(Row {
             subject: vec![name.to_owned(), trial.program.client.to_owned(), trial.describe()],
-            figures: vec![],
-            problem: met.err(),
+            figures: vec![remark.to_owned()],
+            verdict,
         });
     }
 }
 
 impl Trial {
-    fn describe(&self) -> String {
-        let options = self.program.describe();
-        match self.clients {
-            1 => options,
-            clients => format!("{options}, {clients} clients"),
-        }
-    }
-
     fn command(
         &self,
         installation: &Installation,
@@ -308,7 +99,7 @@ impl Trial {
         };
         let mut command = place.command(installation, side, name, package)?;
         command.current_dir(installation.folder());
-        command.args(Program::words(options, &address.to_string()));
+        command.args(Program::words(options, address, place.client(address)));
         Ok(command)
     }
 

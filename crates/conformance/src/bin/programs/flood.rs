@@ -12,7 +12,7 @@ use crate::extent::Extent;
 use crate::installation::Installation;
 use crate::perftest::{Measure, measure_once};
 use crate::place::{Place, Wire, across_pairs};
-use crate::table::{Form, Report, Row, Style};
+use crate::table::{Form, Report, Row, Style, Verdict};
 use stranger::{Aim, Stranger};
 
 static FORM: Form = Form {
@@ -55,7 +55,7 @@ pub(crate) fn run(
                 report.add(Row {
                     subject: vec![format!("{family}, {}", pair.mtu()), (*program).to_owned()],
                     figures: came.as_ref().map_or_else(|_| vec![String::new(); 4], |c| c.to_vec()),
-                    problem: came.err(),
+                    verdict: Verdict::of(came.err()),
                 });
             }
         }

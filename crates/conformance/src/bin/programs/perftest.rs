@@ -11,7 +11,7 @@ use crate::extent::Extent;
 use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
 use crate::place::Place;
-use crate::table::{Form, Report, Row, Style};
+use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "perftest",
@@ -60,7 +60,7 @@ pub(crate) fn run(
         report.add(Row {
             subject: vec![run.tool.into(), run.service.into(), run.options],
             figures: vec![measured.as_ref().map(Figure::describe).unwrap_or_default()],
-            problem: measured.err(),
+            verdict: Verdict::of(measured.err()),
         });
     }
     Ok(report)

@@ -28,6 +28,20 @@ impl Place<'_> {
         }
     }
 
+    /// The client's address, where the server has this one.
+    pub(crate) fn client(self, server: IpAddr) -> IpAddr {
+        let family = if server.is_ipv4() { Family::V4 } else { Family::V6 };
+        match self {
+            Self::Here => server,
+            Self::Across(wire) => wire.pair.address(Side::Near, family),
+        }
+    }
+
+    /// Whether packets are lost on the way.
+    pub(crate) fn loses_packets(self) -> bool {
+        matches!(self, Self::Across(Wire { faults: Some(_), .. }))
+    }
+
     /// A program for one of the ends, with our library.
     pub(crate) fn command(
         self,

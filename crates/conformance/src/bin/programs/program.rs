@@ -1,5 +1,7 @@
 //! Programs whose server and client meet at an address, and how they are run.
 
+use std::net::IpAddr;
+
 /// Where programs listen that can be told.
 pub(crate) const PORT: u16 = 7471;
 
@@ -10,7 +12,7 @@ pub(crate) enum Listens {
     At(u16),
     /// It listens at a port of TCP, where they agree on the rest.
     AtTcp(u16),
-    /// Nobody listens, and clients ask until they are answered.
+    /// Nobody listens, and clients ask until they are answered, or take their time.
     Nowhere,
 }
 
@@ -20,7 +22,7 @@ pub(crate) struct Program {
     pub(crate) server: &'static str,
     pub(crate) client: &'static str,
     pub(crate) package: &'static str,
-    /// How both are run; ADDRESS is the server's.
+    /// How both are run; ADDRESS is the server's, and OWN the client's.
     pub(crate) server_options: &'static str,
     pub(crate) client_options: &'static str,
     pub(crate) listens: Listens,
@@ -29,17 +31,25 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// The words of a command line, for a server that has this address.
-    pub(crate) fn words(options: &str, address: &str) -> impl Iterator<Item = String> {
-        options.split_whitespace().map(move |word| word.replace("ADDRESS", address))
+    /// The words of a command line, for a server and a client that have these addresses.
+    pub(crate) fn words(
+        options: &str,
+        server: IpAddr,
+        client: IpAddr,
+    ) -> impl Iterator<Item = String> {
+        let [server, client] = [server, client].map(|address| address.to_string());
+        options
+            .split_whitespace()
+            .map(move |word| word.replace("ADDRESS", &server).replace("OWN", &client))
     }
 
-    /// What it is told beside the address.
+    /// What the client is told beside the addresses.
     pub(crate) fn describe(&self) -> String {
         let told: Vec<&str> = self.client_options.split_whitespace().collect();
-        let is_address = |at: usize| told.get(at) == Some(&"ADDRESS");
-        let tells =
-            |at: usize| is_address(at) || is_address(at + 1) && ["-s", "-a"].contains(&told[at]);
+        let is_address = |at: usize| matches!(told.get(at), Some(&("ADDRESS" | "OWN")));
+        let tells = |at: usize| {
+            is_address(at) || is_address(at + 1) && ["-s", "-a", "-b"].contains(&told[at])
+        };
         let rest = (0..told.len()).filter(|at| !tells(*at)).map(|at| told[at]);
         rest.collect::<Vec<_>>().join(" ")
     }
@@ -114,5 +124,7 @@ mod tests {
         assert_eq!(copy.describe(), "file ADDRESS:copied -p 7471");
         let last = Program { client_options: "-p verbs ADDRESS", ..RPING };
         assert_eq!(last.describe(), "-p verbs");
+        let group = Program { client_options: "-m 239.1.2.3 -s -b OWN -C 20", ..RPING };
+        assert_eq!(group.describe(), "-m 239.1.2.3 -s -C 20");
     }
 }

@@ -14,7 +14,7 @@ use transom_conformance::spaces::Side;
 use crate::installation::{DEVICE, Installation};
 use crate::place::{Place, Wire};
 use crate::skips;
-use crate::table::{Form, Report, Row, Style};
+use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "pyverbs",
@@ -62,7 +62,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
         report.add(Row {
             subject: vec![module.clone()],
             figures: counts.iter().map(usize::to_string).chain([passed_by_rxe(module)]).collect(),
-            problem: (!problems.is_empty()).then(|| problems.join("\n")),
+            verdict: Verdict::of((!problems.is_empty()).then(|| problems.join("\n"))),
         });
     }
     if style == Style::Table {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, iter};
 
-use crate::table::{Form, Report, Row};
+use crate::table::{Form, LEFT_OUT, Report, Row};
 
 const FILE: &str = "spec/programs.md";
 const README: &str = "README.md";
@@ -53,10 +53,6 @@ impl Section {
     fn cell<'a>(&self, row: &'a [String], column: &str) -> &'a str {
         let at = self.columns.iter().position(|name| name == column);
         at.and_then(|at| row.get(at)).map_or("", String::as_str)
-    }
-
-    fn is_ok(&self, row: &[String]) -> bool {
-        self.cell(row, "result") == "ok"
     }
 
     /// The sum of a column of numbers.
@@ -258,8 +254,9 @@ fn by_service(section: &Section, rows: &[&[String]]) -> String {
 
 /// How many of these runs went well.
 fn how_many(section: &Section, rows: &[&[String]]) -> String {
-    let ok = rows.iter().filter(|row| section.is_ok(row)).count();
-    match (ok, rows.len()) {
+    let results = || rows.iter().map(|row| section.cell(row, "result"));
+    let ok = results().filter(|result| *result == "ok").count();
+    match (ok, results().filter(|result| *result != LEFT_OUT).count()) {
         (1, 1) => "ok".to_owned(),
         (ok, all) if ok == all => format!("{all} ok"),
         (ok, all) => format!("**{ok} of {all}**"),

@@ -10,7 +10,7 @@ mod ping_pong;
 use std::net::IpAddr;
 
 use crate::installation::Installation;
-use crate::table::{Form, Report, Row, Style};
+use crate::table::{Form, Report, Row, Style, Verdict};
 pub(crate) use connections::run as run_connections;
 use guest::{Guest, Side};
 
@@ -121,5 +121,9 @@ fn row(operation: &str, requester: Side, columns: &[Vec<Outcome>], settings: &[S
     });
     let figures = figures.map(str::to_owned).collect();
     let problem = (!problems.is_empty()).then(|| problems.join("\n"));
-    Row { subject: vec![operation.to_owned(), requester.to_string()], figures, problem }
+    Row {
+        subject: vec![operation.to_owned(), requester.to_string()],
+        figures,
+        verdict: Verdict::of(problem),
+    }
 }

@@ -9,7 +9,7 @@ use transom_conformance::programs::Running;
 use crate::installation::Installation;
 use crate::perftest::{Measure, measure_once};
 use crate::place::Place;
-use crate::table::{Form, Report, Row, Style};
+use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "speed",
@@ -47,7 +47,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
                 .as_ref()
                 .map(|value| figures(tool, *value, floor))
                 .unwrap_or_default(),
-            problem: measured.err(),
+            verdict: Verdict::of(measured.err()),
         });
     }
     Ok(report)

@@ -20,7 +20,7 @@ use crate::installation::Installation;
 use crate::meeting::{free_port, meet, wait_for_listener};
 use crate::place::Place;
 use crate::pyverbs;
-use crate::table::{Form, Report, Row, Style};
+use crate::table::{Form, Report, Row, Style, Verdict};
 use python::Python;
 
 static FORM: Form = Form {
@@ -112,7 +112,7 @@ pub(crate) fn run(installation: &Installation, style: Style) -> Result<Report, S
             report.add(Row {
                 subject: vec![program.to_owned(), processors.name().to_owned()],
                 figures: vec![format!("{seconds:.1}")],
-                problem: came.err(),
+                verdict: Verdict::of(came.err()),
             });
         }
     }

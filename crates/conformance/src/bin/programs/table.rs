@@ -4,6 +4,9 @@ use std::io::Write as _;
 
 use serde_json::{Map, Value};
 
+/// The result of a row that nothing ran for.
+pub(crate) const LEFT_OUT: &str = "left out";
+
 /// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -29,7 +32,32 @@ pub(crate) struct Form {
 impl Form {
     /// All columns in order: what ran, the result, the figures.
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        self.subject.iter().chain(&[("result", 6)]).chain(self.figures).copied()
+        self.subject.iter().chain(&[("result", 8)]).chain(self.figures).copied()
+    }
+}
+
+/// How a row came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// As it should.
+    Ok,
+    /// What is not as it should be.
+    Failed(String),
+    /// Nothing ran, for a reason that the row tells.
+    LeftOut,
+}
+
+impl Verdict {
+    /// All is well if there is no problem.
+    pub(crate) fn of(problem: Option<String>) -> Self {
+        problem.map_or(Self::Ok, Self::Failed)
+    }
+
+    fn problem(&self) -> Option<&String> {
+        match self {
+            Self::Failed(problem) => Some(problem),
+            Self::Ok | Self::LeftOut => None,
+        }
     }
 }
 
@@ -40,14 +68,18 @@ pub(crate) struct Row {
     pub(crate) subject: Vec<String>,
     /// What was measured or counted.
     pub(crate) figures: Vec<String>,
-    /// What is not as it should be; nothing if all is well.
-    pub(crate) problem: Option<String>,
+    /// How it came out.
+    pub(crate) verdict: Verdict,
 }
 
 impl Row {
-    /// `ok` or `FAILED`.
+    /// The verdict in a word.
     pub(crate) fn result(&self) -> &'static str {
-        if self.problem.is_none() { "ok" } else { "FAILED" }
+        match self.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Failed(_) => "FAILED",
+            Verdict::LeftOut => LEFT_OUT,
+        }
     }
 
     /// The cells in the order of [`Form::columns`].
@@ -105,14 +137,14 @@ impl Report {
         for ((name, _), cell) in self.form.columns().zip(row.cells()) {
             object.insert(name.into(), cell.into());
         }
-        object.insert("problem".into(), row.problem.clone().into());
+        object.insert("problem".into(), row.verdict.problem().cloned().into());
         object.into()
     }
 
     /// All that is not as it should be.
     pub(crate) fn problems(&self) -> Vec<String> {
         let failed = self.rows.iter().filter_map(|row| {
-            let problem = row.problem.as_ref()?;
+            let problem = row.verdict.problem()?;
             let subject = row.subject.join(" ");
             let problem = problem.trim_end().replace('\n', "\n    ");
             Some(format!("\n{} {}:\n    {problem}", self.form.script, subject.trim_end()))

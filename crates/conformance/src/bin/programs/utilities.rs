@@ -13,7 +13,7 @@ use crate::installation::{DEVICE, Installation};
 use crate::meeting::meet;
 use crate::ping_pong::{LIMIT, PACKAGE, PingPong};
 use crate::place::Place;
-use crate::table::{Form, Report, Row, Style};
+use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "utils",
@@ -72,7 +72,7 @@ pub(crate) fn run(
         report.add(Row {
             subject: vec![tool.into(), options],
             figures: vec![],
-            problem: came.err(),
+            verdict: Verdict::of(came.err()),
         });
     };
     // If all run as an ordinary user anyway, there is nothing more to show.

@@ -12,7 +12,7 @@ use super::{Outcome, Setting, row};
 use crate::installation::Installation;
 use crate::meeting::end_well;
 use crate::program::{CMTIME, Listens, PORT, Program, RIOSTREAM, RPING, RSTREAM, UCMATOSE, UDADDY};
-use crate::table::{Form, Report, Row, Style};
+use crate::table::{Form, Report, Row, Style, Verdict};
 
 static FORM: Form = Form {
     script: "rxe-connections",
@@ -116,12 +116,12 @@ impl Ends<'_> {
 
     /// A program of Debian's at a side, told these options.
     fn line(self, side: Side, name: &str, package: &str, options: &str) -> Result<String, String> {
-        let address = self.setting.address(self.server()).to_string();
+        let [server, client] = [self.server(), self.client].map(|it| self.setting.address(it));
         let program = match side {
             Side::Guest => name.to_owned(),
             Side::Host => on_ours(self.installation.folder(), &installed(name, package)?),
         };
-        let words = Program::words(options, &address);
+        let words = Program::words(options, server, client);
         Ok(std::iter::once(program).chain(words).collect::<Vec<_>>().join(" "))
     }
 
@@ -280,7 +280,7 @@ fn measure(installation: &Installation, guest: &Guest, report: &mut Report) -> R
     let rxe = times(guest, "cmtime", &address, "rdma resource show cm_id")?;
     for ((step, ours), (_, rxe)) in ours.into_iter().zip(rxe) {
         let figures = [ours, rxe].map(|time| format!("{time} us")).to_vec();
-        report.add(Row { subject: vec![step], figures, problem: None });
+        report.add(Row { subject: vec![step], figures, verdict: Verdict::Ok });
     }
     Ok(())
 }

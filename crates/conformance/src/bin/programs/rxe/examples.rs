@@ -6,7 +6,7 @@ use transom_conformance::programs::{Printed, Running};
 
 use super::guest::{Guest, Side};
 use crate::installation::Installation;
-use crate::table::{Report, Row};
+use crate::table::{Report, Row, Verdict};
 
 /// One test, where there is no hardware virtualisation.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ pub(super) fn run(
             report.add(Row {
                 subject: vec![name.clone(), test.to_owned()],
                 figures: vec![remark],
-                problem: ended.err(),
+                verdict: Verdict::of(ended.err()),
             });
         }
     }
@@ -52,7 +52,7 @@ pub(super) fn run(
             (Ok(_), Some((_, end))) => (String::new(), Some(format!("it does not end with {end}"))),
         };
         let subject = vec!["example".to_owned(), name];
-        report.add(Row { subject, figures: vec![remark], problem });
+        report.add(Row { subject, figures: vec![remark], verdict: Verdict::of(problem) });
     }
     Ok(())
 }

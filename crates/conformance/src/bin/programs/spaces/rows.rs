@@ -7,7 +7,7 @@ use crate::perftest;
 use crate::ping_pong::{PACKAGE, PingPong};
 use crate::place::{Place, Wire};
 use crate::pyverbs;
-use crate::table::{Report, Row};
+use crate::table::{Report, Row, Verdict};
 
 /// What a bad network does to each packet.
 const FAULTS: &str = "loss=1%,reorder=5%,seed=7";
@@ -99,7 +99,7 @@ impl Rows<'_> {
         self.report.add(Row {
             subject: vec![self.name.clone(), program.to_owned(), options.to_owned()],
             figures: vec![came.as_ref().cloned().unwrap_or_default()],
-            problem: came.err(),
+            verdict: Verdict::of(came.err()),
         });
     }
 
