@@ -175,18 +175,15 @@ macro_rules! fi_pingpong {
     ($endpoint:literal) => {
         Trial {
             reach: Reach::OnThisHost,
-            // It takes its queue pair away when the other end disconnects, and with that the completion of
-            // its last message if it has not polled it, which is an error to it.
-            prints: Some("\n1m "),
             ..Trial::of(Program {
-            server: "fi_pingpong",
-            client: "fi_pingpong",
-            package: "libfabric-bin",
-            server_options: concat!("-p verbs -e ", $endpoint),
-            client_options: concat!("-p verbs -e ", $endpoint, " ADDRESS"),
-            listens: Listens::AtTcp(47592),
-            ..RPING
-        })
+                server: "fi_pingpong",
+                client: "fi_pingpong",
+                package: "libfabric-bin",
+                server_options: concat!("-p verbs -e ", $endpoint),
+                client_options: concat!("-p verbs -e ", $endpoint, " ADDRESS"),
+                listens: Listens::AtTcp(47592),
+                ..RPING
+            })
         }
         .lasts()
     };
@@ -260,7 +257,10 @@ pub(super) static TRIALS: [Trial; 33] = [
     fio!("write"),
     fio!("read"),
     fi_pingpong!("msg"),
-    fi_pingpong!("rdm"),
+    // Either end disconnects when it has its own completions. libfabric's layer for these endpoints destroys the
+    // queue pair of the other then, polls only afterwards, and tells of a message whose completion went with the
+    // queue pair as flushed: the program, which has printed all by then, ends with 125.
+    Trial { prints: Some("\n1m "), ..fi_pingpong!("rdm") },
 ];
 
 const XSERVER: Program = Program {
