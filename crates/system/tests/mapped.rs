@@ -203,6 +203,32 @@ fn a_child_has_memory_of_its_own() {
     leave(pages.at(0) + 100, 2 * page_size());
 }
 
+/// A thread unmaps memory under its regions while another one forks, which moves all that is mapped.
+#[test]
+fn memory_may_be_unmapped_while_the_process_forks() {
+    let Some(_alone) = alone() else { return };
+    let (stop, kept) = (AtomicBool::new(false), Pages::new(1));
+    kept.enter(0, 1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Acquire) {
+                let pages = Pages::new(2);
+                let first = pages.at(0);
+                pages.enter(0, 2);
+                pages.word(1, 0).store(1, Relaxed);
+                drop(pages);
+                leave(first, Pages::bytes(2));
+            }
+        });
+        for number in 0..500 {
+            kept.word(0, 0).store(number, Relaxed);
+            assert!(in_child(|| kept.word(0, 0).load(Relaxed) == number));
+        }
+        stop.store(true, Release);
+    });
+    kept.leave(0, 1);
+}
+
 /// A program may unmap memory under a region and have other memory there. A region of that reaches what
 /// the program sees.
 #[test]
@@ -439,6 +465,135 @@ fn what_could_notice_is_not_moved() {
     pages.enter(0, 2);
     assert!(is_mapped(pages.at(0), 8), "ordinary memory is");
     pages.leave(0, 2);
+}
+
+/// Memory of the C library's allocator, with a number in each of its words.
+struct Chunk {
+    first: *mut u64,
+    words: usize,
+    number: u64,
+    /// Bytes of it that are registered, from the first on.
+    registered: u64,
+}
+
+impl Chunk {
+    /// Allocates, and finds what the allocator promises to be zero to be so.
+    fn new(words: usize, zeroed: bool, number: u64) -> Self {
+        // SAFETY: asks for memory.
+        let first =
+            unsafe { if zeroed { libc::calloc(words, 8) } else { libc::malloc(words * 8) } };
+        assert!(!first.is_null());
+        let chunk = Self { first: first.cast(), words, number, registered: 0 };
+        if zeroed {
+            chunk.words().for_each(|word| assert_eq!(word.load(Relaxed), 0));
+        }
+        chunk.words().for_each(|word| word.store(number, Relaxed));
+        chunk
+    }
+
+    fn words(&self) -> impl Iterator<Item = &AtomicU64> {
+        // SAFETY: allocated, aligned, and any bytes make a number.
+        (0..self.words).map(|at| unsafe { &*self.first.add(at).cast::<AtomicU64>() })
+    }
+
+    fn check(&self) {
+        self.words().for_each(|word| assert_eq!(word.load(Relaxed), self.number));
+    }
+
+    fn register(&mut self) {
+        self.registered = self.words as u64 * 8;
+        enter(self.first as u64, self.registered, false);
+    }
+
+    fn deregister(&mut self) {
+        if self.registered > 0 {
+            leave(self.first as u64, std::mem::take(&mut self.registered));
+        }
+    }
+
+    fn resize(&mut self, words: usize) {
+        // SAFETY: allocated, and not used by its old address afterwards.
+        let first = unsafe { libc::realloc(self.first.cast(), words * 8) };
+        assert!(!first.is_null());
+        (self.first, self.words) = (first.cast(), words.min(self.words));
+        self.check();
+        self.words = words;
+        self.words().for_each(|word| word.store(self.number, Relaxed));
+    }
+
+    fn free(&self) {
+        // SAFETY: allocated, and used no more.
+        unsafe { libc::free(self.first.cast()) };
+    }
+}
+
+/// Threads allocate, register, copy, deregister, resize and free, in this order or with the region ending
+/// last; what is free goes back to the kernel. Nobody finds bytes of others, and what is to be zero is.
+#[test]
+fn an_allocator_meets_the_memory_it_expects() {
+    let Some(_alone) = alone() else { return };
+    let rounds = if wanted("TRANSOM_LONG").is_some() { 200_000 } else { 2_000 };
+    let seed = wanted("TRANSOM_SEED").and_then(|it| it.parse().ok()).unwrap_or(1);
+    println!("TRANSOM_SEED={seed}");
+    let (copier, mapped) = (Copier::best().unwrap(), AtomicU64::new(0));
+    let work = |thread: u64| {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed * 10 + thread);
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for round in 0..rounds {
+            let at = random.random_range(0..40);
+            if at >= chunks.len() {
+                // Small ones share pages with others, large ones have mappings of their own.
+                let words = 1 << random.random_range(1..=15);
+                let words = random.random_range(words..=words * 2);
+                let number = thread << 32 | (round + 1);
+                chunks.push(Chunk::new(words, random.random(), number));
+                continue;
+            }
+            let chunk = &mut chunks[at];
+            match random.random_range(0..8) {
+                0..3 => {
+                    chunk.deregister();
+                    chunk.register();
+                    let is_mapped = is_mapped(chunk.first as u64, chunk.registered);
+                    mapped.fetch_add(u64::from(is_mapped), Relaxed);
+                }
+                3 => {
+                    let (word, at) = (chunk.number.to_ne_bytes(), chunk.words as u64 / 2 * 8);
+                    let to = Destination::Program(chunk.first as u64 + at);
+                    copier.copy(to, (&word[..]).into(), 8).unwrap();
+                }
+                4 => chunk.deregister(),
+                5 if chunk.registered == 0 => {
+                    chunk.resize(random.random_range(1..=chunk.words * 2).min(1 << 17));
+                }
+                6 if random.random_range(0..20) == 0 => {
+                    // SAFETY: takes a number.
+                    unsafe { libc::malloc_trim(0) };
+                }
+                _ => {
+                    chunk.check();
+                    let mut chunk = chunks.swap_remove(at);
+                    if random.random() {
+                        chunk.deregister();
+                    }
+                    chunk.free();
+                    chunk.deregister();
+                }
+            }
+        }
+        chunks.iter_mut().for_each(|chunk| {
+            chunk.check();
+            chunk.deregister();
+            chunk.free();
+        });
+    };
+    thread::scope(|scope| {
+        (1..=3).for_each(|thread| {
+            let work = &work;
+            scope.spawn(move || work(thread));
+        });
+    });
+    assert!(mapped.into_inner() > 0);
 }
 
 #[expect(

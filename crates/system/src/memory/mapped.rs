@@ -183,11 +183,16 @@ impl Part {
         self.at != Pages::of(&self.pages).address
     }
 
-    fn give_back(&self, Mapped { space, faults, .. }: &Mapped) -> io::Result<()> {
+    fn give_back(&self, Mapped { space, faults, maps, .. }: &Mapped) -> io::Result<()> {
         let Pages { address, length } = Pages::of(&self.pages);
         let here = Pages { address: self.at, length };
         let was_locked = has_locked(here) == Some(true);
-        take_over::give_back(space, faults, address, here, self.rights)?;
+        let is_there = |line: &Line| {
+            let begins = line.start.wrapping_sub(line.offset) == self.at.wrapping_sub(address);
+            begins && space.is_behind(line)
+        };
+        let are_there = || maps.all(self.at..self.at + length, is_there);
+        take_over::give_back(space, faults, address, (here, self.rights), are_there)?;
         if was_locked {
             // SAFETY: it changes no byte.
             let locked = unsafe { rustix::mm::mlock(self.at as *mut _, length as usize) };
@@ -382,6 +387,8 @@ impl ForkHandler for Forks {
                     given.extend(registered.mapped_of(&part.pages));
                     registered.set_mapped(part.pages, false);
                 }
+                // The program has unmapped it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let (at, length) = (part.at, Pages::of(&part.pages).length);
                     say(format_args!(

@@ -181,6 +181,23 @@ impl Maps {
         })
     }
 
+    /// Whether all of a range is mapped, by mappings of which something holds. It takes no memory, and is
+    /// true where the kernel cannot be asked.
+    pub(super) fn all(&self, range: Range<u64>, holds: impl Fn(&Line) -> bool) -> bool {
+        let ask = |list: &List| {
+            let mut from = range.start;
+            while from < range.end {
+                let Some(query) = list.at(from, 0)? else { return Ok(false) };
+                if !holds(&list.line(&query)?) {
+                    return Ok(false);
+                }
+                from = query.end;
+            }
+            Ok(true)
+        };
+        self.ask(ask).unwrap_or(true)
+    }
+
     /// Fails where the kernel cannot be asked.
     fn ask<T>(&self, ask: impl FnOnce(&List) -> Result<T, Errno>) -> Result<T, Errno> {
         if self.kept.get().is_none() {

@@ -151,7 +151,7 @@ pub(super) fn works(space: &AddressSpace, faults: &Faults) -> bool {
     let Ok(scratch) = private(length) else { return false };
     let pages = Pages { address: scratch as u64, length };
     let works = take_over(space, faults, pages)
-        .and_then(|()| give_back(space, faults, pages.address, pages, READ_WRITE))
+        .and_then(|()| give_back(space, faults, pages.address, (pages, READ_WRITE), || true))
         .is_ok();
     unmap(scratch, length);
     works
@@ -212,16 +212,28 @@ unsafe fn replace(space: &AddressSpace, pages: Pages) -> Result<(), Errno> {
 
 /// Moves pages of the file, from `offset` on, that the program has mapped at `pages`, and nobody else uses, back
 /// to private memory. They are none that this thread needs meanwhile, as in [`take_over`].
+///
+/// The program may unmap them at any time, and have other memory there; `are_there` says whether they are,
+/// and takes no memory for that.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`] if they are not there any more, and what the system says.
 pub(super) fn give_back(
     space: &AddressSpace,
     faults: &Faults,
     offset: u64,
-    pages: Pages,
-    rights: ProtFlags,
+    (pages, rights): (Pages, ProtFlags),
+    are_there: impl Fn() -> bool,
 ) -> io::Result<()> {
     let Pages { address, length } = pages;
     let from = space.readable(offset, length).ok_or(io::ErrorKind::OutOfMemory)?;
     let scratch = private(length)?;
+    // What the program has unmapped is where the kernel finds room. This thread would wait for itself.
+    if (address..address + length).contains(&(scratch as u64)) || !are_there() {
+        unmap(scratch, length);
+        return Err(io::ErrorKind::NotFound.into());
+    }
     // SAFETY: just mapped, and nobody else knows it.
     let to = unsafe { Writable::shared(scratch, length) };
     let moved = with_signals_held(|| {
@@ -236,6 +248,10 @@ pub(super) fn give_back(
                     length,
                     MprotectFlags::from_bits_retain(rights.bits()),
                 )?;
+            }
+            // As late as can be.
+            if !are_there() {
+                return Err(Errno::NOENT);
             }
             rustix::mm::mremap_fixed(scratch.cast(), length, length, MremapFlags::MAYMOVE, at)?;
         }
@@ -261,4 +277,146 @@ fn unmap(made: *mut u8, length: u64) {
     // SAFETY: made by `private` with this length, and nobody uses it.
     let unmapped = unsafe { rustix::mm::munmap(made.cast(), length as usize) };
     debug_assert!(unmapped.is_ok());
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::*};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A page of this test's own.
+    struct Page(*mut u8);
+
+    // SAFETY: it is reached by system calls only.
+    unsafe impl Sync for Page {}
+
+    impl Page {
+        fn new() -> Self {
+            Self(private(page_size()).unwrap())
+        }
+
+        fn pages(&self) -> Pages {
+            Pages { address: self.0 as u64, length: page_size() }
+        }
+
+        /// Has the kernel fill it; the error if it does not.
+        fn fill(&self) -> Result<(), i32> {
+            let zeros = std::fs::File::open("/dev/zero").unwrap();
+            let (file, length) = (std::os::fd::AsRawFd::as_raw_fd(&zeros), page_size() as usize);
+            // SAFETY: the kernel checks where it writes, and it is this test's own.
+            let done = unsafe { libc::read(file, self.0.cast(), length) };
+            if done < 0 {
+                return Err(io::Error::last_os_error().raw_os_error().unwrap());
+            }
+            assert_eq!(done as usize, length);
+            Ok(())
+        }
+    }
+
+    impl Drop for Page {
+        fn drop(&mut self) {
+            unmap(self.0, page_size());
+        }
+    }
+
+    /// Whether any user may have the faults of system calls handled.
+    fn all_may() -> bool {
+        let allowed = std::fs::read("/proc/sys/vm/unprivileged_userfaultfd");
+        allowed.is_ok_and(|allowed| allowed.trim_ascii() == b"1")
+    }
+
+    /// Takes the right to trace others from this thread.
+    fn without_right<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+        const CAP_SYS_PTRACE: u32 = 19;
+        // `_LINUX_CAPABILITY_VERSION_3`.
+        let header = [0x2008_0522_u32, 0];
+        let take = move || {
+            let mut sets = [0_u32; 6];
+            // SAFETY: a header, and as many sets as it stands for; of this thread alone.
+            unsafe {
+                assert_eq!(libc::syscall(libc::SYS_capget, &raw const header, &raw mut sets), 0);
+                sets[0] &= !(1 << CAP_SYS_PTRACE);
+                assert_eq!(libc::syscall(libc::SYS_capset, &raw const header, &raw const sets), 0);
+            }
+            act()
+        };
+        thread::scope(|scope| scope.spawn(take).join().unwrap())
+    }
+
+    /// Why memory is not mapped unless somebody asks for that.
+    #[test]
+    fn a_system_call_of_an_ordinary_user_fails_while_its_page_is_moved() {
+        let Ok(faults) = without_right(Faults::new) else { return };
+        if all_may() {
+            return;
+        }
+        let page = Page::new();
+        let protected = faults.protect(page.pages()).unwrap();
+        assert_eq!(page.fill(), Err(libc::EFAULT));
+        drop(protected);
+        assert_eq!(page.fill(), Ok(()));
+    }
+
+    /// Another thread may have replaced them while this one is about to move them.
+    #[test]
+    fn other_memory_in_place_of_pages_stays_there() {
+        let (Ok(space), Ok(faults)) = (AddressSpace::create(), Faults::new()) else { return };
+        let (page, number) = (Page::new(), 7_u64);
+        let pages = page.pages();
+        if take_over(&space, &faults, pages).is_err() {
+            return;
+        }
+        let (at, kind) = (page.0.cast(), MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: the test's own page, which is used by its address only, and a number in it.
+        unsafe {
+            rustix::mm::mmap_anonymous(at, page_size() as usize, READ_WRITE, kind).unwrap();
+            at.cast::<u64>().write_volatile(number);
+        }
+        // At once, or at the last moment.
+        for times in [0, 1] {
+            let asked = Cell::new(0);
+            let are_there = || asked.replace(asked.get() + 1) < times;
+            let moved = give_back(&space, &faults, pages.address, (pages, READ_WRITE), are_there);
+            assert_eq!(moved.map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
+            assert_eq!(asked.get(), times + 1);
+        }
+        // SAFETY: the test's own page, where a number is.
+        assert_eq!(unsafe { at.cast::<u64>().read_volatile() }, number);
+        assert_eq!(page.fill(), Ok(()), "it is not protected");
+    }
+
+    #[test]
+    fn a_system_call_waits_where_its_faults_may_be_handled() {
+        // SAFETY: takes nothing and cannot fail.
+        let has_right = all_may() || unsafe { libc::geteuid() } == 0;
+        let Some(faults) = has_right.then(|| Faults::new().ok()).flatten() else { return };
+        let (page, done, thread) = (Page::new(), AtomicBool::new(false), AtomicI32::new(0));
+        let protected = faults.protect(page.pages()).unwrap();
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                // SAFETY: takes nothing and cannot fail.
+                thread.store(unsafe { libc::gettid() }, Release);
+                let filled = page.fill();
+                done.store(true, Release);
+                filled
+            });
+            let until = Instant::now() + Duration::from_secs(60);
+            let waits = || {
+                let path = format!("/proc/self/task/{}/syscall", thread.load(Acquire));
+                let call = std::fs::read_to_string(path).unwrap_or_default();
+                let wanted = format!("{} ", libc::SYS_read);
+                call.starts_with(&wanted) && call.contains(&format!("{:#x}", page.0.addr()))
+            };
+            while !waits() && !done.load(Acquire) && Instant::now() < until {
+                thread::yield_now();
+            }
+            assert!(waits() && !done.load(Acquire));
+            drop(protected);
+            assert_eq!(reader.join().unwrap(), Ok(()));
+        });
+    }
 }
