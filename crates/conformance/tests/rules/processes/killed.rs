@@ -174,6 +174,33 @@ on_each_way! {
         }
     }
 
+    /// A process forks when a peer has been killed in the middle of a copy to its memory: the child has all of
+    /// that, and the memory is what it was.
+    fn a_fork_is_not_held_up_by_the_dead() {
+        let survivor = Survivor::new();
+        let words = |at: usize| survivor.memory.word(at * 4096);
+        for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ].into_iter().cycle().take(6) {
+            let (mut child, qp, key) = survivor.stream(opcode, MIB);
+            let [] = child.hear();
+            child.kill();
+            let known = words(0);
+            // SAFETY: the child reads memory and ends.
+            let forked = unsafe { libc::fork() };
+            if forked == 0 {
+                let all = (0..MIB / 4096).fold(0, |all, at| all | words(at));
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(i32::from(all & known != known)) };
+            }
+            let mut status = 0;
+            // SAFETY: the status is this test's own.
+            assert_eq!(unsafe { libc::waitpid(forked, &mut status, 0) }, forked);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+            survivor.revoke(qp, key);
+            survivor.is_lost(qp);
+            survivor.destroy(qp);
+        }
+    }
+
     /// A region is deregistered while a killed peer was in the middle of a copy to it.
     /// Rules: DR-01
     fn deregistration_is_not_held_up_by_the_dead() {

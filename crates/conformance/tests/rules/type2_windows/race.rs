@@ -9,6 +9,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
+use transom_system::memory::{begin_mapping, is_mapped};
 
 /// What is granted: one page.
 const PAGE: usize = 4096;
@@ -185,6 +186,9 @@ impl Revoker {
         let end = open();
         let page = Buffer::new(PAGE);
         let mr = end.reg(&page, ALL);
+        if std::env::var_os("TRANSOM_MEMORY").is_some() {
+            assert!(is_mapped(page.addr(), PAGE as u64) || begin_mapping().is_err());
+        }
         let (qp, mw) = (end.qp(kind), end.mw(IBV_MW_TYPE_2));
         let mut writer = Child::start(role);
         meet(&mut writer.channel, qp);
@@ -265,9 +269,42 @@ fn no_message_lands_after_the_revocation() {
     alone(path_of!("no_message_lands_after_the_revocation"), Way::Shared, against_a_steady_writer);
 }
 
+/// A store needs no kernel, so nothing but the hazard cells stands between it and the canary.
+#[test]
+fn no_write_lands_in_mapped_memory_after_the_revocation() {
+    const THIS: &str = path_of!("no_write_lands_in_mapped_memory_after_the_revocation");
+    alone(THIS, Way::Mapped, against_a_steady_writer);
+}
+
+/// The page is made private and taken over again over and over, since this process forks.
+#[test]
+fn no_write_lands_in_memory_that_moves_after_the_revocation() {
+    const THIS: &str = path_of!("no_write_lands_in_memory_that_moves_after_the_revocation");
+    alone(THIS, Way::Mapped, || against_a_steady_writer_and(fork_once));
+}
+
+/// Makes a child that ends at once.
+fn fork_once() {
+    // SAFETY: the child does nothing but end.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is this function's own.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+}
+
 #[test]
 fn a_late_write_is_refused() {
     alone(path_of!("a_late_write_is_refused"), Way::Direct, against_a_refused_writer);
+}
+
+#[test]
+fn a_late_write_to_mapped_memory_is_refused() {
+    const THIS: &str = path_of!("a_late_write_to_mapped_memory_is_refused");
+    alone(THIS, Way::Mapped, against_a_refused_writer);
 }
 
 #[test]
@@ -277,16 +314,28 @@ fn a_late_message_is_refused() {
 
 /// The writer does not pause and does not care: over UC, what is refused is dropped.
 fn against_a_steady_writer() {
+    against_a_steady_writer_and(|| ());
+}
+
+/// As [`against_a_steady_writer`]; now and then something is done while it writes, and when it may not.
+fn against_a_steady_writer_and(act: impl Fn()) {
     let target = Revoker::begin(path_of!("steady writer"), IBV_QPT_UC);
     let mut key = target.notes.read(Note::Key);
     let (rounds, start) = (rounds(5_000, 1_000_000), Instant::now());
     for round in 0..rounds {
         target.wait_for_writes(key);
         let canary = CANARY | round;
+        if round % 16 == 0 {
+            act();
+        }
         target.revoke(key, canary);
         for _ in 0..3 {
             target.look(canary);
             assert!(poll(target.end.cq).is_none());
+        }
+        if round % 16 == 8 {
+            act();
+            target.look(canary);
         }
         key = target.grant();
     }
