@@ -11,6 +11,7 @@ mod failure;
 mod packets;
 mod rdma;
 mod run;
+mod talk;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
@@ -50,9 +51,9 @@ enum Command {
     /// The second process of the demo.
     #[command(name = demo::GUEST, hide = true)]
     DemoGuest,
-    /// The second process of the benchmark.
-    #[command(name = bench::PEER, hide = true)]
-    BenchPeer,
+    /// One of two processes of the benchmark.
+    #[command(name = bench::PROCESS, hide = true)]
+    BenchProcess(bench::ProcessArgs),
 }
 
 fn main() -> ExitCode {
@@ -66,10 +67,10 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Bench(args) => return bench::run(args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args, Arguments::command()),
         Command::DemoGuest => demo::guest(),
-        Command::BenchPeer => bench::peer(),
+        Command::BenchProcess(args) => bench::process(&args),
     };
     done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

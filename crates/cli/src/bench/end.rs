@@ -1,38 +1,51 @@
-//! One end of a measurement: a queue pair on the software device, driven through the verbs as a C
-//! program drives them, with nothing in between.
+//! One end of a measurement: queue pairs on the software device, driven through the verbs as a C program
+//! drives them, with nothing in between.
 
 use std::ffi::{c_int, c_void};
+use std::net::Ipv4Addr;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use transom_abi::*;
-use transom_host::Adapter;
+use transom_host::{Adapter, Memory as Registered, Options};
 use transom_ibverbs::*;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// What the other end must know.
-#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Card {
     pub(super) pid: u32,
-    pub(super) qp: u32,
+    pub(super) qps: Vec<u32>,
     pub(super) address: u64,
     pub(super) key: u32,
 }
 
 /// Rights enough for everything measured.
-const ACCESS: u32 =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
+const ACCESS: u32 = IBV_ACCESS_LOCAL_WRITE
+    | IBV_ACCESS_REMOTE_WRITE
+    | IBV_ACCESS_REMOTE_READ
+    | IBV_ACCESS_REMOTE_ATOMIC
+    | IBV_ACCESS_MW_BIND;
 
-/// Bytes of the buffer at each end.
-pub(super) const BUFFER: usize = 1 << 20;
+/// Bytes of the largest message.
+pub(super) const LARGEST: usize = 1 << 20;
 
-/// A device, a queue pair, and a registered buffer.
+/// Requests that a queue pair holds, and receives.
+pub(super) const DEPTH: u32 = 128;
+
+/// Whoever waits so long for the other end waits in vain.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A device, its queue pairs, and a registered buffer: what is sent is in its first half, what comes goes
+/// to the second.
 pub(super) struct End {
     pub(super) adapter: Arc<Adapter>,
     pub(super) pd: *mut ibv_pd,
+    channel: *mut ibv_comp_channel,
     cq: *mut ibv_cq,
-    qp: *mut ibv_qp,
+    qps: Vec<*mut ibv_qp>,
     pub(super) region: *mut ibv_mr,
     pub(super) memory: Memory,
 }
@@ -44,7 +57,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(length: usize) -> Result<Self, Failure> {
+    pub(super) fn new(length: usize) -> Result<Self> {
         // SAFETY: a fresh private mapping.
         let address = unsafe {
             libc::mmap(
@@ -67,9 +80,22 @@ impl Memory {
     }
 
     /// Touches every page, so that none is missing while the clock runs.
-    fn fill(&self) {
+    pub(super) fn fill(&self) {
         // SAFETY: our own mapping.
         unsafe { self.address.cast::<u8>().write_bytes(0x5a, self.length) };
+    }
+
+    /// One byte, which others may write meanwhile.
+    pub(super) fn byte(&self, at: usize) -> u8 {
+        assert!(at < self.length);
+        // SAFETY: in our own mapping.
+        unsafe { self.address.cast::<u8>().add(at).read_volatile() }
+    }
+
+    pub(super) fn set_byte(&self, at: usize, byte: u8) {
+        assert!(at < self.length);
+        // SAFETY: in our own mapping.
+        unsafe { self.address.cast::<u8>().add(at).write_volatile(byte) };
     }
 }
 
@@ -84,117 +110,199 @@ fn failed(what: &str) -> Failure {
     Failure::new(format!("{what}: {}", std::io::Error::last_os_error()))
 }
 
-fn not_null<T>(pointer: *mut T, what: &str) -> Result<*mut T, Failure> {
+fn not_null<T>(pointer: *mut T, what: &str) -> Result<*mut T> {
     if pointer.is_null() { Err(failed(what)) } else { Ok(pointer) }
 }
 
 impl End {
-    pub(super) fn new() -> Result<Self, Failure> {
-        let adapter = Adapter::open(transom_host::Options::default())
+    /// Without queue pairs; its registered memory is mapped, or not.
+    pub(super) fn new(is_mapped: bool) -> Result<Self> {
+        let memory = if is_mapped { Registered::Mapped } else { Registered::Private };
+        let adapter = Adapter::open(Options { memory, ..Options::default() })
             .map_err(|e| Failure::new(e.to_string()))?;
         let context = not_null(open_context(adapter.clone()), "opening the device")?;
-        let memory = Memory::new(BUFFER)?;
+        let memory = Memory::new(2 * LARGEST)?;
         memory.fill();
         // SAFETY: each verb gets what the one before has made.
-        unsafe {
+        let (pd, channel, cq) = unsafe {
             let pd = not_null(ibv_alloc_pd(context), "ibv_alloc_pd")?;
-            let cq =
-                not_null(ibv_create_cq(context, 64, null_mut(), null_mut(), 0), "ibv_create_cq")?;
-            let mut init = ibv_qp_init_attr {
-                send_cq: cq,
-                recv_cq: cq,
-                qp_type: IBV_QPT_RC,
-                cap: ibv_qp_cap {
-                    max_send_wr: 16,
-                    max_recv_wr: 1,
-                    max_send_sge: 1,
-                    max_recv_sge: 1,
-                    max_inline_data: 0,
-                },
-                ..ibv_qp_init_attr::default()
-            };
-            let qp = not_null(ibv_create_qp(pd, &mut init), "ibv_create_qp")?;
-            let region = register(pd, &memory)?;
-            Ok(Self { adapter, pd, cq, qp, region, memory })
+            let channel = not_null(ibv_create_comp_channel(context), "ibv_create_comp_channel")?;
+            let cq = ibv_create_cq(context, 8192, null_mut(), channel, 0);
+            (pd, channel, not_null(cq, "ibv_create_cq")?)
+        };
+        let region = register(pd, &memory)?;
+        Ok(Self { adapter, pd, channel, cq, qps: Vec::new(), region, memory })
+    }
+
+    /// Makes queue pairs, in RESET.
+    pub(super) fn add_queue_pairs(&mut self, count: usize) -> Result {
+        let mut init = ibv_qp_init_attr {
+            send_cq: self.cq,
+            recv_cq: self.cq,
+            qp_type: IBV_QPT_RC,
+            cap: ibv_qp_cap {
+                max_send_wr: DEPTH,
+                max_recv_wr: DEPTH,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 64,
+            },
+            ..ibv_qp_init_attr::default()
+        };
+        for _ in 0..count {
+            // SAFETY: all that is named is live.
+            let qp = unsafe { ibv_create_qp(self.pd, &mut init) };
+            self.qps.push(not_null(qp, "ibv_create_qp")?);
         }
+        Ok(())
     }
 
     pub(super) fn card(&self) -> Card {
         // SAFETY: made by `new`, live.
-        let (qp, key) = unsafe { ((*self.qp).qp_num, (*self.region).rkey) };
-        Card { pid: std::process::id(), qp, address: self.memory.address(), key }
+        let qps = self.qps.iter().map(|qp| unsafe { (**qp).qp_num }).collect();
+        // SAFETY: as above.
+        let key = unsafe { (*self.region).rkey };
+        Card { pid: std::process::id(), qps, address: self.memory.address(), key }
     }
 
-    /// Connects to the other end, RESET to RTS.
-    pub(super) fn connect(&self, peer: &Card) -> Result<(), Failure> {
+    /// Connects each queue pair to the one of the same place at the other end, RESET to RTS; `over` are
+    /// the addresses here and there, unless both are on one host.
+    pub(super) fn connect(&self, peer: &Card, over: Option<[Ipv4Addr; 2]>) -> Result {
         let mut attr = ibv_qp_attr {
-            path_mtu: IBV_MTU_4096,
-            dest_qp_num: peer.qp,
-            qp_access_flags: ACCESS & !IBV_ACCESS_MW_BIND,
-            max_rd_atomic: 1,
-            max_dest_rd_atomic: 1,
+            path_mtu: if over.is_some() { IBV_MTU_1024 } else { IBV_MTU_4096 },
+            qp_access_flags: ACCESS & !(IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE),
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
             port_num: 1,
             timeout: 14,
             retry_cnt: 7,
             rnr_retry: 7,
+            min_rnr_timer: 1,
             ..ibv_qp_attr::default()
         };
         attr.ah_attr.is_global = 1;
         attr.ah_attr.port_num = 1;
         attr.ah_attr.grh.dgid = ibv_gid { raw: LOOPBACK_GID };
-        for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
-            attr.qp_state = state;
-            let mask = required_attributes(IBV_QPT_RC, state) as c_int;
-            // SAFETY: a live queue pair.
-            let errno = unsafe { ibv_modify_qp(self.qp, &mut attr, mask) };
-            if errno != 0 {
-                let error = std::io::Error::from_raw_os_error(errno);
-                return Err(Failure::new(format!("ibv_modify_qp to state {state}: {error}")));
+        if let Some([here, there]) = over {
+            attr.ah_attr.grh.dgid = ibv_gid { raw: there.to_ipv6_mapped().octets() };
+            attr.ah_attr.grh.sgid_index = self.gid_index(here)?;
+            attr.ah_attr.grh.hop_limit = 64;
+        }
+        for (qp, number) in self.qps.iter().zip(&peer.qps) {
+            attr.dest_qp_num = *number;
+            for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+                attr.qp_state = state;
+                let mask = required_attributes(IBV_QPT_RC, state) as c_int;
+                // SAFETY: a live queue pair.
+                let errno = unsafe { ibv_modify_qp(*qp, &mut attr, mask) };
+                if errno != 0 {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    return Err(Failure::new(format!("ibv_modify_qp to state {state}: {error}")));
+                }
             }
         }
         Ok(())
     }
 
-    /// Posts a work request and polls until it has completed.
-    #[inline]
-    pub(super) fn carry_out(&self, wr: &mut ibv_send_wr) -> Result<(), Failure> {
-        self.post(wr)?;
-        self.wait()
+    /// Which GID of the port is this address.
+    fn gid_index(&self, address: Ipv4Addr) -> Result<u8> {
+        let wanted = address.to_ipv6_mapped().octets();
+        let is_it = |index: &u8| {
+            let mut gid = ibv_gid { raw: [0; 16] };
+            // SAFETY: the context is open, and the GID this call's own.
+            let code = unsafe { ibv_query_gid((*self.pd).context, 1, (*index).into(), &mut gid) };
+            // SAFETY: any bytes are a GID.
+            code == 0 && unsafe { gid.raw } == wanted
+        };
+        (0..=u8::MAX)
+            .find(is_it)
+            .ok_or_else(|| Failure::new(format!("the device has no address {address}")))
+    }
+
+    /// The SGE of the first bytes of what is sent.
+    pub(super) fn outgoing(&self, size: usize) -> ibv_sge {
+        // SAFETY: the region is live.
+        let lkey = unsafe { (*self.region).lkey };
+        ibv_sge { addr: self.memory.address(), length: size as u32, lkey }
+    }
+
+    /// The SGE of the first bytes of where what comes goes to.
+    pub(super) fn incoming(&self, size: usize) -> ibv_sge {
+        let sge = self.outgoing(size);
+        ibv_sge { addr: sge.addr + LARGEST as u64, ..sge }
     }
 
     #[inline]
-    pub(super) fn post(&self, wr: &mut ibv_send_wr) -> Result<(), Failure> {
-        let mut bad = null_mut();
+    pub(super) fn post(&self, qp: usize, wr: &mut ibv_send_wr) -> Result {
+        let (qp, mut bad) = (self.qps[qp], null_mut());
         // SAFETY: a live queue pair and a valid request.
-        let errno = unsafe {
-            (*(*self.qp).context).ops.post_send.expect("never null")(self.qp, wr, &mut bad)
-        };
+        let errno =
+            unsafe { (*(*qp).context).ops.post_send.expect("never null")(qp, wr, &mut bad) };
         if errno == 0 { Ok(()) } else { Err(Failure::new(format!("ibv_post_send: errno {errno}"))) }
     }
 
+    /// Posts a receive to the first queue pair.
     #[inline]
-    fn wait(&self) -> Result<(), Failure> {
+    pub(super) fn receive(&self, sge: &mut ibv_sge) -> Result {
+        let mut wr = ibv_recv_wr { sg_list: sge, num_sge: 1, ..ibv_recv_wr::default() };
+        let (qp, mut bad) = (self.qps[0], null_mut());
+        // SAFETY: a live queue pair and a valid request.
+        let errno =
+            unsafe { (*(*qp).context).ops.post_recv.expect("never null")(qp, &mut wr, &mut bad) };
+        if errno == 0 { Ok(()) } else { Err(Failure::new(format!("ibv_post_recv: errno {errno}"))) }
+    }
+
+    /// What has completed, if something has.
+    #[inline]
+    pub(super) fn poll(&self) -> Result<Option<ibv_wc>> {
         let mut wc = ibv_wc::default();
+        // SAFETY: a live queue; one entry.
+        let count =
+            unsafe { (*(*self.cq).context).ops.poll_cq.expect("never null")(self.cq, 1, &mut wc) };
+        match count {
+            0 => Ok(None),
+            1 if wc.status == IBV_WC_SUCCESS => Ok(Some(wc)),
+            _ => Err(Failure::new(format!("a work request ended with status {}", wc.status))),
+        }
+    }
+
+    /// Polls until something has completed.
+    #[inline]
+    pub(super) fn wait(&self) -> Result<ibv_wc> {
+        spin("a completion", || self.poll())
+    }
+
+    /// The same, asleep in the kernel until there is something.
+    pub(super) fn wait_asleep(&self) -> Result<ibv_wc> {
         loop {
-            // SAFETY: a live queue; one entry.
-            let count = unsafe {
-                (*(*self.cq).context).ops.poll_cq.expect("never null")(self.cq, 1, &mut wc)
-            };
-            match count {
-                0 => std::hint::spin_loop(),
-                1 if wc.status == IBV_WC_SUCCESS => return Ok(()),
-                _ => {
-                    return Err(Failure::new(format!(
-                        "a work request ended with status {}",
-                        wc.status
-                    )));
+            if let Some(wc) = self.poll()? {
+                return Ok(wc);
+            }
+            // SAFETY: a live queue.
+            unsafe { (*(*self.cq).context).ops.req_notify_cq.expect("never null")(self.cq, 0) };
+            if let Some(wc) = self.poll()? {
+                return Ok(wc);
+            }
+            let (mut cq, mut tag) = (null_mut(), null_mut());
+            // SAFETY: a live channel; the event is acknowledged at once.
+            unsafe {
+                if ibv_get_cq_event(self.channel, &mut cq, &mut tag) != 0 {
+                    return Err(failed("ibv_get_cq_event"));
                 }
+                ibv_ack_cq_events(cq, 1);
             }
         }
     }
 
+    /// Posts a work request and polls until it has completed.
+    #[inline]
+    pub(super) fn carry_out(&self, wr: &mut ibv_send_wr) -> Result {
+        self.post(0, wr)?;
+        self.wait().map(drop)
+    }
+
     /// A window of type 2.
-    pub(super) fn window(&self) -> Result<*mut ibv_mw, Failure> {
+    pub(super) fn window(&self) -> Result<*mut ibv_mw> {
         // SAFETY: a live domain.
         let mw = unsafe {
             (*(*self.pd).context).ops.alloc_mw.expect("never null")(self.pd, IBV_MW_TYPE_2)
@@ -208,77 +316,54 @@ impl End {
     }
 }
 
+/// Tries again and again until there is something. The clock is looked at only now and then.
+#[inline]
+pub(super) fn spin<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let mut since = None;
+    loop {
+        for _ in 0..10_000 {
+            if let Some(found) = attempt()? {
+                return Ok(found);
+            }
+            std::hint::spin_loop();
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() > TIMEOUT {
+            return Err(Failure::new(format!("waited in vain for {what}")));
+        }
+    }
+}
+
+/// A signaled request of these bytes; what it says besides is the caller's.
+pub(super) fn request(opcode: ibv_wr_opcode, sge: &mut ibv_sge) -> ibv_send_wr {
+    ibv_send_wr {
+        sg_list: sge,
+        num_sge: 1,
+        opcode,
+        send_flags: IBV_SEND_SIGNALED,
+        ..ibv_send_wr::default()
+    }
+}
+
+/// A signaled WRITE or READ of these bytes and where such come in at the other end.
+pub(super) fn one_sided(opcode: ibv_wr_opcode, sge: &mut ibv_sge, peer: &Card) -> ibv_send_wr {
+    let mut wr = request(opcode, sge);
+    let remote_addr = peer.address + LARGEST as u64;
+    wr.wr.rdma = ibv_send_wr_rdma { remote_addr, rkey: peer.key };
+    wr
+}
+
 /// Registers all of a piece of memory.
-pub(super) fn register(pd: *mut ibv_pd, memory: &Memory) -> Result<*mut ibv_mr, Failure> {
+pub(super) fn register(pd: *mut ibv_pd, memory: &Memory) -> Result<*mut ibv_mr> {
     // SAFETY: a live domain; registering touches no memory.
     let region = unsafe { ibv_reg_mr(pd, memory.address, memory.length, ACCESS as c_int) };
     not_null(region, "ibv_reg_mr")
 }
 
 /// Ends a registration.
-pub(super) fn deregister(region: *mut ibv_mr) -> Result<(), Failure> {
+pub(super) fn deregister(region: *mut ibv_mr) -> Result {
     // SAFETY: a region of ours.
     match unsafe { ibv_dereg_mr(region) } {
         0 => Ok(()),
         errno => Err(Failure::new(format!("ibv_dereg_mr: errno {errno}"))),
     }
-}
-
-/// A signaled WRITE or READ of the first `length` bytes.
-pub(super) fn one_sided(opcode: ibv_wr_opcode, sge: &mut ibv_sge, peer: &Card) -> ibv_send_wr {
-    let mut wr = ibv_send_wr {
-        sg_list: sge,
-        num_sge: 1,
-        opcode,
-        send_flags: IBV_SEND_SIGNALED,
-        ..ibv_send_wr::default()
-    };
-    wr.wr.rdma = ibv_send_wr_rdma { remote_addr: peer.address, rkey: peer.key };
-    wr
-}
-
-/// An unsignaled bind of the first `length` bytes of a region, and the LOCAL_INV that ends it.
-pub(super) fn bind_and_invalidate(
-    end: &End,
-    mw: *mut ibv_mw,
-    region: *mut ibv_mr,
-    length: u64,
-) -> Result<(), Failure> {
-    // SAFETY: window and region are live.
-    let (key, address) = unsafe { ((*mw).rkey.wrapping_add(1), (*region).addr as u64) };
-    let mut bind = ibv_send_wr { opcode: IBV_WR_BIND_MW, ..ibv_send_wr::default() };
-    bind.op.bind_mw = ibv_send_wr_bind_mw {
-        mw,
-        rkey: key,
-        bind_info: ibv_mw_bind_info {
-            mr: region,
-            addr: address,
-            length,
-            mw_access_flags: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
-        },
-    };
-    end.post(&mut bind)?;
-    let mut invalidate = ibv_send_wr {
-        opcode: IBV_WR_LOCAL_INV,
-        send_flags: IBV_SEND_SIGNALED,
-        ..ibv_send_wr::default()
-    };
-    // SAFETY: a live window; posting has put the new key there.
-    invalidate.imm.invalidate_rkey = unsafe { (*mw).rkey };
-    end.carry_out(&mut invalidate)
-}
-
-/// The floor: what the kernel alone takes for the same bytes between the same processes.
-pub(super) fn kernel_copy(write: bool, peer: &Card, near: u64, length: usize) -> bool {
-    let near = libc::iovec { iov_base: near as *mut c_void, iov_len: length };
-    let far = libc::iovec { iov_base: peer.address as *mut c_void, iov_len: length };
-    // SAFETY: both ranges are buffers of this measurement; the kernel checks them.
-    let moved = unsafe {
-        if write {
-            libc::process_vm_writev(peer.pid as i32, &near, 1, &far, 1, 0)
-        } else {
-            libc::process_vm_readv(peer.pid as i32, &near, 1, &far, 1, 0)
-        }
-    };
-    usize::try_from(moved) == Ok(length)
 }

@@ -1,8 +1,9 @@
 //! The guest: the second process, which does what it is told and says how it went.
 
-use super::talk::{Answer, Order, hear, tell};
+use super::talk::{Answer, Order};
 use super::{Station, finish};
 use crate::failure::{Failure, Result};
+use crate::talk::{hear, tell};
 use std::io::IsTerminal;
 use transom::{Access, MemoryRegion, QueuePair, RemoteSlice, Status};
 

@@ -1,8 +1,9 @@
 //! The guest, as the owner has it: a process that follows orders.
 
-use super::talk::{Answer, Order, hear, tell};
+use super::talk::{Answer, Order};
 use super::{GUEST, Station};
 use crate::failure::{Failure, Result};
+use crate::talk::{hear, tell};
 use std::io::BufReader;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -1,8 +1,6 @@
-//! What owner and guest tell each other besides RDMA: one JSON value a line.
+//! What owner and guest tell each other besides RDMA.
 
-use crate::failure::{Failure, Result};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::io::{BufRead, Write};
+use serde::{Deserialize, Serialize};
 use transom::{Endpoint, Grant, RemoteSlice};
 
 /// What the guest is to do.
@@ -29,24 +27,4 @@ pub(super) enum Answer {
     Refused,
     /// The guest could not do its part.
     Trouble(String),
-}
-
-pub(super) fn tell(to: &mut impl Write, value: &impl Serialize) -> Result {
-    let line = serde_json::to_string(value).map_err(Failure::new)?;
-    writeln!(to, "{line}").and_then(|()| to.flush()).map_err(parted)
-}
-
-/// The next value; `None` if the other side has ended.
-pub(super) fn hear<T: DeserializeOwned>(from: &mut impl BufRead) -> Result<Option<T>> {
-    let mut line = String::new();
-    if from.read_line(&mut line).map_err(parted)? == 0 {
-        return Ok(None);
-    }
-    serde_json::from_str(&line).map(Some).map_err(|error| {
-        Failure::new(format_args!("the other process said what is not understood: {error}"))
-    })
-}
-
-fn parted(error: std::io::Error) -> Failure {
-    Failure::new(format_args!("the other process of the demo is gone: {error}; run it again"))
 }

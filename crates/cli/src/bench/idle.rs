@@ -1,0 +1,70 @@
+//! What processes cost that do nothing.
+
+use std::time::Duration;
+
+use super::extent::Extent;
+use super::progress::say;
+use super::report::Outcome;
+use super::tasks::Task;
+use super::teams::{Pair, Teams};
+use crate::failure::{Failure, Result};
+
+/// Memory of windows; making and connecting queue pairs; wake-ups.
+pub(super) fn measure(teams: &mut Teams, extent: Extent) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    teams.dismiss(Pair::Windows(extent.windows));
+    if let Ok(team) = teams.team(Pair::Private) {
+        let live = extent.windows;
+        let bytes = team.measure(Task::Windows { live }, 1)?;
+        let name = format!("memory of an idle window in the table, {live} live");
+        // A quarter of a megabyte is there for all.
+        let most = 64.0 + 262_144.0 / live as f64;
+        outcomes.push(Outcome::single(name, "bytes", bytes, most.ceil()));
+    }
+    teams.dismiss(Pair::Private);
+    let count = extent.queue_pairs;
+    say(&format!("{count} queue pairs"));
+    let team = match teams.team(Pair::QueuePairs(count)) {
+        Ok(team) => team,
+        Err(why) => return Err(Failure::new(why)),
+    };
+    let name = format!("ibv_create_qp and connecting, {count} queue pairs");
+    outcomes.push(Outcome::single(name, "ns", team.connected.connecting, 20_000.0));
+    let switched = idle(team.connected.pids, extent.idle)?;
+    let name = format!(
+        "context switches of two idle processes in {} s, {count} queue pairs connected",
+        extent.idle.as_secs()
+    );
+    outcomes.push(Outcome::single(name, "", switched as f64, 0.0));
+    Ok(outcomes)
+}
+
+/// Context switches of both processes while nothing is asked of them.
+fn idle(pids: [u32; 2], time: Duration) -> Result<u64> {
+    let count = || -> Result<u64> { Ok(switches(pids[0])? + switches(pids[1])?) };
+    // What the last measurement left to do is done when the counts stand still for a moment.
+    let mut before = count()?;
+    loop {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = count()?;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    std::thread::sleep(time);
+    Ok(count()? - before)
+}
+
+/// Voluntary and other context switches of all threads of a process.
+fn switches(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/task");
+    let tasks = std::fs::read_dir(&path).map_err(|e| Failure::new(format!("{path}: {e}")))?;
+    let mut total = 0;
+    for task in tasks.flatten() {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let counts = status.lines().filter_map(|line| line.split_once("_ctxt_switches:"));
+        total += counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum::<u64>();
+    }
+    Ok(total)
+}

@@ -1,0 +1,295 @@
+//! What is measured: each row one workload, by all who can do it, and what is wanted of us beside them.
+
+use super::tasks::Task;
+use super::teams::{Pair, Who};
+use super::ucx::Ucx;
+
+/// A workload.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    pub(super) contenders: Vec<Contender>,
+    pub(super) targets: Vec<Target>,
+}
+
+/// Who does it.
+pub(super) struct Contender {
+    pub(super) name: &'static str,
+    pub(super) who: Who,
+}
+
+/// What a row is said in. All is measured in nanoseconds of an operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Unit {
+    Nanoseconds,
+    /// Of operations of so many bytes.
+    MegabytesPerSecond(usize),
+    MillionsPerSecond,
+}
+
+/// What is wanted of a contender, beside the best of some others.
+pub(super) struct Target {
+    pub(super) of: &'static str,
+    pub(super) beside: &'static [&'static str],
+    pub(super) bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Bound {
+    /// So many times their time.
+    AtMost(f64),
+    /// So many times their bandwidth or rate.
+    AtLeast(f64),
+}
+
+impl Unit {
+    /// Nanoseconds of an operation in this unit.
+    pub(super) fn of(self, nanoseconds: f64) -> f64 {
+        match self {
+            Self::Nanoseconds => nanoseconds,
+            Self::MegabytesPerSecond(size) => size as f64 * 1000.0 / nanoseconds,
+            Self::MillionsPerSecond => 1000.0 / nanoseconds,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::MegabytesPerSecond(_) => "MB/s",
+            Self::MillionsPerSecond => "million/s",
+        }
+    }
+}
+
+impl Row {
+    fn new(name: &'static str, unit: Unit) -> Self {
+        Self { name, unit, contenders: Vec::new(), targets: Vec::new() }
+    }
+
+    fn by(mut self, name: &'static str, pair: Pair, task: Task) -> Self {
+        self.contenders.push(Contender { name, who: Who::Ours(pair, task) });
+        self
+    }
+
+    /// By two processes with mapped and by two with private memory.
+    fn by_us(self, task: Task) -> Self {
+        self.by("mapped", Pair::Mapped, task).by("private", Pair::Private, task)
+    }
+
+    fn by_ucx(mut self, transport: Transport, test: &'static str, size: usize) -> Self {
+        let Transport { name, transports } = transport;
+        self.contenders.push(Contender { name, who: Who::Ucx(Ucx { transports, test, size }) });
+        self
+    }
+
+    fn target(mut self, of: &'static str, beside: &'static [&'static str], bound: Bound) -> Self {
+        self.targets.push(Target { of, beside, bound });
+        self
+    }
+}
+
+/// How UCX goes from one process to the other.
+#[derive(Clone, Copy)]
+struct Transport {
+    name: &'static str,
+    transports: &'static str,
+}
+
+/// Shared memory.
+const POSIX: Transport = Transport { name: "UCX posix", transports: "posix,self" };
+/// The kernel's copy, and shared memory for what is small.
+const CMA: Transport = Transport { name: "UCX cma", transports: "posix,cma,self" };
+const TCP: Transport = Transport { name: "UCX tcp", transports: "tcp,self" };
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+
+/// All rows; `live` is how many windows there are where there are many.
+pub(super) fn rows(live: usize) -> Vec<Row> {
+    use Bound::{AtLeast, AtMost};
+    use Task::*;
+    use Unit::*;
+    let copy = |size| KernelCopy { write: true, size };
+    let large = |name, size, task| {
+        Row::new(name, MegabytesPerSecond(size))
+            .by_us(task)
+            .by("memcpy", Pair::Private, Memcpy { size })
+            .by("kernel's copy", Pair::Private, copy(size))
+            .target("mapped", &["memcpy"], AtLeast(0.9))
+            .target("private", &["kernel's copy"], AtLeast(0.9))
+    };
+    let rate = |name, queue_pairs| {
+        Row::new(name, MillionsPerSecond)
+            .by_us(WriteStream { size: 8, queue_pairs })
+            .by_ucx(POSIX, "ucp_put_bw", 8)
+            .target("mapped", &["UCX posix"], AtLeast(1.0))
+    };
+    let wire = |name, size| {
+        Row::new(name, MegabytesPerSecond(size))
+            .by("wire", Pair::Wire, WriteStream { size, queue_pairs: 1 })
+            .by("TCP", Pair::Wire, TcpStream { size })
+            .target("wire", &["TCP"], AtLeast(1.2))
+    };
+    let small_bind = Bind { length: 4 * KIB };
+    vec![
+        Row::new("WRITE of 8 bytes, one way, both looking at memory", Nanoseconds)
+            .by_us(WriteAndBack { size: 8 })
+            .by_ucx(POSIX, "ucp_put_lat", 8)
+            .by_ucx(TCP, "ucp_put_lat", 8)
+            .target("mapped", &["UCX posix"], AtMost(1.5)),
+        Row::new("READ of 8 bytes, to its completion", Nanoseconds)
+            .by_us(Read { size: 8 })
+            .by("kernel's copy", Pair::Private, KernelCopy { write: false, size: 8 })
+            .by_ucx(POSIX, "ucp_put_lat", 8)
+            .target("mapped", &["UCX posix"], AtMost(1.5)),
+        Row::new("WRITE of 8 bytes, to its completion", Nanoseconds)
+            .by_us(Write { size: 8 })
+            .by("kernel's copy", Pair::Private, copy(8))
+            .target("private", &["kernel's copy"], AtMost(1.2)),
+        Row::new("SEND of 8 bytes, one way, both polling", Nanoseconds)
+            .by_us(SendAndBack { size: 8, asleep: false })
+            .by_ucx(POSIX, "tag_lat", 8)
+            .by_ucx(TCP, "tag_lat", 8)
+            .target("mapped", &["UCX posix"], AtMost(1.5)),
+        Row::new("fetch-and-add, to its completion", Nanoseconds)
+            .by_us(FetchAndAdd)
+            .by_ucx(POSIX, "ucp_fadd", 8)
+            .target("mapped", &["UCX posix"], AtMost(3.0)),
+        large("WRITE of 64 KiB", 64 * KIB, Write { size: 64 * KIB }),
+        large("READ of 64 KiB", 64 * KIB, Read { size: 64 * KIB }),
+        large("WRITE of 1 MiB", MIB, Write { size: MIB }),
+        large("READ of 1 MiB", MIB, Read { size: MIB }),
+        Row::new("SENDs of 64 KiB", MegabytesPerSecond(64 * KIB))
+            .by_us(SendStream { size: 64 * KIB })
+            .by_ucx(POSIX, "tag_bw", 64 * KIB)
+            .by_ucx(CMA, "tag_bw", 64 * KIB)
+            .target("mapped", &["UCX posix", "UCX cma"], AtLeast(1.0)),
+        rate("WRITEs of 8 bytes on 1 queue pair", 1),
+        rate("WRITEs of 8 bytes on 16 queue pairs", 16),
+        Row::new("bind and LOCAL_INV", Nanoseconds)
+            .by("4 KiB", Pair::Private, small_bind)
+            .by("1 GiB", Pair::Private, Bind { length: GIB })
+            .by("1,000 windows live", Pair::Windows(1000), small_bind)
+            .by("many windows live", Pair::Windows(live), small_bind)
+            .by("kernel's copy", Pair::Private, copy(8))
+            .target("4 KiB", &["kernel's copy"], AtMost(0.75))
+            .target("1 GiB", &["4 KiB"], AtMost(1.1))
+            .target("1,000 windows live", &["4 KiB"], AtMost(1.1))
+            .target("many windows live", &["4 KiB"], AtMost(1.1)),
+        Row::new("register and deregister 4 KiB", Nanoseconds)
+            .by_us(Register { length: 4 * KIB })
+            .by("mlock, munlock", Pair::Private, Lock { length: 4 * KIB })
+            .target("private", &["mlock, munlock"], AtMost(1.5)),
+        Row::new("register and deregister 1 GiB", Nanoseconds).by(
+            "private",
+            Pair::Private,
+            Register { length: GIB },
+        ),
+        Row::new("SEND of 8 bytes, one way, both asleep until an event", Nanoseconds)
+            .by_us(SendAndBack { size: 8, asleep: true })
+            .by("eventfd", Pair::Private, EventFd)
+            .target("private", &["eventfd"], AtMost(1.5)),
+        wire("WRITEs of 64 KiB over the wire", 64 * KIB),
+        wire("WRITEs of 1 MiB over the wire", MIB),
+        Row::new("WRITE of 8 bytes over the wire, one way", Nanoseconds)
+            .by("wire", Pair::Wire, WriteAndBack { size: 8 })
+            .by("UDP, two datagrams", Pair::Wire, UdpAndBack)
+            .target("wire", &["UDP, two datagrams"], AtMost(1.5)),
+    ]
+}
+
+/// A picture: one workload over the size of its messages.
+pub(super) struct Picture {
+    /// Of its file, and what it shows.
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// Bandwidth, or else the time one way.
+    pub(super) is_bandwidth: bool,
+    pub(super) contenders: fn(usize) -> Row,
+}
+
+/// The sizes of messages in pictures.
+pub(super) const SIZES: [usize; 9] =
+    [16, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB];
+
+/// All pictures.
+pub(super) const PICTURES: [Picture; 4] = [
+    Picture {
+        name: "write-latency",
+        title: "WRITE, one way",
+        is_bandwidth: false,
+        contenders: |size| {
+            Row::new("WRITE, one way", Unit::Nanoseconds)
+                .by_us(Task::WriteAndBack { size })
+                .by("wire", Pair::Wire, Task::WriteAndBack { size })
+                .by_ucx(POSIX, "ucp_put_lat", size)
+                .by_ucx(TCP, "ucp_put_lat", size)
+                .by("TCP", Pair::Wire, Task::TcpAndBack { size })
+        },
+    },
+    Picture {
+        name: "send-latency",
+        title: "SEND, one way",
+        is_bandwidth: false,
+        contenders: |size| {
+            let task = Task::SendAndBack { size, asleep: false };
+            Row::new("SEND, one way", Unit::Nanoseconds)
+                .by_us(task)
+                .by("wire", Pair::Wire, task)
+                .by_ucx(POSIX, "tag_lat", size)
+                .by_ucx(CMA, "tag_lat", size)
+                .by_ucx(TCP, "tag_lat", size)
+                .by("TCP", Pair::Wire, Task::TcpAndBack { size })
+        },
+    },
+    Picture {
+        name: "write-bandwidth",
+        title: "WRITEs one after the other",
+        is_bandwidth: true,
+        contenders: |size| {
+            let task = Task::WriteStream { size, queue_pairs: 1 };
+            Row::new("WRITEs", Unit::MegabytesPerSecond(size))
+                .by_us(task)
+                .by("wire", Pair::Wire, task)
+                .by_ucx(POSIX, "ucp_put_bw", size)
+                .by_ucx(TCP, "ucp_put_bw", size)
+                .by("TCP", Pair::Wire, Task::TcpStream { size })
+                .by("memcpy", Pair::Private, Task::Memcpy { size })
+                .by("kernel's copy", Pair::Private, Task::KernelCopy { write: true, size })
+        },
+    },
+    Picture {
+        name: "send-bandwidth",
+        title: "SENDs one after the other",
+        is_bandwidth: true,
+        contenders: |size| {
+            let task = Task::SendStream { size };
+            Row::new("SENDs", Unit::MegabytesPerSecond(size))
+                .by_us(task)
+                .by("wire", Pair::Wire, task)
+                .by_ucx(POSIX, "tag_bw", size)
+                .by_ucx(CMA, "tag_bw", size)
+                .by_ucx(TCP, "tag_bw", size)
+                .by("TCP", Pair::Wire, Task::TcpStream { size })
+        },
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_of_contenders() {
+        for row in rows(1_000_000) {
+            let is_one = |name: &str| row.contenders.iter().any(|it| it.name == name);
+            for target in &row.targets {
+                assert!(is_one(target.of), "{}: {}", row.name, target.of);
+                assert!(target.beside.iter().all(|name| is_one(name)), "{}", row.name);
+                let is_time = matches!(target.bound, Bound::AtMost(_));
+                assert_eq!(is_time, row.unit == Unit::Nanoseconds, "{}", row.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Runs one of two processes that measure together: it opens a device, is connected with the other, and does
+//! what it is told until its input ends.
+
+use std::fs;
+use std::io::{stdin, stdout};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::Instant;
+
+use transom_system::memory::is_mapped;
+use transom_system::registry::Registry;
+
+use super::end::{Card, End};
+use super::process::{Process, Talk};
+use super::setup::{Connected, Setup, Side};
+use super::tasks::Job;
+use super::wire;
+use crate::failure::{Failure, Result};
+use crate::talk::{hear, tell};
+
+/// The hidden subcommand of such a process.
+pub(crate) const PROCESS: &str = "bench-process";
+
+/// What it is told on its command line.
+#[derive(clap::Args)]
+pub(crate) struct ProcessArgs {
+    side: Side,
+    /// The [`Setup`], as JSON.
+    setup: String,
+    /// Two descriptors of `eventfd(2)`, by which the two wake each other.
+    #[arg(num_args = 2)]
+    bells: Vec<i32>,
+}
+
+/// The hidden subcommand.
+pub(crate) fn run(args: &ProcessArgs) -> Result {
+    let setup: Setup = serde_json::from_str(&args.setup).map_err(Failure::new)?;
+    match args.side {
+        Side::Near => near(setup),
+        Side::Far => far(setup, &args.bells),
+    }
+}
+
+fn near(setup: Setup) -> Result {
+    if setup.wire {
+        wire::enter_own_network(true)?;
+    }
+    let bells = [bell()?, bell()?];
+    let (ours, theirs) = UnixStream::pair().map_err(trouble)?;
+    let mut far = start(setup, Side::Far)?
+        .args(bells.each_ref().map(|bell| bell.as_raw_fd().to_string()))
+        .stdin(OwnedFd::from(theirs))
+        .spawn()
+        .map_err(trouble)?;
+    let done = lead(setup, bells, Talk::new(ours), &far);
+    // It ends with the talk.
+    let status = far.wait().map_err(trouble)?;
+    done?;
+    if status.success() { Ok(()) } else { Err(Failure::new("the second of two processes failed")) }
+}
+
+/// Does jobs with the far end, until there are no more.
+fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Result {
+    if setup.wire {
+        let () = talk.hear()?;
+        wire::join(far.id())?;
+        talk.tell(&())?;
+    }
+    let (mut process, connecting) = connect(Side::Near, setup, bells, talk)?;
+    let incoming = process.end.incoming(1);
+    tell(
+        &mut stdout(),
+        &Connected {
+            pids: [std::process::id(), process.peer.pid],
+            is_mapped: is_mapped(incoming.addr, 1),
+            connecting,
+        },
+    )?;
+    let mut input = stdin().lock();
+    while let Some(job) = hear::<Job>(&mut input)? {
+        process.talk.tell(&job)?;
+        let done = job.task.carry_out(&mut process, job.count);
+        let failed = done.is_err();
+        tell(&mut stdout(), &done.map_err(|failure| failure.to_string()))?;
+        if failed {
+            // The two may not be at the same place any more.
+            break;
+        }
+    }
+    leave(setup);
+    Ok(())
+}
+
+fn far(setup: Setup, bells: &[i32]) -> Result {
+    let socket = stdin().as_fd().try_clone_to_owned().map_err(trouble)?;
+    let mut talk = Talk::new(UnixStream::from(socket));
+    if setup.wire {
+        wire::enter_own_network(false)?;
+        talk.tell(&())?;
+        let () = talk.hear()?;
+        wire::set_up(Side::Far)?;
+    }
+    let [first, second] = bells else { return Err(Failure::new("two descriptors are missing")) };
+    // SAFETY: the near end has opened them for this process, and nothing else here knows them.
+    let bells = [first, second].map(|bell| unsafe { OwnedFd::from_raw_fd(*bell) });
+    let (mut process, _) = connect(Side::Far, setup, bells, talk)?;
+    while let Some(job) = process.talk.next::<Job>()? {
+        job.task.carry_out(&mut process, job.count)?;
+    }
+    leave(setup);
+    Ok(())
+}
+
+/// Opens the device, and connects with the other end, which does the same; how long each queue pair took.
+fn connect(
+    side: Side,
+    setup: Setup,
+    bells: [OwnedFd; 2],
+    mut talk: Talk,
+) -> Result<(Process, f64)> {
+    let mut end = End::new(setup.mapped)?;
+    let start = Instant::now();
+    end.add_queue_pairs(setup.queue_pairs)?;
+    let made = start.elapsed();
+    talk.tell(&end.card())?;
+    let peer: Card = talk.hear()?;
+    let over: Option<[Ipv4Addr; 2]> = setup.wire.then(|| wire::addresses(side));
+    let start = Instant::now();
+    end.connect(&peer, over)?;
+    let took = (made + start.elapsed()).as_nanos() as f64 / setup.queue_pairs as f64;
+    let mut process = Process { side, end, peer, talk, bells, windows: Vec::new() };
+    process.meet()?;
+    Ok((process, took))
+}
+
+/// A process that [`run`]s.
+pub(super) fn start(setup: Setup, side: Side) -> Result<Command> {
+    // This very program, even if its file was replaced since.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("transom").arg(PROCESS);
+    command.arg(if side == Side::Near { "near" } else { "far" });
+    command.arg(serde_json::to_string(&setup).map_err(Failure::new)?);
+    Ok(command)
+}
+
+/// Takes the registry of an own network away, for another network may get its number.
+fn leave(setup: Setup) {
+    if let (true, Ok(registry)) = (setup.wire, Registry::open()) {
+        let _ = fs::remove_dir_all(registry.directory());
+    }
+}
+
+/// A descriptor of `eventfd(2)` that a started process inherits.
+fn bell() -> Result<OwnedFd> {
+    // SAFETY: takes plain numbers.
+    let bell = unsafe { libc::eventfd(0, 0) };
+    if bell < 0 {
+        return Err(trouble(std::io::Error::last_os_error()));
+    }
+    // SAFETY: a fresh descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(bell) })
+}
+
+fn trouble(error: std::io::Error) -> Failure {
+    Failure::new(format!("starting two processes: {error}"))
+}

@@ -1,0 +1,32 @@
+//! What two processes are started as, and what they are told.
+
+use serde::{Deserialize, Serialize};
+
+/// Who of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub(super) enum Side {
+    /// It starts the other, and looks at the clock.
+    Near,
+    Far,
+}
+
+/// How two processes are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Setup {
+    /// Their registered memory is mapped.
+    pub(super) mapped: bool,
+    /// Each is in a network namespace of its own, and packets cross a veth pair.
+    pub(super) wire: bool,
+    pub(super) queue_pairs: usize,
+}
+
+/// What the two say when they are connected.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Connected {
+    /// Near and far.
+    pub(super) pids: [u32; 2],
+    /// Whether registered memory is mapped, which not every system can.
+    pub(super) is_mapped: bool,
+    /// Nanoseconds for each queue pair from its creation to RTS, at one end.
+    pub(super) connecting: f64,
+}

@@ -1,0 +1,145 @@
+//! Those who measure: pairs of processes of ours, each started when it is first needed, and UCX.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use super::serve::start;
+use super::setup::{Connected, Setup, Side};
+use super::tasks::{Job, Task};
+use super::ucx::{self, Ucx};
+use crate::failure::{Failure, Result};
+use crate::talk::{hear, tell};
+
+/// Which two processes of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Pair {
+    /// On one host, with private memory.
+    Private,
+    /// On one host, with mapped memory.
+    Mapped,
+    /// In two network namespaces.
+    Wire,
+    /// As [`Pair::Private`], and one has so many windows.
+    Windows(usize),
+    /// As [`Pair::Private`], with so many queue pairs connected.
+    QueuePairs(usize),
+}
+
+/// Who does something.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Who {
+    Ours(Pair, Task),
+    Ucx(Ucx),
+}
+
+/// Two processes.
+pub(super) struct Team {
+    near: Child,
+    answers: BufReader<ChildStdout>,
+    pub(super) connected: Connected,
+}
+
+/// All of them. Who cannot be had is not asked for again.
+#[derive(Default)]
+pub(super) struct Teams(BTreeMap<Pair, std::result::Result<Team, String>>);
+
+impl Teams {
+    /// Nanoseconds of each operation; the inner error says why there are none on this machine.
+    pub(super) fn sample(
+        &mut self,
+        who: Who,
+        count: usize,
+    ) -> Result<std::result::Result<f64, String>> {
+        match who {
+            Who::Ucx(what) => ucx::measure(what, count),
+            Who::Ours(pair, task) => match self.team(pair) {
+                Ok(team) => team.measure(task, count).map(Ok),
+                Err(why) => Ok(Err(why.clone())),
+            },
+        }
+    }
+
+    /// So many operations that they take about as long as this.
+    pub(super) fn calibrate(
+        &mut self,
+        who: Who,
+        budget: Duration,
+    ) -> Result<std::result::Result<usize, String>> {
+        let budget = match who {
+            Who::Ours(..) => budget,
+            // Two programs are started for it, and warm up.
+            Who::Ucx(_) => budget * 5,
+        };
+        let budget = budget.as_nanos() as f64;
+        let mut count = 8;
+        loop {
+            // The better of two, for others may have had the processor.
+            let each = match (self.sample(who, count)?, self.sample(who, count)?) {
+                (Ok(one), Ok(other)) => one.min(other).max(1.0),
+                (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
+            };
+            let wanted = (budget / each) as usize;
+            if count >= wanted / 4 {
+                return Ok(Ok(wanted.max(8)));
+            }
+            count = wanted.min(count * 16);
+        }
+    }
+
+    /// These two processes; the error says why there are none.
+    pub(super) fn team(&mut self, pair: Pair) -> &mut std::result::Result<Team, String> {
+        self.0.entry(pair).or_insert_with(|| Team::start(pair).map_err(|why| why.to_string()))
+    }
+
+    /// Ends these two.
+    pub(super) fn dismiss(&mut self, pair: Pair) {
+        self.0.remove(&pair);
+    }
+}
+
+impl Team {
+    fn start(pair: Pair) -> Result<Self> {
+        let setup = Setup {
+            mapped: pair == Pair::Mapped,
+            wire: pair == Pair::Wire,
+            queue_pairs: match pair {
+                Pair::QueuePairs(count) => count,
+                _ => 16,
+            },
+        };
+        let mut command = start(setup, Side::Near)?;
+        let near = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut near = near.map_err(|error| Failure::new(format!("a process: {error}")))?;
+        let mut answers = BufReader::new(near.stdout.take().expect("it is piped"));
+        let Some(connected) = hear::<Connected>(&mut answers)? else {
+            let _ = near.wait();
+            return Err(Failure::new("two processes could not be connected"));
+        };
+        let mut team = Self { near, answers, connected };
+        if setup.mapped && !connected.is_mapped {
+            return Err(Failure::new("memory cannot be mapped here"));
+        }
+        if let Pair::Windows(live) = pair {
+            team.measure(Task::Windows { live }, 1)?;
+        }
+        Ok(team)
+    }
+
+    /// What comes of a workload, done so often.
+    pub(super) fn measure(&mut self, task: Task, count: usize) -> Result<f64> {
+        tell(self.near.stdin.as_mut().expect("it is piped"), &Job { task, count })?;
+        let done: Option<std::result::Result<f64, String>> = hear(&mut self.answers)?;
+        let done = done.ok_or_else(|| Failure::new("a process that measures has ended"))?;
+        done.map_err(|why| Failure::new(format!("{task:?}: {why}")))
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // It ends when its input does, and the other with it.
+        drop(self.near.stdin.take());
+        let _ = self.near.wait();
+    }
+}
