@@ -9,6 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 use rustix::net::AddressFamily;
+use tracing::debug;
 
 use super::maps::{Line, Maps};
 use super::page_size;
@@ -37,7 +38,11 @@ pub(super) fn movable(maps: &Maps, pages: &Range<u64>) -> Vec<Range<u64>> {
     let range = pages.start * page_size()..pages.end * page_size();
     let lines = maps.lines_of(range).unwrap_or_default();
     let found: Vec<_> = lines.into_iter().filter_map(part).collect();
-    if found.is_empty() || has_pinning() { Vec::new() } else { found }
+    if !found.is_empty() && has_pinning() {
+        debug!(address = pages.start * page_size(), "memory stays private: it may be pinned");
+        return Vec::new();
+    }
+    found
 }
 
 /// Where this thread has variables of its own, which it may write at any time, and the kernel when the
