@@ -3,8 +3,10 @@
 mod end;
 mod extent;
 mod idle;
+mod machine;
 mod plot;
 mod process;
+mod processors;
 mod progress;
 mod report;
 mod rows;
@@ -20,6 +22,7 @@ use std::path::PathBuf;
 
 use crate::failure::{Failure, Result};
 use extent::Extent;
+use machine::Machine;
 use progress::say;
 use report::{Outcome, Rounds};
 use rows::{Contender, PICTURES, SIZES, rows};
@@ -31,7 +34,8 @@ pub(crate) use serve::{PROCESS, ProcessArgs, run as process};
 pub(crate) const HELP: &str = "\
 Each workload is measured between two processes, by us with mapped and with private memory, and by what
 it is to be compared with: the kernel's copy, memcpy, UCX if it is installed (Debian's ucx-utils), sockets.
-All take turns, round after round. A figure is the median of its rounds, with where half of them lie in
+All take turns, round after round, each with one process on one processor and the other on another, if
+there are two. A figure is the median of its rounds, with where half of them lie in
 parentheses; a ratio is the median of the rounds' ratios. A busy machine makes them worse.
 
 What goes over the wire crosses a veth pair between two network namespaces, at MTU 1500; it needs
@@ -65,6 +69,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
         true => println!("{}", serde_json::to_string(outcome).expect("numbers and strings")),
         false => println!("{outcome}"),
     };
+    let machine = Machine::this();
+    match args.json {
+        true => println!("{}", serde_json::to_string(&machine).expect("numbers and strings")),
+        false => println!("{machine}"),
+    }
     for row in rows(extent.windows) {
         say(row.name);
         let measured = measure(&mut teams, &row.contenders, extent)?;

@@ -214,9 +214,8 @@ impl End {
             // SAFETY: any bytes are a GID.
             code == 0 && unsafe { gid.raw } == wanted
         };
-        (0..=u8::MAX)
-            .find(is_it)
-            .ok_or_else(|| Failure::new(format!("the device has no address {address}")))
+        // The device is told of new addresses by the system.
+        spin("an address of the device", || Ok((0..=u8::MAX).find(is_it)))
     }
 
     /// The SGE of the first bytes of what is sent.

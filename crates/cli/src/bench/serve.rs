@@ -15,6 +15,7 @@ use transom_system::registry::Registry;
 
 use super::end::{Card, End};
 use super::process::{Process, Talk};
+use super::processors;
 use super::setup::{Connected, Setup, Side};
 use super::tasks::Job;
 use super::wire;
@@ -68,6 +69,8 @@ fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Resul
         let () = talk.hear()?;
         wire::join(far.id())?;
         talk.tell(&())?;
+        // There is a carrier once both ends are up.
+        let () = talk.hear()?;
     }
     let (mut process, connecting) = connect(Side::Near, setup, bells, talk)?;
     let incoming = process.end.incoming(1);
@@ -102,6 +105,7 @@ fn far(setup: Setup, bells: &[i32]) -> Result {
         talk.tell(&())?;
         let () = talk.hear()?;
         wire::set_up(Side::Far)?;
+        talk.tell(&())?;
     }
     let [first, second] = bells else { return Err(Failure::new("two descriptors are missing")) };
     // SAFETY: the near end has opened them for this process, and nothing else here knows them.
@@ -131,6 +135,10 @@ fn connect(
     let start = Instant::now();
     end.connect(&peer, over)?;
     let took = (made + start.elapsed()).as_nanos() as f64 / setup.queue_pairs as f64;
+    // The device's own thread runs where it likes.
+    if let Some([near, far]) = setup.processors {
+        processors::stay_on(if side == Side::Near { near } else { far });
+    }
     let mut process = Process { side, end, peer, talk, bells, windows: Vec::new() };
     process.meet()?;
     Ok((process, took))

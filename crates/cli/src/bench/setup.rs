@@ -18,6 +18,8 @@ pub(super) struct Setup {
     /// Each is in a network namespace of its own, and packets cross a veth pair.
     pub(super) wire: bool,
     pub(super) queue_pairs: usize,
+    /// Where near and far run.
+    pub(super) processors: Option<[usize; 2]>,
 }
 
 /// What the two say when they are connected.

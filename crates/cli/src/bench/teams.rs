@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
+use super::processors;
 use super::serve::start;
 use super::setup::{Connected, Setup, Side};
 use super::tasks::{Job, Task};
@@ -108,6 +109,7 @@ impl Team {
                 Pair::QueuePairs(count) => count,
                 _ => 16,
             },
+            processors: processors::two(),
         };
         let mut command = start(setup, Side::Near)?;
         let near = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::processors;
+use super::setup::Side;
 use crate::failure::{Failure, Result};
 
 const PROGRAM: &str = "ucx_perftest";
@@ -38,16 +40,20 @@ pub(super) fn measure(what: Ucx, count: usize) -> Result<std::result::Result<f64
     // A port that was free a moment ago.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
     let port = port.map_err(failed)?.port();
-    let command = || {
+    let command = |side| {
         let mut command = Command::new(PROGRAM);
         command.env("UCX_TLS", what.transports).env("UCX_NET_DEVICES", "lo");
         command.env("UCX_WARN_UNUSED_ENV_VARS", "n").stdin(Stdio::null());
         command.args(["-f", "-t", what.test, "-p", &port.to_string()]);
         command.args(["-s", &what.size.to_string(), "-n", &count.to_string()]);
         command.args(["-w", &(count / 10).to_string()]);
+        if let Some([near, far]) = processors::two() {
+            let processor = if side == Side::Near { near } else { far };
+            command.args(["-c", &processor.to_string()]);
+        }
         command
     };
-    let server = command().stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let server = command(Side::Far).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let _server = match server {
         Ok(server) => Server(server),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -57,7 +63,7 @@ pub(super) fn measure(what: Ucx, count: usize) -> Result<std::result::Result<f64
     };
     let start = Instant::now();
     loop {
-        let said = command().arg("localhost").output().map_err(failed)?;
+        let said = command(Side::Near).arg("localhost").output().map_err(failed)?;
         if let Some(each) = time_of_each(&String::from_utf8_lossy(&said.stdout)) {
             return Ok(Ok(each));
         }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use transom_abi::*;
 
-use super::time;
+use super::{WARM_UP, time};
 use crate::bench::end::{DEPTH, request};
 use crate::bench::process::Process;
 use crate::failure::Result;
@@ -21,7 +21,7 @@ pub(super) fn send_and_back(
     process.end.receive(&mut incoming)?;
     process.meet()?;
     let end = &process.end;
-    let mut sent = 0;
+    let (mut sent, rounds) = (0, WARM_UP + count);
     // Completions of SENDs come in between.
     let receive = |sent: &mut usize| -> Result {
         loop {
@@ -38,7 +38,7 @@ pub(super) fn send_and_back(
             end.post(0, &mut wr)?;
         }
         receive(&mut sent)?;
-        if round + 1 < count {
+        if round + 1 < rounds {
             end.receive(&mut incoming)?;
         }
         if !is_near {
@@ -46,7 +46,7 @@ pub(super) fn send_and_back(
         }
         Ok(())
     })?;
-    while sent < count {
+    while sent < rounds {
         end.wait()?;
         sent += 1;
     }
