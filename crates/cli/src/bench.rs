@@ -115,8 +115,8 @@ fn measure(teams: &mut Teams, contenders: &[Contender], extent: Extent) -> Resul
 fn draw(teams: &mut Teams, folder: &PathBuf, extent: Extent) -> Result {
     let failed = |error| Failure::new(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed)?;
-    // Points of a line hold each other up, so fewer rounds do.
-    let extent = Extent { rounds: extent.rounds.div_ceil(3), ..extent };
+    // Points of a line hold each other up, so few rounds do.
+    let extent = Extent { rounds: 3, ..extent };
     for picture in &PICTURES {
         let mut lines: Vec<plot::Line> = Vec::new();
         for size in SIZES {
