@@ -53,6 +53,16 @@ impl Stage {
         self.memory.pair.b.expect_nothing();
     }
 
+    /// Both ends are about to sleep: neither looks at the other's rings by itself any more, until its device's
+    /// thread allows that again.
+    pub(crate) fn end_watching(&self) {
+        for end in [&self.memory.pair.a, &self.memory.pair.b] {
+            // SAFETY: the queue is there, on an open context.
+            let armed = unsafe { (*end.context).ops.req_notify_cq.expect("never null")(end.cq, 0) };
+            assert_eq!(armed, 0);
+        }
+    }
+
     /// The origin posts a bind of the first page of its buffer, unsignaled.
     fn bind(&self) {
         let (addr, mr) = (self.memory.near.addr(), self.memory.ma);
