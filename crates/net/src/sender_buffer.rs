@@ -75,7 +75,7 @@ impl SenderBuffer<'_> {
             if summary.look() != look {
                 continue;
             }
-            // What a null region holds never comes here: it has no bytes to refer to.
+            // A null region has no bytes to take: asked again, its sender sends the zeros along.
             if grant.is_null() {
                 return Err(near(Reason::MemoryGone));
             }

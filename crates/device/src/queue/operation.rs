@@ -148,7 +148,7 @@ impl Body {
         }
     }
 
-    /// What a fetch-and-add or a compare-and-swap makes of the word that it finds (rules AT-01, AT-02).
+    /// What a fetch-and-add or a compare-and-swap makes of the word that it finds (rules AT-05, AT-06).
     pub const fn updated(&self, old: u64) -> u64 {
         match *self {
             Self::FetchAdd { add, .. } => old.wrapping_add(add),
