@@ -12,7 +12,7 @@ use transom_net::{DevicePort, Network, PortOptions};
 use transom_system::memory::{Copier, add_user, begin_mapping, consent, needs_consent, say_slow};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
-use transom_system::{ThisProcess, barrier, failure, fork};
+use transom_system::{ThisProcess, asymmetric_fence, failure, fork};
 
 use crate::capture::{Capture, CaptureObserver};
 use crate::device::{Copying, Device, Memory, Observer, OpenError, Options};
@@ -54,7 +54,7 @@ impl Adapter {
         segment.header().capture.store(identity, Relaxed);
         let injects = options.faults.is_some_and(|faults| !faults.rules.is_empty());
         segment.header().by_message.store(u32::from(injects || capture.is_some()), Relaxed);
-        segment.header().receives_barriers.store(u32::from(barrier::receive()), Relaxed);
+        segment.header().asymmetric_fences.store(u32::from(asymmetric_fence::register()), Relaxed);
         let copier = match options.copying {
             Copying::Best => Copier::best(),
             Copying::SharedMemory => Copier::pipes(),

@@ -13,10 +13,10 @@ use transom_system::memory::{
 };
 use transom_system::registry::Process;
 use transom_system::segment::{RING_BYTES, RingKind, Segment};
-use transom_system::{ThisProcess, barrier};
+use transom_system::{ThisProcess, asymmetric_fence};
 
 use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
-use super::ring::{Consumer, Garbled, Producer, Record, Room, StoreThenLoad};
+use super::ring::{Consumer, Fence, Garbled, Producer, Record, Room};
 use super::stalled::Stalled;
 use super::{Gather, Reference, RingBytes, SenderBuffer, sender_buffer};
 
@@ -35,7 +35,7 @@ pub struct Peer {
     /// How its memory is reached.
     pub reach: Reach,
     /// Who has the barrier between what is put into a ring and whether its other end is to be told.
-    order: StoreThenLoad,
+    order: Fence,
     me: Announcer,
     wake: OwnedFd,
     /// Hangs up once the process has ended.
@@ -167,10 +167,10 @@ impl Peer {
             positions.tail.store(0, SeqCst);
             positions.consumer.store(generation, SeqCst);
         }
-        let receives = |it: &Segment| it.header().receives_barriers.load(Relaxed) == 1;
+        let receives = |it: &Segment| it.header().asymmetric_fences.load(Relaxed) == 1;
         let order = match receives(own) && receives(&segment) {
-            true => StoreThenLoad::BarrierThere,
-            false => StoreThenLoad::BarrierHere,
+            true => Fence::Asymmetric,
+            false => Fence::Symmetric,
         };
         let descriptor = segment.header().pages.load(Relaxed).checked_sub(1);
         // Without them the kernel copies.
@@ -227,7 +227,7 @@ impl Peer {
     fn notify_of_record(&self, own: &Segment) {
         let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
         // Behind the record: once the peer looks no more, a barrier of its lets one see the other.
-        barrier::elsewhere();
+        asymmetric_fence::light();
         if positions.watched.load(Relaxed) == 0 {
             self.notify();
         }
@@ -236,7 +236,7 @@ impl Peer {
     /// Tells the peer that this process looks at its rings from now on; false if that cannot be.
     pub(crate) fn watch(&self) -> bool {
         let (positions, _) = self.segment.ring(RingKind::Requests, self.me.slot);
-        let can = self.order == StoreThenLoad::BarrierThere
+        let can = self.order == Fence::Asymmetric
             && positions.consumer.load(SeqCst) == self.me.generation;
         if can {
             positions.watched.store(1, SeqCst);
@@ -354,8 +354,8 @@ impl Peer {
             // Then look once more, lest the room came before the flag was up.
             self.stalled.add(qp_index);
             positions.full.store(1, SeqCst);
-            if self.order == StoreThenLoad::BarrierThere {
-                barrier::everywhere();
+            if self.order == Fence::Asymmetric {
+                asymmetric_fence::heavy();
             }
             find()
         })

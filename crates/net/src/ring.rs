@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use transom_system::barrier;
+use transom_system::asymmetric_fence;
 use transom_system::segment::{RING_BYTES, RingPositions};
 
 /// Words of a header: the first is the ring's, the others are the message's.
@@ -29,11 +29,11 @@ pub(crate) const fn record_bytes(payload: u64) -> u64 {
 
 /// What puts in order what one end stores and then loads, and the other loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoreThenLoad {
+pub(crate) enum Fence {
     /// Each end does.
-    BarrierHere,
-    /// The one that does so seldom, for both: [`barrier`].
-    BarrierThere,
+    Symmetric,
+    /// The one that does so seldom, for both: [`asymmetric_fence`].
+    Asymmetric,
 }
 
 /// The writing end. The caller keeps it under a lock.
@@ -179,14 +179,14 @@ impl Consumer {
         &mut self,
         positions: &RingPositions,
         record: &Record,
-        order: StoreThenLoad,
+        order: Fence,
     ) -> bool {
         self.head = record.next;
         match order {
-            StoreThenLoad::BarrierHere => positions.head.store(self.head, SeqCst),
-            StoreThenLoad::BarrierThere => {
+            Fence::Symmetric => positions.head.store(self.head, SeqCst),
+            Fence::Asymmetric => {
                 positions.head.store(self.head, Release);
-                barrier::elsewhere();
+                asymmetric_fence::light();
             }
         }
         positions.full.load(SeqCst) == 1 && positions.full.swap(0, SeqCst) == 1
@@ -263,7 +263,7 @@ mod tests {
                 consumer.next(&positions, bytes).unwrap().expect("a full ring has records");
             assert_eq!(record.header[1], received);
             assert!(record.room >= record.header[2]);
-            consumer.release(&positions, &record, StoreThenLoad::BarrierHere);
+            consumer.release(&positions, &record, Fence::Symmetric);
             received += 1;
         }
     }
@@ -382,7 +382,7 @@ mod tests {
                             assert!(request.offset + request.length <= request.total);
                             understood += 1;
                         }
-                        consumer.release(&positions, &record, StoreThenLoad::BarrierHere);
+                        consumer.release(&positions, &record, Fence::Symmetric);
                     }
                     Ok(None) => std::hint::spin_loop(),
                     // Such a process is not heard any more; here it has another chance.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use arrayvec::ArrayVec;
-use transom_system::barrier;
+use transom_system::asymmetric_fence;
 use transom_system::lock::ShortMutex;
 
 use super::Peer;
@@ -74,7 +74,7 @@ impl Watched {
         ended.iter().for_each(|peer| peer.unwatch());
         drop(list);
         if !ended.is_empty() {
-            barrier::everywhere();
+            asymmetric_fence::heavy();
         }
         ended
     }

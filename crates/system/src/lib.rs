@@ -4,7 +4,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`addresses`] | the addresses of this network namespace: the GID table |
-//! | [`barrier`] | a memory barrier in the threads of other processes |
+//! | [`asymmetric_fence`] | a memory barrier in the threads of other processes |
 //! | [`clock`] | the clocks of the machine |
 //! | [`environment`] | what the environment says, where it may be obeyed |
 //! | [`failure`] | what a panic becomes: an error of the device |
@@ -24,7 +24,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod addresses;
-pub mod barrier;
+pub mod asymmetric_fence;
 pub mod clock;
 pub mod environment;
 pub mod failure;

@@ -51,7 +51,7 @@ pub struct Header {
     /// The descriptor there of the process's address-space file, plus one; zero for none.
     pub pages: AtomicU32,
     /// Set if barriers of other processes reach the threads of this one.
-    pub receives_barriers: AtomicU32,
+    pub asymmetric_fences: AtomicU32,
     /// Names the file that the process writes what crosses its links to; zero for none.
     pub capture: AtomicU64,
     /// Bit s: the process in slot s has put something into a ring for this one, or made room.

@@ -62,7 +62,7 @@ fn a_process_that_polls_watches_its_peer_until_it_ceases() {
     let segment = Segment::attach(me.pid, me.descriptor, me.announcer.generation);
     let segment = segment.expect("this process's own");
     let (positions, _) = segment.ring(RingKind::Requests, other.announcer.slot);
-    if segment.header().receives_barriers.load(Relaxed) == 0 {
+    if segment.header().asymmetric_fences.load(Relaxed) == 0 {
         return println!("skipped: the system has no barriers for other processes (membarrier)");
     }
     for _ in 0..3 {

@@ -10,14 +10,14 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 /// Has barriers of other processes reach the threads of this one from now on; false where the system
 /// has no such thing, or forbids it.
-pub fn receive() -> bool {
+pub fn register() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }
 
-/// A barrier in all threads of all processes that [`receive`] them, this one's too. It takes a system call
+/// A barrier in all threads of all processes that [`register`] them, this one's too. It takes a system call
 /// of a few microseconds.
-pub fn everywhere() {
-    // It cannot fail where `receive` did not.
+pub fn heavy() {
+    // It cannot fail where `register` did not.
     let done = membarrier(MembarrierCommand::GlobalExpedited);
     debug_assert!(done.is_ok());
 }
@@ -25,6 +25,6 @@ pub fn everywhere() {
 /// Between a store and a load of a side that leaves the barrier to the other: the compiler keeps them in
 /// order.
 #[inline]
-pub fn elsewhere() {
+pub fn light() {
     compiler_fence(SeqCst);
 }
