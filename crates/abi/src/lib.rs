@@ -19,6 +19,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 #![allow(non_camel_case_types)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 /// Declares a C enum: an alias of its integer type and its members as constants.
 macro_rules! c_enum {

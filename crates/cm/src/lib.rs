@@ -39,6 +39,7 @@
 //! | [`shared`] | what all ids have in common: the tables that find them, timers, what goes out |
 //! | [`engine`] | the ids, the calls of programs, and messages |
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod attributes;
 pub mod connection;

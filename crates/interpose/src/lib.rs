@@ -1,5 +1,6 @@
 //! The function that a program would have called without the preloaded library that has one of the same
 //! name. It allocates nothing and takes no lock, for such functions are called from anywhere.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;

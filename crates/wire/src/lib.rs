@@ -14,6 +14,7 @@
 //! means the same on each.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 #[cfg(test)]
 extern crate std;
