@@ -39,17 +39,26 @@ mod real {
     }
 }
 
-/// With the numbers of rsockets in the place of what stands for them; nothing if there are none.
-unsafe fn translated(fds: *mut pollfd, count: nfds_t) -> Option<Vec<pollfd>> {
-    if fds.is_null() || count == 0 {
+/// What a program waits for, if something of that stands for an rsocket. More than fits into memory is left
+/// to the C library, which refuses it.
+unsafe fn with_rsockets<'a>(fds: *const pollfd, count: nfds_t) -> Option<&'a [pollfd]> {
+    let most = isize::MAX as usize / size_of::<pollfd>();
+    let count = usize::try_from(count).ok().filter(|count| *count <= most)?;
+    if fds.is_null() {
         return None;
     }
-    // SAFETY: there are so many.
-    let fds = unsafe { std::slice::from_raw_parts(fds, usize::try_from(count).ok()?) };
-    fds.iter().any(|entry| table::rsocket(entry.fd).is_some()).then(|| {
-        let number = |entry: &pollfd| table::rsocket(entry.fd).unwrap_or(entry.fd);
-        fds.iter().map(|entry| pollfd { fd: number(entry), revents: 0, ..*entry }).collect()
-    })
+    // SAFETY: by the caller there are so many.
+    let fds = unsafe { std::slice::from_raw_parts(fds, count) };
+    fds.iter().any(|entry| table::rsocket(entry.fd).is_some()).then_some(fds)
+}
+
+/// With the numbers of rsockets in the place of what stands for them; nothing if there is no memory for that.
+fn translated(fds: &[pollfd]) -> Option<Vec<pollfd>> {
+    let mut asked = Vec::new();
+    asked.try_reserve_exact(fds.len()).ok()?;
+    let number = |entry: &pollfd| table::rsocket(entry.fd).unwrap_or(entry.fd);
+    asked.extend(fds.iter().map(|entry| pollfd { fd: number(entry), revents: 0, ..*entry }));
+    Some(asked)
 }
 
 /// # Safety
@@ -58,8 +67,12 @@ unsafe fn translated(fds: *mut pollfd, count: nfds_t) -> Option<Vec<pollfd>> {
 unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        let Some((mut asked, rsockets)) = translated(fds, count).zip(rsockets()) else {
+        let Some((wanted, rsockets)) = with_rsockets(fds, count).zip(rsockets()) else {
             return real::poll(fds, count, timeout);
+        };
+        let Some(mut asked) = translated(wanted) else {
+            set_errno(libc::ENOMEM);
+            return -1;
         };
         let answer = (rsockets.rpoll)(asked.as_mut_ptr(), count, timeout);
         if answer >= 0 {
@@ -122,7 +135,7 @@ unsafe extern "C-unwind" fn ppoll(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe {
-        if translated(fds, count).is_none() {
+        if with_rsockets(fds, count).is_none() {
             return real::ppoll(fds, count, timeout, mask);
         }
         masked(mask, || poll(fds, count, milliseconds(timeout)))

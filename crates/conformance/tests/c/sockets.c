@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -459,6 +460,36 @@ static void refused(void)
 	shown("what makes no sense has its errno");
 }
 
+/* Sizes that the program chooses, with more than there is memory for. */
+/* Rules: CM-64 */
+static void too_much(void)
+{
+	const size_t much = (size_t)1 << 30;
+	uint8_t *bytes = mmap(NULL, much, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int stream = rsocket(AF_INET, SOCK_STREAM, 0), socket;
+	struct pollfd *polled = (void *)bytes;
+	struct rlimit unlimited, limit;
+	struct sockaddr_storage address;
+	socklen_t length;
+	long pages;
+	FILE *statm = fopen("/proc/self/statm", "r");
+
+	CHECK(bytes != MAP_FAILED && stream >= 0 && statm);
+	socket = bound(AF_INET, SOCK_DGRAM, &address, &length);
+	CHECK(!getrlimit(RLIMIT_AS, &unlimited) && fscanf(statm, "%ld", &pages) == 1 && !fclose(statm));
+	limit = unlimited;
+	limit.rlim_cur = pages * sysconf(_SC_PAGESIZE) + (8 << 20);
+	CHECK(!setrlimit(RLIMIT_AS, &limit));
+	CHECK(rsetsockopt(stream, SOL_RDMA, RDMA_ROUTE, bytes, much) == -1 && errno == ENOMEM);
+	CHECK(rsendto(socket, bytes, much, 0, (void *)&address, length) == -1 && errno == EMSGSIZE);
+	CHECK(rsendto(socket, bytes, 65536, 0, (void *)&address, length) == -1 && errno == EMSGSIZE);
+	CHECK(rpoll(polled, much / sizeof(*polled), 0) == -1 && errno == ENOMEM);
+	CHECK(rpoll(polled, (nfds_t)-1, 0) == -1 && errno == ENOMEM);
+	CHECK(!setrlimit(RLIMIT_AS, &unlimited));
+	CHECK(!rclose(stream) && !rclose(socket) && !munmap(bytes, much));
+	shown("more than there is memory for is refused");
+}
+
 /* A peer of another protocol is refused; one that claims data it was not let send ends its connection. */
 /* Rules: CM-59, CM-64 */
 static void strange_peers(void)
@@ -610,6 +641,7 @@ int main(void)
 	datagrams(AF_INET);
 	datagrams(AF_INET6);
 	refused();
+	too_much();
 	strange_peers();
 	nothing_is_left();
 	killed(commands[1], child);

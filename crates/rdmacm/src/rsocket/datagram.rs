@@ -278,6 +278,9 @@ impl DatagramSocket {
                 return Ok(Some(length));
             }
         }
+        if length > LONGEST {
+            return Err(libc::EMSGSIZE);
+        }
         let mut message = self.introduction(Kind::Data, pair, to.ip());
         from.each(length, |_, from, length| {
             // SAFETY: the source has so many bytes.

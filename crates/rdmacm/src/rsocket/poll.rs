@@ -22,6 +22,8 @@ struct Polled<'a> {
     sockets: Vec<(usize, Arc<Socket>)>,
     /// What the system is asked: of a socket, whether anything has happened to it.
     asked: Vec<pollfd>,
+    /// This thread at each socket while it sleeps: there is room for all.
+    waiters: Vec<Waiter>,
 }
 
 impl Polled<'_> {
@@ -72,9 +74,14 @@ impl Polled<'_> {
         count
     }
 
+    /// All are about to be waited for.
+    fn enter(&mut self) {
+        self.waiters.extend(self.sockets.iter().map(|(_, socket)| socket.waiting.enter()));
+    }
+
     /// All have been waited for.
-    fn leave(&self, waiters: Vec<Waiter>) {
-        for ((_, socket), waiter) in self.sockets.iter().zip(waiters) {
+    fn leave(&mut self) {
+        for ((_, socket), waiter) in self.sockets.iter().zip(self.waiters.drain(..)) {
             socket.waiting.leave(waiter);
         }
     }
@@ -107,15 +114,14 @@ impl Polled<'_> {
                 // One that is closed is told by its events.
                 let _ = socket.arm();
             }
-            let enter = |(_, socket): &(usize, Arc<Socket>)| socket.waiting.enter();
-            let waiters: Vec<_> = self.sockets.iter().map(enter).collect();
+            self.enter();
             // What came since they were looked at, other threads may have taken before.
             if self.look() > 0 {
-                self.leave(waiters);
+                self.leave();
                 continue;
             }
             let asked = deadline.milliseconds().map(|milliseconds| self.ask(milliseconds));
-            self.leave(waiters);
+            self.leave();
             for (at, socket) in &self.sockets {
                 if self.asked[*at].revents != 0 {
                     socket.advance();
@@ -147,9 +153,16 @@ fn alias(events: i16) -> i16 {
     all
 }
 
-fn poll(fds: &mut [pollfd], deadline: Deadline) -> Result<c_int, c_int> {
+/// Room for so many: the program says how many.
+fn room<T>(count: usize) -> Result<Vec<T>, c_int> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(count).map_err(|_| libc::ENOMEM)?;
+    Ok(room)
+}
+
+fn poll(fds: &mut [pollfd], mut asked: Vec<pollfd>, deadline: Deadline) -> Result<c_int, c_int> {
+    asked.extend_from_slice(fds);
     let mut sockets = Vec::new();
-    let mut asked = fds.to_vec();
     for (at, entry) in fds.iter_mut().enumerate() {
         entry.revents = 0;
         if let Some(socket) = SOCKETS.find(entry.fd) {
@@ -157,10 +170,12 @@ fn poll(fds: &mut [pollfd], deadline: Deadline) -> Result<c_int, c_int> {
                 socket.advance();
             }
             asked[at].events = libc::POLLIN;
+            sockets.try_reserve(1).map_err(|_| libc::ENOMEM)?;
             sockets.push((at, socket));
         }
     }
-    Polled { fds, sockets, asked }.wait(deadline)
+    let waiters = room(sockets.len())?;
+    Polled { fds, sockets, asked, waiters }.wait(deadline)
 }
 
 /// `poll(2)`, of sockets of this library and other descriptors.
@@ -173,6 +188,8 @@ pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -
         if fds.is_null() && count > 0 {
             return Err(libc::EFAULT);
         }
+        // No memory can hold more of them than there is room for.
+        let asked = room(count)?;
         let fds = if count > 0 {
             // SAFETY: by the contract of this function.
             unsafe { std::slice::from_raw_parts_mut(fds, count) }
@@ -184,7 +201,7 @@ pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -
             Ok(milliseconds) => Deadline::after(Some(Duration::from_millis(milliseconds))),
             Err(_) => Deadline::Never,
         };
-        poll(fds, deadline)
+        poll(fds, asked, deadline)
     })
     .unwrap_or(-1)
 }
@@ -236,7 +253,8 @@ pub unsafe extern "C" fn rselect(
                 fds.push(pollfd { fd, events, revents: 0 });
             }
         }
-        poll(&mut fds, deadline)?;
+        let asked = room(fds.len())?;
+        poll(&mut fds, asked, deadline)?;
         if fds.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
             return Err(libc::EBADF);
         }

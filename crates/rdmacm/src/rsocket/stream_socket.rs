@@ -326,7 +326,10 @@ impl StreamSocket {
         if !matches!(self.phase, Phase::Idle) {
             return Err(libc::EINVAL);
         }
-        self.route = paths.to_vec();
+        let mut route = Vec::new();
+        route.try_reserve_exact(paths.len()).map_err(|_| libc::ENOMEM)?;
+        route.extend_from_slice(paths);
+        self.route = route;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use transom_conformance::programs::{Running, library, program, tool};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the C program shows.
-const BEHAVIOURS: usize = 16;
+const BEHAVIOURS: usize = 17;
 
 fn our_libraries() -> &'static Path {
     library(env!("CARGO_TARGET_TMPDIR"))
@@ -93,6 +93,17 @@ fn a_program_of_ordinary_sockets_has_rsockets_where_both_ends_have() {
             serving.success(LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
         }
     }
+}
+
+/// Rules: CM-65
+#[test]
+fn a_program_that_polls_more_than_there_is_memory_for_is_told_so() {
+    let scratch = Scratch::new("polls-many");
+    let program = compile(&scratch, "polls_many.c", "polls_many", &[]);
+    take_turn(Link::Wire);
+    let mut command = Command::new(&program);
+    command.env("LD_LIBRARY_PATH", our_libraries());
+    run(command.env("LD_PRELOAD", our_libraries().join("librspreload.so")), 0);
 }
 
 /// A stream of Debian's, both ways of waiting, and datagrams.
