@@ -138,7 +138,8 @@ impl PeerMemory {
 impl<Own: Bytes> Side<'_, Own> {
     /// As memory that this process has, if it has all of it.
     #[inline]
-    fn resolved(self, length: u64) -> Self {
+    #[must_use]
+    pub fn resolved(self, length: u64) -> Self {
         let found = match self {
             Self::Own(_) => None,
             Self::Program(address) => find_here(address, length),

@@ -42,6 +42,8 @@ pub struct AddressSpace {
     present: NonNull<AtomicU64>,
     /// Where the spans are mapped that were needed so far.
     spans: Box<[AtomicPtr<Group>; GROUPS]>,
+    /// Of an address, those within a page: to divide by what only the kernel knows is slow.
+    page_bits: u32,
 }
 
 // SAFETY: the mappings stay until drop, and are reached by atomics or handed out as pointers.
@@ -99,7 +101,8 @@ impl AddressSpace {
         let id = FileId::of(&file)?;
         let present = map_part(&file, 1 << ADDRESS_BITS, present_bytes())?.cast();
         let spans = Box::new([const { AtomicPtr::new(null_mut()) }; GROUPS]);
-        Ok(Self { file, id, owner: Owner::this(), present, spans })
+        let page_bits = page_size().trailing_zeros();
+        Ok(Self { file, id, owner: Owner::this(), present, spans, page_bits })
     }
 
     /// The descriptor by which other processes find it.
@@ -132,7 +135,7 @@ impl AddressSpace {
             return None;
         }
         let all = |(word, bits)| self.word(word).load(Acquire) & bits == bits;
-        let present = words(address / page_size(), last / page_size()).all(all);
+        let present = words(address >> self.page_bits, last >> self.page_bits).all(all);
         if present { self.place(address, length) } else { None }
     }
 

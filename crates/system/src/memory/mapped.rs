@@ -232,8 +232,11 @@ impl Mapped {
     fn let_go(&self, registered: &mut Registered, left: Vec<Range<u64>>) {
         let mut may_be_pinned = None;
         for pages in left {
+            let Ok(Whereabouts { here, gone }) = self.whereabouts(&pages) else {
+                registered.keep();
+                continue;
+            };
             self.space.set_present(pages.start, pages.end - 1, false);
-            let Whereabouts { here, gone } = self.whereabouts(&pages);
             for part in here {
                 let given = match *may_be_pinned.get_or_insert_with(has_pinning) {
                     false => part.give_back(self),
@@ -278,7 +281,9 @@ impl Mapped {
         pages: &Range<u64>,
     ) -> Vec<Range<u64>> {
         let mut replaced: Vec<_> = registered.mapped_of(pages).collect();
-        let parts = replaced.iter().flat_map(|pages| self.whereabouts(pages).here);
+        // What cannot be found counts as replaced: the kernel copies in any case.
+        let parts =
+            replaced.iter().flat_map(|pages| self.whereabouts(pages).unwrap_or_default().here);
         let (moved, here): (Vec<_>, Vec<_>) = parts.partition(Part::is_moved);
         for part in here {
             replaced =
@@ -299,18 +304,25 @@ impl Mapped {
 
     /// Where some pages are that lie in the file. Mostly they are where they were, and then the list, which
     /// may be long, is not read.
-    fn whereabouts(&self, pages: &Range<u64>) -> Whereabouts {
+    ///
+    /// # Errors
+    ///
+    /// The list cannot be read, or there is no memory for what it says.
+    fn whereabouts(&self, pages: &Range<u64>) -> io::Result<Whereabouts> {
         let Pages { address, length } = Pages::of(pages);
-        let lines = self.maps.lines_of(address..address + length);
-        let found = self.found(pages, lines.unwrap_or_default());
+        let found = self.found(pages, self.maps.lines_of(address..address + length)?)?;
         if found.gone.is_empty() && !found.here.iter().any(Part::is_moved) {
-            return found;
+            return Ok(found);
         }
-        maps::lines().map(|lines| self.found(pages, lines)).unwrap_or_default()
+        self.found(pages, maps::lines()?)
     }
 
-    /// What lines of the list say of where pages are.
-    fn found(&self, pages: &Range<u64>, lines: impl IntoIterator<Item = Line>) -> Whereabouts {
+    /// What lines of the list say of where pages are. The program may have them in many parts.
+    fn found(
+        &self,
+        pages: &Range<u64>,
+        lines: impl IntoIterator<Item = Line>,
+    ) -> io::Result<Whereabouts> {
         let (mut here, mut gone) = (Vec::new(), vec![pages.clone()]);
         for line in lines.into_iter().filter(|line| self.space.is_behind(line)) {
             let first = line.offset / page_size();
@@ -320,13 +332,13 @@ impl Mapped {
                 continue;
             }
             gone = gone.into_iter().flat_map(|it| without(it, start..end)).collect();
-            here.extend(parts(start..end).map(|pages| Part {
-                at: line.start + (pages.start - first) * page_size(),
-                pages,
-                rights: line.rights(),
-            }));
+            for pages in parts(start..end) {
+                let at = line.start + (pages.start - first) * page_size();
+                here.try_reserve(1)?;
+                here.push(Part { at, pages, rights: line.rights() });
+            }
         }
-        Whereabouts { here, gone }
+        Ok(Whereabouts { here, gone })
     }
 
     /// Does something while no device's peers and threads copy, unless that cannot be until `until`.
@@ -371,8 +383,11 @@ impl ForkHandler for Forks {
         let mut given = self.given.lock();
         // Also what could not be given back when its last region ended.
         let everywhere = 0..u64::MAX / page_size();
-        let lines = maps::lines().into_iter().flatten();
-        let mut parts = mapped.found(&everywhere, lines).here;
+        let found = maps::lines().and_then(|lines| mapped.found(&everywhere, lines));
+        let mut parts = found.map(|found| found.here).unwrap_or_else(|error| {
+            say(format_args!("registered memory is missing in a forked child: {error}"));
+            Vec::new()
+        });
         if !parts.is_empty() && has_pinning() {
             say(format_args!(
                 "a forked child misses registered memory: it is not moved while this program has an \

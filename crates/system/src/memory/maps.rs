@@ -173,12 +173,19 @@ impl Maps {
         self.ask(|list| list.mapping(address, end)).or_else(|_| read(address, end))
     }
 
-    /// The lines that have part of a range, in the order of their addresses.
+    /// The lines that have part of a range, in the order of their addresses. The program may have made many.
     pub(super) fn lines_of(&self, range: Range<u64>) -> io::Result<Vec<Line>> {
-        self.ask(|list| list.lines(&range)).or_else(|_| {
-            let of = |line: &Line| line.start < range.end && range.start < line.end;
-            Ok(lines()?.filter(of).collect())
-        })
+        match self.ask(|list| list.lines(&range)) {
+            Err(error) if error != Errno::NOMEM => {}
+            asked => return Ok(asked?),
+        }
+        let mut found = Vec::new();
+        let of = |line: &Line| line.start < range.end && range.start < line.end;
+        for line in lines()?.filter(of) {
+            found.try_reserve(1)?;
+            found.push(line);
+        }
+        Ok(found)
     }
 
     /// Whether all of a range is mapped, by mappings of which something holds. It takes no memory, and is
@@ -278,6 +285,7 @@ impl List {
         while from < range.end {
             let found = self.at(from, OR_NEXT)?.filter(|found| found.start < range.end);
             let Some(query) = found else { break };
+            lines.try_reserve(1).map_err(|_| Errno::NOMEM)?;
             lines.push(self.line(&query)?);
             from = query.end;
         }

@@ -37,7 +37,12 @@ pub(super) fn movable(maps: &Maps, pages: &Range<u64>) -> Vec<Range<u64>> {
     };
     let range = pages.start * page_size()..pages.end * page_size();
     let lines = maps.lines_of(range).unwrap_or_default();
-    let found: Vec<_> = lines.into_iter().filter_map(part).collect();
+    let mut found = Vec::new();
+    if let Err(error) = found.try_reserve_exact(lines.len()) {
+        debug!(address = pages.start * page_size(), %error, "memory stays private");
+        return found;
+    }
+    found.extend(lines.into_iter().filter_map(part));
     if !found.is_empty() && has_pinning() {
         debug!(address = pages.start * page_size(), "memory stays private: it may be pinned");
         return Vec::new();

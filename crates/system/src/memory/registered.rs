@@ -57,12 +57,10 @@ impl Registered {
         self.split(pages.start);
         self.split(pages.end);
         self.runs.range_mut(pages.clone()).for_each(|(_, run)| run.regions -= 1);
-        let ended = |(start, run): (&u64, &Run)| (run.regions == 0).then_some((*start, *run));
-        let ended: Vec<_> = self.runs.range(pages).filter_map(ended).collect();
-        for (start, _) in ended.iter().filter(|(_, run)| !run.mapped) {
-            self.runs.remove(start);
-        }
-        joined(ended.into_iter().filter(|(_, run)| run.mapped))
+        let ended = |run: &Run, mapped| run.regions == 0 && run.mapped == mapped;
+        self.runs.extract_if(pages.clone(), |_, run| ended(run, false)).for_each(drop);
+        let runs = self.runs.range(pages).filter(|(_, run)| ended(run, true));
+        joined(runs.map(|(start, run)| (*start, *run)))
     }
 
     /// Pages have left the file: forgets those in no region.
