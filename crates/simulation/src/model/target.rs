@@ -230,9 +230,12 @@ impl Model {
                 found.map_err(|none| format!("{refusal:?} for no reason: {none}"))?;
             }
         }
+        // What comes again and is refused now ends nothing (rule PSN-13).
+        let comes_again =
+            attempt.operation == Attempted::Read && self.has_answered(at, cause, refusal);
         let end = self.end_mut(at);
         end.inbound.refusing = Some(reason.nak());
-        if end.service == Service::Rc || reason == Reason::ReceiveTooSmall {
+        if end.service == Service::Rc && !comes_again || reason == Reason::ReceiveTooSmall {
             end.fallen.get_or_insert("it refused a request");
         }
         Ok(())
@@ -245,6 +248,31 @@ impl Model {
         let (key, access) = (attempt.key.0, Access::REMOTE_READ);
         attempt.length > 0
             && self.rights[at.device].place(key, range, access, end.who(), false).is_err()
+    }
+
+    /// Whether it is a READ that is refused which has been answered before: one of those that arrived, or if it
+    /// waited its turn, any.
+    fn has_answered(&self, at: At, cause: &Cause, refusal: &Refusal) -> bool {
+        let (end, attempt) = (self.end(at), refusal.attempt);
+        let sender = &self.ends[1 - at.device][end.peer];
+        let is_it = |send: &PostedSend, place| {
+            let asked = needs(send, place - send.first, sender.mtu);
+            asked.is_some_and(|(key, (address, length), access)| {
+                (key, address, access) == (attempt.key.0, attempt.address, Access::REMOTE_READ)
+                    && attempt.length <= length
+            })
+        };
+        let has_come = |send: &PostedSend| match cause {
+            Cause::Requests(arrived) => arrived.iter().any(|packet| {
+                let place = sender.place_of(packet.psn);
+                place.is_ok_and(|place| (send.first..send.first + send.packets).contains(&place))
+            }),
+            Cause::Itself | Cause::Responses => true,
+        };
+        sender.sends.iter().filter(|send| has_come(send)).any(|send| {
+            (send.first..send.first + send.packets)
+                .any(|place| is_it(send, place) && end.inbound.answers.contains_key(&place))
+        })
     }
 
     /// Whether the request may be refused for this reason.
