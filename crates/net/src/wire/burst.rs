@@ -37,6 +37,8 @@ pub struct BurstBuffer {
     bytes: Box<[u8]>,
     extents: [Extent; PACKETS],
     count: usize,
+    /// The last packet arrives together with the one before it.
+    is_last_behind: bool,
 }
 
 /// Packets of one size, but that the last may be shorter: what one send takes.
@@ -61,12 +63,14 @@ impl Ranges {
 
 impl BurstBuffer {
     pub(super) fn new() -> Self {
-        Self { bytes: vec![0; BYTES].into(), extents: [Extent::default(); PACKETS], count: 0 }
+        let bytes = vec![0; BYTES].into();
+        Self { bytes, extents: [Extent::default(); PACKETS], count: 0, is_last_behind: false }
     }
 
     /// Begins anew.
     pub fn clear(&mut self) {
         self.count = 0;
+        self.is_last_behind = false;
     }
 
     /// Adds a packet whose payload of `length` bytes comes later. False if there is no room for it.
@@ -86,11 +90,12 @@ impl BurstBuffer {
         true
     }
 
-    /// Adds a packet without payload behind the only one, so that both arrive together; false if they
-    /// would not, or it is not the only one.
+    /// Adds a packet without payload behind the last one, so that both arrive together; false if they would
+    /// not. Nothing is added after it.
     pub fn add_behind(&mut self, packet: &Packet<'_>) -> bool {
-        let [only] = self.extents() else { return false };
-        packet.length() <= only.end - only.begin && self.add(packet, 0)
+        let Some(last) = self.extents().last() else { return false };
+        self.is_last_behind = packet.length() <= last.end - last.begin && self.add(packet, 0);
+        self.is_last_behind
     }
 
     /// How many packets it has.
@@ -168,7 +173,12 @@ impl BurstBuffer {
             let same = alike.count();
             let shorter =
                 same < limit && extents.get(same).is_some_and(|extent| size(extent) < whole);
-            let run = &extents[..same + usize::from(shorter)];
+            let mut length = same + usize::from(shorter);
+            // The last two are in one run, if that may have two.
+            if self.is_last_behind && length > 1 && length == extents.len() - 1 {
+                length -= 1;
+            }
+            let run = &extents[..length];
             for (number, extent) in run.iter().enumerate() {
                 let icrc_at = extent.end - ICRC_BYTES;
                 let icrc = icrcs.icrc(identification(number), &self.bytes[extent.begin..icrc_at]);
@@ -193,5 +203,51 @@ impl Sink for Filling<'_> {
     fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         let copied = self.burst.copy_in(self.copier, offset, at);
         if copied { Ok(()) } else { Err(CopyError::Far) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use transom_wire::Psn;
+    use transom_wire::packet::{Aeth, Operation, Transport};
+
+    use super::*;
+
+    /// Packets in each run of a burst of SEND packets with such payloads and an acknowledgement behind them;
+    /// `None` if that is to go alone.
+    fn runs(payloads: &[u64], limit: usize) -> Option<Vec<usize>> {
+        let mut buffer = BurstBuffer::new();
+        let packet = |operation| Packet::new(Transport::Rc, operation, 0, Psn::new(0));
+        for length in payloads {
+            assert!(buffer.add(&packet(Operation::SendMiddle), *length));
+        }
+        if !buffer.add_behind(&packet(Operation::Acknowledge(Aeth { byte: 0, msn: 0 }))) {
+            return None;
+        }
+        let address = Ipv4Addr::LOCALHOST.into();
+        let path = icrc::Path::new(address, 1, address).expect("they are of one family");
+        let mut counts = Vec::new();
+        let count = |run: Run<'_>| counts.push(run.bytes.len().div_ceil(run.size));
+        buffer.seal(path, |number| number as u16, |_| limit, count);
+        Some(counts)
+    }
+
+    #[test]
+    fn an_acknowledgement_arrives_with_the_last_packet() {
+        for (payloads, limit, expected) in [
+            (&[8][..], 64, Some(vec![2])),
+            (&[1024, 1024], 64, Some(vec![3])),
+            (&[1024, 8], 64, Some(vec![1, 2])),
+            (&[1024, 1024, 4], 64, Some(vec![2, 2])),
+            (&[1024, 1024, 1024], 3, Some(vec![2, 2])),
+            (&[1024, 1024, 8], 1, Some(vec![1, 1, 1, 1])),
+            (&[0], 64, None),
+            (&[], 64, None),
+            (&[8; PACKETS], 64, None),
+        ] {
+            assert_eq!(runs(payloads, limit), expected, "{payloads:?}, {limit}");
+        }
     }
 }
