@@ -79,8 +79,9 @@ impl SenderBuffer<'_> {
             if grant.is_null() {
                 return Err(near(Reason::MemoryGone));
             }
-            let by_kernel = !self.memory.is_mapped(grant.address(), length);
-            let copied = copy(memory::Source::Peer(self.memory, grant.address()));
+            let from = memory::Source::Peer(self.memory, grant.address()).resolved(length);
+            let by_kernel = matches!(from, memory::Source::Peer(..));
+            let copied = copy(from);
             // The kernel was told a PID, which was the sender's if it still is.
             let theirs = !by_kernel || self.this.registry().is_alive(self.sender);
             return match copied {

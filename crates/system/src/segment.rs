@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
 use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, Scramble};
-use transom_device::qp::{QpSummary, QpTable};
+use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 
 use crate::file_limit;
 use crate::object_counts::ObjectCounts;
@@ -22,6 +23,8 @@ use crate::registry::Process;
 pub const KEY_SLOTS: u32 = 2 << 20;
 /// Queue pair indexes of a process.
 pub const QP_SLOTS: usize = 1 << 16;
+/// Indexes of shared receive queues of a process.
+const SRQ_SLOTS: usize = 1 << 16;
 /// Bytes of one ring.
 pub const RING_BYTES: usize = 256 << 10;
 
@@ -38,8 +41,10 @@ pub struct Header {
     pub generation: AtomicU32,
     /// Its device is closed; the process may go on.
     pub departed: AtomicU32,
-    /// Set while the process wants to be woken for new messages.
-    pub armed: AtomicU32,
+    /// How the process wants to be woken for new messages, as [`Wakeup`] has it; zero for not at all.
+    armed: AtomicU32,
+    /// How often its threads that sleep on this word have been woken; see [`Header::wake_sleepers`].
+    wake_ups: AtomicU32,
     /// An address that is readable in the process while it lives: where it sees this header.
     pub probe: AtomicU64,
     /// How many key slots have memory.
@@ -58,6 +63,61 @@ pub struct Header {
     pub inbox: [AtomicU64; PROCESSES / 64],
     /// How many objects the process has.
     pub objects: ObjectCounts,
+}
+
+/// How a process is woken for what has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Wakeup {
+    /// By its pipe, at which its background thread sleeps.
+    Pipe = 1,
+    /// One of its other threads sleeps until there is something, and takes it itself.
+    Sleeper = 2,
+}
+
+impl Header {
+    /// Has the process woken in this way for what comes from now on.
+    pub fn arm(&self, wakeup: Wakeup) {
+        self.armed.store(wakeup as u32, SeqCst);
+    }
+
+    /// Ends that; how it wanted to be woken. What a process writes there that knows other ways is for its
+    /// pipe.
+    #[inline]
+    pub fn disarm(&self) -> Option<Wakeup> {
+        if self.armed.load(SeqCst) == 0 {
+            return None;
+        }
+        match self.armed.swap(0, SeqCst) {
+            0 => None,
+            armed if armed == Wakeup::Sleeper as u32 => Some(Wakeup::Sleeper),
+            _ => Some(Wakeup::Pipe),
+        }
+    }
+
+    /// What [`Header::sleep`] is to be told, asked before it is looked whether there is something already.
+    pub fn wake_ups(&self) -> u32 {
+        self.wake_ups.load(SeqCst)
+    }
+
+    /// Sleeps until somebody calls [`Header::wake_sleepers`]; not at all if somebody has since `wake_ups` was
+    /// asked for.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` after a signal whose handler does not have system calls restarted (`sigaction(2)`).
+    pub fn sleep(&self, wake_ups: u32) -> rustix::io::Result<()> {
+        match futex::wait(&self.wake_ups, futex::Flags::empty(), wake_ups, None) {
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Wakes up to so many threads of the process that sleep; how many there were.
+    pub fn wake_sleepers(&self, most: u32) -> usize {
+        self.wake_ups.fetch_add(1, SeqCst);
+        futex::wake(&self.wake_ups, futex::Flags::empty(), most).unwrap_or(0)
+    }
 }
 
 /// One ring's positions, in bytes, counting up for ever.
@@ -92,6 +152,7 @@ struct Layout {
     hazards: Hazards,
     scramble: Scramble,
     summaries: [QpSummary; QP_SLOTS],
+    shared_queues: [SrqSummary; SRQ_SLOTS],
     requests: [Ring; PROCESSES],
     replies: [Ring; PROCESSES],
     keys: [KeyEntry; KEY_SLOTS as usize],
@@ -271,6 +332,18 @@ impl Segment {
     pub fn open_qp(&self, index: u16) -> io::Result<()> {
         let summary = self.qps().summary(index).expect("the table has an entry for every u16");
         self.commit(std::ptr::from_ref(summary).addr(), size_of::<QpSummary>())
+    }
+
+    /// The summary of the shared receive queue of XRC at an index.
+    #[inline]
+    pub fn srq(&self, index: u16) -> &SrqSummary {
+        // SAFETY: as in `header`.
+        unsafe { &(&(*self.layout.as_ptr()).shared_queues)[usize::from(index)] }
+    }
+
+    /// Puts memory behind it.
+    pub fn open_srq(&self, index: u16) -> io::Result<()> {
+        self.commit(std::ptr::from_ref(self.srq(index)).addr(), size_of::<SrqSummary>())
     }
 
     /// A ring towards the process in `slot`: its positions, and its first byte.

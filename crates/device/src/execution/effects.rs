@@ -61,9 +61,9 @@ impl Effect {
 
 /// Most that one work request or receive brings about: it is counted, and seen to be complete.
 const OF_ONE: usize = 2;
-/// Most that a call brings about beside what ends: an answer, an event, a refusal, work for the other
-/// half.
-const BESIDE: usize = 10;
+/// Most that a call brings about beside what ends: a refusal, its count, an answer, an event, an unexpected
+/// message to be forgotten, work for the other half. An idle queue pair has room for it too.
+const BESIDE: usize = 6;
 
 /// What is to be done, in order: completions of one queue are seen in the order in which they come here,
 /// and an answer leaves before the completion behind it. So whoever calls the device does it all before

@@ -2,7 +2,7 @@
 
 use super::Reply;
 use super::one_sided::CHUNK;
-use crate::protection::Refusal;
+use crate::protection::{Refusal, RemoteAddress};
 use crate::queue::Sge;
 
 /// The local data of a send work request.
@@ -12,6 +12,15 @@ pub enum Payload<'a> {
     Inline(&'a [u8]),
     /// Read from, or written to, when carried out.
     Buffers(&'a [Sge]),
+}
+
+/// What a one-sided operation is for, on the direct way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectTarget {
+    /// The memory.
+    pub at: RemoteAddress,
+    /// With XRC, the shared receive queue in whose protection domain the key is.
+    pub srq: Option<u32>,
 }
 
 /// What became of a one-sided operation on the direct way.

@@ -32,7 +32,7 @@ mod segmentation;
 
 pub use counted::Counted;
 pub use effects::{Effect, Effects};
-pub use link::{Direct, Payload, Segmentation, Sent};
+pub use link::{Direct, DirectTarget, Payload, Segmentation, Sent};
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use process::{Context, MemoryGone, Process, TakeShared};
 pub use rendezvous::Rendezvous;

@@ -7,7 +7,7 @@ use super::{CopyError, Part, Sink, Source};
 use crate::protection::{
     Announcer, Attempt, Grant, KeyTable, Operation, Reason, Refusal, RemoteAddress, Waiter, admit,
 };
-use crate::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service};
+use crate::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service, SrqSummary};
 
 /// Bytes copied under one announcement: a revocation waits for one chunk, not for a gigabyte.
 pub const CHUNK: u64 = 256 << 10;
@@ -21,6 +21,17 @@ pub struct Initiator {
     pub first: Psn,
     /// Its transport service.
     pub service: Service,
+}
+
+/// The protection domain that keys are checked against.
+#[derive(Clone, Copy)]
+pub enum KeyDomain<'m> {
+    /// The queue pair's.
+    QueuePair,
+    /// That of the shared receive queue that an XRC message names. It is one of the target's process.
+    Shared(&'m SrqSummary),
+    /// The responder knows it.
+    Known(u32),
 }
 
 /// The target of a one-sided operation: its keys, its queue pair, and who is asking.
@@ -38,8 +49,8 @@ pub struct Target<'m> {
     pub waiter: &'m dyn Waiter,
     /// Who goes around the responder; `None` is the responder itself, which has looked already.
     pub initiator: Option<Initiator>,
-    /// The protection domain that keys are checked against, if it is not the queue pair's own (XRC).
-    pub pd: Option<u32>,
+    /// The protection domain that keys are checked against.
+    pub domain: KeyDomain<'m>,
 }
 
 /// Why a one-sided operation did not finish.
@@ -59,17 +70,26 @@ pub enum Stop {
 impl<'m> Target<'m> {
     /// Whether the initiator, if one goes around the responder, may: the queue pair listens to it,
     /// expects its first message, and has no first message to see yet (rules PSN-02, RA-05), nor each
-    /// that comes. The keys of XRC are those of the shared receive queue's domain, which only the
-    /// responder knows.
+    /// that comes.
     #[inline]
     fn admits(&self, gate: &Gate, peering: &Peering) -> bool {
         let Some(initiator) = &self.initiator else { return true };
         peering.from == initiator.from
             && peering.first == initiator.first
-            && gate.service == initiator.service
-            && gate.service != Service::XrcTarget
+            && gate.service == initiator.service.target()
             && !gate.by_message
             && (peering.established || gate.state != QpState::Rtr)
+    }
+
+    /// The protection domain that keys are checked against now; `None` if an XRC message names a queue that
+    /// is not there, or of another XRC domain.
+    #[inline]
+    fn pd(&self, gate: &Gate) -> Option<u32> {
+        match self.domain {
+            KeyDomain::QueuePair => Some(gate.pd),
+            KeyDomain::Shared(srq) => self.summary.key_domain(srq),
+            KeyDomain::Known(pd) => Some(pd),
+        }
     }
 
     /// RDMA WRITE of part of a message. The range of the whole is checked before any byte is written
@@ -111,7 +131,7 @@ impl<'m> Target<'m> {
             address: at.address,
             length: total,
             qp: self.number.bits(),
-            pd: self.pd.unwrap_or(gate.pd),
+            pd: self.pd(&gate).ok_or(Stop::Closed)?,
         };
         self.admit(&gate, &attempt, total)?;
         if total > 0 {
@@ -137,13 +157,14 @@ impl<'m> Target<'m> {
             if !self.admits(&gate, &look.peering()) {
                 return Err(Stop::Closed);
             }
+            let pd = self.pd(&gate).ok_or(Stop::Closed)?;
             let mut attempt = Attempt {
                 operation,
                 key,
                 address: address.wrapping_add(offset).wrapping_add(done),
                 length: total - offset - done,
                 qp: self.number.bits(),
-                pd: self.pd.unwrap_or(gate.pd),
+                pd,
             };
             self.admit(&gate, &attempt, total)?;
             if total == 0 {
@@ -155,8 +176,9 @@ impl<'m> Target<'m> {
             let grant =
                 self.keys.grant(attempt, self.announcer, self.waiter).map_err(Stop::Refused)?;
             // The announcement names the queue pair too: if it was open, and to this peer, after the
-            // announcement, whoever changes that waits for this copy.
-            if self.summary.look() != look {
+            // announcement, whoever changes that waits for this copy. A shared receive queue may end
+            // meanwhile: that it was there after the announcement is what a responder knows of it too.
+            if self.summary.look() != look || self.pd(&gate) != Some(pd) {
                 continue;
             }
             let chunk = CHUNK.min(length - done);

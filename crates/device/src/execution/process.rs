@@ -1,8 +1,8 @@
 //! What a queue pair at work has around it: the process that it belongs to, for what must be done or known at
 //! once, and a buffer for everything else.
 
-use super::{Counted, Direct, Effect, Effects, Injection, Payload, Request};
-use crate::protection::{Announcer, Grant, KeyTable, RemoteAddress, Waiter};
+use super::{Counted, Direct, DirectTarget, Effect, Effects, Injection, Payload, Request};
+use crate::protection::{Announcer, Grant, KeyTable, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
 use crate::queue::{Address, Body, Receive, Sge, Take};
 
@@ -56,18 +56,18 @@ pub trait Process {
     /// The protection domain of a shared receive queue of the queue pair's XRC domain, by number.
     fn shared_pd(&self, srq: u32) -> Option<u32>;
     /// RDMA WRITE straight into the peer's memory.
-    fn write_direct(&self, to: RemoteAddress, payload: Payload<'_>, length: u64) -> Direct {
+    fn write_direct(&self, to: DirectTarget, payload: Payload<'_>, length: u64) -> Direct {
         let _ = (to, payload, length);
         Direct::Declined
     }
     /// RDMA READ straight from the peer's memory.
-    fn read_direct(&self, from: RemoteAddress, buffers: &[Sge], length: u64) -> Direct {
+    fn read_direct(&self, from: DirectTarget, buffers: &[Sge], length: u64) -> Direct {
         let _ = (from, buffers, length);
         Direct::Declined
     }
     /// A fetch-and-add or compare-and-swap straight on the peer's word. It is done once the answer is not
     /// [`Direct::Declined`], also where the old value may not be stored (rule LA-08).
-    fn atomic_direct(&self, body: &Body, at: RemoteAddress, buffers: &[Sge]) -> Direct {
+    fn atomic_direct(&self, body: &Body, at: DirectTarget, buffers: &[Sge]) -> Direct {
         let _ = (body, at, buffers);
         Direct::Declined
     }

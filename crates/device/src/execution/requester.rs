@@ -379,7 +379,7 @@ impl Requester {
         if !ready {
             return Direct::Declined;
         }
-        let outcome = self.try_direct(cx, body, payload, length);
+        let outcome = self.try_direct(cx, body, &request.remote, payload, length);
         if outcome != Direct::Done {
             return outcome;
         }

@@ -13,7 +13,7 @@ use transom_wire::{NakCode, Psn, RnrTimer};
 
 use self::receive::NoReceive;
 use self::tag_matching::TagMatching;
-use super::one_sided::{Stop, Target};
+use super::one_sided::{KeyDomain, Stop, Target};
 use super::rendezvous::MAX_RENDEZVOUS;
 use super::{
     Context, Counted, Effect, Effects, Injection, Process, QpEvent, QueueSide, Reply, Request,
@@ -447,7 +447,7 @@ impl Responder {
             announcer: cx.process.announcer(),
             waiter: cx.process.waiter(),
             initiator: None,
-            pd: Some(self.key_domain(request, cx)?),
+            domain: KeyDomain::Known(self.key_domain(request, cx)?),
         })
     }
 

@@ -122,6 +122,8 @@ pub struct QpSummary {
     reception: AtomicU32,
     /// The receiving end of XRC: the file of its domain; zero is a domain without one.
     domain: [AtomicU64; 2],
+    /// The receiving end of XRC: the number of its domain in its process; zero is none.
+    own_domain: AtomicU32,
 }
 
 impl QpSummary {
@@ -202,6 +204,20 @@ impl QpSummary {
         }
     }
 
+    /// Sets the number that the XRC domain has in this process; zero is none.
+    pub fn set_own_domain(&self, number: u32) {
+        self.own_domain.store(number, SeqCst);
+    }
+
+    /// The protection domain of the keys that messages name which come here for a shared receive queue of
+    /// the same process; `None` if that is not one of this queue pair's XRC domain.
+    #[inline]
+    pub fn key_domain(&self, srq: &SrqSummary) -> Option<u32> {
+        let word = srq.0.load(SeqCst);
+        let (pd, domain) = (word as u32, (word >> 32) as u32);
+        (domain != 0 && domain == self.own_domain.load(SeqCst)).then_some(pd)
+    }
+
     /// Type 2 windows bound through it.
     pub fn windows(&self) -> u32 {
         self.windows.load(Acquire)
@@ -224,6 +240,24 @@ fn reception_in(word: u32) -> (Psn, RnrTimer) {
 
 fn reception_word(next: Psn, timer: RnrTimer) -> u32 {
     u32::from(timer.code()) << 24 | next.value()
+}
+
+/// A shared receive queue of XRC, as other processes of the user see it: the number of its protection
+/// domain, and above it that of its XRC domain. All zeros is no queue.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct SrqSummary(AtomicU64);
+
+impl SrqSummary {
+    /// There is a queue of these domains; zero for an XRC domain without a number.
+    pub fn set(&self, pd: u32, xrc_domain: u32) {
+        self.0.store(u64::from(xrc_domain) << 32 | u64::from(pd), SeqCst);
+    }
+
+    /// There is none any more.
+    pub fn clear(&self) {
+        self.0.store(0, SeqCst);
+    }
 }
 
 /// The queue pairs of one process, by index.

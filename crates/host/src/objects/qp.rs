@@ -289,10 +289,12 @@ impl QueuePair {
             config,
         });
         qp.open_gate(QpState::Reset, &QpAttributes::reset());
-        qp.summary().set_xrc_domain(match &qp.config.receives {
-            QpReceives::Xrc(domain) => domain.file(),
+        let domain = match &qp.config.receives {
+            QpReceives::Xrc(domain) => Some(domain),
             _ => None,
-        });
+        };
+        qp.summary().set_xrc_domain(domain.and_then(|domain| domain.file()));
+        qp.summary().set_own_domain(domain.map_or(0, |domain| domain.number()));
         adapter.queue_pairs.enter(index, &qp);
         Ok(qp)
     }

@@ -113,7 +113,10 @@ impl SharedReceiveQueue {
             .map(|_| queues.next.fetch_add(1, Relaxed) as u16)
             .find(|index| !by_index.contains_key(index))
             .filter(|_| by_index.len() < limit && by_index.try_reserve(1).is_ok());
-        let Some(index) = free else {
+        // Only those of XRC are looked at by other processes.
+        let segment = adapter.device().process().segment();
+        let open = |index: &u16| config.xrc.is_none() || segment.open_srq(*index).is_ok();
+        let Some(index) = free.filter(open) else {
             config.pd.release();
             return Err(RegisterError::Exhausted);
         };
@@ -134,6 +137,9 @@ impl SharedReceiveQueue {
             config,
         });
         by_index.insert(index, Arc::downgrade(&srq));
+        if let Some(xrc) = &srq.config.xrc {
+            segment.srq(index).set(srq.config.pd.number(), xrc.domain.number());
+        }
         adapter.device().process().objects().add(ObjectKind::SharedReceiveQueue);
         Ok(srq)
     }
@@ -268,6 +274,11 @@ impl SharedReceiveQueue {
         self.check_unused()?;
         if by_index.remove(&(self.number as u16)).is_some() {
             self.device().process().objects().remove(ObjectKind::SharedReceiveQueue);
+        }
+        // That of a forked child's parent goes on.
+        let process = self.device().process();
+        if self.config.xrc.is_some() && !process.is_inherited() {
+            process.segment().srq(self.number as u16).clear();
         }
         drop(by_index);
         if let Some(xrc) = &self.config.xrc {

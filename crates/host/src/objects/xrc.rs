@@ -1,7 +1,7 @@
 //! XRC domains: who may send into which shared receive queues (`ibv_open_xrcd(3)`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -21,15 +21,22 @@ pub struct XrcFile {
 #[derive(Debug)]
 pub struct XrcDomain {
     file: Option<XrcFile>,
+    /// Its number in this process, by which others tell whose a queue pair and a shared receive queue are. One
+    /// has none, which is zero, if there are none left; then all messages go to the responder.
+    number: u32,
     /// Queue pairs and shared receive queues of it.
     users: AtomicU32,
     /// How often it is open.
     opened: AtomicU32,
 }
 
-/// The domains of a device that have a file.
+/// The domains of a device.
 #[derive(Default)]
-pub(crate) struct XrcDomains(Mutex<HashMap<XrcFile, Weak<XrcDomain>>>);
+pub(crate) struct XrcDomains {
+    by_file: Mutex<HashMap<XrcFile, Weak<XrcDomain>>>,
+    /// How many domains have been made, with a file or without.
+    made: AtomicU64,
+}
 
 /// Why a domain is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,9 +58,13 @@ impl XrcDomain {
         create: bool,
         exclusive: bool,
     ) -> Result<Arc<Self>, XrcOpenError> {
-        let fresh = || Arc::new(Self { file, users: AtomicU32::new(0), opened: AtomicU32::new(1) });
+        let fresh = || {
+            let number = adapter.xrc_domains.made.fetch_add(1, Relaxed) + 1;
+            let number = u32::try_from(number).unwrap_or(0);
+            Arc::new(Self { file, number, users: AtomicU32::new(0), opened: AtomicU32::new(1) })
+        };
         let Some(file) = file else { return Ok(fresh()) };
-        let mut domains = adapter.xrc_domains.0.lock();
+        let mut domains = adapter.xrc_domains.by_file.lock();
         domains.retain(|_, domain| domain.strong_count() > 0);
         match domains.get(&file).and_then(Weak::upgrade) {
             Some(_) if create && exclusive => Err(XrcOpenError::Present),
@@ -73,6 +84,11 @@ impl XrcDomain {
     /// The file, as two numbers: domains of one file are one domain in all processes.
     pub(crate) fn file(&self) -> Option<[u64; 2]> {
         self.file.map(|file| [file.device, file.inode])
+    }
+
+    /// Its number in this process, which no other has; zero is none.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Whether something belongs to it that only its last close would leave behind.

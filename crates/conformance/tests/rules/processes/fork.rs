@@ -7,6 +7,8 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
 use transom_conformance::queues::*;
+use transom_conformance::shared_receive::destroy_srq;
+use transom_conformance::xrc::*;
 use transom_conformance::{on_each_way, path_of};
 use transom_host::Options;
 use transom_ibverbs::*;
@@ -187,6 +189,16 @@ on_each_way! {
             family.is_well();
         }
         family.end();
+    }
+
+    /// So does one that ends a shared receive queue of XRC, which its parent's peers look up.
+    fn a_child_ends_its_own_copy_of_an_xrc_queue() {
+        let xrc = Xrc::new(Link::Loopback, 4096);
+        let (srqn, key) = (srq_number(xrc.srq), keys(xrc.mb).1);
+        join(fork(|| assert_eq!(destroy_srq(xrc.srq), 0)));
+        assert_eq!(xrc.op(IBV_WR_RDMA_WRITE, srqn, key), IBV_WC_SUCCESS);
+        assert_eq!(destroy_srq(xrc.srq), 0);
+        assert_eq!(xrc.op(IBV_WR_RDMA_WRITE, srqn, key), IBV_WC_REM_INV_REQ_ERR);
     }
 
     /// What a child posts goes nowhere, and its parent's queue pair is as it was.

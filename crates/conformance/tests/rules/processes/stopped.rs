@@ -9,7 +9,9 @@ use transom_conformance::address_handles::{addressed, ah, here};
 use transom_conformance::datagrams::{QKEY, ud_qp};
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
+use transom_conformance::xrc::*;
 use transom_conformance::{on_each_way, path_of};
+use transom_system::memory::is_mapped;
 use transom_system::registry::Registry;
 
 const MIB: usize = 1 << 20;
@@ -23,6 +25,7 @@ fn role() {
         ("recipient", recipient),
         ("sender", sender),
         ("receiver", receiver),
+        ("xrc_receiver", xrc_receiver),
     ]);
 }
 
@@ -129,6 +132,20 @@ fn receiver(channel: &mut Channel) {
     let came = poll(end.cq).is_some_and(|wc| wc.status == IBV_WC_SUCCESS);
     let last = room.read(LONG - 1, 1)[0];
     channel.tell(&[u64::from(came), u64::from(!room.is_all(0)), u64::from(last)]);
+}
+
+/// Has a receiving end of XRC, and memory in the domain of a shared receive queue. Says what the first word is
+/// once it is told so.
+fn xrc_receiver(channel: &mut Channel) {
+    let end = open();
+    let domain = xrcd(end.context);
+    let srq = try_srq_ex(end.context, &xrc_srq_init(end.pd, domain, end.cq)).expect("a queue");
+    meet(channel, xrc_target(end.context, domain));
+    let room = Buffer::new(4096);
+    let mr = end.reg(&room, ALL);
+    channel.tell(&[room.addr(), u64::from(keys(mr).1), u64::from(srq_number(srq))]);
+    let [] = channel.hear();
+    channel.tell(&[room.word(0)]);
 }
 
 /// A queue pair or region that another thread may use.
@@ -346,6 +363,44 @@ on_each_way! {
         });
         assert_eq!(wc.status, IBV_WC_WR_FLUSH_ERR);
         assert!(!(takes_from_buffers() && (came || touched)));
+    }
+}
+
+on_each_way! {
+    /// What the kernel copies between processes, or what is mapped, the owner of an XRC target takes no part in.
+    fn xrc_reaches_the_memory_of_a_stopped_process() {
+        if !takes_from_buffers() {
+            return;
+        }
+        let end = open();
+        let (mut child, qp) =
+            (Child::start(path_of!("xrc_receiver")), end.qp(IBV_QPT_XRC_SEND));
+        meet(&mut child.channel, qp);
+        let near = Buffer::new(4096);
+        let mr = end.reg(&near, IBV_ACCESS_LOCAL_WRITE as i32);
+        let [addr, key, srqn] = child.hear();
+        let request = |request: ibv_send_wr| {
+            post(qp, &mut naming(request, srqn as u32));
+            end.expect(IBV_WC_SUCCESS);
+        };
+        child.stop();
+        near.set_word(0, 7);
+        let mut sges = [sge(near.addr(), 8, mr)];
+        request(rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, addr, key as u32));
+        near.set_word(0, 0);
+        request(rdma_wr(IBV_WR_RDMA_READ, &mut sges, addr, key as u32));
+        assert_eq!(near.word(0), 7);
+        let mut expected = 7;
+        if is_mapped(near.addr(), 8) {
+            request(atomic_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut sges, addr, key as u32, 5, 0));
+            assert_eq!(near.word(0), 7);
+            expected += 5;
+        }
+        child.resume();
+        child.tell(&[]);
+        let [word] = child.hear();
+        assert_eq!(word, expected);
+        child.finish();
     }
 }
 

@@ -10,6 +10,7 @@ use std::thread;
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
+use transom_conformance::xrc::*;
 
 /// Bytes of a request: one that is under way when the region ends still has some time to run.
 const SIZE: usize = 256 << 10;
@@ -44,6 +45,8 @@ struct Stream {
     local: ibv_sge,
     remote: u64,
     key: u32,
+    /// With XRC, the shared receive queue that they name.
+    srq: Option<u32>,
 }
 
 impl Stream {
@@ -51,7 +54,7 @@ impl Stream {
         let atomic = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
         let length = if atomic { 8 } else { SIZE as u32 };
         let local = sge(near.buffer.addr(), length, near.mr);
-        Self { opcode, local, remote: far.buffer.addr(), key: keys(far.mr).1 }
+        Self { opcode, local, remote: far.buffer.addr(), key: keys(far.mr).1, srq: None }
     }
 
     fn post(mut self, qp: *mut ibv_qp, wr_id: u64) {
@@ -62,14 +65,26 @@ impl Stream {
             rdma_wr(self.opcode, sges, self.remote, self.key)
         };
         wr.wr_id = wr_id;
-        post(qp, &mut wr);
+        post(qp, &mut self.srq.map_or(wr, |number| naming(wr, number)));
     }
 
     /// Streams while `revoke` ends a region after `warm` requests have completed. All before it end
     /// well, one as `broken` says, the rest flushed; none that is posted after it ends well.
     fn run(self, pair: &Pair, broken: ibv_wc_status, warm: usize, revoke: impl FnOnce()) {
+        let qps = (pair.a.qp(IBV_QPT_RC), pair.b.qp(IBV_QPT_RC));
+        self.run_on(pair, qps, broken, warm, revoke);
+    }
+
+    /// The same on these queue pairs in RESET.
+    fn run_on(
+        self,
+        pair: &Pair,
+        (qa, qb): (*mut ibv_qp, *mut ibv_qp),
+        broken: ibv_wc_status,
+        warm: usize,
+        revoke: impl FnOnce(),
+    ) {
         // So much is under way that an answer may be late on a busy machine.
-        let (qa, qb) = (pair.a.qp(IBV_QPT_RC), pair.b.qp(IBV_QPT_RC));
         connect_with(qa, qb, |attr| (attr.timeout, attr.retry_cnt) = (17, 7));
         let qp = qa as usize;
         let (completed, revoked) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -206,6 +221,25 @@ on_each_link! {
             let stream = Stream::between(IBV_WR_RDMA_READ, &near, &far);
             stream.run(&pair, IBV_WC_REM_ACCESS_ERR, warm(round), || end_and_mark(&far));
             assert!(near.buffer.is_all(DATA), "read after the end, round {round}");
+        }
+    }
+
+    /// The same with XRC: the region is in the domain of the shared receive queue that requests name.
+    /// Rules: DR-15
+    fn xrc_stops_at_a_target_that_has_ended(link: Link) {
+        let xrc = Xrc::new(link, 64);
+        let pair = &xrc.pair;
+        let near = Side::new(&pair.a);
+        for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD] {
+            for round in 0..ROUNDS {
+                let far = Side::new(&pair.b);
+                let srq = Some(srq_number(xrc.srq));
+                let stream = Stream { srq, ..Stream::between(opcode, &near, &far) };
+                let qps = (pair.a.qp(IBV_QPT_XRC_SEND), xrc_target(pair.b.context, xrc.xrcd));
+                let end = || end_and_mark(&far);
+                stream.run_on(pair, qps, IBV_WC_REM_ACCESS_ERR, warm(round), end);
+                assert!(far.buffer.is_all(CANARY), "written after the end, round {round}");
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_device::Access;
-use transom_device::execution::one_sided::{Stop, Target};
+use transom_device::execution::one_sided::{KeyDomain, Stop, Target};
 use transom_device::execution::{CopyError, MAX_MESSAGE, Part, Source};
 use transom_device::protection::{
     Announcer, Grant, Hazards, Key, KeyEntry, KeyTable, Reason, RemoteAddress, Scramble, Waiter,
@@ -349,7 +349,7 @@ fn ra_39_too_long_a_message_is_invalid() {
         announcer: Announcer { slot: 0, generation: 1 },
         waiter: &Alone,
         initiator: None,
-        pd: None,
+        domain: KeyDomain::QueuePair,
     };
     let to = RemoteAddress { address: 0, key: Key(5) };
     let part = |total| Part { offset: 0, length: 1024, total };

@@ -1,7 +1,8 @@
 //! Starting: what a work request needs before it may begin, and its way to the link.
 
 use super::super::{
-    Context, Direct, MAX_MESSAGE, Payload, Process, Reply, Request, Sent, one_sided, packets,
+    Context, Direct, DirectTarget, MAX_MESSAGE, Payload, Process, Reply, Request, Sent, one_sided,
+    packets,
 };
 use super::wqe::{Progress, SendWqe};
 use super::{Requester, Step, buffers};
@@ -98,7 +99,8 @@ impl Requester {
                 return Step::Waits;
             }
             if self.under_way.next == self.ring.head() {
-                match self.try_direct(cx, &body, self.payload(), wqe.length) {
+                let remote = self.remote_at(self.under_way.next);
+                match self.try_direct(cx, &body, &remote, self.payload(), wqe.length) {
                     Direct::Done => {
                         self.under_way.next += 1;
                         self.complete_head(cx, Status::Success, wqe.length);
@@ -170,9 +172,12 @@ impl Requester {
         &self,
         cx: &mut Context<'_, P>,
         body: &Body,
+        remote: &Remote,
         payload: Payload<'_>,
         length: u64,
     ) -> Direct {
+        let srq = if let Remote::Srq(number) = remote { Some(*number) } else { None };
+        let target = |address, key| DirectTarget { at: RemoteAddress { address, key }, srq };
         match (body, payload) {
             (&Body::Write { address, key, immediate: None }, _) => {
                 // A list that fails half-way would leave half a message behind (rule LA-06).
@@ -182,17 +187,15 @@ impl Requester {
                 {
                     return Direct::Near(refusal);
                 }
-                cx.process.write_direct(RemoteAddress { address, key }, payload, length)
+                cx.process.write_direct(target(address, key), payload, length)
             }
             (&Body::Read { address, key }, Payload::Buffers(sges)) => {
-                cx.process.read_direct(RemoteAddress { address, key }, sges, length)
+                cx.process.read_direct(target(address, key), sges, length)
             }
             (
                 &(Body::FetchAdd { address, key, .. } | Body::CompareSwap { address, key, .. }),
                 Payload::Buffers(sges),
-            ) if length == 8 => {
-                cx.process.atomic_direct(body, RemoteAddress { address, key }, sges)
-            }
+            ) if length == 8 => cx.process.atomic_direct(body, target(address, key), sges),
             _ => Direct::Declined,
         }
     }

@@ -5,12 +5,12 @@ mod packets;
 
 use std::sync::Arc;
 
-use transom_device::execution::one_sided::{Initiator, Stop, Target};
+use transom_device::execution::one_sided::{Initiator, KeyDomain, Stop, Target};
 use transom_device::execution::{
-    Bytes, Context, CopyError, Direct, Effects, Injection, LocalBuffers, MemoryGone, Part, Payload,
-    Process, Reply, Request, Requester, Sent, Source, TakeShared,
+    Bytes, Context, CopyError, Direct, DirectTarget, Effects, Injection, LocalBuffers, MemoryGone,
+    Part, Payload, Process, Reply, Request, Requester, Sent, Source, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Operation, RemoteAddress, Waiter};
+use transom_device::protection::{Announcer, Grant, KeyTable, Operation, Waiter};
 use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Receive, Remote, Sge};
 use transom_net::{Gather, Peer, Reach, RecordData, RingBytes, Scatter, Where};
@@ -21,6 +21,16 @@ use transom_wire::Psn;
 use super::{QpReceives, QueuePair};
 use crate::device::{Answered, Direction, Interface};
 use crate::objects::{Deferred, Link, Recipient, SharedReceiveQueue};
+
+/// A segment that goes out.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing<'a> {
+    pub(super) request: &'a Request,
+    /// Its local data.
+    pub(super) payload: Payload<'a>,
+    /// A link within the host may leave the data in its buffers.
+    pub(super) leaves_data: bool,
+}
 
 /// A queue pair at work, with its link.
 pub(super) struct At<'a> {
@@ -89,21 +99,21 @@ impl Process for At<'_> {
     }
 
     #[inline]
-    fn write_direct(&self, to: RemoteAddress, payload: Payload<'_>, length: u64) -> Direct {
-        let Some((target, place)) = self.direct_target() else { return Direct::Declined };
+    fn write_direct(&self, to: DirectTarget, payload: Payload<'_>, length: u64) -> Direct {
+        let Some((target, place)) = self.direct_target(to.srq) else { return Direct::Declined };
         let mut gather = self.gather(payload, 0, place);
-        outcome(target.write(to, Part::whole(length), &mut gather))
+        outcome(target.write(to.at, Part::whole(length), &mut gather))
     }
 
     #[inline]
-    fn read_direct(&self, from: RemoteAddress, buffers: &[Sge], length: u64) -> Direct {
-        let Some((target, place)) = self.direct_target() else { return Direct::Declined };
+    fn read_direct(&self, from: DirectTarget, buffers: &[Sge], length: u64) -> Direct {
+        let Some((target, place)) = self.direct_target(from.srq) else { return Direct::Declined };
         let mut scatter = self.scatter(buffers, 0, place);
-        outcome(target.read(from, Part::whole(length), &mut scatter))
+        outcome(target.read(from.at, Part::whole(length), &mut scatter))
     }
 
-    fn atomic_direct(&self, body: &Body, at: RemoteAddress, buffers: &[Sge]) -> Direct {
-        let mapped = self.direct_target().filter(|(_, place)| place.maps_memory());
+    fn atomic_direct(&self, body: &Body, at: DirectTarget, buffers: &[Sge]) -> Direct {
+        let mapped = self.direct_target(at.srq).filter(|(_, place)| place.maps_memory());
         let Some((target, place)) = mapped else { return Direct::Declined };
         let local = self.local(buffers);
         let change = |at: &Grant<'_>| {
@@ -117,7 +127,7 @@ impl Process for At<'_> {
                 near @ CopyError::Near(_) => near,
             })
         };
-        outcome(target.atomic(body.operation(), at, change))
+        outcome(target.atomic(body.operation(), at.at, change))
     }
 
     fn datagram_limit(&self, to: &Address) -> u64 {
@@ -162,8 +172,9 @@ impl At<'_> {
         requester.check_timeout(cx);
         while let Some(request) = requester.next_segment(cx) {
             self.qp.carry_out_all(cx.effects, deferred);
-            let leaves_data = requester.leaves_data();
-            let outcome = self.send(&request, requester.payload(), leaves_data, deferred);
+            let (payload, leaves_data) = (requester.payload(), requester.leaves_data());
+            let outgoing = Outgoing { request: &request, payload, leaves_data };
+            let outcome = self.send(outgoing, deferred);
             if !requester.sent(&request, outcome, cx) {
                 return;
             }
@@ -171,25 +182,18 @@ impl At<'_> {
     }
 
     /// Hands a segment to the link. A link that carries packets sends it as a burst of them, and answers
-    /// nothing at once; the local one may leave its data in its buffers if `leaves_data` says so.
-    pub(super) fn send(
-        &self,
-        request: &Request,
-        payload: Payload<'_>,
-        leaves_data: bool,
-        deferred: &mut Deferred,
-    ) -> Sent {
+    /// nothing at once.
+    pub(super) fn send(&self, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
+        let Outgoing { request, payload, .. } = outgoing;
         match self.link {
             _ if matches!(request.remote, Remote::Datagram(_)) => {
-                self.send_datagram(request, payload, deferred)
+                self.send_datagram(outgoing, deferred)
             }
             Link::None => Sent::Unreachable,
             Link::Wire(path) => self.send_packets(path, request, payload),
-            _ if request.remote.process().is_some() => {
-                self.send_xrc(request, payload, leaves_data, deferred)
-            }
-            Link::Loopback => self.send_loopback(request, payload, deferred),
-            Link::Local(peer) => self.send_to_peer(peer, request, payload, leaves_data),
+            _ if request.remote.process().is_some() => self.send_xrc(outgoing, deferred),
+            Link::Loopback => self.send_loopback(self.peer, outgoing, deferred),
+            Link::Local(peer) => self.send_to_peer(peer, outgoing),
         }
     }
 
@@ -197,8 +201,11 @@ impl At<'_> {
     ///
     /// On UC a request has completed when it is in the ring, so a later one must not pass it on the
     /// direct way before the peer has taken it (rule ORD-01).
+    ///
+    /// A shared receive queue that XRC names must be of the process that has the receiving end: what is
+    /// announced to one process, another does not wait for.
     #[inline]
-    fn direct_target(&self) -> Option<(Target<'_>, Where<'_>)> {
+    fn direct_target(&self, srq: Option<u32>) -> Option<(Target<'_>, Where<'_>)> {
         let (segment, place) = match self.link {
             Link::None => return None,
             Link::Loopback if !self.qp.device.by_message() => {
@@ -211,6 +218,13 @@ impl At<'_> {
             }
             Link::Loopback | Link::Local(_) | Link::Wire(_) => return None,
         };
+        let domain = match srq {
+            None => KeyDomain::QueuePair,
+            Some(number) if number >> 16 == u32::from(self.peer.slot()) => {
+                KeyDomain::Shared(segment.srq(number as u16))
+            }
+            Some(_) => return None,
+        };
         let target = Target {
             keys: segment.keys(),
             summary: segment.qps().summary(self.peer.index())?,
@@ -222,7 +236,7 @@ impl At<'_> {
                 first: self.first,
                 service: self.qp.config.service,
             }),
-            pd: None,
+            domain,
         };
         Some((target, place))
     }
@@ -270,36 +284,25 @@ impl At<'_> {
     /// Sends to the process of the shared receive queue that the message names, wherever the
     /// receiving end is. If there is no such process, the receiving end's says that there is no such
     /// queue.
-    fn send_xrc(
-        &self,
-        request: &Request,
-        payload: Payload<'_>,
-        leaves_data: bool,
-        deferred: &mut Deferred,
-    ) -> Sent {
-        let slot = request.remote.process().unwrap_or(self.peer.slot());
+    fn send_xrc(&self, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
+        let slot = outgoing.request.remote.process().unwrap_or(self.peer.slot());
         if slot == self.qp.number.slot() {
-            return self.send_loopback_to(self.peer, request, payload, deferred);
+            return self.send_loopback(self.peer, outgoing, deferred);
         }
         let other = match self.link {
             Link::Local(peer) if peer.announcer.slot == slot => None,
             _ => self.qp.device.peer(slot),
         };
         match (other, self.link) {
-            (Some(peer), _) => self.send_to_peer(&peer, request, payload, leaves_data),
-            (None, Link::Local(peer)) => self.send_to_peer(peer, request, payload, leaves_data),
-            (None, Link::Loopback) => self.send_loopback(request, payload, deferred),
+            (Some(peer), _) => self.send_to_peer(&peer, outgoing),
+            (None, Link::Local(peer)) => self.send_to_peer(peer, outgoing),
+            (None, Link::Loopback) => self.send_loopback(self.peer, outgoing, deferred),
             (None, Link::None | Link::Wire(_)) => Sent::Unreachable,
         }
     }
 
-    fn send_to_peer(
-        &self,
-        peer: &Peer,
-        request: &Request,
-        payload: Payload<'_>,
-        leaves_data: bool,
-    ) -> Sent {
+    fn send_to_peer(&self, peer: &Peer, outgoing: Outgoing<'_>) -> Sent {
+        let Outgoing { request, payload, leaves_data } = outgoing;
         let mut gather = self.gather(payload, request.offset, Where::Here);
         let left = if leaves_data { peer.reference(request, &gather) } else { None };
         let data = match (request.body.carries_data(), left) {
@@ -322,22 +325,8 @@ impl At<'_> {
     }
 
     /// Executes a segment at a queue pair of this process, on the caller's thread.
-    fn send_loopback(
-        &self,
-        request: &Request,
-        payload: Payload<'_>,
-        deferred: &mut Deferred,
-    ) -> Sent {
-        self.send_loopback_to(self.peer, request, payload, deferred)
-    }
-
-    fn send_loopback_to(
-        &self,
-        to: QpNumber,
-        request: &Request,
-        payload: Payload<'_>,
-        deferred: &mut Deferred,
-    ) -> Sent {
+    fn send_loopback(&self, to: QpNumber, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
+        let Outgoing { request, payload, .. } = outgoing;
         let (device, adapter) = (&self.qp.device, &self.qp.adapter);
         let here = to.slot() == self.qp.number.slot();
         let target = adapter.queue_pairs.get(to.index()).filter(|_| here);

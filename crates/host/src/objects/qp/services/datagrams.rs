@@ -9,24 +9,20 @@ use transom_device::queue::{Address, Remote};
 use transom_net::{Path, Peer, RingBytes, Where};
 use transom_system::addresses::leaves_host;
 
-use super::At;
+use super::{At, Outgoing};
 use crate::device::{Direction, Interface};
 use crate::objects::{Adapter, Deferred, Recipient};
 
 impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
     /// One for an address that is not here is lost, as on a network.
-    pub(super) fn send_datagram(
-        &self,
-        request: &Request,
-        payload: Payload<'_>,
-        deferred: &mut Deferred,
-    ) -> Sent {
+    pub(super) fn send_datagram(&self, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
+        let Outgoing { request, payload, .. } = outgoing;
         let Remote::Datagram(datagram) = &request.remote else { return Sent::Unreachable };
         match Recipient::of(request) {
             Recipient::QueuePair => {}
             Recipient::Members => {
-                return self.send_to_group(&datagram.address, request, payload, deferred);
+                return self.send_to_group(&datagram.address, outgoing, deferred);
             }
             // Whoever got it would drop it.
             Recipient::Nobody => return Sent::Unreachable,
@@ -41,10 +37,10 @@ impl At<'_> {
             };
         }
         if slot == self.qp.number.slot() {
-            return self.send_loopback_to(request.to, request, payload, deferred);
+            return self.send_loopback(request.to, outgoing, deferred);
         }
         match device.peer(slot) {
-            Some(peer) => self.send_to_peer(&peer, request, payload, false),
+            Some(peer) => self.send_to_peer(&peer, outgoing),
             None => {
                 let _ = device.port().check_same_registry(slot);
                 Sent::Unreachable
@@ -55,13 +51,8 @@ impl At<'_> {
     /// Sends to the group's network and to all members on this host but this queue pair itself, in all
     /// processes; waits before it begins until there is room for each that the local link leads to, so
     /// that none gets a datagram twice.
-    fn send_to_group(
-        &self,
-        to: &Address,
-        request: &Request,
-        payload: Payload<'_>,
-        deferred: &mut Deferred,
-    ) -> Sent {
+    fn send_to_group(&self, to: &Address, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
+        let Outgoing { request, payload, .. } = outgoing;
         let device = &self.qp.device;
         let gid = &to.gid;
         let me = device.process().announcer().slot;
@@ -89,14 +80,14 @@ impl At<'_> {
         }
         let members = self.qp.adapter.groups.members(gid);
         for member in members.filter(|qp| qp.number != self.qp.number) {
-            let sent = self.send_loopback_to(member.number, request, payload, deferred);
+            let sent = self.send_loopback(member.number, outgoing, deferred);
             if matches!(sent, Sent::Near(_)) {
                 return sent;
             }
         }
         for peer in &peers {
             // Another queue pair may have taken the room since: then this one copy is lost.
-            if let near @ Sent::Near(_) = self.send_to_peer(peer, request, payload, false) {
+            if let near @ Sent::Near(_) = self.send_to_peer(peer, outgoing) {
                 return near;
             }
         }

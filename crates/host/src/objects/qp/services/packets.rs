@@ -32,8 +32,10 @@ impl At<'_> {
         let mut buffer = wire.take_buffer();
         let sent = match self.load(&mut buffer, path, request, payload) {
             Ok(()) => {
-                // The other end sees it first, wherever it is in a burst.
-                let delayed = self.take_delayed_ack(wire);
+                // With a message's last packet, so that who polls for it finds all of the message with it. The
+                // other end sees it before the packet that it comes with.
+                let is_last = request.is_last();
+                let delayed = if is_last { self.take_delayed_ack(wire) } else { None };
                 let alone = delayed.filter(|packet| !buffer.add_behind(packet));
                 if let Some(packet) = alone {
                     send_alone(wire, path, &packet);
