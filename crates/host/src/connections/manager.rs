@@ -424,7 +424,7 @@ impl Manager {
         }
         let deadline = self.engine.poll_timeout().into_iter().chain(self.exchange.deadline()).min();
         if deadline != self.deadline {
-            self.device.work.schedule_connections(self.deadline, deadline);
+            self.device.work.schedule_connections(deadline);
             self.deadline = deadline;
         }
     }

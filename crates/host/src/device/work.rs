@@ -1,9 +1,12 @@
 //! What is to be done on a device at a time, or by another thread.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 
+use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use transom_net::Peer;
 use transom_net::faults::IncidentKind;
@@ -40,6 +43,36 @@ pub(crate) enum Due {
     Connections,
 }
 
+/// How many deadlines that have come are taken at a time.
+const MOST_DUE: usize = 16;
+
+/// Deadlines that somebody waits for. They come and go with what is posted, so room that was needed once is
+/// kept.
+#[derive(Default)]
+struct Deadlines {
+    /// The earliest first.
+    all: BinaryHeap<Reverse<(u64, Due)>>,
+    /// That of the connection manager, which may move away.
+    connections: Option<u64>,
+}
+
+impl Deadlines {
+    /// The earliest.
+    fn first(&self) -> Option<u64> {
+        let first = self.all.peek().map(|Reverse((deadline, _))| *deadline);
+        [first, self.connections].into_iter().flatten().min()
+    }
+
+    /// Takes one that has come.
+    fn take(&mut self, now: u64) -> Option<Due> {
+        if self.connections.take_if(|deadline| *deadline <= now).is_some() {
+            return Some(Due::Connections);
+        }
+        let first = self.all.peek_mut().filter(|first| first.0.0 <= now)?;
+        Some(PeekMut::pop(first).0.1)
+    }
+}
+
 /// What is to be done on a device, and who is about to do it.
 pub(crate) struct Work {
     process: Arc<ThisProcess>,
@@ -56,7 +89,7 @@ pub(crate) struct Work {
     /// The thread that looks for them panics instead.
     #[cfg(test)]
     pub(crate) panics: AtomicBool,
-    deadlines: Mutex<BTreeSet<(u64, Due)>>,
+    deadlines: Mutex<Deadlines>,
     /// The completion queues among them.
     moderated: Mutex<HashMap<u64, Weak<dyn Moderated>>>,
     /// The earliest of `deadlines`; zero for none.
@@ -125,24 +158,21 @@ impl Work {
 
     /// Sees to it that the connection manager is called at a deadline, if there is one, and not at the one
     /// before.
-    pub(crate) fn schedule_connections(&self, before: Option<u64>, deadline: Option<u64>) {
+    pub(crate) fn schedule_connections(&self, deadline: Option<u64>) {
         let mut deadlines = self.deadlines.lock();
-        if let Some(before) = before {
-            deadlines.remove(&(before, Due::Connections));
-        }
-        deadlines.extend(deadline.map(|deadline| (deadline, Due::Connections)));
+        deadlines.connections = deadline;
         self.note_first(deadlines);
     }
 
     fn add_deadline(&self, deadline: u64, due: Due) {
         let mut deadlines = self.deadlines.lock();
-        deadlines.insert((deadline, due));
+        deadlines.all.push(Reverse((deadline, due)));
         self.note_first(deadlines);
     }
 
     /// Wakes the background thread if it would sleep too long.
-    fn note_first(&self, deadlines: MutexGuard<'_, BTreeSet<(u64, Due)>>) {
-        let first = deadlines.first().map_or(0, |first| first.0);
+    fn note_first(&self, deadlines: MutexGuard<'_, Deadlines>) {
+        let first = deadlines.first().unwrap_or(0);
         let before = self.next_deadline.swap(first, AcqRel);
         drop(deadlines);
         if first != 0 && (before == 0 || first < before) {
@@ -150,15 +180,13 @@ impl Work {
         }
     }
 
-    /// Takes those whose deadline has come.
-    pub(crate) fn due(&self, now: u64) -> Vec<Due> {
+    /// Takes those whose deadline has come, but no more than a few at a time: the others are still there
+    /// when somebody looks next.
+    pub(crate) fn due(&self, now: u64) -> ArrayVec<Due, MOST_DUE> {
         let mut deadlines = self.deadlines.lock();
-        let mut due = Vec::new();
-        while let Some(first) = deadlines.first().copied().filter(|first| first.0 <= now) {
-            deadlines.remove(&first);
-            due.push(first.1);
-        }
-        self.next_deadline.store(deadlines.first().map_or(0, |first| first.0), Release);
+        let taken = std::iter::from_fn(|| deadlines.take(now));
+        let due = taken.take(MOST_DUE).collect();
+        self.next_deadline.store(deadlines.first().unwrap_or(0), Release);
         due
     }
 
