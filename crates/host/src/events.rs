@@ -9,12 +9,13 @@ use std::ffi::{c_int, c_void};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
+use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
-use transom_system::fork;
+use transom_system::{ThisProcess, fork};
 
 unsafe extern "C-unwind" {
     /// As the C library has it: a thread that is cancelled meanwhile unwinds from here. By the other of
@@ -66,6 +67,15 @@ pub struct EventQueue<K: 'static> {
     /// The process that it is for, as [`fork::depth`] tells it.
     depth: u64,
     raised: Mutex<Raised<K>>,
+    sleepers: Sleepers,
+}
+
+/// Threads that sleep until there is an event, but not at the descriptor: where peers wake them too.
+#[derive(Default)]
+struct Sleepers {
+    count: AtomicU32,
+    /// Whose threads they are, if there may be any.
+    process: Option<Arc<ThisProcess>>,
 }
 
 /// What was raised and not taken.
@@ -96,11 +106,21 @@ struct Object<K: 'static> {
 impl<K: Copy + PartialEq> EventQueue<K> {
     /// An empty queue whose descriptor blocks.
     pub fn new() -> io::Result<Self> {
+        Self::with(Sleepers::default())
+    }
+
+    /// The same, for threads of a process that its peers wake.
+    pub fn of(process: &Arc<ThisProcess>) -> io::Result<Self> {
+        Self::with(Sleepers { process: Some(process.clone()), ..Sleepers::default() })
+    }
+
+    fn with(sleepers: Sleepers) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE;
         Ok(Self {
             signals: rustix::event::eventfd(0, flags)?,
             depth: fork::depth(),
             raised: Mutex::new(Raised { waiting: VecDeque::new(), attached: 0 }),
+            sleepers,
         })
     }
 
@@ -153,6 +173,47 @@ impl<K: Copy + PartialEq> EventQueue<K> {
         }
     }
 
+    /// Takes the next event if there is one. Nothing in it is a call at which a thread can be cancelled.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if there is none; another one where the kernel cannot read without blocking from a descriptor
+    /// that blocks.
+    pub(crate) fn take_at_once(&self) -> io::Result<(K, u64)> {
+        loop {
+            self.take_signal()?;
+            if let Some(event) = self.raised.lock().take() {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Whether there is none to take.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.raised.lock().waiting.is_empty()
+    }
+
+    /// Whether who takes one waits until there is one.
+    pub(crate) fn blocks(&self) -> bool {
+        !rustix::fs::fcntl_getfl(&self.signals).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+    }
+
+    /// A thread is about to sleep until somebody wakes it by `Header::wake_sleepers`: it looks once more
+    /// whether there is an event after this.
+    pub(crate) fn add_sleeper(&self) {
+        self.sleepers.count.fetch_add(1, SeqCst);
+    }
+
+    /// It sleeps no more.
+    pub(crate) fn remove_sleeper(&self) {
+        self.sleepers.count.fetch_sub(1, SeqCst);
+    }
+
+    /// Has the background thread look for what its sleepers would have taken.
+    pub(crate) fn wake_background(&self) {
+        self.sleepers.process.iter().for_each(|process| process.wake());
+    }
+
     /// The descriptor that signals.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.signals.as_fd()
@@ -167,14 +228,35 @@ impl<K: Copy + PartialEq> EventQueue<K> {
     /// Takes back up to `count` signals, of events that nobody is to take any more.
     fn take_back(&self, count: u64) {
         for _ in 0..count {
-            let mut signal = [0; 8];
-            let mut slices = [IoSliceMut::new(&mut signal)];
-            let here = u64::MAX;
-            let now = ReadWriteFlags::NOWAIT;
             // Where the kernel cannot do that, whoever takes the signal finds no event for it.
-            if rustix::io::preadv2(&self.signals, &mut slices, here, now).is_err() {
+            if self.take_signal().is_err() {
                 return;
             }
+        }
+    }
+
+    /// Takes a signal if there is one, even if the descriptor blocks.
+    fn take_signal(&self) -> rustix::io::Result<()> {
+        let mut signal = [0; 8];
+        let mut slices = [IoSliceMut::new(&mut signal)];
+        let (here, now) = (u64::MAX, ReadWriteFlags::NOWAIT);
+        rustix::io::preadv2(&self.signals, &mut slices, here, now).map(drop)
+    }
+}
+
+impl std::fmt::Debug for Sleepers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sleepers").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Sleepers {
+    /// Wakes them: all of the process, for they are not told apart.
+    fn wake(&self) {
+        if let Some(process) = &self.process
+            && self.count.load(SeqCst) > 0
+        {
+            process.segment().header().wake_sleepers(i32::MAX as u32);
         }
     }
 }
@@ -220,9 +302,10 @@ impl<K: Copy + PartialEq> EventSource<K> {
         if before == 0 {
             raised.waiting.push_back(Entry { object: self.object.clone(), kind });
         }
-        drop(raised);
-        // It fails only beyond 2^64 signals.
+        // Under the lock, so that whoever finds the event finds its signal. It fails only beyond 2^64 of them.
         let _ = rustix::io::write(&queue.signals, &1_u64.to_ne_bytes());
+        drop(raised);
+        queue.sleepers.wake();
     }
 }
 

@@ -4,8 +4,11 @@
 //! the other processes of the port, on the wire's sockets while it listens, and on the next deadline.
 //! Others write to the pipe only while the process is `armed`. As long as the program polls, the
 //! thread leaves the work to it and just looks every millisecond whether it still polls; once it does
-//! not, the thread arms and sleeps until there is something to do. An idle process is not woken at all.
+//! not, the thread arms and sleeps until there is something to do. A thread of the program's that sleeps
+//! until there is a completion event is woken instead of it, and does what peers have sent ([`asleep`]).
+//! An idle process is not woken at all.
 
+mod asleep;
 mod background;
 mod observed;
 mod packets;
@@ -17,6 +20,7 @@ use transom_device::execution::{Reply, Request, Sink, Source};
 use transom_device::queue::Completion;
 use transom_net::faults::IncidentKind;
 use transom_net::{Answer, Arrival, Arrived, Peer, Wire};
+use transom_system::segment::Wakeup;
 use transom_system::{clock, failure, say};
 
 use crate::device::{Answered, Device, Direction, Due, Interface};
@@ -405,12 +409,21 @@ impl<'a> Dispatch<'a> {
         }
     }
 
+    /// Has peers wake this process in this way from now on, and takes what they have sent before.
+    fn arm(self, wakeup: Wakeup) {
+        self.device().process().segment().header().arm(wakeup);
+        // What came before that was seen brought no wake-up.
+        self.end_watching();
+        self.take_inboxes();
+        self.end_lost_peers();
+    }
+
     /// The program is about to sleep until it is told: have new messages wake the thread.
     fn expect_sleep(self) {
         if self.device().process().is_inherited() {
             return;
         }
-        self.device().process().segment().header().armed.store(1, SeqCst);
+        self.device().process().segment().header().arm(Wakeup::Pipe);
         self.device().work.sleeps.store(true, SeqCst);
         self.end_watching();
         if self.device().port().wire().is_some() && !self.device().work.listens.load(SeqCst) {

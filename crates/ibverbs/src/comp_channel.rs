@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use transom_abi::*;
+use transom_host::Adapter;
 use transom_host::events::{CompletionEvent, EventQueue};
 
+use crate::context::Context;
 use crate::entry::{errno_always, pointer_of};
 
 /// A completion channel: the C struct, and ours behind it.
 #[repr(C)]
 pub(crate) struct Channel {
     abi: ibv_comp_channel,
+    pub(crate) adapter: Arc<Adapter>,
     pub(crate) events: Arc<EventQueue<CompletionEvent>>,
     users: AtomicU32,
 }
@@ -70,14 +73,15 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
     pointer_of(|| {
-        if context.is_null() {
-            return Err(libc::EINVAL);
-        }
-        let events = EventQueue::new();
+        // SAFETY: by the contract of this verb.
+        let of = unsafe { Context::of(context) }.ok_or(libc::EINVAL)?;
+        let adapter = of.adapter.clone();
+        let events = EventQueue::of(adapter.device().process());
         let events = events.map_err(|error| error.raw_os_error().unwrap_or(libc::ENOMEM))?;
         let fd = events.descriptor().as_raw_fd();
         let abi = ibv_comp_channel { context, fd, refcnt: 0 };
-        let channel = Channel { abi, events: Arc::new(events), users: AtomicU32::new(0) };
+        let events = Arc::new(events);
+        let channel = Channel { abi, adapter, events, users: AtomicU32::new(0) };
         Ok(Box::into_raw(Box::new(channel)).cast())
     })
 }

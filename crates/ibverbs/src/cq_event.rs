@@ -25,7 +25,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     };
     loop {
         // Not inside a verb's guard: a thread that waits here may be cancelled.
-        let taken = ours.events.take();
+        let taken = ours.adapter.take_event(&ours.events);
         let delivered = guarded_always(|| {
             let (_, handle) = taken.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
             // An event of a queue destroyed meanwhile is nobody's.

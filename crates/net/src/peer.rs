@@ -12,7 +12,7 @@ use transom_system::memory::{
     Copier, Destination, PeerMemory, Writable, attach_pages, may_copy_with,
 };
 use transom_system::registry::Process;
-use transom_system::segment::{RING_BYTES, RingKind, Segment};
+use transom_system::segment::{RING_BYTES, RingKind, Segment, Wakeup};
 use transom_system::{ThisProcess, asymmetric_fence};
 
 use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
@@ -217,7 +217,12 @@ impl Peer {
         let header = self.segment.header();
         let slot = usize::from(self.me.slot);
         header.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
-        if header.armed.load(SeqCst) == 1 && header.armed.swap(0, SeqCst) == 1 {
+        let woken = match header.disarm() {
+            None => true,
+            Some(Wakeup::Sleeper) => header.wake_sleepers(1) > 0,
+            Some(Wakeup::Pipe) => false,
+        };
+        if !woken {
             // A full pipe wakes it as well.
             let _ = rustix::io::write(&self.wake, &[0]);
         }

@@ -40,7 +40,7 @@ pub(crate) use self::forward::{head, parse};
 pub use self::others::Others;
 use self::sending::Sending;
 pub use self::sending::{SendError, Way};
-pub use self::socket::{PortError, path_mtu};
+pub use self::socket::{PortError, ROOM, path_mtu, taken_by_others};
 #[cfg(fuzzing)]
 pub(crate) use self::steering::Probe;
 use self::steering::Steering;

@@ -1,5 +1,5 @@
-//! What the C library keeps for each thread, as functions that C calls need it: its errno, and whether it
-//! may be cancelled.
+//! What the C library keeps for each thread, as functions that C calls need it: its errno, and whether and
+//! where it may be cancelled.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -39,4 +39,22 @@ pub fn uncancelled<T>(part: impl FnOnce() -> T) -> T {
     // SAFETY: one of its two states, and a place for the other.
     unsafe { pthread_setcancelstate(DISABLE, &mut old.0) };
     part()
+}
+
+/// Makes a system call at which the thread can be cancelled, as at those of the C library that wait: it then
+/// unwinds from here, and what the call has brought is lost.
+pub fn cancelled_at_once<T>(call: impl FnOnce() -> T) -> T {
+    unsafe extern "C-unwind" {
+        fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
+    }
+    const ASYNCHRONOUS: c_int = 1;
+
+    let mut old = 0;
+    // SAFETY: one of its two kinds, and a place for the other. The thread unwinds from the call below only,
+    // which has nothing to drop and is alone with the kernel, or from here.
+    unsafe { pthread_setcanceltype(ASYNCHRONOUS, &mut old) };
+    let came = call();
+    // SAFETY: a kind that this function has answered, and nowhere to put the other.
+    unsafe { pthread_setcanceltype(old, null_mut()) };
+    came
 }

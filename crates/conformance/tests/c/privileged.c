@@ -14,6 +14,20 @@
 
 static char memory[64];
 
+/* Whether registered memory lies where other processes have it too. */
+static int is_mapped(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int found = 0;
+
+    CHECK(maps);
+    while (fgets(line, sizeof(line), maps))
+        found |= strstr(line, "transom-pages") != NULL;
+    fclose(maps);
+    return found;
+}
+
 int main(void)
 {
     struct ibv_device **devices = ibv_get_device_list(NULL);
@@ -34,6 +48,7 @@ int main(void)
     CHECK((mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE)));
     qp = to_itself(pd, cq);
     sge.lkey = mr->lkey;
+    CHECK(!getauxval(AT_SECURE) || !is_mapped());
     CHECK(!ibv_post_recv(qp, &receive, &bad_receive));
     CHECK(!ibv_post_send(qp, &send, &bad_send));
     while (completed < 2) {

@@ -11,6 +11,7 @@ use transom_net::udp::Others;
 use transom_net::{Peer, Wire};
 use transom_system::clock;
 use transom_system::failure::caught;
+use transom_system::segment::Wakeup;
 
 use super::{Dispatch, Threads, Worker};
 use crate::objects::Adapter;
@@ -175,11 +176,7 @@ impl Background {
         // A program that has found the thread listening does not wake it.
         self.arms = listens || progress.sleeps.load(SeqCst);
         if self.arms {
-            device.process().segment().header().armed.store(1, SeqCst);
-            // What came before the flag was seen brought no wake-up.
-            dispatch.end_watching();
-            dispatch.take_inboxes();
-            dispatch.end_lost_peers();
+            dispatch.arm(Wakeup::Pipe);
         } else {
             device.peers.watched.allow();
         }

@@ -14,7 +14,7 @@ use transom_wire::packet::PORT;
 
 /// Room that is asked for in a socket's buffers. The kernel counts its own overhead in, so half of
 /// it is data; it gives less where the system's limit (`net.core.rmem_max`) is lower.
-const ROOM: usize = 4 << 20;
+pub const ROOM: usize = 4 << 20;
 
 /// The port could not be opened.
 #[derive(Debug)]
@@ -115,6 +115,13 @@ fn listed(text: &str) -> Vec<Listed> {
 fn owner_of_port() -> Option<Owner> {
     let first = on_port().first().copied()?;
     Some(if first.inode == 0 { Owner::Kernel } else { Owner::User(first.uid) })
+}
+
+/// Who keeps this user from having the port, if somebody does. Nothing is opened to find out.
+pub fn taken_by_others() -> Option<PortError> {
+    let us = Owner::User(rustix::process::geteuid().as_raw());
+    let owner = owner_of_port().filter(|owner| *owner != us)?;
+    Some(PortError { cause: Errno::ADDRINUSE.into(), owner: Some(owner) })
 }
 
 /// Whether the port is shared with a socket that `is_known` does not know.

@@ -61,7 +61,7 @@ fn idler(channel: &mut Channel) {
 
 /// How often each thread of a process has been given the processor, and for how long: by its name and
 /// number, its context switches of both kinds, and its time in clock ticks.
-fn activity(pid: u32) -> BTreeMap<String, (u64, String)> {
+pub(super) fn activity(pid: u32) -> BTreeMap<String, (u64, String)> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the child runs");
     threads
         .map(|thread| {

@@ -3,7 +3,7 @@
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::*;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -18,7 +18,7 @@ use transom_system::segment::{RingKind, Segment};
 /// What the children run; on its own it does nothing.
 #[test]
 fn role() {
-    play(&[("player", player), ("answerer", answerer)]);
+    play(&[("player", player), ("answerer", answerer), ("sleeper", sleeper)]);
 }
 
 /// Sends back every message that comes, and polls for the next, until it is told to do something else: then
@@ -44,10 +44,96 @@ fn answerer(channel: &mut Channel) {
     }
 }
 
+/// What a sleeper does between its last poll and its sleep.
+const ABSENCE: Duration = Duration::from_micros(50);
+/// Has the sleeper sleep, and has it end.
+const SLEEP: u32 = 1;
+const END: u32 = 2;
+
+/// Sends back every message that comes, and polls for the next, until one says that it is to sleep: then it
+/// looks no more for a moment, asks to be told, and sleeps until it has been answered.
+fn sleeper(channel: &mut Channel) {
+    let (end, events) = with_events();
+    let qp = end.qp(IBV_QPT_RC);
+    meet(channel, qp);
+    recv(qp, 1, &mut []);
+    channel.tell(&[]);
+    loop {
+        let wc = end.expect(IBV_WC_SUCCESS);
+        assert_eq!(wc.opcode, IBV_WC_RECV);
+        recv(qp, 1, &mut []);
+        post(qp, &mut wr(IBV_WR_SEND));
+        // SAFETY: the word is immediate data if the completion says so.
+        let immediate = unsafe { wc.imm.imm_data };
+        match if wc.wc_flags & IBV_WC_WITH_IMM == 0 { 0 } else { u32::from_be(immediate) } {
+            0 => assert_eq!(end.expect(IBV_WC_SUCCESS).opcode, IBV_WC_SEND),
+            SLEEP => {
+                pass(ABSENCE);
+                let mut opcodes = [(); 2].map(|()| asleep(&end, events).opcode);
+                opcodes.sort_unstable();
+                assert_eq!(opcodes, [IBV_WC_SEND, IBV_WC_RECV]);
+                recv(qp, 1, &mut []);
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Lets time pass without a sleep.
+fn pass(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// An end whose completions raise events.
+fn with_events() -> (End, *mut ibv_comp_channel) {
+    let mut end = open();
+    // SAFETY: the context is open; the channel and the queue live as long as the process.
+    let events = unsafe { ibv_create_comp_channel(end.context) };
+    // SAFETY: as above.
+    end.cq = unsafe { ibv_create_cq(end.context, 64, null_mut(), events, 0) };
+    assert!(!end.cq.is_null());
+    (end, events)
+}
+
+/// A completion, for which nobody polls without having been told.
+fn asleep(end: &End, events: *mut ibv_comp_channel) -> ibv_wc {
+    loop {
+        // SAFETY: live objects; what the event names is not looked at.
+        unsafe {
+            assert_eq!((*end.context).ops.req_notify_cq.expect("never null")(end.cq, 0), 0);
+            if let Some(wc) = poll(end.cq) {
+                return wc;
+            }
+            let (mut cq, mut tag) = (null_mut(), null_mut());
+            assert_eq!(ibv_get_cq_event(events, &mut cq, &mut tag), 0);
+            transom_ibverbs::ibv_ack_cq_events(cq, 1);
+        }
+    }
+}
+
 fn process_of(pid: u32) -> Process {
     let registry = Registry::open().expect("the registry of this user");
     let of_pid = |process: &Process| process.pid == pid && process.alive;
     registry.processes().into_iter().find(of_pid).expect("it has a device")
+}
+
+/// This process's segment, and the slot of a child, whose rings are in it.
+fn own_segment(child: &Child) -> (Segment, u8) {
+    let (me, other) = (process_of(std::process::id()), process_of(child.pid()));
+    let segment = Segment::attach(me.pid, me.descriptor, me.announcer.generation);
+    (segment.expect("this process's own"), other.announcer.slot)
+}
+
+/// Exchanges messages until that says that the child has watched. Where others want the processors the child
+/// gets behind, and its background thread helps out: as long as the tests beside this one do.
+fn expect_watched(mut exchange: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !exchange() {
+        assert!(begun.elapsed() < Duration::from_secs(50), "the child does not watch");
+    }
 }
 
 /// Which messages wait where: in a process that polls nobody is told of them, in one that does not it is.
@@ -58,27 +144,25 @@ fn a_process_that_polls_watches_its_peer_until_it_ceases() {
     meet(&mut child.channel, qp);
     recv(qp, 1, &mut []);
     let [] = child.hear();
-    let (me, other) = (process_of(std::process::id()), process_of(child.pid()));
-    let segment = Segment::attach(me.pid, me.descriptor, me.announcer.generation);
-    let segment = segment.expect("this process's own");
-    let (positions, _) = segment.ring(RingKind::Requests, other.announcer.slot);
+    let (segment, slot) = own_segment(&child);
+    let (positions, _) = segment.ring(RingKind::Requests, slot);
     if segment.header().asymmetric_fences.load(Relaxed) == 0 {
         return println!("skipped: the system has no barriers for other processes (membarrier)");
     }
     for _ in 0..3 {
-        until("the child to watch", || {
+        expect_watched(|| {
             child.tell(&[1000]);
-            let mut watched = false;
+            let mut is_watched = false;
             for _ in 0..1000 {
                 post(qp, &mut wr(IBV_WR_SEND));
                 let mut opcodes = [(); 2].map(|()| end.expect(IBV_WC_SUCCESS).opcode);
                 opcodes.sort_unstable();
                 assert_eq!(opcodes, [IBV_WC_SEND, IBV_WC_RECV]);
                 recv(qp, 1, &mut []);
-                watched |= positions.watched.load(SeqCst) == 1;
+                is_watched |= positions.watched.load(SeqCst) == 1;
             }
             let [] = child.hear();
-            watched.then_some(())
+            is_watched
         });
         until("it to cease", || (positions.watched.load(SeqCst) == 0).then_some(()));
     }
@@ -104,12 +188,7 @@ enum Waiting {
 /// Sends and receives messages by turns, and waits for each in another way.
 fn player(channel: &mut Channel) {
     let [seed, rounds] = channel.hear();
-    let mut end = open();
-    // SAFETY: the context is open; the channel and the queue live as long as the process.
-    let events = unsafe { ibv_create_comp_channel(end.context) };
-    // SAFETY: as above.
-    end.cq = unsafe { ibv_create_cq(end.context, 64, null_mut(), events, 0) };
-    assert!(!end.cq.is_null());
+    let (end, events) = with_events();
     let qp = end.qp(IBV_QPT_RC);
     meet(channel, qp);
     (0..2).for_each(|wr_id| recv(qp, wr_id, &mut []));
@@ -146,26 +225,49 @@ fn await_completion(end: &End, events: *mut ibv_comp_channel, waiting: Waiting) 
             end.wait()
         }
         Waiting::Sleeps { after } => {
-            if let Some(wc) = (0..after).find_map(|_| poll(end.cq)) {
-                return wc;
-            }
-            // SAFETY: live objects; what the event names is not looked at.
-            unsafe {
-                assert_eq!((*end.context).ops.req_notify_cq.expect("never null")(end.cq, 0), 0);
-                if let Some(wc) = poll(end.cq) {
-                    return wc;
-                }
-                let (mut cq, mut tag) = (null_mut(), null_mut());
-                assert_eq!(ibv_get_cq_event(events, &mut cq, &mut tag), 0);
-                transom_ibverbs::ibv_ack_cq_events(cq, 1);
-            }
-            // The event may be of a completion that was polled before.
-            end.wait()
+            (0..after).find_map(|_| poll(end.cq)).unwrap_or_else(|| asleep(end, events))
         }
     }
 }
 
 on_each_way! {
+    /// What comes behind the last poll of a process that watches, which nobody is told of, is not missed by
+    /// it when it sleeps.
+    fn what_came_untold_does_not_sleep() {
+        let end = open();
+        let (mut child, qp) = (Child::start(path_of!("sleeper")), end.qp(IBV_QPT_RC));
+        meet(&mut child.channel, qp);
+        recv(qp, 1, &mut []);
+        let [] = child.hear();
+        let (segment, slot) = own_segment(&child);
+        let (positions, _) = segment.ring(RingKind::Requests, slot);
+        let exchange = |request: ibv_send_wr| {
+            post(qp, &mut { request });
+            let mut opcodes = [(); 2].map(|()| end.expect(IBV_WC_SUCCESS).opcode);
+            opcodes.sort_unstable();
+            assert_eq!(opcodes, [IBV_WC_SEND, IBV_WC_RECV]);
+            recv(qp, 1, &mut []);
+        };
+        let telling = |what: u32| ibv_send_wr {
+            imm: ibv_send_wr_imm { imm_data: what.to_be() },
+            ..wr(IBV_WR_SEND_WITH_IMM)
+        };
+        let has_fences = segment.header().asymmetric_fences.load(Relaxed) == 1;
+        let mut untold = 0;
+        while has_fences && untold < 2 {
+            expect_watched(|| {
+                exchange(wr(IBV_WR_SEND));
+                positions.watched.load(SeqCst) == 1
+            });
+            exchange(telling(SLEEP));
+            post(qp, &mut wr(IBV_WR_SEND));
+            untold += positions.watched.load(SeqCst);
+            assert_eq!(end.expect(IBV_WC_SUCCESS).opcode, IBV_WC_SEND);
+        }
+        exchange(telling(END));
+        child.finish();
+    }
+
     /// Two processes, each of which waits now in one way and now in another, miss no message.
     fn no_message_is_missed_by_who_polls_and_sleeps_by_turns() {
         let games = if is_long() { 100 } else { 2 };

@@ -14,7 +14,8 @@ use std::{env, fs};
 use transom_abi::*;
 use transom_conformance::c_programs::compile;
 use transom_conformance::harness::{End, device_attr};
-use transom_conformance::processes::{Scratch, as_nobody, is_root, open};
+use transom_conformance::path_of;
+use transom_conformance::processes::{self, Scratch, alone, as_nobody, is_root, open};
 use transom_conformance::programs::{Running, command, program};
 use transom_ibverbs::*;
 use transom_system::addresses::Addresses;
@@ -593,9 +594,13 @@ fn ucx_lists_the_device() {
     }
 }
 
-/// And messages of UCX go over both.
+/// And messages of UCX go over both. In a network of its own, for another user may have the port in this one.
 #[test]
 fn ucx_sends_over_the_device() {
+    alone(path_of!("ucx_sends_over_the_device"), processes::Way::Network, messages_of_ucx);
+}
+
+fn messages_of_ucx() {
     program("ucx_perftest", "ucx-utils");
     let installed = Installed::new("ucx-perf");
     let (_, user) = installed.ways.last().expect("a way");
