@@ -69,13 +69,12 @@ fn an_allocation_is_counted() {
 const FIRST_WAITS: usize = 2;
 
 /// A thousand of each operation, after some that may make what they need.
-fn run(link: Link) {
-    let stage = Stage::new(link);
+fn run(stage: &Stage) {
     for workload in WORKLOADS {
         let mut allocated = vec![0; workload.steps.len()];
         for round in 0..WARM_UP + 1000 {
             for (step, allocated) in workload.steps.iter().zip(&mut allocated) {
-                let counted = allocations(|| (step.run)(&stage));
+                let counted = allocations(|| (step.run)(stage));
                 *allocated += usize::from(round >= WARM_UP && counted > 0);
             }
         }
@@ -85,13 +84,19 @@ fn run(link: Link) {
     }
 }
 
-// Not over the wire: there the poll that finds a deadline has come makes a list of what is due.
 #[test]
 fn posting_and_polling_allocate_nothing() {
-    [Link::Loopback, Link::Local, Link::Shared].into_iter().for_each(run);
+    [Link::Loopback, Link::Local, Link::Shared].map(Stage::new).iter().for_each(run);
+}
+
+/// With deadlines that come now and then meanwhile: 17 ms after something is posted.
+#[test]
+fn nor_do_they_over_the_wire() {
+    let impatient = || run(&Stage::with_timeout(Link::Wire, 12));
+    alone(path_of!("nor_do_they_over_the_wire"), Way::Network, impatient);
 }
 
 #[test]
 fn nor_do_they_on_mapped_memory() {
-    alone(path_of!("nor_do_they_on_mapped_memory"), Way::Mapped, || run(Link::Mapped));
+    alone(path_of!("nor_do_they_on_mapped_memory"), Way::Mapped, || run(&Stage::new(Link::Mapped)));
 }

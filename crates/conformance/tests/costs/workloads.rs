@@ -17,7 +17,14 @@ pub(crate) struct Stage {
 impl Stage {
     /// Two ends over a link.
     pub(crate) fn new(link: Link) -> Self {
-        let memory = MemoryPair::new(link, 1 << 16);
+        Self::with_timeout(link, usual_attr(std::ptr::null_mut()).timeout)
+    }
+
+    /// The same with this `timeout`.
+    pub(crate) fn with_timeout(link: Link, timeout: u8) -> Self {
+        let pair = Pair::unconnected(link, IBV_QPT_RC);
+        connect_with(pair.qa, pair.qb, |attr| attr.timeout = timeout);
+        let memory = MemoryPair::of(pair, 1 << 16);
         let window = memory.pair.a.mw(IBV_MW_TYPE_2);
         Self { memory, window }
     }
