@@ -1,10 +1,13 @@
 //! `transom run`: becomes a program that finds our libibverbs and librdmacm first.
 
+mod carried;
 mod instruments;
-mod library;
+pub(crate) mod library;
 mod loader;
 mod mounts;
 mod private;
+#[cfg(test)]
+mod scratch;
 mod tree;
 
 use crate::failure::{Failure, Result};
@@ -112,14 +115,14 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::with_status(2, "no program given; see `transom run --help`"));
     };
-    let directory = library::directory()?;
+    let verbs = library::verbs()?;
     let mut command = Command::new(program);
     command.args(arguments);
     let name = device_name(args)?;
     command.env(DeviceName::VARIABLE, name.to_string());
-    loader::lead(&directory, &mut command);
+    loader::lead(&verbs, &mut command);
     match library::connections() {
-        Ok(Some(directory)) => loader::lead_connections(&directory, &mut command),
+        Ok(Some(connections)) => loader::lead_connections(&connections, &mut command),
         Ok(None) => {}
         Err(problem) => {
             anstream::eprintln!("warning: the program cannot connect by rdma_cm: {problem}");

@@ -1,6 +1,8 @@
-//! Where Transom's libraries are, and how the loader is to find them.
+//! Where Transom's libraries are, and how the loader is to find them: in the directory that `TRANSOM_LIB`
+//! names and nowhere else; or else those that this command carries; or else, where it carries none, beside
+//! it, as they are built, or in `../lib/transom`, as packages install them.
 
-use super::private;
+use super::{carried, private};
 use crate::failure::{Failure, Result};
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -11,43 +13,65 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// What programs ask the loader for.
-pub(super) const SONAME: &str = "libibverbs.so.1";
+pub(crate) const SONAME: &str = "libibverbs.so.1";
 /// What cargo calls it, and programs that ask for the one that others are linked with.
-const BUILT: &str = "libibverbs.so";
+pub(super) const BUILT: &str = "libibverbs.so";
 /// What programs that connect by rdma_cm ask the loader for.
 pub(super) const CONNECTIONS: &str = "librdmacm.so.1";
 /// What cargo calls it, and programs that ask for the one that others are linked with.
-const CONNECTIONS_BUILT: &str = "librdmacm.so";
+pub(super) const CONNECTIONS_BUILT: &str = "librdmacm.so";
 /// What shows the device's files where mounting is not allowed.
 const PATHS: &str = "libtransom_paths.so";
 /// Where to look instead of the usual places.
 const OVERRIDE: &str = "TRANSOM_LIB";
 
-/// A directory that has our librdmacm under the names that are asked for. Where the libraries are to be
-/// taken from one directory and nowhere else, it may lack this one.
-pub(super) fn connections() -> std::result::Result<Option<PathBuf>, String> {
+/// A library, and how programs find it.
+pub(crate) struct Library {
+    /// A path that the loader takes.
+    pub(crate) file: PathBuf,
+    /// Where it is under all names that are asked for. None if there is no such directory.
+    pub(super) directory: Option<PathBuf>,
+}
+
+impl Library {
+    fn in_directory(directory: PathBuf, name: &str) -> Self {
+        Self { file: directory.join(name), directory: Some(directory) }
+    }
+}
+
+/// Our librdmacm. Where the libraries are to be taken from one directory and nowhere else, that may
+/// lack this one.
+pub(super) fn connections() -> std::result::Result<Option<Library>, String> {
     let names = [CONNECTIONS, CONNECTIONS_BUILT];
-    let library = match std::env::var_os(OVERRIDE).filter(|value| !value.is_empty()) {
+    let library = match named_directory() {
         Some(directory) => {
-            let directory = std::path::absolute(&directory).unwrap_or_else(|_| directory.into());
             let found =
                 names.map(|name| directory.join(name)).into_iter().find(|path| path.is_file());
             let Some(library) = found else { return Ok(None) };
             library
         }
-        None => std::env::current_exe()
-            .ok()
-            .and_then(|program| beside(&program, &names))
-            .ok_or_else(|| format!("Transom's {CONNECTIONS} is not where this command is"))?,
+        None => {
+            if let Some(library) = carried::library(CONNECTIONS) {
+                return library.map(Some);
+            }
+            std::env::current_exe()
+                .ok()
+                .and_then(|program| beside(&program, &names))
+                .ok_or_else(|| format!("Transom's {CONNECTIONS} is not where this command is"))?
+        }
     };
-    linked(&library, &names).map(Some)
+    Ok(Some(Library::in_directory(linked(&library, &names)?, CONNECTIONS)))
 }
 
 /// The library that shows the device's files, under a name that the loader takes for one.
 pub(super) fn paths() -> std::result::Result<PathBuf, String> {
-    let named = std::env::var_os(OVERRIDE).filter(|value| !value.is_empty());
-    let named = named.map(|directory| Path::new(&directory).join(PATHS));
-    let named = named.and_then(|path| std::path::absolute(path).ok()).filter(|path| path.is_file());
+    let named = named_directory().map(|directory| directory.join(PATHS));
+    let named = named.filter(|path| path.is_file());
+    if named.is_none()
+        && let Some(library) = carried::library(PATHS)
+    {
+        return library.map(|library| library.file);
+    }
     let library = named.or_else(|| beside(&std::env::current_exe().ok()?, &[PATHS]));
     let library = library.ok_or_else(|| format!("{PATHS} is not where this command is"))?;
     if is_plain(&library) {
@@ -56,15 +80,25 @@ pub(super) fn paths() -> std::result::Result<PathBuf, String> {
     Ok(linked(&library, &[PATHS])?.join(PATHS))
 }
 
-/// A directory that has our libibverbs under the names that are asked for.
-pub(super) fn directory() -> Result<PathBuf> {
-    directory_of(&library()?)
+/// Our libibverbs.
+pub(crate) fn verbs() -> Result<Library> {
+    if named_directory().is_none()
+        && let Some(library) = carried::library(SONAME)
+    {
+        return library.map_err(Failure::new);
+    }
+    Ok(Library::in_directory(directory_of(&installed()?)?, SONAME))
 }
 
-/// Our libibverbs.
-fn library() -> Result<PathBuf> {
-    if let Some(directory) = std::env::var_os(OVERRIDE).filter(|value| !value.is_empty()) {
-        let directory = std::path::absolute(&directory).unwrap_or_else(|_| directory.into());
+/// The directory that the libraries are to be taken from.
+fn named_directory() -> Option<PathBuf> {
+    let directory = std::env::var_os(OVERRIDE).filter(|value| !value.is_empty())?;
+    Some(std::path::absolute(&directory).unwrap_or_else(|_| directory.into()))
+}
+
+/// Our libibverbs where it is installed or built.
+fn installed() -> Result<PathBuf> {
+    if let Some(directory) = named_directory() {
         return [SONAME, BUILT]
             .map(|name| directory.join(name))
             .into_iter()
@@ -129,7 +163,7 @@ pub(super) fn command(name: &str) -> std::result::Result<PathBuf, String> {
 }
 
 /// Whether the loader takes a path for one: it ends them at some characters, and replaces others.
-fn is_plain(path: &Path) -> bool {
+pub(super) fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b":;$ \t\n".contains(byte))
 }
 
@@ -164,31 +198,7 @@ fn linked_in(parent: &Path, library: &Path, names: &[&str]) -> io::Result<PathBu
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A directory that is removed with what is in it.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let name = format!("transom-unit-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-
-        fn file(&self, path: &str) -> PathBuf {
-            let path = self.0.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, "").unwrap();
-            path
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::run::scratch::Scratch;
 
     #[test]
     fn the_library_is_found_where_it_is_installed_or_built() {

@@ -1,6 +1,6 @@
 //! What the loader is told, so that the program finds our libraries before others.
 
-use super::library::{CONNECTIONS, SONAME};
+use super::library::Library;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -17,30 +17,36 @@ const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 const ANY_ORDER: &str = "verify_asan_link_order=0";
 
-/// Has the loader find our libibverbs in this directory. Whoever asks for it by its name finds it on
+/// Has the loader find our libibverbs. Whoever asks for it by its name finds it on
 /// the search path; a program that brings one of its own under another name finds our functions
 /// first, for this one is loaded before.
-pub(super) fn lead(directory: &Path, command: &mut Command) {
-    command.env(SEARCH, before(directory.as_os_str(), SEARCH));
+pub(super) fn lead(verbs: &Library, command: &mut Command) {
+    if let Some(directory) = &verbs.directory {
+        command.env(SEARCH, before(directory.as_os_str(), SEARCH));
+    }
     // What the user says there comes later, and counts.
     command.env(SANITIZER, before(OsStr::new(ANY_ORDER), SANITIZER));
-    preload(&[&directory.join(SONAME)], command);
+    preload(&[&verbs.file], command);
 }
 
-/// Has the loader find our librdmacm too, in this directory. It comes behind our libibverbs, whose
-/// functions it uses.
-pub(super) fn lead_connections(directory: &Path, command: &mut Command) {
-    let path = match command.get_envs().find(|(name, _)| *name == SEARCH) {
-        Some((_, Some(path))) => {
-            let mut path = path.to_owned();
-            path.push(":");
-            path.push(directory);
-            path
-        }
-        _ => before(directory.as_os_str(), SEARCH),
-    };
-    command.env(SEARCH, path);
-    preload(&[&directory.join(CONNECTIONS)], command);
+/// Has the loader find our librdmacm too. It comes behind our libibverbs, whose functions it uses.
+pub(super) fn lead_connections(connections: &Library, command: &mut Command) {
+    if let Some(directory) = &connections.directory {
+        let path = match command.get_envs().find(|(name, _)| *name == SEARCH) {
+            Some((_, Some(path))) if env::split_paths(path).any(|other| other == *directory) => {
+                path.to_owned()
+            }
+            Some((_, Some(path))) => {
+                let mut path = path.to_owned();
+                path.push(":");
+                path.push(directory);
+                path
+            }
+            _ => before(directory.as_os_str(), SEARCH),
+        };
+        command.env(SEARCH, path);
+    }
+    preload(&[&connections.file], command);
 }
 
 /// Has the loader put these of our libraries before those of the program.

@@ -1,0 +1,28 @@
+//! Commands that are run, and what goes wrong with them.
+
+use std::error::Error;
+use std::process::Command;
+
+pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Result {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
+}
+
+/// What a command writes to standard output.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{command:?}: {}\n{said}", output.status).into())
+    }
+}
+
+/// What a command writes to standard output, as a line.
+pub(crate) fn line(command: &mut Command) -> Result<String> {
+    Ok(String::from_utf8(output(command)?)?.trim_end().to_owned())
+}

@@ -1,0 +1,50 @@
+//! `cargo xtask dist`: makes what is given to others.
+
+mod build;
+mod commands;
+mod glibc;
+mod packages;
+mod sbom;
+mod sums;
+mod target;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use target::Target;
+
+/// Tasks of Transom's makers.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Make what is given to others, in target/packages: the command as one file, packages, list of parts, checksums
+    Dist {
+        /// For which machines; those of this one if absent
+        #[arg(long, value_enum, default_value_t)]
+        target: Target,
+    },
+    /// Make it twice, in two clones of what is committed, and compare
+    Reproduce {
+        /// For which machines; those of this one if absent
+        #[arg(long, value_enum, default_value_t)]
+        target: Target,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Dist { target } => build::dist(target),
+        Task::Reproduce { target } => build::reproduce(target),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
