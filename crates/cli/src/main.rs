@@ -6,8 +6,10 @@ mod clock;
 mod completions;
 mod demo;
 mod devices;
+mod doctor;
 mod explain;
 mod failure;
+mod manual;
 mod packets;
 mod rdma;
 mod run;
@@ -45,9 +47,14 @@ enum Command {
     Devices(devices::DevicesArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
+    /// Say what of this system will be slow or will not work, and what to do about it
+    #[command(after_help = doctor::HELP)]
+    Doctor,
     /// Measure the device against the fastest that this machine allows
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
+    #[command(hide = true)]
+    Manual(manual::ManualArgs),
     /// The second process of the demo.
     #[command(name = demo::GUEST, hide = true)]
     DemoGuest,
@@ -67,8 +74,10 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Doctor => doctor::run(),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args, Arguments::command()),
+        Command::Manual(args) => manual::run(&args, Arguments::command()),
         Command::DemoGuest => demo::guest(),
         Command::BenchProcess(args) => bench::process(&args),
     };

@@ -308,6 +308,39 @@ fn completions_know_the_commands() {
 }
 
 #[test]
+fn every_subcommand_has_a_manual_page() {
+    let scratch = Scratch::new();
+    said(&["manual", scratch.0.to_str().unwrap()]);
+    let read = |name: &str| fs::read_to_string(scratch.0.join(name)).unwrap();
+    for name in ["demo", "devices", "run", "explain", "doctor", "bench", "completions"] {
+        let page = read(&format!("transom-{name}.1"));
+        assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
+    }
+    assert!(read("transom-run.1").contains(".SH EXAMPLES"));
+    assert!(read("transom.1").contains("transom\\-run(1)"));
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 8);
+}
+
+#[test]
+fn the_doctor_s_status_is_what_it_found() {
+    let library = with_library();
+    let healthy = output(transom(&["doctor"]).env("TRANSOM_LIB", &library.0));
+    let ill = output(transom(&["doctor"]).env("TRANSOM_LIB", "/nowhere"));
+    for (found, at_least) in [(&healthy, 0), (&ill, 1)] {
+        let text = String::from_utf8_lossy(&found.stdout);
+        let mut states = text.lines().map(|line| line.split(' ').next().unwrap());
+        assert!(
+            states.clone().all(|state| ["ok", "note", "slow", "fails"].contains(&state)),
+            "{text}"
+        );
+        let fails = states.any(|state| state == "fails");
+        assert_eq!(found.status.code(), Some(i32::from(fails)), "{text}");
+        assert!(found.status.code() >= Some(at_least), "{text}");
+    }
+    assert!(String::from_utf8_lossy(&healthy.stdout).contains("libibverbs.so.1"));
+}
+
+#[test]
 fn wrong_usage_is_told() {
     for arguments in [&[][..], &["dmeo"], &["explain", "--limit", "few"], &["run"]] {
         let output = output(&mut transom(arguments));
