@@ -171,7 +171,6 @@ mod processes {
     mod idle;
     mod killed;
     mod many;
-    mod polling;
     mod registry;
     mod stopped;
     mod threads;

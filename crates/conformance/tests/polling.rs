@@ -1,6 +1,10 @@
 //! Whoever polls looks at its peers' rings by itself, and need not be told of what comes; whoever ceases to
 //! poll is told again.
+//!
+//! A program of its own, and one test at a time: where others want the processors, a program polls too
+//! seldom to be left to it, and nothing of this is to be seen.
 
+use std::fs::File;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -10,8 +14,9 @@ use rand::{RngExt, SeedableRng};
 use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::*;
+use transom_conformance::queues::{arm, channel as completion_channel, try_cq};
 use transom_conformance::{on_each_way, path_of};
-use transom_ibverbs::{ibv_create_comp_channel, ibv_create_cq, ibv_get_cq_event};
+use transom_ibverbs::{ibv_ack_cq_events, ibv_get_cq_event};
 use transom_system::registry::{Process, Registry};
 use transom_system::segment::{RingKind, Segment};
 
@@ -90,28 +95,33 @@ fn pass(time: Duration) {
 /// An end whose completions raise events.
 fn with_events() -> (End, *mut ibv_comp_channel) {
     let mut end = open();
-    // SAFETY: the context is open; the channel and the queue live as long as the process.
-    let events = unsafe { ibv_create_comp_channel(end.context) };
-    // SAFETY: as above.
-    end.cq = unsafe { ibv_create_cq(end.context, 64, null_mut(), events, 0) };
-    assert!(!end.cq.is_null());
+    let events = completion_channel(end.context);
+    end.cq = try_cq(end.context, 64, events).expect("a queue");
     (end, events)
 }
 
 /// A completion, for which nobody polls without having been told.
 fn asleep(end: &End, events: *mut ibv_comp_channel) -> ibv_wc {
     loop {
-        // SAFETY: live objects; what the event names is not looked at.
+        assert_eq!(arm(end.cq, false), 0);
+        if let Some(wc) = poll(end.cq) {
+            return wc;
+        }
+        let (mut cq, mut tag) = (null_mut(), null_mut());
+        // SAFETY: a live channel, and places for the answers; the event is of a queue that lives.
         unsafe {
-            assert_eq!((*end.context).ops.req_notify_cq.expect("never null")(end.cq, 0), 0);
-            if let Some(wc) = poll(end.cq) {
-                return wc;
-            }
-            let (mut cq, mut tag) = (null_mut(), null_mut());
             assert_eq!(ibv_get_cq_event(events, &mut cq, &mut tag), 0);
-            transom_ibverbs::ibv_ack_cq_events(cq, 1);
+            ibv_ack_cq_events(cq, 1);
         }
     }
+}
+
+/// Waits for the processors to be this test's; they are until the end of what is returned. Tests by
+/// different users, from different files, are all in one PID namespace.
+fn take_processors() -> File {
+    let turn = File::open("/proc/self/ns/pid").expect("there is a PID namespace");
+    turn.lock().expect("a turn");
+    turn
 }
 
 fn process_of(pid: u32) -> Process {
@@ -127,18 +137,19 @@ fn own_segment(child: &Child) -> (Segment, u8) {
     (segment.expect("this process's own"), other.announcer.slot)
 }
 
-/// Exchanges messages until that says that the child has watched. Where others want the processors the child
-/// gets behind, and its background thread helps out: as long as the tests beside this one do.
+/// Exchanges messages until that says that the child has watched. While others want the processors the child
+/// gets behind, and its background thread helps out.
 fn expect_watched(mut exchange: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !exchange() {
-        assert!(begun.elapsed() < Duration::from_secs(50), "the child does not watch");
+        assert!(begun.elapsed() < Duration::from_secs(120), "the child does not watch");
     }
 }
 
 /// Which messages wait where: in a process that polls nobody is told of them, in one that does not it is.
 #[test]
 fn a_process_that_polls_watches_its_peer_until_it_ceases() {
+    let _turn = take_processors();
     let end = open();
     let (mut child, qp) = (Child::start(path_of!("answerer")), end.qp(IBV_QPT_RC));
     meet(&mut child.channel, qp);
@@ -234,6 +245,7 @@ on_each_way! {
     /// What comes behind the last poll of a process that watches, which nobody is told of, is not missed by
     /// it when it sleeps.
     fn what_came_untold_does_not_sleep() {
+        let _turn = take_processors();
         let end = open();
         let (mut child, qp) = (Child::start(path_of!("sleeper")), end.qp(IBV_QPT_RC));
         meet(&mut child.channel, qp);
@@ -270,6 +282,7 @@ on_each_way! {
 
     /// Two processes, each of which waits now in one way and now in another, miss no message.
     fn no_message_is_missed_by_who_polls_and_sleeps_by_turns() {
+        let _turn = take_processors();
         let games = if is_long() { 100 } else { 2 };
         for seed in 0..games {
             let mut players = [Child::start(path_of!("player")), Child::start(path_of!("player"))];
