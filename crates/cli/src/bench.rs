@@ -1,5 +1,6 @@
 //! `transom bench`: the device beside the fastest that this machine allows, measured in one run.
 
+mod crowd;
 mod end;
 mod extent;
 mod idle;
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
         true => println!("{}", serde_json::to_string(&machine).expect("numbers and strings")),
         false => println!("{machine}"),
     }
-    for row in rows(extent.windows) {
+    for row in rows(extent) {
         say(row.name);
         let measured = measure(&mut teams, &row.contenders, extent)?;
         print(&Outcome::new(&row, &measured));

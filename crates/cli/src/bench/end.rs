@@ -165,9 +165,14 @@ impl End {
         Card { pid: std::process::id(), qps, address: self.memory.address(), key }
     }
 
-    /// Connects each queue pair to the one of the same place at the other end, RESET to RTS; `over` are
-    /// the addresses here and there, unless both are on one host.
+    /// Connects each queue pair to the one of the same place at the other end; `over` are the addresses here
+    /// and there, unless both are on one host.
     pub(super) fn connect(&self, peer: &Card, over: Option<[Ipv4Addr; 2]>) -> Result {
+        self.connect_last(&peer.qps, over)
+    }
+
+    /// Connects the last queue pairs to those with these numbers, RESET to RTS.
+    pub(super) fn connect_last(&self, theirs: &[u32], over: Option<[Ipv4Addr; 2]>) -> Result {
         let mut attr = ibv_qp_attr {
             path_mtu: if over.is_some() { IBV_MTU_1024 } else { IBV_MTU_4096 },
             qp_access_flags: ACCESS & !(IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE),
@@ -188,7 +193,7 @@ impl End {
             attr.ah_attr.grh.sgid_index = self.gid_index(here)?;
             attr.ah_attr.grh.hop_limit = 64;
         }
-        for (qp, number) in self.qps.iter().zip(&peer.qps) {
+        for (qp, number) in self.qps.iter().rev().zip(theirs.iter().rev()) {
             attr.dest_qp_num = *number;
             for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
                 attr.qp_state = state;

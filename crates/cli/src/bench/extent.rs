@@ -12,19 +12,30 @@ pub(super) struct Extent {
     pub(super) windows: usize,
     /// Queue pairs where there are many.
     pub(super) queue_pairs: usize,
+    /// Processes where there are many.
+    pub(super) processes: usize,
     pub(super) idle: Duration,
 }
 
 impl Extent {
     pub(super) fn new(quick: bool) -> Self {
-        let (rounds, milliseconds, windows, queue_pairs, seconds) =
-            if quick { (3, 5, 100_000, 1000, 1) } else { (11, 20, 1_000_000, 10_000, 10) };
+        if quick {
+            return Self {
+                rounds: 3,
+                budget: Duration::from_millis(5),
+                windows: 100_000,
+                queue_pairs: 1000,
+                processes: 8,
+                idle: Duration::from_secs(1),
+            };
+        }
         Self {
-            rounds,
-            budget: Duration::from_millis(milliseconds),
-            windows,
-            queue_pairs,
-            idle: Duration::from_secs(seconds),
+            rounds: 11,
+            budget: Duration::from_millis(20),
+            windows: 1_000_000,
+            queue_pairs: 10_000,
+            processes: 64,
+            idle: Duration::from_secs(10),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What is measured: each row one workload, by all who can do it, and what is wanted of us beside them.
 
+use super::extent::Extent;
 use super::tasks::Task;
 use super::teams::{Pair, Who};
 use super::ucx::Ucx;
@@ -105,8 +106,8 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 
-/// All rows; `live` is how many windows there are where there are many.
-pub(super) fn rows(live: usize) -> Vec<Row> {
+/// All rows; the extent says how many are many.
+pub(super) fn rows(extent: Extent) -> Vec<Row> {
     use Bound::{AtLeast, AtMost};
     use Task::*;
     use Unit::*;
@@ -131,6 +132,7 @@ pub(super) fn rows(live: usize) -> Vec<Row> {
             .by("TCP", Pair::Wire, TcpStream { size })
             .target("wire", &["TCP"], AtLeast(1.2))
     };
+    let message = SendAndBack { size: 8, asleep: false };
     let small_bind = Bind { length: 4 * KIB };
     vec![
         Row::new("WRITE of 8 bytes, one way, both looking at memory", Nanoseconds)
@@ -148,7 +150,7 @@ pub(super) fn rows(live: usize) -> Vec<Row> {
             .by("kernel's copy", Pair::Private, copy(8))
             .target("private", &["kernel's copy"], AtMost(1.2)),
         Row::new("SEND of 8 bytes, one way, both polling", Nanoseconds)
-            .by_us(SendAndBack { size: 8, asleep: false })
+            .by_us(message)
             .by_ucx(POSIX, "tag_lat", 8)
             .by_ucx(TCP, "tag_lat", 8)
             .target("mapped", &["UCX posix"], AtMost(1.5)),
@@ -171,7 +173,7 @@ pub(super) fn rows(live: usize) -> Vec<Row> {
             .by("4 KiB", Pair::Private, small_bind)
             .by("1 GiB", Pair::Private, Bind { length: GIB })
             .by("1,000 windows live", Pair::Windows(1000), small_bind)
-            .by("many windows live", Pair::Windows(live), small_bind)
+            .by("many windows live", Pair::Windows(extent.windows), small_bind)
             .by("kernel's copy", Pair::Private, copy(8))
             .target("4 KiB", &["kernel's copy"], AtMost(0.75))
             .target("1 GiB", &["4 KiB"], AtMost(1.1))
@@ -190,6 +192,12 @@ pub(super) fn rows(live: usize) -> Vec<Row> {
             .by_us(SendAndBack { size: 8, asleep: true })
             .by("eventfd", Pair::Private, EventFd)
             .target("private", &["eventfd"], AtMost(1.5)),
+        Row::new("SEND of 8 bytes, one way, among many that are idle", Nanoseconds)
+            .by("alone", Pair::Private, message)
+            .by("many queue pairs", Pair::QueuePairs(extent.queue_pairs), message)
+            .by("many processes", Pair::Processes(extent.processes), message)
+            .target("many queue pairs", &["alone"], AtMost(1.5))
+            .target("many processes", &["alone"], AtMost(1.5)),
         wire("WRITEs of 64 KiB over the wire", 64 * KIB),
         wire("WRITEs of 1 MiB over the wire", MIB),
         Row::new("WRITE of 8 bytes over the wire, one way", Nanoseconds)
@@ -282,7 +290,7 @@ mod tests {
 
     #[test]
     fn targets_are_of_contenders() {
-        for row in rows(1_000_000) {
+        for row in rows(Extent::new(true)) {
             let is_one = |name: &str| row.contenders.iter().any(|it| it.name == name);
             for target in &row.targets {
                 assert!(is_one(target.of), "{}: {}", row.name, target.of);

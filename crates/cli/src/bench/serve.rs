@@ -13,10 +13,11 @@ use std::time::Instant;
 use transom_system::memory::is_mapped;
 use transom_system::registry::Registry;
 
+use super::crowd::{self, Crowd, Numbers};
 use super::end::{Card, End};
 use super::process::{Process, Talk};
 use super::processors;
-use super::setup::{Connected, Setup, Side};
+use super::setup::{Connected, Role, Setup, Side};
 use super::tasks::Job;
 use super::wire;
 use crate::failure::{Failure, Result};
@@ -28,7 +29,7 @@ pub(crate) const PROCESS: &str = "bench-process";
 /// What it is told on its command line.
 #[derive(clap::Args)]
 pub(crate) struct ProcessArgs {
-    side: Side,
+    role: Role,
     /// The [`Setup`], as JSON.
     setup: String,
     /// Two descriptors of `eventfd(2)`, by which the two wake each other.
@@ -39,9 +40,10 @@ pub(crate) struct ProcessArgs {
 /// The hidden subcommand.
 pub(crate) fn run(args: &ProcessArgs) -> Result {
     let setup: Setup = serde_json::from_str(&args.setup).map_err(Failure::new)?;
-    match args.side {
-        Side::Near => near(setup),
-        Side::Far => far(setup, &args.bells),
+    match args.role {
+        Role::Near => near(setup),
+        Role::Far => far(setup, &args.bells),
+        Role::Bystander => crowd::stand_by(setup),
     }
 }
 
@@ -51,7 +53,7 @@ fn near(setup: Setup) -> Result {
     }
     let bells = [bell()?, bell()?];
     let (ours, theirs) = UnixStream::pair().map_err(trouble)?;
-    let mut far = start(setup, Side::Far)?
+    let mut far = start(setup, Role::Far)?
         .args(bells.each_ref().map(|bell| bell.as_raw_fd().to_string()))
         .stdin(OwnedFd::from(theirs))
         .spawn()
@@ -73,6 +75,15 @@ fn lead(setup: Setup, bells: [OwnedFd; 2], mut talk: Talk, far: &Child) -> Resul
         let () = talk.hear()?;
     }
     let (mut process, connecting) = connect(Side::Near, setup, bells, talk)?;
+    let mut crowd = Crowd::start(setup)?;
+    if setup.bystanders > 0 {
+        let ours = crowd::numbers(&mut process.end, setup)?;
+        let all = crowd.gather(ours, process.talk.hear()?)?;
+        process.talk.tell(&all)?;
+        crowd::connect(&process.end, 0, &all)?;
+        crowd.connect(&all)?;
+        process.meet()?;
+    }
     let incoming = process.end.incoming(1);
     tell(
         &mut stdout(),
@@ -111,6 +122,13 @@ fn far(setup: Setup, bells: &[i32]) -> Result {
     // SAFETY: the near end has opened them for this process, and nothing else here knows them.
     let bells = [first, second].map(|bell| unsafe { OwnedFd::from_raw_fd(*bell) });
     let (mut process, _) = connect(Side::Far, setup, bells, talk)?;
+    if setup.bystanders > 0 {
+        let ours = crowd::numbers(&mut process.end, setup)?;
+        process.talk.tell(&ours)?;
+        let all: Vec<Numbers> = process.talk.hear()?;
+        crowd::connect(&process.end, 1, &all)?;
+        process.meet()?;
+    }
     while let Some(job) = process.talk.next::<Job>()? {
         job.task.carry_out(&mut process, job.count)?;
     }
@@ -145,11 +163,15 @@ fn connect(
 }
 
 /// A process that [`run`]s.
-pub(super) fn start(setup: Setup, side: Side) -> Result<Command> {
+pub(super) fn start(setup: Setup, role: Role) -> Result<Command> {
     // This very program, even if its file was replaced since.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("transom").arg(PROCESS);
-    command.arg(if side == Side::Near { "near" } else { "far" });
+    command.arg(match role {
+        Role::Near => "near",
+        Role::Far => "far",
+        Role::Bystander => "bystander",
+    });
     command.arg(serde_json::to_string(&setup).map_err(Failure::new)?);
     Ok(command)
 }

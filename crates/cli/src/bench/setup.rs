@@ -3,11 +3,22 @@
 use serde::{Deserialize, Serialize};
 
 /// Who of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Side {
     /// It starts the other, and looks at the clock.
     Near,
     Far,
+}
+
+/// What a process is started as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Role {
+    /// The near side of two that measure.
+    Near,
+    /// The far side.
+    Far,
+    /// One of many that are only connected.
+    Bystander,
 }
 
 /// How two processes are connected.
@@ -18,6 +29,8 @@ pub(super) struct Setup {
     /// Each is in a network namespace of its own, and packets cross a veth pair.
     pub(super) wire: bool,
     pub(super) queue_pairs: usize,
+    /// Processes that are connected with both, and with each other.
+    pub(super) bystanders: usize,
     /// Where near and far run.
     pub(super) processors: Option<[usize; 2]>,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::processors;
 use super::serve::start;
-use super::setup::{Connected, Setup, Side};
+use super::setup::{Connected, Role, Setup};
 use super::tasks::{Job, Task};
 use super::ucx::{self, Ucx};
 use crate::failure::{Failure, Result};
@@ -26,6 +26,8 @@ pub(super) enum Pair {
     Windows(usize),
     /// As [`Pair::Private`], with so many queue pairs connected.
     QueuePairs(usize),
+    /// Two of so many processes that are all connected to each other, with private memory.
+    Processes(usize),
 }
 
 /// Who does something.
@@ -109,9 +111,13 @@ impl Team {
                 Pair::QueuePairs(count) => count,
                 _ => 16,
             },
+            bystanders: match pair {
+                Pair::Processes(count) => count.saturating_sub(2),
+                _ => 0,
+            },
             processors: processors::two(),
         };
-        let mut command = start(setup, Side::Near)?;
+        let mut command = start(setup, Role::Near)?;
         let near = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut near = near.map_err(|error| Failure::new(format!("a process: {error}")))?;
         let mut answers = BufReader::new(near.stdout.take().expect("it is piped"));

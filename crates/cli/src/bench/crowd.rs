@@ -1,0 +1,100 @@
+//! Processes that are only there: each is connected with all others, and with the two that measure.
+
+use std::io::{BufReader, stdin, stdout};
+use std::process::{Child, ChildStdout, Stdio};
+
+use super::end::End;
+use super::serve::start;
+use super::setup::{Setup, Role};
+use crate::failure::{Failure, Result};
+use crate::talk::{hear, tell};
+
+/// The queue pairs that a process has for all others: their numbers, by the others' places. Near has the first
+/// place, far the second.
+pub(super) type Numbers = Vec<u32>;
+
+/// All processes but the two that measure; they end with this.
+#[derive(Default)]
+pub(super) struct Crowd(Vec<Bystander>);
+
+/// One of them.
+struct Bystander {
+    process: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Crowd {
+    pub(super) fn start(setup: Setup) -> Result<Self> {
+        let mut crowd = Self::default();
+        for _ in 0..setup.bystanders {
+            let mut command = start(setup, Role::Bystander)?;
+            let process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+            let mut process =
+                process.map_err(|error| Failure::new(format!("a process: {error}")))?;
+            let answers = BufReader::new(process.stdout.take().expect("it is piped"));
+            crowd.0.push(Bystander { process, answers });
+        }
+        Ok(crowd)
+    }
+
+    /// The queue pairs of all: those of near and far are given.
+    pub(super) fn gather(&mut self, near: Numbers, far: Numbers) -> Result<Vec<Numbers>> {
+        let mut all = vec![near, far];
+        for bystander in &mut self.0 {
+            all.push(bystander.hear()?);
+        }
+        Ok(all)
+    }
+
+    /// Has each of them connected with all others, and waits until it is.
+    pub(super) fn connect(&mut self, all: &[Numbers]) -> Result {
+        for (place, bystander) in (2_usize..).zip(&mut self.0) {
+            tell(bystander.process.stdin.as_mut().expect("it is piped"), &(place, all))?;
+        }
+        self.0.iter_mut().try_for_each(Bystander::hear)
+    }
+}
+
+impl Bystander {
+    fn hear<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
+        hear(&mut self.answers)?.ok_or_else(|| Failure::new("one of many processes has ended"))
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        // It ends when its input does.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs one of them.
+pub(super) fn stand_by(setup: Setup) -> Result {
+    let mut end = End::new(setup.mapped)?;
+    tell(&mut stdout(), &numbers(&mut end, setup)?)?;
+    let mut input = stdin().lock();
+    if let Some((place, all)) = hear::<(usize, Vec<Numbers>)>(&mut input)? {
+        connect(&end, place, &all)?;
+        tell(&mut stdout(), &())?;
+        // Nothing more is said: this is its end.
+        let _: Option<()> = hear(&mut input)?;
+    }
+    Ok(())
+}
+
+/// Makes the queue pairs for all others, one for each place.
+pub(super) fn numbers(end: &mut End, setup: Setup) -> Result<Numbers> {
+    let before = end.card().qps.len();
+    end.add_queue_pairs(setup.bystanders + 2)?;
+    Ok(end.card().qps.split_off(before))
+}
+
+/// Connects the last queue pairs of an end, which are those for all others: its own place has one too, which is
+/// connected with itself.
+pub(super) fn connect(end: &End, place: usize, all: &[Numbers]) -> Result {
+    let theirs = all.iter().map(|numbers| numbers.get(place).copied());
+    let theirs: Option<Vec<u32>> = theirs.collect();
+    let theirs = theirs.ok_or_else(|| Failure::new("a process has too few queue pairs"))?;
+    end.connect_last(&theirs, None)
+}
