@@ -133,9 +133,13 @@ impl<'a> Dispatch<'a> {
         if self.device().process().is_inherited() {
             return self.end_lost_peers();
         }
-        self.take_inboxes();
-        self.device().peers.watched.senders().iter().for_each(|peer| self.take_from(peer));
+        let told = self.take_inboxes();
+        let senders = self.device().peers.watched.senders();
+        senders.iter().for_each(|peer| self.take_from(peer));
         if let Some(wire) = self.device().port().wire() {
+            if told || !senders.is_empty() {
+                wire.expect_little();
+            }
             self.progress_wire(wire, worker);
         }
         let deadline = self.device().work.next_deadline.load(Acquire);
@@ -148,17 +152,20 @@ impl<'a> Dispatch<'a> {
         self.end_lost_peers();
     }
 
-    /// Takes what peers on this host have sent.
+    /// Takes what peers on this host have sent; whether they have told of something.
     #[inline]
-    fn take_inboxes(self) {
+    fn take_inboxes(self) -> bool {
+        let mut told = false;
         let inbox = &self.device().process().segment().header().inbox;
         for (word, bits) in inbox.iter().enumerate() {
             // In one order with `armed`: after that is set, this either sees what has come, or its
             // sender sees that it is to wake the thread.
             if bits.load(SeqCst) != 0 {
                 self.take_inbox(word, bits.swap(0, SeqCst));
+                told = true;
             }
         }
+        told
     }
 
     /// Has peers tell this process of all they send again, and takes what they have sent without.
@@ -181,7 +188,9 @@ impl<'a> Dispatch<'a> {
         if let Some(qp) = delaying.and_then(|index| self.adapter.queue_pairs.get(index)) {
             qp.acknowledge();
         }
-        wire.receive(&self, worker.may_delay());
+        if worker != Worker::Poll || wire.is_looked_at_by_this_poll() {
+            wire.receive(&self, worker.may_delay());
+        }
         wire.send_due();
         wire.stalled.each(|index| {
             if let Some(qp) = self.adapter.queue_pairs.get(index) {

@@ -6,6 +6,7 @@
 mod burst;
 mod delayed_ack;
 mod instruments;
+mod looks;
 mod pace;
 mod path;
 mod receive;
@@ -21,6 +22,7 @@ use tracing::{debug, warn};
 pub use burst::{BurstBuffer, Filling, Run};
 use delayed_ack::{DELAY, DelayedAck};
 pub use instruments::{Instruments, Network, Observer};
+use looks::Looks;
 use pace::Pace;
 pub use path::Path;
 pub use receive::{Receiver, Turn};
@@ -66,6 +68,8 @@ pub struct Wire {
 struct Inbound {
     /// Room for it. Whoever has it carries packets out, so that they keep their order.
     arrivals: Mutex<Arrivals>,
+    /// Which polls look for it.
+    looks: Looks,
     /// How often others have wanted it since somebody has had it.
     refused: AtomicU32,
 }
@@ -204,6 +208,12 @@ impl Wire {
         self.buffers.lock().push(buffer);
     }
 
+    /// Something has come to this process without packets: its polls look for them less often, until there are
+    /// some again.
+    pub fn expect_little(&self) {
+        self.inbound.looks.seldom();
+    }
+
     /// Sends a burst; false if there was no room for all of it. What finds no way is lost, and sent again
     /// like anything a network loses.
     pub fn send(&self, buffer: &mut BurstBuffer, path: &Path) -> bool {
@@ -212,6 +222,8 @@ impl Wire {
             self.counters.drop(Dropped::Unreachable, buffer.packets());
             return true;
         };
+        // What is sent is answered.
+        self.inbound.looks.always();
         let Some(icrc) = path.icrc(port) else { return true };
         let mut room = true;
         // A second try if the kernel turns out to number packets differently.

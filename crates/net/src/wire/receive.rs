@@ -61,6 +61,12 @@ impl Wire {
         Turn { wire: self, arrivals: self.inbound.arrivals.lock() }
     }
 
+    /// Whether a poll looks for what has arrived now: always, unless messages come without packets.
+    #[inline]
+    pub fn is_looked_at_by_this_poll(&self) -> bool {
+        self.inbound.looks.is_due()
+    }
+
     /// Hands on what has arrived, though not without end. If another thread is at it, it is left to that
     /// one. Acknowledgements may wait for something to go out with if `may_wait` says so.
     pub fn receive(&self, receiver: &impl Receiver, may_wait: bool) {
@@ -90,7 +96,9 @@ impl Turn<'_> {
         let wire = self.wire;
         // An error of the socket itself leaves nothing to take; the next call asks again.
         let take = |burst: Datagrams<'_>| wire.sort(&burst, receiver);
-        let _ = wire.port.receive(&mut self.arrivals, limit, take);
+        if wire.port.receive(&mut self.arrivals, limit, take).is_ok_and(|bursts| bursts > 0) {
+            wire.inbound.looks.always();
+        }
     }
 }
 
