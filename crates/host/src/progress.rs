@@ -441,3 +441,52 @@ impl<'a> Dispatch<'a> {
         self.progress_now();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use transom_system::registry::Dropped;
+    use transom_wire::packet::PORT;
+
+    use super::*;
+    use crate::Options;
+
+    /// A look for packets is a system call, which a message of a peer would wait for.
+    #[test]
+    fn few_polls_look_for_packets_while_messages_come_without_them() {
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        let device = adapter.device();
+        device.port().open_wire().expect("the port is free");
+        let wire = device.port().wire().expect("it is open");
+        let counters = wire.counters();
+        // The background thread waits meanwhile.
+        let _held = device.work.working.lock();
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        // To no queue pair of this process, and with a wrong ICRC.
+        let mut packet = [0; 20];
+        packet[5] = device.process().announcer().slot;
+        let polls_until_it_is_seen = || {
+            let seen = || counters.dropped(Dropped::WrongIcrc);
+            let before = seen();
+            socket.send_to(&packet, (Ipv4Addr::LOCALHOST, PORT)).expect("it is sent");
+            while !wire.has_arrivals() {
+                std::thread::yield_now();
+            }
+            let polls = 1..1000;
+            polls.into_iter().find(|_| {
+                adapter.progress();
+                seen() > before
+            })
+        };
+        assert_eq!(polls_until_it_is_seen(), Some(1));
+        let nobody = device.process().segment().header().inbox.last().expect("there are some");
+        nobody.store(1 << 63, SeqCst);
+        adapter.progress();
+        let polls = polls_until_it_is_seen().expect("it is seen");
+        assert!((2..20).contains(&polls), "{polls}");
+        // Now packets come.
+        assert_eq!(polls_until_it_is_seen(), Some(1));
+    }
+}
