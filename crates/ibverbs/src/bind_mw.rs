@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use transom_abi::*;
 use transom_device::protection::{Bind, Key, Operation, WindowType, may_grant};
 use transom_device::queue::{LocalOp, Remote, SendFlags, SendOp, SendRequest};
-use transom_host::objects::QueuePair;
+use transom_host::objects::{More, QueuePair};
 use transom_system::registry::CallFault;
 
 use crate::entry::{guarded, zero_or};
@@ -84,7 +84,8 @@ unsafe fn post_bind(qp: &QueuePair, mw: *mut ibv_mw, bind: &ibv_mw_bind) -> Resu
         inline: None,
         remote: Remote::Connected,
     };
-    qp.post_send(&request).map_err(|error| post::wrong(error, qp, Some(IBV_WR_BIND_MW), 0, 0))?;
+    qp.post_send(&request, More::Nothing)
+        .map_err(|error| post::wrong(error, qp, Some(IBV_WR_BIND_MW), 0, 0))?;
     // The new key counts from now on, whatever comes of the bind (rules KEY-06, KEY-08).
     // SAFETY: as above.
     unsafe { (*mw).rkey = window.0 };

@@ -8,7 +8,7 @@ use transom_device::queue::{
     Body, LocalOp, PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use transom_host::Limits;
-use transom_host::objects::{QpReceives, QueuePair};
+use transom_host::objects::{More, QpReceives, QueuePair};
 use transom_system::registry::CallFault;
 
 use crate::entry::{guarded, zero_or};
@@ -89,6 +89,8 @@ pub(crate) unsafe extern "C" fn post_send(
         while let Some(wr) = unsafe { next.as_ref() } {
             // SAFETY: as above.
             unsafe { post_one_send(ours, wr) }.map_err(|wrong| {
+                // What was posted before it waits for more.
+                ours.pair.advance();
                 let number = ours.pair.number().bits();
                 wrong.told(Some(ours.pair.device()), "ibv_post_send", number)
             })?;
@@ -149,13 +151,14 @@ unsafe fn post_to(
 ) -> Result<(), Wrong> {
     let flags = SendFlags::from_bits_truncate(wr.send_flags);
     let request = SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None, remote };
+    let more = if wr.next.is_null() { More::Nothing } else { More::Follows };
     let refused =
         |error| wrong(error, qp, Some(wr.opcode), request.sges.len(), qp.config().send.max_sge);
     if flags.contains(SendFlags::INLINE) {
         // SAFETY: by the contract of this function.
-        unsafe { post_inline(qp, &request) }?.map_err(refused)?;
+        unsafe { post_inline(qp, &request, more) }?.map_err(refused)?;
     } else {
-        qp.post_send(&request).map_err(refused)?;
+        qp.post_send(&request, more).map_err(refused)?;
     }
     // Both styles of reading the key of a window work (rule KEY-10).
     if let SendOp::Local(LocalOp::BindType2(bind)) = op {
@@ -173,6 +176,7 @@ unsafe fn post_to(
 unsafe fn post_inline(
     qp: &QueuePair,
     request: &SendRequest<'_>,
+    more: More,
 ) -> Result<Result<(), PostError>, Wrong> {
     if request.sges.len() > MAX_SGE {
         let (asked, limit) = (request.sges.len() as u64, MAX_SGE as u64);
@@ -191,7 +195,7 @@ unsafe fn post_inline(
             unsafe { std::slice::from_raw_parts(sge.address as *const u8, sge.length as usize) };
     }
     let inline = Some(&data[..request.sges.len()]);
-    Ok(qp.post_send(&SendRequest { sges: &[], inline, ..*request }))
+    Ok(qp.post_send(&SendRequest { sges: &[], inline, ..*request }, more))
 }
 
 /// What a UD queue pair is asked, and whom it reaches. What moves data but is no SEND is taken, to

@@ -17,6 +17,8 @@ use transom_wire::grh::Route;
 use transom_wire::packet::{Packet, Transport};
 use transom_wire::{Psn, RnrTimer};
 
+use crate::packet::OwnedPacket;
+
 /// What is around a queue pair: its process, and a link that takes packets.
 pub trait Io: Process {
     /// The queue pair's summary.
@@ -36,6 +38,17 @@ pub trait Io: Process {
     fn room(&self) -> usize;
     /// The packets of a request leave; there is room for them.
     fn send(&self, packets: &[Packet<'_>]);
+    /// How many packets of requests leave together: messages wait until there are so many, or no more to send.
+    /// Zero for a link that takes each message by itself.
+    fn joins(&self) -> usize {
+        0
+    }
+    /// The packets of requests that have waited leave. False if there is room for the first of them only, or
+    /// for none.
+    fn send_joined(&self, packets: &[Packet<'_>]) -> bool {
+        self.send(packets);
+        true
+    }
     /// The packets of an answer to a READ leave, for which there was room. False if there is none after
     /// all.
     fn send_answer(&self, packets: &[Packet<'_>]) -> bool;
@@ -148,12 +161,17 @@ impl Endpoint {
         let mut cx = context(self.number, io, effects);
         let result = step(requester, &mut cx);
         requester.check_timeout(&mut cx);
+        let mut joined = Joined::default();
         while let Some(request) = requester.next_segment(&mut cx) {
             settle(io, cx.effects, flush);
-            let outcome = send(io, requester.connection.link.mtu, &request, requester.payload());
+            let mtu = requester.connection.link.mtu;
+            let outcome = joined.send(io, mtu, &request, requester.payload());
             if !requester.sent(&request, outcome, &mut cx) {
                 break;
             }
+        }
+        if let Err(first) = joined.leave(io) {
+            requester.take_back(first);
         }
         settle(io, cx.effects, flush);
         result
@@ -273,6 +291,61 @@ fn settle(io: &impl Io, effects: &mut Effects, flush: &mut [bool; 2]) {
         }
     }
     effects.clear();
+}
+
+/// Messages that leave together.
+#[derive(Default)]
+struct Joined {
+    packets: Vec<OwnedPacket>,
+    first: Psn,
+    is_refused: bool,
+}
+
+impl Joined {
+    /// Hands a segment of a request to the link, or has it wait for others.
+    fn send<I: Io>(
+        &mut self,
+        io: &I,
+        mtu: Option<u64>,
+        request: &Request,
+        payload: Payload<'_>,
+    ) -> Sent {
+        let most = io.joins();
+        let joinable = mtu.filter(|_| most > 0 && Requester::may_be_joined(request));
+        let Some(mtu) = joinable else {
+            return if self.leave(io).is_ok() {
+                send(io, mtu, request, payload)
+            } else {
+                Sent::Busy
+            };
+        };
+        if self.packets.len() >= most && self.leave(io).is_err() {
+            return Sent::Busy;
+        }
+        let carried = request.body.carries_data();
+        let data = if carried { gather(io, request, payload) } else { Ok(Vec::new()) };
+        let data = match data {
+            Ok(data) => data,
+            Err(refusal) => return Sent::Near(refusal),
+        };
+        if self.packets.is_empty() {
+            self.first = request.message;
+        }
+        self.packets.extend(Burst::new(request, mtu).map(|part| {
+            OwnedPacket::from(&Packet { payload: &data[part.payload], ..part.packet })
+        }));
+        Sent::Queued
+    }
+
+    /// All leave; on an error the number of the first of those that go again.
+    fn leave<I: Io>(&mut self, io: &I) -> Result<(), Psn> {
+        let packets = std::mem::take(&mut self.packets);
+        if !packets.is_empty() {
+            let packets: Vec<_> = packets.iter().map(OwnedPacket::packet).collect();
+            self.is_refused = !io.send_joined(&packets);
+        }
+        if self.is_refused { Err(self.first) } else { Ok(()) }
+    }
 }
 
 /// Hands a segment of a request to the link.

@@ -52,6 +52,8 @@ pub struct Environment {
     pub time: Cell<u64>,
     /// How many packets the link takes.
     pub room: Cell<usize>,
+    /// How many packets of requests the link has leave together.
+    pub joins: Cell<usize>,
     /// The link has no room for the next burst of data after all.
     pub full: Cell<bool>,
     /// The memory that is sent is gone, though its key still grants it.
@@ -85,6 +87,7 @@ impl Environment {
             seen: RefCell::default(),
             time: Cell::new(1_000_000),
             room: Cell::new(usize::MAX),
+            joins: Cell::new(0),
             full: Cell::new(false),
             gone: Cell::new(false),
             injections: RefCell::default(),
@@ -354,6 +357,16 @@ impl Io for Environment {
 
     fn send(&self, packets: &[Packet<'_>]) {
         self.transmit(packets);
+    }
+
+    fn joins(&self) -> usize {
+        self.joins.get()
+    }
+
+    fn send_joined(&self, packets: &[Packet<'_>]) -> bool {
+        let room = self.room.get().min(packets.len());
+        self.transmit(&packets[..room]);
+        room == packets.len()
     }
 
     fn send_answer(&self, packets: &[Packet<'_>]) -> bool {

@@ -164,6 +164,24 @@ impl Io for Port<'_> {
         self.transmit(packets, Model::requested);
     }
 
+    fn joins(&self) -> usize {
+        self.shared.burst as usize
+    }
+
+    fn send_joined(&self, packets: &[Packet<'_>]) -> bool {
+        let room = self.room();
+        if packets.len() <= room {
+            self.send(packets);
+            return true;
+        }
+        // What left before there was no room any more leaves again with the others.
+        let egress = self.egress();
+        egress.was_full.set(true);
+        egress.ever_full.set(true);
+        self.send(&packets[..room]);
+        false
+    }
+
     fn send_answer(&self, packets: &[Packet<'_>]) -> bool {
         self.transmit(packets, Model::answered_read);
         true

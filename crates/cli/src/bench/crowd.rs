@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use super::end::End;
 use super::serve::start;
-use super::setup::{Setup, Role};
+use super::setup::{Role, Setup};
 use crate::failure::{Failure, Result};
 use crate::talk::{hear, tell};
 

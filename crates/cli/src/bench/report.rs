@@ -132,7 +132,10 @@ mod tests {
 
     #[test]
     fn the_best_of_each_round_is_what_counts() {
-        let row = rows(Extent::new(true)).into_iter().find(|row| row.name == "SENDs of 64 KiB").expect("a row");
+        let row = rows(Extent::new(true))
+            .into_iter()
+            .find(|row| row.name == "SENDs of 64 KiB")
+            .expect("a row");
         let missing = Err("not installed".to_owned());
         let measured =
             [Ok(vec![10.0, 10.0, 10.0]), missing, Ok(vec![20.0; 3]), Ok(vec![5.0, 8.0, 30.0])];

@@ -445,3 +445,44 @@ fn a_reset_forgets_what_was_on_its_way() {
     origin.acknowledge(500);
     assert_eq!(origin.env.statuses(), [(7, OK)]);
 }
+
+/// What the link has taken, to send it with more, and then has no room for goes out later, with the same
+/// numbers: from the first of what was to leave together, for nobody says which of them have left.
+#[test]
+fn messages_that_find_no_room_together_go_again_together() {
+    for room in 0..6 {
+        let mut origin = origin_over_packets();
+        origin.env.joins.set(BURST);
+        origin.post_send(1, SEND, MTU);
+        assert_eq!(origin.env.sent_numbers(), [100]);
+        // One packet, three, one; a message that is too long to go with them; and one behind that.
+        origin.env.room.set(0);
+        let lengths = [0, 3 * MTU, 8, 2 * BURST as u64 * MTU, 0];
+        for (wr_id, length) in (2..).zip(lengths) {
+            origin.post_send(wr_id, WRITE, length);
+        }
+        assert_eq!(origin.env.sent_numbers(), []);
+        origin.make_room(room);
+        let partly: Vec<u32> = (101..101 + room.min(5) as u32).collect();
+        assert_eq!(origin.env.sent_numbers(), partly, "{room}");
+        origin.make_room(usize::MAX);
+        let first = if room < 5 { 101 } else { 106 };
+        assert_eq!(origin.env.sent_numbers(), (first..139).collect::<Vec<_>>(), "{room}");
+        origin.acknowledge(138);
+        let done = (1..=6).map(|wr_id| (wr_id, OK)).collect::<Vec<_>>();
+        assert_eq!(origin.env.statuses(), done, "{room}");
+    }
+}
+
+/// Nothing is waited for that has not left: what was taken back, and then not sent for long, is not missed.
+#[test]
+fn what_has_found_no_room_is_not_missed() {
+    let mut origin = origin_over_packets();
+    origin.env.joins.set(BURST);
+    origin.env.room.set(0);
+    origin.post_send(1, SEND, 0);
+    (0..20).for_each(|_| origin.pass(TIMEOUT));
+    assert_eq!((origin.env.sent_numbers(), origin.env.statuses()), (vec![], vec![]));
+    origin.make_room(usize::MAX);
+    assert_eq!(origin.env.sent_numbers(), [100]);
+}

@@ -104,6 +104,15 @@ fn is_of(service: Service, packet: &Packet<'_>) -> bool {
     packet.operation == Operation::Congestion || service.serves(&packet.transport)
 }
 
+/// Whether another request is posted right after one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum More {
+    /// None is: what has been posted is sent.
+    Nothing,
+    /// The caller's list goes on.
+    Follows,
+}
+
 /// Posts one request of a batch.
 pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
 
@@ -420,9 +429,13 @@ impl QueuePair {
 
     /// Runs `step` on the send queue, then carries out what can be.
     #[inline]
-    fn drive<T>(&self, step: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> T) -> T {
+    fn drive<T>(
+        &self,
+        more: More,
+        step: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> T,
+    ) -> T {
         let mut deferred = Deferred::default();
-        let result = self.drive_with(&mut deferred, step);
+        let result = self.drive_with(more, &mut deferred, step);
         deferred.run(&self.adapter);
         result
     }
@@ -430,6 +443,7 @@ impl QueuePair {
     #[inline]
     fn drive_with<T>(
         &self,
+        more: More,
         deferred: &mut Deferred,
         step: impl FnOnce(&mut Requester, &mut Context<'_, At<'_>>) -> T,
     ) -> T {
@@ -439,7 +453,9 @@ impl QueuePair {
         let at = At { qp: self, link: &half.link, peer: half.peer, first: half.first };
         let mut cx = at.context(&mut half.effects);
         let result = step(requester, &mut cx);
-        if requester.has_work() {
+        // What goes by packets leaves with what follows.
+        let waits = more == More::Follows && matches!(half.link, Link::Wire(_));
+        if requester.has_work() && !waits {
             at.advance(requester, &mut cx, deferred);
         }
         self.carry_out_all(cx.effects, deferred);
@@ -478,10 +494,11 @@ impl QueuePair {
         self.counters.attach(counter, operations)
     }
 
-    /// Posts a send work request and carries out what can be at once.
+    /// Posts a send work request and carries out what can be at once. If more follows, that may be left
+    /// until then; if what follows cannot be posted, [`QueuePair::advance`] is to be called instead.
     #[inline]
-    pub fn post_send(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        self.drive(|requester, cx| requester.post(request, cx))
+    pub fn post_send(&self, request: &SendRequest<'_>, more: More) -> Result<(), PostError> {
+        self.drive(more, |requester, cx| requester.post(request, cx))
     }
 
     /// Posts `count` send work requests in one go, all or none (rule PS-14). `each` calls the function
@@ -492,7 +509,7 @@ impl QueuePair {
         count: usize,
         each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        self.drive(|requester, cx| {
+        self.drive(More::Nothing, |requester, cx| {
             requester.check_room(count, cx.summary)?;
             each(&mut |request| requester.post(request, cx))
         })
@@ -512,9 +529,9 @@ impl QueuePair {
         result
     }
 
-    /// Goes on with what waited for time or room.
-    pub(crate) fn advance(&self) {
-        self.drive(|_, _| ());
+    /// Goes on with what waited for time or room, or for more to follow.
+    pub fn advance(&self) {
+        self.drive(More::Nothing, |_, _| ());
     }
 
     /// Goes on because the deadline has come that the device was told last.
@@ -559,7 +576,7 @@ impl QueuePair {
         let mut deferred = Deferred::default();
         let taken = if first.operation.is_for_requester() {
             let mut taken = Taken::Yes;
-            self.drive_with(&mut deferred, |requester, cx| {
+            self.drive_with(More::Nothing, &mut deferred, |requester, cx| {
                 taken = back(cx.process.link);
                 if taken == Taken::Yes {
                     requester.on_packets(packets, cx);
@@ -603,7 +620,7 @@ impl QueuePair {
 
     /// Starts the rendezvous that wait, as far as there is room.
     pub(crate) fn start_rendezvous(&self, deferred: &mut Deferred) {
-        self.drive_with(deferred, |requester, cx| {
+        self.drive_with(More::Nothing, deferred, |requester, cx| {
             while requester.has_rendezvous_room() {
                 let Some(next) = self.receive.half.lock().responder.next_rendezvous() else {
                     break;
@@ -615,7 +632,7 @@ impl QueuePair {
 
     /// Takes a reply.
     pub(crate) fn on_reply(&self, answer: &transom_net::Answer, payload: &mut dyn Source) {
-        self.drive(|requester, cx| {
+        self.drive(More::Nothing, |requester, cx| {
             let data: Option<&mut dyn Source> = match answer.reply {
                 Reply::Data { .. } => Some(payload),
                 _ => None,
@@ -634,7 +651,7 @@ impl QueuePair {
         if self.summary().peering().from.slot() != slot && !xrc {
             return;
         }
-        self.drive(|requester, cx| {
+        self.drive(More::Nothing, |requester, cx| {
             let linked =
                 matches!(cx.process.link, Link::Local(linked) if Arc::ptr_eq(linked, peer));
             if linked || requester.sends_to(slot) {

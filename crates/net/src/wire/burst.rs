@@ -103,6 +103,22 @@ impl BurstBuffer {
         self.count
     }
 
+    /// Bytes of payload in all its packets.
+    pub fn payload(&self) -> u64 {
+        self.extents().iter().map(|extent| extent.length as u64).sum()
+    }
+
+    /// Whether a message of so many bytes, in packets of `mtu` bytes at most, has room behind the others.
+    pub fn has_room(&self, length: u64, mtu: u64) -> bool {
+        let packets = length.div_ceil(mtu).max(1);
+        self.count as u64 + packets <= PACKETS as u64 && self.payload() + length <= PAYLOAD
+    }
+
+    /// Forgets all packets but the first few.
+    pub fn truncate(&mut self, packets: usize) {
+        self.count = self.count.min(packets);
+    }
+
     fn end(&self) -> usize {
         self.extents().last().map_or(0, |extent| extent.end)
     }

@@ -218,6 +218,34 @@ impl Requester {
         self.flight.alarm = since.zip(self.retry.ack_timeout()).map(|(since, it)| since + it);
     }
 
+    /// The messages from this number on, which the link has queued last, have found no room after all: they are
+    /// next again, as if they had not been handed out. None of them is a READ or atomic.
+    pub fn take_back(&mut self, first: Psn) {
+        let Some(mtu) = self.connection.link.mtu else { return };
+        let partly = u64::from(self.has_numbers(self.under_way.next));
+        self.under_way.begun = self.under_way.begun.max(self.under_way.next + partly);
+        loop {
+            if self.has_numbers(self.under_way.next) {
+                self.ring.at_mut(self.under_way.next).progress = Progress::Waiting;
+            }
+            let Some(before) = self.under_way.next.checked_sub(1) else { break };
+            let handed_out = before >= self.ring.head();
+            if !handed_out || self.ring.at(before).message.compare(first).is_lt() {
+                break;
+            }
+            self.under_way.next = before;
+        }
+        self.under_way.next_psn = first;
+        if !self.is_in_flight(mtu) {
+            self.flight.stop_clock();
+        }
+    }
+
+    /// Whether there is a work request at this position that has its numbers.
+    fn has_numbers(&self, position: u64) -> bool {
+        position < self.ring.tail() && self.ring.at(position).progress != Progress::Waiting
+    }
+
     /// Goes back at once to the oldest number that is not acknowledged.
     pub(crate) fn go_back<P: Process>(&mut self, mtu: u64, cx: &mut Context<'_, P>) {
         self.flight.window.shrink(self.oldest(mtu), self.flight.end);

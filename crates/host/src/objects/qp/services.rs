@@ -18,6 +18,7 @@ use transom_system::clock;
 use transom_system::memory::change_word;
 use transom_wire::Psn;
 
+use self::packets::Joined;
 use super::{QpReceives, QueuePair};
 use crate::device::{Answered, Direction, Interface};
 use crate::objects::{Deferred, Link, Recipient, SharedReceiveQueue};
@@ -170,27 +171,31 @@ impl At<'_> {
             requester.connection.window_share = wire.window_share();
         }
         requester.check_timeout(cx);
+        let mut joined = Joined::default();
         while let Some(request) = requester.next_segment(cx) {
             self.qp.carry_out_all(cx.effects, deferred);
             let (payload, leaves_data) = (requester.payload(), requester.leaves_data());
             let outgoing = Outgoing { request: &request, payload, leaves_data };
-            let outcome = self.send(outgoing, deferred);
+            let outcome = self.send(outgoing, &mut joined, deferred);
             if !requester.sent(&request, outcome, cx) {
-                return;
+                break;
             }
+        }
+        if let Err(first) = self.send_joined(&mut joined) {
+            requester.take_back(first);
         }
     }
 
-    /// Hands a segment to the link. A link that carries packets sends it as a burst of them, and answers
-    /// nothing at once.
-    pub(super) fn send(&self, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
-        let Outgoing { request, payload, .. } = outgoing;
+    /// Hands a segment to the link. A link that carries packets sends it as a burst of them, or joins it with
+    /// others, and answers nothing at once.
+    fn send(&self, outgoing: Outgoing<'_>, joined: &mut Joined, deferred: &mut Deferred) -> Sent {
+        let Outgoing { request, .. } = outgoing;
         match self.link {
             _ if matches!(request.remote, Remote::Datagram(_)) => {
                 self.send_datagram(outgoing, deferred)
             }
             Link::None => Sent::Unreachable,
-            Link::Wire(path) => self.send_packets(path, request, payload),
+            Link::Wire(path) => self.join_or_send(path, outgoing, joined),
             _ if request.remote.process().is_some() => self.send_xrc(outgoing, deferred),
             Link::Loopback => self.send_loopback(self.peer, outgoing, deferred),
             Link::Local(peer) => self.send_to_peer(peer, outgoing),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use transom_device::execution::{MAX_DATAGRAM, Payload, Request, Sent, Source};
+use transom_device::execution::{MAX_DATAGRAM, Request, Sent, Source};
 use transom_device::protection::PROCESSES;
 use transom_device::queue::{Address, Remote};
 use transom_net::{Path, Peer, RingBytes, Where};
@@ -17,7 +17,7 @@ impl At<'_> {
     /// Sends a datagram to the queue pair, or to each member of the group, that its address names.
     /// One for an address that is not here is lost, as on a network.
     pub(super) fn send_datagram(&self, outgoing: Outgoing<'_>, deferred: &mut Deferred) -> Sent {
-        let Outgoing { request, payload, .. } = outgoing;
+        let request = outgoing.request;
         let Remote::Datagram(datagram) = &request.remote else { return Sent::Unreachable };
         match Recipient::of(request) {
             Recipient::QueuePair => {}
@@ -32,7 +32,7 @@ impl At<'_> {
         if let Some(address) = device.port().over_wire(Some(datagram.address), slot) {
             let path = Path::new(&address, self.qp.number, MAX_DATAGRAM);
             return match device.port().open_wire() {
-                Ok(()) => self.send_packets(&path, request, payload),
+                Ok(()) => self.send_packets(&path, outgoing),
                 Err(_) => Sent::Unreachable,
             };
         }
@@ -69,7 +69,7 @@ impl At<'_> {
             return Sent::Busy;
         }
         let apart = others().any(|slot| registry.needs_packets(slot));
-        match self.send_to_network(to, apart, request, payload) {
+        match self.send_to_network(to, apart, outgoing) {
             Sent::Queued | Sent::Unreachable => {}
             sent => return sent,
         }
@@ -96,13 +96,7 @@ impl At<'_> {
 
     /// Sends a datagram for a group to the network of the address that it comes from, and to processes
     /// of this host that only packets lead to if there are any.
-    fn send_to_network(
-        &self,
-        to: &Address,
-        apart: bool,
-        request: &Request,
-        payload: Payload<'_>,
-    ) -> Sent {
+    fn send_to_network(&self, to: &Address, apart: bool, outgoing: Outgoing<'_>) -> Sent {
         let device = &self.qp.device;
         let network =
             device.port().addresses().network_of(&to.source).filter(|_| leaves_host(&to.gid));
@@ -110,7 +104,7 @@ impl At<'_> {
             network.or(apart.then_some(0)).filter(|_| device.port().open_wire().is_ok());
         let Some(interface) = interface else { return Sent::Queued };
         let path = Path { interface, ..Path::new(to, self.qp.number, MAX_DATAGRAM) };
-        self.send_packets(&path, request, payload)
+        self.send_packets(&path, outgoing)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering::*;
 
-use transom_device::execution::{Context, CopyError, Payload, Reply, Request, Responder, Sent};
+use transom_device::execution::{
+    Context, CopyError, Payload, Reply, Request, Requester, Responder, Sent,
+};
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
 use transom_device::transport::{ReadAnswer, ResponseBurst, burst};
@@ -11,52 +13,107 @@ use transom_system::clock;
 use transom_wire::Psn;
 use transom_wire::packet::{Packet, Transport};
 
-use super::At;
+use super::{At, Outgoing};
 use crate::objects::Link;
 use crate::objects::qp::QueuePair;
 use crate::objects::qp::receive::ReceiveHalf;
 
+/// Messages of a queue pair that leave in one burst, and so by one system call if they are of one length.
+#[derive(Default)]
+pub(super) struct Joined {
+    burst: Option<BurstBuffer>,
+    /// The number of the first of them.
+    first: Psn,
+    /// There was no room for all of them.
+    is_refused: bool,
+}
+
 impl At<'_> {
-    /// Sends a segment as packets.
-    pub(super) fn send_packets(
+    /// Sends a segment as packets, or has it wait for others that may leave with it.
+    pub(super) fn join_or_send(
         &self,
         path: &Path,
-        request: &Request,
-        payload: Payload<'_>,
+        outgoing: Outgoing<'_>,
+        joined: &mut Joined,
     ) -> Sent {
+        let Outgoing { request, payload, .. } = outgoing;
+        let Some(wire) = self.qp.device.port().wire() else { return Sent::Unreachable };
+        let may_be_joined = Requester::may_be_joined(request);
+        let has_room = |burst: &BurstBuffer| burst.has_room(request.length, path.mtu);
+        if !(may_be_joined && joined.burst.as_ref().is_none_or(has_room))
+            && self.send_joined(joined).is_err()
+        {
+            return Sent::Busy;
+        }
+        if !may_be_joined {
+            return self.send_packets(path, outgoing);
+        }
+        let burst = joined.burst.get_or_insert_with(|| {
+            joined.first = request.message;
+            wire.take_buffer()
+        });
+        loaded(self.load(burst, path, request, payload))
+    }
+
+    /// Sends a segment as packets.
+    pub(super) fn send_packets(&self, path: &Path, outgoing: Outgoing<'_>) -> Sent {
+        let Outgoing { request, payload, .. } = outgoing;
         let Some(wire) = self.qp.device.port().wire() else { return Sent::Unreachable };
         if self.is_too_early(wire, request.length) {
             wire.stall(self.qp.number.index());
             return Sent::Busy;
         }
-        let mut buffer = wire.take_buffer();
-        let sent = match self.load(&mut buffer, path, request, payload) {
-            Ok(()) => {
-                // With a message's last packet, so that who polls for it finds all of the message with it. The
-                // other end sees it before the packet that it comes with.
-                let is_last = request.is_last();
-                let delayed = if is_last { self.take_delayed_ack(wire) } else { None };
-                let alone = delayed.filter(|packet| !buffer.add_behind(packet));
-                if let Some(packet) = alone {
-                    send_alone(wire, path, &packet);
-                }
-                let departed = wire.send(&mut buffer, path);
-                if !departed && alone.is_none() {
-                    self.give_back_delayed_ack(wire, delayed);
-                }
-                if departed {
-                    Sent::Queued
-                } else {
-                    // It goes again from its beginning, which the other end knows by its numbers.
-                    wire.stall(self.qp.number.index());
-                    Sent::Busy
-                }
+        let mut burst = wire.take_buffer();
+        let sent = match loaded(self.load(&mut burst, path, request, payload)) {
+            Sent::Queued if !self.send_burst(wire, path, &mut burst, request.is_last()) => {
+                Sent::Busy
             }
-            Err(CopyError::Near(refusal)) => Sent::Near(refusal),
-            Err(CopyError::Far) => Sent::Unreachable,
+            sent => sent,
         };
-        wire.give_back(buffer);
+        wire.give_back(burst);
         sent
+    }
+
+    /// Sends the messages that have been joined.
+    ///
+    /// # Errors
+    ///
+    /// The number of the first of them if there was no room, now or when they were to go before. They go again
+    /// from there, which the other end knows by their numbers.
+    pub(super) fn send_joined(&self, joined: &mut Joined) -> Result<(), Psn> {
+        if let (Some(mut burst), Link::Wire(path), Some(wire)) =
+            (joined.burst.take(), self.link, self.qp.device.port().wire())
+        {
+            joined.is_refused = !self.send_burst(wire, path, &mut burst, true);
+            wire.give_back(burst);
+        }
+        if joined.is_refused { Err(joined.first) } else { Ok(()) }
+    }
+
+    /// Sends a burst; false if there was no room for all of it.
+    fn send_burst(
+        &self,
+        wire: &Wire,
+        path: &Path,
+        burst: &mut BurstBuffer,
+        ends_message: bool,
+    ) -> bool {
+        // With a message's last packet, so that who polls for it finds all of the message with it. The other
+        // end sees it before the packet that it comes with.
+        let delayed = if ends_message { self.take_delayed_ack(wire) } else { None };
+        let alone = delayed.filter(|packet| !burst.add_behind(packet));
+        if let Some(packet) = alone {
+            send_alone(wire, path, &packet);
+        }
+        let departed = wire.send(burst, path);
+        if !departed {
+            if alone.is_none() {
+                self.give_back_delayed_ack(wire, delayed);
+            }
+            // It goes again from its beginning, which the other end knows by its numbers.
+            wire.stall(self.qp.number.index());
+        }
+        departed
     }
 
     /// Whether data that nobody sends again has to wait for its turn.
@@ -87,7 +144,7 @@ impl At<'_> {
         }
     }
 
-    /// Makes the packets of a segment.
+    /// Makes the packets of a segment, behind those that are there. On an error none of them is.
     fn load(
         &self,
         buffer: &mut BurstBuffer,
@@ -95,6 +152,22 @@ impl At<'_> {
         request: &Request,
         payload: Payload<'_>,
     ) -> Result<(), CopyError> {
+        let before = buffer.packets();
+        let loaded = self.add_packets(buffer, path, request, payload);
+        if loaded.is_err() {
+            buffer.truncate(before);
+        }
+        loaded
+    }
+
+    fn add_packets(
+        &self,
+        buffer: &mut BurstBuffer,
+        path: &Path,
+        request: &Request,
+        payload: Payload<'_>,
+    ) -> Result<(), CopyError> {
+        let begin = buffer.payload();
         for part in burst::Burst::new(request, path.mtu) {
             if !buffer.add(&part.packet, part.payload.len() as u64) {
                 return Err(CopyError::Far);
@@ -106,7 +179,7 @@ impl At<'_> {
         match payload {
             Payload::Inline(bytes) => {
                 let range = request.offset as usize..(request.offset + request.length) as usize;
-                buffer.put(0, bytes.get(range).ok_or(CopyError::Far)?);
+                buffer.put(begin, bytes.get(range).ok_or(CopyError::Far)?);
                 Ok(())
             }
             Payload::Buffers(sges) => {
@@ -114,13 +187,22 @@ impl At<'_> {
                 let copier = &self.qp.device.process().copier();
                 let (offset, length) = (request.offset, request.length);
                 local.each(Operation::LocalRead, offset, length, |at, piece| {
-                    match buffer.copy_in(copier, at, piece) {
+                    match buffer.copy_in(copier, begin + at, piece) {
                         true => Ok(()),
                         false => Err(CopyError::Near(local.gone(Operation::LocalRead))),
                     }
                 })
             }
         }
+    }
+}
+
+/// What becomes of a segment whose packets have been made, or could not be.
+fn loaded(done: Result<(), CopyError>) -> Sent {
+    match done {
+        Ok(()) => Sent::Queued,
+        Err(CopyError::Near(refusal)) => Sent::Near(refusal),
+        Err(CopyError::Far) => Sent::Unreachable,
     }
 }
 
@@ -240,7 +322,7 @@ mod tests {
     use super::*;
     use crate::events::EventQueue;
     use crate::objects::{
-        Cq, CqConfig, MemoryRegion, ProtectionDomain, QpAttributes, QpConfig, QpReceives,
+        Cq, CqConfig, MemoryRegion, More, ProtectionDomain, QpAttributes, QpConfig, QpReceives,
         QueuePair, Registration,
     };
     use crate::{Adapter, Options};
@@ -409,7 +491,7 @@ mod tests {
                     inline: None,
                     remote: Remote::Connected,
                 };
-                qp.post_send(&request).expect("there is room");
+                qp.post_send(&request, More::Nothing).expect("there is room");
                 let mut left = if service == Service::Uc { 2 } else { 1 };
                 let start = Instant::now();
                 while left > 0 {
@@ -425,6 +507,72 @@ mod tests {
                 assert!(sent == received, "{service:?} {full}");
                 region.deregister().expect("nothing is bound");
             }
+        }
+    }
+
+    /// Messages of a list leave in one burst, a system call for each run of one length; whichever of these finds
+    /// no room, all messages arrive.
+    #[test]
+    fn messages_of_a_list_leave_together() {
+        let options = Options { wire_only: true, ..Options::default() };
+        let network = Arc::new(FillsUp(AtomicU32::new(u32::MAX)));
+        let adapter = Adapter::open_on(options, |_| Some(network.clone()));
+        let adapter = adapter.expect("a device opens");
+        let qp = queue_pair(&adapter, Service::Rc, 20);
+        let (pd, cq) = (qp.config.pd.as_ref(), qp.config.send_cq.as_ref());
+        let (pd, cq) = (pd.expect("it has one"), cq.expect("it has one"));
+        let (alike, mixed) = ([8; 12], [8, 8, 3000, 3000, 1, 0, 1024, 1024, 1024, 500, 70_000, 8]);
+        for (lengths, full, runs) in [
+            (alike, u32::MAX, 1),
+            (alike, 0, 1),
+            (mixed, 0, 1),
+            (mixed, 1, 2),
+            (mixed, 2, 3),
+            (mixed, 4, 5),
+        ] {
+            let total: u32 = lengths.iter().sum();
+            let bytes: Vec<u8> =
+                (0..2 * total).map(|at| if at < total { (at / 7) as u8 | 1 } else { 0 }).collect();
+            let memory = Box::leak(bytes.into_boxed_slice());
+            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+            let (address, length) = (memory.as_ptr() as u64, memory.len() as u64);
+            let registration = Registration { address, length, iova: address, access };
+            let region = MemoryRegion::register(pd, registration).expect("a region");
+            // The background thread would send what is left.
+            let working = adapter.device().work.working.lock();
+            network.0.store(full, Relaxed);
+            let mut from = address;
+            for (number, length) in (1..).zip(lengths) {
+                let to = from + u64::from(total);
+                let body = Body::Write { address: to, key: region.key(), immediate: None };
+                let request = SendRequest {
+                    wr_id: number,
+                    op: SendOp::Message(body),
+                    flags: SendFlags::SIGNALED,
+                    sges: &[Sge { address: from, length, key: region.key().0 }],
+                    inline: None,
+                    remote: Remote::Connected,
+                };
+                let ends = number == lengths.len() as u64;
+                let more = if ends { More::Nothing } else { More::Follows };
+                qp.post_send(&request, more).expect("there is room");
+                from += u64::from(length);
+            }
+            assert_eq!(full.wrapping_sub(network.0.load(Relaxed)), runs, "{lengths:?} {full}");
+            drop(working);
+            let (mut done, start) = (Vec::new(), Instant::now());
+            while done.len() < lengths.len() {
+                let each = |_: usize, completion: &Completion| {
+                    assert_eq!(completion.status, Status::Success, "{lengths:?} {full}");
+                    done.push(completion.wr_id);
+                };
+                adapter.poll(cq, 2, each).expect("no overrun");
+                assert!(start.elapsed() < Duration::from_secs(20), "{lengths:?} {full}");
+            }
+            assert!(done.is_sorted(), "{done:?}");
+            let (sent, received) = memory.split_at(total as usize);
+            assert!(sent == received, "{lengths:?} {full}");
+            region.deregister().expect("nothing is bound");
         }
     }
 
@@ -449,7 +597,7 @@ mod tests {
         };
         let cq = qp.config.send_cq.as_ref().expect("it has one");
         let working = adapter.device().work.working.lock();
-        qp.post_send(&request).expect("there is room");
+        qp.post_send(&request, More::Nothing).expect("there is room");
         // The request: the answer lies in the socket then.
         adapter.progress();
         let arrivals = wire.turn();
@@ -492,7 +640,7 @@ mod tests {
                 inline: None,
                 remote: Remote::Connected,
             };
-            qp.post_send(&request).expect("there is room");
+            qp.post_send(&request, More::Nothing).expect("there is room");
             assert_eq!(wire.counters().sent.load(Relaxed) - sent, u64::from(!waits));
             assert_eq!(wire.stalled.any(), waits);
         }
