@@ -319,10 +319,11 @@ impl Joined {
                 Sent::Busy
             };
         };
-        if self.packets.len() >= most && self.leave(io).is_err() {
+        let carried = request.body.carries_data();
+        let count = if carried { request.length.div_ceil(mtu).max(1) } else { 1 };
+        if self.packets.len() + count as usize > most && self.leave(io).is_err() {
             return Sent::Busy;
         }
-        let carried = request.body.carries_data();
         let data = if carried { gather(io, request, payload) } else { Ok(Vec::new()) };
         let data = match data {
             Ok(data) => data,

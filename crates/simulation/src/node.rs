@@ -40,6 +40,8 @@ pub struct Egress {
     pub pending: Cell<usize>,
     /// When the last of them will have left.
     pub free_at: Cell<u64>,
+    /// Messages that were to leave together have found no room since it was empty.
+    pub has_refused: Cell<bool>,
     /// Somebody found it full, and waits.
     pub was_full: Cell<bool>,
     /// Somebody ever did.

@@ -165,7 +165,12 @@ impl Io for Port<'_> {
     }
 
     fn joins(&self) -> usize {
-        self.shared.burst as usize
+        let egress = self.egress();
+        if egress.pending.get() == 0 {
+            egress.has_refused.set(false);
+        }
+        // What is taken back again and again would never be all gone.
+        if egress.has_refused.get() { 0 } else { self.shared.burst as usize }
     }
 
     fn send_joined(&self, packets: &[Packet<'_>]) -> bool {
@@ -178,6 +183,7 @@ impl Io for Port<'_> {
         let egress = self.egress();
         egress.was_full.set(true);
         egress.ever_full.set(true);
+        egress.has_refused.set(true);
         self.send(&packets[..room]);
         false
     }

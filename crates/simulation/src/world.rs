@@ -69,6 +69,7 @@ impl Shared {
                 pace,
                 pending,
                 free_at,
+                has_refused: Cell::new(false),
                 was_full: full,
                 ever_full: Cell::new(false),
             };
