@@ -151,7 +151,7 @@ unsafe fn post_to(
 ) -> Result<(), Wrong> {
     let flags = SendFlags::from_bits_truncate(wr.send_flags);
     let request = SendRequest { wr_id: wr.wr_id, op, flags, sges, inline: None, remote };
-    let more = if wr.next.is_null() { More::Nothing } else { More::Follows };
+    let more = if wr.next.is_null() { More::Perhaps } else { More::Follows };
     let refused =
         |error| wrong(error, qp, Some(wr.opcode), request.sges.len(), qp.config().send.max_sge);
     if flags.contains(SendFlags::INLINE) {

@@ -414,6 +414,11 @@ impl Requester {
         self.under_way.next != self.ring.tail() || self.flight.alarm().is_some()
     }
 
+    /// How many work requests have not been handed to the link whole.
+    pub fn requests_waiting(&self) -> u64 {
+        self.ring.tail() - self.under_way.next
+    }
+
     /// Whether more messages may go out in one burst with this one, which has been handed out: it is whole, it
     /// is acknowledged, and its answer brings nothing.
     pub fn may_be_joined(request: &Request) -> bool {

@@ -107,11 +107,19 @@ fn is_of(service: Service, packet: &Packet<'_>) -> bool {
 /// Whether another request is posted right after one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
-    /// None is: what has been posted is sent.
-    Nothing,
     /// The caller's list goes on.
     Follows,
+    /// It does not, but where much is on its way already, more may follow soon.
+    Perhaps,
+    /// What has been posted is sent.
+    Nothing,
 }
+
+/// Packets that a queue pair has on their way before what it posts waits for the next poll, to leave with more.
+/// Few requests that a program waits for are more at a time.
+const MUCH: u32 = 8;
+/// Work requests that wait so at most: one burst, if they are small.
+const MOST_WAITING: u64 = 32;
 
 /// Posts one request of a batch.
 pub type PostOne<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
@@ -454,7 +462,11 @@ impl QueuePair {
         let mut cx = at.context(&mut half.effects);
         let result = step(requester, &mut cx);
         // What goes by packets leaves with what follows.
-        let waits = more == More::Follows && matches!(half.link, Link::Wire(_));
+        let waits = match (&half.link, more) {
+            (Link::Wire(_), More::Follows) => true,
+            (Link::Wire(_), More::Perhaps) => self.leaves_with_next_poll(requester),
+            _ => false,
+        };
         if requester.has_work() && !waits {
             at.advance(requester, &mut cx, deferred);
         }
@@ -469,6 +481,18 @@ impl QueuePair {
             self.device.work.schedule(deadline, self.number.index());
         }
         result
+    }
+
+    /// Whether what has been posted may wait for the next poll: a program that polls as it should has much on its
+    /// way, and what comes back makes it poll. Then it is seen to that the poll sends it.
+    fn leaves_with_next_poll(&self, requester: &Requester) -> bool {
+        let waits = requester.packets_under_way() >= MUCH
+            && requester.requests_waiting() < MOST_WAITING
+            && !self.device.work.listens.load(Relaxed);
+        if waits && let Some(wire) = self.device.port().wire() {
+            wire.stall(self.number.index());
+        }
+        waits
     }
 
     /// Has a completion counter count these operations, as long as it is in RESET or INIT and until it is
@@ -509,7 +533,7 @@ impl QueuePair {
         count: usize,
         each: impl FnOnce(PostOne<'_>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        self.drive(More::Nothing, |requester, cx| {
+        self.drive(More::Perhaps, |requester, cx| {
             requester.check_room(count, cx.summary)?;
             each(&mut |request| requester.post(request, cx))
         })

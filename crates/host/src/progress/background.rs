@@ -279,7 +279,11 @@ impl Dispatch<'_> {
         let waits = || {
             inbox.iter().any(|bits| bits.load(Acquire) != 0)
                 || !self.device().peers.watched.senders().is_empty()
-                || self.device().port().wire().is_some_and(|wire| wire.has_arrivals())
+                || self
+                    .device()
+                    .port()
+                    .wire()
+                    .is_some_and(|wire| wire.has_arrivals() || wire.stalled.any())
         };
         let polls = self.device().work.polls.load(Relaxed);
         if !waits() {

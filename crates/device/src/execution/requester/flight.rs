@@ -109,6 +109,13 @@ impl Requester {
         }
     }
 
+    /// How many packets are on their way to the target over a link that carries packets, where they are
+    /// acknowledged.
+    pub fn packets_under_way(&self) -> u32 {
+        let link = self.connection.link.mtu.filter(|_| self.service.is_reliable());
+        link.map_or(0, |mtu| self.sending(mtu).since(self.oldest(mtu)))
+    }
+
     /// Whether anything that has been sent, and is not to be sent again, is unacknowledged.
     pub(crate) fn is_in_flight(&self, mtu: u64) -> bool {
         self.sending(mtu) != self.oldest(mtu)

@@ -359,9 +359,9 @@ mod tests {
     fn queue_pair(adapter: &Arc<Adapter>, service: Service, timeout: u8) -> Arc<QueuePair> {
         let events = Arc::new(EventQueue::new().expect("a queue of events"));
         let (options, channel) = (CompletionOptions::default(), None);
-        let config = CqConfig { capacity: 16, options, channel, events: events.clone(), id: 0 };
+        let config = CqConfig { capacity: 128, options, channel, events: events.clone(), id: 0 };
         let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
-        let send = RequesterLimits { size: 16, max_sge: 1, inline_room: 0, signal_all: true };
+        let send = RequesterLimits { size: 128, max_sge: 1, inline_room: 0, signal_all: true };
         let config = QpConfig {
             pd: ProtectionDomain::allocate(adapter.device()),
             service,
@@ -573,6 +573,51 @@ mod tests {
             let (sent, received) = memory.split_at(total as usize);
             assert!(sent == received, "{lengths:?} {full}");
             region.deregister().expect("nothing is bound");
+        }
+    }
+
+    /// Where much is on its way, what is posted leaves with the next poll, in one burst; but at once if there is
+    /// much of it, or if the program does not poll as it should.
+    #[test]
+    fn what_is_posted_while_much_is_on_its_way_leaves_with_the_next_poll() {
+        const MESSAGES: u64 = 100;
+        let options = Options { wire_only: true, ..Options::default() };
+        let adapter = Adapter::open(options).expect("a device opens");
+        let qp = queue_pair(&adapter, Service::Rc, 20);
+        let wire = adapter.device().port().wire().expect("it leads over the wire");
+        let sent = || wire.counters().sent.load(Relaxed);
+        for (listens, expected) in [(true, MESSAGES), (false, 8 + 64)] {
+            // The background thread would change it, and give what waits its turn.
+            let working = adapter.device().work.working.lock();
+            adapter.device().work.listens.store(listens, SeqCst);
+            wire.stalled.each(|_| {});
+            let before = sent();
+            for wr_id in 0..MESSAGES {
+                // To nowhere: only whether they arrive counts.
+                let request = SendRequest {
+                    wr_id,
+                    op: SendOp::Message(Body::Write { address: 0, key: Key(0), immediate: None }),
+                    flags: SendFlags::SIGNALED,
+                    sges: &[],
+                    inline: None,
+                    remote: Remote::Connected,
+                };
+                qp.post_send(&request, More::Perhaps).expect("there is room");
+            }
+            assert_eq!(sent() - before, expected, "{listens}");
+            assert_eq!(wire.stalled.any(), !listens);
+            drop(working);
+            let cq = qp.config.send_cq.as_ref().expect("it has one");
+            let (mut done, start) = (Vec::new(), Instant::now());
+            while done.len() < MESSAGES as usize {
+                let each = |_: usize, completion: &Completion| {
+                    assert_eq!(completion.status, Status::Success);
+                    done.push(completion.wr_id);
+                };
+                adapter.poll(cq, 16, each).expect("no overrun");
+                assert!(start.elapsed() < Duration::from_secs(20), "{listens}");
+            }
+            assert_eq!(done, (0..MESSAGES).collect::<Vec<_>>());
         }
     }
 
