@@ -113,7 +113,7 @@ impl Requester {
     /// A requester for a queue pair of this service.
     pub fn new(service: Service, limits: &RequesterLimits) -> Result<Self, SizeError> {
         let RequesterLimits { size, max_sge, inline_room, .. } = *limits;
-        let ring = WorkRing::new(size, max_sge, inline_room, SendWqe::BLANK)?;
+        let ring = WorkRing::new(size, max_sge, inline_room)?;
         Self::with_ring(service, limits, ring)
     }
 
@@ -122,7 +122,7 @@ impl Requester {
         let size = limits.size + rendezvous::ROOM;
         let max_sge = limits.max_sge.max(TAG_MAX_SGE);
         let inline_room = limits.inline_room.max(rendezvous::INLINE);
-        let ring = WorkRing::new(size, max_sge, inline_room, SendWqe::BLANK)?;
+        let ring = WorkRing::new(size, max_sge, inline_room)?;
         Self::with_ring(service, limits, ring)
     }
 

@@ -16,6 +16,7 @@ pub use operation::{Body, LocalOp, Placement, SendOp};
 pub use receive::{Receive, ReceiveQueue, TagPart, Take};
 pub use tag_matching::{TAG_MAX_SGE, TagChange, TagDone, TagList, TagRequest};
 pub use work::{
-    Address, Datagram, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, WorkRing,
+    Address, Datagram, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Work,
+    WorkRing,
 };
 pub(crate) use work::{filled, room_for};

@@ -1,14 +1,20 @@
 //! Posted receives: the queue they wait in, a queue pair's own or shared, and the one a queue pair
 //! has taken.
 
-use super::{PostError, ReceiveRequest, Sge, SizeError, WorkRing, room_for};
+use super::{PostError, ReceiveRequest, Sge, SizeError, Work, WorkRing, room_for};
 
 /// A receive in its queue.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct ReceiveWqe {
     wr_id: u64,
     num_sge: usize,
     length: u64,
+}
+
+impl Work for ReceiveWqe {
+    fn blank() -> &'static Self {
+        const { &Self { wr_id: 0, num_sge: 0, length: 0 } }
+    }
 }
 
 /// A queue of posted receives (rules PS-12, PS-13, SQ-01 to SQ-07).
@@ -32,7 +38,7 @@ pub enum Take {
 impl ReceiveQueue {
     /// A queue for `size` receives of up to `max_sge` scatter/gather entries each.
     pub fn new(size: usize, max_sge: usize) -> Result<Self, SizeError> {
-        Ok(Self { ring: WorkRing::new(size, max_sge, 0, ReceiveWqe::default())?, limit: 0 })
+        Ok(Self { ring: WorkRing::new(size, max_sge, 0)?, limit: 0 })
     }
 
     /// How many receives it holds at most.
@@ -104,7 +110,7 @@ impl ReceiveQueue {
         if size < self.ring.len() || size < self.limit {
             return Err(SizeError::TooSmall);
         }
-        let mut ring = WorkRing::new(size, self.ring.max_sge(), 0, ReceiveWqe::default())?;
+        let mut ring = WorkRing::new(size, self.ring.max_sge(), 0)?;
         while !self.ring.is_empty() {
             let head = self.ring.head();
             let wqe = *self.ring.at(head);

@@ -133,7 +133,8 @@ pub enum PostError {
 }
 
 /// Room for so many values, if there is memory for them: every queue takes all of its memory when it is
-/// made, and one that is too large for this machine is refused.
+/// made, and one that is too large for this machine is refused. It is touched when it is used, so that deep
+/// queues are made as fast as others, and take pages of the machine only as deep as they are used.
 pub(crate) fn room_for<T>(count: usize) -> Result<Vec<T>, SizeError> {
     let mut room = Vec::new();
     room.try_reserve_exact(count).map_err(|_| SizeError::NoMemory)?;
@@ -147,35 +148,39 @@ pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Result<Box<[T]>, SizeE
     Ok(all.into())
 }
 
+/// What a ring of work holds.
+pub trait Work: Sized + 'static {
+    /// What is read where nothing has been posted yet.
+    fn blank() -> &'static Self;
+}
+
 /// A ring of work of fixed size. Positions count up for ever; an element lives at its position
 /// modulo the ring's length, a power of two that the size fits in, with room for its entries and
 /// inline bytes beside it.
 pub struct WorkRing<T> {
-    elements: Box<[T]>,
+    /// As long as the most elements there have been, and never longer than the room taken at first.
+    elements: Vec<T>,
+    length: usize,
     size: usize,
-    sges: Box<[Sge]>,
-    inline: Box<[u8]>,
+    sges: Vec<Sge>,
+    inline: Vec<u8>,
     max_sge: usize,
     inline_room: usize,
     head: u64,
     tail: u64,
 }
 
-impl<T: Clone> WorkRing<T> {
-    /// A ring of `size` elements like `blank`, each with room for `max_sge` scatter/gather entries
-    /// and `inline_room` bytes.
-    pub fn new(
-        size: usize,
-        max_sge: usize,
-        inline_room: usize,
-        blank: T,
-    ) -> Result<Self, SizeError> {
+impl<T: Work> WorkRing<T> {
+    /// A ring of `size` elements, each with room for `max_sge` scatter/gather entries and `inline_room`
+    /// bytes.
+    pub fn new(size: usize, max_sge: usize, inline_room: usize) -> Result<Self, SizeError> {
         let length = size.next_power_of_two();
         Ok(Self {
-            elements: filled(blank, length)?,
+            elements: room_for(length)?,
+            length,
             size,
-            sges: filled(Sge::default(), length * max_sge)?,
-            inline: filled(0, length * inline_room)?,
+            sges: room_for(length * max_sge)?,
+            inline: room_for(length * inline_room)?,
             max_sge,
             inline_room,
             head: 0,
@@ -230,12 +235,12 @@ impl<T: Clone> WorkRing<T> {
 
     #[inline]
     fn slot(&self, position: u64) -> usize {
-        position as usize & (self.elements.len() - 1)
+        position as usize & (self.length - 1)
     }
 
     /// The element at a position between head and tail.
     pub fn at(&self, position: u64) -> &T {
-        &self.elements[self.slot(position)]
+        self.elements.get(self.slot(position)).unwrap_or_else(|| T::blank())
     }
 
     /// The same, to change.
@@ -259,7 +264,15 @@ impl<T: Clone> WorkRing<T> {
     /// Adds an element. The caller has checked that it fits.
     pub fn push(&mut self, element: T, sges: &[Sge], inline: &[&[u8]]) {
         let slot = self.slot(self.tail);
-        self.elements[slot] = element;
+        match self.elements.get_mut(slot) {
+            Some(place) => *place = element,
+            // The first time round. There is room.
+            None => {
+                self.elements.push(element);
+                self.sges.resize((slot + 1) * self.max_sge, Sge::default());
+                self.inline.resize((slot + 1) * self.inline_room, 0);
+            }
+        }
         let start = slot * self.max_sge;
         self.sges[start..start + sges.len()].copy_from_slice(sges);
         let mut start = slot * self.inline_room;

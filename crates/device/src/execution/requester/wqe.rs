@@ -3,7 +3,7 @@
 use transom_wire::Psn;
 
 use crate::operation::Data;
-use crate::queue::{Opcode, SendFlags, SendOp};
+use crate::queue::{Opcode, SendFlags, SendOp, Work};
 
 /// How far a work request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,18 +39,24 @@ pub(crate) struct SendWqe {
     pub(super) part: Part,
 }
 
-impl SendWqe {
-    pub(super) const BLANK: Self = Self {
-        wr_id: 0,
-        op: SendOp::Unsupported,
-        flags: SendFlags::empty(),
-        num_sge: 0,
-        length: 0,
-        message: Psn::new(0),
-        progress: Progress::Waiting,
-        part: Part::Program,
-    };
+impl Work for SendWqe {
+    fn blank() -> &'static Self {
+        const {
+            &Self {
+                wr_id: 0,
+                op: SendOp::Unsupported,
+                flags: SendFlags::empty(),
+                num_sge: 0,
+                length: 0,
+                message: Psn::new(0),
+                progress: Progress::Waiting,
+                part: Part::Program,
+            }
+        }
+    }
+}
 
+impl SendWqe {
     /// Whether it takes one of the target's responder resources until it is answered.
     pub(crate) fn uses_read_resources(&self) -> bool {
         self.op.operation().is_some_and(|operation| operation.needs().responder_resources)
