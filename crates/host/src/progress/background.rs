@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::*;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Barrier, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -34,7 +34,8 @@ const CROWDED: Duration = Duration::from_millis(100);
 const VIGILANT: u32 = 64;
 
 impl Threads {
-    /// Starts the background thread of a device, which ends with the device.
+    /// Starts the background thread of a device, which ends with the device. It has begun when this returns: a
+    /// thread takes memory to begin, without which the process ends, and later there may be none left.
     pub(crate) fn start(adapter: &Arc<Adapter>) -> io::Result<()> {
         let background = Background {
             wake: adapter.device().process().wake_descriptor()?,
@@ -48,11 +49,16 @@ impl Threads {
             lingers_from: Instant::now(),
         };
         let weak = Arc::downgrade(adapter);
+        let begun = Arc::new(Barrier::new(2));
+        let begins = Arc::clone(&begun);
         std::thread::Builder::new().name("transom".into()).spawn(move || {
+            begins.wait();
+            drop(begins);
             block_signals();
             wake_in_time();
             let _ = caught(|| background.run(&weak));
         })?;
+        begun.wait();
         Ok(())
     }
 }
