@@ -15,8 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 /// processor for that long because the background thread has it.
 pub(super) const DELAY: u64 = 200_000;
 
-/// How many acknowledgements do not wait after one has waited in vain.
-const AT_ONCE: u32 = 64;
+/// How many acknowledgements do not wait after one has waited in vain, at first and at most: twice as many each
+/// time, until one has found something to go with. One that was in vain says little, for most of those that
+/// two programs exchange may be taken along again.
+const AT_ONCE: [u32; 2] = [4, 64];
 
 /// Which queue pair delays an acknowledgement: one at a time.
 #[derive(Default)]
@@ -27,6 +29,8 @@ pub struct DelayedAck {
     may_wait: AtomicBool,
     /// How many more are not to wait.
     at_once: AtomicU32,
+    /// How often one has waited in vain since the last that has not.
+    in_vain: AtomicU32,
 }
 
 /// The part of the state that is an index plus one.
@@ -76,8 +80,12 @@ impl DelayedAck {
     #[inline]
     pub fn take_of(&self, index: u16) -> bool {
         let state = self.state.load(Acquire);
-        index_in(state) == Some(index)
-            && self.state.compare_exchange(state, state & !INDEX, AcqRel, Acquire).is_ok()
+        let is_taken = index_in(state) == Some(index)
+            && self.state.compare_exchange(state, state & !INDEX, AcqRel, Acquire).is_ok();
+        if is_taken && self.in_vain.load(Relaxed) > 0 {
+            self.in_vain.store(0, Relaxed);
+        }
+        is_taken
     }
 
     /// Whether one waits.
@@ -89,7 +97,9 @@ impl DelayedAck {
     pub fn look(&self, now: u64) {
         let state = self.state.load(Acquire);
         if index_in(state).is_some() && waited(state, now) > DELAY {
-            self.at_once.store(AT_ONCE, Relaxed);
+            let [first, most] = AT_ONCE;
+            let in_vain = self.in_vain.fetch_add(1, Relaxed);
+            self.at_once.store(first.checked_shl(in_vain).unwrap_or(most).min(most), Relaxed);
         }
     }
 }
@@ -144,8 +154,12 @@ mod tests {
             delayed.delay(1, begun);
             delayed.look(begun + DELAY);
             assert_eq!(waiting(), 100);
-            delayed.look(begun + DELAY + 1);
-            assert_eq!(waiting(), 36);
+            for at_once in [4, 8, 16, 32, 64, 64] {
+                delayed.look(begun + DELAY + 1);
+                assert_eq!(waiting(), 100 - at_once);
+            }
+            // One that has found something to go with.
+            assert!(delayed.take_of(1));
         }
         delayed.take();
         delayed.look(u64::MAX);
