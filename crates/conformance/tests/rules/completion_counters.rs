@@ -226,7 +226,7 @@ fn operations_that_go_again_count_once() {
     let mine = [READ, WRITE, SEND].map(|op| Counter::of(a, qa, op));
     let theirs = [REMOTE_READ, REMOTE_WRITE, RECV].map(|op| Counter::of(b, qb, op));
     for (qp, peer) in [(qa, qb), (qb, qa)] {
-        bring_up(qp, &ibv_qp_attr { timeout: 12, retry_cnt: 7, ..usual_attr(peer) });
+        bring_up(qp, &ibv_qp_attr { timeout: 15, retry_cnt: 7, ..usual_attr(peer) });
     }
     for _ in 0..20 {
         post_receive(&fixture);
