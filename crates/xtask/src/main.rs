@@ -1,14 +1,16 @@
-//! `cargo xtask dist`: makes what is given to others.
+//! `cargo xtask dist`: makes what is given to others, and `cargo xtask recipes` what they do with it.
 
 mod build;
 mod commands;
 mod glibc;
 mod packages;
+mod recipes;
 mod sbom;
 mod sums;
 mod target;
 
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use target::Target;
 
@@ -33,12 +35,18 @@ enum Task {
         #[arg(long, value_enum, default_value_t)]
         target: Target,
     },
+    /// Write the steps of the recipes of docs/ci.md to a directory, for ./recipes to try them
+    Recipes {
+        /// Where to
+        directory: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Dist { target } => build::dist(target),
         Task::Reproduce { target } => build::reproduce(target),
+        Task::Recipes { directory } => recipes::write(&directory),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

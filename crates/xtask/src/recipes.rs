@@ -1,0 +1,190 @@
+//! The recipes of docs/ci.md as jobs that can be run. Their steps are taken out of the page and out of
+//! action.yml, so what `ci/try` tries is what people read.
+
+mod github;
+mod gitlab;
+mod page;
+
+use crate::commands::{Result, line};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const PAGE: &str = "docs/ci.md";
+const ACTION: &str = "action.yml";
+
+/// A job of a CI.
+#[derive(Debug)]
+struct Recipe {
+    /// Such as `github-c`: for which CI, and what it is called there, which is also the project it tests.
+    name: String,
+    /// Where it runs, as `clean-roots` calls it.
+    system: String,
+    steps: Vec<Step>,
+}
+
+/// What a shell of its own carries out.
+#[derive(Debug)]
+struct Step {
+    name: String,
+    script: String,
+    /// What the shell, which is bash, is started with.
+    options: &'static str,
+    environment: BTreeMap<String, String>,
+    when: When,
+}
+
+/// After what steps a step is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Success,
+    Failure,
+    Always,
+}
+
+impl When {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Always => "always",
+        }
+    }
+}
+
+/// Writes each recipe to a directory of its own, in which `ci/try` and `crates/xtask/roots/job` find it.
+pub(crate) fn write(directory: &Path) -> Result {
+    let root = line(Command::new("git").args(["rev-parse", "--show-toplevel"]))?;
+    for recipe in all(Path::new(&root))? {
+        let directory = directory.join(&recipe.name);
+        fs::create_dir_all(&directory)?;
+        fs::write(directory.join("system"), &recipe.system)?;
+        for (index, step) in recipe.steps.iter().enumerate() {
+            // They are run in the order of their names.
+            let directory = directory.join(format!("steps/{index:02}"));
+            fs::create_dir_all(&directory)?;
+            fs::write(directory.join("name"), &step.name)?;
+            fs::write(directory.join("script"), &step.script)?;
+            fs::write(directory.join("options"), step.options)?;
+            fs::write(directory.join("when"), step.when.word())?;
+            fs::write(directory.join("environment"), exports(&step.environment))?;
+        }
+    }
+    Ok(())
+}
+
+/// Variables as a shell sets them.
+fn exports(environment: &BTreeMap<String, String>) -> String {
+    let quoted = |value: &str| value.replace('\'', r"'\''");
+    environment.iter().map(|(name, value)| format!("export {name}='{}'\n", quoted(value))).collect()
+}
+
+/// All recipes of the page, in its order.
+fn all(root: &Path) -> Result<Vec<Recipe>> {
+    let page = fs::read_to_string(root.join(PAGE))?;
+    let action = github::Action::parse(&fs::read_to_string(root.join(ACTION))?)?;
+    let mut recipes = Vec::new();
+    let mut shell = Vec::new();
+    for block in page::blocks(&page) {
+        let place = |error| format!("{PAGE}, line {}: {error}", block.line);
+        match &*block.language {
+            "yaml" if block.text.contains("\njobs:") => {
+                recipes.extend(github::recipes(&block.text, &action).map_err(place)?);
+            }
+            "yaml" => recipes.extend(gitlab::recipes(&block.text).map_err(place)?),
+            "sh" => shell.push(block.text),
+            _ => {}
+        }
+    }
+    // They are typed one after the other, so what one of them sets the others have.
+    recipes.push(Recipe {
+        name: "shell-c".to_owned(),
+        system: "debian-12".to_owned(),
+        steps: vec![Step {
+            name: "All commands of the page".to_owned(),
+            script: shell.join("\n"),
+            options: "-e",
+            environment: BTreeMap::new(),
+            when: When::Success,
+        }],
+    });
+    Ok(recipes)
+}
+
+/// A file that a CI keeps when a job has failed.
+fn artifact(path: &str, when: When) -> Step {
+    Step {
+        name: format!("Keep {path}"),
+        script: format!(
+            "test -s '{path}'\necho \"artifact: $(wc -c <'{path}') bytes of {path}\"\n"
+        ),
+        options: "-e",
+        environment: BTreeMap::new(),
+        when,
+    }
+}
+
+/// The name that `clean-roots` has for an image or a runner, such as `debian:12` or `ubuntu-24.04`.
+fn system(image: &str) -> String {
+    image.replace(':', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::Stdio;
+
+    fn of_this_repository() -> Vec<Recipe> {
+        all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
+    }
+
+    #[test]
+    fn there_is_a_recipe_of_each_kind_of_project_for_each_ci() {
+        let names: Vec<_> = of_this_repository().into_iter().map(|recipe| recipe.name).collect();
+        let expected = [
+            "github-c",
+            "github-rust",
+            "github-python",
+            "github-source",
+            "gitlab-c",
+            "gitlab-python",
+            "gitlab-rust",
+            "shell-c",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn steps_are_scripts_that_bash_takes() {
+        for recipe in of_this_repository() {
+            for step in &recipe.steps {
+                let mut bash = Command::new("bash");
+                let bash = bash.arg("-n").stdin(Stdio::piped()).spawn();
+                let mut bash = bash.expect("bash is there");
+                let mut script = bash.stdin.take().expect("it is piped");
+                script.write_all(step.script.as_bytes()).expect("it reads all");
+                drop(script);
+                assert!(bash.wait().unwrap().success(), "{}: {}", recipe.name, step.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_recipe_installs_the_command_before_it_is_used() {
+        for recipe in of_this_repository() {
+            let lines = recipe.steps.iter().flat_map(|step| step.script.lines());
+            let commands: Vec<_> = lines.filter(|line| !line.starts_with('#')).collect();
+            let set_up = commands.iter().position(|line| line.contains("ci/setup.sh"));
+            let used = commands.iter().position(|line| line.contains("transom run"));
+            assert!(set_up < used && set_up.is_some(), "{}: {commands:#?}", recipe.name);
+        }
+    }
+
+    #[test]
+    fn variables_are_quoted_for_a_shell() {
+        let environment = [("NAME".to_owned(), "it's $HOME".to_owned())].into();
+        assert_eq!(exports(&environment), "export NAME='it'\\''s $HOME'\n");
+    }
+}
