@@ -4,8 +4,10 @@
 mod github;
 mod gitlab;
 mod page;
+mod recipe;
 
 use crate::commands::{Result, line};
+use recipe::{Recipe, Step, When};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -13,45 +15,6 @@ use std::process::Command;
 
 const PAGE: &str = "docs/ci.md";
 const ACTION: &str = "action.yml";
-
-/// A job of a CI.
-#[derive(Debug)]
-struct Recipe {
-    /// Such as `github-c`: for which CI, and what it is called there, which is also the project it tests.
-    name: String,
-    /// Where it runs, as `clean-roots` calls it.
-    system: String,
-    steps: Vec<Step>,
-}
-
-/// What a shell of its own carries out.
-#[derive(Debug)]
-struct Step {
-    name: String,
-    script: String,
-    /// What the shell, which is bash, is started with.
-    options: &'static str,
-    environment: BTreeMap<String, String>,
-    when: When,
-}
-
-/// After what steps a step is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
-    Success,
-    Failure,
-    Always,
-}
-
-impl When {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::Always => "always",
-        }
-    }
-}
 
 /// Writes each recipe to a directory of its own, in which `ci/try` and `crates/xtask/roots/job` find it.
 pub(crate) fn write(directory: &Path) -> Result {
@@ -112,24 +75,6 @@ fn all(root: &Path) -> Result<Vec<Recipe>> {
     Ok(recipes)
 }
 
-/// A file that a CI keeps when a job has failed.
-fn artifact(path: &str, when: When) -> Step {
-    Step {
-        name: format!("Keep {path}"),
-        script: format!(
-            "test -s '{path}'\necho \"artifact: $(wc -c <'{path}') bytes of {path}\"\n"
-        ),
-        options: "-e",
-        environment: BTreeMap::new(),
-        when,
-    }
-}
-
-/// The name that `clean-roots` has for an image or a runner, such as `debian:12` or `ubuntu-24.04`.
-fn system(image: &str) -> String {
-    image.replace(':', "-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +99,16 @@ mod tests {
             "shell-c",
         ];
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn there_is_a_project_of_each_kind_to_try_them_on() {
+        let projects = Path::new(env!("CARGO_MANIFEST_DIR")).join("roots/projects");
+        for recipe in of_this_repository() {
+            let (_, project) = recipe.name.split_once('-').unwrap();
+            // One has no tests of a project's.
+            assert!(project == "source" || projects.join(project).is_dir(), "{project}");
+        }
     }
 
     #[test]

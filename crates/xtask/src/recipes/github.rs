@@ -1,7 +1,7 @@
 //! Workflows of GitHub and our action, as far as recipes use them. What is not known here is an error, so
 //! that no recipe has a part that nobody tries.
 
-use super::{Recipe, Step, When, artifact, system};
+use super::recipe::{Recipe, Step, When, artifact, system};
 use crate::commands::Result;
 use serde::Deserialize;
 use std::collections::BTreeMap;
