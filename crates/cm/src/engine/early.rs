@@ -106,8 +106,8 @@ impl Engine {
 
     /// Refuses those that have waited long enough.
     pub(super) fn refuse_early(&mut self, now: u64) {
-        while let Some(Early { arrival, request, .. }) =
-            self.early.pop_front_if(|it| it.until <= now)
+        while self.first_early().is_some_and(|until| until <= now)
+            && let Some(Early { arrival, request, .. }) = self.early.pop_front()
         {
             let handled = self.refuse_service(arrival, &request);
             self.answered.push_back(Answered { arrival, request: *request, handled });
