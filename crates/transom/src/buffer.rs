@@ -1,9 +1,9 @@
 //! Memory that can be registered.
 
+use crate::allocation::Allocation;
 use crate::copy::Extent;
 use crate::{Error, Result};
 use std::sync::Arc;
-use transom_ibverbs::Allocation;
 
 /// Memory that a region can own.
 ///

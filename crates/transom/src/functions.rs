@@ -26,6 +26,7 @@ macro_rules! functions {
         }
 
         impl $table {
+            #[cfg(feature = "software")]
             const fn software() -> Self {
                 Self { $($name: $linked::$name $(::<$source>)?,)* }
             }

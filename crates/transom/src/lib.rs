@@ -1,44 +1,4 @@
-//! A safe verbs API whose memory windows have their life in the types.
-//!
-//! RDMA lets a peer read and write this process's memory without this process doing anything. What
-//! the peer may touch is decided by keys. A memory *window* is a key to a part of a registered
-//! region, with rights of its own, that is given and taken back in an instant:
-//!
-//! ```
-//! use transom::{
-//!     Access, CompletionQueue, MemoryRegion, ProtectionDomain, Provider, QueuePair, Rights, Type2,
-//!     Window,
-//! };
-//!
-//! let context = transom::devices(&Provider::software())?[0].open()?;
-//! let pd = ProtectionDomain::new(&context)?;
-//! let cq = CompletionQueue::new(&context, 16)?;
-//!
-//! // Two queue pairs, connected. The peer's would be in another process, or on another host.
-//! let builder = QueuePair::builder(&pd, &cq);
-//! let (owner, peer) = (builder.build()?, builder.build()?);
-//! let (at_owner, at_peer) = (owner.endpoint(), peer.endpoint());
-//! let (owner, peer) = (owner.connect(&at_peer)?, peer.connect(&at_owner)?);
-//!
-//! // The owner opens a window of 16 bytes of its region to the peer.
-//! let access = Access::LOCAL_WRITE | Access::MW_BIND;
-//! let region = MemoryRegion::register(&pd, vec![0; 4096], access)?;
-//! let window = Window::<Type2>::alloc(&pd)?;
-//! let window = window.bind(&owner, &region.slice(64..80)?, Rights::WRITE)?.wait()?;
-//! let grant = window.grant();
-//!
-//! // The peer uses it, and invalidates it with its last message.
-//! let message = owner.receive(&[])?;
-//! peer.write(b"over the transom", grant)?.wait()?;
-//! peer.send_invalidate(b"", grant.rkey)?.wait()?;
-//! let window = window.revoked_by(&message.wait()?)?;
-//! drop(window);
-//!
-//! // Nobody else can write the buffer from here on.
-//! let buffer = region.deregister()?;
-//! assert_eq!(&buffer[64..80], b"over the transom");
-//! # Ok::<(), transom::Error>(())
-//! ```
+#![doc = include_str!("../README.md")]
 //!
 //! # What else there is
 //!
@@ -57,7 +17,8 @@
 //!
 //! A [`Provider`] is a libibverbs: the software device that is part of this crate, or the system's
 //! library with the adapters it drives. The same code runs on both: everything goes through the
-//! verbs ABI's own tables, and connections through the functions of librdmacm.
+//! verbs ABI's own tables, and connections through the functions of librdmacm. Only
+//! `Provider::software` needs the feature `software`.
 //!
 //! # How peers find each other
 //!
@@ -96,6 +57,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod address;
+mod allocation;
 mod attributes;
 mod batch;
 mod buffer;

@@ -22,7 +22,9 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// The software device. It needs no hardware, no kernel module and no privilege.
+    /// The software device. It needs no hardware, no kernel module and no privilege, but the feature
+    /// `software` of this crate, which is on by default.
+    #[cfg(feature = "software")]
     pub fn software() -> Self {
         static SOFTWARE: Verbs = Verbs::software();
         static CONNECTIONS: ConnectionLibrary = ConnectionLibrary::software();

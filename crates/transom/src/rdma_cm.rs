@@ -1,13 +1,17 @@
 //! The functions of librdmacm, and where they come from.
 
+#[cfg(feature = "software")]
+mod linked;
+
 use crate::functions::{functions, unusable};
 use crate::{Error, Result};
 use libloading::Library;
+#[cfg(feature = "software")]
+use linked::Linked;
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 use std::sync::OnceLock;
 use transom_abi::*;
-use transom_rdmacm::{FileCalls, Source};
 
 /// The name under which the dynamic loader finds a librdmacm.
 const NAME: &str = "librdmacm.so.1";
@@ -15,12 +19,14 @@ const NAME: &str = "librdmacm.so.1";
 /// Where a provider has the functions of librdmacm from.
 pub(crate) enum ConnectionLibrary {
     /// Linked in, over the verbs that are.
+    #[cfg(feature = "software")]
     Linked(ConnectionCalls),
     /// A library, loaded when it is first needed: a system without one has verbs all the same.
     Loaded { path: String, calls: OnceLock<Result<ConnectionCalls>> },
 }
 
 impl ConnectionLibrary {
+    #[cfg(feature = "software")]
     pub(crate) const fn software() -> Self {
         Self::Linked(ConnectionCalls::software())
     }
@@ -41,6 +47,7 @@ impl ConnectionLibrary {
 
     pub(crate) fn calls(&self) -> Result<&ConnectionCalls> {
         match self {
+            #[cfg(feature = "software")]
             Self::Linked(calls) => Ok(calls),
             Self::Loaded { path, calls } => {
                 calls.get_or_init(|| load(path)).as_ref().map_err(Error::clone)
@@ -104,35 +111,3 @@ functions! {
     ) -> c_int;
     fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
 }
-
-/// The verbs that are linked in, and the connection manager of their device.
-enum Linked {}
-
-impl Source for Linked {
-    fn provider() -> Result<&'static transom_rdmacm::Provider, c_int> {
-        static PROVIDER: transom_rdmacm::Provider =
-            transom_rdmacm::Provider::new(VERBS, CONNECTION_MANAGER);
-        Ok(&PROVIDER)
-    }
-}
-
-const CONNECTION_MANAGER: FileCalls = FileCalls {
-    open: transom_ibverbs::transom_rdma_cm_open,
-    write: transom_ibverbs::transom_rdma_cm_write,
-    close: transom_ibverbs::transom_rdma_cm_close,
-};
-
-/// The verbs that are linked in, as librdmacm's functions want them.
-const VERBS: transom_rdmacm::Verbs = {
-    macro_rules! linked {
-        ($($name:ident)*) => { transom_rdmacm::Verbs { $($name: transom_ibverbs::$name,)* } };
-    }
-    linked! {
-        ibv_get_device_list ibv_free_device_list ibv_get_device_guid ibv_get_device_index
-        ibv_open_device ibv_query_device ibv_alloc_pd ibv_dealloc_pd ibv_create_comp_channel
-        ibv_destroy_comp_channel ibv_create_cq ibv_destroy_cq ibv_create_srq ibv_destroy_srq
-        ibv_create_qp ibv_modify_qp ibv_destroy_qp ibv_attach_mcast ibv_detach_mcast ibv_query_ece
-        ibv_set_ece ibv_reg_mr ibv_dereg_mr ibv_create_ah ibv_destroy_ah ibv_get_cq_event
-        ibv_ack_cq_events ibv_query_gid
-    }
-};

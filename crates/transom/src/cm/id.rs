@@ -278,7 +278,7 @@ impl Drop for Id {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "software"))]
 mod tests {
     use super::*;
 

@@ -1,7 +1,8 @@
 //! What the tests share: a provider, two parties, and an executor.
 //!
 //! The tests run on the software device, or on the device of another libibverbs:
-//! `TRANSOM_TEST_PROVIDER=/path/to/libibverbs.so.1 cargo test -p transom`.
+//! `TRANSOM_TEST_PROVIDER=/path/to/libibverbs.so.1 cargo test -p transom --tests`. With
+//! `--no-default-features` they have no device but that.
 
 // Each test file uses a part of it.
 #![allow(dead_code, unused_imports, unused_macros)]
@@ -29,7 +30,10 @@ pub(crate) fn provider() -> Provider {
     match std::env::var_os("TRANSOM_TEST_PROVIDER") {
         // SAFETY: who sets the variable names a libibverbs.
         Some(path) => unsafe { Provider::open(path) }.unwrap(),
+        #[cfg(feature = "software")]
         None => Provider::software(),
+        #[cfg(not(feature = "software"))]
+        None => panic!("no device is linked in: have TRANSOM_TEST_PROVIDER name a libibverbs"),
     }
 }
 

@@ -1,0 +1,35 @@
+//! The functions of librdmacm over the software device.
+
+use std::ffi::c_int;
+use transom_rdmacm::{FileCalls, Provider, Source, Verbs};
+
+/// The verbs that are linked in, and the connection manager of their device.
+pub(super) enum Linked {}
+
+impl Source for Linked {
+    fn provider() -> Result<&'static Provider, c_int> {
+        static PROVIDER: Provider = Provider::new(VERBS, CONNECTION_MANAGER);
+        Ok(&PROVIDER)
+    }
+}
+
+const CONNECTION_MANAGER: FileCalls = FileCalls {
+    open: transom_ibverbs::transom_rdma_cm_open,
+    write: transom_ibverbs::transom_rdma_cm_write,
+    close: transom_ibverbs::transom_rdma_cm_close,
+};
+
+/// The verbs that are linked in, as librdmacm's functions want them.
+const VERBS: Verbs = {
+    macro_rules! linked {
+        ($($name:ident)*) => { Verbs { $($name: transom_ibverbs::$name,)* } };
+    }
+    linked! {
+        ibv_get_device_list ibv_free_device_list ibv_get_device_guid ibv_get_device_index
+        ibv_open_device ibv_query_device ibv_alloc_pd ibv_dealloc_pd ibv_create_comp_channel
+        ibv_destroy_comp_channel ibv_create_cq ibv_destroy_cq ibv_create_srq ibv_destroy_srq
+        ibv_create_qp ibv_modify_qp ibv_destroy_qp ibv_attach_mcast ibv_detach_mcast ibv_query_ece
+        ibv_set_ece ibv_reg_mr ibv_dereg_mr ibv_create_ah ibv_destroy_ah ibv_get_cq_event
+        ibv_ack_cq_events ibv_query_gid
+    }
+};
