@@ -193,3 +193,6 @@ mod documents;
 
 /// Which modules and layers of the workspace import which.
 mod modules;
+
+/// What of the workspace others get from crates.io.
+mod publication;

@@ -1,0 +1,112 @@
+//! What crates.io gets of this workspace, as the manifests have it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::{env, fs};
+
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Workspace {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    version: String,
+    manifest_path: String,
+    /// The registries that may have it: none, or any.
+    publish: Option<Vec<String>>,
+    description: Option<String>,
+    license: Option<String>,
+    rust_version: Option<String>,
+    readme: Option<String>,
+    keywords: Vec<String>,
+    categories: Vec<String>,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    req: String,
+    kind: Option<String>,
+    /// Where it is, if it is in this workspace.
+    path: Option<String>,
+}
+
+static PUBLISHED: LazyLock<Vec<Package>> = LazyLock::new(|| {
+    let said = cargo(&["metadata", "--no-deps", "--format-version=1", "--locked"]);
+    let workspace: Workspace = serde_json::from_str(&said).expect("what cargo says");
+    workspace.packages.into_iter().filter(|package| package.publish.is_none()).collect()
+});
+
+/// What a command of cargo's says.
+fn cargo(arguments: &[&str]) -> String {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let done = Command::new(cargo)
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).expect("text")
+}
+
+#[test]
+fn the_api_and_the_command_are_published_with_all_that_they_need() {
+    let names: BTreeSet<_> = PUBLISHED.iter().map(|package| package.name.as_str()).collect();
+    assert!(names.contains("transom") && names.contains("transom-cli"), "{names:?}");
+    for package in &*PUBLISHED {
+        for dependency in package.dependencies.iter().filter(|other| other.path.is_some()) {
+            let (name, needed) = (&package.name, &dependency.name);
+            if dependency.kind.as_deref() == Some("dev") && !names.contains(needed.as_str()) {
+                assert_eq!(
+                    dependency.req, "*",
+                    "{name}: with a version {needed} must be published"
+                );
+            } else {
+                assert!(names.contains(needed.as_str()), "{name} needs {needed}");
+                // They are made for each other: no other release will do.
+                assert_eq!(dependency.req, format!("={}", package.version), "{name}: {needed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_published_says_what_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    for package in &*PUBLISHED {
+        let name = &package.name;
+        assert!(package.description.is_some() && package.rust_version.is_some(), "{name}");
+        assert_eq!(package.license.as_deref(), Some("MIT OR Apache-2.0"), "{name}");
+        assert!(!package.keywords.is_empty() && !package.categories.is_empty(), "{name}");
+        assert!(package.readme.is_some(), "{name} has no README.md");
+        let folder = Path::new(&package.manifest_path).with_file_name("");
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            assert_eq!(read(&folder.join(licence)), read(&root.join(licence)), "{name}: {licence}");
+        }
+    }
+}
+
+/// A program for adapters leaves the feature `software` out, and links nothing of ours but the C types.
+#[test]
+fn without_the_software_device_nothing_of_it_is_needed() {
+    let needed = |features: &[&str]| {
+        let tree = ["tree", "--package=transom", "--edges=normal", "--prefix=none", "--locked"];
+        let said = cargo(&[&tree, features].concat());
+        let names = said.lines().filter_map(|line| line.split(' ').next());
+        let ours = names.filter(|name| name.starts_with("transom")).map(str::to_owned);
+        ours.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(
+        needed(&["--no-default-features"]),
+        ["transom", "transom-abi"].map(Into::into).into()
+    );
+    assert!(needed(&[]).contains("transom-device"));
+}
