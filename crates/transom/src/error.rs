@@ -131,11 +131,14 @@ impl fmt::Display for Error {
                 "{length} bytes of private data are too long, there is room for {room}; send the \
                  rest as messages once connected"
             ),
-            Self::Library { library, path, problem } => write!(
-                f,
-                "cannot use {path} as {library}: {problem}; install rdma-core's {library}1, or use \
-                 the software provider"
-            ),
+            Self::Library { library, path, problem } => {
+                let other =
+                    if cfg!(feature = "software") { ", or use the software provider" } else { "" };
+                write!(
+                    f,
+                    "cannot use {path} as {library}: {problem}; install rdma-core's {library}1{other}"
+                )
+            }
             Self::OutOfRange { of, range, available } => write!(
                 f,
                 "bytes {range:?} do not lie within {of} of {available} bytes; choose a range that \
