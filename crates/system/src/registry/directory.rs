@@ -41,7 +41,7 @@ pub(super) fn name(version: u32, user: u32, network: u64) -> String {
 /// The directory of this name, and the registry file in it, both made if need be: in the first parent
 /// that allows it. It is not removed while the file is open.
 pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, OwnedFd)> {
-    let mut first = None;
+    let mut kind = None;
     let mut why = Vec::new();
     for directory in parents.iter().map(|parent| parent.join(name)) {
         match open_in(&directory) {
@@ -53,7 +53,10 @@ pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, Owne
                 | ErrorKind::PermissionDenied
                 | ErrorKind::ReadOnlyFilesystem => {
                     why.push(format!("{}: {error}", directory.display()));
-                    first.get_or_insert(error.kind());
+                    // That a place is not there says less than that nobody may write to it.
+                    if kind.is_none_or(|kind| kind == ErrorKind::NotFound) {
+                        kind = Some(error.kind());
+                    }
                 }
                 // Next time there may be room, and others have come here.
                 kind @ (ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
@@ -65,7 +68,11 @@ pub(super) fn open(parents: &[PathBuf], name: &str) -> io::Result<(PathBuf, Owne
             },
         }
     }
-    Err(io::Error::new(first.unwrap_or(ErrorKind::NotFound), why.join("; ")))
+    let why = why.join("; ");
+    let text = format!(
+        "{why}: this user must be able to write in one of these, which all its processes share"
+    );
+    Err(io::Error::new(kind.unwrap_or(ErrorKind::NotFound), text))
 }
 
 fn open_in(directory: &Path) -> io::Result<OwnedFd> {
@@ -292,9 +299,10 @@ mod tests {
         let parents = [missing, squatted.0.clone(), good.0.clone()];
         let (directory, _) = open(&parents, "transom-0-0-0").expect("the third");
         assert_eq!(directory, good.0.join("transom-0-0-0"));
-        let refused = open(&parents[..2], "transom-0-0-0").expect_err("neither").to_string();
+        let refused = open(&parents[..2], "transom-0-0-0").expect_err("neither");
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "not only that one is missing");
         for part in ["missing/transom-0-0-0: No such file", "squatted/transom-0-0-0: it is not a"] {
-            assert!(refused.contains(part), "{refused}");
+            assert!(refused.to_string().contains(part), "{refused}");
         }
         fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o750))
             .expect("our own");
