@@ -1,8 +1,8 @@
 //! `./programs`: programs that nobody here wrote run on Transom unmodified. Each script runs some of
 //! them, prints a table, and fails if one does not do what it should.
 //!
-//! `spec/programs.md` records the tables of a whole run, and the table in `README.md` is made of it
-//! ([`record`]). A run that comes out otherwise than recorded fails as well.
+//! `spec/programs.md` records the tables of a whole run ([`record`]). A run that comes out otherwise than
+//! recorded fails as well.
 
 mod connections;
 mod extent;
@@ -49,7 +49,7 @@ struct Arguments {
     /// Print one JSON object for each row instead of tables.
     #[arg(long)]
     json: bool,
-    /// Record the tables in spec/programs.md and README.md; not with --long, whose rows are more.
+    /// Record the tables in spec/programs.md; not with --long, whose rows are more.
     #[arg(long)]
     bless: bool,
 }

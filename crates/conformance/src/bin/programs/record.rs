@@ -1,21 +1,13 @@
-//! `spec/programs.md`: the tables of the last run that was recorded, and the summary of them in
-//! `README.md`.
+//! `spec/programs.md`: the tables of the last run that was recorded, behind a summary of them.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::{fs, iter};
 
 use crate::table::{Form, LEFT_OUT, Report, Row};
 
 const FILE: &str = "spec/programs.md";
-const README: &str = "README.md";
-/// The summary stands between these lines.
-const BEGIN: &str = "<!-- programs: written by `./programs all --bless` -->";
-const END: &str = "<!-- programs end -->";
-
-/// The scripts whose tables stand in `README.md` as they are.
-const MEASURED: [&str; 3] = ["speed", "wire-speed", "flood"];
 
 const HEAD: &str = "\
 # Programs that run unchanged
@@ -26,7 +18,9 @@ What `./programs` runs, and what came of it when it was last recorded. Nobody wr
     ./programs strangers --bless
     ./programs rxe --bless
 
-`./programs` fails if a row comes out otherwise than here, whatever its figures.
+`./programs` fails if a row comes out otherwise than here, whatever its figures. What the scripts are is said in
+[docs/programs.md](../docs/programs.md).
+
 ";
 
 /// The table of a script.
@@ -111,7 +105,8 @@ impl Record {
 
     fn render(&self) -> String {
         let section = |s: &Section| format!("\n## {}\n\n{}\n\n{}", s.script, s.about, s.table());
-        iter::once(HEAD.to_owned()).chain(self.sections.iter().map(section)).collect()
+        let begin = [HEAD.to_owned(), self.summary()];
+        begin.into_iter().chain(self.sections.iter().map(section)).collect()
     }
 
     /// Puts a new table in the place of the old one.
@@ -124,21 +119,10 @@ impl Record {
         }
     }
 
-    /// Writes both files.
+    /// Writes `spec/programs.md`.
     pub(crate) fn write(&self, root: &Path) -> Result<(), String> {
-        let readme = root.join(README);
-        let failed = |error| format!("writing {FILE} and {README}: {error}");
-        fs::write(root.join(FILE), self.render()).map_err(failed)?;
-        let text = fs::read_to_string(&readme).map_err(failed)?;
-        fs::write(&readme, self.put_into(&text)?).map_err(failed)
-    }
-
-    /// `README.md` with the summary of these tables.
-    fn put_into(&self, readme: &str) -> Result<String, String> {
-        let missing = || format!("{README} has no lines \"{BEGIN}\" and \"{END}\"");
-        let (before, rest) = readme.split_once(BEGIN).ok_or_else(missing)?;
-        let (_, after) = rest.split_once(END).ok_or_else(missing)?;
-        Ok(format!("{before}{BEGIN}\n\n{}\n{END}{after}", self.summary()))
+        fs::write(root.join(FILE), self.render())
+            .map_err(|error| format!("writing {FILE}: {error}"))
     }
 
     /// Where a run came out otherwise than recorded. A long run has rows that no record is kept of.
@@ -172,7 +156,7 @@ impl Record {
         rows
     }
 
-    /// What `README.md` says.
+    /// How many runs of each program went well; nothing of what is measured.
     fn summary(&self) -> String {
         let mut text = String::from("| program | runs |\n|---|---|\n");
         for section in &self.sections {
@@ -191,19 +175,14 @@ impl Record {
                 _ => {}
             }
         }
-        let measured = |section: &&Section| MEASURED.contains(&section.script.as_str());
-        for section in self.sections.iter().filter(measured) {
-            let what = section.about.split(" Recorded ").next().unwrap_or_default();
-            let _ = write!(text, "\n{what}\n\n{}", section.table());
-        }
         if let Some(when) = self.recorded() {
-            let _ = write!(text, "\nRecorded {when} Every row: [`{FILE}`]({FILE}).\n");
+            let _ = writeln!(text, "\nRecorded {when}");
         }
         text
     }
 
-    /// When the tables in `README.md` were recorded, and on what: on one day, or from the first day to
-    /// the last.
+    /// When the tables were recorded, and on what: on one day, or from the first day to the last. Those of
+    /// rxe are not in the summary.
     fn recorded(&self) -> Option<String> {
         let shown = self.sections.iter().filter(|s| !s.script.starts_with("rxe"));
         let told: Vec<(&str, &str)> =
@@ -295,13 +274,6 @@ mod tests {
 
     fn root() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-    }
-
-    #[test]
-    fn the_readme_says_what_is_recorded() {
-        let record = Record::read(&root()).unwrap();
-        let readme = fs::read_to_string(root().join(README)).unwrap();
-        assert_eq!(record.put_into(&readme).unwrap(), readme, "run ./programs all --bless");
     }
 
     #[test]
