@@ -6,6 +6,7 @@ mod glibc;
 mod packages;
 mod recipes;
 mod sbom;
+mod site;
 mod sums;
 mod target;
 
@@ -23,6 +24,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Make a site of the documents, in target/site/html, and look whether its links lead somewhere
+    Site,
     /// Make what is given to others, in target/packages: the command as one file, packages, list of parts, checksums
     Dist {
         /// For which machines; those of this one if absent
@@ -44,6 +47,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
+        Task::Site => site::site(),
         Task::Dist { target } => build::dist(target),
         Task::Reproduce { target } => build::reproduce(target),
         Task::Recipes { directory } => recipes::write(&directory),

@@ -1,0 +1,163 @@
+//! The site of the documents, made by mdBook, and whether every link in it leads somewhere.
+
+use crate::commands::{Result, output, run};
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// The version that is installed where there is none.
+const MDBOOK: &str = "0.5.4";
+
+/// Makes it in target/site/html, and fails if a link in it leads nowhere.
+pub(crate) fn site() -> Result {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let mdbook = mdbook(&root)?;
+    let site = root.join("target/site");
+    let _ = fs::remove_dir_all(&site);
+    lay_out(&root, &site.join("source"))?;
+    run(Command::new(mdbook).arg("build").arg(&root))?;
+    let html = site.join("html");
+    let pages = pages(&html)?;
+    let nowhere = nowhere(&html, &pages);
+    if !nowhere.is_empty() {
+        return Err(format!("links that lead nowhere:\n  {}", nowhere.join("\n  ")).into());
+    }
+    println!("{} pages: {}", pages.len(), html.join("index.html").display());
+    Ok(())
+}
+
+/// The one in PATH, or else one of this workspace's own, which is compiled the first time. It is no
+/// dependency: a hundred crates would be compiled with the tests of each change, and its licence (MPL-2.0)
+/// is another.
+fn mdbook(root: &Path) -> Result<PathBuf> {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let mut places = env::split_paths(&folders).map(|folder| folder.join("mdbook"));
+    if let Some(found) = places.find(|place| place.is_file()) {
+        return Ok(found);
+    }
+    let own = root.join("target/mdbook");
+    let command = own.join("bin/mdbook");
+    if !command.is_file() {
+        run(Command::new(env!("CARGO"))
+            .args(["install", "--quiet", "--locked", "mdbook", "--version", MDBOOK])
+            .args(["--no-default-features", "--features", "search", "--root"])
+            .arg(own))?;
+    }
+    Ok(command)
+}
+
+/// Puts all files of the repository there: documents link to sources too, and mdBook takes whatever
+/// it finds, so not those that are built.
+fn lay_out(root: &Path, source: &Path) -> Result {
+    let mut list = Command::new("git");
+    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let names = String::from_utf8(output(&mut list)?)?;
+    // What is listed may have been removed and not yet committed.
+    for name in names.split_terminator('\0').filter(|name| root.join(name).is_file()) {
+        let to = source.join(name);
+        fs::create_dir_all(to.parent().unwrap_or(source))?;
+        fs::copy(root.join(name), to)?;
+    }
+    Ok(())
+}
+
+/// What a page has.
+#[derive(Default)]
+struct Page {
+    ids: BTreeSet<String>,
+    links: BTreeSet<String>,
+}
+
+/// The pages of a site, by their paths in it.
+fn pages(html: &Path) -> Result<BTreeMap<PathBuf, Page>> {
+    let mut pages = BTreeMap::new();
+    let mut folders = vec![html.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "html") {
+                let page = read(&fs::read_to_string(&path)?);
+                pages.insert(path.strip_prefix(html)?.to_owned(), page);
+            }
+        }
+    }
+    Ok(pages)
+}
+
+/// The values of the attributes of a page's elements. What is quoted text of a page has its angle
+/// brackets escaped.
+fn read(text: &str) -> Page {
+    let mut page = Page::default();
+    for element in text.split('<').skip(1).filter_map(|rest| Some(rest.split_once('>')?.0)) {
+        let values = |name: &str| {
+            let begin = format!(" {name}=\"");
+            let (_, rest) = element.split_once(&begin)?;
+            Some(rest.split_once('"')?.0.replace("&amp;", "&"))
+        };
+        page.ids.extend(values("id"));
+        page.links.extend(values("href").into_iter().chain(values("src")));
+    }
+    page
+}
+
+/// The links within the site that lead to no file, or to no place of a page.
+fn nowhere(html: &Path, pages: &BTreeMap<PathBuf, Page>) -> Vec<String> {
+    let mut nowhere = Vec::new();
+    for (path, page) in pages {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for link in page.links.iter().filter(|link| !link.contains(':')) {
+            let (file, place) = link.split_once('#').unwrap_or((link, ""));
+            let to = if file.is_empty() { path.clone() } else { resolve(&folder.join(file)) };
+            let is_there = match pages.get(&to) {
+                Some(page) => place.is_empty() || page.ids.contains(place),
+                None => html.join(&to).is_file(),
+            };
+            if !is_there {
+                nowhere.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    nowhere
+}
+
+/// A path without `.` and `..`.
+fn resolve(path: &Path) -> PathBuf {
+    let mut resolved = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(resolved.pop()),
+            Component::Normal(name) => resolved.push(name),
+            _ => {}
+        }
+    }
+    resolved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_to_pages_and_places_in_them() {
+        let page = |text: &str| read(text);
+        let pages = BTreeMap::from([
+            (
+                "index.html".into(),
+                page(
+                    "<a href=\"docs/run.html#ask-why\">a</a> <a href=\"docs/gone.html\">\
+                     <a href='#x'> <a href=\"https://example.org/\">",
+                ),
+            ),
+            (
+                "docs/run.html".into(),
+                page("<h2 id=\"ask-why\">&lt;a href=\"x\"&gt;</h2> <img src=\"../index.html#no\">"),
+            ),
+        ]);
+        let expected = ["docs/run.html: ../index.html#no", "index.html: docs/gone.html"];
+        assert_eq!(nowhere(Path::new("/nonexistent"), &pages), expected);
+    }
+}
