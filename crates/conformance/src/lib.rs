@@ -10,6 +10,7 @@ pub mod captured;
 pub mod connections;
 pub mod coverage;
 pub mod datagrams;
+pub mod documents;
 pub mod extended;
 pub mod extended_qp;
 pub mod forger;

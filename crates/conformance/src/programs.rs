@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -45,16 +45,26 @@ pub fn command() -> &'static [PathBuf; 4] {
     })
 }
 
+/// Builds the examples of the crate `transom`, as this test was built, if they are not up to date.
+pub fn examples() {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| drop(build_as_this_test(&[Built::Examples])));
+}
+
 /// Builds the libraries and the command `transom` as this test was built; the folder they are in.
 fn built() -> PathBuf {
+    build_as_this_test(&[Built::Libraries, Built::Command])
+}
+
+fn build_as_this_test(what: &[Built]) -> PathBuf {
     // TARGET/PROFILE/deps/TEST
     let test = env::current_exe().expect("a test has a path");
     let profile = test.parent().and_then(Path::parent).expect("a test is in its profile");
     let target = profile.parent().expect("a profile is in the target folder");
     let name = profile.file_name().and_then(|name| name.to_str()).expect("a profile's name");
     let name = if name == "debug" { "dev" } else { name };
-    for what in [Built::Libraries, Built::Command] {
-        build(target, name, what).unwrap_or_else(|problem| panic!("{problem}"));
+    for what in what {
+        build(target, name, *what).unwrap_or_else(|problem| panic!("{problem}"));
     }
     profile.to_owned()
 }
@@ -66,6 +76,8 @@ pub enum Built<'a> {
     Libraries,
     /// `transom`.
     Command,
+    /// Those of the crate `transom`.
+    Examples,
     /// A program of this package.
     Program(&'a str),
 }
@@ -85,6 +97,7 @@ pub fn build(target: &Path, profile: &str, what: Built) -> Result<(), String> {
     match what {
         Built::Libraries => which.push("--lib"),
         Built::Command => which.extend(["--bin", "transom"]),
+        Built::Examples => which.extend(["--package", "transom", "--examples"]),
         Built::Program(name) => which.extend(["--package", env!("CARGO_PKG_NAME"), "--bin", name]),
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -188,8 +188,12 @@ mod programs {
 /// Every rule is tested, or the table says why not.
 mod coverage;
 
-/// Which files the documents name.
-mod documents;
+/// What the documents say: of files, of each other, and of what to type.
+mod documents {
+    mod commands;
+    mod files;
+    mod links;
+}
 
 /// Which modules and layers of the workspace import which.
 mod modules;

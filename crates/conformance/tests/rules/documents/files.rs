@@ -1,14 +1,17 @@
 //! What the documents say of files: that they are there.
 
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{fs, io};
 
-/// Those that say where what is.
-const DOCUMENTS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
+use transom_conformance::documents::{Document, root};
+
+/// What is in these is not there by its path: it was there once, is in the reader's repository, or is a test's
+/// name.
+const OTHERS: [&str; 3] = ["CHANGELOG.md", "docs/ci.md", "spec/coverage.md"];
 
 #[test]
 fn documents_name_files_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root();
     let mut files = Vec::new();
     list(&root.join("crates"), &mut files).expect("the crates");
     let files: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
@@ -18,14 +21,36 @@ fn documents_name_files_that_exist() {
             || files.iter().any(|file| file.ends_with(&end) || file.contains(&folder))
     };
     let mut gone = Vec::new();
-    for document in DOCUMENTS {
-        let text = fs::read_to_string(root.join(document)).expect("it is there");
+    let is_other = |document: &Document| OTHERS.iter().any(|it| document.path == Path::new(it));
+    for Document { path: document, text } in
+        Document::all().into_iter().filter(|document| !is_other(document))
+    {
         // What is between two backticks of a line is every second part of it.
         let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
         let paths = quoted.filter(|quoted| is_path(&root, quoted));
-        gone.extend(paths.filter(|path| !is_there(path)).map(|path| format!("{document}: {path}")));
+        let gone_of_it = paths.filter(|path| !is_there(path));
+        gone.extend(gone_of_it.map(|path| format!("{}: {path}", document.display())));
     }
     assert!(gone.is_empty(), "no such file:\n  {}", gone.join("\n  "));
+}
+
+/// Whoever sets up a machine by a document has the compiler that is needed.
+#[test]
+fn documents_name_the_rust_version_that_is_needed() {
+    let needed = env!("CARGO_PKG_RUST_VERSION");
+    let mut named = 0;
+    for Document { path, text } in Document::all() {
+        // What it said of earlier versions stays as it was.
+        if path == Path::new("CHANGELOG.md") {
+            continue;
+        }
+        for rest in text.split("Rust 1.").skip(1) {
+            let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            assert_eq!(format!("1.{minor}"), needed, "{}", path.display());
+            named += 1;
+        }
+    }
+    assert!(named > 0);
 }
 
 /// Whether it can only be the path of something here: of a source, or of what is in a crate.
