@@ -112,13 +112,20 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     unsafe { libc::free(list.cast()) };
 }
 
-/// The device's name; null, `EINVAL`, if it is not this device.
-pub extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    if !is_the_device(device) {
-        return std::ptr::null();
+/// The name in a device, be it this one or what a program has made up to look like one, as rdma-core's library
+/// answers it; null, `EINVAL`, for no device at all.
+///
+/// # Safety
+/// `device` is null or names a device that stays as it is.
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: by the contract of this function.
+    match unsafe { device.as_ref() } {
+        Some(device) => device.name.as_ptr(),
+        None => {
+            set_errno(libc::EINVAL);
+            std::ptr::null()
+        }
     }
-    // SAFETY: it is ours, and never changed after it is made.
-    unsafe { (*the_device()).name.as_ptr() }
 }
 
 /// The node GUID in network order; zero, `EINVAL`, if it is not this device.

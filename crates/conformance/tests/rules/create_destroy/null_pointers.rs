@@ -183,7 +183,7 @@ fn nothing_is_answered_to_nobody() {
     }
 }
 
-/// A device that is none of ours, a copy of ours included, has no name here and is not opened.
+/// A device that is none of ours, a copy of ours included, has its own name, and is not opened.
 #[test]
 fn what_is_not_the_device_is_not_taken_for_it() {
     let mut count = 0;
@@ -204,12 +204,15 @@ fn what_is_not_the_device_is_not_taken_for_it() {
             unsafe { *libc::__errno_location() = 0 };
             assert_eq!((wrong, errno), (true, libc::EINVAL), "{other:?}");
         };
-        set(ibv_get_device_name(other).is_null());
         set(ibv_get_device_guid(other) == 0);
         set(ibv_get_device_index(other) == -1);
         set(ibv_open_device(other).is_null());
         set(private::verbs_open_device(other, null_mut()).is_null());
     }
+    copy.name[0] = b'x' as _;
+    // SAFETY: a device of this test's own, whose name ends in zero.
+    let own = unsafe { std::ffi::CStr::from_ptr(ibv_get_device_name(&raw mut copy)) };
+    assert_eq!(own.to_bytes()[0], b'x');
     // SAFETY: the list is from that verb, and not used afterwards.
     unsafe { ibv_free_device_list(list) };
     // SAFETY: no context at all, which is what this is about.
