@@ -14,6 +14,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// An example that needs what rxe does not do says so at its end (rule RXE-26).
 const EXPECTED: [(&str, &str); 1] = [("await", "NotRevoked")];
 
+/// The example that README shows knows no device but ours, so what it does there says nothing of rxe.
+const OURS_ALONE: &str = "revoke";
+
 /// Runs them one by one.
 pub(super) fn run(
     installation: &Installation,
@@ -39,7 +42,8 @@ pub(super) fn run(
             });
         }
     }
-    for (name, path) in installation.targets("transom", "example")? {
+    let examples = installation.targets("transom", "example")?;
+    for (name, path) in examples.into_iter().filter(|(name, _)| name != OURS_ALONE) {
         guest.give(&path, &name)?;
         let ended = in_guest(guest, &format!("/share/{name} system"));
         let expected = EXPECTED.iter().find(|(example, _)| *example == name);
