@@ -37,6 +37,8 @@ pub struct BurstBuffer {
     bytes: Box<[u8]>,
     extents: [Extent; PACKETS],
     count: usize,
+    /// Bytes of payload in all of them.
+    payload: u64,
     /// The last packet arrives together with the one before it.
     is_last_behind: bool,
 }
@@ -64,12 +66,18 @@ impl Ranges {
 impl BurstBuffer {
     pub(super) fn new() -> Self {
         let bytes = vec![0; BYTES].into();
-        Self { bytes, extents: [Extent::default(); PACKETS], count: 0, is_last_behind: false }
+        Self {
+            bytes,
+            extents: [Extent::default(); PACKETS],
+            count: 0,
+            payload: 0,
+            is_last_behind: false,
+        }
     }
 
     /// Begins anew.
     pub fn clear(&mut self) {
-        self.count = 0;
+        (self.count, self.payload) = (0, 0);
         self.is_last_behind = false;
     }
 
@@ -87,6 +95,7 @@ impl BurstBuffer {
         self.extents[self.count] =
             Extent { begin, payload: begin + header, length: payload.len(), end };
         self.count += 1;
+        self.payload += payload.len() as u64;
         true
     }
 
@@ -105,18 +114,19 @@ impl BurstBuffer {
 
     /// Bytes of payload in all its packets.
     pub fn payload(&self) -> u64 {
-        self.extents().iter().map(|extent| extent.length as u64).sum()
+        self.payload
     }
 
     /// Whether a message of so many bytes, in packets of `mtu` bytes at most, has room behind the others.
     pub fn has_room(&self, length: u64, mtu: u64) -> bool {
         let packets = length.div_ceil(mtu).max(1);
-        self.count as u64 + packets <= PACKETS as u64 && self.payload() + length <= PAYLOAD
+        self.count as u64 + packets <= PACKETS as u64 && self.payload + length <= PAYLOAD
     }
 
     /// Forgets all packets but the first few.
     pub fn truncate(&mut self, packets: usize) {
         self.count = self.count.min(packets);
+        self.payload = self.extents().iter().map(|extent| extent.length as u64).sum();
     }
 
     fn end(&self) -> usize {
