@@ -52,7 +52,12 @@ impl At<'_> {
             joined.first = request.message;
             wire.take_buffer()
         });
-        loaded(self.load(burst, path, request, payload))
+        let before = burst.packets();
+        let done = self.load(burst, path, request, payload);
+        if done.is_err() {
+            burst.truncate(before);
+        }
+        loaded(done)
     }
 
     /// Sends a segment as packets.
@@ -144,23 +149,8 @@ impl At<'_> {
         }
     }
 
-    /// Makes the packets of a segment, behind those that are there. On an error none of them is.
+    /// Makes the packets of a segment, behind those that are there. On an error some of them may be there too.
     fn load(
-        &self,
-        buffer: &mut BurstBuffer,
-        path: &Path,
-        request: &Request,
-        payload: Payload<'_>,
-    ) -> Result<(), CopyError> {
-        let before = buffer.packets();
-        let loaded = self.add_packets(buffer, path, request, payload);
-        if loaded.is_err() {
-            buffer.truncate(before);
-        }
-        loaded
-    }
-
-    fn add_packets(
         &self,
         buffer: &mut BurstBuffer,
         path: &Path,
