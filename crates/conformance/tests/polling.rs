@@ -137,6 +137,25 @@ fn own_segment(child: &Child) -> (Segment, u8) {
     (segment.expect("this process's own"), other.announcer.slot)
 }
 
+/// An end and a queue pair with a receive posted, connected with a child in this role, which has one too.
+fn with_child(role: &str) -> (End, *mut ibv_qp, Child) {
+    let end = open();
+    let (mut child, qp) = (Child::start(role), end.qp(IBV_QPT_RC));
+    meet(&mut child.channel, qp);
+    recv(qp, 1, &mut []);
+    let [] = child.hear();
+    (end, qp, child)
+}
+
+/// Sends a message, waits for the one that comes back, and has a receive for the next.
+fn exchange(end: &End, qp: *mut ibv_qp, mut request: ibv_send_wr) {
+    post(qp, &mut request);
+    let mut opcodes = [(); 2].map(|()| end.expect(IBV_WC_SUCCESS).opcode);
+    opcodes.sort_unstable();
+    assert_eq!(opcodes, [IBV_WC_SEND, IBV_WC_RECV]);
+    recv(qp, 1, &mut []);
+}
+
 /// Exchanges messages until that says that the child has watched. While others want the processors the child
 /// gets behind, and its background thread helps out.
 fn expect_watched(mut exchange: impl FnMut() -> bool) {
@@ -150,11 +169,7 @@ fn expect_watched(mut exchange: impl FnMut() -> bool) {
 #[test]
 fn a_process_that_polls_watches_its_peer_until_it_ceases() {
     let _turn = take_processors();
-    let end = open();
-    let (mut child, qp) = (Child::start(path_of!("answerer")), end.qp(IBV_QPT_RC));
-    meet(&mut child.channel, qp);
-    recv(qp, 1, &mut []);
-    let [] = child.hear();
+    let (end, qp, mut child) = with_child(path_of!("answerer"));
     let (segment, slot) = own_segment(&child);
     let (positions, _) = segment.ring(RingKind::Requests, slot);
     if segment.header().asymmetric_fences.load(Relaxed) == 0 {
@@ -165,11 +180,7 @@ fn a_process_that_polls_watches_its_peer_until_it_ceases() {
             child.tell(&[1000]);
             let mut is_watched = false;
             for _ in 0..1000 {
-                post(qp, &mut wr(IBV_WR_SEND));
-                let mut opcodes = [(); 2].map(|()| end.expect(IBV_WC_SUCCESS).opcode);
-                opcodes.sort_unstable();
-                assert_eq!(opcodes, [IBV_WC_SEND, IBV_WC_RECV]);
-                recv(qp, 1, &mut []);
+                exchange(&end, qp, wr(IBV_WR_SEND));
                 is_watched |= positions.watched.load(SeqCst) == 1;
             }
             let [] = child.hear();
@@ -246,20 +257,10 @@ on_each_way! {
     /// it when it sleeps.
     fn what_came_untold_does_not_sleep() {
         let _turn = take_processors();
-        let end = open();
-        let (mut child, qp) = (Child::start(path_of!("sleeper")), end.qp(IBV_QPT_RC));
-        meet(&mut child.channel, qp);
-        recv(qp, 1, &mut []);
-        let [] = child.hear();
+        let (end, qp, child) = with_child(path_of!("sleeper"));
         let (segment, slot) = own_segment(&child);
         let (positions, _) = segment.ring(RingKind::Requests, slot);
-        let exchange = |request: ibv_send_wr| {
-            post(qp, &mut { request });
-            let mut opcodes = [(); 2].map(|()| end.expect(IBV_WC_SUCCESS).opcode);
-            opcodes.sort_unstable();
-            assert_eq!(opcodes, [IBV_WC_SEND, IBV_WC_RECV]);
-            recv(qp, 1, &mut []);
-        };
+        let exchange = |request: ibv_send_wr| exchange(&end, qp, request);
         let telling = |what: u32| ibv_send_wr {
             imm: ibv_send_wr_imm { imm_data: what.to_be() },
             ..wr(IBV_WR_SEND_WITH_IMM)
