@@ -311,7 +311,7 @@ impl Joined {
         payload: Payload<'_>,
     ) -> Sent {
         let most = io.joins();
-        let joinable = mtu.filter(|_| most > 0 && Requester::may_be_joined(request));
+        let joinable = mtu.filter(|_| most > 0 && request.may_be_joined());
         let Some(mtu) = joinable else {
             return if self.leave(io).is_ok() {
                 send(io, mtu, request, payload)

@@ -53,6 +53,13 @@ impl Request {
     pub fn is_last(&self) -> bool {
         self.offset.checked_add(self.length) == Some(self.total)
     }
+
+    /// Whether more messages may leave in one burst with this segment: it is a whole message, which is
+    /// acknowledged, and its answer brings nothing.
+    pub fn may_be_joined(&self) -> bool {
+        let whole = self.offset == 0 && self.is_last();
+        whole && self.service.is_reliable() && !self.body.uses_read_resources()
+    }
 }
 
 /// Which part of a message a segment is.

@@ -419,13 +419,6 @@ impl Requester {
         self.ring.tail() - self.under_way.next
     }
 
-    /// Whether more messages may go out in one burst with this one, which has been handed out: it is whole, it
-    /// is acknowledged, and its answer brings nothing.
-    pub fn may_be_joined(request: &Request) -> bool {
-        let whole = request.offset == 0 && request.is_last();
-        whole && request.service.is_reliable() && !request.body.uses_read_resources()
-    }
-
     /// Has what has been unanswered for too long go out again: before the next segments are asked for.
     pub fn check_timeout<P: Process>(&mut self, cx: &mut Context<'_, P>) {
         if self.flight.alarm().is_some() {

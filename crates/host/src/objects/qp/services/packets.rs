@@ -2,9 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use transom_device::execution::{
-    Context, CopyError, Payload, Reply, Request, Requester, Responder, Sent,
-};
+use transom_device::execution::{Context, CopyError, Payload, Reply, Request, Responder, Sent};
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
 use transom_device::transport::{ReadAnswer, ResponseBurst, burst};
@@ -38,7 +36,7 @@ impl At<'_> {
     ) -> Sent {
         let Outgoing { request, payload, .. } = outgoing;
         let Some(wire) = self.qp.device.port().wire() else { return Sent::Unreachable };
-        let may_be_joined = Requester::may_be_joined(request);
+        let may_be_joined = request.may_be_joined();
         let has_room = |burst: &BurstBuffer| burst.has_room(request.length, path.mtu);
         if !(may_be_joined && joined.burst.as_ref().is_none_or(has_room))
             && self.send_joined(joined).is_err()
