@@ -117,7 +117,9 @@ fn a_peer_wakes_who_waits_for_an_event() {
                 });
                 before = switches;
             }
-            assert_eq!(before, switches, "its thread was woken");
+            // Where others want the processors it may look around once more, but not for each message.
+            let woken = switches - before;
+            assert!(woken < MESSAGES as u64 / 2, "its thread was woken {woken} times");
             it.send();
         }
         it.child.tell(&[]);
@@ -170,6 +172,13 @@ fn signals_end_the_wait_for_an_event_as_they_end_a_read() {
             let (process, thread) = (it.child.pid() as c_int, it.thread as c_int);
             // SAFETY: takes plain numbers; the thread is our child's, which is not reaped yet.
             assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) }, 0);
+            // Else it would be found asleep before the first has reached it.
+            let file = format!("/proc/{process}/task/{thread}/status");
+            until("the signal to be taken", || {
+                let status = fs::read_to_string(&file).unwrap_or_default();
+                let pending = status.lines().find(|line| line.starts_with("SigPnd:"));
+                pending.is_none_or(|line| line.ends_with("\t0000000000000000")).then_some(())
+            });
         }
         it.child.finish();
     });
