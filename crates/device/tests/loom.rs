@@ -39,6 +39,7 @@ struct World {
     entries: Vec<KeyEntry>,
     open: AtomicU32,
     scramble: Arc<Scramble>,
+    recent: RecentSlots,
     hazards: Hazards,
     qps: Vec<QpSummary>,
     /// The memory that the region covers.
@@ -54,6 +55,7 @@ impl World {
             entries: (0..2).map(|_| KeyEntry::default()).collect(),
             open: AtomicU32::new(2),
             scramble: scramble.clone(),
+            recent: RecentSlots::default(),
             hazards: Hazards::default(),
             qps: (0..2).map(|_| QpSummary::default()).collect(),
             memory: UnsafeCell::new(0),
@@ -74,7 +76,7 @@ impl World {
     }
 
     fn table(&self) -> KeyTable<'_> {
-        KeyTable::new(&self.entries, &self.open, &self.scramble, &self.hazards)
+        KeyTable::new(&self.entries, &self.open, &self.scramble, &self.recent, &self.hazards)
     }
 
     fn region_slot(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use transom_device::protection::{
-    Announcer, Grant, Hazards, KeyEntry, KeyOwner, KeyTable, Scramble, Waiter,
+    Announcer, Grant, Hazards, KeyEntry, KeyOwner, KeyTable, RecentSlots, Scramble, Waiter,
 };
 use transom_device::qp::{QpNumber, QpSummary, QpTable};
 
@@ -18,6 +18,7 @@ pub struct Device {
     entries: Box<[KeyEntry]>,
     open: AtomicU32,
     scramble: Arc<Scramble>,
+    recent: RecentSlots,
     hazards: Box<Hazards>,
     summaries: Box<[QpSummary]>,
     /// Who hands out its keys.
@@ -44,6 +45,7 @@ impl Device {
             entries: (0..keys).map(|_| KeyEntry::default()).collect(),
             open: AtomicU32::new(keys),
             scramble,
+            recent: RecentSlots::default(),
             hazards,
             summaries: (0..queue_pairs).map(|_| QpSummary::default()).collect(),
             owner: RefCell::new(KeyOwner::new(keys, keys)),
@@ -52,7 +54,7 @@ impl Device {
 
     /// The key table.
     pub fn keys(&self) -> KeyTable<'_> {
-        KeyTable::new(&self.entries, &self.open, &self.scramble, &self.hazards)
+        KeyTable::new(&self.entries, &self.open, &self.scramble, &self.recent, &self.hazards)
     }
 
     /// The queue pairs as initiators see them.

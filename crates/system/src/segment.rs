@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
-use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, Scramble};
+use transom_device::protection::{Hazards, KeyEntry, KeyTable, PROCESSES, RecentSlots, Scramble};
 use transom_device::qp::{QpSummary, QpTable, SrqSummary};
 
 use crate::file_limit;
@@ -162,6 +162,8 @@ struct Layout {
 pub struct Segment {
     layout: NonNull<Layout>,
     file: OwnedFd,
+    /// Of its keys, which have one permutation as long as it lives.
+    recent: RecentSlots,
 }
 
 // SAFETY: the mapping stays until drop, and all of it is reached through atomics or, for the bytes of
@@ -240,7 +242,7 @@ impl Segment {
             )?
         };
         let layout = NonNull::new(address.cast()).expect("a mapping is never at zero");
-        Ok(Self { layout, file })
+        Ok(Self { layout, file, recent: RecentSlots::default() })
     }
 
     /// The descriptor by which other processes find the segment.
@@ -309,7 +311,13 @@ impl Segment {
     pub fn keys(&self) -> KeyTable<'_> {
         // SAFETY: as in `header`.
         let entries = unsafe { &(*self.layout.as_ptr()).keys };
-        KeyTable::new(entries, &self.header().open_keys, self.scramble(), self.hazards())
+        KeyTable::new(
+            entries,
+            &self.header().open_keys,
+            self.scramble(),
+            &self.recent,
+            self.hazards(),
+        )
     }
 
     /// The summaries of the queue pairs.

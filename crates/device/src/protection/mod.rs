@@ -29,7 +29,7 @@ pub use key::{Key, RemoteAddress};
 pub use owner::{Exhausted, KeyOwner};
 pub use reason::{Reason, Refusal};
 pub use region::{InUse, Region};
-pub use scramble::Scramble;
+pub use scramble::{RecentSlots, Scramble};
 pub use table::{Grant, KeyTable};
 pub use window::{
     Bind, Stamp, WindowKind, bind_type1, bind_type2, invalidate, release_window, unbind_type1,

@@ -6,10 +6,13 @@
 //! knows one key learns nothing useful about the next (ReDMArk, USENIX Security 2021, showed what
 //! predictable keys allow).
 
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
 const HALF_BITS: u32 = 12;
 const HALF: u32 = (1 << HALF_BITS) - 1;
+
+/// Lookups that are remembered: more keys than these are seldom in use at a time.
+const REMEMBERED: usize = 64;
 
 /// A secret permutation of the 24-bit indexes; position-independent, so it can be shared.
 #[repr(C)]
@@ -71,9 +74,46 @@ impl Scramble {
     }
 }
 
+/// What slots the last indexes stood for, in one process's view of one permutation: four looks into its
+/// tables, each of which waits for the one before, are a good part of a small access.
+pub struct RecentSlots([AtomicU64; REMEMBERED]);
+
+impl Default for RecentSlots {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; REMEMBERED])
+    }
+}
+
+impl RecentSlots {
+    /// In an entry: there is one. The low half is the index, the high half its slot.
+    const TAKEN: u64 = 1 << 31;
+
+    /// The slot that an index stands for in the permutation that this always goes with.
+    #[inline]
+    pub fn slot_of(&self, scramble: &Scramble, index: u32) -> u32 {
+        let entry = &self.0[index as usize % REMEMBERED];
+        let (known, name) = (entry.load(Relaxed), u64::from(index) | Self::TAKEN);
+        if known & u64::from(u32::MAX) == name {
+            return (known >> 32) as u32;
+        }
+        let slot = scramble.slot_of(index);
+        entry.store(u64::from(slot) << 32 | name, Relaxed);
+        slot
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slot_that_is_remembered_is_that_of_its_own_index() {
+        let (scramble, recent) = (Scramble::for_simulation(7), RecentSlots::default());
+        // Neighbours share an entry with those of the next round; some come again at once.
+        for index in (0..4096).flat_map(|index| [index, index, index ^ 64, 0]) {
+            assert_eq!(recent.slot_of(&scramble, index), scramble.slot_of(index), "{index}");
+        }
+    }
 
     #[test]
     fn every_slot_comes_back_from_its_index() {

@@ -1,8 +1,8 @@
 //! The key table of one process, as its own threads and other processes see it.
 
 use super::{
-    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Place, Rank, Reason, Refusal,
-    Scramble, Snapshot, Use, Waiter, decide,
+    Announcement, Announcer, Attempt, Hazards, Key, KeyEntry, Place, Rank, Reason, RecentSlots,
+    Refusal, Scramble, Snapshot, Use, Waiter, decide,
 };
 use crate::operation::Subject;
 use crate::sync::{AtomicU32, Ordering::*};
@@ -13,19 +13,21 @@ pub struct KeyTable<'m> {
     entries: &'m [KeyEntry],
     open: &'m AtomicU32,
     scramble: &'m Scramble,
+    recent: &'m RecentSlots,
     hazards: &'m Hazards,
 }
 
 impl<'m> KeyTable<'m> {
     /// A table over its parts. `open` says how many of the entries have memory behind them; the
-    /// rest is not touched.
+    /// rest is not touched. `recent` is the caller's own, and goes with this `scramble` alone.
     pub fn new(
         entries: &'m [KeyEntry],
         open: &'m AtomicU32,
         scramble: &'m Scramble,
+        recent: &'m RecentSlots,
         hazards: &'m Hazards,
     ) -> Self {
-        Self { entries, open, scramble, hazards }
+        Self { entries, open, scramble, recent, hazards }
     }
 
     /// The announcements for this table's keys.
@@ -41,7 +43,7 @@ impl<'m> KeyTable<'m> {
     /// The slot a key's index stands for, if the table reaches that far.
     #[inline]
     pub fn slot_of(&self, key: Key) -> Option<u32> {
-        let slot = self.scramble.slot_of(key.index());
+        let slot = self.recent.slot_of(self.scramble, key.index());
         let open = self.open.load(Acquire).min(self.entries.len() as u32);
         (slot < open).then_some(slot)
     }

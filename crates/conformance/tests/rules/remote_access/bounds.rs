@@ -10,7 +10,8 @@ use transom_device::Access;
 use transom_device::execution::one_sided::{KeyDomain, Stop, Target};
 use transom_device::execution::{CopyError, MAX_MESSAGE, Part, Source};
 use transom_device::protection::{
-    Announcer, Grant, Hazards, Key, KeyEntry, KeyTable, Reason, RemoteAddress, Scramble, Waiter,
+    Announcer, Grant, Hazards, Key, KeyEntry, KeyTable, Reason, RecentSlots, RemoteAddress,
+    Scramble, Waiter,
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_wire::NakCode;
@@ -333,6 +334,7 @@ fn ra_39_too_long_a_message_is_invalid() {
     let entries: [KeyEntry; 1] = Default::default();
     let (open, scramble, hazards) =
         (AtomicU32::new(1), Scramble::for_simulation(1), Hazards::default());
+    let recent = RecentSlots::default();
     let summary = QpSummary::default();
     summary.set_gate(Gate {
         state: QpState::Rts,
@@ -343,7 +345,7 @@ fn ra_39_too_long_a_message_is_invalid() {
         by_message: false,
     });
     let target = Target {
-        keys: KeyTable::new(&entries, &open, &scramble, &hazards),
+        keys: KeyTable::new(&entries, &open, &scramble, &recent, &hazards),
         summary: &summary,
         number: QpNumber::from_bits(7),
         announcer: Announcer { slot: 0, generation: 1 },
