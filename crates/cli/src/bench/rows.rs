@@ -77,6 +77,11 @@ impl Row {
         self.by("mapped", Pair::Mapped, task).by("private", Pair::Private, task)
     }
 
+    /// The same over the wire.
+    fn by_wire(self, [mapped, private]: [&'static str; 2], task: Task) -> Self {
+        self.by(mapped, Pair::MappedWire, task).by(private, Pair::Wire, task)
+    }
+
     fn by_ucx(mut self, transport: Transport, test: &'static str, size: usize) -> Self {
         let Transport { name, transports } = transport;
         self.contenders.push(Contender { name, who: Who::Ucx(Ucx { transports, test, size }) });
@@ -128,9 +133,9 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     };
     let wire = |name, size| {
         Row::new(name, MegabytesPerSecond(size))
-            .by("wire", Pair::Wire, WriteStream { size, queue_pairs: 1 })
+            .by_wire(["mapped", "private"], WriteStream { size, queue_pairs: 1 })
             .by("TCP", Pair::Wire, TcpStream { size })
-            .target("wire", &["TCP"], AtLeast(1.2))
+            .target("mapped", &["TCP"], AtLeast(1.2))
     };
     let message = SendAndBack { size: 8, asleep: false };
     let small_bind = Bind { length: 4 * KIB };
@@ -201,9 +206,9 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         wire("WRITEs of 64 KiB over the wire", 64 * KIB),
         wire("WRITEs of 1 MiB over the wire", MIB),
         Row::new("WRITE of 8 bytes over the wire, one way", Nanoseconds)
-            .by("wire", Pair::Wire, WriteAndBack { size: 8 })
+            .by_wire(["mapped", "private"], WriteAndBack { size: 8 })
             .by("UDP, two datagrams", Pair::Wire, UdpAndBack)
-            .target("wire", &["UDP, two datagrams"], AtMost(1.5)),
+            .target("mapped", &["UDP, two datagrams"], AtMost(1.5)),
     ]
 }
 
@@ -230,7 +235,7 @@ pub(super) const PICTURES: [Picture; 4] = [
         contenders: |size| {
             Row::new("WRITE, one way", Unit::Nanoseconds)
                 .by_us(Task::WriteAndBack { size })
-                .by("wire", Pair::Wire, Task::WriteAndBack { size })
+                .by_wire(["wire, mapped", "wire, private"], Task::WriteAndBack { size })
                 .by_ucx(POSIX, "ucp_put_lat", size)
                 .by_ucx(TCP, "ucp_put_lat", size)
                 .by("TCP", Pair::Wire, Task::TcpAndBack { size })
@@ -244,7 +249,7 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::SendAndBack { size, asleep: false };
             Row::new("SEND, one way", Unit::Nanoseconds)
                 .by_us(task)
-                .by("wire", Pair::Wire, task)
+                .by_wire(["wire, mapped", "wire, private"], task)
                 .by_ucx(POSIX, "tag_lat", size)
                 .by_ucx(CMA, "tag_lat", size)
                 .by_ucx(TCP, "tag_lat", size)
@@ -259,7 +264,7 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::WriteStream { size, queue_pairs: 1 };
             Row::new("WRITEs", Unit::MegabytesPerSecond(size))
                 .by_us(task)
-                .by("wire", Pair::Wire, task)
+                .by_wire(["wire, mapped", "wire, private"], task)
                 .by_ucx(POSIX, "ucp_put_bw", size)
                 .by_ucx(TCP, "ucp_put_bw", size)
                 .by("TCP", Pair::Wire, Task::TcpStream { size })
@@ -275,7 +280,7 @@ pub(super) const PICTURES: [Picture; 4] = [
             let task = Task::SendStream { size };
             Row::new("SENDs", Unit::MegabytesPerSecond(size))
                 .by_us(task)
-                .by("wire", Pair::Wire, task)
+                .by_wire(["wire, mapped", "wire, private"], task)
                 .by_ucx(POSIX, "tag_bw", size)
                 .by_ucx(CMA, "tag_bw", size)
                 .by_ucx(TCP, "tag_bw", size)

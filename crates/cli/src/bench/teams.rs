@@ -20,8 +20,10 @@ pub(super) enum Pair {
     Private,
     /// On one host, with mapped memory.
     Mapped,
-    /// In two network namespaces.
+    /// In two network namespaces, with private memory.
     Wire,
+    /// The same with mapped memory.
+    MappedWire,
     /// As [`Pair::Private`], and one has so many windows.
     Windows(usize),
     /// As [`Pair::Private`], with so many queue pairs connected.
@@ -105,8 +107,8 @@ impl Teams {
 impl Team {
     fn start(pair: Pair) -> Result<Self> {
         let setup = Setup {
-            mapped: pair == Pair::Mapped,
-            wire: pair == Pair::Wire,
+            mapped: matches!(pair, Pair::Mapped | Pair::MappedWire),
+            wire: matches!(pair, Pair::Wire | Pair::MappedWire),
             queue_pairs: match pair {
                 Pair::QueuePairs(count) => count,
                 _ => 16,
