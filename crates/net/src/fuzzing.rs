@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use transom_system::segment::{RING_BYTES, RingKind, RingPositions};
 
 use crate::message::{
-    Arrival, answer_data, decode_answer, decode_request, encode_answer, encode_request,
+    ANSWER_WORDS, Arrival, answer_data, decode_answer, decode_request, encode_answer,
+    encode_request,
 };
 use crate::ring::{Consumer, Fence, HEADER_WORDS, Producer, Record};
 use crate::udp;
@@ -48,11 +49,9 @@ impl Ring {
     }
 }
 
-/// A ring that begins with these words and whose producer says it has written up to `tail`: no record
-/// reaches beyond it.
-pub fn ring(tail: u64, words: &[u64]) {
+/// A ring that begins with these words: no record reaches beyond it.
+pub fn ring(words: &[u64]) {
     let mut ring = Ring::new(words);
-    ring.positions.tail.store(tail, Relaxed);
     let bytes = ring.bytes();
     let (mut consumer, mut replies) = (Consumer::new(), Replies::new());
     while let Ok(Some(record)) = consumer.next(&ring.positions, bytes) {
@@ -83,13 +82,9 @@ pub fn ring_while_written(writes: &[(u16, u64)]) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let write = |&(word, value): &(u16, u64)| match word {
-                0..32 => positions.tail.store(value, Relaxed),
-                32..64 => positions
-                    .tail
-                    .store(positions.head.load(Relaxed).wrapping_add(value % 4096), Relaxed),
-                64..96 => head.store(value, Relaxed),
+                0..64 => head.store(value, Relaxed),
                 // Most of it where the next record is.
-                96..0x8000 => {
+                64..0x8000 => {
                     let next = positions.head.load(Relaxed) as usize / 8;
                     bytes.word(next + usize::from(word) % 16).store(value, Relaxed);
                 }
@@ -137,9 +132,11 @@ impl Replies {
             let Arrival::Request(request, _) = arrival else { continue };
             let data = answer_data(&request);
             let ring = self.ring.bytes();
-            let Some(room) = self.producer.room(&self.positions, ring, data) else { continue };
+            let Some(room) = self.producer.room(&self.positions, ring, ANSWER_WORDS, data) else {
+                continue;
+            };
             within(room.payload(), data, ring);
-            self.producer.publish(&self.positions, &room, &[0; HEADER_WORDS], data);
+            self.producer.publish(ring, &room, &[0; HEADER_WORDS], data);
         }
     }
 }

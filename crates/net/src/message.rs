@@ -23,6 +23,9 @@ const SERVICE: u32 = 11;
 /// The data is in its sender's buffer, not behind the header.
 const REFERENCE: u64 = 1 << 14;
 
+/// Words of the header of an answer.
+pub(crate) const ANSWER_WORDS: usize = 5;
+
 /// A reply and what it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -80,7 +83,10 @@ pub(crate) fn answer_data(request: &Request) -> u64 {
 
 /// Bytes of the reply ring that a requester keeps free for the answer to a request.
 pub(crate) fn reservation(request: &Request) -> u64 {
-    if request.service.is_reliable() { record_bytes(answer_data(request)) } else { 0 }
+    match request.service.is_reliable() {
+        true => record_bytes(ANSWER_WORDS, answer_data(request)),
+        false => 0,
+    }
 }
 
 fn pair(high: u32, low: u32) -> u64 {
@@ -123,15 +129,16 @@ pub(crate) fn encode_request(request: &Request, data: Option<Reference>) -> Head
         kind | flags | reservation(request) << 32,
         pair(request.to.bits(), request.from.bits()),
         pair(request.message.value(), key.0),
-        if datagram { remote.source[0] } else { request.offset },
+        request.attempt,
         request.length,
         if datagram { remote.source[1] } else { request.total },
+        // A message of one part to a connected queue pair has nothing from here on.
+        if datagram { remote.source[0] } else { request.offset },
         if datagram { remote.gid[0] } else { address },
         extra[0],
         if datagram { remote.gid[1] } else { extra[1] | at_key },
         remote.words[0],
         remote.words[1] | at,
-        request.attempt,
     ]
 }
 
@@ -174,11 +181,11 @@ fn encode_remote(remote: &Remote) -> RemoteWords {
 fn decode_remote(header: &Header, service: Service, to: QpNumber) -> Remote {
     match service {
         Service::Rc | Service::Uc => Remote::Connected,
-        Service::XrcInitiator | Service::XrcTarget => Remote::Srq(header[10] as u32),
+        Service::XrcInitiator | Service::XrcTarget => Remote::Srq(header[11] as u32),
         Service::Ud => {
-            let (qkey, flow_label) = halves(header[10]);
-            let (gid, source) = (gid_of(header[7], header[9]), gid_of(header[4], header[6]));
-            let [_, _, traffic_class, hop_limit] = (header[11] as u32).to_be_bytes();
+            let (qkey, flow_label) = halves(header[11]);
+            let (gid, source) = (gid_of(header[8], header[10]), gid_of(header[7], header[6]));
+            let [_, _, traffic_class, hop_limit] = (header[12] as u32).to_be_bytes();
             let address = Address { gid, source, traffic_class, hop_limit, flow_label };
             Remote::Datagram(Datagram { pd: 0, address, qp: to.bits(), qkey })
         }
@@ -193,8 +200,8 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, Option<Referen
     let (to, from) = halves(header[2]);
     let to = QpNumber::from_bits(to);
     let (message, key) = halves(header[3]);
-    let (address, key) = (header[7], Key(key));
-    let immediate = (control & IMMEDIATE != 0).then_some(header[8] as u32);
+    let (address, key) = (header[8], Key(key));
+    let immediate = (control & IMMEDIATE != 0).then_some(header[9] as u32);
     let body = match Operation::from_code(control as u8)? {
         Operation::Send => match (immediate, control & INVALIDATE != 0) {
             (None, false) => Body::Send,
@@ -205,16 +212,16 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, Option<Referen
         Operation::Write => Body::Write { address, key, immediate },
         Operation::Read => Body::Read { address, key },
         Operation::CompareSwap => {
-            Body::CompareSwap { address, key, swap: header[8], compare: header[9] }
+            Body::CompareSwap { address, key, swap: header[9], compare: header[10] }
         }
-        Operation::FetchAdd => Body::FetchAdd { address, key, add: header[8] },
+        Operation::FetchAdd => Body::FetchAdd { address, key, add: header[9] },
         Operation::AtomicWrite => Body::AtomicWrite { address, key },
         Operation::Flush | Operation::FlushPersistent => Body::Flush {
             address,
             key,
-            length: u32::try_from(header[8]).ok()?,
-            placement: Placement::from_bits_retain((header[9] >> 1) as u8),
-            whole: header[9] & 1 == 1,
+            length: u32::try_from(header[9]).ok()?,
+            placement: Placement::from_bits_retain((header[10] >> 1) as u8),
+            whole: header[10] & 1 == 1,
         },
         // Nobody asks a peer for these alone.
         Operation::RemoteInvalidate
@@ -234,9 +241,9 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, Option<Referen
         service,
         remote: decode_remote(header, service, to),
         message: Psn::new(message),
-        attempt: header[12],
+        attempt: header[4],
         body,
-        offset: if datagram { 0 } else { header[4] },
+        offset: if datagram { 0 } else { header[7] },
         length: header[5],
         total: if datagram { header[5] } else { header[6] },
         solicited: control & SOLICITED != 0,
@@ -244,7 +251,7 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, Option<Referen
     let within = request.offset.checked_add(request.length)? <= request.total;
     let fits = within && request.length <= MAX_PAYLOAD && request.total <= MAX_MESSAGE;
     let reference = (control & REFERENCE != 0)
-        .then(|| Reference { address: header[11], key: Key(header[9] as u32) });
+        .then(|| Reference { address: header[12], key: Key(header[10] as u32) });
     let refers = request.service.is_reliable() && request.body.carries_data();
     let fits = fits && (refers || reference.is_none());
     (fits && control >> 32 == reservation(&request)).then_some((request, reference))
@@ -299,6 +306,7 @@ pub(crate) fn decode_answer(header: &Header) -> Option<Answer> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ring::words_of;
     use transom_wire::{NakCode, RnrTimer};
 
     use super::*;
@@ -422,9 +430,9 @@ mod tests {
             solicited: false,
         };
         let mut header = encode_request(&request, None);
-        (header[4], header[5], header[6]) = (offset, length, total);
+        (header[5], header[6], header[7]) = (length, total, offset);
         // What was written for these lengths before they were checked.
-        let reserved = length.wrapping_add(96).wrapping_add(63) & !63;
+        let reserved = length.wrapping_add(ANSWER_WORDS as u64 * 8).wrapping_add(63) & !63;
         header[1] = header[1] & 0xffff_ffff | reserved << 32;
         header
     }
@@ -433,7 +441,7 @@ mod tests {
     fn lengths_that_wrap_or_do_not_fit_each_other_are_no_request() {
         assert!(decode_request(&read(0, 8, 8)).is_some());
         assert!(decode_request(&read(0, MAX_PAYLOAD, MAX_MESSAGE)).is_some());
-        for length in [u64::MAX, u64::MAX - 95, u64::MAX - 96, MAX_PAYLOAD + 1, 1 << 32] {
+        for length in [u64::MAX, u64::MAX - 39, u64::MAX - 40, MAX_PAYLOAD + 1, 1 << 32] {
             for total in [length, u64::MAX, MAX_MESSAGE, 0] {
                 assert_eq!(decode_request(&read(0, length, total)), None, "{length:#x} {total:#x}");
             }
@@ -453,16 +461,37 @@ mod tests {
         }
         // A requester that keeps less free than the answer takes gets none; it is not heard at all.
         let mut greedy = read(0, 4096, 4096);
-        greedy[1] = greedy[1] & 0xffff_ffff | record_bytes(0) << 32;
+        greedy[1] = greedy[1] & 0xffff_ffff | record_bytes(ANSWER_WORDS, 0) << 32;
         assert_eq!(decode_request(&greedy), None);
+    }
+
+    /// Each line of memory that another process has written takes as long as a small message.
+    #[test]
+    fn a_small_message_and_its_acknowledgement_take_a_line_each() {
+        let send = Request {
+            to: QpNumber::from_bits(0x12_3456),
+            from: QpNumber::from_bits(0xfe_dcba),
+            service: Service::Rc,
+            remote: Remote::Connected,
+            message: Psn::new(0xff_ffff),
+            attempt: u64::MAX,
+            body: Body::Send,
+            offset: 0,
+            length: 8,
+            total: 8,
+            solicited: true,
+        };
+        assert_eq!(record_bytes(words_of(&encode_request(&send, None)), 8), 64);
+        assert_eq!(record_bytes(ANSWER_WORDS, 0), 64);
     }
 
     #[test]
     fn a_message_that_is_longer_than_its_record_is_nonsense() {
         let parse = |kind, header, room| Arrival::parse(kind, &header, room);
         let mut write = read(0, 64, 64);
-        write[1] =
-            write[1] & 0xffff_ff00 | record_bytes(0) << 32 | u64::from(Operation::Write.code());
+        write[1] = write[1] & 0xffff_ff00
+            | record_bytes(ANSWER_WORDS, 0) << 32
+            | u64::from(Operation::Write.code());
         assert!(parse(RingKind::Requests, write, 64).is_ok());
         assert!(parse(RingKind::Requests, write, 63).is_err());
         // A READ brings nothing with it.

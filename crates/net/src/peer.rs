@@ -15,8 +15,10 @@ use transom_system::registry::Process;
 use transom_system::segment::{RING_BYTES, RingKind, Segment, Wakeup};
 use transom_system::{ThisProcess, asymmetric_fence};
 
-use super::message::{Answer, Arrival, answer_data, encode_answer, encode_request, reservation};
-use super::ring::{Consumer, Fence, Garbled, Producer, Record, Room};
+use super::message::{
+    ANSWER_WORDS, Answer, Arrival, answer_data, encode_answer, encode_request, reservation,
+};
+use super::ring::{self, Consumer, Fence, Garbled, HEADER_WORDS, Producer, Record, Room};
 use super::stalled::Stalled;
 use super::{Gather, Reference, RingBytes, SenderBuffer, sender_buffer};
 
@@ -79,6 +81,16 @@ impl Rings {
 struct Requests {
     producer: Producer,
     /// Bytes of the reply ring that requests under way may need.
+    reserved: u64,
+}
+
+/// What a request needs room for.
+struct Need {
+    /// Of its header.
+    words: usize,
+    /// Bytes of data behind that.
+    payload: u64,
+    /// Bytes in the reply ring.
     reserved: u64,
 }
 
@@ -158,13 +170,12 @@ impl Peer {
         };
         for kind in [RingKind::Requests, RingKind::Replies] {
             own.open_ring(kind, slot)?;
-            let (positions, _) = own.ring(kind, slot);
+            let (positions, bytes) = own.ring(kind, slot);
             positions.consumer.store(u32::MAX, SeqCst);
             positions.direct.store(u32::from(reach == Reach::Direct), SeqCst);
             positions.full.store(0, SeqCst);
             positions.watched.store(0, SeqCst);
-            positions.head.store(0, SeqCst);
-            positions.tail.store(0, SeqCst);
+            ring::clear(positions, bytes);
             positions.consumer.store(generation, SeqCst);
         }
         let receives = |it: &Segment| it.header().asymmetric_fences.load(Relaxed) == 1;
@@ -259,8 +270,8 @@ impl Peer {
     #[inline]
     pub(crate) fn has_sent(&self) -> bool {
         [RingKind::Requests, RingKind::Replies].into_iter().any(|kind| {
-            let (positions, _) = self.segment.ring(kind, self.me.slot);
-            positions.tail.load(Acquire) != positions.head.load(Relaxed)
+            let (positions, bytes) = self.segment.ring(kind, self.me.slot);
+            ring::has_record(positions, bytes)
         })
     }
 
@@ -284,12 +295,13 @@ impl Peer {
         };
         let reserved = reservation(request);
         let mut requests = self.rings.requests.lock();
-        let room = self.room(own, &requests, payload, reserved, qp_index);
+        let header = encode_request(request, left);
+        let need = Need { words: ring::words_of(&header), payload, reserved };
+        let room = self.room(own, &mut requests, need, qp_index);
         let Some(room) = room else {
             // It may have ended before this noted that it waits.
             return if self.is_gone() { Sent::Unreachable } else { Sent::Busy };
         };
-        let (positions, _) = own.ring(RingKind::Requests, self.announcer.slot);
         if let RecordData::Copied(data) = data {
             // SAFETY: the room found for this record, which is the producer's alone until it is published.
             let to = unsafe { Writable::shared(room.payload(), payload) };
@@ -303,7 +315,8 @@ impl Peer {
             show(room.payload());
         }
         requests.reserved += reserved;
-        requests.producer.publish(positions, &room, &encode_request(request, left), payload);
+        let (_, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
+        requests.producer.publish(bytes, &room, &header, payload);
         drop(requests);
         self.notify_of_record(own);
         Sent::Queued
@@ -333,8 +346,9 @@ impl Peer {
     /// Whether a datagram of `length` bytes would be taken now; if not, the queue pair is advanced
     /// when there is room.
     pub fn takes_datagram(&self, own: &Segment, length: u64, qp_index: u16) -> bool {
-        let requests = self.rings.requests.lock();
-        let takes = self.is_gone() || self.room(own, &requests, length, 0, qp_index).is_some();
+        let mut requests = self.rings.requests.lock();
+        let need = Need { words: HEADER_WORDS, payload: length, reserved: 0 };
+        let takes = self.is_gone() || self.room(own, &mut requests, need, qp_index).is_some();
         // It may have ended before this noted that it waits.
         takes || self.is_gone()
     }
@@ -344,15 +358,14 @@ impl Peer {
     fn room(
         &self,
         own: &Segment,
-        requests: &Requests,
-        payload: u64,
-        reserved: u64,
+        requests: &mut Requests,
+        Need { words, payload, reserved }: Need,
         qp_index: u16,
     ) -> Option<Room> {
         let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
-        let find = || {
+        let mut find = || {
             let answerable = requests.reserved + reserved <= REPLY_BUDGET;
-            answerable.then(|| requests.producer.room(positions, bytes, payload)).flatten()
+            answerable.then(|| requests.producer.room(positions, bytes, words, payload)).flatten()
         };
         find().or_else(|| {
             // In this order: whoever makes room takes the flag down and then looks for who waits.
@@ -453,7 +466,7 @@ impl Replying<'_> {
         let producer = RefCell::new(self.peer.rings.replies.lock());
         let (positions, bytes) = self.own.ring(RingKind::Replies, self.peer.announcer.slot);
         let data = answer_data(request);
-        let room = producer.borrow().room(positions, bytes, data);
+        let room = producer.borrow_mut().room(positions, bytes, ANSWER_WORDS, data);
         let payload = room.as_ref().map_or(std::ptr::null_mut(), |room| room.payload());
         let length = if room.is_some() { data } else { 0 };
         // SAFETY: the room found for the answer, which is the producer's alone until it is published.
@@ -473,7 +486,7 @@ impl Replying<'_> {
                 reply,
             };
             let data = if let Reply::Data { length } = reply { length } else { 0 };
-            producer.borrow_mut().publish(positions, room, &encode_answer(&answer), data);
+            producer.borrow_mut().publish(bytes, room, &encode_answer(&answer), data);
         };
         publish(make(&mut sink, &publish));
         self.told |= answered.get();

@@ -1,30 +1,78 @@
 //! Rings of records between two processes: one producer, one consumer, in the producer's segment.
 //!
-//! A record is a header of [`HEADER_WORDS`] words and a payload, padded to [`ALIGN`] bytes; it never
+//! A record is a header of up to [`HEADER_WORDS`] words and a payload, padded to [`ALIGN`] bytes; it never
 //! wraps. What does not fit before the end of the ring begins at its start, after a filler.
+//!
+//! A record is there once its first word is not zero, so that whoever looks has it at once, and needs not wait
+//! for a line of memory that says where it ends: the producer clears the word behind a record before it
+//! writes that of the record, and always keeps room for it.
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering, Ordering::*};
 
 use transom_system::asymmetric_fence;
 use transom_system::segment::{RING_BYTES, RingPositions};
 
-/// Words of a header: the first is the ring's, the others are the message's.
+/// Words of a header at most: the first is the ring's, the others are the message's. Those at its end that are
+/// zero are left out, so that a small message and its header fit a line of memory.
 pub(crate) const HEADER_WORDS: usize = 13;
 
 const SIZE: u64 = RING_BYTES as u64;
 const ALIGN: u64 = 64;
-const HEADER_BYTES: u64 = HEADER_WORDS as u64 * 8;
 /// Longest payload of a record.
 pub const MAX_PAYLOAD: u64 = 32 << 10;
-/// In the first word of a header, beside the record's length: skip to the start of the ring.
-const FILLER: u64 = 1 << 32;
 
-/// A header: the first word's low half is the record's length in bytes.
+/// A header. The first word is left to the ring.
 pub(crate) type Header = [u64; HEADER_WORDS];
 
-/// Bytes a record takes, with a payload of up to [`MAX_PAYLOAD`].
-pub(crate) const fn record_bytes(payload: u64) -> u64 {
-    (HEADER_BYTES + payload).next_multiple_of(ALIGN)
+/// How many words of a header are not left out.
+pub(crate) fn words_of(header: &Header) -> usize {
+    header.iter().rposition(|word| *word != 0).map_or(1, |last| last + 1)
+}
+
+/// Bytes that a record takes with a header of so many words and a payload of up to [`MAX_PAYLOAD`].
+pub(crate) const fn record_bytes(words: usize, payload: u64) -> u64 {
+    (words as u64 * 8 + payload).next_multiple_of(ALIGN)
+}
+
+/// The first word of a record: it is not zero.
+#[derive(Clone, Copy)]
+enum First {
+    /// A record of so many bytes, with so many words of a header.
+    Record { length: u64, words: usize },
+    /// Nothing, for so many bytes: to the end of the ring.
+    Filler { length: u64 },
+}
+
+impl First {
+    /// Beside the length.
+    const FILLER: u64 = 1 << 32;
+    /// Where the number of words is.
+    const WORDS: u32 = 40;
+
+    fn pack(self) -> u64 {
+        match self {
+            Self::Record { length, words } => length | (words as u64) << Self::WORDS,
+            Self::Filler { length } => length | Self::FILLER,
+        }
+    }
+
+    /// What another process has written where `to_end` bytes are left of the ring; `None` if it is nonsense.
+    fn parse(word: u64, to_end: u64) -> Option<Self> {
+        let length = word & 0xffff_ffff;
+        let first = match word & Self::FILLER {
+            0 => Self::Record { length, words: (word >> Self::WORDS) as usize },
+            _ => Self::Filler { length },
+        };
+        let fits = length >= ALIGN && length <= to_end && length.is_multiple_of(ALIGN);
+        let fits = fits
+            && match first {
+                Self::Record { words, .. } => {
+                    (1..=HEADER_WORDS).contains(&words) && words as u64 * 8 <= length
+                }
+                Self::Filler { length } => length == to_end && to_end != SIZE,
+            };
+        (fits && first.pack() == word).then_some(first)
+    }
 }
 
 /// What puts in order what one end stores and then loads, and the other loads and stores.
@@ -39,55 +87,65 @@ pub(crate) enum Fence {
 /// The writing end. The caller keeps it under a lock.
 pub(crate) struct Producer {
     tail: u64,
+    /// How far the consumer was when this had to know. It is asked when there seems to be no room.
+    head: u64,
 }
 
 /// Room for one record: where it lies, to be filled and published.
 pub(crate) struct Room {
-    location: *mut u8,
+    /// Bytes to the start of the ring, which a filler takes.
+    skip: u64,
     start: u64,
-    /// Bytes of payload that it has room for.
+    location: *mut u8,
+    /// What it has room for.
+    words: usize,
     payload: u64,
 }
 
 impl Room {
     /// Where the payload goes.
     pub(crate) fn payload(&self) -> *mut u8 {
-        self.location.wrapping_add(HEADER_BYTES as usize)
+        self.location.wrapping_add(self.words * 8)
     }
 }
 
 impl Producer {
+    /// That of an empty ring, see [`clear`].
     pub(crate) fn new() -> Self {
-        Self { tail: 0 }
+        Self { tail: 0, head: 0 }
     }
 
-    /// Finds room for a record with `payload` bytes; `None` if the ring is too full now, or if no
-    /// record is as long.
+    /// Finds room for a record with `words` of a header and `payload` bytes; `None` if the ring is too full
+    /// now, or if no record is as long.
     pub(crate) fn room(
-        &self,
+        &mut self,
         positions: &RingPositions,
         bytes: *mut u8,
+        words: usize,
         payload: u64,
     ) -> Option<Room> {
         if payload > MAX_PAYLOAD {
             return None;
         }
-        let need = record_bytes(payload);
-        // In one order with the flag of a sender that waits: after it is up, this either sees the room or
-        // the consumer sees the flag. An acquire load may come before the store of the flag.
-        let used = self.tail.wrapping_sub(positions.head.load(SeqCst));
+        let need = record_bytes(words, payload);
         let to_end = SIZE - self.tail % SIZE;
         let skip = if need > to_end { to_end } else { 0 };
-        // A consumer that claims to be ahead of us is not believed: nothing fits then.
-        if used.checked_add(skip + need)? > SIZE {
-            return None;
-        }
-        if skip > 0 {
-            let filler = location(bytes, self.tail);
-            write_word(filler, 0, skip | FILLER);
+        // Behind it, there is to be the first word of the next one. A consumer that claims to be ahead of us
+        // is not believed: nothing fits then.
+        let fits = |tail: u64, head| {
+            let used = tail.wrapping_sub(head).checked_add(skip + need + ALIGN);
+            used.is_some_and(|used| used <= SIZE)
+        };
+        if !fits(self.tail, self.head) {
+            // In one order with the flag of a sender that waits: after it is up, this either sees the room or
+            // the consumer sees the flag. An acquire load may come before the store of the flag.
+            self.head = positions.head.load(SeqCst);
+            if !fits(self.tail, self.head) {
+                return None;
+            }
         }
         let start = self.tail + skip;
-        Some(Room { location: location(bytes, start), start, payload })
+        Some(Room { skip, start, location: location(bytes, start), words, payload })
     }
 
     /// Whether the other end has done with every record.
@@ -95,22 +153,31 @@ impl Producer {
         positions.head.load(Acquire) == self.tail
     }
 
-    /// Makes the record visible, with a payload of `payload` bytes, but no more than asked for.
-    pub(crate) fn publish(
-        &mut self,
-        positions: &RingPositions,
-        room: &Room,
-        header: &Header,
-        payload: u64,
-    ) {
-        let length = record_bytes(payload.min(room.payload));
-        write_word(room.location, 0, length);
-        for (index, word) in header.iter().enumerate().skip(1) {
-            write_word(room.location, index, *word);
+    /// Makes the record visible, with a payload of `payload` bytes, but no more than asked for. Of the header,
+    /// the words that there is room for are written.
+    pub(crate) fn publish(&mut self, bytes: *mut u8, room: &Room, header: &Header, payload: u64) {
+        debug_assert!(words_of(header) <= room.words, "words of it are left out");
+        let length = record_bytes(room.words, payload.min(room.payload));
+        let end = room.start + length;
+        store(location(bytes, end), 0, 0, Relaxed);
+        for (index, value) in header[..room.words].iter().enumerate().skip(1) {
+            store(room.location, index, *value, Relaxed);
         }
-        self.tail = room.start + length;
-        positions.tail.store(self.tail, Release);
+        let first = First::Record { length, words: room.words }.pack();
+        store(room.location, 0, first, Release);
+        if room.skip > 0 {
+            // What is at the start of the ring is found by it.
+            let filler = First::Filler { length: room.skip }.pack();
+            store(location(bytes, self.tail), 0, filler, Release);
+        }
+        self.tail = end;
     }
+}
+
+/// Empties a ring, before its ends begin.
+pub(crate) fn clear(positions: &RingPositions, bytes: *mut u8) {
+    positions.head.store(0, SeqCst);
+    store(bytes, 0, 0, SeqCst);
 }
 
 /// The reading end. The caller keeps it under a lock.
@@ -128,6 +195,11 @@ pub(crate) struct Record {
     next: u64,
 }
 
+/// Whether there is a record that the consumer has not taken, or a filler.
+pub(crate) fn has_record(positions: &RingPositions, bytes: *mut u8) -> bool {
+    load(location(bytes, positions.head.load(Relaxed)), 0, Acquire) != 0
+}
+
 impl Consumer {
     pub(crate) fn new() -> Self {
         Self { head: 0 }
@@ -142,35 +214,29 @@ impl Consumer {
         bytes: *mut u8,
     ) -> Result<Option<Record>, Garbled> {
         loop {
-            let ready = positions.tail.load(Acquire).wrapping_sub(self.head);
-            if ready == 0 {
-                return Ok(None);
-            }
             let record = location(bytes, self.head);
-            let first = read_word(record, 0);
-            let (length, filler) = (first & 0xffff_ffff, first & FILLER != 0);
-            let to_end = SIZE - self.head % SIZE;
-            let fits = length <= ready && length <= to_end;
-            if ready > SIZE || !fits || length < ALIGN || !length.is_multiple_of(ALIGN) {
-                return Err(Garbled);
-            }
-            if filler {
-                if length != to_end || to_end == SIZE {
-                    return Err(Garbled);
+            let first = match load(record, 0, Acquire) {
+                0 => return Ok(None),
+                first => First::parse(first, SIZE - self.head % SIZE).ok_or(Garbled)?,
+            };
+            match first {
+                First::Filler { length } => {
+                    self.head = self.head.wrapping_add(length);
+                    positions.head.store(self.head, Release);
                 }
-                self.head = self.head.wrapping_add(length);
-                positions.head.store(self.head, Release);
-                continue;
+                First::Record { length, words } => {
+                    let mut header = [0; HEADER_WORDS];
+                    for (index, value) in header[..words].iter_mut().enumerate().skip(1) {
+                        *value = load(record, index, Relaxed);
+                    }
+                    return Ok(Some(Record {
+                        header,
+                        payload: record.wrapping_add(words * 8),
+                        room: length - words as u64 * 8,
+                        next: self.head.wrapping_add(length),
+                    }));
+                }
             }
-            if length < HEADER_BYTES {
-                return Err(Garbled);
-            }
-            return Ok(Some(Record {
-                header: std::array::from_fn(|index| read_word(record, index)),
-                payload: record.wrapping_add(HEADER_BYTES as usize),
-                room: length - HEADER_BYTES,
-                next: self.head.wrapping_add(length),
-            }));
         }
     }
 
@@ -197,23 +263,24 @@ impl Consumer {
 #[derive(Debug)]
 pub struct Garbled;
 
+/// Where the record at a position begins, whatever another process says that is.
 fn location(bytes: *mut u8, position: u64) -> *mut u8 {
-    bytes.wrapping_add((position % SIZE) as usize)
+    bytes.wrapping_add((position % SIZE / ALIGN * ALIGN) as usize)
 }
 
 fn word(record: *mut u8, index: usize) -> *const AtomicU64 {
-    record.wrapping_add(index * 8).cast::<AtomicU64>()
+    record.wrapping_add(index * 8).cast()
 }
 
-fn write_word(record: *mut u8, index: usize, value: u64) {
+fn store(record: *mut u8, index: usize, value: u64, order: Ordering) {
     // SAFETY: `record` is a record's start within the mapped ring, aligned to 64 bytes, and a header's
     // words lie before the record's end, which lies before the ring's.
-    unsafe { &*word(record, index) }.store(value, Relaxed);
+    unsafe { &*word(record, index) }.store(value, order);
 }
 
-fn read_word(record: *mut u8, index: usize) -> u64 {
-    // SAFETY: as in `write_word`.
-    unsafe { &*word(record, index) }.load(Relaxed)
+fn load(record: *mut u8, index: usize, order: Ordering) -> u64 {
+    // SAFETY: as in `store`.
+    unsafe { &*word(record, index) }.load(order)
 }
 
 #[cfg(test)]
@@ -230,7 +297,7 @@ mod tests {
     use transom_system::segment::RingKind;
     use transom_wire::Psn;
 
-    use super::super::message::{Arrival, answer_data, encode_request};
+    use super::super::message::{ANSWER_WORDS, Arrival, answer_data, encode_request};
     use super::*;
 
     fn ring() -> (Box<RingPositions>, Vec<u64>) {
@@ -251,18 +318,20 @@ mod tests {
         let (mut sent, mut received) = (0_u64, 0_u64);
         while received < if cfg!(miri) { 200 } else { 10_000 } {
             let size = sent * 7919 % (MAX_PAYLOAD + 1);
-            if let Some(room) = producer.room(&positions, bytes, size) {
-                let mut header = [0; HEADER_WORDS];
-                header[1] = sent;
-                header[2] = size;
-                producer.publish(&positions, &room, &header, size);
+            let mut header = [0; HEADER_WORDS];
+            (header[1], header[2]) = (sent, size);
+            // As many words as there can be, and fewer.
+            header[sent as usize % HEADER_WORDS] |= 1 << 63;
+            let words = words_of(&header);
+            if let Some(room) = producer.room(&positions, bytes, words, size) {
+                producer.publish(bytes, &room, &header, size);
                 sent += 1;
                 continue;
             }
             let record =
                 consumer.next(&positions, bytes).unwrap().expect("a full ring has records");
-            assert_eq!(record.header[1], received);
-            assert!(record.room >= record.header[2]);
+            assert_eq!(record.header[1] & !(1 << 63), received);
+            assert!(record.room >= record.header[2] & !(1 << 63));
             consumer.release(&positions, &record, Fence::Symmetric);
             received += 1;
         }
@@ -272,11 +341,14 @@ mod tests {
     fn no_record_is_as_long_as_a_length_that_wraps() {
         let (positions, mut memory) = ring();
         let bytes = base(&mut memory);
-        let producer = Producer::new();
+        let mut producer = Producer::new();
         for payload in [MAX_PAYLOAD + 1, SIZE, 1 << 32, u64::MAX - 95, u64::MAX] {
-            assert!(producer.room(&positions, bytes, payload).is_none(), "{payload:#x}");
+            assert!(
+                producer.room(&positions, bytes, HEADER_WORDS, payload).is_none(),
+                "{payload:#x}"
+            );
         }
-        assert!(producer.room(&positions, bytes, MAX_PAYLOAD).is_some());
+        assert!(producer.room(&positions, bytes, HEADER_WORDS, MAX_PAYLOAD).is_some());
     }
 
     #[test]
@@ -284,9 +356,10 @@ mod tests {
         let (positions, mut memory) = ring();
         let bytes = base(&mut memory);
         let mut producer = Producer::new();
-        let room = producer.room(&positions, bytes, 8).unwrap();
-        producer.publish(&positions, &room, &[0; HEADER_WORDS], MAX_PAYLOAD);
-        assert_eq!(positions.tail.load(Acquire), record_bytes(8));
+        let room = producer.room(&positions, bytes, 2, 8).unwrap();
+        producer.publish(bytes, &room, &[0; HEADER_WORDS], MAX_PAYLOAD);
+        let record = Consumer::new().next(&positions, bytes).unwrap().expect("there is one");
+        assert_eq!(record.room, record_bytes(2, 8) - 2 * 8);
     }
 
     #[test]
@@ -300,10 +373,10 @@ mod tests {
             let near = producer.tail.wrapping_sub(random >> 40);
             positions.head.store(if random & 1 == 0 { near } else { random }, Release);
             let size = (random >> 32) % (MAX_PAYLOAD + 1);
-            let Some(room) = producer.room(&positions, bytes, size) else { continue };
+            let Some(room) = producer.room(&positions, bytes, 1, size) else { continue };
             let begin = room.payload().addr() - bytes.addr();
             assert!(begin as u64 + size <= SIZE);
-            producer.publish(&positions, &room, &[0; HEADER_WORDS], size);
+            producer.publish(bytes, &room, &[0; HEADER_WORDS], size);
         }
     }
 
@@ -348,23 +421,29 @@ mod tests {
                     let record = location(bytes.get(), head);
                     let whole =
                         [64, 128, 192, 1 << 10, 32 << 10, SIZE][(random >> 60) as usize % 6];
-                    let filler = if random >> 55 & 7 == 0 { FILLER } else { 0 };
                     // A READ of a length that changes, from a requester that keeps room for it.
                     let length = [0, 8, 4096, MAX_PAYLOAD, random, u64::MAX - 95]
                         [(random >> 40) as usize % 6];
-                    write_word(record, 0, whole | filler);
                     // Nobody can write behind the ring.
-                    if whole.min(SIZE - head % SIZE) >= HEADER_BYTES {
-                        let reserved = length.wrapping_add(HEADER_BYTES + 63) & !63;
-                        let mut header = encode_request(&read, None);
-                        header[1] = header[1] & 0xffff_ffff | reserved << 32;
-                        (header[5], header[6]) = (length, length);
-                        for (index, word) in header.into_iter().enumerate().skip(1) {
-                            write_word(record, index, word);
-                        }
+                    let words = match whole.min(SIZE - head % SIZE) {
+                        64 => 8,
+                        _ => HEADER_WORDS,
+                    };
+                    let reserved = length.wrapping_add(ANSWER_WORDS as u64 * 8 + 63) & !63;
+                    let mut header = encode_request(&read, None);
+                    header[1] = header[1] & 0xffff_ffff | reserved << 32;
+                    (header[5], header[6]) = (length, length);
+                    for (index, value) in header[..words].iter().enumerate().skip(1) {
+                        store(record, index, *value, Relaxed);
                     }
-                    let ahead = [0, 64, 128, 4096, SIZE, random][(random >> 33) as usize % 6];
-                    positions.tail.store(positions.head.load(Relaxed).wrapping_add(ahead), Release);
+                    let first = match random >> 55 & 7 {
+                        0 => First::Filler { length: whole },
+                        _ => First::Record { length: whole, words: (random >> 32) as usize % 16 },
+                    };
+                    store(record, 0, first.pack(), Release);
+                    if random >> 50 & 7 == 0 {
+                        store(record, 0, random, Release);
+                    }
                 }
             });
             let mut consumer = Consumer::new();
@@ -378,7 +457,9 @@ mod tests {
                         if let Ok(Arrival::Request(request, _)) = parsed {
                             // It may be answered: all that it asks for has room.
                             let data = answer_data(&request);
-                            assert!(data <= MAX_PAYLOAD && record_bytes(data) <= SIZE);
+                            assert!(
+                                data <= MAX_PAYLOAD && record_bytes(ANSWER_WORDS, data) <= SIZE
+                            );
                             assert!(request.offset + request.length <= request.total);
                             understood += 1;
                         }
@@ -399,15 +480,59 @@ mod tests {
 
     #[test]
     fn nonsense_from_the_other_side_is_found_out() {
+        let record = |length, words| First::Record { length, words }.pack();
         // A filler goes on to the end of the ring, and none is all of it.
-        let fillers = [128 | FILLER, SIZE | FILLER];
-        for first in [0, 1, 63, 65, 1 << 31, SIZE + 64, 64 | FILLER << 1].into_iter().chain(fillers)
-        {
+        let fillers = [128, SIZE].map(|length| First::Filler { length }.pack());
+        let records = [
+            record(0, 1),
+            record(1, 1),
+            record(63, 1),
+            record(65, 1),
+            record(1 << 31, 1),
+            record(SIZE + 64, 1),
+            record(64, 0),
+            record(64, 9),
+            record(128, HEADER_WORDS + 1),
+            record(64, 1) | 1 << 33,
+            record(64, 1) | 1 << 63,
+        ];
+        for first in records.into_iter().chain(fillers) {
             let (positions, mut memory) = ring();
             let bytes = base(&mut memory);
-            write_word(bytes, 0, first);
-            positions.tail.store(if first == SIZE | FILLER { SIZE } else { 128 }, Release);
+            store(bytes, 0, first, Release);
             assert!(Consumer::new().next(&positions, bytes).is_err(), "{first:#x}");
+        }
+    }
+
+    /// What lies there from before looks like records, at each place where one can begin.
+    #[test]
+    fn what_was_there_before_is_no_record() {
+        let (positions, mut memory) = ring();
+        let bytes = base(&mut memory);
+        for at in (0..SIZE).step_by(ALIGN as usize) {
+            let stale = First::Record { length: ALIGN, words: 1 }.pack();
+            store(location(bytes, at), 0, stale, Relaxed);
+        }
+        clear(&positions, bytes);
+        let (mut producer, mut consumer) = (Producer::new(), Consumer::new());
+        assert!(consumer.next(&positions, bytes).unwrap().is_none());
+        for round in 0..if cfg!(miri) { 50 } else { 5_000 } {
+            let size = round * 7919 % (MAX_PAYLOAD + 1);
+            let Some(room) = producer.room(&positions, bytes, 3, size) else {
+                unreachable!("it is empty")
+            };
+            // As data does that looks like records; and what is not published is not there.
+            for at in (0..size / 8 * 8).step_by(8) {
+                let payload = room.payload().wrapping_add(at as usize);
+                store(payload, 0, First::Record { length: ALIGN, words: 1 }.pack(), Relaxed);
+            }
+            assert!(!has_record(&positions, bytes));
+            producer.publish(bytes, &room, &[0, round, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], size / 2);
+            assert!(has_record(&positions, bytes));
+            let record = consumer.next(&positions, bytes).unwrap().expect("it is published");
+            assert_eq!(record.header[1], round);
+            consumer.release(&positions, &record, Fence::Symmetric);
+            assert!(consumer.next(&positions, bytes).unwrap().is_none(), "{round}");
         }
     }
 }

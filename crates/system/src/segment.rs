@@ -120,23 +120,22 @@ impl Header {
     }
 }
 
-/// One ring's positions, in bytes, counting up for ever.
+/// What the ends of a ring tell each other beside its records.
 #[repr(C, align(128))]
 pub struct RingPositions {
-    /// Written by the producer.
-    pub tail: AtomicU64,
-    /// The producer waits for room.
-    pub full: AtomicU32,
-    /// The producer can copy from the consumer's memory, and to it.
-    pub direct: AtomicU32,
-    _line: [u8; 48],
-    /// Written by the consumer, on a cache line of its own.
-    pub head: AtomicU64,
     /// Which stay of the consumer's slot the ring is for.
     pub consumer: AtomicU32,
+    /// The producer can copy from the consumer's memory, and to it.
+    pub direct: AtomicU32,
+    /// The producer waits for room.
+    pub full: AtomicU32,
     /// The consumer looks at both rings by itself, and need not be told of what is in them; this is in
     /// that of requests.
     pub watched: AtomicU32,
+    /// Both ends read the above for each record, so what is written for each is away from it.
+    _apart: [u8; 112],
+    /// How far the consumer is, in bytes, counting up for ever. Written by it.
+    pub head: AtomicU64,
 }
 
 #[repr(C)]
