@@ -35,7 +35,8 @@ impl Stalled {
 
     /// Gives each that waits a turn. Those that are added meanwhile wait for the next.
     pub fn each(&self, turn: impl FnMut(u16)) {
-        if !self.any.swap(false, AcqRel) {
+        // Mostly there is none, which is asked for each message.
+        if !self.any() || !self.any.swap(false, AcqRel) {
             return;
         }
         let mut turns = {

@@ -1,6 +1,6 @@
 //! Completion queues of this process.
 
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::{Arc, Weak};
 
 use transom_device::queue::{
@@ -34,6 +34,9 @@ pub struct CqConfig {
 pub struct Cq {
     device: Arc<Device>,
     queue: ShortMutex<CompletionQueue>,
+    /// A poll found nothing, and nothing has been added since. Changed under the queue's lock, which most
+    /// polls of a program that waits do without.
+    is_empty: AtomicBool,
     empty_polls: EmptyPolls,
     /// Its completion events, if it has a channel.
     channel: Option<EventSource<CompletionEvent>>,
@@ -64,6 +67,7 @@ impl Cq {
         Ok(Self {
             device: device.clone(),
             queue: ShortMutex::new(queue),
+            is_empty: AtomicBool::new(true),
             empty_polls: EmptyPolls::new(),
             channel,
             events,
@@ -96,8 +100,13 @@ impl Cq {
     /// Adds a completion; true if the queue has just overrun.
     #[inline]
     pub(crate) fn push(self: &Arc<Self>, completion: &Completion, solicited: bool) -> bool {
-        !self.queue.lock().push_quietly(completion, solicited)
-            && self.push_loudly(*completion, solicited)
+        let mut queue = self.queue.lock();
+        if queue.push_quietly(completion, solicited) {
+            self.is_empty.store(false, Release);
+            return false;
+        }
+        drop(queue);
+        self.push_loudly(*completion, solicited)
     }
 
     #[inline(never)]
@@ -108,6 +117,7 @@ impl Cq {
             completion.time = clock::steady();
         }
         let pending = queue.push(completion, solicited);
+        self.is_empty.store(false, Release);
         drop(queue);
         self.carry_out(pending);
         pending.overrun
@@ -143,13 +153,19 @@ impl Cq {
         limit: usize,
         each: &mut impl FnMut(usize, &Completion),
     ) -> Option<usize> {
+        if self.is_empty.load(Acquire) {
+            return Some(0);
+        }
         let mut queue = self.queue.lock();
         if queue.is_overrun() {
             return None;
         }
         let mut count = 0;
         while count < limit {
-            let Some(completion) = queue.pop() else { break };
+            let Some(completion) = queue.pop() else {
+                self.is_empty.store(true, Relaxed);
+                break;
+            };
             each(count, &completion);
             count += 1;
         }

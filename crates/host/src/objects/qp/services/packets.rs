@@ -84,8 +84,8 @@ impl At<'_> {
     /// The number of the first of them if there was no room, now or when they were to go before. They go again
     /// from there, which the other end knows by their numbers.
     pub(super) fn send_joined(&self, joined: &mut Joined) -> Result<(), Psn> {
-        if let (Some(mut burst), Link::Wire(path), Some(wire)) =
-            (joined.burst.take(), self.link, self.qp.device.port().wire())
+        if let (Link::Wire(path), Some(wire)) = (self.link, self.qp.device.port().wire())
+            && let Some(mut burst) = joined.burst.take()
         {
             joined.is_refused = !self.send_burst(wire, path, &mut burst, true);
             wire.give_back(burst);
