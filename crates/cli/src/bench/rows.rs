@@ -120,7 +120,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let large = |name, size, task| {
         Row::new(name, MegabytesPerSecond(size))
             .by_us(task)
-            .by("memcpy", Pair::Private, Memcpy { size })
+            .by("memcpy", Pair::Mapped, Memcpy { size })
             .by("kernel's copy", Pair::Private, copy(size))
             .target("mapped", &["memcpy"], AtLeast(0.9))
             .target("private", &["kernel's copy"], AtLeast(0.9))
@@ -268,7 +268,7 @@ pub(super) const PICTURES: [Picture; 4] = [
                 .by_ucx(POSIX, "ucp_put_bw", size)
                 .by_ucx(TCP, "ucp_put_bw", size)
                 .by("TCP", Pair::Wire, Task::TcpStream { size })
-                .by("memcpy", Pair::Private, Task::Memcpy { size })
+                .by("memcpy", Pair::Mapped, Task::Memcpy { size })
                 .by("kernel's copy", Pair::Private, Task::KernelCopy { write: true, size })
         },
     },

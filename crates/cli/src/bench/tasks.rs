@@ -45,7 +45,7 @@ pub(super) enum Task {
     Register { length: usize },
     /// `process_vm_writev` or `process_vm_readv` of as many bytes between the two processes.
     KernelCopy { write: bool, size: usize },
-    /// `memcpy` between two buffers of one process.
+    /// `memcpy` between the buffers of one end, which are of the same memory as those of operations.
     Memcpy { size: usize },
     /// `mlock` and `munlock` of as many bytes.
     Lock { length: usize },
