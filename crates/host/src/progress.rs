@@ -156,12 +156,11 @@ impl<'a> Dispatch<'a> {
     #[inline]
     fn take_inboxes(self) -> bool {
         let mut told = false;
-        let inbox = &self.device().process().segment().header().inbox;
-        for (word, bits) in inbox.iter().enumerate() {
-            // In one order with `armed`: after that is set, this either sees what has come, or its
-            // sender sees that it is to wake the thread.
-            if bits.load(SeqCst) != 0 {
-                self.take_inbox(word, bits.swap(0, SeqCst));
+        let header = self.device().process().segment().header();
+        for word in 0..header.inbox.len() {
+            let bits = header.take_told(word);
+            if bits != 0 {
+                self.take_inbox(word, bits);
                 told = true;
             }
         }

@@ -226,9 +226,7 @@ impl Peer {
     /// Tells the peer that there is something for it, and wakes it if it asked for that.
     pub fn notify(&self) {
         let header = self.segment.header();
-        let slot = usize::from(self.me.slot);
-        header.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
-        let woken = match header.disarm() {
+        let woken = match header.tell(self.me.slot.into()) {
             None => true,
             Some(Wakeup::Sleeper) => header.wake_sleepers(1) > 0,
             Some(Wakeup::Pipe) => false,

@@ -305,6 +305,16 @@ mod tests {
         (Box::new(unsafe { std::mem::zeroed() }), vec![0_u64; RING_BYTES / 8 + 8])
     }
 
+    /// A ring's bytes, for two threads.
+    struct Shared(*mut u8);
+    // SAFETY: both threads use atomics, or what the ring's positions let them have alone.
+    unsafe impl Sync for Shared {}
+    impl Shared {
+        fn get(&self) -> *mut u8 {
+            self.0
+        }
+    }
+
     fn base(memory: &mut [u64]) -> *mut u8 {
         let start = memory.as_mut_ptr().cast::<u8>();
         start.wrapping_add(start.align_offset(64))
@@ -334,6 +344,98 @@ mod tests {
             assert!(record.room >= record.header[2] & !(1 << 63));
             consumer.release(&positions, &record, Fence::Symmetric);
             received += 1;
+        }
+    }
+
+    /// Two threads, as two processes have it: what is published is whole when it is seen, room is not used again
+    /// while it is read, and a producer that waits for room is told when there is some.
+    #[test]
+    fn both_ends_go_on_at_once() {
+        let records = if cfg!(miri) { 100 } else { 20_000 };
+        let patience = Duration::from_secs(60);
+        let (positions, mut memory) = ring();
+        let bytes = Shared(base(&mut memory));
+        // Not atomic: the other end must have done with them.
+        let ends_of =
+            |payload: *mut u8| [payload.cast::<u64>(), payload.wrapping_add(24 << 10).cast()];
+        std::thread::scope(|scope| {
+            let producer = scope.spawn(|| {
+                let mut producer = Producer::new();
+                let room =
+                    |producer: &Producer| producer.room(&positions, bytes.get(), MAX_PAYLOAD);
+                for number in 0..records {
+                    let mut found = room(&producer);
+                    while found.is_none() {
+                        positions.full.store(1, SeqCst);
+                        found = room(&producer);
+                        if found.is_none() {
+                            let since = Instant::now();
+                            std::thread::park_timeout(patience);
+                            assert!(since.elapsed() < patience, "nobody tells of room");
+                            found = room(&producer);
+                        }
+                    }
+                    let room = found.expect("it has been waited for");
+                    for word in ends_of(room.payload()) {
+                        // SAFETY: within the room, which is this end's alone, and aligned.
+                        unsafe { word.write(number) };
+                    }
+                    let mut header = [0; HEADER_WORDS];
+                    header[1] = number;
+                    producer.publish(&positions, &room, &header, MAX_PAYLOAD);
+                }
+            });
+            let mut consumer = Consumer::new();
+            for number in 0..records {
+                let since = Instant::now();
+                let record = loop {
+                    let next = consumer.next(&positions, bytes.get()).expect("it is a record");
+                    if let Some(record) = next {
+                        break record;
+                    }
+                    assert!(!producer.is_finished() && since.elapsed() < 2 * patience, "no record");
+                    std::thread::yield_now();
+                };
+                assert_eq!(record.header[1], number);
+                for word in ends_of(record.payload.cast_mut()) {
+                    // SAFETY: within the record, which is read by this end alone, and aligned.
+                    assert_eq!(unsafe { word.read() }, number);
+                }
+                if consumer.release(&positions, &record, Fence::Symmetric) {
+                    producer.thread().unpark();
+                }
+            }
+        });
+    }
+
+    /// Who makes room sees that the other waits for it, or that one sees the room.
+    #[test]
+    fn who_waits_for_room_and_who_makes_it_do_not_miss_each_other() {
+        for round in 0..if cfg!(miri) { 40 } else { 100 } {
+            let (positions, mut memory) = ring();
+            let bytes = Shared(base(&mut memory));
+            let (mut producer, mut consumer) = (Producer::new(), Consumer::new());
+            let room = |producer: &Producer| producer.room(&positions, bytes.get(), MAX_PAYLOAD);
+            while let Some(room) = room(&producer) {
+                producer.publish(&positions, &room, &[0; HEADER_WORDS], MAX_PAYLOAD);
+            }
+            let waits = || {
+                positions.full.store(1, SeqCst);
+                room(&producer).is_some()
+            };
+            let makes = || {
+                let record = consumer.next(&positions, bytes.get()).unwrap().expect("it is full");
+                consumer.release(&positions, &record, Fence::Symmetric)
+            };
+            let seen = std::thread::scope(|scope| {
+                // The one or the other begins first.
+                let both = match round % 2 {
+                    0 => [scope.spawn(waits), scope.spawn(makes)],
+                    _ => [scope.spawn(makes), scope.spawn(waits)],
+                };
+                both.map(|it| it.join().expect("it ends"))
+            });
+            assert!(seen.contains(&true), "round {round}");
         }
     }
 
@@ -384,16 +486,6 @@ mod tests {
     /// and single words: what is read lies within the ring, and is taken from it once.
     #[test]
     fn a_writer_that_scribbles_while_it_is_read_leads_nowhere_outside() {
-        /// A pointer for another thread.
-        struct Shared(*mut u8);
-        // SAFETY: both threads use atomics only.
-        unsafe impl Sync for Shared {}
-        impl Shared {
-            fn get(&self) -> *mut u8 {
-                self.0
-            }
-        }
-
         let (positions, mut memory) = ring();
         let bytes = Shared(base(&mut memory));
         let (enough, done) = (if cfg!(miri) { 5 } else { 2_000 }, AtomicBool::new(false));

@@ -81,10 +81,13 @@ impl Header {
         self.armed.store(wakeup as u32, SeqCst);
     }
 
-    /// Ends that; how it wanted to be woken. What a process writes there that knows other ways is for its
-    /// pipe.
+    /// Notes that the process in `slot` has something for this one; how it is to be woken for it, if at all. What
+    /// a process writes there that knows other ways is for its pipe.
+    ///
+    /// In one order with [`Header::arm`] and [`Header::take_told`]: one of the two sides sees the other.
     #[inline]
-    pub fn disarm(&self) -> Option<Wakeup> {
+    pub fn tell(&self, slot: usize) -> Option<Wakeup> {
+        self.inbox[slot / 64].fetch_or(1 << (slot % 64), SeqCst);
         if self.armed.load(SeqCst) == 0 {
             return None;
         }
@@ -93,6 +96,14 @@ impl Header {
             armed if armed == Wakeup::Sleeper as u32 => Some(Wakeup::Sleeper),
             _ => Some(Wakeup::Pipe),
         }
+    }
+
+    /// Takes a word out of `inbox`: after [`Header::arm`] this either sees what has come, or its sender sees
+    /// that the process is to be woken.
+    #[inline]
+    pub fn take_told(&self, word: usize) -> u64 {
+        let bits = &self.inbox[word];
+        if bits.load(SeqCst) == 0 { 0 } else { bits.swap(0, SeqCst) }
     }
 
     /// What [`Header::sleep`] is to be told, asked before it is looked whether there is something already.
@@ -379,5 +390,37 @@ impl Drop for Segment {
         let unmapped =
             unsafe { rustix::mm::munmap(self.layout.as_ptr().cast(), size_of::<Layout>()) };
         debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told just before a process sleeps is not left lying: it is woken, or has seen it.
+    #[test]
+    fn who_tells_and_who_is_about_to_sleep_do_not_miss_each_other() {
+        let rounds = if cfg!(miri) { 40 } else { 2_000 };
+        // SAFETY: all zeros is a valid value of atomics.
+        let mut header: Box<Header> = Box::new(unsafe { std::mem::zeroed() });
+        for round in 0..rounds {
+            let slot = round % PROCESSES;
+            let tell = || header.tell(slot) == Some(Wakeup::Pipe);
+            let sleep = || {
+                header.arm(Wakeup::Pipe);
+                header.take_told(slot / 64) == 1 << (slot % 64)
+            };
+            let seen = std::thread::scope(|scope| {
+                // The one or the other begins first.
+                let both = match round % 2 {
+                    0 => [scope.spawn(tell), scope.spawn(sleep)],
+                    _ => [scope.spawn(sleep), scope.spawn(tell)],
+                };
+                both.map(|it| it.join().expect("it ends"))
+            });
+            assert!(seen.contains(&true), "round {round}");
+            header.inbox[slot / 64] = AtomicU64::new(0);
+            header.armed = AtomicU32::new(0);
+        }
     }
 }
