@@ -22,7 +22,7 @@ use crate::file_limit;
 use crate::fork::Owner;
 
 /// Addresses of a program lie below two to this: more is given only to who asks for it by an address.
-const ADDRESS_BITS: u32 = 47;
+const ADDRESS_BITS: u32 = if cfg!(target_arch = "aarch64") { 48 } else { 47 };
 /// A mapping is made for so much at a time.
 const SPAN_BITS: u32 = 30;
 const SPAN: u64 = 1 << SPAN_BITS;
