@@ -30,6 +30,7 @@ impl Stage {
     }
 
     /// Whether registered memory is reached without the kernel.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_mapped(&self) -> bool {
         is_mapped(self.memory.near.addr(), 8)
     }
@@ -62,6 +63,7 @@ impl Stage {
 
     /// Both ends are about to sleep: neither looks at the other's rings by itself any more, until its device's
     /// thread allows that again.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn end_watching(&self) {
         for end in [&self.memory.pair.a, &self.memory.pair.b] {
             // SAFETY: the queue is there, on an open context.
