@@ -6,7 +6,9 @@ use crate::packages::Packages;
 use crate::target::Target;
 use crate::{glibc, packages, sbom, sums};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,6 +26,19 @@ const LIBRARIES: [(&str, &str, &str); 4] = [
 struct Places {
     workspace_root: PathBuf,
     target_directory: PathBuf,
+}
+
+/// What all is compiled from.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    /// None for our own.
+    source: Option<String>,
+    manifest_path: PathBuf,
 }
 
 /// What is needed to compile for one kind of machine.
@@ -73,24 +88,35 @@ pub(crate) fn dist(target: Target) -> Result {
     sums::write(&dist)
 }
 
-/// Makes the command twice, from two clones of what is committed in two places, and compares.
+/// Makes all twice, from two clones of what is committed, in unlike surroundings, and compares.
 pub(crate) fn reproduce(target: Target) -> Result {
     let places = Places::of(Path::new("."))?;
     let scratch = places.target_directory.join("reproduce");
     let _ = fs::remove_dir_all(&scratch);
+    fs::create_dir_all(&scratch)?;
+    // The same crates have two paths.
+    let [cargo_home, other] = [cargo_home()?, scratch.join("cargo")];
+    symlink(&cargo_home, &other)?;
+    let surroundings =
+        [("one", "022", "UTC0", cargo_home), ("of/another/length", "077", "IST-5:30", other)];
     let mut sums = Vec::new();
     // Somebody may commit meanwhile.
     let head = line(Command::new("git").args(["rev-parse", "HEAD"]))?;
-    for name in ["one", "of/another/length"] {
+    for (name, umask, time_zone, cargo_home) in surroundings {
         let clone = scratch.join(name);
         fs::create_dir_all(&clone)?;
-        run(Command::new("git")
+        let there = |program: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-euc", "umask \"$0\"; exec \"$@\"", umask, program]);
+            command.env("TZ", time_zone).env("CARGO_HOME", &cargo_home).current_dir(&clone);
+            command
+        };
+        run(there("git")
             .args(["clone", "--quiet", "--no-hardlinks"])
-            .args([&places.workspace_root, &clone]))?;
-        run(Command::new("git").arg("-C").arg(&clone).args(["checkout", "--quiet", &head]))?;
-        run(Command::new(env!("CARGO"))
+            .args([&places.workspace_root, Path::new(".")]))?;
+        run(there("git").args(["checkout", "--quiet", &head]))?;
+        run(there(env!("CARGO"))
             .args(["xtask", "dist", "--target", &target.to_string()])
-            .current_dir(&clone)
             .env("CARGO_TARGET_DIR", clone.join("target")))?;
         sums.push(fs::read_to_string(clone.join("target/packages/SHA256SUMS"))?);
     }
@@ -163,15 +189,17 @@ impl Builder {
 impl Places {
     /// Flags with which no name of a directory of this machine gets into what is built.
     fn compiler_flags(&self, target: Target) -> Result<String> {
-        let home = std::env::var("CARGO_HOME");
-        let home = home.or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
-        let mut flags = vec![
-            "-Clinker-flavor=gcc".to_owned(),
-            // The last that fits is taken.
-            format!("--remap-path-prefix={home}=/cargo"),
-            format!("--remap-path-prefix={}=/transom", path(&self.workspace_root)?),
-            format!("--remap-path-prefix={}=/target", path(&self.target_directory)?),
-        ];
+        let mut flags = vec!["-Clinker-flavor=gcc".to_owned()];
+        // The last that fits is taken.
+        let mut name = |directory: &Path, to| {
+            flags.push(format!("--remap-path-prefix={}={to}", path(directory)?));
+            Result::Ok(())
+        };
+        for directory in sources(target)? {
+            name(&directory, "/crates")?;
+        }
+        name(&self.workspace_root, "/transom")?;
+        name(&self.target_directory, "/target")?;
         // Elsewhere the compiler does not link by itself.
         if target == Target::X86_64 {
             flags.push("-Clinker-features=-lld".to_owned());
@@ -186,6 +214,24 @@ impl Places {
             line(command.args(["log", "-1", "--format=%ct"]).current_dir(&self.workspace_root))
         })
     }
+}
+
+/// The directories that have the crates of others, which cargo calls by where it got them from.
+fn sources(target: Target) -> Result<BTreeSet<PathBuf>> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["metadata", "--format-version=1", "--locked", "--filter-platform"]);
+    let metadata: Metadata = serde_json::from_slice(&output(command.arg(target.to_string()))?)?;
+    let others = metadata.packages.iter().filter(|package| package.source.is_some());
+    Ok(others
+        .filter_map(|package| package.manifest_path.ancestors().nth(2))
+        .map(Path::to_owned)
+        .collect())
+}
+
+/// Where cargo keeps what it has fetched.
+fn cargo_home() -> Result<PathBuf> {
+    let home = std::env::var("CARGO_HOME");
+    Ok(home.or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?.into())
 }
 
 fn path(path: &Path) -> Result<String> {

@@ -32,7 +32,7 @@ enum Task {
         #[arg(long, value_enum, default_value_t)]
         target: Target,
     },
-    /// Make it twice, in two clones of what is committed, and compare
+    /// Make it twice, from two clones of what is committed, in unlike surroundings, and compare
     Reproduce {
         /// For which machines; those of this one if absent
         #[arg(long, value_enum, default_value_t)]

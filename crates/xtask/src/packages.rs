@@ -54,6 +54,7 @@ impl Packages<'_> {
         let _ = fs::remove_dir_all(&tree);
         lay_out(self.source, self.parts, &tree.join("usr"))?;
         document(self.source, &tree.join("usr/share"))?;
+        set_modes(&tree)?;
         self.debian(&tree)?;
         self.rpm(&tree)?;
         self.archive(&tree)
@@ -102,6 +103,7 @@ impl Packages<'_> {
         fs::create_dir(debian.join("DEBIAN"))?;
         fs::write(debian.join("DEBIAN/control"), control)?;
         fs::write(debian.join("usr/share/doc/transom/copyright"), copyright)?;
+        set_modes(&debian)?;
         let package = self.dist.join(format!("transom_{VERSION}_{}.deb", self.target.of_debian()));
         self.run(
             Command::new("dpkg-deb")
@@ -175,6 +177,11 @@ fn document(source: &Path, share: &Path) -> Result {
         fs::write(path, output(command().args(["completions", shell]))?)?;
     }
     Ok(())
+}
+
+/// Files are for everybody to read, whatever who makes them keeps to himself.
+fn set_modes(tree: &Path) -> Result {
+    run(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(tree))
 }
 
 fn put(from: &Path, to: &Path, mode: u32) -> Result {
