@@ -43,19 +43,23 @@ struct Elsewhere {
 
 /// What has been built for the tests stands in for what `cargo build --release` takes minutes to build, and
 /// nothing is installed on this system: that is done in roots made for it.
-const ELSEWHERE: [Elsewhere; 8] = [
+const ELSEWHERE: [Elsewhere; 12] = [
     Elsewhere {
         command: "cargo build --release",
         file: "crates/conformance/src/bin/programs/extent.rs",
         text: "\"release\"",
     },
     in_a_root("install -D transom-x86_64 ~/.local/bin/transom", "install -m 755"),
-    in_a_root("apt install ./transom_0.1.0_amd64.deb", "dpkg -i"),
-    in_a_root("dnf install ./transom-0.1.0-1.x86_64.rpm", "rpm -i"),
+    in_a_root("apt install ./transom_0.1.0_amd64.deb", "apt install -y \"$deb\""),
+    in_a_root("dnf install ./transom-0.1.0-1.x86_64.rpm", "dnf install -y \"$rpm\""),
     in_a_root(
         "tar -C ~/.local --strip-components=1 -xf transom-0.1.0-x86_64.tar.gz",
-        "tar -C .local --strip-components=1 -xf",
+        "tar -C ~/.local --strip-components=1 -xf",
     ),
+    in_a_root("rm ~/.local/bin/transom", "rm /home/anna/transom"),
+    in_a_root("apt remove transom", "apt remove -y transom"),
+    in_a_root("dnf remove transom", "dnf remove -y transom"),
+    in_a_root(REMOVE_ARCHIVE, REMOVE_ARCHIVE),
     in_a_root(
         "echo /usr/lib/transom >/etc/ld.so.conf.d/000-transom.conf",
         "echo /usr/lib/transom >/etc/ld.so.conf.d/000-transom.conf",
@@ -63,6 +67,9 @@ const ELSEWHERE: [Elsewhere; 8] = [
     in_a_root("rm /etc/ld.so.conf.d/000-transom.conf", "rm /etc/ld.so.conf.d/000-transom.conf"),
     in_a_root("ldconfig", "ldconfig"),
 ];
+
+const REMOVE_ARCHIVE: &str = "rm -r ~/.local/bin/transom ~/.local/lib/transom \
+    ~/.local/share/doc/transom ~/.local/share/*/*/*transom*";
 
 const fn in_a_root(command: &'static str, text: &'static str) -> Elsewhere {
     Elsewhere { command, file: "crates/xtask/roots/inside", text }
