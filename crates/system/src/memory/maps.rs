@@ -353,7 +353,7 @@ mod tests {
         if list.mapping(4096, 4106) == Err(Errno::NOTTY) {
             return;
         }
-        let all: Vec<_> = lines().unwrap().filter(|line| line.end >> 47 == 0).collect();
+        let all: Vec<_> = lines().unwrap().filter(|line| (line.end - 1) >> 48 == 0).collect();
         let asked = |range: &Range<u64>| -> Vec<_> {
             let lines = list.lines(range).unwrap().into_iter();
             lines.map(|line| if line.has_private_memory() { line } else { plain(line) }).collect()
