@@ -2,7 +2,6 @@
 
 use transom_abi::*;
 use transom_conformance::harness::*;
-use transom_system::memory::is_mapped;
 
 /// How often an operation is carried out before it is counted: rings have gone round, and what is made
 /// at the first use is there.
@@ -32,7 +31,7 @@ impl Stage {
     /// Whether registered memory is reached without the kernel.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_mapped(&self) -> bool {
-        is_mapped(self.memory.near.addr(), 8)
+        transom_system::memory::is_mapped(self.memory.near.addr(), 8)
     }
 
     /// The origin posts a request of so many bytes.
