@@ -1,6 +1,6 @@
 //! The site of the documents, made by mdBook, and whether every link in it leads somewhere.
 
-use crate::commands::{Result, output, run};
+use crate::commands::{Result, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
@@ -16,6 +16,7 @@ pub(crate) fn site() -> Result {
     let mdbook = mdbook(&root)?;
     let site = root.join("target/site");
     let _ = fs::remove_dir_all(&site);
+    fs::create_dir_all(site.join("source"))?;
     lay_out(&root, &site.join("source"))?;
     run(Command::new(mdbook).arg("build").arg(&root))?;
     let html = site.join("html");
@@ -28,9 +29,9 @@ pub(crate) fn site() -> Result {
     Ok(())
 }
 
-/// The one in PATH, or else one of this workspace's own, which is compiled the first time. It is no
-/// dependency: a hundred crates would be compiled with the tests of each change, and its licence (MPL-2.0)
-/// is another.
+/// The one in PATH, or else one of this workspace's own, which is compiled the first time: not optimized, for
+/// that takes three times as long, and it runs for a second or two. It is no dependency: its features would
+/// become those of ours, and its licence (MPL-2.0) is another.
 fn mdbook(root: &Path) -> Result<PathBuf> {
     let folders = env::var_os("PATH").unwrap_or_default();
     let mut places = env::split_paths(&folders).map(|folder| folder.join("mdbook"));
@@ -41,24 +42,35 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
     let command = own.join("bin/mdbook");
     if !command.is_file() {
         run(Command::new(env!("CARGO"))
-            .args(["install", "--quiet", "--locked", "mdbook", "--version", MDBOOK])
-            .args(["--no-default-features", "--features", "search", "--root"])
-            .arg(own))?;
+            .args(["install", "--quiet", "--locked", "--debug", "mdbook", "--version", MDBOOK])
+            .args(["--no-default-features", "--root"])
+            .arg(own)
+            .env("CARGO_PROFILE_DEV_DEBUG", "0"))?;
     }
     Ok(command)
 }
 
-/// Puts all files of the repository there: documents link to sources too, and mdBook takes whatever
-/// it finds, so not those that are built.
+/// Puts the files of the repository there: documents link to sources too, and mdBook takes whatever it
+/// finds, so not those that are built.
 fn lay_out(root: &Path, source: &Path) -> Result {
-    let mut list = Command::new("git");
-    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
-    let names = String::from_utf8(output(&mut list)?)?;
-    // What is listed may have been removed and not yet committed.
-    for name in names.split_terminator('\0').filter(|name| root.join(name).is_file()) {
-        let to = source.join(name);
-        fs::create_dir_all(to.parent().unwrap_or(source))?;
-        fs::copy(root.join(name), to)?;
+    let built = fs::read_to_string(root.join(".gitignore"))?;
+    let built: Vec<_> = built.lines().map(|line| root.join(line.trim_start_matches('/'))).collect();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            if entry.file_name().as_encoded_bytes().starts_with(b".") || built.contains(&path) {
+                continue;
+            }
+            let to = source.join(path.strip_prefix(root)?);
+            if path.is_dir() {
+                fs::create_dir_all(to)?;
+                folders.push(path);
+            } else {
+                fs::copy(path, to)?;
+            }
+        }
     }
     Ok(())
 }
