@@ -1,10 +1,10 @@
 //! `transom doctor`: what of this system is slow for the device or in its way, and what to do about it.
 
+mod limits;
 mod loader;
 
 use crate::failure::{Failure, Result};
 use anstyle::{AnsiColor, Style};
-use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
 use transom::Provider;
@@ -26,9 +26,6 @@ Exit status:
 
 /// The kernel from which all that the device uses is there.
 const KERNEL: (u32, u32) = (5, 4);
-
-/// Descriptors with which a program of some dozen peers comes by.
-const DESCRIPTORS: u64 = 1024;
 
 /// The bit of `CAP_SYS_PTRACE` in a set of capabilities (capabilities(7)).
 const SYS_PTRACE: u32 = 19;
@@ -61,11 +58,10 @@ pub(crate) fn run() -> Result {
         device(),
         copying(),
         tracing_by_others(read("/proc/sys/kernel/yama/ptrace_scope").as_deref(), may_trace()),
-        registry(),
         room(read("/proc/sys/net/core/rmem_max").as_deref()),
-        port(),
-        descriptors(getrlimit(Resource::Nofile).current),
     ];
+    findings.extend(registry());
+    findings.extend(limits::findings());
     findings.extend(adapters(&names(Path::new("/sys/class/infiniband"))));
     findings.extend(loader::findings());
     for Finding { state, text } in &findings {
@@ -167,22 +163,38 @@ fn tracing_by_others(scope: Option<&str>, may_trace: bool) -> Finding {
     }
 }
 
-fn registry() -> Finding {
-    match Registry::open() {
-        Ok(registry) => {
-            let directory = registry.directory();
-            let place = directory.display();
-            if directory.starts_with("/dev/shm") {
-                return Finding::new(State::Ok, format!("processes find each other in {place}"));
-            }
-            let text = format!(
-                "processes find each other in {place}, for /dev/shm is not to be had: those of other \
-                 containers must share that directory"
-            );
-            Finding::new(State::Note, text)
-        }
+/// Where processes find each other, and what is in their way.
+fn registry() -> Vec<Finding> {
+    let registry = match Registry::open() {
+        Ok(registry) => registry,
         Err(error) => {
-            Finding::new(State::Fails, format!("processes cannot find each other: {error}"))
+            let text = format!("processes cannot find each other: {error}");
+            return vec![Finding::new(State::Fails, text)];
+        }
+    };
+    let directory = registry.directory();
+    let mut findings = vec![place(directory), port(registry)];
+    findings.extend(limits::room(directory));
+    findings
+}
+
+fn place(directory: &Path) -> Finding {
+    let place = directory.display();
+    if directory.starts_with("/dev/shm") {
+        return Finding::new(State::Ok, format!("processes find each other in {place}"));
+    }
+    let text = format!(
+        "processes find each other in {place}, for /dev/shm is not to be had: those of other \
+         containers must share that directory"
+    );
+    Finding::new(State::Note, text)
+}
+
+fn port(registry: &Registry) -> Finding {
+    match udp::taken_by_others(registry) {
+        None => Finding::new(State::Ok, "UDP port 4791 is free for this user"),
+        Some(taken) => {
+            Finding::new(State::Fails, format!("other hosts cannot be reached: {taken}"))
         }
     }
 }
@@ -200,28 +212,6 @@ fn room(limit: Option<&str>) -> Finding {
             format!(
                 "net.core.rmem_max is {limit}, so many who send to one over the wire may lose \
                  packets: sysctl -w net.core.rmem_max={wanted}"
-            ),
-        ),
-    }
-}
-
-fn port() -> Finding {
-    match udp::taken_by_others() {
-        None => Finding::new(State::Ok, "UDP port 4791 is free for this user"),
-        Some(taken) => {
-            Finding::new(State::Fails, format!("other hosts cannot be reached: {taken}"))
-        }
-    }
-}
-
-/// `None` where there is no limit.
-fn descriptors(limit: Option<u64>) -> Finding {
-    match limit.filter(|limit| *limit < DESCRIPTORS) {
-        None => Finding::new(State::Ok, "descriptors are not scarce"),
-        Some(limit) => Finding::new(
-            State::Note,
-            format!(
-                "a process may have {limit} descriptors, and takes some for each peer: ulimit -n"
             ),
         ),
     }
@@ -270,8 +260,6 @@ mod tests {
         assert_eq!(room(Some("4194304")).state, Ok);
         let little = room(Some("212992"));
         assert!(little.state == Slow && little.text.contains("rmem_max=4194304"));
-        assert_eq!(descriptors(None).state, Ok);
-        assert_eq!(descriptors(Some(256)).state, Note);
         assert!(adapters(&[]).is_none() && adapters(&["transom0".to_owned()]).is_none());
         assert!(adapters(&["mlx5_0".to_owned()]).unwrap().text.contains("mlx5_0"));
     }

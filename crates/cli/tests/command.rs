@@ -341,6 +341,57 @@ fn the_doctor_s_status_is_what_it_found() {
 }
 
 #[test]
+fn the_doctor_tells_the_limits_of_a_process() {
+    for (limit, words) in [
+        ("-n 256", "256 descriptors"),
+        ("-l 64", "64 KiB of memory"),
+        ("-v 102400", "100 MiB of address space"),
+        ("-f 2048", "ulimit -f"),
+    ] {
+        let doctor = format!("ulimit {limit} && exec \"$0\" doctor");
+        let found = output(Command::new("sh").args(["-c", &doctor, env!("CARGO_BIN_EXE_transom")]));
+        let text = String::from_utf8_lossy(&found.stdout);
+        assert!(
+            text.lines().any(|line| line.starts_with("note") && line.contains(words)),
+            "{text}"
+        );
+    }
+}
+
+/// In namespaces of its own, where such can be made.
+#[test]
+fn the_doctor_tells_of_a_port_that_is_taken_and_of_no_room() {
+    // SAFETY: takes nothing and cannot fail.
+    let user: &[&str] = if unsafe { libc::geteuid() } == 0 { &[] } else { &["--map-root-user"] };
+    let unshare = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(user).args([
+            "--net",
+            "--mount",
+            "sh",
+            "-euc",
+            script,
+            env!("CARGO_BIN_EXE_transom"),
+        ]);
+        output(&mut command)
+    };
+    if !unshare("mount -t tmpfs -o size=1m tmpfs /dev/shm").status.success() {
+        return println!("skipped: no namespaces can be made here (unshare)");
+    }
+    let taken = "import socket, subprocess, sys
+port = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+port.bind(('::', 4791))
+subprocess.run([sys.argv[1], 'doctor'])";
+    let script =
+        format!("mount -t tmpfs -o size=1m tmpfs /dev/shm\n/usr/bin/python3 -c \"{taken}\" \"$0\"");
+    let text = String::from_utf8_lossy(&unshare(&script).stdout).into_owned();
+    for words in ["fails  other hosts cannot be reached: UDP port 4791", "KiB are free in /dev/shm"]
+    {
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
 fn wrong_usage_is_told() {
     for arguments in [&[][..], &["dmeo"], &["explain", "--limit", "few"], &["run"]] {
         let output = output(&mut transom(arguments));

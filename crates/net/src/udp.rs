@@ -40,7 +40,7 @@ pub(crate) use self::forward::{head, parse};
 pub use self::others::Others;
 use self::sending::Sending;
 pub use self::sending::{SendError, Way};
-pub use self::socket::{PortError, ROOM, path_mtu, taken_by_others};
+pub use self::socket::{PortError, ROOM, path_mtu};
 #[cfg(fuzzing)]
 pub(crate) use self::steering::Probe;
 use self::steering::Steering;
@@ -63,6 +63,12 @@ pub struct Port {
     /// Packets handed on to this process that it has looked for.
     handed: AtomicU32,
     counters: &'static Counters,
+}
+
+/// Who keeps a process of this registry from having the port, if somebody does.
+pub fn taken_by_others(registry: &Registry) -> Option<PortError> {
+    let known = steering::Mapping::of(registry).ok()?;
+    socket::taken_by_others(|inode| known.knows(inode))
 }
 
 /// For whom a datagram is, by its destination QP.

@@ -10,8 +10,11 @@ use std::process::Command;
 /// What the symbols of our library have as a version, and no other's.
 const OURS: &[u8] = b"TRANSOM_1\0";
 
-pub(super) fn findings() -> [Finding; 2] {
-    [by_run(), by_itself(found_by_itself().as_deref())]
+pub(super) fn findings() -> Vec<Finding> {
+    let found = found_by_themselves();
+    let mut findings = vec![by_run(), by_itself(found.first().map(PathBuf::as_path))];
+    findings.extend(others(&found));
+    findings
 }
 
 fn by_run() -> Finding {
@@ -38,26 +41,48 @@ fn by_itself(found: Option<&Path>) -> Finding {
     }
 }
 
-/// Where the loader finds libibverbs for a program that says nothing of it.
-fn found_by_itself() -> Option<PathBuf> {
+/// Two that the loader knows are two of which a program may get the wrong one.
+fn others(found: &[PathBuf]) -> Option<Finding> {
+    let (_, others) = found.split_first().filter(|(_, others)| !others.is_empty())?;
+    let others: Vec<_> = others.iter().map(|path| path.display().to_string()).collect();
+    let text = format!(
+        "this system has another libibverbs, which programs may be built to find: {}",
+        others.join(", ")
+    );
+    Some(Finding::new(State::Note, text))
+}
+
+/// Where the loader finds libibverbs for a program that says nothing of it, first of all, and where else one
+/// is.
+fn found_by_themselves() -> Vec<PathBuf> {
     let search = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let named = env::split_paths(&search).map(|directory| directory.join(SONAME));
-    named.into_iter().find(|path| path.is_file()).or_else(in_cache)
+    let all = named.filter(|path| path.is_file()).chain(in_cache());
+    let mut files = Vec::new();
+    // One that is there by two paths is one.
+    all.filter(|path| {
+        let file = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let is_new = !files.contains(&file);
+        files.push(file);
+        is_new
+    })
+    .collect()
 }
 
 /// What the loader's cache has. It is not in everybody's PATH.
-fn in_cache() -> Option<PathBuf> {
+fn in_cache() -> Vec<PathBuf> {
     let lists = ["/sbin/ldconfig", "/usr/sbin/ldconfig"];
-    let list = lists.iter().find_map(|ldconfig| Command::new(ldconfig).arg("-p").output().ok())?;
-    listed(&String::from_utf8_lossy(&list.stdout))
+    let list = lists.iter().find_map(|ldconfig| Command::new(ldconfig).arg("-p").output().ok());
+    list.map(|list| listed(&String::from_utf8_lossy(&list.stdout))).unwrap_or_default()
 }
 
-/// A line of `ldconfig -p`: name, kind and path. The first of a name and this machine's kind counts.
-fn listed(list: &str) -> Option<PathBuf> {
+/// Lines of `ldconfig -p`: name, kind and path. Those of a name and this machine's kind, first the one that
+/// counts.
+fn listed(list: &str) -> Vec<PathBuf> {
     let kind = if cfg!(target_arch = "aarch64") { "AArch64" } else { "x86-64" };
-    let mut lines = list.lines().map(str::trim).filter(|line| line.contains(kind));
-    let line = lines.find(|line| line.split(' ').next() == Some(SONAME))?;
-    Some(PathBuf::from(line.split_once(" => ")?.1))
+    let lines = list.lines().map(str::trim).filter(|line| line.contains(kind));
+    let of_name = lines.filter(|line| line.split(' ').next() == Some(SONAME));
+    of_name.filter_map(|line| Some(PathBuf::from(line.split_once(" => ")?.1))).collect()
 }
 
 #[cfg(test)]
@@ -73,7 +98,12 @@ mod tests {
              \tlibibverbs.so.1 (libc6,{kind}) => /usr/lib/transom/libibverbs.so.1\n\
              \tlibibverbs.so.1 (libc6,{kind}) => /usr/lib/other/libibverbs.so.1\n"
         );
-        assert_eq!(listed(&list), Some("/usr/lib/transom/libibverbs.so.1".into()));
-        assert_eq!(listed("0 libs found in cache `/etc/ld.so.cache'"), None);
+        let found = listed(&list);
+        let [first, second] =
+            ["transom", "other"].map(|it| format!("/usr/lib/{it}/libibverbs.so.1"));
+        assert_eq!(found, [&first, &second].map(PathBuf::from));
+        assert!(others(&found).is_some_and(|finding| finding.text.contains(&second)));
+        assert!(others(&found[..1]).is_none());
+        assert_eq!(listed("0 libs found in cache `/etc/ld.so.cache'"), [""; 0].map(PathBuf::from));
     }
 }

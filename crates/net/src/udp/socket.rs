@@ -117,10 +117,16 @@ fn owner_of_port() -> Option<Owner> {
     Some(if first.inode == 0 { Owner::Kernel } else { Owner::User(first.uid) })
 }
 
-/// Who keeps this user from having the port, if somebody does. Nothing is opened to find out.
-pub fn taken_by_others() -> Option<PortError> {
-    let us = Owner::User(rustix::process::geteuid().as_raw());
-    let owner = owner_of_port().filter(|owner| *owner != us)?;
+/// Who keeps this user from having the port, if a socket does that `is_known` does not know. Nothing is opened
+/// to find out.
+pub(super) fn taken_by_others(is_known: impl Fn(u64) -> bool) -> Option<PortError> {
+    let user = rustix::process::geteuid().as_raw();
+    let other = on_port().into_iter().find(|listed| !is_known(listed.inode))?;
+    let owner = match other {
+        Listed { inode: 0, .. } => Owner::Kernel,
+        Listed { uid, .. } if uid == user => Owner::Unknown,
+        Listed { uid, .. } => Owner::User(uid),
+    };
     Some(PortError { cause: Errno::ADDRINUSE.into(), owner: Some(owner) })
 }
 

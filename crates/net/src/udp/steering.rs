@@ -81,25 +81,52 @@ struct Table {
     members: [Member; PROCESSES],
 }
 
-/// The table, as this process sees it. Dropped after the socket, for that is when the order changes.
+/// The table, as this process sees it.
+pub(super) struct Mapping(NonNull<Table>);
+
+// SAFETY: the mapping is this value's own until it is dropped, and all of it is atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the table of the registry, and makes it if nobody has.
+    pub(super) fn of(registry: &Registry) -> io::Result<Self> {
+        map(&registry.directory().join("steering")).map(Self)
+    }
+
+    fn table(&self) -> &Table {
+        // SAFETY: mapped until drop, aligned to a page, valid in any bit pattern (atomics).
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Whether a socket is that of a process that has entered.
+    pub(super) fn knows(&self, inode: u64) -> bool {
+        self.table().members.iter().any(|member| member.inode.load(SeqCst) == inode)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<Table>()) };
+    }
+}
+
+/// A process's part in it. Dropped after the socket, for that is when the order changes.
 pub(super) struct Steering {
-    table: NonNull<Table>,
+    mapping: Mapping,
     registry: &'static Registry,
     me: Announcer,
     /// The process that opened it; a forked child is not to speak in its parent's name.
     pid: u32,
 }
 
-// SAFETY: the mapping is this value's own until it is dropped, and all of it is atomics.
-unsafe impl Send for Steering {}
-// SAFETY: as above.
-unsafe impl Sync for Steering {}
-
 impl Steering {
     /// Maps the table of the registry, and makes it if nobody has.
     pub(super) fn open(registry: &'static Registry, me: Announcer) -> io::Result<Self> {
-        let table = map(&registry.directory().join("steering"))?;
-        let steering = Self { table, registry, me, pid: std::process::id() };
+        let mapping = Mapping::of(registry)?;
+        let steering = Self { mapping, registry, me, pid: std::process::id() };
         let mut secret = [0; 8];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;
         let secret = u64::from_ne_bytes(secret) | 1;
@@ -113,8 +140,7 @@ impl Steering {
     }
 
     fn table(&self) -> &Table {
-        // SAFETY: mapped until drop, aligned to a page, valid in any bit pattern (atomics).
-        unsafe { self.table.as_ref() }
+        self.mapping.table()
     }
 
     fn member(&self, slot: u8) -> &Member {
@@ -132,7 +158,7 @@ impl Steering {
 
     /// Whether a socket is that of a process that has entered.
     pub(super) fn is_known(&self, inode: u64) -> bool {
-        self.table().members.iter().any(|member| member.inode.load(SeqCst) == inode)
+        self.mapping.knows(inode)
     }
 
     fn remove(&self, slot: u8, stay: u32) {
@@ -330,8 +356,6 @@ impl Drop for Steering {
             self.remove(self.me.slot, HERE | self.me.generation);
             self.begin_round();
         }
-        // SAFETY: mapped by `map` with this length, and nothing refers to it any more.
-        let _ = unsafe { rustix::mm::munmap(self.table.as_ptr().cast(), size_of::<Table>()) };
     }
 }
 

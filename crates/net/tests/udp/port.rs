@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
-use transom_net::udp::{Arrivals, Datagrams, Port, SendError, Way, path_mtu};
+use transom_net::udp::{Arrivals, Datagrams, Port, SendError, Way, path_mtu, taken_by_others};
 use transom_system::registry::{Claim, Dropped, Registry};
 use transom_wire::packet::PORT;
 
@@ -312,8 +312,11 @@ fn a_port_that_is_taken_is_named_with_who_has_it() {
             let text = refused.to_string();
             assert!(text.contains("port 4791") && text.contains("of user 0"), "{text}");
             assert!(text.contains("network namespace"), "{text}");
+            assert!(taken_by_others(registry).is_some(), "somebody has it");
             drop(taken);
-            Port::open(registry, claim.announcer()).expect("it is free again");
+            let port = Port::open(registry, claim.announcer()).expect("it is free again");
+            assert!(taken_by_others(registry).is_none(), "we have it");
+            drop(port);
         }
     });
 }

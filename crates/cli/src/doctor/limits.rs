@@ -1,0 +1,110 @@
+//! What a process may have: descriptors, memory, files, and room for the registry.
+
+use super::{Finding, State};
+use rustix::fs::statvfs;
+use rustix::process::{Resource, getrlimit};
+use std::path::Path;
+
+/// Descriptors with which a program of some dozen peers comes by.
+const DESCRIPTORS: u64 = 1024;
+
+/// The largest file that the device makes, in which the connections of this network are; most of it is a hole.
+/// With mapped memory it makes one as large as an address space.
+const FILE: u64 = 32 << 20;
+
+/// More than the registry ever takes.
+const ROOM: u64 = 8 << 20;
+
+pub(super) fn findings() -> Vec<Finding> {
+    let limit = |resource| getrlimit(resource).current;
+    let mut findings =
+        vec![descriptors(limit(Resource::Nofile)), locked_memory(limit(Resource::Memlock))];
+    findings.extend(address_space(limit(Resource::As)));
+    findings.extend(file_size(limit(Resource::Fsize)));
+    findings
+}
+
+/// `None` where there is no limit, here and below.
+fn descriptors(limit: Option<u64>) -> Finding {
+    match limit.filter(|limit| *limit < DESCRIPTORS) {
+        None => Finding::new(State::Ok, "descriptors are not scarce"),
+        Some(limit) => Finding::new(
+            State::Note,
+            format!(
+                "a process may have {limit} descriptors, and takes some for each peer: ulimit -n"
+            ),
+        ),
+    }
+}
+
+fn locked_memory(limit: Option<u64>) -> Finding {
+    match limit {
+        None => Finding::new(State::Ok, "memory may be locked without limit"),
+        Some(limit) => Finding::new(
+            State::Note,
+            format!(
+                "a process may lock {} KiB of memory (ulimit -l): Transom locks none, but with an adapter a \
+                 user's programs can register no more than that",
+                limit >> 10
+            ),
+        ),
+    }
+}
+
+fn address_space(limit: Option<u64>) -> Option<Finding> {
+    let text = format!(
+        "a process may have {} MiB of address space (ulimit -v): a device takes some 300 of it, and as \
+         much for each peer",
+        limit? >> 20
+    );
+    Some(Finding::new(State::Note, text))
+}
+
+fn file_size(limit: Option<u64>) -> Option<Finding> {
+    let limit = limit.filter(|limit| *limit < FILE)?;
+    let text = format!(
+        "files may be at most {} KiB long (ulimit -f), and the memory that processes share is in files: \
+         allow {}",
+        limit >> 10,
+        FILE >> 10
+    );
+    Some(Finding::new(State::Note, text))
+}
+
+/// Whether there is room where processes find each other.
+pub(super) fn room(directory: &Path) -> Option<Finding> {
+    let system = statvfs(directory).ok()?;
+    let free = system.f_bavail * system.f_frsize;
+    let place = directory.parent().unwrap_or(directory).display();
+    let text = format!(
+        "only {} KiB are free in {place}, where each process takes some: make it larger (docker run \
+         --shm-size), or remove what fills it",
+        free >> 10
+    );
+    (free < ROOM).then(|| Finding::new(State::Note, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_are_in_nobody_s_way_are_not_told() {
+        assert_eq!(descriptors(None).state, State::Ok);
+        assert_eq!(locked_memory(None).state, State::Ok);
+        assert!(address_space(None).is_none() && file_size(None).is_none());
+        assert!(file_size(Some(1 << 30)).is_none());
+    }
+
+    #[test]
+    fn limits_are_told_with_what_they_limit() {
+        for (finding, words) in [
+            (descriptors(Some(256)), "256 descriptors"),
+            (locked_memory(Some(8 << 20)), "8192 KiB"),
+            (address_space(Some(512 << 20)).unwrap(), "512 MiB"),
+            (file_size(Some(1 << 20)).unwrap(), "1024 KiB"),
+        ] {
+            assert!(finding.state == State::Note && finding.text.contains(words), "{finding:?}");
+        }
+    }
+}
