@@ -4,6 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+/// Its programs are compiled and run, as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
+mod of_rust {}
+
 /// The root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("it is there")

@@ -70,6 +70,25 @@ fn the_readme_shows_an_example_as_it_is() {
     assert!(shown.len() == 1 && shown[0].text == example.expect("it is there"));
 }
 
+/// The first by the test above, the others as doctests.
+#[test]
+fn every_program_of_rust_is_compiled() {
+    let with_programs: Vec<PathBuf> = Document::all()
+        .into_iter()
+        .filter(|document| document.blocks().iter().any(|block| block.language == "rust"))
+        .map(|document| document.path)
+        .collect();
+    let compiled = ["README.md", "crates/transom/README.md", "docs/rust.md"].map(PathBuf::from);
+    assert_eq!(with_programs, compiled);
+    for (file, text) in [
+        ("crates/transom/src/lib.rs", "#![doc = include_str!(\"../README.md\")]"),
+        ("crates/conformance/src/documents.rs", "#[doc = include_str!(\"../../../docs/rust.md\")]"),
+    ] {
+        let source = fs::read_to_string(root().join(file)).expect("it is there");
+        assert!(source.contains(text), "{file}");
+    }
+}
+
 fn is_elsewhere(link: &str) -> bool {
     link.starts_with("https://")
 }
