@@ -31,6 +31,11 @@ const PAGES: [&str; 6] = [
     "docs/rust.md",
 ];
 
+/// Those whose commands are run otherwise: of CIs by `./recipes`; what is for those who work on Transom, by
+/// them and by `./test`; what is for those who have a crate of it, when it is published.
+const OTHER_PAGES: [&str; 5] =
+    ["CONTRIBUTING.md", "crates/cli/README.md", "docs/ci.md", "fuzz/README.md", "spec/costs.md"];
+
 /// What commands begin with that are run here.
 const HERE: [&str; 5] = ["cargo run ", "cc ", "export ", "target/release/transom ", "transom "];
 
@@ -118,6 +123,31 @@ fn every_command_is_run_here_or_elsewhere() {
         let content = fs::read_to_string(root().join(file)).expect("it is there");
         assert!(content.contains(text), "{command} is not run by {file}");
     }
+}
+
+#[test]
+fn every_page_with_commands_is_known() {
+    let pages: Vec<_> = Document::all()
+        .into_iter()
+        .filter(|page| page.blocks().iter().any(|it| ["sh", "console"].contains(&&*it.language)))
+        .filter(|page| !PAGES.iter().chain(&OTHER_PAGES).any(|it| page.path == Path::new(it)))
+        .map(|page| page.path)
+        .collect();
+    assert!(pages.is_empty(), "nobody runs the commands of {pages:?}");
+}
+
+/// The scripts of this repository.
+#[test]
+fn what_contributors_are_to_type_is_there() {
+    let pages = ["CONTRIBUTING.md", "fuzz/README.md"].map(Document::read);
+    let blocks = pages.iter().flat_map(Document::blocks).filter(|block| block.language == "sh");
+    let lines: Vec<String> = blocks
+        .flat_map(|block| block.text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let first = lines.iter().filter_map(|line| line.split_whitespace().next());
+    let scripts: Vec<_> = first.filter(|word| word.contains('/')).collect();
+    let missing: Vec<_> = scripts.iter().filter(|it| !root().join(it).is_file()).collect();
+    assert!(!scripts.is_empty() && missing.is_empty(), "no such file: {missing:?}");
 }
 
 #[test]
