@@ -36,41 +36,55 @@ pub(crate) const fn record_bytes(words: usize, payload: u64) -> u64 {
 
 /// The first word of a record: it is not zero.
 #[derive(Clone, Copy)]
-enum First {
-    /// A record of so many bytes, with so many words of a header.
-    Record { length: u64, words: usize },
-    /// Nothing, for so many bytes: to the end of the ring.
-    Filler { length: u64 },
+struct First {
+    what: What,
+    /// Bytes to the next record.
+    length: u64,
+    /// How often the ring has been round before this: what lies there from the last round is nonsense.
+    round: u16,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// A record with so many words of a header.
+    Record { words: usize },
+    /// Nothing, to the end of the ring.
+    Filler,
 }
 
 impl First {
-    /// Beside the length.
-    const FILLER: u64 = 1 << 32;
-    /// Where the number of words is.
-    const WORDS: u32 = 40;
+    /// Where the words of a header are counted, beside the length; a filler has none.
+    const WORDS: u32 = 32;
+    /// Where the round is.
+    const ROUND: u32 = 48;
 
-    fn pack(self) -> u64 {
-        match self {
-            Self::Record { length, words } => length | (words as u64) << Self::WORDS,
-            Self::Filler { length } => length | Self::FILLER,
-        }
+    /// That at a position.
+    fn at(position: u64, what: What, length: u64) -> Self {
+        Self { what, length, round: (position / SIZE) as u16 }
     }
 
-    /// What another process has written where `to_end` bytes are left of the ring; `None` if it is nonsense.
-    fn parse(word: u64, to_end: u64) -> Option<Self> {
-        let length = word & 0xffff_ffff;
-        let first = match word & Self::FILLER {
-            0 => Self::Record { length, words: (word >> Self::WORDS) as usize },
-            _ => Self::Filler { length },
+    fn pack(self) -> u64 {
+        let words = match self.what {
+            What::Record { words } => words as u64,
+            What::Filler => 0,
         };
-        let fits = length >= ALIGN && length <= to_end && length.is_multiple_of(ALIGN);
-        let fits = fits
-            && match first {
-                Self::Record { words, .. } => {
-                    (1..=HEADER_WORDS).contains(&words) && words as u64 * 8 <= length
-                }
-                Self::Filler { length } => length == to_end && to_end != SIZE,
-            };
+        self.length | words << Self::WORDS | u64::from(self.round) << Self::ROUND
+    }
+
+    /// What another process has written at a position; `None` if it is nonsense.
+    fn parse(word: u64, position: u64) -> Option<Self> {
+        let to_end = SIZE - position % SIZE;
+        let length = word & 0xffff_ffff;
+        let what = match (word >> Self::WORDS) as u16 as usize {
+            0 => What::Filler,
+            words => What::Record { words },
+        };
+        let first = Self::at(position, what, length);
+        let fits = match what {
+            What::Record { words } => words <= HEADER_WORDS && words as u64 * 8 <= length,
+            What::Filler => length == to_end && to_end != SIZE,
+        };
+        let fits = fits && length >= ALIGN && length <= to_end && length.is_multiple_of(ALIGN);
         (fits && first.pack() == word).then_some(first)
     }
 }
@@ -163,12 +177,12 @@ impl Producer {
         for (index, value) in header[..room.words].iter().enumerate().skip(1) {
             store(room.location, index, *value, Relaxed);
         }
-        let first = First::Record { length, words: room.words }.pack();
-        store(room.location, 0, first, Release);
+        let record = First::at(room.start, What::Record { words: room.words }, length);
+        store(room.location, 0, record.pack(), Release);
         if room.skip > 0 {
             // What is at the start of the ring is found by it.
-            let filler = First::Filler { length: room.skip }.pack();
-            store(location(bytes, self.tail), 0, filler, Release);
+            let filler = First::at(self.tail, What::Filler, room.skip);
+            store(location(bytes, self.tail), 0, filler.pack(), Release);
         }
         self.tail = end;
     }
@@ -217,14 +231,15 @@ impl Consumer {
             let record = location(bytes, self.head);
             let first = match load(record, 0, Acquire) {
                 0 => return Ok(None),
-                first => First::parse(first, SIZE - self.head % SIZE).ok_or(Garbled)?,
+                first => First::parse(first, self.head).ok_or(Garbled)?,
             };
-            match first {
-                First::Filler { length } => {
+            let length = first.length;
+            match first.what {
+                What::Filler => {
                     self.head = self.head.wrapping_add(length);
                     positions.head.store(self.head, Release);
                 }
-                First::Record { length, words } => {
+                What::Record { words } => {
                     let mut header = [0; HEADER_WORDS];
                     for (index, value) in header[..words].iter_mut().enumerate().skip(1) {
                         *value = load(record, index, Relaxed);
@@ -534,10 +549,11 @@ mod tests {
                     for (index, value) in header[..words].iter().enumerate().skip(1) {
                         store(record, index, *value, Relaxed);
                     }
-                    let first = match random >> 55 & 7 {
-                        0 => First::Filler { length: whole },
-                        _ => First::Record { length: whole, words: (random >> 32) as usize % 16 },
+                    let what = match random >> 55 & 7 {
+                        0 => What::Filler,
+                        _ => What::Record { words: (random >> 32) as usize % 16 },
                     };
+                    let first = First::at(head, what, whole);
                     store(record, 0, first.pack(), Release);
                     if random >> 50 & 7 == 0 {
                         store(record, 0, random, Release);
@@ -578,9 +594,10 @@ mod tests {
 
     #[test]
     fn nonsense_from_the_other_side_is_found_out() {
-        let record = |length, words| First::Record { length, words }.pack();
+        let first = |what, length| First::at(0, what, length).pack();
+        let record = |length, words| first(What::Record { words }, length);
         // A filler goes on to the end of the ring, and none is all of it.
-        let fillers = [128, SIZE].map(|length| First::Filler { length }.pack());
+        let fillers = [128, SIZE].map(|length| first(What::Filler, length));
         let records = [
             record(0, 1),
             record(1, 1),
@@ -588,10 +605,9 @@ mod tests {
             record(65, 1),
             record(1 << 31, 1),
             record(SIZE + 64, 1),
-            record(64, 0),
             record(64, 9),
             record(128, HEADER_WORDS + 1),
-            record(64, 1) | 1 << 33,
+            record(64, 1) | 1 << 40,
             record(64, 1) | 1 << 63,
         ];
         for first in records.into_iter().chain(fillers) {
@@ -602,14 +618,31 @@ mod tests {
         }
     }
 
+    /// Else it would be taken for ever from a process that has filled its ring with records and ended.
+    #[test]
+    fn a_record_is_taken_once() {
+        let (positions, mut memory) = ring();
+        let bytes = base(&mut memory);
+        for at in (0..SIZE).step_by(ALIGN as usize) {
+            let record = First::at(at, What::Record { words: 1 }, ALIGN);
+            store(location(bytes, at), 0, record.pack(), Relaxed);
+        }
+        let mut consumer = Consumer::new();
+        for _ in 0..SIZE / ALIGN {
+            let record = consumer.next(&positions, bytes).unwrap().expect("it is full of them");
+            consumer.release(&positions, &record, Fence::Symmetric);
+        }
+        assert!(consumer.next(&positions, bytes).is_err());
+    }
+
     /// What lies there from before looks like records, at each place where one can begin.
     #[test]
     fn what_was_there_before_is_no_record() {
         let (positions, mut memory) = ring();
         let bytes = base(&mut memory);
         for at in (0..SIZE).step_by(ALIGN as usize) {
-            let stale = First::Record { length: ALIGN, words: 1 }.pack();
-            store(location(bytes, at), 0, stale, Relaxed);
+            let stale = First::at(at, What::Record { words: 1 }, ALIGN);
+            store(location(bytes, at), 0, stale.pack(), Relaxed);
         }
         clear(&positions, bytes);
         let (mut producer, mut consumer) = (Producer::new(), Consumer::new());
@@ -622,7 +655,8 @@ mod tests {
             // As data does that looks like records; and what is not published is not there.
             for at in (0..size / 8 * 8).step_by(8) {
                 let payload = room.payload().wrapping_add(at as usize);
-                store(payload, 0, First::Record { length: ALIGN, words: 1 }.pack(), Relaxed);
+                let first = First::at(producer.tail, What::Record { words: 1 }, ALIGN);
+                store(payload, 0, first.pack(), Relaxed);
             }
             assert!(!has_record(&positions, bytes));
             producer.publish(bytes, &room, &[0, round, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], size / 2);
