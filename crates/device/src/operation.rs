@@ -235,7 +235,7 @@ const FLUSH: Needs = Needs {
 
 impl Operation {
     /// What it needs. A new operation says all of it here, or does not compile.
-    #[inline]
+    #[inline(always)]
     pub const fn needs(self) -> Needs {
         match self {
             Self::Write => Needs {

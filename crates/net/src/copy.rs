@@ -45,7 +45,9 @@ impl<'a> Where<'a> {
         }
     }
 
-    fn destination(self, address: u64) -> Destination<'a> {
+    /// Granted memory, to copy to.
+    #[inline]
+    pub fn destination(self, address: u64) -> Destination<'a> {
         match self {
             Self::Here => Destination::Program(address),
             Self::Peer(peer) => Destination::Peer(peer, address),
@@ -61,7 +63,9 @@ impl<'a> Where<'a> {
         }
     }
 
-    fn source(self, address: u64) -> memory::Source<'a> {
+    /// Granted memory, to copy from.
+    #[inline]
+    pub fn source(self, address: u64) -> memory::Source<'a> {
         match self {
             Self::Here => memory::Source::Program(address),
             Self::Peer(peer) => memory::Source::Peer(peer, address),
@@ -70,6 +74,8 @@ impl<'a> Where<'a> {
 }
 
 /// Writes zeros, which is what a null region holds (rule MR-36).
+#[cold]
+#[inline(never)]
 fn zero(copier: &Copier, to: Destination<'_>, length: u64) -> Result<(), Fault> {
     let mut done = 0;
     while done < length {
@@ -89,7 +95,7 @@ impl Gather<'_> {
         to: Destination<'_>,
     ) -> Result<(), CopyError> {
         let offset = offset + self.skip;
-        let (copier, local) = (self.copier, &self.local);
+        let (copier, local) = (self.copier, self.local);
         let done = match self.payload {
             Payload::Inline(bytes) => {
                 let range = offset as usize..(offset + length) as usize;
@@ -131,15 +137,15 @@ impl Gather<'_> {
         let address = within.address.checked_add(skip).filter(|_| whole)?;
         Some(Reference { address, key: Key(within.key) })
     }
+}
 
-    /// Whether the buffers may be read: of what is discarded nothing is copied, which would tell.
-    #[cold]
-    fn check(&mut self) -> Result<(), CopyError> {
-        let Payload::Buffers(_) = self.payload else { return Ok(()) };
-        self.local.check(Operation::LocalRead).map_err(|refusal| {
-            self.failed = Some(refusal);
-            CopyError::Near(refusal)
-        })
+/// Whether the buffers may be read: of what is discarded nothing is copied, which would tell.
+#[cold]
+#[inline(never)]
+fn may_gather(payload: Payload<'_>, local: LocalBuffers<'_>) -> Result<(), Refusal> {
+    match payload {
+        Payload::Inline(_) => Ok(()),
+        Payload::Buffers(_) => local.check(Operation::LocalRead),
     }
 }
 
@@ -150,7 +156,9 @@ impl Source for Gather<'_> {
 
     fn copy_to(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
         if at.is_null() {
-            return self.check();
+            let checked = may_gather(self.payload, self.local);
+            self.failed = checked.err().or(self.failed);
+            return checked.map_err(CopyError::Near);
         }
         self.copy_out(offset, at.length(), self.to.destination(at.address()))
     }
@@ -172,7 +180,7 @@ pub struct Scatter<'a> {
 
 impl Sink for Scatter<'_> {
     fn copy_from(&mut self, offset: u64, at: &Grant<'_>) -> Result<(), CopyError> {
-        let (copier, local, from) = (self.copier, &self.local, self.from);
+        let (copier, local, from) = (self.copier, self.local, self.from);
         let offset = offset + self.skip;
         let done = local.each(Operation::LocalWrite, offset, at.length(), |done, part| {
             if part.is_null() {

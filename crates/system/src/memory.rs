@@ -137,7 +137,7 @@ impl PeerMemory {
 
 impl<Own: Bytes> Side<'_, Own> {
     /// As memory that this process has, if it has all of it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn resolved(self, length: u64) -> Self {
         let found = match self {
@@ -227,10 +227,23 @@ impl Copier {
     /// # Errors
     ///
     /// Which side could not be reached; some of the bytes may have been copied.
-    #[inline]
+    #[inline(always)]
     pub fn copy(&self, to: Destination<'_>, from: Source<'_>, length: u64) -> Result<(), Fault> {
         match (to.resolved(length), from.resolved(length)) {
             (Destination::Own(to), Source::Own(from)) => own::copy(to, from, length),
+            (to, from) => self.copy_by_kernel(to, from, length),
+        }
+    }
+
+    /// Copies what this process does not have on both sides.
+    #[inline(never)]
+    fn copy_by_kernel(
+        &self,
+        to: Destination<'_>,
+        from: Source<'_>,
+        length: u64,
+    ) -> Result<(), Fault> {
+        match (to, from) {
             (Destination::Peer(peer, to), from) => {
                 self.copy_to_peer(peer.pid, to, from.address(length)?, length)
             }

@@ -87,31 +87,44 @@ pub struct LocalBuffers<'a> {
     pub pd: u32,
 }
 
-impl LocalBuffers<'_> {
+impl<'a> LocalBuffers<'a> {
     /// Bytes of all entries together.
     pub fn length(sges: &[Sge]) -> u64 {
-        sges.iter().map(|sge| u64::from(sge.length)).sum()
+        match sges {
+            // As nearly all are.
+            [sge] => u64::from(sge.length),
+            _ => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+        }
     }
 
     /// Checks all entries in full and touches none: nothing is sent of a message that would fail
     /// half-way (rule LA-06).
-    pub fn check(&self, operation: Operation) -> Result<(), Refusal> {
-        for sge in self.sges.iter().filter(|sge| sge.length > 0) {
-            self.keys.grant(
-                self.attempt(operation, sge, 0, u64::from(sge.length)),
-                self.announcer,
-                self.waiter,
-            )?;
-        }
-        Ok(())
+    pub fn check(self, operation: Operation) -> Result<(), Refusal> {
+        self.sges.iter().filter(|sge| sge.length > 0).try_for_each(|sge| {
+            let whole = self.attempt(operation, sge, 0, u64::from(sge.length));
+            self.grant(whole).map(|_| ())
+        })
+    }
+
+    /// Grants part of a buffer.
+    #[inline(always)]
+    fn grant(self, attempt: Attempt) -> Result<Grant<'a>, Refusal> {
+        self.keys.grant(attempt, self.announcer, self.waiter)
+    }
+
+    /// Grants all of a buffer that is not empty, if it is there and may be used.
+    #[inline(always)]
+    pub fn grant_whole(self, operation: Operation, sge: &Sge) -> Option<Grant<'a>> {
+        let grant = self.grant(self.attempt(operation, sge, 0, u64::from(sge.length))).ok();
+        grant.filter(|grant| !grant.is_null())
     }
 
     /// Grants, one after the other, the parts of the entries that make up `length` bytes from
     /// `offset` on, and hands each to `copy` with its place in that range. Bytes past the last
     /// entry are not handed out; the caller has compared lengths.
-    #[inline]
+    #[inline(always)]
     pub fn each(
-        &self,
+        self,
         operation: Operation,
         offset: u64,
         length: u64,
@@ -129,8 +142,7 @@ impl LocalBuffers<'_> {
                 break;
             }
             let attempt = self.attempt(operation, sge, skip, part);
-            let grant =
-                self.keys.grant(attempt, self.announcer, self.waiter).map_err(CopyError::Near)?;
+            let grant = self.grant(attempt).map_err(CopyError::Near)?;
             copy(done, &grant)?;
             done += part;
             skip = 0;
@@ -139,13 +151,16 @@ impl LocalBuffers<'_> {
     }
 
     /// The refusal for memory that its key still grants but that is not there any more.
-    pub fn gone(&self, operation: Operation) -> Refusal {
+    #[cold]
+    #[inline(never)]
+    pub fn gone(self, operation: Operation) -> Refusal {
         let first = self.sges.iter().find(|sge| sge.length > 0).copied().unwrap_or_default();
         let attempt = self.attempt(operation, &first, 0, u64::from(first.length));
         Refusal { reason: Reason::MemoryGone, attempt, object: self.keys.look_up(attempt.key) }
     }
 
-    fn attempt(&self, operation: Operation, sge: &Sge, skip: u64, length: u64) -> Attempt {
+    #[inline]
+    fn attempt(self, operation: Operation, sge: &Sge, skip: u64, length: u64) -> Attempt {
         let (address, wrapped) = sge.address.overflowing_add(skip);
         // An address beyond 2^64 must not come back at the bottom: ask for what is refused.
         let length = if wrapped { u64::MAX } else { length };

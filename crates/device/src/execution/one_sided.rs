@@ -67,13 +67,21 @@ pub enum Stop {
     Near(#[source] Refusal),
 }
 
+/// Memory that its key still grants is not there any more.
+#[cold]
+#[inline(never)]
+fn gone(attempt: &Attempt, keys: KeyTable<'_>) -> Stop {
+    let object = keys.look_up(attempt.key);
+    Stop::Refused(Refusal { reason: Reason::MemoryGone, attempt: *attempt, object })
+}
+
 impl<'m> Target<'m> {
     /// Whether the initiator, if one goes around the responder, may: the queue pair listens to it,
     /// expects its first message, and has no first message to see yet (rules PSN-02, RA-05), nor each
     /// that comes.
     #[inline]
-    fn admits(&self, gate: &Gate, peering: &Peering) -> bool {
-        let Some(initiator) = &self.initiator else { return true };
+    fn admits(self, gate: &Gate, peering: &Peering) -> bool {
+        let Some(initiator) = self.initiator else { return true };
         peering.from == initiator.from
             && peering.first == initiator.first
             && gate.service == initiator.service.target()
@@ -84,7 +92,7 @@ impl<'m> Target<'m> {
     /// The protection domain that keys are checked against now; `None` if an XRC message names a queue that
     /// is not there, or of another XRC domain.
     #[inline]
-    fn pd(&self, gate: &Gate) -> Option<u32> {
+    fn pd(self, gate: &Gate) -> Option<u32> {
         match self.domain {
             KeyDomain::QueuePair => Some(gate.pd),
             KeyDomain::Shared(srq) => self.summary.key_domain(srq),
@@ -95,22 +103,42 @@ impl<'m> Target<'m> {
     /// RDMA WRITE of part of a message. The range of the whole is checked before any byte is written
     /// (rule RA-35).
     pub fn write(
-        &self,
+        self,
         to: RemoteAddress,
         part: Part,
-        source: &mut dyn Source,
+        source: &mut (impl Source + ?Sized),
     ) -> Result<(), Stop> {
         self.chunks(Operation::Write, to, part, |at, grant| source.copy_to(at, grant))
     }
 
+    /// An operation on a message of at most [`CHUNK`] bytes, if it is allowed: one look at the queue pair, and
+    /// no loop. False if it is refused, if the queue pair has changed meanwhile, or if `copy` is false.
+    #[inline(always)]
+    pub fn is_done_at_once(
+        self,
+        operation: Operation,
+        at: RemoteAddress,
+        length: u64,
+        copy: impl FnOnce(&Grant<'_>) -> bool,
+    ) -> bool {
+        let copy = |grant: &Grant<'_>| if copy(grant) { Ok(()) } else { Err(CopyError::Far) };
+        let copied = self.chunk(operation, at, Part::whole(length), 0, |_, grant| copy(grant));
+        matches!(copied, Some(Ok(_)))
+    }
+
     /// RDMA READ of part of a message.
-    pub fn read(&self, from: RemoteAddress, part: Part, sink: &mut dyn Sink) -> Result<(), Stop> {
+    pub fn read(
+        self,
+        from: RemoteAddress,
+        part: Part,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<(), Stop> {
         self.chunks(Operation::Read, from, part, |at, grant| sink.copy_from(at, grant))
     }
 
     /// An atomic: `change` changes the granted word in one step, and is called at most once.
     pub fn atomic(
-        &self,
+        self,
         operation: Operation,
         at: RemoteAddress,
         mut change: impl FnMut(&Grant<'_>) -> Result<(), CopyError>,
@@ -123,7 +151,7 @@ impl<'m> Target<'m> {
     /// # Errors
     ///
     /// [`Stop::Closed`] if the queue pair does not receive, [`Stop::Refused`] with the reason.
-    pub fn check(&self, operation: Operation, at: RemoteAddress, total: u64) -> Result<(), Stop> {
+    pub fn check(self, operation: Operation, at: RemoteAddress, total: u64) -> Result<(), Stop> {
         let gate = self.summary.gate();
         let attempt = Attempt {
             operation,
@@ -142,64 +170,79 @@ impl<'m> Target<'m> {
 
     /// Checks and copies chunk by chunk; the rest of the message is decided again for each
     /// (rules INV-23, INV-24). Offsets handed to `copy` count within this segment.
-    #[inline]
     fn chunks(
-        &self,
+        self,
         operation: Operation,
-        RemoteAddress { address, key }: RemoteAddress,
-        Part { offset, length, total }: Part,
+        at: RemoteAddress,
+        part: Part,
         mut copy: impl FnMut(u64, &Grant<'_>) -> Result<(), CopyError>,
     ) -> Result<(), Stop> {
         let mut done = 0;
         loop {
-            let look = self.summary.look();
-            let gate = look.gate();
-            if !self.admits(&gate, &look.peering()) {
-                return Err(Stop::Closed);
-            }
-            let pd = self.pd(&gate).ok_or(Stop::Closed)?;
-            let mut attempt = Attempt {
-                operation,
-                key,
-                address: address.wrapping_add(offset).wrapping_add(done),
-                length: total - offset - done,
-                qp: self.number.bits(),
-                pd,
-            };
-            self.admit(&gate, &attempt, total)?;
-            if total == 0 {
-                return Ok(());
-            }
-            if attempt.address < address {
-                attempt.length = u64::MAX;
-            }
-            let grant =
-                self.keys.grant(attempt, self.announcer, self.waiter).map_err(Stop::Refused)?;
-            // The announcement names the queue pair too: if it was open, and to this peer, after the
-            // announcement, whoever changes that waits for this copy. A shared receive queue may end
-            // meanwhile: that it was there after the announcement is what a responder knows of it too.
-            if self.summary.look() != look || self.pd(&gate) != Some(pd) {
-                continue;
-            }
-            let chunk = CHUNK.min(length - done);
-            let grant = grant.narrow(chunk);
-            copy(done, &grant).map_err(|error| match error {
-                CopyError::Near(refusal) => Stop::Near(refusal),
-                CopyError::Far => Stop::Refused(Refusal {
-                    reason: Reason::MemoryGone,
-                    attempt,
-                    object: self.keys.look_up(key),
-                }),
-            })?;
-            done += chunk;
-            if done == length {
-                return Ok(());
+            if let Some(copied) = self.chunk(operation, at, part, done, &mut copy) {
+                done += copied?;
+                if done == part.length {
+                    return Ok(());
+                }
             }
         }
     }
 
+    /// Checks all of the message behind the first `done` bytes, and copies a chunk of them: how many.
+    /// `None` if the queue pair has changed meanwhile, and nothing is copied.
+    #[inline(always)]
+    fn chunk(
+        self,
+        operation: Operation,
+        RemoteAddress { address, key }: RemoteAddress,
+        Part { offset, length, total }: Part,
+        done: u64,
+        copy: impl FnOnce(u64, &Grant<'_>) -> Result<(), CopyError>,
+    ) -> Option<Result<u64, Stop>> {
+        let look = self.summary.look();
+        let gate = look.gate();
+        if !self.admits(&gate, &look.peering()) {
+            return Some(Err(Stop::Closed));
+        }
+        let Some(pd) = self.pd(&gate) else { return Some(Err(Stop::Closed)) };
+        let mut attempt = Attempt {
+            operation,
+            key,
+            address: address.wrapping_add(offset).wrapping_add(done),
+            length: total - offset - done,
+            qp: self.number.bits(),
+            pd,
+        };
+        if let Err(stop) = self.admit(&gate, &attempt, total) {
+            return Some(Err(stop));
+        }
+        if total == 0 {
+            return Some(Ok(0));
+        }
+        if attempt.address < address {
+            attempt.length = u64::MAX;
+        }
+        let grant = match self.keys.grant(attempt, self.announcer, self.waiter) {
+            Ok(grant) => grant,
+            Err(refusal) => return Some(Err(Stop::Refused(refusal))),
+        };
+        // The announcement names the queue pair too: if it was open, and to this peer, after the
+        // announcement, whoever changes that waits for this copy. A shared receive queue may end
+        // meanwhile: that it was there after the announcement is what a responder knows of it too.
+        if self.summary.look() != look || self.pd(&gate) != Some(pd) {
+            return None;
+        }
+        let chunk = CHUNK.min(length - done);
+        Some(match copy(done, &grant.narrow(chunk)) {
+            Ok(()) => Ok(chunk),
+            Err(CopyError::Near(refusal)) => Err(Stop::Near(refusal)),
+            Err(CopyError::Far) => Err(gone(&{ attempt }, self.keys)),
+        })
+    }
+
     /// What the queue pair itself allows, before any key.
-    fn admit(&self, gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Stop> {
+    #[inline]
+    fn admit(self, gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Stop> {
         if !gate.receives() {
             return Err(Stop::Closed);
         }

@@ -4,7 +4,7 @@
 use super::{Counted, Direct, DirectTarget, Effect, Effects, Injection, Payload, Request};
 use crate::protection::{Announcer, Grant, KeyTable, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
-use crate::queue::{Address, Body, Receive, Sge, Take};
+use crate::queue::{Address, Body, Receive, Remote, Sge, Take};
 
 use super::MAX_DATAGRAM;
 
@@ -59,6 +59,13 @@ pub trait Process {
     fn write_direct(&self, to: DirectTarget, payload: Payload<'_>, length: u64) -> Direct {
         let _ = (to, payload, length);
         Direct::Declined
+    }
+    /// Carries out a WRITE, READ or atomic on the direct way if there is nothing to it: one buffer, no more
+    /// than a chunk, and all is allowed. That is what programs wait for. After false the function for the
+    /// operation decides, and says why: part of a WRITE or READ may have been done, of an atomic nothing.
+    fn is_done_at_once(&self, body: &Body, remote: &Remote, buffer: &Sge, length: u64) -> bool {
+        let _ = (body, remote, buffer, length);
+        false
     }
     /// RDMA READ straight from the peer's memory.
     fn read_direct(&self, from: DirectTarget, buffers: &[Sge], length: u64) -> Direct {

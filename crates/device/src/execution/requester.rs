@@ -379,9 +379,17 @@ impl Requester {
         if !ready {
             return Direct::Declined;
         }
-        let outcome = self.try_direct(cx, body, &request.remote, payload, length);
-        if outcome != Direct::Done {
-            return outcome;
+        let done = match payload {
+            Payload::Buffers([one]) => {
+                cx.process.is_done_at_once(body, &request.remote, one, length)
+            }
+            _ => false,
+        };
+        if !done {
+            let outcome = self.try_direct(cx, body, &request.remote, payload, length);
+            if outcome != Direct::Done {
+                return outcome;
+            }
         }
         if let Some(counted) = Counted::of_posted(&request.op) {
             cx.count(counted, Some(length));

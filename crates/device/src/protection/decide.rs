@@ -39,7 +39,7 @@ pub enum WindowType {
 
 /// Decides whether a queue pair lets its peer attempt this at all, before any key is looked at
 /// (rules RA-06, RA-09, RA-39, AT-02, FL-03). `total` is the length of the whole message.
-#[inline]
+#[inline(always)]
 pub fn admit(gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Reason> {
     let needs = attempt.operation.needs();
     if !needs.services.include(gate.service) {
@@ -68,7 +68,7 @@ pub fn admit(gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Reason> {
 ///
 /// Nothing here is skipped for any link or caller; a zero-length access never gets here, because
 /// its key is not examined (rules RA-20, LA-15).
-#[inline]
+#[inline(always)]
 pub fn decide(object: &Snapshot, attempt: &Attempt) -> Result<Place, Reason> {
     if object.state == State::Vacant {
         return Err(Reason::UnknownIndex);
@@ -211,15 +211,14 @@ pub(super) fn may_invalidate(window: &Snapshot, key: Key, stamp: &Stamp) -> Resu
 }
 
 /// Where `[address, +length)` lies within `[base, +extent)` (rules RA-32 to RA-34, T1-26 to T1-29).
-#[inline]
+#[inline(always)]
 fn offset_within(base: u64, extent: u64, address: u64, length: u64) -> Result<u64, Reason> {
     // The last byte may be 2^64 - 1, so the end is not always a u64.
-    let end = u128::from(address) + u128::from(length);
-    if end > 1 << 64 {
+    if length.saturating_sub(1) > u64::MAX - address {
         return Err(Reason::Wraps);
     }
     let offset = address.checked_sub(base).ok_or(Reason::BelowStart)?;
-    if end > u128::from(base) + u128::from(extent) {
+    if length > extent || offset > extent - length {
         return Err(Reason::PastEnd);
     }
     Ok(offset)
@@ -242,6 +241,31 @@ mod tests {
     fn object(state: State, kind: Kind, access: Access) -> Snapshot {
         let (base, length, pd, byte) = (BASE, 4096, STAMP.pd, BIND.region.byte());
         Snapshot { byte, state, kind, access, base, length, place: BASE, pd, ..Snapshot::VACANT }
+    }
+
+    /// As the rules say it, in numbers that hold every end.
+    /// Rules: RA-32, RA-33, RA-34
+    #[test]
+    fn a_range_is_within_or_not_up_to_the_last_byte() {
+        let edges = [0, 1, 2, 8, 1 << 63, u64::MAX - 8, u64::MAX - 1, u64::MAX];
+        let all = || edges.into_iter();
+        for (base, extent) in all().flat_map(|base| all().map(move |extent| (base, extent))) {
+            for (address, length) in all().flat_map(|at| all().map(move |length| (at, length))) {
+                let wide = u128::from;
+                let end = wide(address) + wide(length);
+                let expected = if end > 1 << 64 {
+                    Err(Reason::Wraps)
+                } else if address < base {
+                    Err(Reason::BelowStart)
+                } else if end > wide(base) + wide(extent) {
+                    Err(Reason::PastEnd)
+                } else {
+                    Ok(address - base)
+                };
+                let decided = offset_within(base, extent, address, length);
+                assert_eq!(decided, expected, "{address}+{length} within {base}+{extent}");
+            }
+        }
     }
 
     /// A window of type 1 is not zero-based, nor is its region; of type 2 both may be.

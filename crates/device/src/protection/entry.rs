@@ -66,16 +66,18 @@ impl Meta {
             | u64::from(self.access.bits()) << 24
     }
 
+    #[inline(always)]
     pub(super) fn unpack(word: u64) -> Self {
         Self {
             byte: word as u8,
-            state: match word >> 8 & 0xff {
+            // As many bits as there are states, so that it takes no branch.
+            state: match word >> 8 & 3 {
                 1 => State::Free,
                 2 => State::Valid,
                 3 => State::Changing,
                 _ => State::Vacant,
             },
-            kind: match word >> 16 & 0xff {
+            kind: match word >> 16 & 7 {
                 1 => Kind::Window1,
                 2 => Kind::Window2A,
                 3 => Kind::Window2B,
@@ -177,7 +179,7 @@ impl KeyEntry {
 
     /// The entry's contents. While the caller's announcement stands and the state is `Valid`, they
     /// belong together; otherwise they serve an explanation only.
-    #[inline]
+    #[inline(always)]
     pub fn snapshot(&self) -> Snapshot {
         let meta = self.load();
         Snapshot {

@@ -151,7 +151,7 @@ impl Hazards {
     }
 
     /// Announces a use; it holds until the announcement is dropped.
-    #[inline]
+    #[inline(always)]
     pub fn announce<'m>(
         &'m self,
         announcer: Announcer,
@@ -159,16 +159,29 @@ impl Hazards {
         used: Use,
         waiter: &dyn Waiter,
     ) -> Announcement<'m> {
+        let value = pack(announcer, used);
+        let cells = &self.cells[usize::from(announcer.slot) % PROCESSES][rank.cells()];
+        match self.try_announce(&cells[..1], value) {
+            Some(announcement) => announcement,
+            None => self.announce_later(cells, value, waiter),
+        }
+    }
+
+    /// Announces as soon as a cell is free and nobody holds.
+    #[cold]
+    fn announce_later<'m>(
+        &'m self,
+        cells: &'m [AtomicU64],
+        value: u64,
+        waiter: &dyn Waiter,
+    ) -> Announcement<'m> {
         let mut round = 0;
         loop {
-            if let Some(announcement) = self.try_announce(announcer, rank, used) {
-                // Who holds looks for announcements after it has said so: either sees the other.
-                if self.held.load(SeqCst) == 0 {
-                    if round > 0 {
-                        waiter.resumed();
-                    }
-                    return announcement;
+            if let Some(announcement) = self.try_announce(cells, value) {
+                if round > 0 {
+                    waiter.resumed();
                 }
+                return announcement;
             }
             loop {
                 self.wait_to_announce(round, waiter);
@@ -181,7 +194,6 @@ impl Hazards {
     }
 
     /// A round of waiting for a free cell, or for whoever lets nobody announce.
-    #[cold]
     fn wait_to_announce(&self, round: u32, waiter: &dyn Waiter) {
         let held = self.held.load(SeqCst);
         let holder = unpack_holder(held);
@@ -200,19 +212,15 @@ impl Hazards {
         self.wait_for_all(|_| true, rounds, waiter).then_some(hold)
     }
 
+    /// Announces in one of these cells, if one is free and nobody holds.
     #[inline]
-    fn try_announce(
-        &self,
-        announcer: Announcer,
-        rank: Rank,
-        used: Use,
-    ) -> Option<Announcement<'_>> {
-        let value = pack(announcer, used);
-        let cells = &self.cells[usize::from(announcer.slot) % PROCESSES][rank.cells()];
+    fn try_announce<'m>(&self, cells: &'m [AtomicU64], value: u64) -> Option<Announcement<'m>> {
         let cell =
             cells.iter().find(|cell| cell.compare_exchange(0, value, SeqCst, Relaxed).is_ok())?;
         total_order();
-        Some(Announcement { cell })
+        let announcement = Announcement { cell };
+        // Who holds looks for announcements after it has said so: either sees the other.
+        (self.held.load(SeqCst) == 0).then_some(announcement)
     }
 
     /// Waits until no announcement matches. The caller has already marked what it revokes, so no

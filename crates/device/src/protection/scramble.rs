@@ -42,7 +42,7 @@ impl Scramble {
     }
 
     /// The slot that an index stands for.
-    #[inline]
+    #[inline(never)]
     pub fn slot_of(&self, index: u32) -> u32 {
         let (mut left, mut right) = (index >> HALF_BITS & HALF, index & HALF);
         for round in self.rounds.iter().rev() {
@@ -89,7 +89,7 @@ impl RecentSlots {
     const TAKEN: u64 = 1 << 31;
 
     /// The slot that an index stands for in the permutation that this always goes with.
-    #[inline]
+    #[inline(always)]
     pub fn slot_of(&self, scramble: &Scramble, index: u32) -> u32 {
         let entry = &self.0[index as usize % REMEMBERED];
         let (known, name) = (entry.load(Relaxed), u64::from(index) | Self::TAKEN);

@@ -43,9 +43,14 @@ impl<'m> KeyTable<'m> {
     /// The slot a key's index stands for, if the table reaches that far.
     #[inline]
     pub fn slot_of(&self, key: Key) -> Option<u32> {
+        self.find(key).map(|(slot, _)| slot)
+    }
+
+    #[inline(always)]
+    fn find(self, key: Key) -> Option<(u32, &'m KeyEntry)> {
         let slot = self.recent.slot_of(self.scramble, key.index());
-        let open = self.open.load(Acquire).min(self.entries.len() as u32);
-        (slot < open).then_some(slot)
+        let entry = self.entries.get(slot as usize)?;
+        (slot < self.open.load(Acquire)).then_some((slot, entry))
     }
 
     /// The entry of a slot that [`KeyTable::slot_of`] gave.
@@ -55,20 +60,22 @@ impl<'m> KeyTable<'m> {
     }
 
     /// What a key's index names right now, for explanations.
-    pub fn look_up(&self, key: Key) -> Snapshot {
-        self.slot_of(key).map_or(Snapshot::VACANT, |slot| self.entry(slot).snapshot())
+    pub fn look_up(self, key: Key) -> Snapshot {
+        self.find(key).map_or(Snapshot::VACANT, |(_, entry)| entry.snapshot())
     }
 
     /// Decides `attempt`. While the grant lives, nobody can take the key away: revoking waits.
-    #[inline]
+    ///
+    /// A part of its callers: each knows the operation, and with it half of what is to be decided.
+    #[inline(always)]
     pub fn grant(
-        &self,
+        self,
         attempt: Attempt,
         announcer: Announcer,
         waiter: &dyn Waiter,
     ) -> Result<Grant<'m>, Refusal> {
-        let Some(slot) = self.slot_of(attempt.key) else {
-            return Err(Refusal::without_object(Reason::UnknownIndex, attempt));
+        let Some((slot, entry)) = self.find(attempt.key) else {
+            return Err(refusal(Reason::UnknownIndex, &{ attempt }, None));
         };
         let used = Use { key_slot: slot, qp_index: attempt.qp as u16 };
         let rank = match attempt.operation.needs().subject {
@@ -81,8 +88,7 @@ impl<'m> KeyTable<'m> {
             | Subject::LocalWindow => Rank::Remote,
         };
         let announcement = self.hazards.announce(announcer, rank, used, waiter);
-        let object = self.entry(slot).snapshot();
-        match decide(&object, &attempt) {
+        match decide(&entry.snapshot(), &attempt) {
             Ok(place) => {
                 let address = match place {
                     Place::Memory(address) => address,
@@ -90,7 +96,7 @@ impl<'m> KeyTable<'m> {
                 };
                 Ok(Grant { address, length: attempt.length, _announcement: announcement })
             }
-            Err(reason) => Err(Refusal { reason, attempt, object }),
+            Err(reason) => Err(refusal(reason, &{ attempt }, Some(entry))),
         }
     }
 
@@ -103,6 +109,15 @@ impl<'m> KeyTable<'m> {
     pub fn drain_queue_pair(&self, qp_index: u16, waiter: &dyn Waiter) {
         self.hazards.drain(|used| used.qp_index == qp_index, waiter);
     }
+}
+
+/// A refusal, with the object as it is now: what is read of it for that alone is not read when nothing is
+/// refused. Callers hand over a copy of the attempt, lest it be kept in memory for this.
+#[cold]
+#[inline(never)]
+fn refusal(reason: Reason, attempt: &Attempt, entry: Option<&KeyEntry>) -> Refusal {
+    let object = entry.map_or(Snapshot::VACANT, KeyEntry::snapshot);
+    Refusal { reason, attempt: *attempt, object }
 }
 
 /// The address of a grant without memory. No process has memory at the very end of its addresses; a

@@ -166,8 +166,8 @@ impl Requester {
         None
     }
 
-    /// The direct way, for a WRITE, READ or atomic with nothing older under way.
-    #[inline]
+    /// The direct way, for a WRITE, READ or atomic with nothing older under way that is not done at once.
+    #[inline(never)]
     pub(super) fn try_direct<P: Process>(
         &self,
         cx: &mut Context<'_, P>,

@@ -3,19 +3,20 @@
 mod datagrams;
 mod packets;
 
+use std::slice;
 use std::sync::Arc;
 
-use transom_device::execution::one_sided::{Initiator, KeyDomain, Stop, Target};
+use transom_device::execution::one_sided::{CHUNK, Initiator, KeyDomain, Stop, Target};
 use transom_device::execution::{
     Bytes, Context, CopyError, Direct, DirectTarget, Effects, Injection, LocalBuffers, MemoryGone,
     Part, Payload, Process, Reply, Request, Requester, Sent, Source, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Operation, Waiter};
+use transom_device::protection::{Announcer, Grant, KeyTable, Operation, RemoteAddress, Waiter};
 use transom_device::qp::{QpNumber, QpTable, Service};
 use transom_device::queue::{Address, Body, Receive, Remote, Sge};
 use transom_net::{Gather, Peer, Reach, RecordData, RingBytes, Scatter, Where};
 use transom_system::clock;
-use transom_system::memory::change_word;
+use transom_system::memory::{Destination, change_word};
 use transom_wire::Psn;
 
 use self::packets::Joined;
@@ -99,14 +100,55 @@ impl Process for At<'_> {
         self.named_queue(srq).map(|srq| srq.config().pd.number())
     }
 
-    #[inline]
+    #[inline(always)]
+    fn is_done_at_once(&self, body: &Body, remote: &Remote, buffer: &Sge, length: u64) -> bool {
+        let (Body::Write { address, key, immediate: None }
+        | Body::Read { address, key }
+        | Body::FetchAdd { address, key, .. }
+        | Body::CompareSwap { address, key, .. }) = *body
+        else {
+            return false;
+        };
+        let srq = if let Remote::Srq(number) = remote { Some(*number) } else { None };
+        let way = if length <= CHUNK { self.direct_target(srq) } else { None };
+        let Some((target, place)) = way else { return false };
+        let at = RemoteAddress { address, key };
+        let local = self.local(slice::from_ref(buffer));
+        let copier = self.qp.device.process().copier();
+        match body {
+            Body::Write { .. } => target.is_done_at_once(Operation::Write, at, length, |to| {
+                local.grant_whole(Operation::LocalRead, buffer).is_some_and(|from| {
+                    let from = Where::Here.source(from.address());
+                    copier.copy(place.destination(to.address()), from, length).is_ok()
+                })
+            }),
+            Body::Read { .. } => target.is_done_at_once(Operation::Read, at, length, |from| {
+                local.grant_whole(Operation::LocalWrite, buffer).is_some_and(|to| {
+                    let to = Where::Here.destination(to.address());
+                    copier.copy(to, place.source(from.address()), length).is_ok()
+                })
+            }),
+            _ if length != 8 || !place.maps_memory() => false,
+            // A word is changed once: only when it is certain that its old value can be stored.
+            atomic => target.is_done_at_once(atomic.operation(), at, length, |at| {
+                local.grant_whole(Operation::LocalWrite, buffer).is_some_and(|to| {
+                    let to = Where::Here.destination(to.address()).resolved(8);
+                    let (Some(word), Destination::Own(_)) = (place.word(at), to) else {
+                        return false;
+                    };
+                    let old = change_word(word, |old| body.updated(old)).to_ne_bytes();
+                    copier.copy(to, old.as_slice().into(), 8).is_ok()
+                })
+            }),
+        }
+    }
+
     fn write_direct(&self, to: DirectTarget, payload: Payload<'_>, length: u64) -> Direct {
         let Some((target, place)) = self.direct_target(to.srq) else { return Direct::Declined };
         let mut gather = self.gather(payload, 0, place);
         outcome(target.write(to.at, Part::whole(length), &mut gather))
     }
 
-    #[inline]
     fn read_direct(&self, from: DirectTarget, buffers: &[Sge], length: u64) -> Direct {
         let Some((target, place)) = self.direct_target(from.srq) else { return Direct::Declined };
         let mut scatter = self.scatter(buffers, 0, place);
@@ -209,7 +251,7 @@ impl At<'_> {
     ///
     /// A shared receive queue that XRC names must be of the process that has the receiving end: what is
     /// announced to one process, another does not wait for.
-    #[inline]
+    #[inline(always)]
     fn direct_target(&self, srq: Option<u32>) -> Option<(Target<'_>, Where<'_>)> {
         let (segment, place) = match self.link {
             Link::None => return None,
