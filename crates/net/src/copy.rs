@@ -96,6 +96,25 @@ impl Gather<'_> {
     ) -> Result<(), CopyError> {
         let offset = offset + self.skip;
         let (copier, local) = (self.copier, self.local);
+        // All of one buffer, as most messages are: whatever is not plain about that goes the long way.
+        if let Payload::Buffers([one]) = self.payload
+            && (offset, length) == (0, u64::from(one.length))
+            && let Some(from) = local.grant_whole(Operation::LocalRead, one)
+            && copier.copy(to, Where::Here.source(from.address()), length).is_ok()
+        {
+            return Ok(());
+        }
+        self.copy_parts(offset, length, to)
+    }
+
+    #[inline(never)]
+    fn copy_parts(
+        &mut self,
+        offset: u64,
+        length: u64,
+        to: Destination<'_>,
+    ) -> Result<(), CopyError> {
+        let (copier, local) = (self.copier, self.local);
         let done = match self.payload {
             Payload::Inline(bytes) => {
                 let range = offset as usize..(offset + length) as usize;

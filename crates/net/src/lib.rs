@@ -42,6 +42,6 @@ pub use message::{Answer, Arrival};
 pub use peer::{Arrived, Peer, Reach, RecordData};
 pub use peers::{OutOfReach, Peers};
 pub use ring::MAX_PAYLOAD;
-pub use sender_buffer::{Reference, SenderBuffer};
+pub use sender_buffer::{MAX_COPIED, Reference, SenderBuffer};
 pub use watched::Watched;
 pub use wire::{BurstBuffer, Filling, Instruments, Network, Observer, Path, Receiver, Run, Wire};

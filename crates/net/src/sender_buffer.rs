@@ -13,6 +13,8 @@ use transom_system::segment::Segment;
 
 /// What is shorter goes through the ring: asking for the sender's key costs more than copying twice.
 pub(crate) const LEAST: u64 = 4 << 10;
+/// Most bytes of a segment that are copied when it is sent, whatever the peer can.
+pub const MAX_COPIED: u64 = LEAST - 1;
 
 /// Where the sender has the data of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -274,7 +274,7 @@ impl Endpoint {
 /// Bursts of so many packets at most.
 fn bursts(mtu: u64, packets: u64) -> Segmentation {
     let most = mtu * packets.min(MAX_BURST);
-    Segmentation { mtu: Some(mtu), whole: most, part: most }
+    Segmentation { mtu: Some(mtu), ..Segmentation::of_messages(most) }
 }
 
 /// What the device is called with.

@@ -44,12 +44,15 @@ pub struct Segmentation {
     pub whole: u64,
     /// How much of anything longer goes at once; a multiple of the path MTU, if there is one.
     pub part: u64,
+    /// What is no longer than this is copied as it is handed over, and before any of it is sent: whether its
+    /// buffers may be read need not be asked before.
+    pub copied: u64,
 }
 
 impl Segmentation {
     /// Segments of so many bytes at most, and no packets.
     pub const fn of_messages(most: u64) -> Self {
-        Self { mtu: None, whole: most, part: most }
+        Self { mtu: None, whole: most, part: most, copied: 0 }
     }
 
     /// How many of the `rest` bytes of a message are its next segment.

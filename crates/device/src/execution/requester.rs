@@ -367,6 +367,9 @@ impl Requester {
         cx: &mut Context<'_, P>,
     ) -> Direct {
         let SendOp::Message(body) = &request.op else { return Direct::Declined };
+        if body.remote().is_none() {
+            return Direct::Declined;
+        }
         let payload = match request.inline {
             None => Payload::Buffers(request.sges),
             Some([bytes]) => Payload::Inline(bytes),

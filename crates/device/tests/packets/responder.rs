@@ -254,7 +254,8 @@ fn an_answer_that_finds_no_room_is_made_again() {
         let mut target = target_of(Service::Rc);
         let key = target.env.region;
         let two = 2 * MTU as u64;
-        target.qp.packets.link = Segmentation { mtu: Some(MTU as u64), whole: two, part: two };
+        target.qp.packets.link =
+            Segmentation { mtu: Some(MTU as u64), ..Segmentation::of_messages(two) };
         target.env.room.set(2 * full_at);
         let read = packet(0, Op::ReadRequest(reth(AT, key, 5 * MTU)), &[]);
         target.take_requests(&[read, packet(5, SEND, b"5")]);

@@ -22,7 +22,7 @@ use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{
     Completion, Flags, PostError, ReceiveRequest, SendRequest, SizeError, Status, TAG_MAX_SGE,
 };
-use transom_net::{MAX_PAYLOAD, Peer};
+use transom_net::{MAX_COPIED, MAX_PAYLOAD, Peer};
 use transom_system::addresses::ip;
 use transom_wire::Psn;
 use transom_wire::grh::Route;
@@ -359,7 +359,13 @@ impl QueuePair {
                 Segmentation::of_messages(MAX_PAYLOAD)
             }
             Link::None | Link::Loopback => Segmentation::default(),
-            Link::Local(_) => Segmentation::of_messages(MAX_PAYLOAD),
+            // The shared receive queue that a message names may be one of this process.
+            Link::Local(_) if self.config.service == Service::XrcInitiator => {
+                Segmentation::of_messages(MAX_PAYLOAD)
+            }
+            Link::Local(_) => {
+                Segmentation { copied: MAX_COPIED, ..Segmentation::of_messages(MAX_PAYLOAD) }
+            }
             Link::Wire(path) => path.segmentation(),
         }
     }

@@ -68,7 +68,8 @@ impl Path {
     /// What of a message goes in one burst: all, if it has room for it, else what one send takes.
     pub fn segmentation(&self) -> Segmentation {
         let whole = |payload: u64| (payload / self.mtu).min(PACKETS as u64) * self.mtu;
-        Segmentation { mtu: Some(self.mtu), whole: whole(PAYLOAD), part: whole(SENT_AT_ONCE) }
+        let (whole, part) = (whole(PAYLOAD), whole(SENT_AT_ONCE));
+        Segmentation { mtu: Some(self.mtu), whole, part, copied: 0 }
     }
 
     /// The path as the ICRC sees it, if packets leave from `port`.

@@ -98,7 +98,7 @@ impl Requester {
                 }
                 return Step::Waits;
             }
-            if self.under_way.next == self.ring.head() {
+            if self.under_way.next == self.ring.head() && body.remote().is_some() {
                 let remote = self.remote_at(self.under_way.next);
                 match self.try_direct(cx, &body, &remote, self.payload(), wqe.length) {
                     Direct::Done => {
@@ -211,15 +211,15 @@ impl Requester {
         }
     }
 
-    /// Checks what a SEND or WRITE will gather (rule LA-19). READs and atomics are judged when
-    /// their data is stored (rules LA-08, LA-20).
+    /// Checks what a SEND or WRITE will gather (rule LA-19), unless the link does as it takes it. READs and
+    /// atomics are judged when their data is stored (rules LA-08, LA-20).
     fn check_gather<P: Process>(
         &self,
         cx: &mut Context<'_, P>,
         wqe: &SendWqe,
         body: Body,
     ) -> Result<(), Refusal> {
-        if body.returns_data() {
+        if body.returns_data() || wqe.length <= self.connection.link.copied {
             return Ok(());
         }
         let sges = self.ring.sges_at(self.under_way.next, wqe.num_sge);
