@@ -146,11 +146,14 @@ fn operations_cost_what_is_recorded() {
 /// Compares with what is written down, or writes it.
 fn compare(calls: &Table, instructions: &Table) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/costs.md");
+    let written = || fs::read_to_string(&path).unwrap_or_default();
     if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
-        let text = format!("{HEAD}\n{calls}\n{instructions}");
+        let other = Table::find(&written(), &other_build(&instructions.title));
+        let other = if other.rows.is_empty() { String::new() } else { format!("\n{other}") };
+        let text = format!("{HEAD}\n{calls}\n{instructions}{other}");
         fs::write(&path, text).expect("a file of this project");
     }
-    let written = fs::read_to_string(&path).unwrap_or_default();
+    let written = written();
     let recorded = Table::find(&written, &calls.title);
     let mut differences = recorded.differences(calls, |was, is| was == is);
     let recorded = Table::find(&written, &instructions.title);
@@ -178,8 +181,18 @@ comes or goes, or if a twentieth more or fewer instructions are carried out:
 
 ```sh
 TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs
+TRANSOM_BLESS=1 cargo test -p transom-conformance --test costs --release
 ```
+
+`./test` compares the debug build, `./test --long` the release build, which programs get.
 ";
+
+/// The title of the same compiler's other build.
+fn other_build(title: &str) -> String {
+    let (debug, release) = ("debug build", "release build");
+    let (ours, other) = if title.contains(debug) { (debug, release) } else { (release, debug) };
+    title.replace(ours, other)
+}
 
 /// What each step of each operation costs on one of [`WAYS`]; none if it cannot be told here.
 fn costs(way: usize, memory: &str) -> Option<Costs> {
