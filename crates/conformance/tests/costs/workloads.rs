@@ -40,6 +40,16 @@ impl Stage {
         self.memory.post_op(self.memory.pair.qa, opcode, remote, key, length);
     }
 
+    /// The origin posts a WRITE of so many bytes, which are copied as it is posted.
+    fn post_inline(&self, length: u32) {
+        let near = &self.memory.near;
+        let mut sges = [sge(near.addr(), length, std::ptr::null_mut())];
+        let write =
+            rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, self.memory.far.addr(), self.memory.key());
+        let send_flags = write.send_flags | IBV_SEND_INLINE;
+        post(self.memory.pair.qa, &mut ibv_send_wr { send_flags, ..write });
+    }
+
     /// The target posts a receive for so many bytes.
     fn receive(&self, length: u32) {
         self.memory.recv(self.memory.pair.qb, 1, length);
@@ -105,6 +115,13 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         name: "WRITE of 8 bytes",
         steps: &[
             Step { name: "post", run: |on| on.post(IBV_WR_RDMA_WRITE, 8) },
+            Step { name: "poll", run: Stage::complete },
+        ],
+    },
+    Workload {
+        name: "WRITE of 8 bytes, inline",
+        steps: &[
+            Step { name: "post", run: |on| on.post_inline(8) },
             Step { name: "poll", run: Stage::complete },
         ],
     },

@@ -60,11 +60,17 @@ pub trait Process {
         let _ = (to, payload, length);
         Direct::Declined
     }
-    /// Carries out a WRITE, READ or atomic on the direct way if there is nothing to it: one buffer, no more
-    /// than a chunk, and all is allowed. That is what programs wait for. After false the function for the
+    /// Carries out a WRITE, READ or atomic on the direct way if there is nothing to it: one buffer or inline data,
+    /// no more than a chunk, and all is allowed. That is what programs wait for. After false the function for the
     /// operation decides, and says why: part of a WRITE or READ may have been done, of an atomic nothing.
-    fn is_done_at_once(&self, body: &Body, remote: &Remote, buffer: &Sge, length: u64) -> bool {
-        let _ = (body, remote, buffer, length);
+    fn is_done_at_once(
+        &self,
+        body: &Body,
+        remote: &Remote,
+        payload: Payload<'_>,
+        length: u64,
+    ) -> bool {
+        let _ = (body, remote, payload, length);
         false
     }
     /// RDMA READ straight from the peer's memory.

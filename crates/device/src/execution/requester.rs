@@ -382,13 +382,7 @@ impl Requester {
         if !ready {
             return Direct::Declined;
         }
-        let done = match payload {
-            Payload::Buffers([one]) => {
-                cx.process.is_done_at_once(body, &request.remote, one, length)
-            }
-            _ => false,
-        };
-        if !done {
+        if !cx.process.is_done_at_once(body, &request.remote, payload, length) {
             let outcome = self.try_direct(cx, body, &request.remote, payload, length);
             if outcome != Direct::Done {
                 return outcome;

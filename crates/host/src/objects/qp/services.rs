@@ -101,7 +101,13 @@ impl Process for At<'_> {
     }
 
     #[inline(always)]
-    fn is_done_at_once(&self, body: &Body, remote: &Remote, buffer: &Sge, length: u64) -> bool {
+    fn is_done_at_once(
+        &self,
+        body: &Body,
+        remote: &Remote,
+        payload: Payload<'_>,
+        length: u64,
+    ) -> bool {
         let (Body::Write { address, key, immediate: None }
         | Body::Read { address, key }
         | Body::FetchAdd { address, key, .. }
@@ -113,33 +119,44 @@ impl Process for At<'_> {
         let way = if length <= CHUNK { self.direct_target(srq) } else { None };
         let Some((target, place)) = way else { return false };
         let at = RemoteAddress { address, key };
-        let local = self.local(slice::from_ref(buffer));
         let copier = self.qp.device.process().copier();
-        match body {
-            Body::Write { .. } => target.is_done_at_once(Operation::Write, at, length, |to| {
-                local.grant_whole(Operation::LocalRead, buffer).is_some_and(|from| {
-                    let from = Where::Here.source(from.address());
-                    copier.copy(place.destination(to.address()), from, length).is_ok()
+        let local = |buffer| self.local(slice::from_ref(buffer));
+        match (body, payload) {
+            (Body::Write { .. }, Payload::Inline(bytes)) => {
+                target.is_done_at_once(Operation::Write, at, length, |to| {
+                    copier.copy(place.destination(to.address()), bytes.into(), length).is_ok()
                 })
-            }),
-            Body::Read { .. } => target.is_done_at_once(Operation::Read, at, length, |from| {
-                local.grant_whole(Operation::LocalWrite, buffer).is_some_and(|to| {
-                    let to = Where::Here.destination(to.address());
-                    copier.copy(to, place.source(from.address()), length).is_ok()
+            }
+            (Body::Write { .. }, Payload::Buffers([one])) => {
+                target.is_done_at_once(Operation::Write, at, length, |to| {
+                    local(one).grant_whole(Operation::LocalRead, one).is_some_and(|from| {
+                        let from = Where::Here.source(from.address());
+                        copier.copy(place.destination(to.address()), from, length).is_ok()
+                    })
                 })
-            }),
-            _ if length != 8 || !place.maps_memory() => false,
-            // A word is changed once: only when it is certain that its old value can be stored.
-            atomic => target.is_done_at_once(atomic.operation(), at, length, |at| {
-                local.grant_whole(Operation::LocalWrite, buffer).is_some_and(|to| {
-                    let to = Where::Here.destination(to.address()).resolved(8);
-                    let (Some(word), Destination::Own(_)) = (place.word(at), to) else {
-                        return false;
-                    };
-                    let old = change_word(word, |old| body.updated(old)).to_ne_bytes();
-                    copier.copy(to, old.as_slice().into(), 8).is_ok()
+            }
+            (Body::Read { .. }, Payload::Buffers([one])) => {
+                target.is_done_at_once(Operation::Read, at, length, |from| {
+                    local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
+                        let to = Where::Here.destination(to.address());
+                        copier.copy(to, place.source(from.address()), length).is_ok()
+                    })
                 })
-            }),
+            }
+            (atomic, Payload::Buffers([one])) if length == 8 && place.maps_memory() => {
+                target.is_done_at_once(atomic.operation(), at, length, |at| {
+                    local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
+                        let to = Where::Here.destination(to.address()).resolved(8);
+                        // A word is changed once: only when its old value can be stored for certain.
+                        let (Some(word), Destination::Own(_)) = (place.word(at), to) else {
+                            return false;
+                        };
+                        let old = change_word(word, |old| body.updated(old)).to_ne_bytes();
+                        copier.copy(to, old.as_slice().into(), 8).is_ok()
+                    })
+                })
+            }
+            _ => false,
         }
     }
 
