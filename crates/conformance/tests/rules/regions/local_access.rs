@@ -129,6 +129,26 @@ on_each_link! {
         }
     }
 
+    /// A bad key behind a message under way: that one arrives, and then the bad one fails, of which
+    /// nothing leaves.
+    /// Rules: LA-06, ORD-02
+    fn bad_key_behind_a_message_under_way_waits_for_it(link: Link) {
+        let fixture = MemoryPair::new(link, 8192);
+        for bad in bad_keys(&fixture) {
+            let (qa, qb) = fixture.pair.another(IBV_QPT_RC);
+            let element = ibv_sge { addr: fixture.near.addr(), length: 64, lkey: bad };
+            (8..10).for_each(|wr_id| fixture.recv(qb, wr_id, 64));
+            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [fixture.near_sge(0, 8)]));
+            post(qa, &mut with_sges(wr(IBV_WR_SEND), &mut [element]));
+            assert_eq!(fixture.pair.b.expect(IBV_WC_SUCCESS).wr_id, 8);
+            fixture.pair.a.expect(IBV_WC_SUCCESS);
+            fixture.pair.a.expect(IBV_WC_LOC_PROT_ERR);
+            assert_eq!((state(qa), state(qb)), (IBV_QPS_ERR, IBV_QPS_RTS));
+            assert_eq!(set_state(qb, IBV_QPS_ERR), 0);
+            assert_eq!(fixture.pair.b.expect(IBV_WC_WR_FLUSH_ERR).wr_id, 9, "key {bad:#x}");
+        }
+    }
+
     /// A bad key where a READ's data shall go: the peer serves it and stays as it is.
     /// Rules: LA-07, LA-22
     fn bad_key_in_a_scatter_is_our_own_failure(link: Link) {

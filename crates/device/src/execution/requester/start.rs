@@ -269,7 +269,7 @@ impl Requester {
         match outcome {
             Sent::Busy => return false,
             Sent::Near(refusal) => {
-                // Checked before, so the region went away meanwhile. Complete in order.
+                // Found as it was copied, or the region went away since it was checked. Complete in order.
                 if self.under_way.next == self.ring.head() {
                     self.refuse_head(cx, Status::LocalProtection, &refusal);
                 } else {
