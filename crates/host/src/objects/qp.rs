@@ -354,15 +354,12 @@ impl QueuePair {
     /// How messages go by a link.
     fn segmentation(&self, link: &Link) -> Segmentation {
         match link {
-            // On loopback the shared receive queue may be another process's, and then that gets it.
-            Link::Loopback if self.config.service == Service::XrcInitiator => {
+            // The shared receive queue that a message names may be another process's, or this one's, whichever
+            // has the receiving end: each message goes the one way or the other.
+            Link::Loopback | Link::Local(_) if self.config.service == Service::XrcInitiator => {
                 Segmentation::of_messages(MAX_PAYLOAD)
             }
             Link::None | Link::Loopback => Segmentation::default(),
-            // The shared receive queue that a message names may be one of this process.
-            Link::Local(_) if self.config.service == Service::XrcInitiator => {
-                Segmentation::of_messages(MAX_PAYLOAD)
-            }
             Link::Local(_) => {
                 Segmentation { copied: MAX_COPIED, ..Segmentation::of_messages(MAX_PAYLOAD) }
             }
