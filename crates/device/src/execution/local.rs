@@ -122,7 +122,7 @@ impl<'a> LocalBuffers<'a> {
     /// Grants, one after the other, the parts of the entries that make up `length` bytes from
     /// `offset` on, and hands each to `copy` with its place in that range. Bytes past the last
     /// entry are not handed out; the caller has compared lengths.
-    #[inline(always)]
+    #[inline]
     pub fn each(
         self,
         operation: Operation,

@@ -102,19 +102,14 @@ impl<'m> Target<'m> {
 
     /// RDMA WRITE of part of a message. The range of the whole is checked before any byte is written
     /// (rule RA-35).
-    pub fn write(
-        self,
-        to: RemoteAddress,
-        part: Part,
-        source: &mut (impl Source + ?Sized),
-    ) -> Result<(), Stop> {
+    pub fn write(self, to: RemoteAddress, part: Part, source: &mut dyn Source) -> Result<(), Stop> {
         self.chunks(Operation::Write, to, part, |at, grant| source.copy_to(at, grant))
     }
 
-    /// An operation on a message of at most [`CHUNK`] bytes, if it is allowed: one look at the queue pair, and
-    /// no loop. False if it is refused, if the queue pair has changed meanwhile, or if `copy` is false.
+    /// Carries out an operation on a message of at most [`CHUNK`] bytes if it is allowed: one look at the queue
+    /// pair, and no loop. False if it is refused, if the queue pair has changed meanwhile, or if `copy` answers so.
     #[inline(always)]
-    pub fn is_done_at_once(
+    pub fn try_at_once(
         self,
         operation: Operation,
         at: RemoteAddress,
@@ -127,12 +122,7 @@ impl<'m> Target<'m> {
     }
 
     /// RDMA READ of part of a message.
-    pub fn read(
-        self,
-        from: RemoteAddress,
-        part: Part,
-        sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), Stop> {
+    pub fn read(self, from: RemoteAddress, part: Part, sink: &mut dyn Sink) -> Result<(), Stop> {
         self.chunks(Operation::Read, from, part, |at, grant| sink.copy_from(at, grant))
     }
 

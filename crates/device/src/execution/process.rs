@@ -55,23 +55,17 @@ pub trait Process {
     ) -> TakeShared;
     /// The protection domain of a shared receive queue of the queue pair's XRC domain, by number.
     fn shared_pd(&self, srq: u32) -> Option<u32>;
+    /// Carries out a WRITE, READ or atomic on the direct way if it is plain: one buffer or inline data, no more
+    /// than a chunk, and all is allowed. True if it is done. Else the function for the operation below decides
+    /// anew, and says why: part of a WRITE or READ may have been done, of an atomic nothing.
+    fn try_at_once(&self, body: &Body, remote: &Remote, data: Payload<'_>, length: u64) -> bool {
+        let _ = (body, remote, data, length);
+        false
+    }
     /// RDMA WRITE straight into the peer's memory.
     fn write_direct(&self, to: DirectTarget, payload: Payload<'_>, length: u64) -> Direct {
         let _ = (to, payload, length);
         Direct::Declined
-    }
-    /// Carries out a WRITE, READ or atomic on the direct way if there is nothing to it: one buffer or inline data,
-    /// no more than a chunk, and all is allowed. That is what programs wait for. After false the function for the
-    /// operation decides, and says why: part of a WRITE or READ may have been done, of an atomic nothing.
-    fn is_done_at_once(
-        &self,
-        body: &Body,
-        remote: &Remote,
-        payload: Payload<'_>,
-        length: u64,
-    ) -> bool {
-        let _ = (body, remote, payload, length);
-        false
     }
     /// RDMA READ straight from the peer's memory.
     fn read_direct(&self, from: DirectTarget, buffers: &[Sge], length: u64) -> Direct {

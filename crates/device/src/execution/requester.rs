@@ -367,6 +367,7 @@ impl Requester {
         cx: &mut Context<'_, P>,
     ) -> Direct {
         let SendOp::Message(body) = &request.op else { return Direct::Declined };
+        // A SEND goes by a message.
         if body.remote().is_none() {
             return Direct::Declined;
         }
@@ -382,7 +383,7 @@ impl Requester {
         if !ready {
             return Direct::Declined;
         }
-        if !cx.process.is_done_at_once(body, &request.remote, payload, length) {
+        if !cx.process.try_at_once(body, &request.remote, payload, length) {
             let outcome = self.try_direct(cx, body, &request.remote, payload, length);
             if outcome != Direct::Done {
                 return outcome;

@@ -101,13 +101,7 @@ impl Process for At<'_> {
     }
 
     #[inline(always)]
-    fn is_done_at_once(
-        &self,
-        body: &Body,
-        remote: &Remote,
-        payload: Payload<'_>,
-        length: u64,
-    ) -> bool {
+    fn try_at_once(&self, body: &Body, remote: &Remote, data: Payload<'_>, length: u64) -> bool {
         let (Body::Write { address, key, immediate: None }
         | Body::Read { address, key }
         | Body::FetchAdd { address, key, .. }
@@ -121,14 +115,14 @@ impl Process for At<'_> {
         let at = RemoteAddress { address, key };
         let copier = self.qp.device.process().copier();
         let local = |buffer| self.local(slice::from_ref(buffer));
-        match (body, payload) {
+        match (body, data) {
             (Body::Write { .. }, Payload::Inline(bytes)) => {
-                target.is_done_at_once(Operation::Write, at, length, |to| {
+                target.try_at_once(Operation::Write, at, length, |to| {
                     copier.copy(place.destination(to.address()), bytes.into(), length).is_ok()
                 })
             }
             (Body::Write { .. }, Payload::Buffers([one])) => {
-                target.is_done_at_once(Operation::Write, at, length, |to| {
+                target.try_at_once(Operation::Write, at, length, |to| {
                     local(one).grant_whole(Operation::LocalRead, one).is_some_and(|from| {
                         let from = Where::Here.source(from.address());
                         copier.copy(place.destination(to.address()), from, length).is_ok()
@@ -136,7 +130,7 @@ impl Process for At<'_> {
                 })
             }
             (Body::Read { .. }, Payload::Buffers([one])) => {
-                target.is_done_at_once(Operation::Read, at, length, |from| {
+                target.try_at_once(Operation::Read, at, length, |from| {
                     local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
                         let to = Where::Here.destination(to.address());
                         copier.copy(to, place.source(from.address()), length).is_ok()
@@ -144,7 +138,7 @@ impl Process for At<'_> {
                 })
             }
             (atomic, Payload::Buffers([one])) if length == 8 && place.maps_memory() => {
-                target.is_done_at_once(atomic.operation(), at, length, |at| {
+                target.try_at_once(atomic.operation(), at, length, |at| {
                     local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
                         let to = Where::Here.destination(to.address()).resolved(8);
                         // A word is changed once: only when its old value can be stored for certain.
