@@ -100,8 +100,10 @@ fn measure(teams: &mut Teams, contenders: &[Contender], extent: Extent) -> Resul
         .map(|count| count.as_ref().map(|_| Vec::new()).map_err(Clone::clone))
         .collect();
     for _ in 0..extent.rounds {
+        teams.renew();
         for ((contender, count), rounds) in contenders.iter().zip(&counts).zip(&mut measured) {
             if let (Ok(count), Ok(values)) = (count, &mut *rounds) {
+                teams.warm_up(contender.who, *count)?;
                 match teams.sample(contender.who, *count)? {
                     Ok(value) => values.push(value),
                     Err(why) => *rounds = Err(why),

@@ -66,6 +66,22 @@ impl Teams {
         }
     }
 
+    /// Has others take the place of all who are quickly started. Which pages two processes have makes a tenth of
+    /// what a long copy takes, or twice and more, and does not change while they live: with the same two in
+    /// each round that would look like what is measured.
+    pub(super) fn renew(&mut self) {
+        self.0.retain(|pair, team| team.is_err() || !matches!(pair, Pair::Private | Pair::Mapped));
+    }
+
+    /// Has two who may be new do what they will be measured at, as often. UCX warms up by itself.
+    pub(super) fn warm_up(&mut self, who: Who, count: usize) -> Result {
+        if let Who::Ours(..) = who {
+            // If there is none, who measures is told.
+            let _ = self.sample(who, count)?;
+        }
+        Ok(())
+    }
+
     /// So many operations that they take about as long as this.
     pub(super) fn calibrate(
         &mut self,
