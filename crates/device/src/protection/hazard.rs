@@ -103,6 +103,11 @@ pub trait Waiter {
     fn is_gone(&self, process: Announcer) -> bool;
 }
 
+/// The cells of one process that announces, on lines of memory of their own: it alone writes there as long as
+/// it lives, for each access.
+#[repr(C, align(128))]
+struct Cells([AtomicU64; CELLS]);
+
 /// All cells for the keys of one process.
 #[repr(C)]
 pub struct Hazards {
@@ -110,7 +115,7 @@ pub struct Hazards {
     attached: [AtomicU64; PROCESSES.div_ceil(64)],
     /// Who lets nobody announce for the time being; zero if nobody does.
     held: AtomicU64,
-    cells: [[AtomicU64; CELLS]; PROCESSES],
+    cells: [Cells; PROCESSES],
 }
 
 impl Default for Hazards {
@@ -118,7 +123,7 @@ impl Default for Hazards {
         Self {
             attached: core::array::from_fn(|_| AtomicU64::new(0)),
             held: AtomicU64::new(0),
-            cells: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
+            cells: core::array::from_fn(|_| Cells(core::array::from_fn(|_| AtomicU64::new(0)))),
         }
     }
 }
@@ -127,7 +132,7 @@ impl Hazards {
     /// Lets a process announce here. It clears what a dead predecessor left in its cells.
     pub fn attach(&self, announcer: Announcer) {
         let slot = usize::from(announcer.slot) % PROCESSES;
-        for cell in &self.cells[slot] {
+        for cell in &self.cells[slot].0 {
             let value = cell.load(SeqCst);
             if let Some((generation, _)) = unpack(value)
                 && u64::from(generation) != u64::from(announcer.generation) & GENERATION
@@ -140,7 +145,7 @@ impl Hazards {
 
     /// Forgets a process that has died.
     pub fn detach(&self, announcer: Announcer) {
-        for cell in &self.cells[usize::from(announcer.slot) % PROCESSES] {
+        for cell in &self.cells[usize::from(announcer.slot) % PROCESSES].0 {
             let value = cell.load(SeqCst);
             if unpack(value).is_some_and(|(generation, _)| {
                 u64::from(generation) == u64::from(announcer.generation) & GENERATION
@@ -160,7 +165,7 @@ impl Hazards {
         waiter: &dyn Waiter,
     ) -> Announcement<'m> {
         let value = pack(announcer, used);
-        let cells = &self.cells[usize::from(announcer.slot) % PROCESSES][rank.cells()];
+        let cells = &self.cells[usize::from(announcer.slot) % PROCESSES].0[rank.cells()];
         match self.try_announce(&cells[..1], value) {
             Some(announcement) => announcement,
             None => self.announce_later(cells, value, waiter),
@@ -243,7 +248,7 @@ impl Hazards {
             while bits != 0 {
                 let slot = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                let cells = &self.cells[slot];
+                let cells = &self.cells[slot].0;
                 if !cells.iter().all(|cell| wait_for(cell, slot as u8, &matches, rounds, waiter)) {
                     return false;
                 }
