@@ -188,14 +188,23 @@ unsafe fn post_inline(
     if total > room {
         return Err(Wrong::too_much("the inline length", total, room, "PS-04"));
     }
-    let mut data: [&[u8]; MAX_SGE] = [&[]; MAX_SGE];
-    for (data, sge) in data.iter_mut().zip(request.sges).filter(|(_, sge)| sge.length > 0) {
+    let bytes = |sge: &Sge| match sge.length {
+        0 => &[][..],
         // SAFETY: by the contract of this function, and C's own rule for inline data.
-        *data =
-            unsafe { std::slice::from_raw_parts(sge.address as *const u8, sge.length as usize) };
-    }
-    let inline = Some(&data[..request.sges.len()]);
-    Ok(qp.post_send(&SendRequest { sges: &[], inline, ..*request }, more))
+        length => unsafe { std::slice::from_raw_parts(sge.address as *const u8, length as usize) },
+    };
+    let post = |data: &[&[u8]]| {
+        qp.post_send(&SendRequest { sges: &[], inline: Some(data), ..*request }, more)
+    };
+    Ok(match request.sges {
+        // As nearly all are.
+        [sge] => post(&[bytes(sge)]),
+        sges => {
+            let mut data: [&[u8]; MAX_SGE] = [&[]; MAX_SGE];
+            data.iter_mut().zip(sges).for_each(|(data, sge)| *data = bytes(sge));
+            post(&data[..sges.len()])
+        }
+    })
 }
 
 /// What a UD queue pair is asked, and whom it reaches. What moves data but is no SEND is taken, to
