@@ -42,7 +42,7 @@ pub struct AddressSpace {
     present: NonNull<AtomicU64>,
     /// Where the spans are mapped that were needed so far.
     spans: Box<[AtomicPtr<Group>; GROUPS]>,
-    /// Of an address, those within a page: to divide by what only the kernel knows is slow.
+    /// As the kernel says.
     page_bits: u32,
 }
 
@@ -130,21 +130,45 @@ impl AddressSpace {
     /// not all of them lie in the file, or not in one span.
     #[inline]
     pub fn find(&self, address: u64, length: u64) -> Option<NonNull<u8>> {
+        let behind = !address & ((1 << self.page_bits()) - 1);
+        // Of an access within a page, one bit says all: a third of the work, for most accesses.
+        if length.wrapping_sub(1) > behind || address >> ADDRESS_BITS != 0 {
+            return self.find_pages(address, length);
+        }
+        let page = address >> self.page_bits();
+        let present = self.word(page / 64).load(Acquire) >> (page % 64) & 1 == 1;
+        if present { self.first_of(address) } else { None }
+    }
+
+    #[inline(never)]
+    fn find_pages(&self, address: u64, length: u64) -> Option<NonNull<u8>> {
         let last = address.checked_add(length.checked_sub(1)?)?;
         if last >> ADDRESS_BITS != 0 {
             return None;
         }
         let all = |(word, bits)| self.word(word).load(Acquire) & bits == bits;
-        let present = words(address >> self.page_bits, last >> self.page_bits).all(all);
+        let present = words(address >> self.page_bits(), last >> self.page_bits()).all(all);
         if present { self.place(address, length) } else { None }
     }
 
+    /// Of an address, the bits within a page: where it is not known before, reading it is faster than dividing
+    /// by what the kernel says.
     #[inline]
+    fn page_bits(&self) -> u32 {
+        if cfg!(target_arch = "x86_64") { 12 } else { self.page_bits }
+    }
+
     fn place(&self, address: u64, length: u64) -> Option<NonNull<u8>> {
         let last = address.checked_add(length.checked_sub(1)?)?;
         if last >> ADDRESS_BITS != 0 || address >> SPAN_BITS != last >> SPAN_BITS {
             return None;
         }
+        self.first_of(address)
+    }
+
+    /// Where the byte at an address is mapped, in a span that is mapped now if it is not.
+    #[inline]
+    fn first_of(&self, address: u64) -> Option<NonNull<u8>> {
         let first = self.span((address >> SPAN_BITS) as usize)?;
         // SAFETY: within the span, which is mapped until drop.
         Some(unsafe { first.add((address % SPAN) as usize) })
@@ -283,6 +307,45 @@ fn unmap(mapped: NonNull<u8>, length: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such file")]
+    fn bytes_are_found_if_every_page_they_lie_in_is_present() {
+        let (space, page) = (AddressSpace::create().unwrap(), page_size());
+        let first = 63;
+        // Two pages whose bits are in two words, and the last that there can be.
+        let last = (1 << ADDRESS_BITS) / page - 1;
+        space.set_present(first, first + 1, true);
+        space.set_present(last, last, true);
+        let (start, end) = (first * page, (first + 2) * page);
+        let found = |address: u64, length: u64| space.find(address, length).is_some();
+        for (address, length) in [(start, 1), (start, page), (start, 2 * page), (end - 1, 1)] {
+            assert!(found(address, length), "{address:#x}+{length}");
+        }
+        assert!(found(last * page, page));
+        let one = space.find(start, 1).unwrap();
+        assert_eq!(
+            space.find(end - 1, 1).unwrap().addr().get(),
+            one.addr().get() + 2 * page as usize - 1
+        );
+        for (address, length) in [
+            (start, 0),
+            (start, u64::MAX),
+            (start, 2 * page + 1),
+            (start - 1, 1),
+            (start - 1, 2),
+            (end, 1),
+            (end - 1, 2),
+            (end - 1, u64::MAX),
+            (last * page, page + 1),
+            (start + (1 << ADDRESS_BITS), 1),
+            (u64::MAX, 1),
+        ] {
+            assert!(!found(address, length), "{address:#x}+{length}");
+        }
+        space.set_present(first + 1, first + 1, false);
+        assert!(found(start, page) && !found(start, page + 1) && !found(start + page, 1));
+    }
 
     /// Numbers of inodes repeat on other devices, and the program's libraries are on such.
     #[test]
