@@ -7,7 +7,7 @@ use super::{CopyError, Part, Sink, Source};
 use crate::protection::{
     Announcer, Attempt, Grant, KeyTable, Operation, Reason, Refusal, RemoteAddress, Waiter, admit,
 };
-use crate::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service, SrqSummary};
+use crate::qp::{Gate, Look, QpNumber, QpState, QpSummary, Service, SrqSummary};
 
 /// Bytes copied under one announcement: a revocation waits for one chunk, not for a gigabyte.
 pub const CHUNK: u64 = 256 << 10;
@@ -53,6 +53,41 @@ pub struct Target<'m> {
     pub domain: KeyDomain<'m>,
 }
 
+/// How a queue pair looked when it let an initiator in. Kept from one operation to the next: it is let in again as
+/// long as the queue pair looks the same behind the announcement, and need not be asked in full each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    look: Look,
+    gate: Gate,
+}
+
+impl Admission {
+    /// How the queue pair looks now, if it receives, and the initiator, if one goes around the responder, may do
+    /// that: the queue pair listens to it, expects its first message, and has no first message to see yet
+    /// (rules PSN-02, RA-05), nor each that comes.
+    #[inline]
+    fn ask(summary: &QpSummary, initiator: Option<Initiator>) -> Option<Self> {
+        let look = summary.look();
+        let (gate, peering) = (look.gate(), look.peering());
+        let listens = initiator.is_none_or(|initiator| {
+            peering.from == initiator.from
+                && peering.first == initiator.first
+                && gate.service == initiator.service.target()
+                && !gate.by_message
+                && (peering.established || gate.state != QpState::Rtr)
+        });
+        (listens && gate.receives()).then_some(Self { look, gate })
+    }
+
+    /// What is kept for the next time. Apart from what most operations need, lest that be kept in memory for
+    /// this.
+    #[cold]
+    #[inline(never)]
+    fn renew(kept: &mut Option<Self>, summary: &QpSummary, initiator: Option<Initiator>) {
+        *kept = Self::ask(summary, initiator);
+    }
+}
+
 /// Why a one-sided operation did not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
@@ -76,19 +111,6 @@ fn gone(attempt: &Attempt, keys: KeyTable<'_>) -> Stop {
 }
 
 impl<'m> Target<'m> {
-    /// Whether the initiator, if one goes around the responder, may: the queue pair listens to it,
-    /// expects its first message, and has no first message to see yet (rules PSN-02, RA-05), nor each
-    /// that comes.
-    #[inline]
-    fn admits(self, gate: &Gate, peering: &Peering) -> bool {
-        let Some(initiator) = self.initiator else { return true };
-        peering.from == initiator.from
-            && peering.first == initiator.first
-            && gate.service == initiator.service.target()
-            && !gate.by_message
-            && (peering.established || gate.state != QpState::Rtr)
-    }
-
     /// The protection domain that keys are checked against now; `None` if an XRC message names a queue that
     /// is not there, or of another XRC domain.
     #[inline]
@@ -107,18 +129,27 @@ impl<'m> Target<'m> {
     }
 
     /// Carries out an operation on a message of at most [`CHUNK`] bytes if it is allowed: one look at the queue
-    /// pair, and no loop. False if it is refused, if the queue pair has changed meanwhile, or if `copy` answers so.
+    /// pair, and no loop. False if it is refused, if the queue pair does not look as in `kept`, or if `copy`
+    /// answers so. `kept` is the same initiator's at the same queue pair, and is renewed for the next time.
     #[inline(always)]
     pub fn try_at_once(
         self,
+        kept: &mut Option<Admission>,
         operation: Operation,
         at: RemoteAddress,
         length: u64,
         copy: impl FnOnce(&Grant<'_>) -> bool,
     ) -> bool {
-        let copy = |grant: &Grant<'_>| if copy(grant) { Ok(()) } else { Err(CopyError::Far) };
-        let copied = self.chunk(operation, at, Part::whole(length), 0, |_, grant| copy(grant));
-        matches!(copied, Some(Ok(_)))
+        if let Some(admission) = kept {
+            let copy = |grant: &Grant<'_>| if copy(grant) { Ok(()) } else { Err(CopyError::Far) };
+            let part = Part::whole(length);
+            let copied = self.chunk(admission, operation, at, part, 0, |_, grant| copy(grant));
+            if let Some(copied) = copied {
+                return copied.is_ok();
+            }
+        }
+        Admission::renew(kept, self.summary, self.initiator);
+        false
     }
 
     /// RDMA READ of part of a message.
@@ -143,6 +174,9 @@ impl<'m> Target<'m> {
     /// [`Stop::Closed`] if the queue pair does not receive, [`Stop::Refused`] with the reason.
     pub fn check(self, operation: Operation, at: RemoteAddress, total: u64) -> Result<(), Stop> {
         let gate = self.summary.gate();
+        if !gate.receives() {
+            return Err(Stop::Closed);
+        }
         let attempt = Attempt {
             operation,
             key: at.key,
@@ -169,7 +203,8 @@ impl<'m> Target<'m> {
     ) -> Result<(), Stop> {
         let mut done = 0;
         loop {
-            if let Some(copied) = self.chunk(operation, at, part, done, &mut copy) {
+            let admission = Admission::ask(self.summary, self.initiator).ok_or(Stop::Closed)?;
+            if let Some(copied) = self.chunk(&admission, operation, at, part, done, &mut copy) {
                 done += copied?;
                 if done == part.length {
                     return Ok(());
@@ -179,22 +214,19 @@ impl<'m> Target<'m> {
     }
 
     /// Checks all of the message behind the first `done` bytes, and copies a chunk of them: how many.
-    /// `None` if the queue pair has changed meanwhile, and nothing is copied.
+    /// `None` if the queue pair has changed since it let the initiator in, and nothing is copied.
     #[inline(always)]
     fn chunk(
         self,
+        admission: &Admission,
         operation: Operation,
         RemoteAddress { address, key }: RemoteAddress,
         Part { offset, length, total }: Part,
         done: u64,
         copy: impl FnOnce(u64, &Grant<'_>) -> Result<(), CopyError>,
     ) -> Option<Result<u64, Stop>> {
-        let look = self.summary.look();
-        let gate = look.gate();
-        if !self.admits(&gate, &look.peering()) {
-            return Some(Err(Stop::Closed));
-        }
-        let Some(pd) = self.pd(&gate) else { return Some(Err(Stop::Closed)) };
+        let Admission { look, gate } = admission;
+        let Some(pd) = self.pd(gate) else { return Some(Err(Stop::Closed)) };
         let mut attempt = Attempt {
             operation,
             key,
@@ -203,11 +235,11 @@ impl<'m> Target<'m> {
             qp: self.number.bits(),
             pd,
         };
-        if let Err(stop) = self.admit(&gate, &attempt, total) {
+        if let Err(stop) = self.admit(gate, &attempt, total) {
             return Some(Err(stop));
         }
         if total == 0 {
-            return Some(Ok(0));
+            return (self.summary.look() == *look).then_some(Ok(0));
         }
         if attempt.address < address {
             attempt.length = u64::MAX;
@@ -219,7 +251,7 @@ impl<'m> Target<'m> {
         // The announcement names the queue pair too: if it was open, and to this peer, after the
         // announcement, whoever changes that waits for this copy. A shared receive queue may end
         // meanwhile: that it was there after the announcement is what a responder knows of it too.
-        if self.summary.look() != look || self.pd(&gate) != Some(pd) {
+        if self.summary.look() != *look || self.pd(gate) != Some(pd) {
             return None;
         }
         let chunk = CHUNK.min(length - done);
@@ -233,9 +265,6 @@ impl<'m> Target<'m> {
     /// What the queue pair itself allows, before any key.
     #[inline]
     fn admit(self, gate: &Gate, attempt: &Attempt, total: u64) -> Result<(), Stop> {
-        if !gate.receives() {
-            return Err(Stop::Closed);
-        }
         admit(gate, attempt, total)
             .map_err(|reason| Stop::Refused(Refusal::without_object(reason, *attempt)))
     }

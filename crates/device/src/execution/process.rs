@@ -1,6 +1,7 @@
 //! What a queue pair at work has around it: the process that it belongs to, for what must be done or known at
 //! once, and a buffer for everything else.
 
+use super::one_sided::Admission;
 use super::{Counted, Direct, DirectTarget, Effect, Effects, Injection, Payload, Request};
 use crate::protection::{Announcer, Grant, KeyTable, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
@@ -57,9 +58,17 @@ pub trait Process {
     fn shared_pd(&self, srq: u32) -> Option<u32>;
     /// Carries out a WRITE, READ or atomic on the direct way if it is plain: one buffer or inline data, no more
     /// than a chunk, and all is allowed. True if it is done. Else the function for the operation below decides
-    /// anew, and says why: part of a WRITE or READ may have been done, of an atomic nothing.
-    fn try_at_once(&self, body: &Body, remote: &Remote, data: Payload<'_>, length: u64) -> bool {
-        let _ = (body, remote, data, length);
+    /// anew, and says why: part of a WRITE or READ may have been done, of an atomic nothing. `kept` is what the
+    /// target answered before, if anything since the queue pair was connected.
+    fn try_at_once(
+        &self,
+        kept: &mut Option<Admission>,
+        body: &Body,
+        remote: &Remote,
+        data: Payload<'_>,
+        length: u64,
+    ) -> bool {
+        let _ = (kept, body, remote, data, length);
         false
     }
     /// RDMA WRITE straight into the peer's memory.

@@ -12,6 +12,7 @@ pub(crate) use wqe::SendWqe;
 
 use transom_wire::Psn;
 
+use super::one_sided::Admission;
 use super::retry::Retry;
 use super::{
     Context, Counted, Direct, Effects, LocalBuffers, MAX_MESSAGE, Payload, Process, QueueSide,
@@ -55,6 +56,8 @@ pub struct Requester {
     flight: Flight,
     /// Where it sends to.
     pub connection: Connection,
+    /// What the queue pair there let in last on the direct way; none since it was connected.
+    admission: Option<Admission>,
     /// Retry counters.
     pub retry: Retry,
     pause: Pause,
@@ -150,6 +153,7 @@ impl Requester {
                 window_limit: 0,
                 window_share: u64::MAX,
             },
+            admission: None,
             retry: Retry::default(),
             pause: Pause::default(),
         })
@@ -160,9 +164,16 @@ impl Requester {
         Effects::with_room_for(self.ring.size())
     }
 
+    /// Has it send to this queue pair, by a link that takes so much.
+    pub fn lead(&mut self, link: Segmentation, peer: QpNumber) {
+        (self.connection.link, self.connection.peer) = (link, peer);
+        self.admission = None;
+    }
+
     /// Begins to send; the first message carries `first`.
     pub fn start(&mut self, first: Psn) {
         self.under_way.next_psn = first;
+        self.admission = None;
         self.flight = Flight::new(first, self.connection.window_limit);
         self.retry.reload();
     }
@@ -383,7 +394,7 @@ impl Requester {
         if !ready {
             return Direct::Declined;
         }
-        if !cx.process.try_at_once(body, &request.remote, payload, length) {
+        if !cx.process.try_at_once(&mut self.admission, body, &request.remote, payload, length) {
             let outcome = self.try_direct(cx, body, &request.remote, payload, length);
             if outcome != Direct::Done {
                 return outcome;

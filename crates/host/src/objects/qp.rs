@@ -179,8 +179,7 @@ struct SendHalf {
 impl SendHalf {
     /// Has it send by this link.
     fn lead(&mut self, link: Link, peer: QpNumber, qp: &QueuePair) {
-        (self.requester.connection.link, self.requester.connection.peer) =
-            (qp.segmentation(&link), peer);
+        self.requester.lead(qp.segmentation(&link), peer);
         (self.link, self.peer) = (link, peer);
     }
 

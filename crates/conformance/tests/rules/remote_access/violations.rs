@@ -250,6 +250,26 @@ on_each_link! {
         }
     }
 
+    /// An origin that begins anew with a number that the target does not expect is not heard, whatever was let in
+    /// before.
+    /// Rules: PSN-02
+    fn who_begins_anew_with_another_number_is_not_heard(link: Link) {
+        let both = MemoryPair::new(link, 4096);
+        let (qa, qb) = both.pair.another(IBV_QPT_RC);
+        let write = || both.op_on(qa, IBV_WR_RDMA_WRITE, both.far.addr(), both.key(), 8).status;
+        for _ in 0..3 {
+            assert_eq!(write(), IBV_WC_SUCCESS);
+        }
+        let before = both.far.read(0, 8);
+        both.near.write(0, &[0xee; 8]);
+        assert_eq!(set_state(qa, IBV_QPS_RESET), 0);
+        let usual = usual_attr(qb);
+        bring_up(qa, &ibv_qp_attr { sq_psn: usual.sq_psn + 1000, ..usual });
+        give_up_soon(qa);
+        assert_eq!(write(), IBV_WC_RETRY_EXC_ERR);
+        assert_eq!(both.far.read(0, 8), before);
+    }
+
     /// The target answers a violation once. An origin that begins anew, with the number the target
     /// would expect next, gets no answer at all, to a violation as little as to a good request.
     /// Rules: RA-54

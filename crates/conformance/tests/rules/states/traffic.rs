@@ -341,33 +341,39 @@ on_each_link! {
         assert_eq!(state(pair.qa), IBV_QPS_ERR);
     }
 
-    /// Rights can be taken from a running queue pair, and given to it.
+    /// Rights can be taken from a running queue pair, and given to it; without them not even nothing is written.
     /// Rules: ST-26
     fn rights_change_while_it_runs(link: Link) {
-        let pair = Pair::rc(link);
-        let (near, far) = (Buffer::filled(4096, 1), Buffer::new(4096));
-        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
-        let mut sges = [sge(near.addr(), 64, ma)];
-        let mut write = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, far.addr(), keys(mb).1);
-        let allow = |rights| {
-            let attr = ibv_qp_attr {
-                qp_state: IBV_QPS_RTS,
-                qp_access_flags: rights,
-                ..ibv_qp_attr::default()
+        for length in [64, 0] {
+            let pair = Pair::rc(link);
+            let (near, far) = (Buffer::filled(4096, 1), Buffer::new(4096));
+            let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
+            let write = |length| {
+                let mut sges = [sge(near.addr(), length, ma)];
+                post(pair.qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, far.addr(), keys(mb).1));
             };
-            assert_eq!(modify_with(pair.qb, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS), 0);
-        };
-        post(pair.qa, &mut write);
-        pair.a.expect(IBV_WC_SUCCESS);
-        allow(IBV_ACCESS_REMOTE_READ);
-        allow(REMOTE);
-        post(pair.qa, &mut write);
-        pair.a.expect(IBV_WC_SUCCESS);
-        allow(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-        far.write(0, &[0; 64]);
-        post(pair.qa, &mut write);
-        pair.a.expect(IBV_WC_REM_INV_REQ_ERR);
-        assert_eq!(far.read(0, 64), [0; 64]);
+            let allow = |rights| {
+                let attr = ibv_qp_attr {
+                    qp_state: IBV_QPS_RTS,
+                    qp_access_flags: rights,
+                    ..ibv_qp_attr::default()
+                };
+                assert_eq!(modify_with(pair.qb, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS), 0);
+            };
+            write(64);
+            pair.a.expect(IBV_WC_SUCCESS);
+            allow(IBV_ACCESS_REMOTE_READ);
+            allow(REMOTE);
+            for length in [64, length, 64] {
+                write(length);
+                pair.a.expect(IBV_WC_SUCCESS);
+            }
+            allow(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+            far.write(0, &[0; 64]);
+            write(length);
+            pair.a.expect(IBV_WC_REM_INV_REQ_ERR);
+            assert_eq!(far.read(0, 64), [0; 64]);
+        }
     }
 
     /// The time a running target tells an origin to wait can be changed.

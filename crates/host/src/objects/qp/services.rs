@@ -6,7 +6,7 @@ mod packets;
 use std::slice;
 use std::sync::Arc;
 
-use transom_device::execution::one_sided::{CHUNK, Initiator, KeyDomain, Stop, Target};
+use transom_device::execution::one_sided::{Admission, CHUNK, Initiator, KeyDomain, Stop, Target};
 use transom_device::execution::{
     Bytes, Context, CopyError, Direct, DirectTarget, Effects, Injection, LocalBuffers, MemoryGone,
     Part, Payload, Process, Reply, Request, Requester, Sent, Source, TakeShared,
@@ -101,7 +101,14 @@ impl Process for At<'_> {
     }
 
     #[inline(always)]
-    fn try_at_once(&self, body: &Body, remote: &Remote, data: Payload<'_>, length: u64) -> bool {
+    fn try_at_once(
+        &self,
+        kept: &mut Option<Admission>,
+        body: &Body,
+        remote: &Remote,
+        data: Payload<'_>,
+        length: u64,
+    ) -> bool {
         let (Body::Write { address, key, immediate: None }
         | Body::Read { address, key }
         | Body::FetchAdd { address, key, .. }
@@ -117,12 +124,12 @@ impl Process for At<'_> {
         let local = |buffer| self.local(slice::from_ref(buffer));
         match (body, data) {
             (Body::Write { .. }, Payload::Inline(bytes)) => {
-                target.try_at_once(Operation::Write, at, length, |to| {
+                target.try_at_once(kept, Operation::Write, at, length, |to| {
                     copier.copy(place.destination(to.address()), bytes.into(), length).is_ok()
                 })
             }
             (Body::Write { .. }, Payload::Buffers([one])) => {
-                target.try_at_once(Operation::Write, at, length, |to| {
+                target.try_at_once(kept, Operation::Write, at, length, |to| {
                     local(one).grant_whole(Operation::LocalRead, one).is_some_and(|from| {
                         let from = Where::Here.source(from.address());
                         copier.copy(place.destination(to.address()), from, length).is_ok()
@@ -130,7 +137,7 @@ impl Process for At<'_> {
                 })
             }
             (Body::Read { .. }, Payload::Buffers([one])) => {
-                target.try_at_once(Operation::Read, at, length, |from| {
+                target.try_at_once(kept, Operation::Read, at, length, |from| {
                     local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
                         let to = Where::Here.destination(to.address());
                         copier.copy(to, place.source(from.address()), length).is_ok()
@@ -138,7 +145,7 @@ impl Process for At<'_> {
                 })
             }
             (atomic, Payload::Buffers([one])) if length == 8 && place.maps_memory() => {
-                target.try_at_once(atomic.operation(), at, length, |at| {
+                target.try_at_once(kept, atomic.operation(), at, length, |at| {
                     local(one).grant_whole(Operation::LocalWrite, one).is_some_and(|to| {
                         let to = Where::Here.destination(to.address()).resolved(8);
                         // A word is changed once: only when its old value can be stored for certain.
