@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
@@ -26,6 +27,8 @@ const ADDRESS_BITS: u32 = if cfg!(target_arch = "aarch64") { 48 } else { 47 };
 /// A mapping is made for so much at a time.
 const SPAN_BITS: u32 = 30;
 const SPAN: u64 = 1 << SPAN_BITS;
+/// Spans that are found at once.
+const NEAR: usize = 8;
 /// Spans whose pointers are kept together.
 const GROUP: usize = 256;
 const GROUPS: usize = (1 << (ADDRESS_BITS - SPAN_BITS)) / GROUP;
@@ -42,6 +45,9 @@ pub struct AddressSpace {
     present: NonNull<AtomicU64>,
     /// Where the spans are mapped that were needed so far.
     spans: Box<[AtomicPtr<Group>; GROUPS]>,
+    /// Some of them, each where the low bits of its number say: by `spans` it takes three loads that wait for
+    /// each other.
+    near: [OnceLock<(usize, NonNull<u8>)>; NEAR],
     /// As the kernel says.
     page_bits: u32,
 }
@@ -102,7 +108,8 @@ impl AddressSpace {
         let present = map_part(&file, 1 << ADDRESS_BITS, present_bytes())?.cast();
         let spans = Box::new([const { AtomicPtr::new(null_mut()) }; GROUPS]);
         let page_bits = page_size().trailing_zeros();
-        Ok(Self { file, id, owner: Owner::this(), present, spans, page_bits })
+        let near = [const { OnceLock::new() }; NEAR];
+        Ok(Self { file, id, owner: Owner::this(), present, spans, near, page_bits })
     }
 
     /// The descriptor by which other processes find it.
@@ -215,10 +222,22 @@ impl AddressSpace {
     /// Where a span is mapped; mapped now if it is not. `None` if there is no room for it.
     #[inline]
     fn span(&self, span: usize) -> Option<NonNull<u8>> {
+        match self.near[span % NEAR].get() {
+            Some(&(number, first)) if number == span => Some(first),
+            _ => self.far_span(span),
+        }
+    }
+
+    /// As [`AddressSpace::span`], by the table; it is found at once from now on if there is room.
+    #[inline(never)]
+    fn far_span(&self, span: usize) -> Option<NonNull<u8>> {
         let group = self.spans.get(span / GROUP)?.load(Acquire);
         // SAFETY: a group once noted stays until drop.
         let known = unsafe { group.as_ref() }.map(|group| group[span % GROUP].load(Acquire));
-        known.and_then(NonNull::new).or_else(|| self.map_span(span))
+        let first = known.and_then(NonNull::new).or_else(|| self.map_span(span))?;
+        // What came here before stays.
+        let _ = self.near[span % NEAR].set((span, first));
+        Some(first)
     }
 
     #[cold]
@@ -345,6 +364,19 @@ mod tests {
         }
         space.set_present(first + 1, first + 1, false);
         assert!(found(start, page) && !found(start, page + 1) && !found(start + page, 1));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no such file")]
+    fn each_span_is_found_where_it_is_mapped() {
+        let space = AddressSpace::create().unwrap();
+        // Some of the same low bits, in one group and in several.
+        let spans = [1, 1 + NEAR, 2, 1 + GROUP, 1 + 2 * NEAR];
+        let mapped = spans.map(|span| space.span(span).unwrap());
+        for (at, span) in spans.into_iter().enumerate() {
+            assert_eq!(space.span(span), Some(mapped[at]), "{span}");
+            assert_eq!(mapped.iter().filter(|first| **first == mapped[at]).count(), 1, "{span}");
+        }
     }
 
     /// Numbers of inodes repeat on other devices, and the program's libraries are on such.
