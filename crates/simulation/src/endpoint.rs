@@ -3,9 +3,8 @@
 
 use transom_device::Access;
 use transom_device::execution::{
-    Context, CopyError, Counted, Effect, Effects, LocalBuffers, MAX_BURST, Payload, Process,
-    QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder, Segmentation, Sent,
-    Sink,
+    Context, CopyError, Effect, Effects, LocalBuffers, MAX_BURST, Payload, Process, QueueSide,
+    Receives, Reply, Request, Requester, RequesterLimits, Responder, Segmentation, Sent, Sink,
 };
 use transom_device::protection::{Grant, Operation, Refusal};
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service};
@@ -279,7 +278,7 @@ fn bursts(mtu: u64, packets: u64) -> Segmentation {
 
 /// What the device is called with.
 fn context<'a, I: Io>(number: QpNumber, io: &'a I, effects: &'a mut Effects) -> Context<'a, I> {
-    Context { process: io, number, summary: io.summary(), counted: Counted::empty(), effects }
+    Context { process: io, number, summary: io.summary(), effects }
 }
 
 /// Has done what the device wants done, in order; the other half of the queue pair is flushed later.

@@ -314,6 +314,14 @@ impl Process for Environment {
         (srq == SRQ).then_some(self.pd)
     }
 
+    fn complete(&self, completion: &Completion) {
+        self.see(QueueSide::Send, completion, false);
+    }
+
+    fn note_refusal(&self, refusal: &Refusal) {
+        self.refusals.borrow_mut().push(*refusal);
+    }
+
     fn injected(&self, _request: &Request) -> Option<Injection> {
         self.injections.borrow_mut().pop_front().flatten()
     }
@@ -330,15 +338,14 @@ impl Io for Environment {
 
     fn happened(&self, effect: &Effect) {
         match effect {
-            Effect::Complete { side, completion, solicited } => {
-                self.see(*side, completion, *solicited);
+            Effect::Complete { completion, solicited } => {
+                self.see(QueueSide::Receive, completion, *solicited);
             }
             Effect::CompleteShared { srq, completion, solicited } => {
                 assert_eq!(*srq, SRQ);
                 self.see(QueueSide::Receive, completion, *solicited);
             }
             Effect::Event(event) => self.events.borrow_mut().push(*event),
-            Effect::Refused(refusal) => self.refusals.borrow_mut().push(*refusal),
             Effect::Respond(packet) => {
                 assert_eq!(packet.to, self.peer.bits());
                 self.transmit(&[*packet]);

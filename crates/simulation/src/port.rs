@@ -116,6 +116,19 @@ impl Process for Port<'_> {
         None
     }
 
+    fn complete(&self, completion: &Completion) {
+        self.completed(QueueSide::Send, completion);
+    }
+
+    fn note_refusal(&self, refusal: &Refusal) {
+        self.shared.say(|| {
+            let Refusal { reason, attempt, .. } = refusal;
+            format!("{} refuses {:?}: {reason:?} ({})", self.at, attempt.operation, refusal.rule())
+        });
+        let verdict = self.shared.model().refused(self.at, self.cause, refusal);
+        self.note(verdict);
+    }
+
     fn datagram_limit(&self, _to: &Address) -> u64 {
         self.qp.mtu
     }
@@ -129,9 +142,8 @@ impl Io for Port<'_> {
     /// What the model is told of memory and of packets it is told before.
     fn happened(&self, effect: &Effect) {
         match effect {
-            Effect::Complete { side, completion, .. } => self.complete(*side, completion),
+            Effect::Complete { completion, .. } => self.completed(QueueSide::Receive, completion),
             Effect::Event(event) => self.shared.say(|| format!("{} event {event:?}", self.at)),
-            Effect::Refused(refusal) => self.refused(refusal),
             Effect::Respond(packet) => self.respond(packet),
             other => panic!("no queue pair here wants {other:?}"),
         }
@@ -195,22 +207,13 @@ impl Io for Port<'_> {
 }
 
 impl Port<'_> {
-    fn complete(&self, side: QueueSide, completion: &Completion) {
+    fn completed(&self, side: QueueSide, completion: &Completion) {
         self.shared.say(|| {
             let Completion { wr_id, status, opcode, byte_length, .. } = completion;
             format!("{} {side:?} {wr_id:#x} {opcode:?} {status:?}, {byte_length} bytes", self.at)
         });
         let memory = |address, length| self.device().load(address, length).unwrap_or_default();
         let verdict = self.shared.model().completed(self.at, self.cause, side, completion, &memory);
-        self.note(verdict);
-    }
-
-    fn refused(&self, refusal: &Refusal) {
-        self.shared.say(|| {
-            let Refusal { reason, attempt, .. } = refusal;
-            format!("{} refuses {:?}: {reason:?} ({})", self.at, attempt.operation, refusal.rule())
-        });
-        let verdict = self.shared.model().refused(self.at, self.cause, refusal);
         self.note(verdict);
     }
 

@@ -2,24 +2,14 @@
 
 use transom_wire::packet::Packet;
 
-use super::{Counted, QpEvent, QueueSide};
-use crate::protection::Refusal;
+use super::{QpEvent, QueueSide};
 use crate::queue::{Completion, SizeError, room_for};
 
 /// One thing to be done.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
-    /// An operation that completion counters may count has ended.
-    Count {
-        /// Which.
-        operation: Counted,
-        /// How many bytes it had; `None` if it failed.
-        bytes: Option<u64>,
-    },
-    /// A completion is to be seen in the completion queue of one of the queue pair's queues.
+    /// A completion is to be seen in the completion queue of the receive queue.
     Complete {
-        /// Of which.
-        side: QueueSide,
         /// What is seen.
         completion: Completion,
         /// It was solicited.
@@ -39,8 +29,6 @@ pub enum Effect {
     ForgetUnexpected,
     /// An asynchronous event is raised.
     Event(QpEvent),
-    /// Something is refused; it is noted for whoever asks why.
-    Refused(Refusal),
     /// A packet without data goes back to the origin: an acknowledgement, a NAK, an atomic's answer. It
     /// waits for nothing: if there is no room, it is lost, as on a network.
     Respond(Packet<'static>),
@@ -59,13 +47,12 @@ impl Effect {
     }
 }
 
-/// Most that one work request or receive brings about: it is counted, and seen to be complete.
-const OF_ONE: usize = 2;
-/// Most that a call brings about beside what ends: a refusal, its count, an answer, an event, an unexpected
-/// message to be forgotten, work for the other half. An idle queue pair has room for it too.
+/// Most that a call brings about beside what ends: three events (the first request, a refused one, the last
+/// receive), an answer, an unexpected message to be forgotten, work for the other half. An idle queue pair has
+/// room for it too.
 const BESIDE: usize = 6;
 
-/// What is to be done, in order: completions of one queue are seen in the order in which they come here,
+/// What is to be done, in order: completions of receives are seen in the order in which they come here,
 /// and an answer leaves before the completion behind it. So whoever calls the device does it all before
 /// anybody else may call the same half, but for [`Effect::FlushOther`] and [`Effect::Rendezvous`], which
 /// need the other half.
@@ -76,10 +63,9 @@ const BESIDE: usize = 6;
 pub struct Effects(Vec<Effect>);
 
 impl Effects {
-    /// A buffer for a half of which one call ends so many work requests or receives at most.
+    /// A buffer for a half of which one call ends so many receives at most.
     pub(super) fn with_room_for(most: usize) -> Result<Self, SizeError> {
-        let room = most.checked_mul(OF_ONE).and_then(|room| room.checked_add(BESIDE));
-        room_for(room.ok_or(SizeError::NoMemory)?).map(Self)
+        room_for(most.checked_add(BESIDE).ok_or(SizeError::NoMemory)?).map(Self)
     }
 
     /// What is to be done, in order.
@@ -88,9 +74,8 @@ impl Effects {
         &self.0
     }
 
-    /// What is to be done before an answer that the call returned leaves, and what behind it. A refusal is
-    /// noted before, for whoever gets the answer may ask why; a completion is seen behind it, for then the
-    /// program may end.
+    /// What is to be done before an answer that the call returned leaves, and what behind it: a completion,
+    /// for then the program may end.
     pub fn around_answer(&self) -> (&[Effect], &[Effect]) {
         let first = self.0.iter().position(Effect::completes).unwrap_or(self.0.len());
         self.0.split_at(first)
@@ -109,16 +94,12 @@ impl Effects {
     }
 
     #[inline]
-    pub(super) fn complete(&mut self, side: QueueSide, completion: Completion, solicited: bool) {
-        self.push(Effect::Complete { side, completion, solicited });
+    pub(super) fn complete(&mut self, completion: Completion, solicited: bool) {
+        self.push(Effect::Complete { completion, solicited });
     }
 
     pub(super) fn event(&mut self, event: QpEvent) {
         self.push(Effect::Event(event));
-    }
-
-    pub(super) fn refused(&mut self, refusal: &Refusal) {
-        self.push(Effect::Refused(*refusal));
     }
 
     pub(crate) fn respond(&mut self, packet: Packet<'static>) {

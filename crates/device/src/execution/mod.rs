@@ -11,8 +11,9 @@
 //!
 //! [`one_sided`] is both the responder's way to carry out WRITE and READ and the initiator's direct
 //! way; whatever it declines there goes to the responder as a message, which decides by itself.
-//! Neither calls anybody but for memory ([`Process`]): what else is to be done comes out as values
-//! ([`Effects`]), and the next segment when it is asked for ([`Requester::next_segment`]).
+//! Neither calls anybody but for memory and for what is told of the send queue ([`Process`]): what else is to be
+//! done comes out as values ([`Effects`]), and the next segment when it is asked for
+//! ([`Requester::next_segment`]).
 //! [`retry`] counts and times retries, for every link. Where a link carries packets, the requester
 //! numbers them and keeps to a window; how they look, and which answers count, is for
 //! [`transport`](crate::transport), which stands over this.

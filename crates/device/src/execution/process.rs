@@ -2,10 +2,10 @@
 //! once, and a buffer for everything else.
 
 use super::one_sided::Admission;
-use super::{Counted, Direct, DirectTarget, Effect, Effects, Injection, Payload, Request};
-use crate::protection::{Announcer, Grant, KeyTable, Waiter};
+use super::{Counted, Direct, DirectTarget, Effects, Injection, Payload, Request};
+use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
-use crate::queue::{Address, Body, Receive, Remote, Sge, Take};
+use crate::queue::{Address, Body, Completion, Receive, Remote, Sge, Take};
 
 use super::MAX_DATAGRAM;
 
@@ -23,8 +23,8 @@ pub enum TakeShared {
     Unknown,
 }
 
-/// What a queue pair must have of its process at once, for the next step depends on it. Everything else
-/// it says by [`Effects`].
+/// What a queue pair must have of its process at once, for the next step depends on it, and what it may have
+/// done at once, for nothing has to come before it. Everything else it says by [`Effects`].
 pub trait Process {
     /// Its key table.
     fn keys(&self) -> KeyTable<'_>;
@@ -87,6 +87,16 @@ pub trait Process {
         let _ = (body, at, buffers);
         Direct::Declined
     }
+    /// A work request of the send queue has ended: its completion is seen. That of a receive is among the
+    /// [`Effects`], for an answer leaves before it.
+    fn complete(&self, completion: &Completion);
+    /// Something is refused: it is noted for whoever asks why, before a completion or an answer says so.
+    fn note_refusal(&self, refusal: &Refusal);
+    /// An operation has ended that completion counters may count: well, with so many bytes, or with `None` in
+    /// error. A completion that it has comes after that.
+    fn count(&self, operation: Counted, bytes: Option<u64>) {
+        let _ = (operation, bytes);
+    }
     /// The longest datagram that gets to an address, in bytes (rule UD-03).
     fn datagram_limit(&self, to: &Address) -> u64 {
         let _ = to;
@@ -107,19 +117,6 @@ pub struct Context<'a, P> {
     pub number: QpNumber,
     /// Its summary.
     pub summary: &'a QpSummary,
-    /// Which operations somebody counts; others have no [`Effect::Count`].
-    pub counted: Counted,
     /// What its caller is to do.
     pub effects: &'a mut Effects,
-}
-
-impl<P> Context<'_, P> {
-    /// An operation has ended: well, with so many bytes, or with `None` in error. A completion that it has
-    /// comes after that.
-    #[inline]
-    pub(crate) fn count(&mut self, operation: Counted, bytes: Option<u64>) {
-        if self.counted.contains(operation) {
-            self.effects.push(Effect::Count { operation, bytes });
-        }
-    }
 }

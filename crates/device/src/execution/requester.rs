@@ -15,8 +15,8 @@ use transom_wire::Psn;
 use super::one_sided::Admission;
 use super::retry::Retry;
 use super::{
-    Context, Counted, Direct, Effects, LocalBuffers, MAX_MESSAGE, Payload, Process, QueueSide,
-    Request, Segmentation,
+    Context, Counted, Direct, Effects, LocalBuffers, MAX_MESSAGE, Payload, Process, Request,
+    Segmentation,
 };
 use crate::protection::Reason;
 use crate::qp::{QpNumber, QpState, QpSummary, Service};
@@ -161,7 +161,7 @@ impl Requester {
 
     /// A buffer for what any one call wants done.
     pub fn effects(&self) -> Result<Effects, SizeError> {
-        Effects::with_room_for(self.ring.size())
+        Effects::with_room_for(self.rendezvous.most_effects())
     }
 
     /// Has it send to this queue pair, by a link that takes so much.
@@ -401,13 +401,13 @@ impl Requester {
             }
         }
         if let Some(counted) = Counted::of_posted(&request.op) {
-            cx.count(counted, Some(length));
+            cx.process.count(counted, Some(length));
         }
         if self.limits.signal_all || request.flags.contains(SendFlags::SIGNALED) {
             let status = Status::Success;
             let mut completion = completion(cx, request.wr_id, &request.op, status);
             completion.byte_length = length as u32;
-            cx.effects.complete(QueueSide::Send, completion, false);
+            cx.process.complete(&completion);
         }
         Direct::Done
     }

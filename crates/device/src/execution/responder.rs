@@ -323,7 +323,7 @@ impl Responder {
         if !request.is_last() {
             return Reply::Silence;
         }
-        cx.count(Counted::REMOTE_WRITE, Some(request.total));
+        cx.process.count(Counted::REMOTE_WRITE, Some(request.total));
         let Some(immediate) = immediate else { return self.done(cx) };
         let opcode = Opcode::ReceiveWriteImmediate;
         let mut completion = self.completion(cx, Status::Success, opcode);
@@ -343,7 +343,7 @@ impl Responder {
         if let Reply::Data { length } = reply {
             self.message.progress += length;
             if request.is_last() {
-                cx.count(Counted::REMOTE_READ, Some(request.total));
+                cx.process.count(Counted::REMOTE_READ, Some(request.total));
                 self.done(cx);
             }
         }
@@ -505,9 +505,9 @@ impl Responder {
 
     /// Notes that a request is refused.
     pub(super) fn note<P: Process>(&self, refusal: &Refusal, cx: &mut Context<'_, P>) {
-        cx.effects.refused(refusal);
+        cx.process.note_refusal(refusal);
         if let Some(counted) = Counted::of_peer(refusal.attempt.operation) {
-            cx.count(counted, None);
+            cx.process.count(counted, None);
         }
     }
 

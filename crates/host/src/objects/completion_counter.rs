@@ -116,8 +116,11 @@ pub(super) struct Counters {
 
 impl Counters {
     /// Adds to the counter of this one operation, if it has one.
+    #[inline]
     pub(super) fn count(&self, operation: Counted, bytes: Option<u64>) {
-        if let Some(counter) = self.of(operation) {
+        if self.any(operation)
+            && let Some(counter) = self.of(operation)
+        {
             counter.count(bytes);
         }
     }
@@ -126,15 +129,10 @@ impl Counters {
         self.each.get(operation.bits().trailing_zeros() as usize)?.get()
     }
 
-    /// Which operations have a counter.
-    #[inline]
-    pub(super) fn counted(&self) -> Counted {
-        Counted::from_bits_retain(self.counted.load(Acquire))
-    }
-
     /// Whether one of these operations has a counter.
+    #[inline]
     pub(super) fn any(&self, operations: Counted) -> bool {
-        self.counted().intersects(operations)
+        Counted::from_bits_retain(self.counted.load(Acquire)).intersects(operations)
     }
 
     /// Has a counter count these operations, of which none has one. Nobody else attaches meanwhile.

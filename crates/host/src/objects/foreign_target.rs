@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transom_device::execution::{
-    Context, Counted, Effect, Effects, Injection, MemoryGone, Process, Receives, Reply, Request,
-    Responder, Sink, Source, TakeShared,
+    Context, Effect, Effects, Injection, MemoryGone, Process, Receives, Reply, Request, Responder,
+    Sink, Source, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Waiter};
+use transom_device::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use transom_device::qp::{QpNumber, QpState, QpSummary, QpTable, Service};
-use transom_device::queue::Receive;
+use transom_device::queue::{Completion, Receive};
 use transom_net::Peer;
 use transom_system::clock;
 
@@ -113,7 +113,7 @@ impl AtForeign<'_> {
     /// What the device is called with.
     fn context<'c>(&'c self, effects: &'c mut Effects) -> Context<'c, Self> {
         let (number, summary) = (self.target.number, self.summary());
-        Context { process: self, number, summary, counted: Counted::empty(), effects }
+        Context { process: self, number, summary, effects }
     }
 
     fn device(&self) -> &Device {
@@ -138,11 +138,7 @@ impl AtForeign<'_> {
                         self.summary().fall(QpState::Error);
                     }
                 }
-                Effect::Refused(refusal) => {
-                    self.device().process().note_refusal(self.summary(), refusal);
-                }
                 Effect::Complete { .. }
-                | Effect::Count { .. }
                 | Effect::Event(_)
                 | Effect::FlushOther(_)
                 | Effect::ForgetUnexpected
@@ -192,6 +188,13 @@ impl Process for AtForeign<'_> {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, MemoryGone> {
         self.device().process().atomic(at, update)
+    }
+
+    /// It sends nothing.
+    fn complete(&self, _: &Completion) {}
+
+    fn note_refusal(&self, refusal: &Refusal) {
+        self.device().process().note_refusal(self.summary(), refusal);
     }
 
     fn take_shared(

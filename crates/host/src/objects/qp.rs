@@ -187,14 +187,14 @@ impl SendHalf {
     fn notify_drained(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         let at = qp.here();
         self.requester.notify_drained(&mut at.context(&mut self.effects));
-        qp.carry_out_all(&mut self.effects, deferred);
+        at.settle(&mut self.effects, deferred);
     }
 
     /// Completes everything posted as flushed.
     fn flush(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         let at = qp.here();
         self.requester.flush(&mut at.context(&mut self.effects));
-        qp.carry_out_all(&mut self.effects, deferred);
+        at.settle(&mut self.effects, deferred);
     }
 
     /// Tells the wire link whether packets are on their way.
@@ -347,7 +347,7 @@ impl QueuePair {
 
     /// The queue pair at work where nothing is sent.
     fn here(&self) -> At<'_> {
-        At { qp: self, link: &Link::None, peer: self.number, first: Psn::default() }
+        At::new(self, &Link::None, self.number, Psn::default())
     }
 
     /// How messages go by a link.
@@ -379,19 +379,13 @@ impl QueuePair {
     /// Does one of these things.
     #[inline]
     fn carry_out(&self, effect: &Effect, deferred: &mut Deferred) {
-        let Effect::Complete { side, completion, solicited } = effect else {
+        let Effect::Complete { completion, solicited } = effect else {
             return self.carry_out_other(effect, deferred);
         };
-        let cq = match side {
-            QueueSide::Send => &self.config.send_cq,
-            QueueSide::Receive => {
-                if self.counters.any(Counted::RECV) {
-                    self.count_receive(completion);
-                }
-                &self.config.receive_cq
-            }
-        };
-        if let Some(cq) = cq {
+        if self.counters.any(Counted::RECV) {
+            self.count_receive(completion);
+        }
+        if let Some(cq) = &self.config.receive_cq {
             cq.complete(completion, *solicited, deferred);
         }
     }
@@ -416,16 +410,12 @@ impl QueuePair {
                     xrc.cq.complete(completion, *solicited, deferred);
                 }
             }
-            Effect::Count { operation, bytes } => self.counters.count(*operation, *bytes),
             Effect::ForgetUnexpected => {
                 if let QpReceives::Srq(srq) = &self.config.receives {
                     srq.forget_unexpected();
                 }
             }
             Effect::Event(event) => self.raise_for(*event),
-            Effect::Refused(refusal) => {
-                self.device.process().note_refusal(self.summary(), refusal);
-            }
             Effect::FlushOther(QueueSide::Send) => {
                 deferred.flush(self.number.index(), QueueSide::Receive);
             }
@@ -460,7 +450,7 @@ impl QueuePair {
         let mut guard = self.send.lock();
         let half = &mut *guard;
         let requester = &mut half.requester;
-        let at = At { qp: self, link: &half.link, peer: half.peer, first: half.first };
+        let at = At::new(self, &half.link, half.peer, half.first);
         let mut cx = at.context(&mut half.effects);
         let result = step(requester, &mut cx);
         // What goes by packets leaves with what follows.
@@ -472,7 +462,7 @@ impl QueuePair {
         if requester.has_work() && !waits {
             at.advance(requester, &mut cx, deferred);
         }
-        self.carry_out_all(cx.effects, deferred);
+        at.settle(cx.effects, deferred);
         half.count(&self.device);
         // A deadline that moves away is looked at when the earlier one comes.
         let later = |deadline: &u64| half.scheduled.is_none_or(|known| *deadline < known);

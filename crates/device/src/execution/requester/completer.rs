@@ -226,7 +226,7 @@ impl Requester {
         status: Status,
         refusal: &Refusal,
     ) {
-        cx.effects.refused(refusal);
+        cx.process.note_refusal(refusal);
         self.fail_head(cx, status, refusal.reason.code());
     }
 
@@ -276,7 +276,7 @@ impl Requester {
         let done = status == Status::Success;
         self.under_way.takes_data_along = false;
         if let Some(counted) = Counted::of_posted(&head.op) {
-            cx.count(counted, done.then_some(length));
+            cx.process.count(counted, done.then_some(length));
         }
         let reported = !done || self.limits.signal_all || head.flags.contains(SendFlags::SIGNALED);
         let mut completion = completion(cx, head.wr_id, &head.op, status);
@@ -284,7 +284,7 @@ impl Requester {
         completion.vendor_error = reason;
         self.pop();
         if reported {
-            cx.effects.complete(QueueSide::Send, completion, false);
+            cx.process.complete(&completion);
         }
     }
 

@@ -6,7 +6,7 @@ use transom_wire::Psn;
 use transom_wire::tmh::{TMH_BYTES, TagHeader, TagOperation};
 
 use super::super::rendezvous::{MAX_RENDEZVOUS, Rendezvous};
-use super::super::{Context, Effect, Process, QueueSide};
+use super::super::{Context, Effect, Process};
 use super::Requester;
 use super::wqe::{Part, Progress, SendWqe};
 use crate::qp::QpState;
@@ -33,6 +33,12 @@ impl RendezvousWork {
     /// None yet, and room for them.
     pub(super) fn with_room(room: usize) -> Self {
         Self { room, work: 0, ended_read: None }
+    }
+
+    /// Effects of all that may end at once: as many as their work requests, for each completes a receive and
+    /// makes room for another.
+    pub(super) fn most_effects(&self) -> usize {
+        self.room
     }
 
     /// There are none any more.
@@ -118,6 +124,6 @@ impl Requester {
             // There is room for another.
             cx.effects.push(Effect::Rendezvous);
         }
-        cx.effects.complete(QueueSide::Receive, completion, read.solicited);
+        cx.effects.complete(completion, read.solicited);
     }
 }

@@ -4,8 +4,8 @@ use transom_wire::NakCode;
 use transom_wire::grh::{GRH_BYTES, Route, mapped_ipv4};
 
 use super::super::{
-    Bytes, Context, CopyError, Effect, LocalBuffers, Process, QpEvent, QueueSide, Reply, Request,
-    Source, TakeShared,
+    Bytes, Context, CopyError, Effect, LocalBuffers, Process, QpEvent, Reply, Request, Source,
+    TakeShared,
 };
 use super::tag_matching::Extent;
 use super::{Receives, Responder};
@@ -362,7 +362,7 @@ impl Responder {
         status: Status,
         cx: &mut Context<'_, P>,
     ) -> Reply {
-        cx.effects.refused(refusal);
+        cx.process.note_refusal(refusal);
         let mut completion = self.completion(cx, status, self.receive_opcode());
         completion.vendor_error = refusal.reason.code();
         self.message.has_taken = false;
@@ -388,7 +388,7 @@ impl Responder {
     ) {
         match self.message.taken.srq {
             Some(srq) => cx.effects.push(Effect::CompleteShared { srq, completion, solicited }),
-            None => cx.effects.complete(QueueSide::Receive, completion, solicited),
+            None => cx.effects.complete(completion, solicited),
         }
     }
 

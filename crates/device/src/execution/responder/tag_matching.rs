@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use transom_wire::tmh::{RVH_BYTES, RendezvousHeader, TMH_BYTES, TagHeader, TagOperation};
 
 use super::super::rendezvous::{MAX_RENDEZVOUS, Rendezvous};
-use super::super::{Context, CopyError, Effect, Effects, QueueSide, Request, Source};
+use super::super::{Context, CopyError, Effect, Effects, Request, Source};
 use super::Responder;
 use crate::protection::Key;
 use crate::queue::{Completion, Flags, Opcode, Status, TagPart};
@@ -195,7 +195,7 @@ impl Responder {
         while let Some(rendezvous) = self.next_rendezvous() {
             let (status, opcode) = (Status::Flushed, Opcode::TagReceive);
             let completion = Completion::new(rendezvous.wr_id, status, opcode, cx.number.bits());
-            cx.effects.complete(QueueSide::Receive, completion, false);
+            cx.effects.complete(completion, false);
         }
     }
 }

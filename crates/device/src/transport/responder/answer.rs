@@ -5,7 +5,7 @@ use transom_wire::{NakCode, Psn, RnrTimer, Syndrome};
 
 use super::PacketResponder;
 use super::resources::{Answer, Resource};
-use crate::execution::{Context, Counted, Reply, Request, packets};
+use crate::execution::{Context, Counted, Process, Reply, Request, packets};
 use crate::protection::RemoteAddress;
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
@@ -104,7 +104,12 @@ impl PacketResponder {
     /// What became of the part of an answer that [`PacketResponder::next_answer`] has handed out: what
     /// [`ReadAnswer::fetch`] answered, or [`Reply::Silence`] if there was no room for all of it. Whether
     /// it may be asked for another.
-    pub fn sent<P>(&mut self, answer: &ReadAnswer, reply: Reply, cx: &mut Context<'_, P>) -> bool {
+    pub fn sent<P: Process>(
+        &mut self,
+        answer: &ReadAnswer,
+        reply: Reply,
+        cx: &mut Context<'_, P>,
+    ) -> bool {
         let Some(resource) = self.resources.oldest_pending().copied() else { return false };
         match reply {
             Reply::Data { .. } => {}
@@ -130,7 +135,7 @@ impl PacketResponder {
             && answer.burst.ends
             && !resource.answered
         {
-            cx.count(Counted::REMOTE_READ, Some(read));
+            cx.process.count(Counted::REMOTE_READ, Some(read));
         }
         self.resources.answered(packets(answer.burst.length, self.mtu()), answer.burst.ends);
         true

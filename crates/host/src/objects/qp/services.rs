@@ -3,17 +3,20 @@
 mod datagrams;
 mod packets;
 
+use std::cell::Cell;
 use std::slice;
 use std::sync::Arc;
 
 use transom_device::execution::one_sided::{Admission, CHUNK, Initiator, KeyDomain, Stop, Target};
 use transom_device::execution::{
-    Bytes, Context, CopyError, Direct, DirectTarget, Effects, Injection, LocalBuffers, MemoryGone,
-    Part, Payload, Process, Reply, Request, Requester, Sent, Source, TakeShared,
+    Bytes, Context, CopyError, Counted, Direct, DirectTarget, Effects, Injection, LocalBuffers,
+    MemoryGone, Part, Payload, Process, Reply, Request, Requester, Sent, Source, TakeShared,
 };
-use transom_device::protection::{Announcer, Grant, KeyTable, Operation, RemoteAddress, Waiter};
+use transom_device::protection::{
+    Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, Waiter,
+};
 use transom_device::qp::{QpNumber, QpTable, Service};
-use transom_device::queue::{Address, Body, Receive, Remote, Sge};
+use transom_device::queue::{Address, Body, Completion, Receive, Remote, Sge};
 use transom_net::{Gather, Peer, Reach, RecordData, RingBytes, Scatter, Where};
 use transom_system::clock;
 use transom_system::memory::{Destination, change_word};
@@ -41,6 +44,8 @@ pub(super) struct At<'a> {
     pub(super) peer: QpNumber,
     /// `sq_psn`: the target lets in directly only whom it expects with this number.
     pub(super) first: Psn,
+    /// A completion of the send queue was one too many.
+    overran: Cell<bool>,
 }
 
 impl Process for At<'_> {
@@ -191,6 +196,24 @@ impl Process for At<'_> {
         outcome(target.atomic(body.operation(), at.at, change))
     }
 
+    #[inline]
+    fn complete(&self, completion: &Completion) {
+        if let Some(cq) = &self.qp.config.send_cq
+            && cq.push(completion, false)
+        {
+            self.overran.set(true);
+        }
+    }
+
+    fn note_refusal(&self, refusal: &Refusal) {
+        self.qp.device.process().note_refusal(self.qp.summary(), refusal);
+    }
+
+    #[inline]
+    fn count(&self, operation: Counted, bytes: Option<u64>) {
+        self.qp.counters.count(operation, bytes);
+    }
+
     fn datagram_limit(&self, to: &Address) -> u64 {
         self.qp.device.port().datagram_limit(to)
     }
@@ -210,12 +233,30 @@ fn outcome(done: Result<(), Stop>) -> Direct {
     }
 }
 
+impl<'a> At<'a> {
+    #[inline]
+    pub(super) fn new(qp: &'a QueuePair, link: &'a Link, peer: QpNumber, first: Psn) -> Self {
+        Self { qp, link, peer, first, overran: Cell::new(false) }
+    }
+}
+
 impl At<'_> {
     /// What the device is called with.
     #[inline]
     pub(super) fn context<'c>(&'c self, effects: &'c mut Effects) -> Context<'c, Self> {
         let (number, summary) = (self.qp.number, self.qp.summary());
-        Context { process: self, number, summary, counted: self.qp.counters.counted(), effects }
+        Context { process: self, number, summary, effects }
+    }
+
+    /// Does what the send queue wants done when a call of it has ended.
+    #[inline]
+    pub(super) fn settle(&self, effects: &mut Effects, deferred: &mut Deferred) {
+        self.qp.carry_out_all(effects, deferred);
+        if self.overran.take()
+            && let Some(cq) = &self.qp.config.send_cq
+        {
+            deferred.fail_users(cq.id());
+        }
     }
 
     /// Hands the link what can be sent now. What the device wants done meanwhile is done before the next
