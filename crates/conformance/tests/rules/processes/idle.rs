@@ -81,6 +81,17 @@ pub(super) fn activity(pid: u32) -> BTreeMap<String, (u64, String)> {
         .collect()
 }
 
+/// Whether every thread of a process sleeps: none runs, or waits for a processor.
+fn is_asleep(pid: u32) -> bool {
+    let mut threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the child runs");
+    threads.all(|thread| {
+        let path = thread.expect("an entry").path().join("stat");
+        let stat = fs::read_to_string(path).expect("the thread runs");
+        // Behind its name, which may have anything in it.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    })
+}
+
 on_each_way! {
     /// Two connected processes, one of which sleeps in a system call and one in
     /// `ibv_get_cq_event`, are given the processor not once in some seconds: neither their own
@@ -105,12 +116,14 @@ on_each_way! {
             let is_device = |name: &String| name.starts_with("transom ");
             look().iter().all(|threads| threads.keys().any(is_device)).then_some(())
         });
-        // Here the passing of real time is what is measured.
+        // Here the passing of real time is what is measured. A thread that has to wait for a processor does
+        // nothing for a while, too, but does not sleep.
         let mut before = look();
         until("both to settle", || {
             std::thread::sleep(Duration::from_millis(100));
+            let asleep = idlers.iter().all(|idler| is_asleep(idler.pid()));
             let now = look();
-            std::mem::replace(&mut before, now.clone()).eq(&now).then_some(())
+            (std::mem::replace(&mut before, now.clone()) == now && asleep).then_some(())
         });
         std::thread::sleep(window);
         assert_eq!(look(), before, "an idle process was woken");
