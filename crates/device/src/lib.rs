@@ -1,7 +1,7 @@
 //! The adapter itself, without I/O: packets and posted work come in as values; segments, packets,
-//! completions, events, refusals and the next deadline come out ([`Effects`](execution::Effects)). No threads,
-//! no sockets, no clock, no unsafe; what it must have at once, memory and the time among it, it asks of the
-//! trait [`Process`](execution::Process).
+//! completions of receives, events and the next deadline come out ([`Effects`](execution::Effects)). No threads,
+//! no sockets, no clock, no unsafe; what it must have at once, memory and the time among it, and what is done at
+//! once, completions of the send queue and notes of refusals, goes by the trait [`Process`](execution::Process).
 //!
 //! | room | holds |
 //! |---|---|

@@ -58,12 +58,12 @@ const BESIDE: usize = 6;
 /// need the other half.
 ///
 /// The buffer is kept from call to call and has room for whatever a call may bring about, be it the end of
-/// all that is posted: no call takes memory.
+/// all receives that are posted: no call takes memory.
 #[derive(Debug, Default)]
 pub struct Effects(Vec<Effect>);
 
 impl Effects {
-    /// A buffer for a half of which one call ends so many receives at most.
+    /// A buffer for a half of which one call ends receives with `most` effects, and for what comes beside.
     pub(super) fn with_room_for(most: usize) -> Result<Self, SizeError> {
         room_for(most.checked_add(BESIDE).ok_or(SizeError::NoMemory)?).map(Self)
     }
