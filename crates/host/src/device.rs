@@ -49,7 +49,9 @@ pub enum Memory {
     /// Where the program has it; the kernel copies.
     #[default]
     Private,
-    /// In a file that peers map too, from its registration to its end.
+    /// There at first; what is used again and again is moved to a file that peers map too, until its regions end.
+    Auto,
+    /// In that file, from its registration to its end.
     Mapped,
 }
 

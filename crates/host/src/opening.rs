@@ -9,7 +9,9 @@ use tracing::info;
 use transom_device::protection::Scramble;
 use transom_net::faults::FaultyNetwork;
 use transom_net::{DevicePort, Network, PortOptions};
-use transom_system::memory::{Copier, add_user, begin_mapping, consent, needs_consent, say_slow};
+use transom_system::memory::{
+    Copier, When, add_user, begin_mapping, consent, needs_consent, say_slow,
+};
 use transom_system::registry::Registry;
 use transom_system::segment::Segment;
 use transom_system::{ThisProcess, asymmetric_fence, failure, fork};
@@ -66,8 +68,13 @@ impl Adapter {
         if matches!(copier, Copier::Kernel) && needs_consent() {
             consent();
         }
-        if options.memory == Memory::Mapped && options.copying == Copying::Best {
-            match begin_mapping() {
+        let moved = match options.memory {
+            Memory::Private => None,
+            Memory::Auto => Some(When::Used),
+            Memory::Mapped => Some(When::Registered),
+        };
+        if let Some(when) = moved.filter(|_| options.copying == Copying::Best) {
+            match begin_mapping(when) {
                 Ok(descriptor) => segment.header().pages.store(descriptor + 1, Relaxed),
                 Err(error) => info!(%error, "memory stays private"),
             }

@@ -40,7 +40,8 @@ pub(crate) fn open() -> Result<Arc<Adapter>, OpenError> {
 
 /// Device options from the environment: `TRANSOM_WINDOWS=2A` for windows of kind 2A (rule MWA-07),
 /// `TRANSOM_CONGESTION=notify` to have packets marked where the network is congested,
-/// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_COPY=shared` to copy through shared
+/// `TRANSOM_LINK=wire` to send everything as packets, `TRANSOM_MEMORY=private` to have the kernel copy all
+/// memory or `mapped` to have none of it wait until it has been used, `TRANSOM_COPY=shared` to copy through shared
 /// memory even where the kernel would, `TRANSOM_CONNECT_TIMEOUT=MILLISECONDS` to give up sooner a peer that
 /// does not answer a request for a connection, and what `transom run` asks for with `--fault` and
 /// `--capture`.
@@ -52,11 +53,26 @@ fn options() -> Result<Options, OpenError> {
         wire_only: is("TRANSOM_LINK", "wire"),
         congestion: is("TRANSOM_CONGESTION", "notify"),
         copying: if is("TRANSOM_COPY", "shared") { Copying::SharedMemory } else { Copying::Best },
-        memory: if is("TRANSOM_MEMORY", "mapped") { Memory::Mapped } else { Memory::Private },
+        memory: memory()?,
         faults: faults()?,
         capture: capture(),
         connect_timeout: connect_timeout()?,
     })
+}
+
+/// Where registered memory is: `TRANSOM_MEMORY`.
+fn memory() -> Result<Memory, OpenError> {
+    let Some(text) = environment::variable("TRANSOM_MEMORY") else { return Ok(Memory::Auto) };
+    match text.to_str() {
+        Some("private") => Ok(Memory::Private),
+        Some("auto" | "") => Ok(Memory::Auto),
+        Some("mapped") => Ok(Memory::Mapped),
+        _ => {
+            let text = format!("{} is none of private, auto and mapped", text.to_string_lossy());
+            let cause = io::Error::new(io::ErrorKind::InvalidInput, text);
+            Err(OpenError::new("reading TRANSOM_MEMORY", cause))
+        }
+    }
 }
 
 /// How long connections are waited for: `TRANSOM_CONNECT_TIMEOUT`, in milliseconds.

@@ -39,7 +39,6 @@ pub struct Peer {
     /// Who has the barrier between what is put into a ring and whether its other end is to be told.
     order: Fence,
     me: Announcer,
-    wake: OwnedFd,
     /// Hangs up once the process has ended.
     life: OwnedFd,
     gone: AtomicBool,
@@ -190,12 +189,11 @@ impl Peer {
             .and_then(|descriptor| attach_pages(process.pid, descriptor).ok());
         Ok(Self {
             announcer: process.announcer,
-            memory: PeerMemory { pid: process.pid, pages },
+            memory: PeerMemory { pid: process.pid, pages, wake },
             reach,
             order,
             segment,
             me,
-            wake,
             life,
             gone: AtomicBool::new(false),
             rings: Rings::new(),
@@ -233,7 +231,7 @@ impl Peer {
         };
         if !woken {
             // A full pipe wakes it as well.
-            let _ = rustix::io::write(&self.wake, &[0]);
+            let _ = rustix::io::write(&self.memory.wake, &[0]);
         }
     }
 

@@ -43,6 +43,7 @@ pub mod registry;
 mod say;
 pub mod segment;
 mod signals;
+mod stopped_threads;
 mod this_process;
 
 pub use guid::guid;

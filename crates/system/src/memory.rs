@@ -14,10 +14,11 @@ mod movable;
 mod own;
 mod registered;
 mod take_over;
+mod uses;
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Once};
@@ -25,7 +26,8 @@ use std::sync::{Arc, Once};
 pub use address_space::AddressSpace;
 pub use allocation::Allocation;
 pub use mapped::{
-    Accessed, add_user, attach as attach_pages, begin as begin_mapping, enter, leave,
+    Accessed, When, add_user, attach as attach_pages, begin as begin_mapping, enter, leave,
+    take_over_used,
 };
 pub use maps::{Mapping, Maps};
 use own::Bytes;
@@ -82,12 +84,21 @@ pub struct PeerMemory {
     pub pid: u32,
     /// Its pages that this process maps too.
     pub pages: Option<Arc<AddressSpace>>,
+    /// By which its background thread is woken.
+    pub wake: OwnedFd,
 }
 
 /// Where this process finds memory of its program without the kernel, if all of it is mapped.
 #[inline]
 fn find_here(address: u64, length: u64) -> Option<NonNull<u8>> {
     mapped::mapped()?.space().find(address, length)
+}
+
+/// As [`Side::count`], for memory of this process.
+fn count_here(address: u64, length: u64) {
+    if mapped::mapped().is_some_and(|mapped| mapped.space().uses().count(address, length)) {
+        mapped::wake_owner();
+    }
 }
 
 /// Whether any memory of the program is reached without the kernel.
@@ -136,6 +147,21 @@ impl PeerMemory {
 }
 
 impl<Own: Bytes> Side<'_, Own> {
+    /// The kernel is about to copy: that is counted at whose memory it is, and may be moved for it.
+    fn count(self, length: u64) {
+        match self {
+            Self::Own(_) => {}
+            Self::Program(address) => count_here(address, length),
+            Self::Peer(peer, address) => {
+                let pages = peer.pages.as_ref();
+                if pages.is_some_and(|pages| pages.uses().count(address, length)) {
+                    // A full pipe wakes it as well.
+                    let _ = rustix::io::write(&peer.wake, &[0]);
+                }
+            }
+        }
+    }
+
     /// As memory that this process has, if it has all of it.
     #[inline(always)]
     #[must_use]
@@ -197,8 +223,8 @@ pub enum Copier {
 /// A pipe kept for copying; always empty between copies.
 #[derive(Debug)]
 pub struct Pipe {
-    read: rustix::fd::OwnedFd,
-    write: rustix::fd::OwnedFd,
+    read: OwnedFd,
+    write: OwnedFd,
 }
 
 /// A pipe of the default size takes this much at once.
@@ -243,6 +269,8 @@ impl Copier {
         from: Source<'_>,
         length: u64,
     ) -> Result<(), Fault> {
+        to.count(length);
+        from.count(length);
         match (to, from) {
             (Destination::Peer(peer, to), from) => {
                 self.copy_to_peer(peer.pid, to, from.address(length)?, length)
@@ -291,6 +319,7 @@ impl Copier {
                 self.copy(to, (*piece).into(), length)
             });
         }
+        count_here(to, whole);
         let mut done = 0;
         for group in pieces.chunks(MAX_SLICES) {
             let length = group.iter().map(|piece| piece.len() as u64).sum();
@@ -327,6 +356,7 @@ impl Copier {
                 self.copy((&mut bytes[range.clone()]).into(), Source::Own(part), length)
             });
         }
+        count_here(from, whole);
         let mut done = 0;
         for group in ranges.chunks(MAX_SLICES) {
             let length = group.iter().map(|range| range.len() as u64).sum();

@@ -206,6 +206,10 @@ impl Accessed for ThisProcess {
         let hold = self.segment.hazards().hold(self.announcer(), MOVE_ROUNDS, self);
         hold.inspect(|_| act()).is_some()
     }
+
+    fn wake(&self) {
+        Self::wake(self);
+    }
 }
 
 /// Waiting: spin briefly, then give way. Who is waited for longer is noted for `transom explain`.

@@ -11,14 +11,15 @@ use std::thread;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use transom_system::memory::{
-    Allocation, Copier, Destination, Source, begin_mapping, enter, is_mapped, leave, page_size,
+    Allocation, Copier, Destination, Source, When, begin_mapping, enter, is_mapped, leave,
+    page_size,
 };
 
 /// The pages of a process are one thing: one test at a time has them.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    match begin_mapping() {
+    match begin_mapping(When::Registered) {
         Ok(_) => Some(guard),
         Err(error) => {
             println!("skipped: memory cannot be mapped here: {error}");

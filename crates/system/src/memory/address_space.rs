@@ -2,7 +2,8 @@
 //!
 //! The **address-space file** is as long as the address space, and mostly holes: the offset of a page is
 //! its address in its process. So whoever has the file open reaches a page by its address alone. It has a
-//! bit for each page behind them, which says whether the page lies in it; only its process sets bits.
+//! bit for each page behind them, which says whether the page lies in it; only its process sets bits. And behind
+//! those it has counts of what the kernel still copies.
 //!
 //! It cannot become shorter (`F_SEAL_SHRINK`), so touching a mapping of it never fails, whatever its
 //! process does to its own mappings.
@@ -18,6 +19,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::maps::{FileId, Line};
+use super::uses::Uses;
 use super::{Readable, Writable, page_size};
 use crate::file_limit;
 use crate::fork::Owner;
@@ -43,6 +45,8 @@ pub struct AddressSpace {
     owner: Owner,
     /// A bit for each page.
     present: NonNull<AtomicU64>,
+    /// Behind them.
+    uses: NonNull<Uses>,
     /// Where the spans are mapped that were needed so far.
     spans: Box<[AtomicPtr<Group>; GROUPS]>,
     /// Some of them, each where the low bits of its number say: by `spans` it takes three loads that wait for
@@ -68,8 +72,13 @@ fn present_bytes() -> u64 {
     (1 << ADDRESS_BITS) / page_size() / 8
 }
 
+/// Bytes of what stands behind the pages, whole pages of it.
+fn notes_bytes() -> u64 {
+    present_bytes() + (size_of::<Uses>() as u64).next_multiple_of(page_size())
+}
+
 fn file_bytes() -> u64 {
-    (1 << ADDRESS_BITS) + present_bytes()
+    (1 << ADDRESS_BITS) + notes_bytes()
 }
 
 impl AddressSpace {
@@ -105,11 +114,14 @@ impl AddressSpace {
 
     fn map(file: OwnedFd) -> io::Result<Self> {
         let id = FileId::of(&file)?;
-        let present = map_part(&file, 1 << ADDRESS_BITS, present_bytes())?.cast();
+        let notes = map_part(&file, 1 << ADDRESS_BITS, notes_bytes())?;
+        let present = notes.cast();
+        // SAFETY: within what was just mapped.
+        let uses = unsafe { notes.add(present_bytes() as usize) }.cast();
         let spans = Box::new([const { AtomicPtr::new(null_mut()) }; GROUPS]);
         let page_bits = page_size().trailing_zeros();
         let near = [const { OnceLock::new() }; NEAR];
-        Ok(Self { file, id, owner: Owner::this(), present, spans, near, page_bits })
+        Ok(Self { file, id, owner: Owner::this(), present, uses, spans, near, page_bits })
     }
 
     /// The descriptor by which other processes find it.
@@ -206,6 +218,12 @@ impl AddressSpace {
         }
     }
 
+    /// How often the kernel still copies, and what.
+    pub(super) fn uses(&self) -> &Uses {
+        // SAFETY: mapped until drop, aligned to a page, and any bytes make counts.
+        unsafe { self.uses.as_ref() }
+    }
+
     /// Lets the memory of pages go that nobody maps any more.
     pub(super) fn discard(&self, address: u64, length: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -270,7 +288,7 @@ impl Drop for AddressSpace {
         if self.owner.is_another() {
             return;
         }
-        unmap(self.present.cast(), present_bytes());
+        unmap(self.present.cast(), notes_bytes());
         for group in &mut *self.spans {
             let group = *group.get_mut();
             if group.is_null() {

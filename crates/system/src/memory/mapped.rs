@@ -1,11 +1,12 @@
 //! The registered pages of this process that lie in its address-space file.
 //!
-//! A page is moved there when a region of it is registered, and back when the last one has ended. It stays
-//! private, and the kernel copies, where moving it could be noticed: see [`movable`].
+//! A page is moved there when it has been used often enough, or at once when a region of it is registered, and
+//! back when the last region has ended. It stays private, and the kernel copies, where moving it could be noticed:
+//! see [`movable`].
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,18 +16,19 @@ use tracing::debug;
 
 use super::address_space::AddressSpace;
 use super::maps::{self, Line, Maps};
-use super::movable::{has_locked, has_pinning, movable};
+use super::movable::{are_movable, has_locked, has_pinning, movable};
 use super::page_size;
 use super::registered::Registered;
-use super::take_over::{self, Faults, Pages};
+use super::take_over::{self, Pages};
+use super::uses::CHUNK_BITS;
 use crate::fork::{self, ForkHandler};
 use crate::say;
 use crate::this_process::this_process;
 
 /// How long taking memory over again after a fork waits for those who use it.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_millis(100);
-/// Moved at once: who writes to any of them meanwhile waits for all.
-const STEP: u64 = 4 << 20;
+/// Moved at once: the program stands still for so long.
+const STEP: u64 = 1 << CHUNK_BITS;
 
 /// What this process has in its file; none if it has no file.
 static MAPPED: AtomicPtr<Mapped> = AtomicPtr::new(std::ptr::null_mut());
@@ -34,10 +36,22 @@ static MAPPED: AtomicPtr<Mapped> = AtomicPtr::new(std::ptr::null_mut());
 /// Whose peers and threads may be at work on registered pages.
 static USERS: Mutex<Vec<Weak<dyn Accessed>>> = Mutex::new(Vec::new());
 
+/// When registered memory is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// When it has been used so often that this pays.
+    Used,
+    /// When it is registered.
+    Registered,
+}
+
 /// The pages of this process.
 pub(crate) struct Mapped {
     space: Arc<AddressSpace>,
-    faults: Faults,
+    /// Pages are moved when a region of them is registered, whether they are used or not.
+    at_once: AtomicBool,
+    /// It has been tried that pages can be moved.
+    works: AtomicBool,
     maps: Maps,
     /// Locked while pages are moved, and from before a fork until after it.
     registered: Mutex<Registered>,
@@ -49,6 +63,9 @@ pub trait Accessed: Send + Sync {
     /// Does something while none of them copies. False, and nothing is done, if one of them does not come
     /// to an end for some milliseconds: it may wait for something that this thread has.
     fn exclusively(&self, act: &mut dyn FnMut()) -> bool;
+
+    /// Has a thread of this process call [`take_over_used`] soon.
+    fn wake(&self);
 }
 
 /// That of this process, if it has one.
@@ -62,24 +79,61 @@ pub(super) fn mapped() -> Option<&'static Mapped> {
 ///
 /// # Errors
 ///
-/// Why that cannot be.
-pub fn begin() -> io::Result<u32> {
+/// Why that cannot be. Whether pages can be moved is tried at once for [`When::Registered`] only; else they stay
+/// private without an error.
+pub fn begin(when: When) -> io::Result<u32> {
     static BEGINNING: Mutex<()> = Mutex::new(());
     let _one = BEGINNING.lock();
     if mapped().is_none() {
         let space = Arc::new(AddressSpace::create()?);
-        let faults = Faults::new()?;
-        if !take_over::works(&space, &faults) {
-            return Err(io::Error::other("the system does not let pages be moved (userfaultfd)"));
-        }
         let forks = Arc::new(Forks::default());
         let handler: Arc<dyn ForkHandler> = forks.clone();
         fork::watch(Arc::downgrade(&handler))?;
-        let (maps, registered) = (Maps::default(), Mutex::default());
-        let made = Box::new(Mapped { space, faults, maps, registered, _forks: forks });
+        let made = Box::new(Mapped {
+            space,
+            at_once: AtomicBool::new(false),
+            works: AtomicBool::new(false),
+            maps: Maps::default(),
+            registered: Mutex::default(),
+            _forks: forks,
+        });
         MAPPED.store(Box::into_raw(made), Release);
     }
-    Ok(mapped().ok_or(io::ErrorKind::NotFound)?.space.descriptor())
+    let mapped = mapped().ok_or(io::ErrorKind::NotFound)?;
+    if when == When::Registered {
+        let _registered = mapped.registered.lock();
+        mapped.check_works()?;
+        mapped.at_once.store(true, Release);
+    }
+    Ok(mapped.space.descriptor())
+}
+
+/// Moves what the kernel has copied often, and what may be moved of that. It may wait for those who use it, and
+/// stops the program's threads.
+pub fn take_over_used() {
+    let Some(mapped) = mapped() else { return };
+    for chunk in mapped.space.uses().take_asked() {
+        let mut registered = mapped.registered.lock();
+        let bits = CHUNK_BITS - page_size().trailing_zeros();
+        let private: Vec<_> =
+            registered.private_of(&(chunk << bits..(chunk + 1) << bits)).collect();
+        let mut all = !private.is_empty();
+        for pages in private {
+            all &= mapped
+                .take_over(&mut registered, pages, &mut |act| mapped.alone(Instant::now(), act));
+        }
+        if !all {
+            mapped.space.uses().put_off(chunk);
+        }
+    }
+}
+
+/// Has the device of this process look for what to move.
+pub(super) fn wake_owner() {
+    let user = USERS.lock().iter().find_map(Weak::upgrade);
+    if let Some(user) = user {
+        user.wake();
+    }
 }
 
 /// The address-space file of a process, by its PID and the descriptor it has there. This process's own is
@@ -110,9 +164,9 @@ pub fn enter(address: u64, length: u64, on_demand: bool) {
     let Some(mapped) = mapped() else { return };
     let Some(pages) = whole_pages(address, length) else { return };
     let mut registered = mapped.registered.lock();
-    let mut fresh = registered.add(pages.clone());
+    let mut fresh = registered.add(pages.clone(), on_demand);
     fresh.extend(mapped.let_go_of_replaced(&mut registered, &pages));
-    if on_demand {
+    if on_demand || !mapped.at_once.load(Acquire) {
         return;
     }
     for pages in fresh {
@@ -134,7 +188,12 @@ pub(super) unsafe fn adopt(address: u64, length: u64) -> bool {
     let Some(mapped) = mapped() else { return false };
     let Some(pages) = whole_pages(address, length) else { return false };
     let mut registered = mapped.registered.lock();
-    registered.add(pages.clone());
+    // Before a fork they are to be private.
+    if let Err(error) = mapped.check_works() {
+        debug!(address, %error, "memory stays private");
+        return false;
+    }
+    registered.add(pages.clone(), false);
     mapped.let_go_of_replaced(&mut registered, &pages);
     // SAFETY: as the caller says.
     if let Err(error) = unsafe { take_over::place(&mapped.space, Pages::of(&pages)) } {
@@ -153,6 +212,8 @@ pub fn leave(address: u64, length: u64) {
     let Some(pages) = whole_pages(address, length) else { return };
     let mut registered = mapped.registered.lock();
     let mut left = registered.take_kept();
+    let Pages { address, length } = Pages::of(&pages);
+    mapped.space.uses().forget(address..address.saturating_add(length));
     left.extend(registered.remove(pages));
     mapped.let_go(&mut registered, left);
 }
@@ -183,7 +244,7 @@ impl Part {
         self.at != Pages::of(&self.pages).address
     }
 
-    fn give_back(&self, Mapped { space, faults, maps, .. }: &Mapped) -> io::Result<()> {
+    fn give_back(&self, Mapped { space, maps, .. }: &Mapped) -> io::Result<()> {
         let Pages { address, length } = Pages::of(&self.pages);
         let here = Pages { address: self.at, length };
         let was_locked = has_locked(here) == Some(true);
@@ -192,7 +253,7 @@ impl Part {
             begins && space.is_behind(line)
         };
         let are_there = || maps.all(self.at..self.at + length, is_there);
-        take_over::give_back(space, faults, address, (here, self.rights), are_there)?;
+        take_over::give_back(space, address, (here, self.rights), are_there)?;
         if was_locked {
             // SAFETY: it changes no byte.
             let locked = unsafe { rustix::mm::mlock(self.at as *mut _, length as usize) };
@@ -209,12 +270,29 @@ impl Mapped {
         &self.space
     }
 
-    /// Moves those of some registered pages to the file that may be moved.
-    fn take_over(&self, registered: &mut Registered, pages: Range<u64>, alone: &mut Alone<'_>) {
-        for part in movable(&self.maps, &pages).into_iter().flat_map(parts) {
+    /// Tries whether pages can be moved at all, unless that is known. Nobody else moves any meanwhile.
+    fn check_works(&self) -> io::Result<()> {
+        if !self.works.load(Acquire) {
+            take_over::try_out(&self.space)?;
+            self.works.store(true, Release);
+        }
+        Ok(())
+    }
+
+    /// Moves those of some registered pages to the file that may be moved; whether all of those were, and some.
+    fn take_over(
+        &self,
+        registered: &mut Registered,
+        pages: Range<u64>,
+        alone: &mut Alone<'_>,
+    ) -> bool {
+        let parts: Vec<_> = movable(&self.maps, &pages).into_iter().flat_map(parts).collect();
+        let mut all = !parts.is_empty();
+        for part in parts {
             let mut taken = Err(io::ErrorKind::ResourceBusy.into());
             alone(&mut || {
-                taken = take_over::take_over(&self.space, &self.faults, Pages::of(&part));
+                let are_movable = || are_movable(&self.maps, &part);
+                taken = take_over::take_over(&self.space, Pages::of(&part), are_movable);
                 if taken.is_ok() {
                     self.space.set_present(part.start, part.end - 1, true);
                 }
@@ -223,9 +301,11 @@ impl Mapped {
                 Ok(()) => registered.set_mapped(part, true),
                 Err(error) => {
                     debug!(address = Pages::of(&part).address, %error, "memory stays private");
+                    all = false;
                 }
             }
         }
+        all
     }
 
     /// Has pages in no region be private memory again; if that cannot be now, with the next that end.
@@ -422,7 +502,10 @@ impl ForkHandler for Forks {
         let until = Instant::now() + TAKE_OVER_TIMEOUT;
         // SAFETY: locked by `hold`, in this thread.
         let registered = unsafe { &mut *mapped.registered.data_ptr() };
-        for part in std::mem::take(&mut *self.given.lock()) {
+        let given = std::mem::take(&mut *self.given.lock());
+        // Otherwise use has it moved again.
+        let again = mapped.at_once.load(Acquire);
+        for part in given.into_iter().filter(|_| again) {
             mapped.take_over(registered, part, &mut |act| mapped.alone(until, act));
         }
         // SAFETY: as above.

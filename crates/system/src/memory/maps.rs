@@ -71,6 +71,15 @@ impl Line {
         self.readable && self.writable && !self.shared && self.file.is_none()
     }
 
+    /// As the next of all lines; the one before it that cannot be touched ends at `guard`.
+    fn behind(mut self, guard: &mut u64) -> Self {
+        self.follows_guard = *guard == self.start;
+        if !self.readable && !self.writable {
+            *guard = self.end;
+        }
+        self
+    }
+
     /// Whether it is a mapping of a file that is shared with others who map it.
     pub(super) fn shares(&self, file: FileId) -> bool {
         self.shared && self.file == Some(file)
@@ -113,13 +122,7 @@ pub(super) fn lines() -> io::Result<impl Iterator<Item = Line>> {
     let maps = io::BufReader::with_capacity(64 << 10, std::fs::File::open("/proc/self/maps")?);
     let mut guard = 0;
     let lines = maps.split(b'\n').map_while(Result::ok);
-    Ok(lines.filter_map(|line| Line::parse(&line)).map(move |mut line| {
-        line.follows_guard = guard == line.start;
-        if !line.readable && !line.writable {
-            guard = line.end;
-        }
-        line
-    }))
+    Ok(lines.filter_map(|line| Line::parse(&line)).map(move |line| line.behind(&mut guard)))
 }
 
 /// `struct procmap_query`, since Linux 6.11.
@@ -188,11 +191,10 @@ impl Maps {
         Ok(found)
     }
 
-    /// Whether all of a range is mapped, by mappings of which something holds. It takes no memory, and is
-    /// true where the kernel cannot be asked.
+    /// Whether all of a range is mapped, by mappings of which something holds. It takes no memory.
     pub(super) fn all(&self, range: Range<u64>, holds: impl Fn(&Line) -> bool) -> bool {
+        let mut from = range.start;
         let ask = |list: &List| {
-            let mut from = range.start;
             while from < range.end {
                 let Some(query) = list.at(from, 0)? else { return Ok(false) };
                 if !holds(&list.line(&query)?) {
@@ -202,7 +204,7 @@ impl Maps {
             }
             Ok(true)
         };
-        self.ask(ask).unwrap_or(true)
+        self.ask(ask).or_else(|_| read_all(range, holds)).unwrap_or(false)
     }
 
     /// Fails where the kernel cannot be asked.
@@ -323,6 +325,40 @@ fn read(address: u64, end: u64) -> io::Result<Mapping> {
         }
     }
     Ok(Mapping::Missing)
+}
+
+/// As [`Maps::all`], where the kernel cannot be asked.
+fn read_all(range: Range<u64>, holds: impl Fn(&Line) -> bool) -> Result<bool, Errno> {
+    let List(list) = List::open()?;
+    // Longer than any line that counts: those of files may be cut off, for they end with the path.
+    let mut text = [0_u8; 8 << 10];
+    let (mut length, mut from, mut guard) = (0, range.start, 0);
+    loop {
+        let read = rustix::io::read(&list, &mut text[length..])?;
+        length += read;
+        if read == 0 {
+            return Ok(false);
+        }
+        let mut lines = text[..length].split_inclusive(|byte| *byte == b'\n').peekable();
+        let mut done = 0;
+        while let Some(line) = lines.next_if(|line| line.ends_with(b"\n")) {
+            done += line.len();
+            let Some(line) = Line::parse(line.trim_ascii_end()) else { continue };
+            let line = line.behind(&mut guard);
+            if line.end <= from {
+                continue;
+            }
+            if line.start > from || !holds(&line) {
+                return Ok(false);
+            }
+            from = line.end;
+            if from >= range.end {
+                return Ok(true);
+            }
+        }
+        text.copy_within(done..length, 0);
+        length -= done;
+    }
 }
 
 #[cfg(test)]

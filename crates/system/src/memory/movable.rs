@@ -17,23 +17,13 @@ use super::take_over::Pages;
 
 /// Those of some pages that may be moved to the file: ordinary private memory of the program. Not files
 /// and devices; not what the kernel was told to keep in memory, which it would not be there; not stacks
-/// and this thread's own variables, for it must not wait for itself, and the kernel must be able to begin
-/// a handler of signals on the others'; and nothing while the kernel or a device may have pinned pages,
-/// which would come apart from what it has pinned.
+/// and this thread's own variables, which it may write meanwhile; and nothing while the kernel or a device may
+/// have pinned pages, which would come apart from what it has pinned, or something else may watch them.
 pub(super) fn movable(maps: &Maps, pages: &Range<u64>) -> Vec<Range<u64>> {
-    let on_stack = 0_u8;
-    let stack = &raw const on_stack as u64;
-    let own = own_variables();
     let part = |line: Line| {
-        let has = |address: u64| (line.start..line.end).contains(&address);
-        if !line.is_private_memory() || line.follows_guard || has(stack) {
-            return None;
-        }
         let (start, end) = (line.start / page_size(), line.end / page_size());
         let pages = start.max(pages.start)..end.min(pages.end);
-        let near = |own: u64| has(own) && is_near(&pages, own);
-        let stays = own.into_iter().any(near) || has_locked(Pages::of(&pages)) != Some(false);
-        (!stays).then_some(pages)
+        (is_movable(&line, &pages) && has_locked(Pages::of(&pages)) == Some(false)).then_some(pages)
     };
     let range = pages.start * page_size()..pages.end * page_size();
     let lines = maps.lines_of(range).unwrap_or_default();
@@ -48,6 +38,25 @@ pub(super) fn movable(maps: &Maps, pages: &Range<u64>) -> Vec<Range<u64>> {
         return Vec::new();
     }
     found
+}
+
+/// Whether [`movable`] would still say all of some pages. It takes no memory.
+pub(super) fn are_movable(maps: &Maps, pages: &Range<u64>) -> bool {
+    let Pages { address, length } = Pages::of(pages);
+    maps.all(address..address + length, |line| is_movable(line, pages))
+        && has_locked(Pages::of(pages)) == Some(false)
+        && !has_pinning()
+}
+
+/// Whether the part of some pages that lies in a mapping may be moved, as far as its line says.
+fn is_movable(line: &Line, pages: &Range<u64>) -> bool {
+    let on_stack = 0_u8;
+    let has = |address: u64| (line.start..line.end).contains(&address);
+    let near = |own: u64| has(own) && is_near(pages, own);
+    line.is_private_memory()
+        && !line.follows_guard
+        && !has(&raw const on_stack as u64)
+        && !own_variables().into_iter().any(near)
 }
 
 /// Where this thread has variables of its own, which it may write at any time, and the kernel when the
@@ -81,7 +90,7 @@ pub(super) fn has_locked(Pages { address, length }: Pages) -> Option<bool> {
 }
 
 /// Whether the program has anything open by which pages may be pinned: an `io_uring(7)`, VFIO, a graphics
-/// processor, another adapter. All descriptors are looked at each time, for any thread may open or inherit
+/// processor, another adapter; or by which it is told of what happens to them, a `userfaultfd(2)`. All descriptors are looked at each time, for any thread may open or inherit
 /// one in any way.
 pub(super) fn has_pinning() -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -121,7 +130,7 @@ fn may_pin(file: BorrowedFd<'_>, is_harmless: impl FnOnce() -> bool) -> bool {
 
 /// Whether one of the kernel's own files is of a kind that pins nothing.
 fn is_harmless(list: &OwnedFd, name: &CStr) -> bool {
-    const HARMLESS: [&[u8]; 8] = [
+    const HARMLESS: [&[u8]; 7] = [
         b"[eventfd]",
         b"[eventpoll]",
         b"[timerfd]",
@@ -129,7 +138,6 @@ fn is_harmless(list: &OwnedFd, name: &CStr) -> bool {
         b"inotify",
         b"[pidfd]",
         b"[perf_event]",
-        b"[userfaultfd]",
     ];
     /// Longer than any of those; what is longer is cut off.
     const ROOM: usize = 32;

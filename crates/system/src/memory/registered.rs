@@ -20,11 +20,13 @@ struct Run {
     regions: u32,
     /// They lie in the file.
     mapped: bool,
+    /// A region of them was paged on demand: they are not to be moved there.
+    on_demand: bool,
 }
 
 impl Registered {
     /// Counts a region of these pages; answers those that were in none, and are not in the file.
-    pub(super) fn add(&mut self, pages: Range<u64>) -> Vec<Range<u64>> {
+    pub(super) fn add(&mut self, pages: Range<u64>, on_demand: bool) -> Vec<Range<u64>> {
         self.split(pages.start);
         self.split(pages.end);
         let mut fresh = Vec::new();
@@ -34,13 +36,15 @@ impl Registered {
                 fresh.push(from..start);
             }
             run.regions += 1;
+            run.on_demand |= on_demand;
             from = run.end;
         }
         if from < pages.end {
             fresh.push(from..pages.end);
         }
         for pages in &fresh {
-            self.runs.insert(pages.start, Run { end: pages.end, regions: 1, mapped: false });
+            let run = Run { end: pages.end, regions: 1, mapped: false, on_demand };
+            self.runs.insert(pages.start, run);
         }
         fresh
     }
@@ -85,11 +89,25 @@ impl Registered {
 
     /// Those of some pages that lie in the file.
     pub(super) fn mapped_of(&self, pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        self.of(pages, |run| run.mapped)
+    }
+
+    /// Those of some pages that do not lie in the file, and may be moved there.
+    pub(super) fn private_of(&self, pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        self.of(pages, |run| !run.mapped && !run.on_demand)
+    }
+
+    /// Those of some pages whose run is such.
+    fn of(
+        &self,
+        pages: &Range<u64>,
+        is_such: impl Fn(&Run) -> bool,
+    ) -> impl Iterator<Item = Range<u64>> {
         let Range { start, end } = *pages;
         let before = self.runs.range(..start).next_back();
         let within = move |(first, run): (&u64, &Run)| {
             let part = start.max(*first)..end.min(run.end);
-            (run.mapped && !part.is_empty()).then_some(part)
+            (is_such(run) && !part.is_empty()).then_some(part)
         };
         before.into_iter().chain(self.runs.range(start..end)).filter_map(within)
     }
@@ -124,10 +142,10 @@ mod tests {
     #[test]
     fn pages_are_fresh_once_and_left_once() {
         let mut registered = Registered::default();
-        assert!(registered.add(10..20).iter().eq([&(10..20)]));
+        assert!(registered.add(10..20, false).iter().eq([&(10..20)]));
         registered.set_mapped(10..20, true);
-        assert!(registered.add(5..15).iter().eq([&(5..10)]));
-        assert!(registered.add(12..30).iter().eq([&(20..30)]));
+        assert!(registered.add(5..15, false).iter().eq([&(5..10)]));
+        assert!(registered.add(12..30, false).iter().eq([&(20..30)]));
         registered.set_mapped(20..25, true);
         assert_eq!(registered.remove(10..20), []);
         assert!(registered.remove(12..30).iter().eq([&(15..25)]));
@@ -141,12 +159,12 @@ mod tests {
     #[test]
     fn pages_that_could_not_leave_the_file_are_in_it_for_their_next_region() {
         let mut registered = Registered::default();
-        registered.add(10..20);
+        registered.add(10..20, false);
         registered.set_mapped(10..20, true);
         assert!(registered.remove(10..20).iter().eq([&(10..20)]));
         assert_eq!(registered.take_kept(), []);
         registered.keep();
-        assert!(registered.add(15..30).iter().eq([&(20..30)]));
+        assert!(registered.add(15..30, false).iter().eq([&(20..30)]));
         assert!(registered.take_kept().iter().eq([&(10..15)]));
         registered.forget(10..20);
         assert!(registered.mapped_of(&(0..40)).eq(std::iter::once(15..20)));
@@ -170,7 +188,7 @@ mod tests {
             if regions.len() < 12 && random(2) == 0 {
                 let start = random(PAGES);
                 let pages = start..start + 1 + random(PAGES - start);
-                let fresh = all(&registered.add(pages.clone()));
+                let fresh = all(&registered.add(pages.clone(), false));
                 let expected: Vec<_> =
                     pages.clone().filter(|page| counts[*page as usize] == 0).collect();
                 assert_eq!(fresh, expected);

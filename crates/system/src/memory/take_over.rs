@@ -1,75 +1,21 @@
-//! Moves pages between private memory of the program and its address-space file, while other threads of
-//! the program go on reading and writing them.
+//! Moves pages between private memory of the program and its address-space file.
 //!
-//! Pages that move are protected from writing by `userfaultfd(2)`, copied, and replaced by one `mmap` or
-//! `mremap`. A thread that writes meanwhile waits for the page and then writes to the new one, so no write
-//! is lost. Meanwhile this thread has no signals, whose handlers might write there and wait for themselves,
-//! and takes no memory. A system call of another thread that writes there at that very moment waits too if
-//! this process has `CAP_SYS_PTRACE` or `vm.unprivileged_userfaultfd` is 1. Otherwise it gets `EFAULT`: ordinary
-//! users may only have such faults handled that the program's own instructions make.
+//! All other threads of the program are stopped meanwhile ([`with_threads_stopped`]): pages are copied, and
+//! replaced by one `mmap` or `mremap`, and no write is lost, neither one by an instruction nor one by a system
+//! call. What was found out before is looked at once more then, for until then the program could change it.
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
 
 use rustix::io::Errno;
-use rustix::ioctl::{self, Updater};
-use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, UserfaultfdFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::address_space::AddressSpace;
 use super::own::{self, Bytes};
 use super::{Direction, Writable, page_size, transfer};
-use crate::signals::with_signals_held;
+use crate::stopped_threads::with_threads_stopped;
 use crate::this_process::this_process;
-
-/// `UFFD_API`.
-const API: u64 = 0xaa;
-/// `UFFD_FEATURE_PAGEFAULT_FLAG_WP`, `UFFD_FEATURE_WP_HUGETLBFS_SHMEM` and `UFFD_FEATURE_WP_UNPOPULATED`:
-/// pages of files, and such as are not there yet.
-const FEATURES: u64 = 1 | 1 << 12 | 1 << 13;
-/// `UFFDIO_REGISTER_MODE_WP`.
-const REGISTER_WRITES: u64 = 2;
-/// `UFFDIO_WRITEPROTECT_MODE_WP`.
-const PROTECT: u64 = 1;
-
-/// `struct uffdio_api`.
-#[repr(C)]
-struct Handshake {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-/// `struct uffdio_register`.
-#[repr(C)]
-struct Register {
-    start: u64,
-    length: u64,
-    mode: u64,
-    ioctls: u64,
-}
-
-/// `struct uffdio_writeprotect`.
-#[repr(C)]
-struct WriteProtect {
-    start: u64,
-    length: u64,
-    mode: u64,
-}
-
-/// `struct uffdio_range`.
-#[repr(C)]
-struct Waiting {
-    start: u64,
-    length: u64,
-}
-
-const HANDSHAKE: ioctl::Opcode = ioctl::opcode::read_write::<Handshake>(0xaa, 0x3f);
-const REGISTER: ioctl::Opcode = ioctl::opcode::read_write::<Register>(0xaa, 0x00);
-const UNREGISTER: ioctl::Opcode = ioctl::opcode::read::<Waiting>(0xaa, 0x01);
-const WAKE: ioctl::Opcode = ioctl::opcode::read::<Waiting>(0xaa, 0x02);
-const WRITE_PROTECT: ioctl::Opcode = ioctl::opcode::read_write::<WriteProtect>(0xaa, 0x06);
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
@@ -88,96 +34,48 @@ impl Pages {
     }
 }
 
-/// By which pages are protected from writing. It is kept, for making one takes as long as moving a page.
-#[derive(Debug)]
-pub(super) struct Faults(OwnedFd);
-
-impl Faults {
-    pub(super) fn new() -> io::Result<Self> {
-        let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
-        // `UFFD_USER_MODE_ONLY`, which needs no right.
-        let instructions_only = flags | UserfaultfdFlags::from_bits_retain(1);
-        // SAFETY: no fault is answered by a page; whoever waits goes on with the one that is there.
-        let made = unsafe {
-            rustix::mm::userfaultfd(flags)
-                .or_else(|_| rustix::mm::userfaultfd(instructions_only))?
-        };
-        let mut handshake = Handshake { api: API, features: FEATURES, ioctls: 0 };
-        // SAFETY: the struct is the one that the command takes.
-        unsafe { ioctl::ioctl(&made, Updater::<HANDSHAKE, _>::new(&mut handshake))? };
-        Ok(Self(made))
-    }
-
-    /// Has whoever writes to some pages wait.
-    fn protect(&self, pages: Pages) -> Result<Protected<'_>, Errno> {
-        let Pages { address: start, length } = pages;
-        let mut register = Register { start, length, mode: REGISTER_WRITES, ioctls: 0 };
-        let mut protect = WriteProtect { start, length, mode: PROTECT };
-        // SAFETY: as above; it changes no byte.
-        unsafe { ioctl::ioctl(&self.0, Updater::<REGISTER, _>::new(&mut register))? };
-        let protected = Protected { faults: self, pages, are_replaced: false };
-        // SAFETY: as above.
-        unsafe { ioctl::ioctl(&self.0, Updater::<WRITE_PROTECT, _>::new(&mut protect))? };
-        Ok(protected)
-    }
-}
-
-/// Pages that nobody can write to; who tries waits until this is dropped.
-struct Protected<'a> {
-    faults: &'a Faults,
-    pages: Pages,
-    /// Others are there now, which are not protected.
-    are_replaced: bool,
-}
-
-impl Drop for Protected<'_> {
-    fn drop(&mut self) {
-        let Pages { address: start, length } = self.pages;
-        let mut pages = Waiting { start, length };
-        // SAFETY: as in `Faults::protect`. They fail only if somebody has closed the descriptor, which
-        // ends all protection and wakes everybody.
-        unsafe {
-            if !self.are_replaced {
-                let _ = ioctl::ioctl(&self.faults.0, Updater::<UNREGISTER, _>::new(&mut pages));
-            }
-            let _ = ioctl::ioctl(&self.faults.0, Updater::<WAKE, _>::new(&mut pages));
-        }
-    }
-}
-
-/// Whether the system lets pages be moved so, both ways.
-pub(super) fn works(space: &AddressSpace, faults: &Faults) -> bool {
+/// Tries whether the system lets pages be moved so, both ways.
+pub(super) fn try_out(space: &AddressSpace) -> io::Result<()> {
     let length = page_size();
-    let Ok(scratch) = private(length) else { return false };
+    let scratch = private(length)?;
     let pages = Pages { address: scratch as u64, length };
-    let works = take_over(space, faults, pages)
-        .and_then(|()| give_back(space, faults, pages.address, (pages, READ_WRITE), || true))
-        .is_ok();
+    let works = take_over(space, pages, || true)
+        .and_then(|()| give_back(space, pages.address, (pages, READ_WRITE), || true));
     unmap(scratch, length);
     works
 }
 
 /// Moves pages of private memory, which the program may read and write, to the file. They are none that
-/// this thread needs meanwhile: neither its stack nor its thread-local variables.
-pub(super) fn take_over(space: &AddressSpace, faults: &Faults, pages: Pages) -> io::Result<()> {
+/// this thread needs meanwhile: neither its stack nor its thread-local variables. `are_movable` says whether they
+/// still are what they were taken for, and takes no memory for that.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`] if they are not, and those of [`with_threads_stopped`].
+pub(super) fn take_over(
+    space: &AddressSpace,
+    pages: Pages,
+    are_movable: impl Fn() -> bool,
+) -> io::Result<()> {
     let Pages { address, length } = pages;
-    // Before they are protected: that may need memory, and this thread must not wait for itself.
+    // Before the others are stopped: that may need memory.
     let to = space.writable(address, length).ok_or(io::ErrorKind::OutOfMemory)?;
-    let moved = with_signals_held(|| {
-        let mut protected = faults.protect(pages)?;
+    let moved = with_threads_stopped(|| {
+        if !are_movable() {
+            return Err(Errno::NOENT);
+        }
         let to = to.address(length).ok_or(Errno::INVAL)?;
         if transfer(Direction::Read, this_process(), to, address, length) != Ok(length) {
             return Err(Errno::FAULT);
         }
         // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
-        unsafe { replace(space, pages)? };
-        protected.are_replaced = true;
-        Ok(())
+        unsafe { replace(space, pages) }
     });
+    let moved = moved.and_then(|moved| Ok(moved?));
     if moved.is_err() {
         let _ = space.discard(address, length);
     }
-    Ok(moved?)
+    moved
 }
 
 /// Has fresh pages of private memory lie in the file from the start.
@@ -218,10 +116,9 @@ unsafe fn replace(space: &AddressSpace, pages: Pages) -> Result<(), Errno> {
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::NotFound`] if they are not there any more, and what the system says.
+/// [`io::ErrorKind::NotFound`] if they are not there any more, and those of [`with_threads_stopped`].
 pub(super) fn give_back(
     space: &AddressSpace,
-    faults: &Faults,
     offset: u64,
     (pages, rights): (Pages, ProtFlags),
     are_there: impl Fn() -> bool,
@@ -229,38 +126,28 @@ pub(super) fn give_back(
     let Pages { address, length } = pages;
     let from = space.readable(offset, length).ok_or(io::ErrorKind::OutOfMemory)?;
     let scratch = private(length)?;
-    // What the program has unmapped is where the kernel finds room. This thread would wait for itself.
-    if (address..address + length).contains(&(scratch as u64)) || !are_there() {
-        unmap(scratch, length);
-        return Err(io::ErrorKind::NotFound.into());
-    }
     // SAFETY: just mapped, and nobody else knows it.
     let to = unsafe { Writable::shared(scratch, length) };
-    let moved = with_signals_held(|| {
-        let mut protected = faults.protect(pages)?;
+    let moved = with_threads_stopped(|| {
+        // What the program has unmapped is where the kernel finds room for other memory, this too.
+        if !are_there() {
+            return Err(Errno::NOENT);
+        }
         own::copy(to, from, length).map_err(|_| Errno::FAULT)?;
         let (length, at) = (length as usize, address as *mut _);
         // SAFETY: what is replaced has the same bytes, and the program the same rights to them.
         unsafe {
             if !rights.contains(ProtFlags::WRITE) {
-                rustix::mm::mprotect(
-                    scratch.cast(),
-                    length,
-                    MprotectFlags::from_bits_retain(rights.bits()),
-                )?;
-            }
-            // As late as can be.
-            if !are_there() {
-                return Err(Errno::NOENT);
+                let rights = MprotectFlags::from_bits_retain(rights.bits());
+                rustix::mm::mprotect(scratch.cast(), length, rights)?;
             }
             rustix::mm::mremap_fixed(scratch.cast(), length, length, MremapFlags::MAYMOVE, at)?;
         }
-        protected.are_replaced = true;
         Ok::<_, Errno>(())
     });
-    if let Err(error) = moved {
+    if let Err(error) = moved.and_then(|moved| Ok(moved?)) {
         unmap(scratch, length);
-        return Err(error.into());
+        return Err(error);
     }
     space.discard(offset, length)
 }
@@ -281,17 +168,16 @@ fn unmap(made: *mut u8, length: u64) {
 
 #[cfg(all(test, not(miri)))]
 mod tests {
-    use std::cell::Cell;
-    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::*};
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
     use std::thread;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
     /// A page of this test's own.
     struct Page(*mut u8);
 
-    // SAFETY: it is reached by system calls only.
+    // SAFETY: it is reached by system calls, and by atomics.
     unsafe impl Sync for Page {}
 
     impl Page {
@@ -303,17 +189,17 @@ mod tests {
             Pages { address: self.0 as u64, length: page_size() }
         }
 
-        /// Has the kernel fill it; the error if it does not.
-        fn fill(&self) -> Result<(), i32> {
-            let zeros = std::fs::File::open("/dev/zero").unwrap();
-            let (file, length) = (std::os::fd::AsRawFd::as_raw_fd(&zeros), page_size() as usize);
+        fn word(&self, at: usize) -> &AtomicU64 {
+            // SAFETY: within the page, aligned, and any bytes make a number.
+            unsafe { &*self.0.cast::<AtomicU64>().add(at) }
+        }
+
+        /// Has the kernel fill a word.
+        fn fill(&self, at: usize, from: BorrowedFd<'_>) {
+            let to = std::ptr::from_ref(self.word(at)).cast_mut().cast();
             // SAFETY: the kernel checks where it writes, and it is this test's own.
-            let done = unsafe { libc::read(file, self.0.cast(), length) };
-            if done < 0 {
-                return Err(io::Error::last_os_error().raw_os_error().unwrap());
-            }
-            assert_eq!(done as usize, length);
-            Ok(())
+            let done = unsafe { libc::read(from.as_raw_fd(), to, 8) };
+            assert_eq!(done, 8, "{}", io::Error::last_os_error());
         }
     }
 
@@ -323,14 +209,13 @@ mod tests {
         }
     }
 
-    /// Whether any user may have the faults of system calls handled.
-    fn all_may() -> bool {
-        let allowed = std::fs::read("/proc/sys/vm/unprivileged_userfaultfd");
-        allowed.is_ok_and(|allowed| allowed.trim_ascii() == b"1")
+    /// A file to move pages to; none where the system does not let them be moved.
+    fn space() -> Option<AddressSpace> {
+        let space = AddressSpace::create().ok()?;
+        try_out(&space).inspect_err(|error| println!("skipped: {error}")).is_ok().then_some(space)
     }
 
-    /// Takes the right to trace others from this thread.
-    fn without_right<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    fn try_without_right(act: impl FnOnce() + Send) {
         const CAP_SYS_PTRACE: u32 = 19;
         // `_LINUX_CAPABILITY_VERSION_3`.
         let header = [0x2008_0522_u32, 0];
@@ -347,76 +232,62 @@ mod tests {
         thread::scope(|scope| scope.spawn(take).join().unwrap())
     }
 
-    /// Why memory is not mapped unless somebody asks for that.
+    /// System calls fill a page all the time, those that return at once and those that wait for what they get, while
+    /// it is moved by somebody without rights: none of them fails, and what they bring is there.
     #[test]
-    fn a_system_call_of_an_ordinary_user_fails_while_its_page_is_moved() {
-        let Ok(faults) = without_right(Faults::new) else { return };
-        if all_may() {
-            return;
-        }
-        let page = Page::new();
-        let protected = faults.protect(page.pages()).unwrap();
-        assert_eq!(page.fill(), Err(libc::EFAULT));
-        drop(protected);
-        assert_eq!(page.fill(), Ok(()));
+    fn system_calls_fill_pages_that_are_moved() {
+        let Some(space) = space() else { return };
+        let (page, stop) = (Page::new(), AtomicBool::new(false));
+        let (from, into) = rustix::pipe::pipe().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let numbers = std::fs::File::open("/dev/urandom").unwrap();
+                while !stop.load(Acquire) {
+                    page.word(0).store(0, SeqCst);
+                    page.fill(0, numbers.as_fd());
+                    assert_ne!(page.word(0).load(SeqCst), 0);
+                }
+            });
+            scope.spawn(|| {
+                for number in 1_u64.. {
+                    page.fill(1, from.as_fd());
+                    let found = page.word(1).load(SeqCst);
+                    if found == 0 {
+                        break;
+                    }
+                    assert_eq!(found, number);
+                }
+            });
+            try_without_right(|| {
+                let mut sent = 0_u64;
+                let mut send =
+                    |number: u64| rustix::io::write(&into, &number.to_ne_bytes()).unwrap();
+                for _ in 0..100 {
+                    take_over(&space, page.pages(), || true).unwrap();
+                    sent += 1;
+                    send(sent);
+                    give_back(&space, page.pages().address, (page.pages(), READ_WRITE), || true)
+                        .unwrap();
+                }
+                send(0);
+            });
+            stop.store(true, Release);
+        });
     }
 
     /// Another thread may have replaced them while this one is about to move them.
     #[test]
     fn other_memory_in_place_of_pages_stays_there() {
-        let (Ok(space), Ok(faults)) = (AddressSpace::create(), Faults::new()) else { return };
-        let (page, number) = (Page::new(), 7_u64);
+        let Some(space) = space() else { return };
+        let page = Page::new();
         let pages = page.pages();
-        if take_over(&space, &faults, pages).is_err() {
-            return;
-        }
-        let (at, kind) = (page.0.cast(), MapFlags::PRIVATE | MapFlags::FIXED);
-        // SAFETY: the test's own page, which is used by its address only, and a number in it.
-        unsafe {
-            rustix::mm::mmap_anonymous(at, page_size() as usize, READ_WRITE, kind).unwrap();
-            at.cast::<u64>().write_volatile(number);
-        }
-        // At once, or at the last moment.
-        for times in [0, 1] {
-            let asked = Cell::new(0);
-            let are_there = || asked.replace(asked.get() + 1) < times;
-            let moved = give_back(&space, &faults, pages.address, (pages, READ_WRITE), are_there);
-            assert_eq!(moved.map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
-            assert_eq!(asked.get(), times + 1);
-        }
-        // SAFETY: the test's own page, where a number is.
-        assert_eq!(unsafe { at.cast::<u64>().read_volatile() }, number);
-        assert_eq!(page.fill(), Ok(()), "it is not protected");
-    }
-
-    #[test]
-    fn a_system_call_waits_where_its_faults_may_be_handled() {
-        // SAFETY: takes nothing and cannot fail.
-        let has_right = all_may() || unsafe { libc::geteuid() } == 0;
-        let Some(faults) = has_right.then(|| Faults::new().ok()).flatten() else { return };
-        let (page, done, thread) = (Page::new(), AtomicBool::new(false), AtomicI32::new(0));
-        let protected = faults.protect(page.pages()).unwrap();
-        thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                // SAFETY: takes nothing and cannot fail.
-                thread.store(unsafe { libc::gettid() }, Release);
-                let filled = page.fill();
-                done.store(true, Release);
-                filled
-            });
-            let until = Instant::now() + Duration::from_secs(60);
-            let waits = || {
-                let path = format!("/proc/self/task/{}/syscall", thread.load(Acquire));
-                let call = std::fs::read_to_string(path).unwrap_or_default();
-                let wanted = format!("{} ", libc::SYS_read);
-                call.starts_with(&wanted) && call.contains(&format!("{:#x}", page.0.addr()))
-            };
-            while !waits() && !done.load(Acquire) && Instant::now() < until {
-                thread::yield_now();
-            }
-            assert!(waits() && !done.load(Acquire));
-            drop(protected);
-            assert_eq!(reader.join().unwrap(), Ok(()));
-        });
+        let number = page.word(0);
+        number.store(7, Relaxed);
+        let no = |moved: io::Result<()>| moved.map_err(|error| error.kind());
+        assert_eq!(no(take_over(&space, pages, || false)), Err(io::ErrorKind::NotFound));
+        assert_eq!(number.load(Relaxed), 7);
+        let moved = give_back(&space, pages.address, (pages, READ_WRITE), || false);
+        assert_eq!(no(moved), Err(io::ErrorKind::NotFound));
+        assert_eq!(number.load(Relaxed), 7);
     }
 }

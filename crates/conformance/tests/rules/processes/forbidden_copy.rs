@@ -15,7 +15,7 @@ use transom_conformance::path_of;
 use transom_conformance::processes::{Way, again, alone};
 use transom_host::{Adapter, Copying, Options};
 use transom_ibverbs::ibv_reg_mr;
-use transom_system::memory::{begin_mapping, is_mapped};
+use transom_system::memory::{When, begin_mapping, is_mapped};
 
 const ROLE: &str = "TRANSOM_TEST_FORBIDDEN";
 
@@ -131,7 +131,7 @@ fn mapped_memory_is_reached_without_process_vm() {
             if buffers.iter().all(mapped) {
                 return forbid(KILL);
             }
-            assert!(begin_mapping().is_err(), "memory is not mapped");
+            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
             println!("skipped: memory cannot be mapped here");
         });
     });
@@ -162,7 +162,7 @@ fn memory_that_is_ours_is_reached_without_process_vm() {
         let device = try_reg_dm(pair.b.pd, dm, 0, 4096, access).expect("a region");
         let [at, there] = [&mut near, &mut far].map(|pages| pages.as_mut_ptr() as u64);
         if !is_mapped(at, 8192) {
-            assert!(begin_mapping().is_err(), "memory is not mapped");
+            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
             return println!("skipped: memory cannot be mapped here");
         }
         let other = Buffer::new(4096);

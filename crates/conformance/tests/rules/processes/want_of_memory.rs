@@ -12,7 +12,7 @@ use transom_conformance::shared_receive::*;
 use transom_conformance::tag_matching;
 use transom_conformance::{on_each_way, path_of};
 use transom_ibverbs::*;
-use transom_system::memory::{begin_mapping, is_mapped};
+use transom_system::memory::{When, begin_mapping, is_mapped};
 
 /// What is limited, and in which field of `/proc/self/statm` the pages of it stand that this process has.
 #[derive(Clone, Copy)]
@@ -133,7 +133,7 @@ fn memory_in_many_mappings_is_registered_without_memory() {
         without_memory(&|| assert_eq!(dereg(register()), 0));
         let mr = register();
         if !is_mapped(MAPPINGS / 2) {
-            assert!(begin_mapping().is_err(), "memory is not mapped");
+            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
             return println!("skipped: memory cannot be mapped here");
         }
         divide();

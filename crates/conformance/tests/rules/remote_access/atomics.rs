@@ -7,7 +7,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::processes::{Way, alone};
 use transom_conformance::{on_each_link, path_of};
-use transom_system::memory::{begin_mapping, is_mapped};
+use transom_system::memory::{When, begin_mapping, is_mapped};
 
 const CAS: ibv_wr_opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
 const FAA: ibv_wr_opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -281,7 +281,7 @@ fn mapped_atomics_count_with_the_programs_own() {
     alone(path_of!("mapped_atomics_count_with_the_programs_own"), Way::Mapped, || {
         let both = MemoryPair::granting(Link::Mapped, 4096, ALL);
         if !is_mapped(both.far.addr(), 4096) {
-            assert!(begin_mapping().is_err(), "memory is not mapped");
+            assert!(begin_mapping(When::Registered).is_err(), "memory is not mapped");
             return println!("skipped: memory cannot be mapped here");
         }
         let address = both.far.addr() as usize + 64;

@@ -9,7 +9,7 @@ use transom_abi::*;
 use transom_conformance::harness::*;
 use transom_conformance::path_of;
 use transom_conformance::processes::*;
-use transom_system::memory::{begin_mapping, is_mapped};
+use transom_system::memory::{When, begin_mapping, is_mapped};
 
 /// What is granted: one page.
 const PAGE: usize = 4096;
@@ -187,7 +187,9 @@ impl Revoker {
         let page = Buffer::new(PAGE);
         let mr = end.reg(&page, ALL);
         if std::env::var_os("TRANSOM_MEMORY").is_some() {
-            assert!(is_mapped(page.addr(), PAGE as u64) || begin_mapping().is_err());
+            assert!(
+                is_mapped(page.addr(), PAGE as u64) || begin_mapping(When::Registered).is_err()
+            );
         }
         let (qp, mw) = (end.qp(kind), end.mw(IBV_MW_TYPE_2));
         let mut writer = Child::start(role);
