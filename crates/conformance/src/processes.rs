@@ -52,6 +52,8 @@ pub enum Way {
     Shared,
     /// As [`Way::Direct`], with registered memory mapped.
     Mapped,
+    /// As [`Way::Direct`], with registered memory mapped once it has been used often.
+    Auto,
     /// As [`Way::Direct`], by a user without privileges.
     Unprivileged,
     /// As [`Way::Direct`], by root of a new network namespace whose loopback interface is down.
@@ -135,6 +137,11 @@ macro_rules! on_each_way {
             }
 
             #[test]
+            fn auto() {
+                $crate::processes::alone($crate::path_of!("auto"), $crate::processes::Way::Auto, run);
+            }
+
+            #[test]
             fn unprivileged() {
                 $crate::processes::alone($crate::path_of!("unprivileged"), $crate::processes::Way::Unprivileged, run);
             }
@@ -161,6 +168,9 @@ pub fn alone(test: &str, way: Way, body: fn()) {
         Way::Mapped => {
             command.env("TRANSOM_MEMORY", "mapped");
         }
+        Way::Auto => {
+            command.env("TRANSOM_MEMORY", "auto");
+        }
         Way::Unprivileged if !is_root() => {
             println!("skipped: not root, so the other tests are unprivileged already");
             return;
@@ -175,6 +185,8 @@ pub fn alone(test: &str, way: Way, body: fn()) {
                 Some(inside) => command = inside,
                 None => drop(as_nobody(&mut command)),
             }
+            // As programs have it that ask for nothing.
+            command.env("TRANSOM_MEMORY", "auto");
             copied = Some(scratch);
         }
         Way::Namespace => match in_namespace(&command, Inside::Root) {

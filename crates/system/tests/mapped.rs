@@ -1,6 +1,8 @@
 //! Registered pages on their way to the address-space file and back, while the program does with them what
 //! programs do: no byte of it is to notice.
 
+mod common;
+
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -8,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
+use common::{Pages, READ_WRITE, everything_at_random, in_child, wanted};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use transom_system::memory::{
-    Allocation, Copier, Destination, Source, When, begin_mapping, enter, is_mapped, leave,
-    page_size,
+    Allocation, Copier, Destination, When, begin_mapping, enter, is_mapped, leave, page_size,
 };
 
 /// The pages of a process are one thing: one test at a time has them.
@@ -26,102 +28,6 @@ fn alone() -> Option<MutexGuard<'static, ()>> {
             None
         }
     }
-}
-
-/// Pages at addresses of their own, with a page behind them that nobody can touch, and one before them that
-/// can be read: what follows memory that nobody can touch may be a stack.
-struct Pages {
-    first: *mut u8,
-    count: usize,
-}
-
-// SAFETY: the tests reach them by atomics and by copies only.
-unsafe impl Sync for Pages {}
-
-const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
-
-impl Pages {
-    fn new(count: usize) -> Self {
-        let (size, length) = (page_size() as usize, Self::bytes(count + 2) as usize);
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping where the kernel finds room.
-        let before = unsafe { libc::mmap(null_mut(), length, libc::PROT_NONE, kind, -1, 0) };
-        assert_ne!(before, libc::MAP_FAILED);
-        // SAFETY: the first page of it.
-        assert_eq!(unsafe { libc::mprotect(before, size, libc::PROT_READ) }, 0);
-        let pages = Self { first: before.cast::<u8>().wrapping_add(size), count };
-        pages.renew(0, count);
-        pages
-    }
-
-    fn at(&self, page: usize) -> u64 {
-        self.first as u64 + page as u64 * page_size()
-    }
-
-    fn bytes(count: usize) -> u64 {
-        count as u64 * page_size()
-    }
-
-    /// Has other memory, which is zero, in place of some pages.
-    fn renew(&self, page: usize, count: usize) {
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        let (at, length) = (self.at(page) as *mut c_void, Self::bytes(count) as usize);
-        // SAFETY: within this test's own mapping.
-        assert_eq!(unsafe { libc::mmap(at, length, READ_WRITE, kind, -1, 0) }, at);
-    }
-
-    fn advise(&self, page: usize, count: usize, advice: i32) {
-        let (at, length) = (self.at(page) as *mut c_void, Self::bytes(count) as usize);
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::madvise(at, length, advice) }, 0);
-    }
-
-    fn protect(&self, page: usize, count: usize, rights: i32) {
-        let (at, length) = (self.at(page) as *mut c_void, Self::bytes(count) as usize);
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::mprotect(at, length, rights) }, 0);
-    }
-
-    /// The eight bytes at an offset of a page, by the program's own instructions.
-    fn word(&self, page: usize, at: usize) -> &AtomicU64 {
-        assert!(page < self.count && at + 8 <= page_size() as usize);
-        // SAFETY: within the mapping, aligned, and any bytes make a number.
-        unsafe { &*((self.at(page) as usize + at) as *const AtomicU64) }
-    }
-
-    fn enter(&self, page: usize, count: usize) {
-        enter(self.at(page), Self::bytes(count), false);
-    }
-
-    fn leave(&self, page: usize, count: usize) {
-        leave(self.at(page), Self::bytes(count));
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: this test's own mapping, which nobody uses any more.
-        unsafe {
-            let before = self.first.wrapping_sub(page_size() as usize);
-            libc::munmap(before.cast(), Self::bytes(self.count + 2) as usize)
-        };
-    }
-}
-
-/// What a forked child finds; it does nothing that needs a lock.
-fn in_child(holds: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child reads and writes memory and ends.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        let status = if holds() { 7 } else { 1 };
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = 0;
-    // SAFETY: the status is this function's own.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7
 }
 
 /// Threads write all the time while their pages are taken over and given back.
@@ -597,89 +503,8 @@ fn an_allocator_meets_the_memory_it_expects() {
     assert!(mapped.into_inner() > 0);
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "no stranger runs a test with rights of somebody else"
-)]
-fn wanted(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-/// Everything at random, beside a copy that says what each byte must be; and a thread that counts in a
-/// part of each page that is its own.
 #[test]
 fn every_byte_is_what_it_must_be() {
-    const PAGES: usize = 24;
     let Some(_alone) = alone() else { return };
-    let seed = wanted("TRANSOM_SEED").and_then(|it| it.parse().ok()).unwrap_or(1);
-    let rounds = if wanted("TRANSOM_LONG").is_some() { 200_000 } else { 1500 };
-    println!("TRANSOM_SEED={seed}");
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let (pages, stop) = (Pages::new(PAGES), AtomicBool::new(false));
-    // The last eight bytes of each page are the thread's.
-    let words = page_size() as usize / 8 - 1;
-    let copier = Copier::best().unwrap();
-    let mut known = vec![[0_u64; 4]; PAGES];
-    let place = |index: usize| index * words / 4 * 8;
-    let holds = |known: &[[u64; 4]]| {
-        known.iter().enumerate().all(|(page, words)| {
-            let is = |index| pages.word(page, place(index)).load(SeqCst);
-            words.iter().enumerate().all(|(index, word)| is(index) == *word)
-        })
-    };
-    let mut regions: Vec<(usize, usize)> = Vec::new();
-    thread::scope(|scope| {
-        let counter = scope.spawn(|| {
-            while !stop.load(Acquire) {
-                (0..PAGES).for_each(|page| {
-                    pages.word(page, words * 8).fetch_add(1, Relaxed);
-                });
-            }
-        });
-        for round in 0..rounds {
-            let (page, index) = (random.random_range(0..PAGES), random.random_range(0..4));
-            let count = random.random_range(1..=PAGES - page);
-            let free = !regions.iter().any(|(from, count)| (*from..from + count).contains(&page));
-            match random.random_range(0..10) {
-                0 | 1 if regions.len() < 8 => {
-                    pages.enter(page, count);
-                    regions.push((page, count));
-                }
-                0..4 if !regions.is_empty() => {
-                    let (page, count) = regions.swap_remove(random.random_range(0..regions.len()));
-                    pages.leave(page, count);
-                }
-                4 | 5 => {
-                    known[page][index] = random.random();
-                    pages.word(page, place(index)).store(known[page][index], SeqCst);
-                }
-                6 => {
-                    known[page][index] = random.random();
-                    let to = Destination::Program(pages.at(page) + place(index) as u64);
-                    let bytes = known[page][index].to_ne_bytes();
-                    copier.copy(to, (&bytes[..]).into(), 8).unwrap();
-                }
-                7 if free => {
-                    match random.random_range(0..2) {
-                        0 => pages.renew(page, 1),
-                        _ => pages.advise(page, 1, libc::MADV_DONTNEED),
-                    }
-                    known[page] = [0; 4];
-                }
-                8 if random.random_range(0..8) == 0 => {
-                    assert!(in_child(|| holds(&known)));
-                }
-                _ => {}
-            }
-            let at = pages.at(page) + place(index) as u64;
-            assert_eq!(pages.word(page, place(index)).load(SeqCst), known[page][index], "{round}");
-            let mut bytes = [0; 8];
-            copier.copy((&mut bytes[..]).into(), Source::Program(at), 8).unwrap();
-            assert_eq!(u64::from_ne_bytes(bytes), known[page][index], "{round}");
-        }
-        stop.store(true, Release);
-        counter.join().unwrap();
-    });
-    regions.into_iter().for_each(|(page, count)| pages.leave(page, count));
-    assert!(holds(&known));
+    everything_at_random();
 }

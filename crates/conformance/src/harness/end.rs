@@ -39,8 +39,11 @@ impl Drop for Own {
 
 /// Opens a device, with registered memory mapped in a process that was started so.
 pub fn open_adapter(options: Options) -> Arc<Adapter> {
-    let mapped = std::env::var_os("TRANSOM_MEMORY").is_some_and(|it| it == "mapped");
-    let memory = if mapped { Memory::Mapped } else { options.memory };
+    let memory = match std::env::var_os("TRANSOM_MEMORY") {
+        Some(value) if value == "mapped" => Memory::Mapped,
+        Some(value) if value == "auto" => Memory::Auto,
+        _ => options.memory,
+    };
     Adapter::open(Options { memory, ..options }).expect("a device opens")
 }
 

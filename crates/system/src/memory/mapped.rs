@@ -27,6 +27,8 @@ use crate::this_process::this_process;
 
 /// How long taking memory over again after a fork waits for those who use it.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long giving memory back tries to stop the program's threads: it is to be ordinary memory again.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Moved at once: the program stands still for so long.
 const STEP: u64 = 1 << CHUNK_BITS;
 
@@ -122,8 +124,9 @@ pub fn take_over_used() {
             all &= mapped
                 .take_over(&mut registered, pages, &mut |act| mapped.alone(Instant::now(), act));
         }
-        if !all {
-            mapped.space.uses().put_off(chunk);
+        match all {
+            true => mapped.space.uses().forget(chunk << CHUNK_BITS..(chunk + 1) << CHUNK_BITS),
+            false => mapped.space.uses().put_off(chunk),
         }
     }
 }
@@ -212,7 +215,6 @@ pub fn leave(address: u64, length: u64) {
     let Some(pages) = whole_pages(address, length) else { return };
     let mut registered = mapped.registered.lock();
     let mut left = registered.take_kept();
-    let Pages { address, length } = Pages::of(&pages);
     mapped.space.uses().forget(address..address.saturating_add(length));
     left.extend(registered.remove(pages));
     mapped.let_go(&mut registered, left);
@@ -319,7 +321,7 @@ impl Mapped {
             self.space.set_present(pages.start, pages.end - 1, false);
             for part in here {
                 let given = match *may_be_pinned.get_or_insert_with(has_pinning) {
-                    false => part.give_back(self),
+                    false => retried(Instant::now() + GIVE_BACK_TIMEOUT, || part.give_back(self)),
                     true => Err(io::ErrorKind::ResourceBusy.into()),
                 };
                 match given {
@@ -476,7 +478,8 @@ impl ForkHandler for Forks {
             parts.clear();
         }
         for part in parts {
-            match mapped.give_back(&part, &mut |act| mapped.alone(until, act)) {
+            let give_back = || mapped.give_back(&part, &mut |act| mapped.alone(until, act));
+            match retried(until, give_back) {
                 Ok(()) => {
                     registered.forget(part.pages.clone());
                     given.extend(registered.mapped_of(&part.pages));
@@ -527,6 +530,17 @@ impl ForkHandler for Forks {
 
     fn is_inherited(&self) -> bool {
         mapped().is_none()
+    }
+}
+
+/// Does what may fail because threads could not be stopped again, until a time.
+fn retried(until: Instant, mut act: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        let done = act();
+        let is_late = done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut);
+        if !is_late || Instant::now() >= until {
+            return done;
+        }
     }
 }
 

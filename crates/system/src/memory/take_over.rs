@@ -260,8 +260,7 @@ mod tests {
             });
             try_without_right(|| {
                 let mut sent = 0_u64;
-                let mut send =
-                    |number: u64| rustix::io::write(&into, &number.to_ne_bytes()).unwrap();
+                let send = |number: u64| rustix::io::write(&into, &number.to_ne_bytes()).unwrap();
                 for _ in 0..100 {
                     take_over(&space, page.pages(), || true).unwrap();
                     sent += 1;

@@ -219,7 +219,9 @@ fn stop_once(end: &End, revocation: Revocation, ending: Ending) -> bool {
         });
         if waited {
             nothing_else_is_delayed(end, &mut friend, other, victim, doomed);
-            assert!(!done.load(SeqCst) && waits_for() == Some(child.pid()));
+            // Who moves memory waits for the writer too, for a moment, and then says that he does not any more.
+            until("it to be said", || (waits_for() == Some(child.pid())).then_some(()));
+            assert!(!done.load(SeqCst));
         } else {
             revoking.join().expect("the revocation went well");
             // No byte arrives any more, though the writer has not seen it yet.
