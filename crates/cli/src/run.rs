@@ -77,7 +77,8 @@ Environment:
   TRANSOM_DEVICE_NAME=NAME   What the device is called, as with --device-name
   TRANSOM_WINDOWS=2A         Windows of type 2 are of kind 2A instead of 2B
   TRANSOM_COPY=shared        Copy through shared memory, even where the kernel would copy directly
-  TRANSOM_MEMORY=mapped      Have registered memory mapped by peers, and copied without system calls
+  TRANSOM_MEMORY=private     Have the kernel copy all registered memory. Otherwise peers map what is used again and
+                             again, and copy it without system calls; with `mapped` all of it, at once
   TRANSOM_LINK=wire          Send everything as packets, within this host too; both ends need it
   TRANSOM_CONGESTION=notify  Have packets marked by a congested network, and tell the sender of such
 

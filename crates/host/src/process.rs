@@ -67,11 +67,11 @@ impl ForkHandler for Adapter {
         self.connections().end_all(until);
         let device = self.device();
         // Delayed acknowledgements. In a forked child they are the parent's.
-        if device.port().wire().is_some() && !self.is_inherited() {
+        if device.port().wire().is_some() && self.is_own_device() {
             self.queue_pairs.all().iter().for_each(|qp| qp.acknowledge_at_exit(until));
         }
         device.port().send_rest();
-        if !self.is_inherited() {
+        if self.is_own_device() {
             self.let_peers_take_the_rest();
         }
     }
@@ -79,7 +79,7 @@ impl ForkHandler for Adapter {
     /// Nothing is done for peers any more; the program is told, once.
     fn fail(&self) {
         let device = self.device();
-        if device.failed.swap(true, SeqCst) || self.is_inherited() {
+        if device.failed.swap(true, SeqCst) || !self.is_own_device() {
             return;
         }
         self.connections().fail();
@@ -91,8 +91,8 @@ impl ForkHandler for Adapter {
         device.port_events().raise(AsyncEvent::DeviceFatal);
     }
 
-    fn is_inherited(&self) -> bool {
-        self.device().process().is_inherited()
+    fn is_own_device(&self) -> bool {
+        !self.device().process().is_inherited()
     }
 }
 

@@ -78,7 +78,7 @@ pub fn fail() {
 pub fn begin_anew() -> Result<(), Failed> {
     if has_failed() {
         // A forked child has begun anew with those that it inherits.
-        if handlers().iter().any(|handler| !handler.is_inherited()) {
+        if handlers().iter().any(|handler| handler.is_own_device()) {
             return Err(Failed);
         }
         FAILED.store(false, SeqCst);

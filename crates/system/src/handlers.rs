@@ -28,8 +28,9 @@ pub trait ForkHandler: Send + Sync {
     /// The process has found a mistake in this library: nothing of this is used any more.
     fn fail(&self);
 
-    /// Whether it was inherited from the process that this one was forked from.
-    fn is_inherited(&self) -> bool;
+    /// Whether it is a device of this process's own, which it has not inherited: one that has failed is to be
+    /// closed before another is opened.
+    fn is_own_device(&self) -> bool;
 }
 
 /// Those who are told, of this process and of those it was forked from.

@@ -9,13 +9,15 @@
 //! right beyond that to trace other processes of the same user; who has none, or is traced already, gets an
 //! error, and nothing has happened.
 
-use std::ffi::CStr;
+use std::arch::asm;
+use std::ffi::{CStr, c_int, c_void};
 use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -35,31 +37,32 @@ const STACK: usize = 256 << 10;
 /// Does something while no other thread of this process runs, and none is in a system call.
 ///
 /// It must not take memory or a lock that another thread might have: who has it does not go on. It must not
-/// panic. One at a time: two of them would wait for each other in vain.
+/// panic.
 ///
 /// # Errors
 ///
 /// `EPERM` if the system does not let this process be traced, or somebody traces it; `ETIMEDOUT` if a thread did
-/// not stop, `EAGAIN` if there are too many, and what the system says of a new process.
+/// not stop, `EAGAIN` if there are too many, [`io::ErrorKind::Unsupported`] under valgrind, and what the system says of a
+/// new process.
 pub(crate) fn with_threads_stopped<T, F: FnOnce() -> T>(act: F) -> io::Result<T> {
+    if is_under_valgrind() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    // Two at once would wait for each other in vain.
+    static STOPPING: Mutex<()> = Mutex::new(());
+    let _one = STOPPING.lock();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let list = rustix::fs::open("/proc/self/task", flags, Mode::empty())?;
     let stack = Stack::new()?;
     // SAFETY: takes nothing and cannot fail.
     let maker = unsafe { libc::gettid() };
-    let mut work = Work { list, maker, act: Some(act), done: Err(Errno::CHILD) };
+    let (process, done) = (std::process::id(), Err(Errno::CHILD));
+    let mut work = Work { process, list, maker, act: Some(act), done };
     let status = with_signals_held(|| {
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_FS;
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK;
         // SAFETY: the stack is the child's alone. This thread stands still until the child has ended, so the
         // child may use what is this thread's: its variables, and `work`.
-        let child = unsafe {
-            libc::clone(
-                run::<T, F>,
-                stack.top(),
-                flags | libc::CLONE_UNTRACED,
-                (&raw mut work).cast(),
-            )
-        };
+        let child = unsafe { libc::clone(run::<T, F>, stack.top(), flags, (&raw mut work).cast()) };
         if child < 0 { Err(io::Error::last_os_error()) } else { wait_for(child) }
     })?;
     // It has left nothing half done unless it was killed by itself, which takes a debugger or a mistake here.
@@ -69,7 +72,8 @@ pub(crate) fn with_threads_stopped<T, F: FnOnce() -> T>(act: F) -> io::Result<T>
 
 /// What the child does, and what came of it.
 struct Work<T, F> {
-    /// The threads of the process.
+    process: u32,
+    /// Its threads.
     list: OwnedFd,
     /// The one that stands still anyway.
     maker: i32,
@@ -77,10 +81,11 @@ struct Work<T, F> {
     done: Result<T, Errno>,
 }
 
-extern "C" fn run<T, F: FnOnce() -> T>(work: *mut libc::c_void) -> libc::c_int {
+extern "C" fn run<T, F: FnOnce() -> T>(work: *mut c_void) -> c_int {
     // SAFETY: what `with_threads_stopped` has handed over, which does not touch it meanwhile.
     let work = unsafe { &mut *work.cast::<Work<T, F>>() };
-    let mut threads = Threads { traced: [Traced::default(); MOST], count: 0 };
+    let traced = [Traced::default(); MOST];
+    let mut threads = Threads { process: work.process, traced, count: 0 };
     work.done = threads.stop(&work.list, work.maker).and_then(|()| {
         let act = work.act.take().ok_or(Errno::CHILD)?;
         Ok(act())
@@ -89,7 +94,7 @@ extern "C" fn run<T, F: FnOnce() -> T>(work: *mut libc::c_void) -> libc::c_int {
     0
 }
 
-fn wait_for(child: i32) -> io::Result<libc::c_int> {
+fn wait_for(child: i32) -> io::Result<c_int> {
     let mut status = 0;
     // SAFETY: the status is this function's own.
     match unsafe { libc::waitpid(child, &mut status, libc::__WALL) } {
@@ -108,6 +113,7 @@ struct Traced {
 
 /// All that are traced. Whoever traces lets go of them when it ends, at the latest.
 struct Threads {
+    process: u32,
     traced: [Traced; MOST],
     count: usize,
 }
@@ -141,19 +147,26 @@ impl Threads {
             if self.count == MOST {
                 return Err(Errno::AGAIN);
             }
-            match trace(libc::PTRACE_SEIZE, thread, 0)
-                .and_then(|()| trace(libc::PTRACE_INTERRUPT, thread, 0))
-            {
+            match self.seize(thread) {
                 Ok(()) => {}
-                // It has ended.
-                Err(Errno::SRCH) => continue,
-                Err(Errno::PERM) if has_ended(list, entry.file_name()) => continue,
+                Err(Errno::SRCH | Errno::PERM) if has_ended(list, entry.file_name()) => continue,
                 Err(error) => return Err(error),
             }
             self.traced[self.count] = Traced { thread, signal: 0 };
             self.count += 1;
         }
         Ok(())
+    }
+
+    /// Where `/proc` is that of another PID namespace it has other numbers, which may be those of other
+    /// processes here.
+    fn seize(&self, thread: i32) -> Result<(), Errno> {
+        // SAFETY: no signal is sent; it is only asked whether the thread is one of this process.
+        if unsafe { libc::syscall(libc::SYS_tgkill, self.process, thread, 0) } == -1 {
+            return Err(last_error());
+        }
+        trace(libc::PTRACE_SEIZE, thread, 0)?;
+        trace(libc::PTRACE_INTERRUPT, thread, 0)
     }
 
     fn let_go(&self) {
@@ -174,7 +187,7 @@ fn trace(request: libc::c_uint, thread: i32, data: i32) -> Result<(), Errno> {
 /// Waits until a thread has stopped or ended; the signal that it stopped with.
 fn wait_until_stopped(thread: i32, until: Instant) -> Result<i32, Errno> {
     // `PTRACE_EVENT_STOP`: it was stopped here, or with the whole process by a signal.
-    const BY_TRACER: libc::c_int = 128;
+    const BY_TRACER: c_int = 128;
     let mut looks = 0;
     loop {
         let mut status = 0;
@@ -209,9 +222,14 @@ fn has_ended(list: &OwnedFd, thread: &CStr) -> bool {
         return false;
     };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let Ok(stat) = rustix::fs::openat(list, path, flags, Mode::empty()) else { return true };
     let mut text = [0; 64];
-    let Ok(length) = rustix::io::read(&stat, &mut text) else { return true };
+    let read = rustix::fs::openat(list, path, flags, Mode::empty())
+        .and_then(|stat| rustix::io::read(&stat, &mut text));
+    let length = match read {
+        Ok(length) => length,
+        // Otherwise it is not known.
+        Err(error) => return matches!(error, Errno::NOENT | Errno::SRCH),
+    };
     // The state stands behind the name, which has at most 15 bytes and may have any.
     let state =
         text[..length].windows(2).rposition(|two| two == b") ").and_then(|at| text.get(at + 2));
@@ -222,8 +240,43 @@ fn last_error() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
+/// Whether valgrind runs this process, which would make a process with memory of its own and then go on forever. It
+/// answers to instructions that do nothing elsewhere (`valgrind.h`, which it wants to be asked by).
+fn is_under_valgrind() -> bool {
+    // `VG_USERREQ__RUNNING_ON_VALGRIND`, and five arguments that it does not have.
+    let request: [u64; 6] = [0x1001, 0, 0, 0, 0, 0];
+    let mut answer: u64 = 0;
+    // SAFETY: a register is rotated by its own length, and one exchanged with itself.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            in("rax") request.as_ptr(),
+            inout("rdx") answer,
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    unsafe {
+        asm!(
+            "ror x12, x12, 3",
+            "ror x12, x12, 13",
+            "ror x12, x12, 51",
+            "ror x12, x12, 61",
+            "orr x10, x10, x10",
+            in("x4") request.as_ptr(),
+            inout("x3") answer,
+        );
+    }
+    answer != 0
+}
+
 /// Memory for the child's calls, with a page below it that nobody can touch.
-struct Stack(*mut libc::c_void);
+struct Stack(*mut c_void);
 
 impl Stack {
     fn new() -> io::Result<Self> {
@@ -237,7 +290,7 @@ impl Stack {
         }
     }
 
-    fn top(&self) -> *mut libc::c_void {
+    fn top(&self) -> *mut c_void {
         self.0.wrapping_byte_add(STACK)
     }
 }
@@ -256,6 +309,15 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    /// Has threads end, also when a test has failed.
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Release);
+        }
+    }
 
     /// Whether the system lets it be done at all.
     fn is_allowed() -> bool {
@@ -282,6 +344,7 @@ mod tests {
                     }
                 });
             }
+            let _stop = Stop(&stop);
             let seen = || counts.each_ref().map(|count| count.load(SeqCst));
             let start = Instant::now();
             for _ in 0..200 {
@@ -299,7 +362,6 @@ mod tests {
                 }
             }
             println!("{:?} each", start.elapsed() / 200);
-            stop.store(true, Release);
         });
     }
 }

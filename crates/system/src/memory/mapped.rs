@@ -528,8 +528,8 @@ impl ForkHandler for Forks {
 
     fn fail(&self) {}
 
-    fn is_inherited(&self) -> bool {
-        mapped().is_none()
+    fn is_own_device(&self) -> bool {
+        false
     }
 }
 

@@ -93,7 +93,7 @@ fn a_set_user_id_program_obeys_no_environment() {
 
     let mut command = Command::new(&program);
     command.env("TRANSOM_CAPTURE", &file).env("TRANSOM_FAULT", "no such fault");
-    command.env("TRANSOM_LOG", "debug").env("TRANSOM_MEMORY", "mapped");
+    command.env("TRANSOM_LOG", "debug").env("TRANSOM_MEMORY", "private");
     command.env("TRANSOM_CONNECT_TIMEOUT", "no number").env("TRANSOM_DEVICE_NAME", "no/name");
     let printed = Running::start(as_nobody(&mut command)).success(LIMIT).expect("it runs");
     assert_eq!(printed.complaints, "");
