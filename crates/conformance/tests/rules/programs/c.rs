@@ -11,9 +11,10 @@ use std::time::Duration;
 use transom_conformance::c_programs::{compile, run, run_as_nobody};
 use transom_conformance::harness::{Link, take_turn};
 use transom_conformance::processes::{Scratch, as_nobody, is_root};
-use transom_conformance::programs::{Running, library};
+use transom_conformance::programs::{self, Running, library};
 
 const LIMIT: Duration = Duration::from_secs(120);
+const USED_AGAIN: &[&str] = &["-libverbs", "-lpthread"];
 /// What the program about windows shows.
 const WINDOWS: usize = 24;
 
@@ -61,6 +62,27 @@ fn a_c_program_sleeps_until_it_is_told() {
         let mut command = Command::new(&program);
         run(command.env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_LINK", link), 2);
     }
+}
+
+#[test]
+fn what_a_c_program_uses_again_and_again_is_mapped() {
+    let scratch = Scratch::new("used-again");
+    let program = compile(&scratch, "used_again.c", "used_again", USED_AGAIN);
+    run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), 3);
+    let mut private = Command::new(&program);
+    private.arg("stays").env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_MEMORY", "private");
+    run(&mut private, 3);
+    run_as_nobody(&scratch, &program, our_library(), 3);
+}
+
+/// The memory of a program that somebody traces stays where it is, and everything else goes on.
+#[test]
+fn a_c_program_may_be_traced() {
+    let scratch = Scratch::new("traced");
+    let program = compile(&scratch, "used_again.c", "used_again", USED_AGAIN);
+    let mut traced = Command::new(programs::program("strace", "strace"));
+    traced.args(["--follow-forks", "--output=/dev/null", "--trace=none"]);
+    run(traced.arg(&program).arg("stays").env("LD_LIBRARY_PATH", our_library()), 3);
 }
 
 #[test]
