@@ -23,7 +23,7 @@ use crate::file_limit;
 
 /// The directory's name carries the version of the file's layout and of the segments': change them
 /// together, for programs built from different versions must not meet.
-const VERSION: u32 = 15;
+const VERSION: u32 = 16;
 
 /// Refusals kept for each process.
 const RECORDS: usize = 64;
