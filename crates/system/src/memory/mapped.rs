@@ -23,6 +23,7 @@ use super::take_over::{self, Pages};
 use super::uses::CHUNK_BITS;
 use crate::fork::{self, ForkHandler};
 use crate::say;
+use crate::stopped_threads::is_under_valgrind;
 use crate::this_process::this_process;
 
 /// How long taking memory over again after a fork waits for those who use it.
@@ -84,6 +85,9 @@ pub(super) fn mapped() -> Option<&'static Mapped> {
 /// Why that cannot be. Whether pages can be moved is tried at once for [`When::Registered`] only; else they stay
 /// private without an error.
 pub fn begin(when: When) -> io::Result<u32> {
+    if is_under_valgrind() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     static BEGINNING: Mutex<()> = Mutex::new(());
     let _one = BEGINNING.lock();
     if mapped().is_none() {
