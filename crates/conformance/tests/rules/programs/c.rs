@@ -75,14 +75,20 @@ fn what_a_c_program_uses_again_and_again_is_mapped() {
     run_as_nobody(&scratch, &program, our_library(), 3);
 }
 
-/// The memory of a program that somebody traces stays where it is, and everything else goes on.
+/// The memory of a program that somebody traces, or that valgrind runs, stays where it is, and everything else goes on.
 #[test]
-fn a_c_program_may_be_traced() {
-    let scratch = Scratch::new("traced");
+fn a_c_program_may_be_looked_into() {
+    let scratch = Scratch::new("looked-into");
     let program = compile(&scratch, "used_again.c", "used_again", USED_AGAIN);
-    let mut traced = Command::new(programs::program("strace", "strace"));
-    traced.args(["--follow-forks", "--output=/dev/null", "--trace=none"]);
-    run(traced.arg(&program).arg("stays").env("LD_LIBRARY_PATH", our_library()), 3);
+    for (name, arguments) in [
+        ("strace", ["--follow-forks", "--output=/dev/null", "--trace=none"]),
+        // Memcheck has objections to system calls as the debug build makes them.
+        ("valgrind", ["--tool=none", "--quiet", "--fair-sched=yes"]),
+    ] {
+        let mut command = Command::new(programs::program(name, name));
+        command.args(arguments).arg(&program).arg("stays");
+        run(command.env("LD_LIBRARY_PATH", our_library()), 3);
+    }
 }
 
 #[test]
