@@ -45,7 +45,11 @@ fn alone() -> Option<MutexGuard<'static, ()>> {
 const MANY: usize = 1000;
 
 fn use_often(copier: &Copier, at: u64) {
-    for number in 0..MANY as u64 {
+    use_times(copier, at, MANY as u64);
+}
+
+fn use_times(copier: &Copier, at: u64, times: u64) {
+    for number in 0..times {
         let bytes = number.to_ne_bytes();
         copier.copy(Destination::Program(at), (&bytes[..]).into(), 8).unwrap();
         take_over_used();
@@ -69,9 +73,19 @@ fn memory_that_is_used_again_and_again_is_moved() {
         (word(0, 0), word(1, 8)) == (MANY as u64 - 1, 7)
     };
     assert!(holds());
-    // After a fork use decides again.
+    // After a fork use decides again, and it takes the more of it the more forks there have been.
     assert!(in_child(holds));
     assert!(!is_mapped(pages.at(0), 8) && holds());
+    let mut before = 0;
+    for times in [MANY as u64 * 2, MANY as u64 * 10] {
+        use_times(&copier, pages.at(0), before);
+        assert!(!is_mapped(pages.at(0), 8));
+        use_times(&copier, pages.at(0), times);
+        use_often(&copier, pages.at(0));
+        assert!(is_mapped(pages.at(0), 2 * page_size()) && in_child(holds));
+        before = times;
+    }
+    use_times(&copier, pages.at(0), 100_000);
     use_often(&copier, pages.at(0));
     assert!(is_mapped(pages.at(0), 2 * page_size()));
     pages.leave(0, 2);

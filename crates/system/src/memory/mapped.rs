@@ -6,7 +6,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -457,7 +457,13 @@ fn exclusively(users: &[Arc<dyn Accessed>], act: &mut dyn FnMut()) -> bool {
 struct Forks {
     /// What is taken over again after the fork.
     given: Mutex<Vec<Range<u64>>>,
+    /// How many forks there were that gave anything back: it takes the more use until memory is moved again, for a
+    /// program that forks now and then would move all of it each time.
+    costly: AtomicU64,
 }
+
+/// As costly as more forks are not taken to be.
+const MOST_COSTLY: u64 = 3;
 
 impl ForkHandler for Forks {
     fn hold(&self, until: Instant) -> bool {
@@ -510,10 +516,15 @@ impl ForkHandler for Forks {
         // SAFETY: locked by `hold`, in this thread.
         let registered = unsafe { &mut *mapped.registered.data_ptr() };
         let given = std::mem::take(&mut *self.given.lock());
-        // Otherwise use has it moved again.
-        let again = mapped.at_once.load(Acquire);
-        for part in given.into_iter().filter(|_| again) {
-            mapped.take_over(registered, part, &mut |act| mapped.alone(until, act));
+        if mapped.at_once.load(Acquire) {
+            for part in given {
+                mapped.take_over(registered, part, &mut |act| mapped.alone(until, act));
+            }
+        } else if !given.is_empty() {
+            let costly = self.costly.fetch_add(1, Relaxed) + 1;
+            // No part lies in two chunks.
+            let chunks = given.iter().map(|part| Pages::of(part).address >> CHUNK_BITS);
+            chunks.for_each(|chunk| mapped.space.uses().begin(chunk, costly.min(MOST_COSTLY)));
         }
         // SAFETY: as above.
         unsafe { mapped.registered.force_unlock() };

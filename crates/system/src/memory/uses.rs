@@ -82,12 +82,16 @@ impl Uses {
 
     /// A chunk could not be moved: it takes longer until that is tried again.
     pub(super) fn put_off(&self, chunk: u64) {
-        let place = self.place(chunk);
-        let word = place.load(Relaxed);
+        let word = self.place(chunk).load(Relaxed);
         if word >> CHUNK_SHIFT == chunk {
             let attempts = (word & (LEFT ^ u64::from(u32::MAX))) >> ATTEMPTS_SHIFT;
-            place.store(pack(chunk, (attempts + 1).min(MOST_ATTEMPTS)), Relaxed);
+            self.begin(chunk, attempts + 1);
         }
+    }
+
+    /// Counts a chunk anew, as one that could not be moved so often.
+    pub(super) fn begin(&self, chunk: u64, attempts: u64) {
+        self.place(chunk).store(pack(chunk, attempts.min(MOST_ATTEMPTS)), Relaxed);
     }
 
     /// What was counted for some memory begins anew.
