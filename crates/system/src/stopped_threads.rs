@@ -57,7 +57,7 @@ pub(crate) fn with_threads_stopped<T, F: FnOnce() -> T>(act: F) -> io::Result<T>
     let (process, done) = (std::process::id(), Err(Errno::CHILD));
     let mut work = Work { process, list, maker, act: Some(act), done };
     let status = with_signals_held(|| {
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK;
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_FS;
         // SAFETY: the stack is the child's alone. This thread stands still until the child has ended, so the
         // child may use what is this thread's: its variables, and `work`.
         let child = unsafe { libc::clone(run::<T, F>, stack.top(), flags, (&raw mut work).cast()) };
