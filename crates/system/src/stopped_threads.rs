@@ -83,7 +83,7 @@ extern "C" fn run<T, F: FnOnce() -> T>(work: *mut c_void) -> c_int {
     // SAFETY: what `with_threads_stopped` has handed over, which does not touch it meanwhile.
     let work = unsafe { &mut *work.cast::<Work<T, F>>() };
     let traced = [Traced::default(); MOST];
-    let mut threads = Threads { process: work.process, traced, count: 0 };
+    let mut threads = Threads { process: work.process, traced, count: 0, stopped: 0 };
     work.done = threads.stop(&work.list, work.maker).and_then(|()| {
         let act = work.act.take().ok_or(Errno::CHILD)?;
         Ok(act())
@@ -114,6 +114,8 @@ struct Threads {
     process: u32,
     traced: [Traced; MOST],
     count: usize,
+    /// So many of them, from the first on, have stopped or ended.
+    stopped: usize,
 }
 
 impl Threads {
@@ -121,25 +123,30 @@ impl Threads {
     fn stop(&mut self, list: &OwnedFd, but: i32) -> Result<(), Errno> {
         let until = Instant::now() + TIMEOUT;
         loop {
-            let known = self.count;
-            self.seize_new(list, but)?;
-            if self.count == known {
+            let listed = self.seize_new(list, but)?;
+            // The list leaves some out if others end while it is read.
+            if self.stopped == self.count && listed == count(list)? {
                 return Ok(());
             }
-            for traced in &mut self.traced[known..self.count] {
+            for traced in &mut self.traced[self.stopped..self.count] {
                 traced.signal = wait_until_stopped(traced.thread, until)?;
+                self.stopped += 1;
+            }
+            if Instant::now() >= until {
+                return Err(Errno::TIMEDOUT);
             }
         }
     }
 
-    /// Begins to trace the threads that are not traced yet, and has them stop.
-    fn seize_new(&mut self, list: &OwnedFd, but: i32) -> Result<(), Errno> {
+    /// Begins to trace the threads that are not traced yet, and has them stop; how many the list has in all.
+    fn seize_new(&mut self, list: &OwnedFd, but: i32) -> Result<u64, Errno> {
         rustix::fs::seek(list, SeekFrom::Start(0))?;
         let mut room = [MaybeUninit::uninit(); 4096];
-        let mut entries = RawDir::new(list, &mut room);
+        let (mut entries, mut listed) = (RawDir::new(list, &mut room), 0);
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let thread = entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok());
+            listed += u64::from(thread.is_some());
             let known = |thread| self.traced[..self.count].iter().any(|it| it.thread == thread);
             let Some(thread) = thread.filter(|it| *it != but && !known(*it)) else { continue };
             if self.count == MOST {
@@ -153,7 +160,7 @@ impl Threads {
             self.traced[self.count] = Traced { thread, signal: 0 };
             self.count += 1;
         }
-        Ok(())
+        Ok(listed)
     }
 
     /// Where `/proc` is that of another PID namespace it has other numbers, which may be those of other
@@ -167,12 +174,18 @@ impl Threads {
         trace(libc::PTRACE_INTERRUPT, thread, 0)
     }
 
+    /// Lets those go on that have stopped, with the signals they stopped with. The others, of whose signals nothing is
+    /// known, the kernel lets go of when this process ends.
     fn let_go(&self) {
-        for Traced { thread, signal } in &self.traced[..self.count] {
-            // One that has not stopped is let go of when this process ends.
+        for Traced { thread, signal } in &self.traced[..self.stopped] {
             let _ = trace(libc::PTRACE_DETACH, *thread, *signal);
         }
     }
+}
+
+/// How many threads there are: the list says so as a directory does that has so many others in it.
+fn count(list: &OwnedFd) -> Result<u64, Errno> {
+    Ok((rustix::fs::fstat(list)?.st_nlink as u64).saturating_sub(2))
 }
 
 /// A request of `ptrace(2)` that takes no address.
@@ -324,6 +337,50 @@ mod tests {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => false,
             other => other.map(|()| true).expect("its threads stop"),
         }
+    }
+
+    /// Threads come and go, and send each other signals, while all are stopped over and over: each signal arrives.
+    #[test]
+    fn no_signal_is_lost() {
+        static TAKEN: AtomicU64 = AtomicU64::new(0);
+        extern "C" fn take(_: c_int) {
+            TAKEN.fetch_add(1, SeqCst);
+        }
+        if !is_allowed() {
+            return;
+        }
+        // A signal of this test's own, which waits in a queue of its own for each time that it is sent.
+        let signal = libc::SIGRTMIN() + 3;
+        // SAFETY: a handler that does what handlers may.
+        unsafe { libc::signal(signal, take as extern "C" fn(c_int) as libc::sighandler_t) };
+        let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Acquire) {
+                        // SAFETY: it takes nothing, and this thread is there.
+                        let raised = unsafe { libc::raise(signal) };
+                        assert_eq!(raised, 0);
+                        sent.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while !stop.load(Acquire) {
+                    thread::scope(|scope| {
+                        (0..4).for_each(|_| drop(scope.spawn(thread::yield_now)));
+                    });
+                }
+            });
+            let _stop = Stop(&stop);
+            let (mut stops, until) = (0, Instant::now() + Duration::from_secs(20));
+            while stops < 30 && Instant::now() < until {
+                // Too many come and go at times.
+                stops += u32::from(with_threads_stopped(|| ()).is_ok());
+            }
+            assert!(stops > 0);
+        });
+        assert_eq!(TAKEN.load(SeqCst), sent.into_inner());
     }
 
     #[test]
