@@ -28,8 +28,8 @@ use crate::this_process::this_process;
 
 /// How long taking memory over again after a fork waits for those who use it.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long giving memory back tries to stop the program's threads: it is to be ordinary memory again.
-const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it is tried to stop the program's threads where memory is to be moved, and not only better moved.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Moved at once: the program stands still for so long.
 const STEP: u64 = 1 << CHUNK_BITS;
 
@@ -125,8 +125,8 @@ pub fn take_over_used() {
             registered.private_of(&(chunk << bits..(chunk + 1) << bits)).collect();
         let mut all = !private.is_empty();
         for pages in private {
-            all &= mapped
-                .take_over(&mut registered, pages, &mut |act| mapped.alone(Instant::now(), act));
+            let now = Instant::now();
+            all &= mapped.take_over(&mut registered, pages, now, &mut |act| mapped.alone(now, act));
         }
         match all {
             true => mapped.space.uses().forget(chunk << CHUNK_BITS..(chunk + 1) << CHUNK_BITS),
@@ -178,7 +178,8 @@ pub fn enter(address: u64, length: u64, on_demand: bool) {
     }
     for pages in fresh {
         // Nobody can name the region yet. The pages are in no other, or their memory there is gone.
-        mapped.take_over(&mut registered, pages, &mut |act| {
+        let until = Instant::now() + STOP_TIMEOUT;
+        mapped.take_over(&mut registered, pages, until, &mut |act| {
             act();
             true
         });
@@ -279,29 +280,34 @@ impl Mapped {
     /// Tries whether pages can be moved at all, unless that is known. Nobody else moves any meanwhile.
     fn check_works(&self) -> io::Result<()> {
         if !self.works.load(Acquire) {
-            take_over::try_out(&self.space)?;
+            retried(Instant::now() + STOP_TIMEOUT, || take_over::try_out(&self.space))?;
             self.works.store(true, Release);
         }
         Ok(())
     }
 
-    /// Moves those of some registered pages to the file that may be moved; whether all of those were, and some.
+    /// Moves those of some registered pages to the file that may be moved; whether all of those were, and some. Until a
+    /// time it is tried again if threads do not stop.
     fn take_over(
         &self,
         registered: &mut Registered,
         pages: Range<u64>,
+        until: Instant,
         alone: &mut Alone<'_>,
     ) -> bool {
         let parts: Vec<_> = movable(&self.maps, &pages).into_iter().flat_map(parts).collect();
         let mut all = !parts.is_empty();
         for part in parts {
-            let mut taken = Err(io::ErrorKind::ResourceBusy.into());
-            alone(&mut || {
-                let are_movable = || are_movable(&self.maps, &part);
-                taken = take_over::take_over(&self.space, Pages::of(&part), are_movable);
-                if taken.is_ok() {
-                    self.space.set_present(part.start, part.end - 1, true);
-                }
+            let taken = retried(until, || {
+                let mut taken = Err(io::ErrorKind::ResourceBusy.into());
+                alone(&mut || {
+                    let are_movable = || are_movable(&self.maps, &part);
+                    taken = take_over::take_over(&self.space, Pages::of(&part), are_movable);
+                    if taken.is_ok() {
+                        self.space.set_present(part.start, part.end - 1, true);
+                    }
+                });
+                taken
             });
             match taken {
                 Ok(()) => registered.set_mapped(part, true),
@@ -325,7 +331,7 @@ impl Mapped {
             self.space.set_present(pages.start, pages.end - 1, false);
             for part in here {
                 let given = match *may_be_pinned.get_or_insert_with(has_pinning) {
-                    false => retried(Instant::now() + GIVE_BACK_TIMEOUT, || part.give_back(self)),
+                    false => retried(Instant::now() + STOP_TIMEOUT, || part.give_back(self)),
                     true => Err(io::ErrorKind::ResourceBusy.into()),
                 };
                 match given {
@@ -518,7 +524,7 @@ impl ForkHandler for Forks {
         let given = std::mem::take(&mut *self.given.lock());
         if mapped.at_once.load(Acquire) {
             for part in given {
-                mapped.take_over(registered, part, &mut |act| mapped.alone(until, act));
+                mapped.take_over(registered, part, until, &mut |act| mapped.alone(until, act));
             }
         } else if !given.is_empty() {
             let costly = self.costly.fetch_add(1, Relaxed) + 1;
