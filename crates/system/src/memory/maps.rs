@@ -400,10 +400,16 @@ mod tests {
             lines.map(|line| if line.has_private_memory() { line } else { plain(line) }).collect()
         };
         // Those at the ends grow and shrink; and others may be made meanwhile, by another test.
+        let maps = Maps::default();
+        let all_are = |from: u64, to: u64, holds: fn(&Line) -> bool| {
+            maps.all(from..to, holds) == read_all(from..to, holds).unwrap()
+        };
         let agree = |from: u64, to: u64| {
             (0..100).any(|_| {
                 list.mapping(from, to).unwrap() == read(from, to).unwrap()
                     && asked(&(from..to)) == read_lines(&(from..to))
+                    && all_are(from, to, |line| line.readable)
+                    && all_are(from, to, Line::is_private_memory)
             })
         };
         for three in all.windows(3) {
