@@ -283,6 +283,28 @@ fn nothing_is_moved_that_may_be_pinned() {
     assert!(!is_mapped(pages.at(0), 8) && !is_mapped(pages.at(1), 8));
 }
 
+/// Who watches memory by a `userfaultfd(2)` would not be told of what happens to other pages in its place.
+#[test]
+fn nothing_is_moved_that_may_be_watched() {
+    let Some(_alone) = alone() else { return };
+    let pages = Pages::new(1);
+    const USER_MODE_ONLY: i32 = 1;
+    // SAFETY: takes flags.
+    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
+    if made < 0 {
+        return println!("skipped: there is no userfaultfd here");
+    }
+    // SAFETY: just opened, and nobody else has it.
+    let watches = unsafe { OwnedFd::from_raw_fd(made as i32) };
+    pages.enter(0, 1);
+    assert!(!is_mapped(pages.at(0), 8), "it may be watched");
+    pages.leave(0, 1);
+    drop(watches);
+    pages.enter(0, 1);
+    assert!(is_mapped(pages.at(0), 8));
+    pages.leave(0, 1);
+}
+
 /// Memory that a program has asked for by this device lies in the file from the start, whatever else it has
 /// open. A child has its own, and what is allocated anew is zero.
 #[test]
