@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use transom_conformance::c_programs::{compile, run, run_as_nobody};
 use transom_conformance::harness::{Link, take_turn};
-use transom_conformance::processes::{Scratch, as_nobody, is_root};
+use transom_conformance::path_of;
+use transom_conformance::processes::{Scratch, Way, alone, as_nobody, is_root};
 use transom_conformance::programs::{self, Running, library};
 use transom_system::memory::{When, begin_mapping};
 
@@ -67,16 +68,19 @@ fn a_c_program_sleeps_until_it_is_told() {
 
 #[test]
 fn what_a_c_program_uses_again_and_again_is_mapped() {
-    let scratch = Scratch::new("used-again");
-    let program = compile(&scratch, "used_again.c", "used_again", USED_AGAIN);
-    if let Err(error) = begin_mapping(When::Registered) {
-        return println!("skipped: memory cannot be mapped here: {error}");
-    }
-    run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), 3);
-    let mut private = Command::new(&program);
-    private.arg("stays").env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_MEMORY", "private");
-    run(&mut private, 3);
-    run_as_nobody(&scratch, &program, our_library(), 3);
+    // Whether memory can be mapped is found out by mapping it, in this process.
+    alone(path_of!("what_a_c_program_uses_again_and_again_is_mapped"), Way::Direct, || {
+        let scratch = Scratch::new("used-again");
+        let program = compile(&scratch, "used_again.c", "used_again", USED_AGAIN);
+        if let Err(error) = begin_mapping(When::Registered) {
+            return println!("skipped: memory cannot be mapped here: {error}");
+        }
+        run(Command::new(&program).env("LD_LIBRARY_PATH", our_library()), 3);
+        let mut private = Command::new(&program);
+        private.arg("stays").env("LD_LIBRARY_PATH", our_library()).env("TRANSOM_MEMORY", "private");
+        run(&mut private, 3);
+        run_as_nobody(&scratch, &program, our_library(), 3);
+    });
 }
 
 /// The memory of a program that somebody traces, or that valgrind runs, stays where it is, and everything else goes on.
