@@ -95,11 +95,13 @@ pub fn begin(when: When) -> io::Result<u32> {
         let forks = Arc::new(Forks::default());
         let handler: Arc<dyn ForkHandler> = forks.clone();
         fork::watch(Arc::downgrade(&handler))?;
+        let maps = Maps::default();
+        maps.open();
         let made = Box::new(Mapped {
             space,
             at_once: AtomicBool::new(false),
             works: AtomicBool::new(false),
-            maps: Maps::default(),
+            maps,
             registered: Mutex::default(),
             _forks: forks,
         });
