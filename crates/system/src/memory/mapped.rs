@@ -470,7 +470,7 @@ struct Forks {
     costly: AtomicU64,
 }
 
-/// As costly as more forks are not taken to be.
+/// Forks beyond so many make no difference.
 const MOST_COSTLY: u64 = 3;
 
 impl ForkHandler for Forks {
