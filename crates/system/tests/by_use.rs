@@ -102,9 +102,7 @@ fn memory_that_is_registered_for_each_use_stays_private() {
     let (pages, copier) = (Pages::new(1), Copier::best().unwrap());
     for number in 0..MANY as u64 {
         pages.enter(0, 1);
-        let bytes = number.to_ne_bytes();
-        copier.copy(Destination::Program(pages.at(0)), (&bytes[..]).into(), 8).unwrap();
-        take_over_used();
+        use_once(&copier, pages.at(0), number);
         assert!(!is_mapped(pages.at(0), 8));
         pages.leave(0, 1);
     }
