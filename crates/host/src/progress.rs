@@ -16,10 +16,10 @@ mod packets;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use transom_device::execution::{Reply, Request, Sink, Source};
+use transom_device::execution::{PlainSend, Reply, Request, Sink, Source};
 use transom_device::queue::Completion;
 use transom_net::faults::IncidentKind;
-use transom_net::{Answer, Arrival, Arrived, Peer, Wire};
+use transom_net::{Answer, Arrival, Arrived, MessageData, Peer, Replying, Wire};
 use transom_system::segment::Wakeup;
 use transom_system::{clock, failure, say};
 
@@ -290,51 +290,17 @@ impl<'a> Dispatch<'a> {
     /// Takes what a peer has sent; false if it does not speak our language.
     fn drain_peer(self, peer: &Arc<Peer>) -> bool {
         let taken = peer.receive(self.device().process(), |arrived, replying| {
-            let Arrived { what, data: mut payload } = arrived;
+            let Arrived { what, mut data } = arrived;
             match what {
+                Arrival::Send(send) => {
+                    if !self.receive_at_once(peer, &send, &mut data, replying) {
+                        self.take_request(peer, &send.request(), &mut data, replying);
+                    }
+                }
                 Arrival::Request(request, _) => {
-                    let observer = self.observer_for(peer);
-                    if let Some(observer) = observer {
-                        let (link, inbound) = (Interface::Local, Direction::Inbound);
-                        observer.request(link, inbound, &request, &mut payload);
-                    }
-                    match Recipient::of(&request) {
-                        Recipient::QueuePair => {}
-                        Recipient::Members => {
-                            let mut deferred = Deferred::default();
-                            let payload = &mut payload;
-                            self.adapter.deliver_to_group(&request, payload, &mut deferred);
-                            return deferred.run(self.adapter);
-                        }
-                        Recipient::Nobody => return,
-                    }
-                    let honest = request.from.slot() == peer.announcer.slot;
-                    let mut deferred = Deferred::default();
-                    replying.answer(&request, |sink, answer| {
-                        if !honest {
-                            return Reply::Dropped;
-                        }
-                        let Some(observer) = observer else {
-                            let (source, answer) = (&mut payload, Some(answer));
-                            return self.execute(&request, source, sink, answer, &mut deferred);
-                        };
-                        let (source, deferred) = (&mut payload, &mut deferred);
-                        self.execute_observed(observer, &request, source, sink, answer, deferred)
-                    });
-                    deferred.run(self.adapter);
+                    self.take_request(peer, &request, &mut data, replying);
                 }
-                Arrival::Answer(answer) => {
-                    if let Some(qp) = self.adapter.queue_pairs.get(answer.to.index()) {
-                        if let Some(observer) = self.device().observer() {
-                            let Answer { to: from, message, attempt, reply, .. } = answer;
-                            let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
-                            let answered = Answered { by, from, to, message, attempt, reply };
-                            let (link, inbound) = (Interface::Local, Direction::Inbound);
-                            observer.answer(link, inbound, &answered, &mut payload);
-                        }
-                        qp.on_reply(&answer, &mut payload);
-                    }
-                }
+                Arrival::Answer(answer) => self.take_answer(peer, &answer, &mut data),
             }
         });
         if taken.is_err() {
@@ -344,6 +310,74 @@ impl<'a> Dispatch<'a> {
             ));
         }
         taken.is_ok()
+    }
+
+    /// Receives a plain SEND; false if it is to be taken as any other request.
+    #[inline]
+    fn receive_at_once(
+        self,
+        peer: &Peer,
+        send: &PlainSend,
+        data: &mut MessageData<'_>,
+        replying: &mut Replying<'_>,
+    ) -> bool {
+        let me = self.device().process().announcer().slot;
+        let honest = send.from.slot() == peer.announcer.slot;
+        if !honest || send.to.slot() != me || self.device().by_message() {
+            return false;
+        }
+        let Some(qp) = self.adapter.queue_pairs.get(send.to.index()) else { return false };
+        let mut deferred = Deferred::default();
+        let received = replying.acknowledge(send, |acknowledge| {
+            qp.receive_at_once(send, data, acknowledge, &mut deferred)
+        });
+        deferred.run(self.adapter);
+        received
+    }
+
+    /// Takes a segment of a request.
+    fn take_request(
+        self,
+        peer: &Peer,
+        request: &Request,
+        data: &mut MessageData<'_>,
+        replying: &mut Replying<'_>,
+    ) {
+        let observer = self.observer_for(peer);
+        if let Some(observer) = observer {
+            observer.request(Interface::Local, Direction::Inbound, request, data);
+        }
+        let mut deferred = Deferred::default();
+        match Recipient::of(request) {
+            Recipient::QueuePair => {
+                let honest = request.from.slot() == peer.announcer.slot;
+                replying.answer(request, |sink, answer| {
+                    if !honest {
+                        return Reply::Dropped;
+                    }
+                    let deferred = &mut deferred;
+                    let Some(observer) = observer else {
+                        return self.execute(request, data, sink, Some(answer), deferred);
+                    };
+                    self.execute_observed(observer, request, data, sink, answer, deferred)
+                });
+            }
+            Recipient::Members => self.adapter.deliver_to_group(request, data, &mut deferred),
+            Recipient::Nobody => {}
+        }
+        deferred.run(self.adapter);
+    }
+
+    /// Takes the answer to a request of this process.
+    fn take_answer(self, peer: &Peer, answer: &Answer, data: &mut MessageData<'_>) {
+        let Some(qp) = self.adapter.queue_pairs.get(answer.to.index()) else { return };
+        if let Some(observer) = self.device().observer() {
+            let Answer { to: from, message, attempt, reply, .. } = *answer;
+            let (by, to) = (peer.announcer.slot, qp.summary().peering().from);
+            let answered = Answered { by, from, to, message, attempt, reply };
+            observer.answer(Interface::Local, Direction::Inbound, &answered, data);
+        }
+        qp.on_reply(answer, data);
     }
 
     /// Carries out a segment at the queue pair it is for; one for a shared receive queue of this

@@ -129,7 +129,11 @@ impl Replies {
         for kind in [RingKind::Requests, RingKind::Replies] {
             let Ok(arrival) = Arrival::parse(kind, &record.header, record.room) else { continue };
             assert!(arrival.payload() <= record.room);
-            let Arrival::Request(request, _) = arrival else { continue };
+            let request = match arrival {
+                Arrival::Send(send) => send.request(),
+                Arrival::Request(request, _) => request,
+                Arrival::Answer(_) => continue,
+            };
             let data = answer_data(&request);
             let ring = self.ring.bytes();
             let Some(room) = self.producer.room(&self.positions, ring, ANSWER_WORDS, data) else {

@@ -4,7 +4,7 @@
 //! can write: who gets a message from here need not ask whether its lengths fit each other, the
 //! record it came in or the record of the answer.
 
-use transom_device::execution::{MAX_MESSAGE, Reply, Request};
+use transom_device::execution::{MAX_MESSAGE, PlainSend, Reply, Request};
 use transom_device::operation::{Data, Operation};
 use transom_device::protection::{Key, RemoteAddress};
 use transom_device::qp::{QpNumber, Service};
@@ -23,8 +23,18 @@ const SERVICE: u32 = 11;
 /// The data is in its sender's buffer, not behind the header.
 const REFERENCE: u64 = 1 << 14;
 
+/// The code of an acknowledgement in an answer.
+const ACK: u64 = 2;
+
 /// Words of the header of an answer.
 pub(crate) const ANSWER_WORDS: usize = 5;
+/// Words of the header of a plain SEND.
+pub(crate) const PLAIN_SEND_WORDS: usize = 7;
+/// What of the reply ring its acknowledgement takes.
+pub(crate) const PLAIN_SEND_RESERVES: u64 = record_bytes(ANSWER_WORDS, 0);
+/// What a plain SEND is, as a word of its header, but whether it is solicited.
+const PLAIN_SEND: u64 =
+    Operation::Send.code() as u64 | (Service::Rc as u64) << SERVICE | PLAIN_SEND_RESERVES << 32;
 
 /// A reply and what it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +54,9 @@ pub struct Answer {
 /// Something that came from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// A segment of a request, and where its sender has the data if that is not in the record.
+    /// A plain SEND, with its data in the record.
+    Send(PlainSend),
+    /// Any other segment of a request, and where its sender has the data if that is not in the record.
     Request(Request, Option<Reference>),
     /// An answer to one.
     Answer(Answer),
@@ -55,9 +67,9 @@ impl Arrival {
     /// nonsense.
     pub(crate) fn parse(kind: RingKind, header: &Header, room: u64) -> Result<Self, Garbled> {
         let arrival = match kind {
-            RingKind::Requests => {
-                decode_request(header).map(|(request, at)| Self::Request(request, at))
-            }
+            RingKind::Requests => decode_plain_send(header)
+                .map(Self::Send)
+                .or_else(|| decode_request(header).map(|(request, at)| Self::Request(request, at))),
             RingKind::Replies => decode_answer(header).map(Self::Answer),
         };
         arrival.filter(|arrival| arrival.payload() <= room).ok_or(Garbled)
@@ -66,6 +78,7 @@ impl Arrival {
     /// Bytes that come behind the header.
     pub(crate) fn payload(&self) -> u64 {
         match self {
+            Self::Send(send) => send.length,
             Self::Request(request, None) if request.body.carries_data() => request.length,
             Self::Answer(Answer { reply: Reply::Data { length }, .. }) => *length,
             _ => 0,
@@ -140,6 +153,35 @@ pub(crate) fn encode_request(request: &Request, data: Option<Reference>) -> Head
         remote.words[0],
         remote.words[1] | at,
     ]
+}
+
+/// Writes a plain SEND, in the words that [`encode_request`] takes for it.
+#[inline]
+pub(crate) fn encode_plain_send(send: &PlainSend) -> [u64; PLAIN_SEND_WORDS] {
+    let PlainSend { to, from, message, attempt, length, solicited } = *send;
+    let flags = if solicited { SOLICITED } else { 0 };
+    let (ends, number) = (pair(to.bits(), from.bits()), pair(message.value(), 0));
+    [0, PLAIN_SEND | flags, ends, number, attempt, length, length]
+}
+
+/// Reads a plain SEND; `None` if it is something else, or nonsense, as [`decode_request`] says then.
+#[inline]
+fn decode_plain_send(header: &Header) -> Option<PlainSend> {
+    let (control, offset, length, total) = (header[1], header[7], header[5], header[6]);
+    let whole = offset == 0 && length == total && (1..=MAX_PAYLOAD).contains(&length);
+    if control & !SOLICITED != PLAIN_SEND || !whole {
+        return None;
+    }
+    let (to, from) = halves(header[2]);
+    let (message, _) = halves(header[3]);
+    Some(PlainSend {
+        to: QpNumber::from_bits(to),
+        from: QpNumber::from_bits(from),
+        message: Psn::new(message),
+        attempt: header[4],
+        length,
+        solicited: control & SOLICITED != 0,
+    })
 }
 
 /// Whom a request reaches, as words of a header. A datagram's GID takes the words of an address and
@@ -261,7 +303,7 @@ pub(crate) fn decode_request(header: &Header) -> Option<(Request, Option<Referen
 pub(crate) fn encode_answer(answer: &Answer) -> Header {
     let (kind, syndrome, value) = match answer.reply {
         Reply::Silence => (1, 0, 0),
-        Reply::Ack => (2, 0, 0),
+        Reply::Ack => (ACK, 0, 0),
         Reply::Atomic(old) => (3, 0, old),
         Reply::Data { length } => (4, 0, length),
         Reply::NotReady(timer) => (5, Syndrome::RnrNak(timer).to_byte(), 0),
@@ -277,13 +319,20 @@ pub(crate) fn encode_answer(answer: &Answer) -> Header {
     header
 }
 
+/// Writes the acknowledgement of a plain SEND, in the words that [`encode_answer`] takes for it.
+#[inline]
+pub(crate) fn encode_acknowledgement(send: &PlainSend) -> [u64; ANSWER_WORDS] {
+    let to = pair(send.from.bits(), send.message.value());
+    [0, ACK | PLAIN_SEND_RESERVES << 32, to, 0, send.attempt]
+}
+
 /// Reads an answer; `None` if it is none.
 pub(crate) fn decode_answer(header: &Header) -> Option<Answer> {
     let control = header[1];
     let (to, message) = halves(header[2]);
     let reply = match control & 0xff {
         1 => Reply::Silence,
-        2 => Reply::Ack,
+        ACK => Reply::Ack,
         3 => Reply::Atomic(header[3]),
         4 if header[3] <= MAX_PAYLOAD => Reply::Data { length: header[3] },
         5 => match Syndrome::from_byte((control >> 8) as u8)? {
@@ -413,6 +462,68 @@ mod tests {
         }
         assert_eq!(decode_request(&[0; HEADER_WORDS]), None);
         assert_eq!(decode_answer(&[0xff; HEADER_WORDS]), None);
+    }
+
+    #[test]
+    fn a_plain_send_is_the_request_that_it_says() {
+        for (length, solicited) in [(1, false), (8, true), (MAX_PAYLOAD, false)] {
+            let send = PlainSend {
+                to: QpNumber::from_bits(0x12_3456),
+                from: QpNumber::from_bits(0xfe_dcba),
+                message: Psn::new(0xff_ffff),
+                attempt: u64::MAX,
+                length,
+                solicited,
+            };
+            let mut header = [0; HEADER_WORDS];
+            header[..PLAIN_SEND_WORDS].copy_from_slice(&encode_plain_send(&send));
+            assert_eq!(header, encode_request(&send.request(), None));
+            assert_eq!(decode_request(&header), Some((send.request(), None)));
+            let parsed = Arrival::parse(RingKind::Requests, &header, length);
+            assert_eq!(parsed.unwrap(), Arrival::Send(send));
+            assert!(Arrival::parse(RingKind::Requests, &header, length - 1).is_err());
+
+            let answer = Answer {
+                to: send.from,
+                message: send.message,
+                attempt: send.attempt,
+                reserved: reservation(&send.request()),
+                reply: Reply::Ack,
+            };
+            let mut header = [0; HEADER_WORDS];
+            header[..ANSWER_WORDS].copy_from_slice(&encode_acknowledgement(&send));
+            assert_eq!(header, encode_answer(&answer));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_whole_send_of_a_reliable_connection_is_not_plain() {
+        let plain = Request {
+            to: QpNumber::from_bits(1),
+            from: QpNumber::from_bits(2),
+            service: Service::Rc,
+            remote: Remote::Connected,
+            message: Psn::new(3),
+            attempt: 4,
+            body: Body::Send,
+            offset: 0,
+            length: 8,
+            total: 8,
+            solicited: false,
+        };
+        assert!(decode_plain_send(&encode_request(&plain, None)).is_some());
+        for other in [
+            Request { service: Service::Uc, ..plain },
+            Request { body: Body::SendImmediate(0), ..plain },
+            Request { body: Body::SendInvalidate(Key(0)), ..plain },
+            Request { total: 9, ..plain },
+            Request { offset: 1, total: 9, ..plain },
+            Request { length: 0, total: 0, ..plain },
+        ] {
+            assert_eq!(decode_plain_send(&encode_request(&other, None)), None, "{other:?}");
+        }
+        let elsewhere = Reference { address: 64, key: Key(1) };
+        assert_eq!(decode_plain_send(&encode_request(&plain, Some(elsewhere))), None);
     }
 
     fn read(offset: u64, length: u64, total: u64) -> Header {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use parking_lot::Mutex;
-use transom_device::execution::{CopyError, Reply, Request, Sent, Source};
+use transom_device::execution::{CopyError, PlainSend, Reply, Request, Sent, Source};
 use transom_device::protection::{Announcer, Grant};
 use transom_system::memory::{
     Copier, Destination, PeerMemory, Writable, attach_pages, may_copy_with,
@@ -16,7 +16,8 @@ use transom_system::segment::{RING_BYTES, RingKind, Segment, Wakeup};
 use transom_system::{ThisProcess, asymmetric_fence};
 
 use super::message::{
-    ANSWER_WORDS, Answer, Arrival, answer_data, encode_answer, encode_request, reservation,
+    ANSWER_WORDS, Answer, Arrival, PLAIN_SEND_RESERVES, PLAIN_SEND_WORDS, answer_data,
+    encode_acknowledgement, encode_answer, encode_plain_send, encode_request, reservation,
 };
 use super::ring::{self, Consumer, Fence, Garbled, HEADER_WORDS, Producer, Record, Room};
 use super::stalled::Stalled;
@@ -61,16 +62,18 @@ pub enum Reach {
 /// The rings to a peer, and those from it.
 struct Rings {
     requests: Mutex<Requests>,
-    replies: Mutex<Producer>,
     arrivals: Mutex<Arrivals>,
 }
 
 impl Rings {
     fn new() -> Self {
-        let arrivals = Arrivals { requests: Consumer::new(), replies: Consumer::new() };
+        let arrivals = Arrivals {
+            requests: Consumer::new(),
+            replies: Consumer::new(),
+            answers: Producer::new(),
+        };
         Self {
             requests: Mutex::new(Requests { producer: Producer::new(), reserved: 0 }),
-            replies: Mutex::new(Producer::new()),
             arrivals: Mutex::new(arrivals),
         }
     }
@@ -93,10 +96,11 @@ struct Need {
     reserved: u64,
 }
 
-/// The reading ends of what the peer sends.
+/// The reading ends of what the peer sends, and the writing end of what it is answered.
 struct Arrivals {
     requests: Consumer,
     replies: Consumer,
+    answers: Producer,
 }
 
 /// A record in place, with its data.
@@ -318,6 +322,37 @@ impl Peer {
         Sent::Queued
     }
 
+    /// Sends a plain SEND, whose data `copy` puts where it is told. False if it is to be sent by
+    /// [`Peer::send`]: there is no room, the peer is gone, or `copy` has failed.
+    pub fn send_at_once(
+        &self,
+        own: &Segment,
+        send: &PlainSend,
+        copy: impl FnOnce(Destination<'_>) -> bool,
+    ) -> bool {
+        if self.is_gone() {
+            return false;
+        }
+        let mut requests = self.rings.requests.lock();
+        let Requests { producer, reserved } = &mut *requests;
+        if *reserved + PLAIN_SEND_RESERVES > REPLY_BUDGET {
+            return false;
+        }
+        let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
+        let room = producer.room(positions, bytes, PLAIN_SEND_WORDS, send.length);
+        let Some(room) = room else { return false };
+        // SAFETY: the room found for this record, which is the producer's alone until it is published.
+        let to = unsafe { Writable::shared(room.payload(), send.length) };
+        if !copy(Destination::Own(to)) {
+            return false;
+        }
+        *reserved += PLAIN_SEND_RESERVES;
+        producer.publish(bytes, &room, &encode_plain_send(send), send.length);
+        drop(requests);
+        self.notify_of_record(own);
+        true
+    }
+
     /// Where the peer is to take the data of a segment from, if it can and that is faster.
     pub fn reference(&self, request: &Request, data: &Gather<'_>) -> Option<Reference> {
         let fit = request.service.is_reliable()
@@ -384,8 +419,8 @@ impl Peer {
     ) -> Result<(), Garbled> {
         let (own, copier) = (this.segment(), this.copier());
         let mut arrivals = self.rings.arrivals.lock();
-        let Arrivals { requests, replies } = &mut *arrivals;
-        let mut replying = Replying { peer: self, own, copier, told: false };
+        let Arrivals { requests, replies, answers } = &mut *arrivals;
+        let mut replying = Replying { peer: self, own, copier, answers, told: false };
         let mut made_room = false;
         let next = |kind, consumer: &mut Consumer| {
             let (positions, bytes) = self.segment.ring(kind, self.me.slot);
@@ -448,10 +483,30 @@ pub struct Replying<'a> {
     peer: &'a Peer,
     own: &'a Segment,
     copier: &'a Copier,
+    answers: &'a mut Producer,
     told: bool,
 }
 
 impl Replying<'_> {
+    /// Has a plain SEND received, by a function that acknowledges it by the one it is given, at most once; false
+    /// if it has not. The requester keeps room for the acknowledgement; for one that did not nothing is done.
+    #[inline]
+    pub fn acknowledge(
+        &mut self,
+        send: &PlainSend,
+        receive: impl FnOnce(&mut dyn FnMut()) -> bool,
+    ) -> bool {
+        let (positions, bytes) = self.own.ring(RingKind::Replies, self.peer.announcer.slot);
+        let Some(room) = self.answers.room(positions, bytes, ANSWER_WORDS, 0) else { return false };
+        let mut room = Some(room);
+        receive(&mut || {
+            if let Some(room) = room.take() {
+                self.answers.publish(bytes, &room, &encode_acknowledgement(send), 0);
+                self.told = true;
+            }
+        })
+    }
+
     /// Answers with what `make` says, or calls the function it is given with; a READ puts its data
     /// into the sink.
     pub fn answer(
@@ -459,7 +514,7 @@ impl Replying<'_> {
         request: &Request,
         make: impl FnOnce(&mut RingBytes<'_>, &dyn Fn(Reply)) -> Reply,
     ) {
-        let producer = RefCell::new(self.peer.rings.replies.lock());
+        let producer = RefCell::new(&mut *self.answers);
         let (positions, bytes) = self.own.ring(RingKind::Replies, self.peer.announcer.slot);
         let data = answer_data(request);
         let room = producer.borrow_mut().room(positions, bytes, ANSWER_WORDS, data);

@@ -25,7 +25,7 @@ pub const MAX_PAYLOAD: u64 = 32 << 10;
 pub(crate) type Header = [u64; HEADER_WORDS];
 
 /// How many words of a header are not left out.
-pub(crate) fn words_of(header: &Header) -> usize {
+pub(crate) fn words_of(header: &[u64]) -> usize {
     header.iter().rposition(|word| *word != 0).map_or(1, |last| last + 1)
 }
 
@@ -169,7 +169,7 @@ impl Producer {
 
     /// Makes the record visible, with a payload of `payload` bytes, but no more than asked for. Of the header,
     /// the words that there is room for are written.
-    pub(crate) fn publish(&mut self, bytes: *mut u8, room: &Room, header: &Header, payload: u64) {
+    pub(crate) fn publish(&mut self, bytes: *mut u8, room: &Room, header: &[u64], payload: u64) {
         debug_assert!(words_of(header) <= room.words, "words of it are left out");
         let length = record_bytes(room.words, payload.min(room.payload));
         let end = room.start + length;

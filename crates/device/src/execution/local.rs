@@ -115,7 +115,13 @@ impl<'a> LocalBuffers<'a> {
     /// Grants all of a buffer that is not empty, if it is there and may be used.
     #[inline(always)]
     pub fn grant_whole(self, operation: Operation, sge: &Sge) -> Option<Grant<'a>> {
-        let grant = self.grant(self.attempt(operation, sge, 0, u64::from(sge.length))).ok();
+        self.grant_first(operation, sge, u64::from(sge.length))
+    }
+
+    /// Grants the first bytes of a buffer, of which there are as many, under the same conditions.
+    #[inline(always)]
+    pub fn grant_first(self, operation: Operation, sge: &Sge, length: u64) -> Option<Grant<'a>> {
+        let grant = self.grant(self.attempt(operation, sge, 0, length)).ok();
         grant.filter(|grant| !grant.is_null())
     }
 

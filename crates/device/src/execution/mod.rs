@@ -37,7 +37,7 @@ pub use link::{Direct, DirectTarget, Payload, Segmentation, Sent};
 pub use local::{Bytes, CopyError, LocalBuffers, Sink, Source};
 pub use process::{Context, MemoryGone, Process, TakeShared};
 pub use rendezvous::Rendezvous;
-pub use request::{Injection, Part, Reply, Request};
+pub use request::{Injection, Part, PlainSend, Reply, Request};
 pub use requester::{Connection, Requester, RequesterLimits};
 pub(crate) use requester::{SendWqe, status_of};
 pub use responder::{Receives, Responder};

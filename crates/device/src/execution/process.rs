@@ -2,7 +2,7 @@
 //! once, and a buffer for everything else.
 
 use super::one_sided::Admission;
-use super::{Counted, Direct, DirectTarget, Effects, Injection, Payload, Request};
+use super::{Counted, Direct, DirectTarget, Effects, Injection, Payload, PlainSend, Request};
 use crate::protection::{Announcer, Grant, KeyTable, Refusal, Waiter};
 use crate::qp::{QpNumber, QpSummary, QpTable};
 use crate::queue::{Address, Body, Completion, Receive, Remote, Sge, Take};
@@ -69,6 +69,13 @@ pub trait Process {
         length: u64,
     ) -> bool {
         let _ = (kept, body, remote, data, length);
+        false
+    }
+    /// Hands a SEND to the link, with its data: one buffer or inline data. False if that cannot be done just
+    /// so, be it that there is no room or that the data may not be read; then it goes as a segment
+    /// ([`Requester::next_segment`](super::Requester::next_segment)), by which it is known why.
+    fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
+        let _ = (send, data);
         false
     }
     /// RDMA WRITE straight into the peer's memory.

@@ -62,6 +62,44 @@ impl Request {
     }
 }
 
+/// A SEND that is a message of one segment between reliably connected queue pairs, with some data and nothing
+/// beside it: what most messages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainSend {
+    /// Target queue pair.
+    pub to: QpNumber,
+    /// Origin queue pair.
+    pub from: QpNumber,
+    /// Its number, as [`Request::message`].
+    pub message: Psn,
+    /// As [`Request::attempt`].
+    pub attempt: u64,
+    /// Bytes of it; not zero.
+    pub length: u64,
+    /// Raise a solicited event when it is received.
+    pub solicited: bool,
+}
+
+impl PlainSend {
+    /// The request that it is.
+    pub fn request(&self) -> Request {
+        let Self { to, from, message, attempt, length, solicited } = *self;
+        Request {
+            to,
+            from,
+            service: Service::Rc,
+            remote: Remote::Connected,
+            message,
+            attempt,
+            body: Body::Send,
+            offset: 0,
+            length,
+            total: length,
+            solicited,
+        }
+    }
+}
+
 /// Which part of a message a segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {

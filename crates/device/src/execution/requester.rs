@@ -15,8 +15,8 @@ use transom_wire::Psn;
 use super::one_sided::Admission;
 use super::retry::Retry;
 use super::{
-    Context, Counted, Direct, Effects, LocalBuffers, MAX_MESSAGE, Payload, Process, Request,
-    Segmentation,
+    Context, Counted, Direct, Effects, LocalBuffers, MAX_MESSAGE, Payload, PlainSend, Process,
+    Request, Segmentation,
 };
 use crate::protection::Reason;
 use crate::qp::{QpNumber, QpState, QpSummary, Service};
@@ -273,21 +273,27 @@ impl Requester {
             }
             None => (request.sges.len(), LocalBuffers::length(request.sges)),
         };
-        if self.ring.is_empty() && state == QpState::Rts {
-            match self.carry_out(request, length, cx) {
-                Direct::Done => return Ok(()),
-                Direct::Declined => {}
-                Direct::Near(refusal) => {
-                    self.enqueue(request, num_sge, length, state, cx)?;
-                    self.refuse_head(cx, Status::LocalProtection, &refusal);
+        if state == QpState::Rts {
+            if request.op == SendOp::Message(Body::Send) {
+                if self.send_at_once(request, length, cx) {
                     return Ok(());
+                }
+            } else if self.ring.is_empty() {
+                match self.carry_out(request, length, cx) {
+                    Direct::Done => return Ok(()),
+                    Direct::Declined => {}
+                    Direct::Near(refusal) => {
+                        self.enqueue(request, num_sge, length, state, cx)?;
+                        self.refuse_head(cx, Status::LocalProtection, &refusal);
+                        return Ok(());
+                    }
                 }
             }
         }
         self.enqueue(request, num_sge, length, state, cx)
     }
 
-    /// Adds a checked work request to the ring.
+    /// Adds a checked work request to the ring, to be started.
     #[inline(never)]
     fn enqueue<P: Process>(
         &mut self,
@@ -300,6 +306,27 @@ impl Requester {
         if self.room() == 0 {
             return Err(PostError::Full);
         }
+        let place = self.ring.tail();
+        self.push(request, num_sge, length, Psn::default(), Progress::Waiting);
+        if let Some(remote) = self.remote_mut(place) {
+            *remote = request.remote;
+        }
+        if matches!(state, QpState::Error | QpState::Sqe) {
+            self.flush(cx);
+        }
+        Ok(())
+    }
+
+    /// Adds a work request to the ring, which has room for it.
+    #[inline]
+    fn push(
+        &mut self,
+        request: &SendRequest<'_>,
+        num_sge: usize,
+        length: u64,
+        message: Psn,
+        progress: Progress,
+    ) {
         let mut flags = request.flags;
         flags.set(SendFlags::INLINE, request.inline.is_some());
         let wqe = SendWqe {
@@ -308,19 +335,59 @@ impl Requester {
             flags,
             num_sge,
             length,
-            message: Psn::default(),
-            progress: Progress::Waiting,
+            message,
+            progress,
             part: Part::Program,
         };
-        let place = self.ring.tail();
         self.ring.push(wqe, &request.sges[..num_sge], request.inline.unwrap_or(&[]));
-        if let Some(remote) = self.remote_mut(place) {
-            *remote = request.remote;
+    }
+
+    /// Hands a SEND to the link as it is posted, if it is plain and nothing waits before it: what
+    /// [`Requester::next_segment`] and [`Requester::sent`] come to then. False if it is to be enqueued.
+    #[inline]
+    fn send_at_once<P: Process>(
+        &mut self,
+        request: &SendRequest<'_>,
+        length: u64,
+        cx: &mut Context<'_, P>,
+    ) -> bool {
+        let (num_sge, payload) = match (request.inline, request.sges) {
+            (None, sges @ [_]) => (1, Payload::Buffers(sges)),
+            (Some([bytes]), _) => (0, Payload::Inline(bytes)),
+            _ => return false,
+        };
+        let Connection { link, peer, .. } = self.connection;
+        let next = self.under_way.next == self.ring.tail() && self.room() > 0;
+        // What is as short is a segment of its own, and checked as it is copied.
+        let plain = self.service == Service::Rc
+            && link.mtu.is_none()
+            && (1..=link.copied).contains(&length)
+            && !request.flags.contains(SendFlags::FENCE);
+        if !next || !plain || self.pause.not_before.is_some() || self.pause.stuck {
+            return false;
         }
-        if matches!(state, QpState::Error | QpState::Sqe) {
-            self.flush(cx);
+        let message = self.under_way.next_psn;
+        let send = PlainSend {
+            to: peer,
+            from: cx.number,
+            message,
+            attempt: self.under_way.attempt,
+            length,
+            solicited: request.flags.contains(SendFlags::SOLICITED),
+        };
+        if !cx.process.send_at_once(&send, payload) {
+            return false;
         }
-        Ok(())
+        self.push(
+            request,
+            num_sge,
+            length,
+            message,
+            Progress::Started { sent: length, answered: 0 },
+        );
+        self.under_way.next_psn = message.plus(1);
+        self.under_way.next = self.ring.tail();
+        true
     }
 
     fn remote_mut(&mut self, position: u64) -> Option<&mut Remote> {
@@ -378,7 +445,7 @@ impl Requester {
         cx: &mut Context<'_, P>,
     ) -> Direct {
         let SendOp::Message(body) = &request.op else { return Direct::Declined };
-        // A SEND goes by a message.
+        // What names no memory goes by a message.
         if body.remote().is_none() {
             return Direct::Declined;
         }

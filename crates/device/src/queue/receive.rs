@@ -70,6 +70,25 @@ impl ReceiveQueue {
         Ok(())
     }
 
+    /// The oldest receive, if it has one scatter/gather entry: its number, and the entry.
+    #[inline]
+    pub fn oldest_of_one(&self) -> Option<(u64, &Sge)> {
+        if self.ring.is_empty() {
+            return None;
+        }
+        let wqe = self.ring.at(self.ring.head());
+        match self.ring.sges_at(self.ring.head(), wqe.num_sge) {
+            [one] => Some((wqe.wr_id, one)),
+            _ => None,
+        }
+    }
+
+    /// Takes the oldest receive out; one that has been looked at.
+    #[inline]
+    pub fn pop(&mut self) {
+        self.ring.pop();
+    }
+
     /// Moves the oldest receive into `receive` if it has room for `least` bytes.
     pub fn take(&mut self, least: u64, receive: &mut Receive) -> Take {
         if self.ring.is_empty() {

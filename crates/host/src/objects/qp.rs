@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use tracing::debug;
 use transom_device::Access;
 use transom_device::execution::{
-    Context, Counted, Effect, Effects, QpEvent, QueueSide, Receives, Reply, Request, Requester,
-    RequesterLimits, Responder, Segmentation, Sink, Source,
+    Context, Counted, Effect, Effects, PlainSend, QpEvent, QueueSide, Receives, Reply, Request,
+    Requester, RequesterLimits, Responder, Segmentation, Sink, Source,
 };
 use transom_device::qp::{Gate, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{
@@ -382,11 +382,17 @@ impl QueuePair {
         let Effect::Complete { completion, solicited } = effect else {
             return self.carry_out_other(effect, deferred);
         };
+        self.receive_completes(completion, *solicited, deferred);
+    }
+
+    /// Has the completion of a receive seen.
+    #[inline]
+    fn receive_completes(&self, completion: &Completion, solicited: bool, deferred: &mut Deferred) {
         if self.counters.any(Counted::RECV) {
             self.count_receive(completion);
         }
         if let Some(cq) = &self.config.receive_cq {
-            cq.complete(completion, *solicited, deferred);
+            cq.complete(completion, solicited, deferred);
         }
     }
 
@@ -632,6 +638,26 @@ impl QueuePair {
         let reply = half.responder.execute(request, source, sink, &mut cx);
         half.settle_around(|| answer.into_iter().for_each(|answer| answer(reply)), self, deferred);
         reply
+    }
+
+    /// Receives a plain SEND; false if [`QueuePair::execute`] is to carry it out. `acknowledge` is called before
+    /// the completion can be seen. The caller knows that the device looks at no request.
+    pub(crate) fn receive_at_once(
+        &self,
+        send: &PlainSend,
+        source: &mut impl Source,
+        acknowledge: &mut dyn FnMut(),
+        deferred: &mut Deferred,
+    ) -> bool {
+        let mut guard = self.receive.half.lock();
+        let half = &mut *guard;
+        let at = self.here();
+        let cx = at.context(&mut half.effects);
+        let received = half.responder.receive_at_once(send, source, &cx);
+        let Some(completion) = received else { return false };
+        acknowledge();
+        self.receive_completes(&completion, send.solicited, deferred);
+        true
     }
 
     /// Starts the rendezvous that wait, as far as there is room.

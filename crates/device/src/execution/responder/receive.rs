@@ -1,11 +1,13 @@
 //! Messages that take a posted receive: SEND, WRITE with immediate, datagrams.
 
+use core::slice;
+
 use transom_wire::NakCode;
 use transom_wire::grh::{GRH_BYTES, Route, mapped_ipv4};
 
 use super::super::{
-    Bytes, Context, CopyError, Effect, LocalBuffers, Process, QpEvent, Reply, Request, Source,
-    TakeShared,
+    Bytes, Context, CopyError, Effect, LocalBuffers, PlainSend, Process, QpEvent, Reply, Request,
+    Source, TakeShared,
 };
 use super::tag_matching::Extent;
 use super::{Receives, Responder};
@@ -136,6 +138,52 @@ impl Responder {
             // Only datagrams ask for room; one that finds none is gone.
             NoReceive::NotReady | NoReceive::TooSmall => Reply::Dropped,
         }
+    }
+
+    /// Carries out a SEND if it is plain here too: the next in order, for a receive of one buffer that it
+    /// fits, with everything allowed. The completion of its receive, which is due behind the acknowledgement;
+    /// `None` if nothing has happened but that some of its bytes may be in the receive, and
+    /// [`Responder::execute`] is to decide. The caller knows that nobody injects.
+    #[inline]
+    pub fn receive_at_once<P: Process>(
+        &mut self,
+        send: &PlainSend,
+        source: &mut impl Source,
+        cx: &Context<'_, P>,
+    ) -> Option<Completion> {
+        let (gate, peering) = (cx.summary.gate(), cx.summary.peering());
+        let next = send.message == self.expected_psn
+            && self.message.progress == 0
+            && !self.message.has_taken;
+        let for_here = gate.receives()
+            && gate.service == Service::Rc
+            && peering.from == send.from
+            && peering.established;
+        if !next || !for_here {
+            return None;
+        }
+        let queue = self.queue.as_mut()?;
+        let (wr_id, buffer) = queue.oldest_of_one()?;
+        if send.length > u64::from(buffer.length) {
+            return None;
+        }
+        let buffers = LocalBuffers {
+            sges: slice::from_ref(buffer),
+            keys: cx.process.keys(),
+            announcer: cx.process.announcer(),
+            waiter: cx.process.waiter(),
+            qp: cx.number.bits(),
+            pd: gate.pd,
+        };
+        let grant = buffers.grant_first(Operation::LocalWrite, buffer, send.length)?;
+        source.copy_to(0, &grant).ok()?;
+        drop(grant);
+        queue.pop();
+        self.expected_psn = send.message.plus(1);
+        let mut completion =
+            Completion::new(wr_id, Status::Success, Opcode::Receive, cx.number.bits());
+        completion.byte_length = send.length as u32;
+        Some(completion)
     }
 
     pub(super) fn send<P: Process>(

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use transom_device::execution::one_sided::{Admission, CHUNK, Initiator, KeyDomain, Stop, Target};
 use transom_device::execution::{
     Bytes, Context, CopyError, Counted, Direct, DirectTarget, Effects, Injection, LocalBuffers,
-    MemoryGone, Part, Payload, Process, Reply, Request, Requester, Sent, Source, TakeShared,
+    MemoryGone, Part, Payload, PlainSend, Process, Reply, Request, Requester, Sent, Source,
+    TakeShared,
 };
 use transom_device::protection::{
     Announcer, Grant, KeyTable, Operation, Refusal, RemoteAddress, Waiter,
@@ -164,6 +165,25 @@ impl Process for At<'_> {
             }
             _ => false,
         }
+    }
+
+    fn send_at_once(&self, send: &PlainSend, data: Payload<'_>) -> bool {
+        let (Link::Local(peer), device) = (self.link, &self.qp.device) else { return false };
+        if device.observer().is_some() {
+            return false;
+        }
+        let copier = device.process().copier();
+        peer.send_at_once(device.process().segment(), send, |to| match data {
+            Payload::Inline(bytes) => copier.copy(to, bytes.into(), send.length).is_ok(),
+            Payload::Buffers([one]) => {
+                let from = self.local(slice::from_ref(one)).grant_whole(Operation::LocalRead, one);
+                from.is_some_and(|from| {
+                    let from = Where::Here.source(from.address());
+                    copier.copy(to, from, send.length).is_ok()
+                })
+            }
+            Payload::Buffers(_) => false,
+        })
     }
 
     fn write_direct(&self, to: DirectTarget, payload: Payload<'_>, length: u64) -> Direct {
