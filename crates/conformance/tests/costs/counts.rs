@@ -40,10 +40,10 @@ fn role() {
 
 /// Carries out each operation, with a mark before and after each step once it is warm.
 fn carries_out(channel: &mut Channel) {
-    begin(channel);
     let [way] = channel.hear();
+    // Memory of a process that is traced is not moved: who moves it traces its threads.
     let stage = Stage::new(WAYS[way as usize].1);
-    channel.tell(&[stage.is_mapped().into()]);
+    begin(channel, stage.is_mapped());
     for workload in WORKLOADS {
         for round in 0..WARM_UP + SETTLING + ROUNDS + 1 {
             if round == WARM_UP + 1 {
@@ -66,8 +66,8 @@ fn carries_out(channel: &mut Channel) {
 
 /// Three system calls, and later 300 instructions or a few more.
 fn knows(channel: &mut Channel) {
-    begin(channel);
-    let [] = channel.hear();
+    let [_] = channel.hear();
+    begin(channel, false);
     mark();
     for _ in 0..3 {
         // SAFETY: takes nothing and cannot fail.
@@ -81,20 +81,29 @@ fn knows(channel: &mut Channel) {
     let [] = channel.hear();
 }
 
-/// The process is there, and waits to be traced.
-fn begin(channel: &mut Channel) {
+/// The process is there, and waits until it is traced.
+fn begin(channel: &mut Channel, is_mapped: bool) {
     // SAFETY: takes a plain number. Whoever waits for a thread that is held would wait for ever.
     unsafe { libc::alarm(120) };
-    channel.tell(&[]);
+    channel.tell(&[is_mapped.into()]);
+    let [] = channel.hear();
 }
 
-/// A process in this role that this thread traces; none, and why, if the system does not let it.
-fn traced(role: &str, memory: &str) -> Option<(Child, Tracee)> {
-    let setting = format!("TRANSOM_MEMORY={memory}");
-    let mut child = Child::start_under(role, &["env", &setting]);
-    let [] = child.hear();
+/// A process in this role that this thread traces, and which begins; none, and why, if the system does not let
+/// it.
+fn traced(role: &str, way: usize) -> Option<(Child, Tracee)> {
+    let memory = WAYS[way].2;
+    let mut child = Child::start_under(role, &["env", &format!("TRANSOM_MEMORY={memory}")]);
+    child.tell(&[way as u64]);
+    let [is_mapped] = child.hear();
     match Tracee::begin(child.pid()) {
-        Ok(tracee) => Some((child, tracee)),
+        Ok(tracee) => {
+            // That needs no more than this.
+            let wanted = memory == "mapped" && role.ends_with("carries_out");
+            assert_eq!(is_mapped == 1, wanted, "memory is mapped if that is asked for");
+            child.tell(&[]);
+            Some((child, tracee))
+        }
         Err(error) => {
             println!("skipped: a process may not trace its children here: {error}");
             None
@@ -104,8 +113,7 @@ fn traced(role: &str, memory: &str) -> Option<(Child, Tracee)> {
 
 #[test]
 fn what_is_counted_is_what_is_done() {
-    let Some((mut child, mut tracee)) = traced(path_of!("knows"), "private") else { return };
-    child.tell(&[]);
+    let Some((mut child, mut tracee)) = traced(path_of!("knows"), 0) else { return };
     let thread = tracee.run_to_mark();
     tracee.hold_all_but(thread);
     assert_eq!(tracee.system_calls(thread), [libc::SYS_getppid; 3]);
@@ -121,8 +129,8 @@ fn what_is_counted_is_what_is_done() {
 #[test]
 fn operations_cost_what_is_recorded() {
     let mut ways = Vec::new();
-    for (way, (name, _, memory)) in WAYS.into_iter().enumerate() {
-        match costs(way, memory) {
+    for (way, (name, ..)) in WAYS.into_iter().enumerate() {
+        match costs(way) {
             Some(costs) => ways.push((name, costs)),
             None => println!("not counted: {name}"),
         }
@@ -195,22 +203,14 @@ fn other_build(title: &str) -> String {
 }
 
 /// What each step of each operation costs on one of [`WAYS`]; none if it cannot be told here.
-fn costs(way: usize, memory: &str) -> Option<Costs> {
-    let (mut child, mut tracee) = traced(path_of!("carries_out"), memory)?;
-    child.tell(&[way as u64]);
+fn costs(way: usize) -> Option<Costs> {
+    let (mut child, mut tracee) = traced(path_of!("carries_out"), way)?;
     let mut costs = Vec::new();
     for (index, workload) in WORKLOADS.iter().enumerate() {
         if index > 0 {
             tracee.release();
         }
         let thread = tracee.run_to_mark();
-        if index == 0 {
-            let [is_mapped] = child.hear();
-            if (is_mapped == 1) != (memory == "mapped") {
-                println!("skipped: memory cannot be mapped here");
-                return None;
-            }
-        }
         tracee.hold_all_but(thread);
         let mut counted: Costs = vec![(Vec::new(), u64::MAX); workload.steps.len()];
         for round in 0..SETTLING + ROUNDS + 1 {
