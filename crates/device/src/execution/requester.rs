@@ -274,7 +274,7 @@ impl Requester {
             None => (request.sges.len(), LocalBuffers::length(request.sges)),
         };
         if state == QpState::Rts {
-            if request.op == SendOp::Message(Body::Send) {
+            if matches!(request.op, SendOp::Message(Body::Send)) {
                 if self.send_at_once(request, length, cx) {
                     return Ok(());
                 }
