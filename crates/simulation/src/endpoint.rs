@@ -3,8 +3,9 @@
 
 use transom_device::Access;
 use transom_device::execution::{
-    Context, CopyError, Effect, Effects, LocalBuffers, MAX_BURST, Payload, Process, QueueSide,
-    Receives, Reply, Request, Requester, RequesterLimits, Responder, Segmentation, Sent, Sink,
+    Bytes, Context, CopyError, Effect, Effects, LocalBuffers, MAX_BURST, Payload, PlainSend,
+    Process, QueueSide, Receives, Reply, Request, Requester, RequesterLimits, Responder,
+    Segmentation, Sent, Sink,
 };
 use transom_device::protection::{Grant, Operation, Refusal};
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service};
@@ -103,6 +104,15 @@ pub struct Endpoint {
 
 const MEMORY: &str = "there is memory";
 
+/// Where data goes of which there is none.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn copy_from(&mut self, _: u64, _: &Grant<'_>) -> Result<(), CopyError> {
+        panic!("nobody asked for data");
+    }
+}
+
 impl Endpoint {
     /// A queue pair in RTS.
     pub fn new(attributes: &Attributes, summary: &QpSummary) -> Self {
@@ -186,6 +196,27 @@ impl Endpoint {
         let result = step(responder, packets, &mut context(self.number, io, effects));
         settle(io, effects, flush);
         result
+    }
+
+    /// A message arrives by itself, without packets, and asks for no data.
+    pub fn take_message<I: Io>(&mut self, io: &I, request: &Request, data: &[u8]) -> Reply {
+        self.respond(io, |responder, _, cx| {
+            let mut source = Bytes { bytes: data, process: io };
+            responder.execute(request, &mut source, &mut Nowhere, cx)
+        })
+    }
+
+    /// A plain SEND does, and is received at once if it can be.
+    pub fn take_plain_send<I: Io>(&mut self, io: &I, send: &PlainSend, data: &[u8]) -> Reply {
+        let received = self.respond(io, |responder, _, cx| {
+            let mut source = Bytes { bytes: data, process: io };
+            responder.receive_at_once(send, &mut source, cx)
+        });
+        let Some(completion) = received else {
+            return self.take_message(io, &send.request(), data);
+        };
+        io.happened(&Effect::Complete { completion, solicited: send.solicited });
+        Reply::Ack
     }
 
     /// Posts a work request to the send queue, which then does what it can.

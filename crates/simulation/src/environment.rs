@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock};
 
 use transom_device::Access;
 use transom_device::execution::{
-    Effect, Injection, MemoryGone, Process, QpEvent, QueueSide, Request, TakeShared,
+    Effect, Injection, MemoryGone, Payload, PlainSend, Process, QpEvent, QueueSide, Request,
+    TakeShared,
 };
 use transom_device::protection::{
     Announcer, Bind, Grant, Key, KeyTable, Kind, Operation, Place, Reason, Refusal, Region,
@@ -56,6 +57,8 @@ pub struct Environment {
     pub joins: Cell<usize>,
     /// The link has no room for the next burst of data after all.
     pub full: Cell<bool>,
+    /// The link takes plain SENDs as they are posted.
+    pub at_once: Cell<bool>,
     /// The memory that is sent is gone, though its key still grants it.
     pub gone: Cell<bool>,
     /// What the user wants done with the requests that come, in order; it is asked once for each.
@@ -89,6 +92,7 @@ impl Environment {
             room: Cell::new(usize::MAX),
             joins: Cell::new(0),
             full: Cell::new(false),
+            at_once: Cell::new(false),
             gone: Cell::new(false),
             injections: RefCell::default(),
             region: Key(0),
@@ -312,6 +316,14 @@ impl Process for Environment {
 
     fn shared_pd(&self, srq: u32) -> Option<u32> {
         (srq == SRQ).then_some(self.pd)
+    }
+
+    fn send_at_once(&self, send: &PlainSend, _data: Payload<'_>) -> bool {
+        let takes = self.at_once.get() && self.room.get() > 0;
+        if takes {
+            self.send_message(&send.request());
+        }
+        takes
     }
 
     fn complete(&self, completion: &Completion) {

@@ -3,6 +3,7 @@
 
 mod messages;
 mod origin;
+mod plain;
 mod requester;
 mod responder;
 mod target;
