@@ -250,6 +250,21 @@ pub fn arguments(test: &str) -> [&str; 4] {
     ["--exact", name, "--nocapture", "--test-threads=1"]
 }
 
+/// Forks, and waits for the child, which does no more than look whether something holds there: it may not
+/// take memory or locks.
+pub fn fork_once(holds: impl FnOnce() -> bool) {
+    // SAFETY: the child only looks, by this function's contract, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(!holds())) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is this function's own.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "it does not hold in the child");
+}
+
 /// A command that runs the test of this path again.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(this_program());

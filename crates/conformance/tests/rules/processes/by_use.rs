@@ -129,16 +129,7 @@ fn no_addition_is_lost_while_memory_moves() {
             assert!(poll(end.cq).is_none());
             if is_mapped(memory.addr(), 8) {
                 was_mapped += 1;
-                // SAFETY: the child does nothing but end.
-                let forked = unsafe { libc::fork() };
-                if forked == 0 {
-                    // SAFETY: ends the child.
-                    unsafe { libc::_exit(i32::from(memory.word(0) < seen)) };
-                }
-                let mut status = 0;
-                // SAFETY: the status is this test's own.
-                assert_eq!(unsafe { libc::waitpid(forked, &mut status, 0) }, forked);
-                assert_eq!(status, 0);
+                fork_once(|| memory.word(0) >= seen);
             }
         }
         for child in &mut adders {

@@ -282,7 +282,7 @@ fn no_write_lands_in_mapped_memory_after_the_revocation() {
 #[test]
 fn no_write_lands_in_memory_that_moves_after_the_revocation() {
     const THIS: &str = path_of!("no_write_lands_in_memory_that_moves_after_the_revocation");
-    alone(THIS, Way::Mapped, || against_a_steady_writer_and(fork_once));
+    alone(THIS, Way::Mapped, || against_a_steady_writer_and(|| fork_once(|| true)));
 }
 
 /// The page is made private over and over, since this process forks, and is mapped again when the writer has used
@@ -290,20 +290,7 @@ fn no_write_lands_in_memory_that_moves_after_the_revocation() {
 #[test]
 fn no_write_lands_in_memory_that_use_has_moved_after_the_revocation() {
     const THIS: &str = path_of!("no_write_lands_in_memory_that_use_has_moved_after_the_revocation");
-    alone(THIS, Way::Auto, || against_a_steady_writer_and(fork_once));
-}
-
-/// Makes a child that ends at once.
-fn fork_once() {
-    // SAFETY: the child does nothing but end.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(0) };
-    }
-    let mut status = 0;
-    // SAFETY: the status is this function's own.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    alone(THIS, Way::Auto, || against_a_steady_writer_and(|| fork_once(|| true)));
 }
 
 #[test]
