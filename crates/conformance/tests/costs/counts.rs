@@ -98,8 +98,8 @@ fn traced(role: &str, way: usize) -> Option<(Child, Tracee)> {
     let [is_mapped] = child.hear();
     match Tracee::begin(child.pid()) {
         Ok(tracee) => {
-            // That needs no more than this.
-            let wanted = memory == "mapped" && role.ends_with("carries_out");
+            // To move memory takes no more than this.
+            let wanted = memory == "mapped";
             assert_eq!(is_mapped == 1, wanted, "memory is mapped if that is asked for");
             child.tell(&[]);
             Some((child, tracee))
