@@ -12,7 +12,7 @@ use transom_system::memory::{
     Copier, Destination, PeerMemory, Writable, attach_pages, may_copy_with,
 };
 use transom_system::registry::Process;
-use transom_system::segment::{RING_BYTES, RingKind, Segment, Wakeup};
+use transom_system::segment::{RING_BYTES, RingKind, RingPositions, Segment, Wakeup};
 use transom_system::{ThisProcess, asymmetric_fence};
 
 use super::message::{
@@ -86,7 +86,22 @@ struct Requests {
     reserved: u64,
 }
 
+impl Requests {
+    /// Room for a request, and in the other direction for its reply.
+    #[inline]
+    fn find(
+        &mut self,
+        positions: &RingPositions,
+        bytes: *mut u8,
+        Need { words, payload, reserved }: Need,
+    ) -> Option<Room> {
+        let answerable = self.reserved + reserved <= REPLY_BUDGET;
+        answerable.then(|| self.producer.room(positions, bytes, words, payload)).flatten()
+    }
+}
+
 /// What a request needs room for.
+#[derive(Clone, Copy)]
 struct Need {
     /// Of its header.
     words: usize,
@@ -334,20 +349,17 @@ impl Peer {
             return false;
         }
         let mut requests = self.rings.requests.lock();
-        let Requests { producer, reserved } = &mut *requests;
-        if *reserved + PLAIN_SEND_RESERVES > REPLY_BUDGET {
-            return false;
-        }
         let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
-        let room = producer.room(positions, bytes, PLAIN_SEND_WORDS, send.length);
-        let Some(room) = room else { return false };
+        let (words, reserved) = (PLAIN_SEND_WORDS, PLAIN_SEND_RESERVES);
+        let need = Need { words, payload: send.length, reserved };
+        let Some(room) = requests.find(positions, bytes, need) else { return false };
         // SAFETY: the room found for this record, which is the producer's alone until it is published.
         let to = unsafe { Writable::shared(room.payload(), send.length) };
         if !copy(Destination::Own(to)) {
             return false;
         }
-        *reserved += PLAIN_SEND_RESERVES;
-        producer.publish(bytes, &room, &encode_plain_send(send), send.length);
+        requests.reserved += reserved;
+        requests.producer.publish(bytes, &room, &encode_plain_send(send), send.length);
         drop(requests);
         self.notify_of_record(own);
         true
@@ -390,14 +402,11 @@ impl Peer {
         &self,
         own: &Segment,
         requests: &mut Requests,
-        Need { words, payload, reserved }: Need,
+        need: Need,
         qp_index: u16,
     ) -> Option<Room> {
         let (positions, bytes) = own.ring(RingKind::Requests, self.announcer.slot);
-        let mut find = || {
-            let answerable = requests.reserved + reserved <= REPLY_BUDGET;
-            answerable.then(|| requests.producer.room(positions, bytes, words, payload)).flatten()
-        };
+        let mut find = || requests.find(positions, bytes, need);
         find().or_else(|| {
             // In this order: whoever makes room takes the flag down and then looks for who waits.
             // Then look once more, lest the room came before the flag was up.

@@ -83,7 +83,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Takes the oldest receive out; one that has been looked at.
+    /// Removes the oldest receive, if there is one.
     #[inline]
     pub fn pop(&mut self) {
         self.ring.pop();
