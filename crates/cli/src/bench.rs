@@ -44,13 +44,20 @@ Debian's iproute2, and a system that lets this user make namespaces.
 
 Examples:
   transom bench                    Minutes; a machine with nothing else to do
+  transom bench wire               Only the workloads that go over the wire
   transom bench --quick --json     For programs: one JSON object a line
   transom bench --plot pictures    Also draws latency and bandwidth over message size, as SVG";
+
+/// The workload of doing nothing.
+const IDLE: &str = "idle";
 
 /// What to measure.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct BenchArgs {
+    /// Only the workloads whose name contains this.
+    #[arg(value_name = "WORKLOAD", conflicts_with = "plot")]
+    workload: Option<String>,
     /// Print one JSON object for each workload instead of the table.
     #[arg(long)]
     json: bool,
@@ -75,14 +82,24 @@ pub(crate) fn run(args: &BenchArgs) -> Result {
         true => println!("{}", serde_json::to_string(&machine).expect("numbers and strings")),
         false => println!("{machine}"),
     }
-    for row in rows(extent) {
+    let is_wanted = |name: &str| args.workload.as_ref().is_none_or(|part| name.contains(part));
+    let wanted: Vec<_> = rows(extent).into_iter().filter(|row| is_wanted(row.name)).collect();
+    if wanted.is_empty() && !is_wanted(IDLE) {
+        let part = args.workload.as_deref().unwrap_or_default();
+        let names: Vec<_> = rows(extent).iter().map(|row| row.name).chain([IDLE]).collect();
+        let names = names.join("\n  ");
+        return Err(Failure::new(format!("no workload has \"{part}\" in its name:\n  {names}")));
+    }
+    for row in wanted {
         say(row.name);
         let measured = measure(&mut teams, &row.contenders, extent)?;
         print(&Outcome::new(&row, &measured));
     }
-    say("idle");
-    for outcome in idle::measure(&mut teams, extent)? {
-        print(&outcome);
+    if is_wanted(IDLE) {
+        say(IDLE);
+        for outcome in idle::measure(&mut teams, extent)? {
+            print(&outcome);
+        }
     }
     if let Some(folder) = &args.plot {
         draw(&mut teams, folder, extent)?;
