@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use tracing::{debug, warn};
 
 pub use burst::{BurstBuffer, Filling, Run};
-use delayed_ack::{DELAY, DelayedAck};
+use delayed_ack::DelayedAck;
 pub use instruments::{Instruments, Network, Observer};
 use looks::Looks;
 use pace::Pace;
@@ -307,7 +307,7 @@ impl Wire {
         self.watched.store(program_polls, SeqCst);
         fence(SeqCst);
         let of_stalled = self.stalled.any().then_some(STALL);
-        let of_delayed = self.delayed_ack.waits().then_some(DELAY);
+        let of_delayed = self.delayed_ack.next_look();
         let wait = of_stalled.into_iter().chain(of_delayed).min();
         if wait.is_some() {
             self.watched.store(true, SeqCst);

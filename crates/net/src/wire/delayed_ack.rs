@@ -13,7 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 /// How long one waits, in nanoseconds, before it was in vain. A program may be without a
 /// processor for that long because the background thread has it.
-pub(super) const DELAY: u64 = 200_000;
+const DELAY: u64 = 200_000;
+
+/// After how long the background thread looks at one that waits, in nanoseconds: at first, and at most. Twice
+/// as long each time until one has waited in vain, for to wake the thread takes the program's processor from
+/// it, and one that posts and polls needs no look.
+const LOOKS: [u64; 2] = [DELAY, 4 * DELAY];
 
 /// How many acknowledgements do not wait after one has waited in vain, at first and at most: twice as many each
 /// time, until one has found something to go with. One that was in vain says little, for most of those that
@@ -21,7 +26,6 @@ pub(super) const DELAY: u64 = 200_000;
 const AT_ONCE: [u32; 2] = [4, 64];
 
 /// Which queue pair delays an acknowledgement: one at a time.
-#[derive(Default)]
 pub struct DelayedAck {
     /// Since when, above the queue pair's index plus one; the latter is zero if none waits.
     state: AtomicU64,
@@ -31,6 +35,20 @@ pub struct DelayedAck {
     at_once: AtomicU32,
     /// How often one has waited in vain since the last that has not.
     in_vain: AtomicU32,
+    /// After how long the background thread looks next at one that waits. Only that thread has it.
+    next_look: AtomicU64,
+}
+
+impl Default for DelayedAck {
+    fn default() -> Self {
+        Self {
+            state: AtomicU64::new(0),
+            may_wait: AtomicBool::new(false),
+            at_once: AtomicU32::new(0),
+            in_vain: AtomicU32::new(0),
+            next_look: AtomicU64::new(LOOKS[0]),
+        }
+    }
 }
 
 /// The part of the state that is an index plus one.
@@ -93,14 +111,25 @@ impl DelayedAck {
         index_in(self.state.load(Acquire)).is_some()
     }
 
-    /// Looks how long the one has waited that waits now: if it was in vain, the next do not wait.
+    /// Looks how long the one has waited that waits now: if it was in vain, the next do not wait. Called by the
+    /// background thread.
     pub fn look(&self, now: u64) {
         let state = self.state.load(Acquire);
-        if index_in(state).is_some() && waited(state, now) > DELAY {
-            let [first, most] = AT_ONCE;
-            let in_vain = self.in_vain.fetch_add(1, Relaxed);
-            self.at_once.store(first.checked_shl(in_vain).unwrap_or(most).min(most), Relaxed);
+        let [first, most] = LOOKS;
+        if index_in(state).is_none() || waited(state, now) <= DELAY {
+            let next_look = self.next_look.load(Relaxed);
+            self.next_look.store((2 * next_look).min(most), Relaxed);
+            return;
         }
+        self.next_look.store(first, Relaxed);
+        let [first, most] = AT_ONCE;
+        let in_vain = self.in_vain.fetch_add(1, Relaxed);
+        self.at_once.store(first.checked_shl(in_vain).unwrap_or(most).min(most), Relaxed);
+    }
+
+    /// After how long, in nanoseconds, the background thread is to look again, if one waits.
+    pub(super) fn next_look(&self) -> Option<u64> {
+        self.waits().then(|| self.next_look.load(Relaxed))
     }
 }
 
@@ -164,5 +193,20 @@ mod tests {
         delayed.take();
         delayed.look(u64::MAX);
         assert_eq!(waiting(), 100);
+    }
+
+    #[test]
+    fn looks_become_rarer_until_one_has_waited_in_vain() {
+        let delayed = DelayedAck::default();
+        assert_eq!(delayed.next_look(), None);
+        delayed.delay(1, 5);
+        for next in [DELAY, 2 * DELAY, 4 * DELAY, 4 * DELAY] {
+            assert_eq!(delayed.next_look(), Some(next));
+            delayed.look(6);
+        }
+        delayed.look(6 + DELAY);
+        assert_eq!(delayed.next_look(), Some(DELAY));
+        delayed.look(7);
+        assert_eq!(delayed.next_look(), Some(2 * DELAY));
     }
 }
