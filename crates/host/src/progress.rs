@@ -74,6 +74,7 @@ impl Adapter {
         limit: usize,
         mut each: impl FnMut(usize, &Completion),
     ) -> Option<usize> {
+        self.device().work.note_poll();
         match cq.take(limit, &mut each) {
             Some(0) if limit > 0 => self.progress_and_take(cq, limit, &mut each),
             other => other,

@@ -78,6 +78,9 @@ pub(crate) struct Work {
     process: Arc<ThisProcess>,
     /// Counts polls that found nothing.
     pub(crate) polls: AtomicU64,
+    /// The program has polled, whatever it found, since the thread has asked. One that finds completions which
+    /// the thread has brought polls all the same.
+    polled: AtomicBool,
     /// The program is about to sleep: the thread is to listen for it.
     pub(crate) sleeps: AtomicBool,
     /// The thread sleeps listening to the sockets of the wire link.
@@ -104,6 +107,7 @@ impl Work {
         Self {
             process,
             polls: AtomicU64::new(0),
+            polled: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
             listens: AtomicBool::new(false),
             lost: Mutex::default(),
@@ -115,6 +119,24 @@ impl Work {
             next_deadline: AtomicU64::new(0),
             working: ShortMutex::default(),
         }
+    }
+
+    /// The program polls.
+    #[inline]
+    pub(crate) fn note_poll(&self) {
+        // Threads that poll at the same time do not take the line from each other.
+        if !self.polled.load(Relaxed) {
+            self.polled.store(true, Relaxed);
+        }
+    }
+
+    /// Whether it has polled since this was asked last with `begin_anew`; asked by the background thread.
+    pub(crate) fn has_polled(&self, begin_anew: bool) -> bool {
+        let polled = self.polled.load(Relaxed);
+        if polled && begin_anew {
+            self.polled.store(false, Relaxed);
+        }
+        polled
     }
 
     /// A peer has ended; the background thread, or a poll that comes first, tells the queue pairs.

@@ -31,8 +31,12 @@ const GAVE_WAY: Duration = Duration::from_micros(100);
 const CROWDED: Duration = Duration::from_millis(100);
 /// For how many rounds the thread has itself woken after it had to. A program may poll for its own
 /// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
-/// wait for the next look.
-const VIGILANT: u32 = 64;
+/// wait for the next look. It begins with few, for a program that has lost its processor just then polls
+/// again, and takes messages faster than a thread that is woken for each; twice as many where the next look
+/// finds the same.
+const VIGILANT: [u32; 2] = [8, 512];
+/// The same for a program that sleeps until it is told of a completion.
+const SLEEPS: u32 = 64;
 
 impl Threads {
     /// Starts the background thread of a device, which ends with the device. It has begun when this returns: a
@@ -41,9 +45,9 @@ impl Threads {
         let background = Background {
             wake: adapter.device().process().wake_descriptor()?,
             addresses: adapter.device().port().addresses().descriptor().try_clone_to_owned()?,
-            polls: 0,
             program_polls: false,
             vigilant: 0,
+            next_vigil: VIGILANT[0],
             arms: true,
             others: Others::default(),
             woken: Woken::default(),
@@ -70,12 +74,12 @@ struct Background {
     wake: OwnedFd,
     /// Readable when the host's addresses change.
     addresses: OwnedFd,
-    /// What the device had counted.
-    polls: u64,
     /// The program has polled since the round before.
     program_polls: bool,
     /// For how many more rounds the thread has itself woken by what arrives, whoever polls.
     vigilant: u32,
+    /// For how many it will when it has to again.
+    next_vigil: u32,
     /// Whether it had itself woken by what arrived.
     arms: bool,
     /// The other processes that have the port of the wire link.
@@ -148,9 +152,9 @@ impl Background {
             changed = wire.look_after(&mut self.others, self.woken.others);
             wire.delayed_ack.look(clock::steady());
         }
-        dispatch.progress_for(match device.work.polls.load(Relaxed) == self.polls {
-            true => Worker::Instead,
-            false => Worker::Beside,
+        dispatch.progress_for(match device.work.has_polled(false) {
+            true => Worker::Beside,
+            false => Worker::Instead,
         });
         let peers = device.peers.all();
         for peer in peers.iter().filter(|peer| has_ended(peer)) {
@@ -166,20 +170,25 @@ impl Background {
 
     /// Finds out whether the program needs the thread though it polls.
     fn look_around(&mut self, dispatch: Dispatch<'_>) {
+        self.vigilant = self.vigilant.saturating_sub(1);
         // A round that armed was woken for what there is.
-        let neglected = !self.arms && dispatch.is_neglected();
-        let sleeps = dispatch.device().work.sleeps.swap(false, SeqCst);
-        self.vigilant =
-            if neglected || sleeps { VIGILANT } else { self.vigilant.saturating_sub(1) };
+        if !self.arms {
+            let [first, most] = VIGILANT;
+            let neglected = dispatch.is_neglected();
+            let vigil = if neglected { self.next_vigil } else { 0 };
+            self.next_vigil = if neglected { (2 * self.next_vigil).min(most) } else { first };
+            self.vigilant = self.vigilant.max(vigil);
+        }
+        if dispatch.device().work.sleeps.swap(false, SeqCst) {
+            self.vigilant = self.vigilant.max(SLEEPS);
+        }
     }
 
     /// Leaves the work to a program that polls, else has what arrives wake the thread.
     fn arm(&mut self, dispatch: Dispatch<'_>) {
         let device = dispatch.device();
         let progress = &device.work;
-        let polls = progress.polls.load(Relaxed);
-        self.program_polls = polls != self.polls;
-        self.polls = polls;
+        self.program_polls = progress.has_polled(true);
         let listens = !self.program_polls || self.vigilant > 0;
         progress.listens.store(listens, SeqCst);
         // A program that has found the thread listening does not wake it.
