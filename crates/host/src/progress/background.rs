@@ -27,8 +27,10 @@ const LINGER: Duration = Duration::from_micros(50);
 /// Whoever gives way for longer has given way to somebody.
 const GAVE_WAY: Duration = Duration::from_micros(100);
 /// For how long it does not linger then: a thread that gives way to one that never waits, as a program
-/// that looks at memory, gets the processor back after milliseconds, but at once when it is woken.
-const CROWDED: Duration = Duration::from_millis(100);
+/// that looks at memory, gets the processor back after milliseconds, but at once when it is woken. First that
+/// long, for most who want a processor want it for a moment, and at most; twice as long each time until it has
+/// lingered without others.
+const CROWDED: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(128)];
 /// For how many rounds the thread has itself woken after it had to. A program may poll for its own
 /// work and then wait for a peer's WRITE by looking at memory; without this, each such message would
 /// wait for the next look. It begins with few, for a program that has lost its processor just then polls
@@ -51,7 +53,7 @@ impl Threads {
             arms: true,
             others: Others::default(),
             woken: Woken::default(),
-            lingers_from: Instant::now(),
+            lingering: Lingering::default(),
         };
         let weak = Arc::downgrade(adapter);
         let begun = Arc::new(Barrier::new(2));
@@ -85,8 +87,7 @@ struct Background {
     /// The other processes that have the port of the wire link.
     others: Others,
     woken: Woken,
-    /// Until then others want the processor.
-    lingers_from: Instant,
+    lingering: Lingering,
 }
 
 /// What ended a sleep, as far as somebody has to know.
@@ -102,8 +103,8 @@ struct Woken {
     packets: bool,
     /// Packets have been handed on by another process.
     handed: bool,
-    /// Others wanted the processor meanwhile.
-    crowded: bool,
+    /// What came of looking before that.
+    lingered: Option<Lingered>,
 }
 
 impl Background {
@@ -138,9 +139,7 @@ impl Background {
             drop(working);
             drop(adapter);
             self.woken = self.sleep(wire.as_deref(), &peers, &connections, timeout);
-            if self.woken.crowded {
-                self.lingers_from = Instant::now() + CROWDED;
-            }
+            self.lingering.note(self.woken.lingered, Instant::now());
         }
     }
 
@@ -237,11 +236,9 @@ impl Background {
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // A program that polls itself has more use for the processor.
         let lingers = self.woken.packets && !self.program_polls;
-        let lingered = match lingers && Instant::now() >= self.lingers_from {
-            true => linger(&mut fds),
-            false => Lingered::InVain,
-        };
-        if lingered != Lingered::Ready {
+        let lingers = lingers && self.lingering.is_due(Instant::now());
+        let lingered = lingers.then(|| linger(&mut fds));
+        if lingered != Some(Lingered::Ready) {
             let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         }
         let told = |fd: &PollFd<'_>| !fd.revents().is_empty();
@@ -255,7 +252,7 @@ impl Background {
             others: of_others.iter().any(told),
             packets: of_wire.iter().any(told),
             handed: of_wire.last().is_some_and(told),
-            crowded: lingered == Lingered::Crowded,
+            lingered,
         }
     }
 }
@@ -268,6 +265,33 @@ enum Lingered {
     InVain,
     /// Others want the processor.
     Crowded,
+}
+
+/// When the thread lingers.
+#[derive(Default)]
+struct Lingering {
+    /// For how long it did not when others wanted the processor last, while they do.
+    pause: Option<Duration>,
+    /// Until then they want it.
+    from: Option<Instant>,
+}
+
+impl Lingering {
+    fn is_due(&self, now: Instant) -> bool {
+        self.from.is_none_or(|from| now >= from)
+    }
+
+    fn note(&mut self, lingered: Option<Lingered>, now: Instant) {
+        let [first, most] = CROWDED;
+        match lingered {
+            None => {}
+            Some(Lingered::Ready | Lingered::InVain) => *self = Self::default(),
+            Some(Lingered::Crowded) => {
+                let pause = self.pause.map_or(first, |pause| (2 * pause).min(most));
+                (self.pause, self.from) = (Some(pause), Some(now + pause));
+            }
+        }
+    }
 }
 
 /// Looks for a moment whether something becomes ready.
@@ -343,6 +367,27 @@ fn wake_in_time() {
 mod tests {
     use super::*;
     use crate::Options;
+
+    /// Whoever wants the processor for a moment does not keep the thread from lingering for long.
+    #[test]
+    fn the_thread_lingers_again_soon_unless_it_is_crowded_again() {
+        let mut lingering = Lingering::default();
+        let mut now = Instant::now();
+        let mut pause = |lingering: &mut Lingering| {
+            lingering.note(Some(Lingered::Crowded), now);
+            let begin = now;
+            while !lingering.is_due(now) {
+                now += Duration::from_millis(1);
+                lingering.note(None, now);
+            }
+            (now - begin).as_millis()
+        };
+        assert!(lingering.is_due(Instant::now()));
+        let pauses: Vec<_> = (0..9).map(|_| pause(&mut lingering)).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 128]);
+        lingering.note(Some(Lingered::InVain), Instant::now());
+        assert_eq!(pause(&mut lingering), 1);
+    }
 
     /// A device with its port open.
     fn on_the_wire() -> Arc<Adapter> {
