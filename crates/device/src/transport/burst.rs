@@ -35,6 +35,16 @@ impl<'a> Burst<'a> {
         Self { request, mtu, made: 0, count: packets(carried, mtu) }
     }
 
+    /// How many of the next packets differ from the last one in their number alone: they count as made.
+    pub fn repeats(&mut self) -> u32 {
+        let begins = self.request.offset == 0 && self.made == 1;
+        let repeats = if self.made == 0 || begins { 0 } else { self.count - self.made };
+        // The last asks for an acknowledgement, and may be shorter.
+        let repeats = repeats.saturating_sub(1);
+        self.made += repeats;
+        repeats
+    }
+
     fn transport(&self) -> Transport {
         match (self.request.service, self.request.remote) {
             (Service::Ud, Remote::Datagram(datagram)) => {
@@ -189,6 +199,38 @@ mod tests {
         assert_eq!(flags, [(false, false), (false, false), (true, true)]);
         let part = burst(&request(body, 0, 512, 513)).remove(1).packet;
         assert_eq!((part.solicited, part.ack_request), (false, true));
+    }
+
+    /// Rules: PSN-03
+    #[test]
+    fn what_is_repeated_differs_in_its_number_alone() {
+        for (offset, length) in
+            [(0, 1), (0, 257), (0, 513), (0, 900), (256, 200), (256, 900), (512, 512)]
+        {
+            let mut middle = 0;
+            for total in [offset + length, 1500] {
+                let request = request(Body::Send, offset, length, total);
+                let all = burst(&request);
+                let mut parts = Burst::new(&request, MTU);
+                let mut made = Vec::new();
+                while let Some(part) = parts.next() {
+                    let repeats = parts.repeats();
+                    made.push(part.clone());
+                    for number in 1..=repeats {
+                        let psn = part.packet.psn.plus(number);
+                        let before = number as usize * MTU as usize;
+                        let payload = part.payload.start + before..part.payload.end + before;
+                        made.push(BurstPacket { packet: Packet { psn, ..part.packet }, payload });
+                    }
+                    middle += repeats;
+                }
+                assert_eq!(made, all, "{offset} {length} {total}");
+                assert_eq!(parts.repeats(), 0);
+            }
+            let packets = (length as u32).div_ceil(MTU as u32);
+            let first = u32::from(offset == 0);
+            assert_eq!(middle, 2 * packets.saturating_sub(2 + first), "{offset} {length}");
+        }
     }
 
     /// Rules: PK-10, PK-17

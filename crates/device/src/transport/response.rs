@@ -52,26 +52,88 @@ impl ReadAnswer {
 
 impl ResponseBurst {
     /// The packets for the queue pair `to`, without their payload, and how long that is.
-    pub fn packets(
-        self,
-        transport: Transport,
-        to: u32,
-        mtu: u64,
-    ) -> impl Iterator<Item = (Packet<'static>, u64)> {
+    pub fn packets(self, transport: Transport, to: u32, mtu: u64) -> ResponsePackets {
         let count = packets(self.length, mtu);
-        let aeth = Aeth { byte: Syndrome::Ack { credits: NO_CREDITS }.to_byte(), msn: self.msn };
-        (0..count).map(move |number| {
-            let first = self.begins && number == 0;
-            let last = self.ends && number + 1 == count;
-            let operation = match (first, last) {
-                (true, true) => Operation::ReadResponseOnly(aeth),
-                (true, false) => Operation::ReadResponseFirst(aeth),
-                (false, true) => Operation::ReadResponseLast(aeth),
-                (false, false) => Operation::ReadResponseMiddle,
-            };
-            let packet = Packet::new(transport, operation, to, self.psn.plus(number));
-            let before = u64::from(number) * mtu;
-            (packet, (self.length - before).min(mtu))
-        })
+        ResponsePackets { burst: self, transport, to, mtu, made: 0, count }
+    }
+}
+
+/// The packets of a run of READ responses, in order.
+#[derive(Clone, Debug)]
+pub struct ResponsePackets {
+    burst: ResponseBurst,
+    transport: Transport,
+    to: u32,
+    mtu: u64,
+    /// How many have been made.
+    made: u32,
+    count: u32,
+}
+
+impl ResponsePackets {
+    /// How many of the next packets differ from the last one in their number alone: they count as made.
+    pub fn repeats(&mut self) -> u32 {
+        let begins = self.burst.begins && self.made == 1;
+        let repeats = if self.made == 0 || begins { 0 } else { self.count - self.made };
+        // The last may be shorter, and end the answer.
+        let repeats = repeats.saturating_sub(1);
+        self.made += repeats;
+        repeats
+    }
+}
+
+impl Iterator for ResponsePackets {
+    type Item = (Packet<'static>, u64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let ResponseBurst { psn, length, begins, ends, msn } = self.burst;
+        if self.made == self.count {
+            return None;
+        }
+        let aeth = Aeth { byte: Syndrome::Ack { credits: NO_CREDITS }.to_byte(), msn };
+        let number = self.made;
+        self.made += 1;
+        let operation = match (begins && number == 0, ends && self.made == self.count) {
+            (true, true) => Operation::ReadResponseOnly(aeth),
+            (true, false) => Operation::ReadResponseFirst(aeth),
+            (false, true) => Operation::ReadResponseLast(aeth),
+            (false, false) => Operation::ReadResponseMiddle,
+        };
+        let packet = Packet::new(self.transport, operation, self.to, psn.plus(number));
+        let before = u64::from(number) * self.mtu;
+        Some((packet, (length - before).min(self.mtu)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    const MTU: u64 = 256;
+
+    /// Rules: PSN-03
+    #[test]
+    fn what_is_repeated_differs_in_its_number_alone() {
+        for (begins, ends) in [(false, false), (false, true), (true, false), (true, true)] {
+            for (length, count) in [(0, 1), (1, 1), (256, 1), (257, 2), (900, 4), (1024, 4)] {
+                let burst =
+                    ResponseBurst { psn: Psn::new(0xff_ffff), length, begins, ends, msn: 7 };
+                let packets = || burst.packets(Transport::Rc, 0x33, MTU);
+                let (mut parts, mut made, mut repeated) = (packets(), Vec::new(), 0);
+                while let Some((packet, length)) = parts.next() {
+                    let repeats = parts.repeats();
+                    made.push((packet, length));
+                    for number in 1..=repeats {
+                        made.push((Packet { psn: packet.psn.plus(number), ..packet }, length));
+                    }
+                    repeated += repeats;
+                }
+                assert_eq!(made, packets().collect::<Vec<_>>(), "{length}");
+                let expected = u32::saturating_sub(count, 2 + u32::from(begins));
+                assert_eq!(repeated, expected, "{length} {begins}");
+            }
+        }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
 use transom_device::execution::{CopyError, Sink};
 use transom_device::protection::Grant;
 use transom_system::memory::Copier;
-use transom_wire::icrc;
 use transom_wire::packet::{ICRC_BYTES, Packet};
+use transom_wire::{Psn, icrc};
 
 /// Most packets of a burst.
 pub(super) const PACKETS: usize = 64;
@@ -52,16 +53,7 @@ pub struct Run<'a> {
 }
 
 /// Parts of the buffer, at most one for each packet.
-struct Ranges {
-    all: [Range<usize>; PACKETS],
-    count: usize,
-}
-
-impl Ranges {
-    fn as_slice(&self) -> &[Range<usize>] {
-        &self.all[..self.count]
-    }
-}
+type Ranges = ArrayVec<Range<usize>, PACKETS>;
 
 impl BurstBuffer {
     pub(super) fn new() -> Self {
@@ -90,12 +82,44 @@ impl BurstBuffer {
         let Some(out) = self.bytes.get_mut(begin..begin + packet.length()) else { return false };
         let header = packet.write_header(out);
         let end = begin + packet.length();
-        let pad = end - ICRC_BYTES - packet.pad();
-        self.bytes[pad..end - ICRC_BYTES].fill(0);
+        if packet.pad() > 0 {
+            self.bytes[end - ICRC_BYTES - packet.pad()..end - ICRC_BYTES].fill(0);
+        }
         self.extents[self.count] =
             Extent { begin, payload: begin + header, length: payload.len(), end };
         self.count += 1;
         self.payload += payload.len() as u64;
+        true
+    }
+
+    /// Adds the last packet so many times more, numbered from `psn` on, with payloads of the same length that come
+    /// later. False if there is no room for all of them.
+    pub fn repeat(&mut self, times: u32, psn: Psn) -> bool {
+        let Some(&last) = self.extents().last() else { return times == 0 };
+        let (times, size) = (times as usize, last.end - last.begin);
+        let has_room = times <= PACKETS - self.count && times * size <= self.bytes.len() - last.end;
+        if !has_room {
+            return false;
+        }
+        let mut header = [0; Packet::MAX_HEADER];
+        let header = &mut header[..last.payload - last.begin];
+        header.copy_from_slice(&self.bytes[last.begin..last.payload]);
+        let pad = last.payload + last.length - last.begin..size - ICRC_BYTES;
+        let room = self.bytes[last.end..].chunks_exact_mut(size);
+        for (number, (packet, extent)) in
+            (0..).zip(room.zip(&mut self.extents[self.count..])).take(times)
+        {
+            Packet::renumber(header, psn.plus(number));
+            packet[..header.len()].copy_from_slice(header);
+            if !pad.is_empty() {
+                packet[pad.clone()].fill(0);
+            }
+            let begin = last.end + number as usize * size;
+            let payload = begin + header.len();
+            *extent = Extent { begin, payload, length: last.length, end: begin + size };
+        }
+        self.count += times;
+        self.payload += (times * last.length) as u64;
         true
     }
 
@@ -140,15 +164,13 @@ impl BurstBuffer {
     /// Where `length` bytes of the burst's payload from `offset` on lie.
     fn ranges(&self, offset: u64, length: u64) -> Ranges {
         let (from, to) = (offset as usize, (offset + length) as usize);
-        let mut ranges = Ranges { all: [const { 0..0 }; PACKETS], count: 0 };
+        let mut ranges = Ranges::new();
         let mut begin = 0;
         for extent in self.extents() {
             let end = begin + extent.length;
             let (from, to) = (from.max(begin), to.min(end));
             if from < to {
-                ranges.all[ranges.count] =
-                    extent.payload + from - begin..extent.payload + to - begin;
-                ranges.count += 1;
+                ranges.push(extent.payload + from - begin..extent.payload + to - begin);
             }
             begin = end;
         }
@@ -158,7 +180,7 @@ impl BurstBuffer {
     /// Puts bytes of ours at `offset` of the payload.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
-        for range in self.ranges(offset, bytes.len() as u64).as_slice() {
+        for range in &self.ranges(offset, bytes.len() as u64) {
             let (now, later) = rest.split_at(range.len());
             self.bytes[range.clone()].copy_from_slice(now);
             rest = later;
@@ -170,12 +192,12 @@ impl BurstBuffer {
         let ranges = self.ranges(offset, at.length());
         if at.is_null() {
             // A null region reads as zeros (rule MR-36).
-            for range in ranges.as_slice() {
+            for range in &ranges {
                 self.bytes[range.clone()].fill(0);
             }
             return true;
         }
-        copier.copy_apart(&mut self.bytes, ranges.as_slice(), at.address()).is_ok()
+        copier.copy_apart(&mut self.bytes, &ranges, at.address()).is_ok()
     }
 
     /// The runs that the burst is sent in, none longer than `limit` says for its size. Each packet gets
@@ -236,7 +258,6 @@ impl Sink for Filling<'_> {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use transom_wire::Psn;
     use transom_wire::packet::{Aeth, Operation, Transport};
 
     use super::*;
@@ -258,6 +279,45 @@ mod tests {
         let count = |run: Run<'_>| counts.push(run.bytes.len().div_ceil(run.size));
         buffer.seal(path, |number| number as u16, |_| limit, count);
         Some(counts)
+    }
+
+    #[test]
+    fn what_is_repeated_is_what_would_have_been_added() {
+        let address = Ipv4Addr::LOCALHOST.into();
+        let path = icrc::Path::new(address, 1, address).expect("they are of one family");
+        let packet = |number| {
+            let psn = Psn::new(0xff_fffe).plus(number);
+            let transport = Transport::Xrc { srq: 0x12_3456 };
+            Packet::new(transport, Operation::SendMiddle, 0x65_4321, psn)
+        };
+        for length in [0, 1, 3, 4, 1024] {
+            for times in [0, 1, 5, 61, 62, 63] {
+                let [mut one_by_one, mut repeated] = [(); 2].map(|()| BurstBuffer::new());
+                for buffer in [&mut one_by_one, &mut repeated] {
+                    // What was there before is not to be seen.
+                    buffer.bytes.fill(0xee);
+                    assert!(buffer.add(&packet(0), length + 4));
+                    assert!(buffer.add(&packet(1), length));
+                }
+                let added =
+                    (2..).take(times as usize).all(|psn| one_by_one.add(&packet(psn), length));
+                assert_eq!(repeated.repeat(times, packet(2).psn), added, "{length}, {times}");
+                assert_eq!(added, times < 63);
+                if !added {
+                    assert_eq!((repeated.packets(), repeated.payload()), (2, 2 * length + 4));
+                    continue;
+                }
+                let sealed = [&mut one_by_one, &mut repeated].map(|buffer| {
+                    let data: Vec<u8> = (0..buffer.payload()).map(|at| at as u8).collect();
+                    buffer.put(0, &data);
+                    let mut runs = Vec::new();
+                    let each = |run: Run<'_>| runs.push((run.size, run.bytes.to_vec()));
+                    buffer.seal(path, |number| number as u16, |_| 64, each);
+                    runs
+                });
+                assert_eq!(sealed[0], sealed[1], "{length}, {times}");
+            }
+        }
     }
 
     #[test]

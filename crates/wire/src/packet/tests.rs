@@ -59,6 +59,10 @@ fn golden(opcode: u8, transport: Transport, operation: Operation, headers: &str)
         let mut written = std::vec![0x1c; expected.len()];
         assert_eq!(packet.write(&mut written), expected.len() - ICRC_BYTES);
         assert_eq!(written, expected, "{opcode:#04x}");
+
+        Packet::renumber(&mut written, Psn::new(0xfe_dcba));
+        expected[9..12].copy_from_slice(&[0xfe, 0xdc, 0xba]);
+        assert_eq!(written, expected, "{opcode:#04x}");
     }
 }
 

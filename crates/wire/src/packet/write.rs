@@ -2,6 +2,10 @@
 
 use super::opcode::{CONGESTION_BYTES, Opcode, has_xrceth};
 use super::{Aeth, Ending, ICRC_BYTES, Operation, Packet, Reth, Transport};
+use crate::Psn;
+
+/// Where the number is in the BTH (rule PK-01).
+const PSN_AT: usize = 9;
 
 impl Packet<'_> {
     /// Bytes of zeros after the payload (rule PK-08).
@@ -49,6 +53,16 @@ impl Packet<'_> {
         }
         header.operation(&self.operation);
         header.at
+    }
+
+    /// Gives headers that [`Packet::write_header`] has written another number.
+    ///
+    /// # Panics
+    ///
+    /// If they are shorter than a BTH.
+    pub fn renumber(headers: &mut [u8], psn: Psn) {
+        let [_, number @ ..] = psn.value().to_be_bytes();
+        headers[PSN_AT..][..number.len()].copy_from_slice(&number);
     }
 }
 

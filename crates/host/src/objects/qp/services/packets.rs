@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::*;
 use transom_device::execution::{Context, CopyError, Payload, Reply, Request, Responder, Sent};
 use transom_device::protection::Operation;
 use transom_device::qp::Service;
-use transom_device::transport::{ReadAnswer, ResponseBurst, burst};
+use transom_device::transport::burst::{self, BurstPacket};
+use transom_device::transport::{ReadAnswer, ResponseBurst};
 use transom_net::{BurstBuffer, Filling, Path, Wire};
 use transom_system::clock;
 use transom_wire::Psn;
@@ -156,8 +157,11 @@ impl At<'_> {
         payload: Payload<'_>,
     ) -> Result<(), CopyError> {
         let begin = buffer.payload();
-        for part in burst::Burst::new(request, path.mtu) {
-            if !buffer.add(&part.packet, part.payload.len() as u64) {
+        let mut parts = burst::Burst::new(request, path.mtu);
+        while let Some(BurstPacket { packet, payload }) = parts.next() {
+            if !buffer.add(&packet, payload.len() as u64)
+                || !buffer.repeat(parts.repeats(), packet.psn.plus(1))
+            {
                 return Err(CopyError::Far);
             }
         }
@@ -253,8 +257,10 @@ impl ReceiveHalf {
             Service::XrcTarget => Transport::Xrc { srq: 0 },
             _ => Transport::Rc,
         };
-        for (packet, length) in burst.packets(transport, self.peer.bits(), path.mtu) {
-            if !buffer.add(&packet, length) {
+        let mut packets = burst.packets(transport, self.peer.bits(), path.mtu);
+        while let Some((packet, length)) = packets.next() {
+            if !buffer.add(&packet, length) || !buffer.repeat(packets.repeats(), packet.psn.plus(1))
+            {
                 // Longer than the path allows: nothing of it is sent.
                 wire.give_back(buffer);
                 return Reply::Dropped;
