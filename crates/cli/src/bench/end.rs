@@ -36,7 +36,7 @@ pub(super) const LARGEST: usize = 1 << 20;
 pub(super) const DEPTH: u32 = 128;
 
 /// Whoever waits so long for the other end waits in vain.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A device, its queue pairs, and a registered buffer: what is sent is in its first half, what comes goes
 /// to the second.

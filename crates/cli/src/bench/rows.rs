@@ -135,6 +135,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         Row::new(name, MegabytesPerSecond(size))
             .by_wire(["mapped", "private"], WriteStream { size, queue_pairs: 1 })
             .by("TCP", Pair::Wire, TcpStream { size })
+            .by("bare datagrams", Pair::Wire, UdpStream { size })
             .target("mapped", &["TCP"], AtLeast(1.2))
     };
     let message = SendAndBack { size: 8, asleep: false };
@@ -207,7 +208,8 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         wire("WRITEs of 1 MiB over the wire", MIB),
         Row::new("WRITE of 8 bytes over the wire, one way", Nanoseconds)
             .by_wire(["mapped", "private"], WriteAndBack { size: 8 })
-            .by("UDP, two datagrams", Pair::Wire, UdpAndBack)
+            .by("UDP, two datagrams", Pair::Wire, UdpAndBack { peer: true })
+            .by("UDP, not connected", Pair::Wire, UdpAndBack { peer: false })
             .target("mapped", &["UDP, two datagrams"], AtMost(1.5)),
     ]
 }

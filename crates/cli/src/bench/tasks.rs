@@ -56,8 +56,10 @@ pub(super) enum Task {
     /// As many bytes one after the other over one TCP connection.
     TcpStream { size: usize },
     /// Datagrams to and fro, both ends asking again and again: one as long as a WRITE of 8 bytes, and one
-    /// with it as long as an acknowledgement. One way.
-    UdpAndBack,
+    /// with it as long as an acknowledgement. One way. By connected sockets, or by such as RoCEv2 needs.
+    UdpAndBack { peer: bool },
+    /// The datagrams of WRITEs of as many bytes, one after the other, with nothing in them.
+    UdpStream { size: usize },
 }
 
 impl Task {
@@ -85,7 +87,8 @@ impl Task {
             Self::EventFd => system::eventfd(process, count),
             Self::TcpAndBack { size } => sockets::tcp_and_back(process, size, count),
             Self::TcpStream { size } => sockets::tcp_stream(process, size, count),
-            Self::UdpAndBack => sockets::udp_and_back(process, count),
+            Self::UdpAndBack { peer } => sockets::udp_and_back(process, peer, count),
+            Self::UdpStream { size } => sockets::udp_stream(process, size, count),
         }
     }
 }

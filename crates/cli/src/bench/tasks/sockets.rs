@@ -3,9 +3,10 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 use super::time;
-use crate::bench::end::spin;
+use crate::bench::end::{TIMEOUT, spin};
 use crate::bench::process::Process;
 use crate::bench::setup::Side;
 use crate::bench::wire;
@@ -15,6 +16,13 @@ use crate::failure::{Failure, Result};
 const WRITE: usize = 12 + 16 + 8 + 4;
 /// And its acknowledgement one of so many: BTH, AETH and the ICRC.
 const ACKNOWLEDGEMENT: usize = 12 + 4 + 4;
+/// Bytes of a message in each packet, at the MTU of the interfaces.
+const PAYLOAD: usize = 1024;
+/// The first packet of a long WRITE, with its RETH, and the next ones.
+const LONG: usize = 12 + 16 + PAYLOAD + 4;
+const MIDDLE: usize = 12 + PAYLOAD + 4;
+/// Bytes of so many of these that one call takes.
+const AT_ONCE: usize = 62 * MIDDLE;
 
 pub(super) fn tcp_and_back(process: &mut Process, size: usize, count: usize) -> Result<f64> {
     let mut stream = connect(process)?;
@@ -41,7 +49,7 @@ pub(super) fn tcp_stream(process: &mut Process, size: usize, count: usize) -> Re
         stream.write_all(&[0]).map_err(trouble)?;
         return Ok(0.0);
     }
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     for _ in 0..count {
         stream.write_all(&bytes).map_err(trouble)?;
     }
@@ -49,30 +57,106 @@ pub(super) fn tcp_stream(process: &mut Process, size: usize, count: usize) -> Re
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-pub(super) fn udp_and_back(process: &mut Process, count: usize) -> Result<f64> {
-    let socket = UdpSocket::bind(here(process)).map_err(trouble)?;
-    let port = socket.local_addr().map_err(trouble)?.port();
-    process.talk.tell(&port)?;
-    let there = SocketAddr::new(wire::addresses(process.side)[1].into(), process.talk.hear()?);
-    socket.connect(there).map_err(trouble)?;
+/// Datagrams to and fro. Those without a `peer` are sent and received as RoCEv2's are: from another port than
+/// they come to, by sockets that have to do with any number of machines.
+pub(super) fn udp_and_back(process: &mut Process, peer: bool, count: usize) -> Result<f64> {
+    let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
+    let there = exchange(process, &inbound)?;
+    let outbound = if peer { inbound.try_clone() } else { UdpSocket::bind(here(process)) };
+    let outbound = outbound.map_err(trouble)?;
+    if peer {
+        inbound.connect(there).map_err(trouble)?;
+    }
     // The kernel cuts what is sent into two datagrams, and hands out together what arrives together.
-    set(&socket, libc::UDP_SEGMENT, WRITE as libc::c_int)?;
-    set(&socket, libc::UDP_GRO, 1)?;
-    socket.set_nonblocking(true).map_err(trouble)?;
+    set(&outbound, libc::SOL_UDP, libc::UDP_SEGMENT, WRITE as libc::c_int)?;
+    set(&inbound, libc::SOL_UDP, libc::UDP_GRO, 1)?;
+    inbound.set_nonblocking(true).map_err(trouble)?;
     process.meet()?;
     let (sent, mut received) = ([0xA5; WRITE + ACKNOWLEDGEMENT], [0; WRITE + ACKNOWLEDGEMENT]);
+    let send = || {
+        let sent = if peer { outbound.send(&sent) } else { outbound.send_to(&sent, there) };
+        sent.map(drop).map_err(trouble)
+    };
     let is_near = process.is_near();
     let round_trip = time(count, |_| {
         if is_near {
-            socket.send(&sent).map_err(trouble)?;
+            send()?;
         }
-        receive(&mut received, |room| socket.recv(room))?;
-        if !is_near {
-            socket.send(&sent).map_err(trouble)?;
-        }
-        Ok(())
+        receive(&mut received, |room| match peer {
+            true => inbound.recv(room),
+            false => inbound.recv_from(room).map(|(length, _)| length),
+        })?;
+        if is_near { Ok(()) } else { send() }
     })?;
     Ok(round_trip / 2.0)
+}
+
+/// Answers that are awaited at most.
+const WINDOW: usize = 4;
+
+/// The datagrams of WRITEs of `size` bytes in as many calls as the device makes: two of them, the first of which is
+/// the longest, and then as many as one call takes, each of which is answered. Nobody looks at what is in them.
+pub(super) fn udp_stream(process: &mut Process, size: usize, count: usize) -> Result<f64> {
+    let inbound = UdpSocket::bind(here(process)).map_err(trouble)?;
+    let there = exchange(process, &inbound)?;
+    set(&inbound, libc::SOL_UDP, libc::UDP_GRO, 1)?;
+    // What finds no room is lost, and nobody sends it again.
+    set(&inbound, libc::SOL_SOCKET, libc::SO_RCVBUF, 4 << 20)?;
+    inbound.set_read_timeout(Some(TIMEOUT)).map_err(trouble)?;
+    let outbound = |segment: usize| -> Result<UdpSocket> {
+        let socket = UdpSocket::bind(here(process)).map_err(trouble)?;
+        socket.connect(there).map_err(trouble)?;
+        set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, segment as libc::c_int)?;
+        Ok(socket)
+    };
+    let [begins, goes_on] = [outbound(LONG)?, outbound(MIDDLE)?];
+    let rest = size / PAYLOAD * MIDDLE - 2 * MIDDLE;
+    process.meet()?;
+    if !process.is_near() {
+        let mut room = vec![0; 1 << 16];
+        let mut take = |mut length: usize| -> Result {
+            while length > 0 {
+                length -= inbound.recv(&mut room).map_err(trouble)?;
+            }
+            Ok(())
+        };
+        for _ in 0..count {
+            take(LONG + MIDDLE)?;
+            for at in (0..rest).step_by(AT_ONCE) {
+                take(AT_ONCE.min(rest - at))?;
+                goes_on.send(&[0; ACKNOWLEDGEMENT]).map_err(trouble)?;
+            }
+        }
+        return Ok(0.0);
+    }
+    inbound.set_nonblocking(true).map_err(trouble)?;
+    let bytes = vec![0xA5; LONG + MIDDLE + rest];
+    let (mut awaited, mut answer) = (0, [0; ACKNOWLEDGEMENT]);
+    let start = Instant::now();
+    for _ in 0..count {
+        let (first, rest) = bytes.split_at(LONG + MIDDLE);
+        begins.send(first).map_err(trouble)?;
+        for part in rest.chunks(AT_ONCE) {
+            if awaited == WINDOW {
+                receive(&mut answer, |room| inbound.recv(room))?;
+                awaited -= 1;
+            }
+            goes_on.send(part).map_err(trouble)?;
+            awaited += 1;
+        }
+    }
+    while awaited > 0 {
+        receive(&mut answer, |room| inbound.recv(room))?;
+        awaited -= 1;
+    }
+    Ok(start.elapsed().as_nanos() as f64 / count as f64)
+}
+
+/// Tells the other end where this socket is, and hears where its is.
+fn exchange(process: &mut Process, socket: &UdpSocket) -> Result<SocketAddr> {
+    let port = socket.local_addr().map_err(trouble)?.port();
+    process.talk.tell(&port)?;
+    Ok((wire::addresses(process.side)[1], process.talk.hear()?).into())
 }
 
 /// One connection between the two, without delays.
@@ -127,13 +211,13 @@ fn some(done: io::Result<usize>) -> Result<Option<usize>> {
     }
 }
 
-/// Sets an option of UDP.
-fn set(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) -> Result {
+/// Sets an option of a socket.
+fn set(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> Result {
     let length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the socket is open, and the kernel reads the value, which has that length.
     let done = unsafe {
         let value = (&raw const value).cast();
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, value, length)
+        libc::setsockopt(socket.as_raw_fd(), level, option, value, length)
     };
     if done == 0 { Ok(()) } else { Err(trouble(io::Error::last_os_error())) }
 }
