@@ -189,7 +189,7 @@ impl<'a> Dispatch<'a> {
             qp.acknowledge();
         }
         if worker != Worker::Poll || wire.is_looked_at_by_this_poll() {
-            wire.receive(&self, worker.may_delay());
+            wire.receive(&self, worker.may_delay(), worker == Worker::Poll);
         }
         wire.send_due();
         wire.stalled.each(|index| {

@@ -51,6 +51,8 @@ pub struct Arrivals {
     bytes: Vec<u8>,
     addresses: Vec<sockaddr_storage>,
     controls: Vec<Control>,
+    /// The last call has found as much as it asked for.
+    more: bool,
 }
 
 impl Default for Arrivals {
@@ -60,6 +62,7 @@ impl Default for Arrivals {
             // SAFETY: all zeros is a valid `sockaddr_storage`.
             addresses: vec![unsafe { std::mem::zeroed() }; BATCH],
             controls: vec![Control::EMPTY; BATCH],
+            more: false,
         }
     }
 }
@@ -70,6 +73,11 @@ impl Arrivals {
         &mut self.bytes[..ROOM]
     }
 
+    /// Whether more is likely to lie in the socket.
+    pub fn expect_more(&self) -> bool {
+        self.more
+    }
+
     /// Takes up to `limit` bursts from a socket, at most as many as one call takes. Hands each out, or
     /// `None` for one that did not fit, with how many datagrams the socket has lost so far.
     pub(super) fn receive(
@@ -78,14 +86,15 @@ impl Arrivals {
         limit: usize,
         mut each: impl FnMut(Option<Datagrams<'_>>, Option<u32>),
     ) -> io::Result<Taken> {
+        let asked = limit.min(BATCH);
         let mut parts = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
-        for (part, room) in parts.iter_mut().zip(self.bytes.chunks_mut(ROOM)) {
+        for (part, room) in parts.iter_mut().zip(self.bytes.chunks_mut(ROOM)).take(asked) {
             *part = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
         }
         // SAFETY: all zeros is a valid `mmsghdr`.
         let mut messages: [mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
         let rooms = self.addresses.iter_mut().zip(&mut self.controls).zip(&mut parts);
-        for (message, ((address, control), part)) in messages.iter_mut().zip(rooms) {
+        for (message, ((address, control), part)) in messages.iter_mut().zip(rooms).take(asked) {
             message.msg_hdr = msghdr {
                 msg_name: std::ptr::from_mut(address).cast(),
                 msg_namelen: size_of::<sockaddr_storage>() as u32,
@@ -97,14 +106,23 @@ impl Arrivals {
                 ..unsafe { std::mem::zeroed() }
             };
         }
-        let asked = limit.min(BATCH);
         let received = sending::retry(|| {
-            let (messages, flags) = (messages.as_mut_ptr(), libc::MSG_DONTWAIT);
+            let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
+            // One is asked for without the list of many: most polls find none, and none is found sooner.
+            if asked == 1 {
+                let message = &mut messages[0];
+                // SAFETY: the message points to room of its own in this value, which nobody else uses until
+                // the call has returned.
+                let length = unsafe {
+                    libc::syscall(libc::SYS_recvmsg, fd, &raw mut message.msg_hdr, flags)
+                };
+                message.msg_len = length.max(0) as u32;
+                return if length < 0 { -1 } else { 1 };
+            }
             let no_timeout = std::ptr::null_mut::<libc::timespec>();
-            // SAFETY: each message points to room of its own in this value, which nobody else uses
-            // until the call has returned.
+            // SAFETY: as above, of each message.
             let received = unsafe {
-                let fd = socket.as_raw_fd();
+                let messages = messages.as_mut_ptr();
                 libc::syscall(libc::SYS_recvmmsg, fd, messages, asked as u32, flags, no_timeout)
             };
             received as isize
@@ -114,6 +132,7 @@ impl Arrivals {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
         };
+        self.more = received == asked;
         let rooms = self.bytes.chunks(ROOM).zip(&self.addresses).zip(&self.controls);
         for (message, ((room, address), control)) in messages.iter().zip(rooms).take(received) {
             let header = &message.msg_hdr;

@@ -36,7 +36,8 @@ struct Extent {
 /// Packets being made. The buffer is allocated once and used again and again.
 pub struct BurstBuffer {
     bytes: Box<[u8]>,
-    extents: [Extent; PACKETS],
+    /// Elsewhere, for the buffer is moved with each burst.
+    extents: Box<[Extent; PACKETS]>,
     count: usize,
     /// Bytes of payload in all of them.
     payload: u64,
@@ -60,7 +61,7 @@ impl BurstBuffer {
         let bytes = vec![0; BYTES].into();
         Self {
             bytes,
-            extents: [Extent::default(); PACKETS],
+            extents: Box::new([Extent::default(); PACKETS]),
             count: 0,
             payload: 0,
             is_last_behind: false,

@@ -68,12 +68,14 @@ impl Wire {
     }
 
     /// Hands on what has arrived, though not without end. If another thread is at it, it is left to that
-    /// one. Acknowledgements may wait for something to go out with if `may_wait` says so.
-    pub fn receive(&self, receiver: &impl Receiver, may_wait: bool) {
+    /// one. Acknowledgements may wait for something to go out with if `may_wait` says so. Whoever comes again at
+    /// once takes a single burst, unless more were there the last time.
+    pub fn receive(&self, receiver: &impl Receiver, may_wait: bool, comes_again: bool) {
         let Some(mut turn) = self.try_turn() else { return self.give_way() };
         self.inbound.refused.store(0, Relaxed);
         self.delayed_ack.begin(may_wait);
-        turn.receive(receiver, BATCH);
+        let limit = if comes_again && !turn.arrivals.expect_more() { 1 } else { BATCH };
+        turn.receive(receiver, limit);
     }
 
     /// Another thread is taking what has arrived. It may have lost its processor over it, to the caller
