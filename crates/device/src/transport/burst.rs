@@ -18,6 +18,13 @@ pub struct BurstPacket {
     pub payload: Range<usize>,
 }
 
+/// Of packets of which so many are made, how many are next that are as the last one is: neither the first of a
+/// message, if it `begins` here, nor the last of all, which may be shorter and ask for something.
+pub(super) fn middle_left(begins: bool, made: u32, count: u32) -> u32 {
+    let is_last_made_in_the_middle = made > u32::from(begins);
+    if is_last_made_in_the_middle { (count - made).saturating_sub(1) } else { 0 }
+}
+
 /// The packets of a segment, in order.
 #[derive(Clone, Debug)]
 pub struct Burst<'a> {
@@ -37,10 +44,7 @@ impl<'a> Burst<'a> {
 
     /// How many of the next packets differ from the last one in their number alone: they count as made.
     pub fn repeats(&mut self) -> u32 {
-        let begins = self.request.offset == 0 && self.made == 1;
-        let repeats = if self.made == 0 || begins { 0 } else { self.count - self.made };
-        // The last asks for an acknowledgement, and may be shorter.
-        let repeats = repeats.saturating_sub(1);
+        let repeats = middle_left(self.request.offset == 0, self.made, self.count);
         self.made += repeats;
         repeats
     }

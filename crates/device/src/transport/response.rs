@@ -3,6 +3,7 @@
 use transom_wire::packet::{Aeth, Operation, Packet, Transport};
 use transom_wire::{Psn, Syndrome};
 
+use super::burst::middle_left;
 use crate::execution::{Context, Process, Reply, Request, Responder, Sink, packets};
 
 /// Responders here count no credits (rule ACK-03).
@@ -73,10 +74,7 @@ pub struct ResponsePackets {
 impl ResponsePackets {
     /// How many of the next packets differ from the last one in their number alone: they count as made.
     pub fn repeats(&mut self) -> u32 {
-        let begins = self.burst.begins && self.made == 1;
-        let repeats = if self.made == 0 || begins { 0 } else { self.count - self.made };
-        // The last may be shorter, and end the answer.
-        let repeats = repeats.saturating_sub(1);
+        let repeats = middle_left(self.burst.begins, self.made, self.count);
         self.made += repeats;
         repeats
     }
