@@ -333,6 +333,9 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         if self.steering.is_ours() {
+            // A child that a thread is just about to start has the socket until it has become its program. Until
+            // then the kernel would go on choosing it, and nobody would take what comes there.
+            socket::leave_port(&self.socket);
             // Others' packets that went astray would be lost with the socket.
             let _ = self.receive(&mut Arrivals::default(), LEFT_BEHIND, |_| ());
         }

@@ -180,6 +180,23 @@ pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Takes a receiving socket out of the kernel's list of those that share the port, though other processes have it
+/// open too. What has arrived stays in it, and nothing more comes.
+///
+/// The kernel takes out a socket that gets an address of its own, as one that is connected does. Without a
+/// loopback interface it cannot be connected, and stays until it is closed everywhere.
+pub(super) fn leave_port(socket: &OwnedFd) {
+    // An address that nobody else has: what is sent to this host must not come here meanwhile.
+    let nobody = Ipv4Addr::new(127, 179, 18, 183);
+    let to = match sockopt::socket_domain(socket) {
+        Ok(AddressFamily::INET6) => SocketAddr::from((nobody.to_ipv6_mapped(), PORT)),
+        _ => SocketAddr::from((nobody, PORT)),
+    };
+    if let Err(error) = rustix::net::connect(socket, &to) {
+        debug!(%error, "the socket shares the port until it is closed");
+    }
+}
+
 /// Joins a group on an interface; one that is joined stays so.
 pub(super) fn join(socket: &OwnedFd, group: IpAddr, interface: u32) -> io::Result<()> {
     let any = Ipv4Addr::UNSPECIFIED;

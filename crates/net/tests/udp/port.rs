@@ -369,6 +369,36 @@ fn a_forked_child_does_not_hold_the_port() {
     });
 }
 
+/// Somebody else may have the socket of a port that is closed: a child that a thread is just starting.
+#[test]
+fn a_port_that_is_closed_takes_no_packets_though_its_socket_is_still_open() {
+    in_namespace(
+        "port::a_port_that_is_closed_takes_no_packets_though_its_socket_is_still_open",
+        || {
+            let registry = Registry::open().expect("a registry");
+            let [first, second] = [0, 0].map(|_| registry.claim(0).expect("a slot"));
+            let [first, second] = [&first, &second]
+                .map(|claim| Port::open(registry, claim.announcer()).expect("the port"));
+            let elsewhere = first.descriptors()[0].try_clone_to_owned().expect("a descriptor");
+            drop(first);
+            // To queue pair 1: any process may be asked for it.
+            let mut datagram = [0; 64];
+            datagram[7] = 1;
+            for flow in 0..64 {
+                let way = Way { flow, ..local("127.0.0.1") };
+                assert_eq!(second.send(&way, &datagram, 64).expect("room"), 1);
+            }
+            let mut come = 0;
+            let taken = second.receive(&mut Arrivals::default(), 1000, |datagrams| {
+                come += datagrams.iter().len();
+            });
+            taken.expect("a socket that works");
+            assert_eq!(come, 64);
+            drop(elsewhere);
+        },
+    );
+}
+
 /// Rules: NET-03, NET-05
 #[test]
 fn identifications_are_as_told_and_nothing_is_fragmented() {
