@@ -87,7 +87,7 @@ impl ForkHandler for Adapter {
             qp.summary().fall(QpState::Error);
         }
         device.depart();
-        device.port().leave_to_parent();
+        device.port().close();
         device.port_events().raise(AsyncEvent::DeviceFatal);
     }
 

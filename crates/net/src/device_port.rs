@@ -194,6 +194,13 @@ impl DevicePort {
         }
     }
 
+    /// Has no part in it any more, for the device has failed.
+    pub fn close(&self) {
+        if let Some(wire) = self.wire() {
+            wire.close_port();
+        }
+    }
+
     /// Sends what a network with faults holds back, for there may be nobody to do it later. In a forked
     /// child it is the parent's.
     pub fn send_rest(&self) {

@@ -124,8 +124,17 @@ impl Port {
         [self.socket.as_fd(), self.forward.descriptor()]
     }
 
-    /// Leaves the sockets to the parent, in a forked child: its packets do not come here, and the
-    /// port is free when it ends.
+    /// Leaves the port to the other processes: nothing comes here any more, and what of theirs has gone astray is
+    /// handed on. It would be lost with the socket.
+    pub fn close(&self) {
+        // A child that a thread is just about to start has the socket until it has become its program. Until then
+        // the kernel would go on choosing it, and nobody would take what comes there.
+        socket::leave_port(&self.socket);
+        let _ = self.receive(&mut Arrivals::default(), LEFT_BEHIND, |_| ());
+    }
+
+    /// Has nothing come here any more, and leaves the sockets to whoever else has them: in a forked child they are
+    /// its parent's, whose port is free when that ends.
     pub fn make_private(&self) {
         let Ok(nobody) = UnixDatagram::unbound() else { return };
         for inherited in self.descriptors() {
@@ -333,11 +342,7 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         if self.steering.is_ours() {
-            // A child that a thread is just about to start has the socket until it has become its program. Until
-            // then the kernel would go on choosing it, and nobody would take what comes there.
-            socket::leave_port(&self.socket);
-            // Others' packets that went astray would be lost with the socket.
-            let _ = self.receive(&mut Arrivals::default(), LEFT_BEHIND, |_| ());
+            self.close();
         }
     }
 }

@@ -167,6 +167,13 @@ impl Wire {
         self.port.make_private();
     }
 
+    /// Leaves the port to the other processes, for this one has failed.
+    pub fn close_port(&self) {
+        self.port.close();
+        // What others still hand on wakes nobody.
+        self.port.make_private();
+    }
+
     /// What became of packets.
     pub fn counters(&self) -> &Counters {
         self.counters
