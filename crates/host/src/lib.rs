@@ -25,6 +25,8 @@ pub mod objects;
 mod opening;
 mod process;
 mod progress;
+#[cfg(test)]
+mod testing;
 
 pub use device::{Copying, Limits, Memory, OpenError, Options};
 pub use objects::Adapter;

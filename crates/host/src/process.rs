@@ -106,6 +106,7 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::events::EventQueue;
+    use crate::testing::turn;
 
     /// Says that this is the process that a test started for itself: all devices of a process fail
     /// together.
@@ -120,6 +121,7 @@ mod tests {
             "process::tests::a_panic_on_the_background_thread_is_an_error_of_the_device";
         if std::env::var_os(ALONE).is_none() {
             let this = std::env::current_exe().expect("a test has a path");
+            let _turn = turn();
             let status = Command::new(this).args(["--exact", TEST]).env(ALONE, "1").status();
             return assert!(status.expect("it starts").success());
         }

@@ -484,15 +484,13 @@ mod tests {
     use transom_wire::packet::PORT;
 
     use super::*;
-    use crate::Options;
+    use crate::testing::OnTheWire;
 
     /// A look for packets is a system call, which a message of a peer would wait for.
     #[test]
     fn few_polls_look_for_packets_while_messages_come_without_them() {
-        let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
+        let adapter = OnTheWire::open();
         let device = adapter.device();
-        device.port().open_wire().expect("the port is free");
         let wire = device.port().wire().expect("it is open");
         let counters = wire.counters();
         // The background thread waits meanwhile.

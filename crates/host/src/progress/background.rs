@@ -366,7 +366,7 @@ fn wake_in_time() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Options;
+    use crate::testing::OnTheWire;
 
     /// Whoever wants the processor for a moment does not keep the thread from lingering for long.
     #[test]
@@ -389,17 +389,9 @@ mod tests {
         assert_eq!(pause(&mut lingering), 1);
     }
 
-    /// A device with its port open.
-    fn on_the_wire() -> Arc<Adapter> {
-        let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
-        adapter.device().port().open_wire().expect("the port is free");
-        adapter
-    }
-
     /// Has something wait while the background thread is about to sleep, again and again: it is woken.
     fn expect_woken(begin: impl Fn(&Wire, u16), waits: impl Fn(&Wire) -> bool) {
-        let adapter = on_the_wire();
+        let adapter = OnTheWire::open();
         let wire = adapter.device().port().wire().expect("it is open");
         for index in 0..100 {
             // It has looked whether anything waits.

@@ -314,12 +314,13 @@ mod tests {
     use transom_wire::packet::{Aeth, Operation};
 
     use super::*;
+    use crate::Adapter;
     use crate::events::EventQueue;
     use crate::objects::{
         Cq, CqConfig, MemoryRegion, More, ProtectionDomain, QpAttributes, QpConfig, QpReceives,
         QueuePair, Registration,
     };
-    use crate::{Adapter, Options};
+    use crate::testing::OnTheWire;
 
     const UNCONNECTED: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::ACCESS_FLAGS);
     const TO_PEER: Mask = Mask::AV.union(Mask::PATH_MTU).union(Mask::DEST_QPN).union(Mask::RQ_PSN);
@@ -402,8 +403,7 @@ mod tests {
     /// Rules: ACK-05
     #[test]
     fn answers_leave_in_the_order_of_their_numbers() {
-        let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
+        let adapter = OnTheWire::open();
         let qp = queue_pair(&adapter, Service::Rc, 20);
         let mut half = qp.receive.half.lock();
         half.may_delay_ack = true;
@@ -446,10 +446,8 @@ mod tests {
     #[test]
     fn what_finds_no_room_waits_and_arrives_whole() {
         const LENGTH: usize = 200_000;
-        let options = Options { wire_only: true, ..Options::default() };
         let network = Arc::new(FillsUp(AtomicU32::new(u32::MAX)));
-        let adapter = Adapter::open_on(options, |_| Some(network.clone()));
-        let adapter = adapter.expect("a device opens");
+        let adapter = OnTheWire::open_over(Some(network.clone()));
         for service in [Service::Uc, Service::Rc] {
             let qp = queue_pair(&adapter, service, 20);
             let pd = qp.config.pd.as_ref().expect("it has one");
@@ -508,10 +506,8 @@ mod tests {
     /// no room, all messages arrive.
     #[test]
     fn messages_of_a_list_leave_together() {
-        let options = Options { wire_only: true, ..Options::default() };
         let network = Arc::new(FillsUp(AtomicU32::new(u32::MAX)));
-        let adapter = Adapter::open_on(options, |_| Some(network.clone()));
-        let adapter = adapter.expect("a device opens");
+        let adapter = OnTheWire::open_over(Some(network.clone()));
         let qp = queue_pair(&adapter, Service::Rc, 20);
         let (pd, cq) = (qp.config.pd.as_ref(), qp.config.send_cq.as_ref());
         let (pd, cq) = (pd.expect("it has one"), cq.expect("it has one"));
@@ -575,8 +571,7 @@ mod tests {
     #[test]
     fn what_is_posted_while_much_is_on_its_way_leaves_with_the_next_poll() {
         const MESSAGES: u64 = 100;
-        let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
+        let adapter = OnTheWire::open();
         let qp = queue_pair(&adapter, Service::Rc, 20);
         let wire = adapter.device().port().wire().expect("it leads over the wire");
         let sent = || wire.counters().sent.load(Relaxed);
@@ -619,8 +614,7 @@ mod tests {
     /// has long had no processor.
     #[test]
     fn an_answer_that_another_thread_is_taking_is_in_time() {
-        let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
+        let adapter = OnTheWire::open();
         // 4.096 us << 10 is some 4 ms, and there is no second attempt.
         let (timeout, ten_times) = (10, Duration::from_millis(40));
         let qp = queue_pair(&adapter, Service::Rc, timeout);
@@ -660,8 +654,7 @@ mod tests {
     /// What nobody sends again waits for its turn; what is answered has a window instead.
     #[test]
     fn unreliable_queue_pairs_alone_keep_to_the_pace() {
-        let options = Options { wire_only: true, ..Options::default() };
-        let adapter = Adapter::open(options).expect("a device opens");
+        let adapter = OnTheWire::open();
         for (service, waits) in [(Service::Rc, false), (Service::Uc, true)] {
             let qp = queue_pair(&adapter, service, 20);
             let wire = adapter.device().port().wire().expect("it leads over the wire");
