@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::*;
 use transom_device::execution::{PlainSend, Reply, Request, Sink, Source};
 use transom_device::queue::Completion;
 use transom_net::faults::IncidentKind;
-use transom_net::{Answer, Arrival, Arrived, MessageData, Peer, Replying, Wire};
+use transom_net::{Answer, Arrival, Arrived, MessageData, Peer, Reception, Replying, Wire};
 use transom_system::segment::Wakeup;
 use transom_system::{clock, failure, say};
 
@@ -119,7 +119,7 @@ impl<'a> Dispatch<'a> {
     /// What a poll does when it finds its queue empty.
     fn progress_from_poll(self) {
         // One of several pollers may be lost count of; any change tells the thread enough.
-        let polls = &self.device().work.polls;
+        let polls = &self.device().work.polls_in_vain;
         polls.store(polls.load(Relaxed).wrapping_add(1), Relaxed);
         self.progress_for(Worker::Poll);
     }
@@ -170,7 +170,7 @@ impl<'a> Dispatch<'a> {
 
     /// Has peers tell this process of all they send again, and takes what they have sent without.
     fn end_watching(self) {
-        let polls = self.device().work.polls.load(Relaxed);
+        let polls = self.device().work.polls_in_vain.load(Relaxed);
         self.device().peers.watched.end(polls).iter().for_each(|peer| self.take_from(peer));
     }
 
@@ -189,7 +189,11 @@ impl<'a> Dispatch<'a> {
             qp.acknowledge();
         }
         if worker != Worker::Poll || wire.is_looked_at_by_this_poll() {
-            wire.receive(&self, worker.may_delay(), worker == Worker::Poll);
+            let reception = Reception {
+                acks_may_wait: worker.may_delay(),
+                comes_again: worker == Worker::Poll,
+            };
+            wire.receive(&self, reception);
         }
         wire.send_due();
         wire.stalled.each(|index| {
@@ -255,7 +259,7 @@ impl<'a> Dispatch<'a> {
                 self.take_from(&peer);
                 if !peer.is_gone() {
                     if self.device().process().registry().holds(peer.announcer) {
-                        let polls = self.device().work.polls.load(Relaxed);
+                        let polls = self.device().work.polls_in_vain.load(Relaxed);
                         self.device().peers.watched.add(&peer, polls);
                         continue;
                     }
@@ -480,11 +484,32 @@ impl<'a> Dispatch<'a> {
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
 
+    use transom_device::queue::{CompletionOptions, Opcode, Status};
     use transom_system::registry::Dropped;
     use transom_wire::packet::PORT;
 
     use super::*;
+    use crate::events::EventQueue;
+    use crate::objects::CqConfig;
     use crate::testing::OnTheWire;
+
+    /// What the thread brings, a poll finds: a program that is served by it polls all the same.
+    #[test]
+    fn a_poll_that_finds_a_completion_counts_as_one() {
+        let adapter = OnTheWire::open();
+        let work = &adapter.device().work;
+        // The background thread waits meanwhile.
+        let _held = work.working.lock();
+        let events = Arc::new(EventQueue::new().expect("a queue of events"));
+        let options = CompletionOptions::default();
+        let config = CqConfig { capacity: 1, options, channel: None, events, id: 0 };
+        let cq = Arc::new(Cq::new(adapter.device(), config).expect("a completion queue"));
+        work.has_polled(true);
+        assert!(!work.has_polled(false));
+        cq.push(&Completion::new(1, Status::Success, Opcode::Send, 1), false);
+        assert_eq!(adapter.poll(&cq, 1, |_, completion| assert_eq!(completion.wr_id, 1)), Some(1));
+        assert!(work.has_polled(false));
+    }
 
     /// A look for packets is a system call, which a message of a peer would wait for.
     #[test]

@@ -44,4 +44,6 @@ pub use peers::{OutOfReach, Peers};
 pub use ring::MAX_PAYLOAD;
 pub use sender_buffer::{MAX_COPIED, Reference, SenderBuffer};
 pub use watched::Watched;
-pub use wire::{BurstBuffer, Filling, Instruments, Network, Observer, Path, Receiver, Run, Wire};
+pub use wire::{
+    BurstBuffer, Filling, Instruments, Network, Observer, Path, Receiver, Reception, Run, Wire,
+};

@@ -25,7 +25,7 @@ pub use instruments::{Instruments, Network, Observer};
 use looks::Looks;
 use pace::Pace;
 pub use path::Path;
-pub use receive::{Receiver, Turn};
+pub use receive::{Receiver, Reception, Turn};
 use transom_device::protection::Announcer;
 use transom_system::clock;
 use transom_system::registry::{Counters, Dropped, Registry};

@@ -77,7 +77,7 @@ impl Deadlines {
 pub(crate) struct Work {
     process: Arc<ThisProcess>,
     /// Counts polls that found nothing.
-    pub(crate) polls: AtomicU64,
+    pub(crate) polls_in_vain: AtomicU64,
     /// The program has polled, whatever it found, since the thread has asked. One that finds completions which
     /// the thread has brought polls all the same.
     polled: AtomicBool,
@@ -106,7 +106,7 @@ impl Work {
     pub(super) fn new(process: Arc<ThisProcess>) -> Self {
         Self {
             process,
-            polls: AtomicU64::new(0),
+            polls_in_vain: AtomicU64::new(0),
             polled: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
             listens: AtomicBool::new(false),

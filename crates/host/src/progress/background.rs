@@ -48,8 +48,7 @@ impl Threads {
             wake: adapter.device().process().wake_descriptor()?,
             addresses: adapter.device().port().addresses().descriptor().try_clone_to_owned()?,
             program_polls: false,
-            vigilant: 0,
-            next_vigil: VIGILANT[0],
+            vigil: Vigil::default(),
             arms: true,
             others: Others::default(),
             woken: Woken::default(),
@@ -78,10 +77,7 @@ struct Background {
     addresses: OwnedFd,
     /// The program has polled since the round before.
     program_polls: bool,
-    /// For how many more rounds the thread has itself woken by what arrives, whoever polls.
-    vigilant: u32,
-    /// For how many it will when it has to again.
-    next_vigil: u32,
+    vigil: Vigil,
     /// Whether it had itself woken by what arrived.
     arms: bool,
     /// The other processes that have the port of the wire link.
@@ -169,17 +165,13 @@ impl Background {
 
     /// Finds out whether the program needs the thread though it polls.
     fn look_around(&mut self, dispatch: Dispatch<'_>) {
-        self.vigilant = self.vigilant.saturating_sub(1);
+        self.vigil.pass_round();
         // A round that armed was woken for what there is.
         if !self.arms {
-            let [first, most] = VIGILANT;
-            let neglected = dispatch.is_neglected();
-            let vigil = if neglected { self.next_vigil } else { 0 };
-            self.next_vigil = if neglected { (2 * self.next_vigil).min(most) } else { first };
-            self.vigilant = self.vigilant.max(vigil);
+            self.vigil.note_look(dispatch.is_neglected());
         }
         if dispatch.device().work.sleeps.swap(false, SeqCst) {
-            self.vigilant = self.vigilant.max(SLEEPS);
+            self.vigil.last(SLEEPS);
         }
     }
 
@@ -188,7 +180,7 @@ impl Background {
         let device = dispatch.device();
         let progress = &device.work;
         self.program_polls = progress.has_polled(true);
-        let listens = !self.program_polls || self.vigilant > 0;
+        let listens = !self.program_polls || self.vigil.is_on();
         progress.listens.store(listens, SeqCst);
         // A program that has found the thread listening does not wake it.
         self.arms = listens || progress.sleeps.load(SeqCst);
@@ -254,6 +246,46 @@ impl Background {
             handed: of_wire.last().is_some_and(told),
             lingered,
         }
+    }
+}
+
+/// The rounds in which the thread has itself woken by what arrives, whoever polls.
+struct Vigil {
+    /// How many are left.
+    left: u32,
+    /// How many there are when it has to again.
+    next: u32,
+}
+
+impl Default for Vigil {
+    fn default() -> Self {
+        Self { left: 0, next: VIGILANT[0] }
+    }
+}
+
+impl Vigil {
+    fn is_on(&self) -> bool {
+        self.left > 0
+    }
+
+    fn pass_round(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// A look has found that the program polls and yet leaves something, or that it does not.
+    fn note_look(&mut self, neglected: bool) {
+        let [first, most] = VIGILANT;
+        if neglected {
+            self.last(self.next);
+            self.next = (2 * self.next).min(most);
+        } else {
+            self.next = first;
+        }
+    }
+
+    /// It lasts so many rounds at least.
+    fn last(&mut self, rounds: u32) {
+        self.left = self.left.max(rounds);
     }
 }
 
@@ -327,12 +359,12 @@ impl Dispatch<'_> {
                     .wire()
                     .is_some_and(|wire| wire.has_arrivals() || wire.stalled.any())
         };
-        let polls = self.device().work.polls.load(Relaxed);
+        let polls = self.device().work.polls_in_vain.load(Relaxed);
         if !waits() {
             return false;
         }
         std::thread::sleep(POLL_TIMEOUT);
-        waits() && self.device().work.polls.load(Relaxed) == polls
+        waits() && self.device().work.polls_in_vain.load(Relaxed) == polls
     }
 }
 
@@ -367,6 +399,27 @@ fn wake_in_time() {
 mod tests {
     use super::*;
     use crate::testing::OnTheWire;
+
+    /// A program that lost its processor once has its packets to itself again soon; one that looks at memory has them
+    /// brought.
+    #[test]
+    fn a_vigil_is_short_at_first_and_twice_as_long_while_it_is_needed() {
+        let mut vigil = Vigil::default();
+        let mut rounds = |neglected: bool| {
+            vigil.note_look(neglected);
+            let mut rounds = 0;
+            while vigil.is_on() {
+                vigil.pass_round();
+                rounds += 1;
+            }
+            rounds
+        };
+        assert_eq!([(); 8].map(|()| rounds(true)), [8, 16, 32, 64, 128, 256, 512, 512]);
+        assert_eq!([false, true, true].map(rounds), [0, 8, 16]);
+        vigil.last(SLEEPS);
+        vigil.note_look(true);
+        assert_eq!(vigil.left, SLEEPS, "a shorter one does not end it");
+    }
 
     /// Whoever wants the processor for a moment does not keep the thread from lingering for long.
     #[test]

@@ -42,6 +42,15 @@ pub trait Receiver {
     fn deliver(&self, packets: &[Packet<'_>], route: &Route);
 }
 
+/// How what has arrived is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Reception {
+    /// Acknowledgements may wait for something to go out with.
+    pub acks_may_wait: bool,
+    /// Whoever takes it comes again at once: it takes a single burst, unless more were there the last time.
+    pub comes_again: bool,
+}
+
 /// The right to take what has arrived over the wire: one at a time has it, for packets must keep their
 /// order.
 pub struct Turn<'a> {
@@ -68,12 +77,12 @@ impl Wire {
     }
 
     /// Hands on what has arrived, though not without end. If another thread is at it, it is left to that
-    /// one. Acknowledgements may wait for something to go out with if `may_wait` says so. Whoever comes again at
-    /// once takes a single burst, unless more were there the last time.
-    pub fn receive(&self, receiver: &impl Receiver, may_wait: bool, comes_again: bool) {
+    /// one.
+    pub fn receive(&self, receiver: &impl Receiver, reception: Reception) {
+        let Reception { acks_may_wait, comes_again } = reception;
         let Some(mut turn) = self.try_turn() else { return self.give_way() };
         self.inbound.refused.store(0, Relaxed);
-        self.delayed_ack.begin(may_wait);
+        self.delayed_ack.begin(acks_may_wait);
         let limit = if comes_again && !turn.arrivals.expect_more() { 1 } else { BATCH };
         turn.receive(receiver, limit);
     }
