@@ -328,7 +328,9 @@ pub struct Channel(BufReader<UnixStream>);
 
 impl Channel {
     fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket takes a timeout");
+        // What a long run does between two words takes longer, and nobody waits for it.
+        let limit = if is_long() { 10 * TIMEOUT } else { TIMEOUT };
+        stream.set_read_timeout(Some(limit)).expect("a socket takes a timeout");
         Self(BufReader::new(stream))
     }
 

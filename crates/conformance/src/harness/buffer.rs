@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 /// Memory of whole pages, zeroed, given back to the system with the buffer.
 pub struct Buffer {
@@ -109,14 +109,21 @@ impl Buffer {
         unsafe { self.address.add(at).write_bytes(byte, length) };
     }
 
-    /// The eight bytes at `at` as a number.
+    /// The eight bytes at `at`, a multiple of eight, as a number: as others have stored it, not the half of one and of
+    /// the next.
     pub fn word(&self, at: usize) -> u64 {
-        u64::from_ne_bytes(self.read(at, 8).try_into().expect("eight bytes"))
+        self.number(at).load(Acquire)
     }
 
-    /// Sets the eight bytes at `at`.
+    /// Sets the eight bytes at `at`, a multiple of eight, at once.
     pub fn set_word(&self, at: usize, value: u64) {
-        self.write(at, &value.to_ne_bytes());
+        self.number(at).store(value, Release);
+    }
+
+    fn number(&self, at: usize) -> &AtomicU64 {
+        assert!(at + 8 <= self.length && at.is_multiple_of(8));
+        // SAFETY: within the mapping, aligned, and any bytes make a number.
+        unsafe { &*self.address.add(at).cast() }
     }
 
     /// Sets every byte.
