@@ -1,5 +1,6 @@
 //! The receiving half of a queue pair: what packets do to it, and what it answers.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -56,6 +57,8 @@ pub(super) struct ReceiveHalf {
     pub(super) may_delay_ack: bool,
     /// An acknowledgement that does.
     pub(super) delayed_ack: Option<Packet<'static>>,
+    /// Answers that have found no room, in their order: what is answered later comes behind them.
+    pub(super) unsent: VecDeque<Packet<'static>>,
     /// How many more packets of READ responses it sends before others get their turn.
     pub(super) room: usize,
     /// What the device wants done; empty whenever the half is not locked.
@@ -74,6 +77,7 @@ impl ReceiveHalf {
             notifier: Notifier::default(),
             may_delay_ack: false,
             delayed_ack: None,
+            unsent: VecDeque::new(),
             room: 0,
         })
     }
@@ -90,6 +94,7 @@ impl ReceiveHalf {
         self.may_delay_ack =
             reliable && qp.device.port().wire().is_some_and(|wire| wire.delayed_ack.may_wait());
         let before = self.delayed_ack;
+        self.send_unsent(qp);
         let mut rest = packets;
         self.room = TURN;
         while !rest.is_empty() {
@@ -156,6 +161,7 @@ impl ReceiveHalf {
     /// Goes on with answers that waited for room, or for something to go with.
     pub(super) fn advance(&mut self, qp: &QueuePair, deferred: &mut Deferred) {
         self.room = TURN;
+        self.send_unsent(qp);
         self.answer(qp, deferred);
         self.say_what_is_due(qp, deferred);
         self.acknowledge(qp);
@@ -234,6 +240,7 @@ impl ReceiveHalf {
         self.settle(qp, deferred);
         self.packets.reset();
         self.delayed_ack = None;
+        self.unsent.clear();
         qp.receive.delays_ack.store(false, Release);
         self.lead(Link::None, QpNumber::from_bits(0), qp);
     }

@@ -17,6 +17,9 @@ use crate::objects::Link;
 use crate::objects::qp::QueuePair;
 use crate::objects::qp::receive::ReceiveHalf;
 
+/// Most answers that wait for room: where there is none for so many, the rest is lost, as on a network.
+const MOST_UNSENT: usize = 64;
+
 /// Messages of a queue pair that leave in one burst, and so by one system call if they are of one length.
 #[derive(Default)]
 pub(super) struct Joined {
@@ -106,12 +109,10 @@ impl At<'_> {
         // end sees it before the packet that it comes with.
         let delayed = if ends_message { self.take_delayed_ack(wire) } else { None };
         let alone = delayed.filter(|packet| !burst.add_behind(packet));
-        if let Some(packet) = alone {
-            send_alone(wire, path, &packet);
-        }
-        let departed = wire.send(burst, path);
+        let is_acknowledged = alone.is_some_and(|packet| send_alone(wire, path, &packet));
+        let departed = alone.is_some() == is_acknowledged && wire.send(burst, path);
         if !departed {
-            if alone.is_none() {
+            if !is_acknowledged {
                 self.give_back_delayed_ack(wire, delayed);
             }
             // It goes again from its beginning, which the other end knows by its numbers.
@@ -198,14 +199,16 @@ fn loaded(done: Result<(), CopyError>) -> Sent {
     }
 }
 
-/// Sends a packet that goes with nothing else.
-fn send_alone(wire: &Wire, path: &Path, packet: &Packet<'_>) {
+/// Sends a packet that goes with nothing else; false if there was no room for it.
+fn send_alone(wire: &Wire, path: &Path, packet: &Packet<'_>) -> bool {
     let mut buffer = wire.take_buffer();
+    let mut departed = true;
     if buffer.add(packet, packet.payload.len() as u64) {
         buffer.put(0, packet.payload);
-        wire.send(&mut buffer, path);
+        departed = wire.send(&mut buffer, path);
     }
     wire.give_back(buffer);
+    departed
 }
 
 impl ReceiveHalf {
@@ -215,7 +218,7 @@ impl ReceiveHalf {
         if packet.is_acknowledgement() && !self.delays_ack_after(packet.psn) {
             // It says what the one that waits would say, and more.
             self.delayed_ack = None;
-            if self.may_delay_ack {
+            if self.may_delay_ack && self.unsent.is_empty() {
                 // Whoever sends something because of a completion that is yet to come takes it along.
                 qp.receive.delays_ack.store(true, Release);
                 self.delayed_ack = Some(packet.headers());
@@ -228,10 +231,42 @@ impl ReceiveHalf {
         self.send(packet, qp);
     }
 
-    /// Sends a packet now.
-    pub(in super::super) fn send(&self, packet: &Packet<'_>, qp: &QueuePair) {
-        if let (Some(wire), Link::Wire(path)) = (qp.device.port().wire(), &self.link) {
-            send_alone(wire, path, packet);
+    /// Sends a packet now, or behind those that have found no room.
+    pub(in super::super) fn send(&mut self, packet: &Packet<'_>, qp: &QueuePair) {
+        if let (Some(wire), Link::Wire(path)) = (qp.device.port().wire(), &self.link)
+            && !(self.unsent.is_empty() && send_alone(wire, path, packet))
+        {
+            wire.stall(qp.number.index());
+            self.keep_unsent(packet.headers());
+        }
+    }
+
+    /// Keeps an answer that has found no room.
+    #[cold]
+    fn keep_unsent(&mut self, packet: Packet<'static>) {
+        // An acknowledgement says what the one before it would say, and more.
+        let replaces = |last: &&mut Packet<'_>| {
+            last.is_acknowledgement()
+                && packet.is_acknowledgement()
+                && packet.psn.compare(last.psn).is_ge()
+        };
+        let has_room = self.unsent.len() < MOST_UNSENT;
+        match self.unsent.back_mut().filter(replaces) {
+            Some(last) => *last = packet,
+            None if has_room => self.unsent.push_back(packet),
+            None => {}
+        }
+    }
+
+    /// Sends the answers that have found no room before.
+    pub(in super::super) fn send_unsent(&mut self, qp: &QueuePair) {
+        while let Some(packet) = self.unsent.front() {
+            if let (Some(wire), Link::Wire(path)) = (qp.device.port().wire(), &self.link)
+                && !send_alone(wire, path, packet)
+            {
+                return wire.stall(qp.number.index());
+            }
+            self.unsent.pop_front();
         }
     }
 
@@ -250,6 +285,11 @@ impl ReceiveHalf {
         let Some(wire) = qp.device.port().wire() else { return Reply::Dropped };
         if let Some(delayed) = self.take_delayed_ack_before(burst.psn) {
             self.send(&delayed, qp);
+        }
+        if !self.unsent.is_empty() {
+            // It comes behind them.
+            self.room = 0;
+            return Reply::Silence;
         }
         let Link::Wire(path) = &self.link else { return Reply::Dropped };
         let mut buffer = wire.take_buffer();
@@ -373,7 +413,10 @@ mod tests {
             port: 1,
             path_mtu: 3,
             dest_qpn: number,
-            access: (Access::REMOTE_READ | Access::REMOTE_WRITE).bits(),
+            access: Access::REMOTE_READ
+                .union(Access::REMOTE_WRITE)
+                .union(Access::REMOTE_ATOMIC)
+                .bits(),
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,
             timeout,
@@ -500,6 +543,56 @@ mod tests {
                 region.deregister().expect("nothing is bound");
             }
         }
+    }
+
+    /// Nor does an answer get lost that finds no room: whoever waits for it would wait for the timeout, and here ask
+    /// no second time. Those that come later are behind it.
+    #[test]
+    fn an_answer_that_finds_no_room_leaves_later_and_in_order() {
+        let network = Arc::new(FillsUp(AtomicU32::new(u32::MAX)));
+        let adapter = OnTheWire::open_over(Some(network.clone()));
+        let qp = queue_pair(&adapter, Service::Rc, 20);
+        let (pd, cq) = (qp.config.pd.as_ref(), qp.config.send_cq.as_ref());
+        let (pd, cq) = (pd.expect("it has one"), cq.expect("it has one"));
+        let memory = Box::leak(vec![0_u64; 64].into_boxed_slice());
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let (address, length) = (memory.as_ptr() as u64, 8 * memory.len() as u64);
+        let registration = Registration { address, length, iova: address, access };
+        let region = MemoryRegion::register(pd, registration).expect("a region");
+        let key = region.key();
+        let write = Body::Write { address, key, immediate: None };
+        let add = Body::FetchAdd { address: address + 8, key, add: 1 };
+        let mut added = 0;
+        for bodies in [&[write][..], &[add], &[add, write, write], &[write, add, write]] {
+            for full in 0..8 {
+                network.0.store(full, Relaxed);
+                for (wr_id, body) in bodies.iter().enumerate() {
+                    let request = SendRequest {
+                        wr_id: wr_id as u64,
+                        op: SendOp::Message(*body),
+                        flags: SendFlags::SIGNALED,
+                        sges: &[Sge { address: address + 256, length: 8, key: key.0 }],
+                        inline: None,
+                        remote: Remote::Connected,
+                    };
+                    qp.post_send(&request, More::Nothing).expect("there is room");
+                    added += u64::from(*body == add);
+                }
+                let (mut done, start) = (Vec::new(), Instant::now());
+                while done.len() < bodies.len() {
+                    let each = |_: usize, completion: &Completion| {
+                        assert_eq!(completion.status, Status::Success, "{bodies:?} {full}");
+                        done.push(completion.wr_id);
+                    };
+                    adapter.poll(cq, 16, each).expect("no overrun");
+                    assert!(start.elapsed() < Duration::from_secs(20), "{bodies:?} {full}");
+                }
+                assert!(done.is_sorted(), "{done:?}");
+                assert!(qp.receive.half.lock().unsent.is_empty());
+            }
+        }
+        assert_eq!(memory[1], added);
+        region.deregister().expect("nothing is bound");
     }
 
     /// Messages of a list leave in one burst, a system call for each run of one length; whichever of these finds
