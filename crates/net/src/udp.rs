@@ -124,16 +124,26 @@ impl Port {
         [self.socket.as_fd(), self.forward.descriptor()]
     }
 
-    /// Leaves the port to the other processes: nothing comes here any more, and what of theirs has gone astray is
-    /// handed on. It would be lost with the socket.
+    /// Leaves the port to the other processes, for this one's device has failed.
     pub fn close(&self) {
-        // A child that a thread is just about to start has the socket until it has become its program. Until then
-        // the kernel would go on choosing it, and nobody would take what comes there.
-        socket::leave_port(&self.socket);
-        let _ = self.receive(&mut Arrivals::default(), LEFT_BEHIND, |_| ());
+        self.give_up();
+        // What others still hand on wakes nobody.
+        self.make_private();
+        self.steering.leave();
     }
 
-    /// Has nothing come here any more, and leaves the sockets to whoever else has them: in a forked child they are
+    /// Has nothing come here any more. What of others has gone astray is handed on: it would be lost with the socket.
+    fn give_up(&self) {
+        // A child that a thread is just about to start has the socket until it has become its program. Until then
+        // the kernel would go on choosing it, and nobody would take what comes there.
+        let has_left = socket::leave_port(&self.socket);
+        self.steering.end_repairs();
+        // Else more may come all the time.
+        let limit = if has_left { usize::MAX } else { LEFT_BEHIND };
+        let _ = self.receive(&mut Arrivals::default(), limit, |_| ());
+    }
+
+    /// Leaves the sockets to whoever else has them, and has nothing come here any more: in a forked child they are
     /// its parent's, whose port is free when that ends.
     pub fn make_private(&self) {
         let Ok(nobody) = UnixDatagram::unbound() else { return };
@@ -342,7 +352,7 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         if self.steering.is_ours() {
-            self.close();
+            self.give_up();
         }
     }
 }

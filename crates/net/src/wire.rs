@@ -170,8 +170,6 @@ impl Wire {
     /// Leaves the port to the other processes, for this one has failed.
     pub fn close_port(&self) {
         self.port.close();
-        // What others still hand on wakes nobody.
-        self.port.make_private();
     }
 
     /// What became of packets.

@@ -29,8 +29,8 @@ pub enum Effect {
     ForgetUnexpected,
     /// An asynchronous event is raised.
     Event(QpEvent),
-    /// A packet without data goes back to the origin: an acknowledgement, a NAK, an atomic's answer. It
-    /// waits for nothing: if there is no room, it is lost, as on a network.
+    /// A packet without data goes back to the origin: an acknowledgement, a NAK, an atomic's answer. Where there
+    /// is no room for it, it leaves later, before those that come after it.
     Respond(Packet<'static>),
     /// The queue pair fell into error from this side: the queue of the other is to be flushed.
     FlushOther(QueueSide),

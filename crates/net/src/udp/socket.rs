@@ -184,17 +184,19 @@ pub(super) fn open_receiving(enter: impl FnOnce(u64)) -> io::Result<OwnedFd> {
 /// open too. What has arrived stays in it, and nothing more comes.
 ///
 /// The kernel takes out a socket that gets an address of its own, as one that is connected does. Without a
-/// loopback interface it cannot be connected, and stays until it is closed everywhere.
-pub(super) fn leave_port(socket: &OwnedFd) {
+/// loopback interface it cannot be connected, and stays until it is closed everywhere; then this is false.
+pub(super) fn leave_port(socket: &OwnedFd) -> bool {
     // An address that nobody else has: what is sent to this host must not come here meanwhile.
     let nobody = Ipv4Addr::new(127, 179, 18, 183);
     let to = match sockopt::socket_domain(socket) {
         Ok(AddressFamily::INET6) => SocketAddr::from((nobody.to_ipv6_mapped(), PORT)),
         _ => SocketAddr::from((nobody, PORT)),
     };
-    if let Err(error) = rustix::net::connect(socket, &to) {
+    let connected = rustix::net::connect(socket, &to);
+    if let Err(error) = connected {
         debug!(%error, "the socket shares the port until it is closed");
     }
+    connected.is_ok()
 }
 
 /// Joins a group on an interface; one that is joined stays so.

@@ -20,7 +20,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -120,13 +120,16 @@ pub(super) struct Steering {
     me: Announcer,
     /// The process that opened it; a forked child is not to speak in its parent's name.
     pid: u32,
+    /// Whether it has its socket in the kernel's list, by which alone a program can be attached.
+    repairs: AtomicBool,
 }
 
 impl Steering {
     /// Maps the table of the registry, and makes it if nobody has.
     pub(super) fn open(registry: &'static Registry, me: Announcer) -> io::Result<Self> {
         let mapping = Mapping::of(registry)?;
-        let steering = Self { mapping, registry, me, pid: std::process::id() };
+        let (pid, repairs) = (std::process::id(), AtomicBool::new(true));
+        let steering = Self { mapping, registry, me, pid, repairs };
         let mut secret = [0; 8];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;
         let secret = u64::from_ne_bytes(secret) | 1;
@@ -161,9 +164,24 @@ impl Steering {
         self.mapping.knows(inode)
     }
 
-    fn remove(&self, slot: u8, stay: u32) {
-        if self.member(slot).stay.compare_exchange(stay, 0, SeqCst, Relaxed).is_ok() {
+    /// Takes a process out; false if it is not there any more.
+    fn remove(&self, slot: u8, stay: u32) -> bool {
+        let removed = self.member(slot).stay.compare_exchange(stay, 0, SeqCst, Relaxed).is_ok();
+        if removed {
             self.table().changes.fetch_add(1, SeqCst);
+        }
+        removed
+    }
+
+    /// This process leaves the kernel's list, or has left it: what goes astray is for others to see to.
+    pub(super) fn end_repairs(&self) {
+        self.repairs.store(false, Relaxed);
+    }
+
+    /// Takes this process out, whose socket has left the kernel's list: the others find out where theirs are now.
+    pub(super) fn leave(&self) {
+        if self.remove(self.me.slot, HERE | self.me.generation) {
+            self.begin_round();
         }
     }
 
@@ -229,6 +247,9 @@ impl Steering {
 
     /// Begins a round because a packet went astray, unless one has begun just now.
     pub(super) fn repair(&self, socket: &OwnedFd) {
+        if !self.repairs.load(Relaxed) {
+            return;
+        }
         let now = transom_system::clock::steady();
         let begun = self.table().begun.load(Relaxed);
         // A time that lies ahead is that of an earlier boot.
@@ -262,7 +283,9 @@ impl Steering {
 
     /// Takes a packet for QP 0 if it is a probe: then this process knows its index.
     pub(super) fn take(&self, packet: &[u8], socket: &OwnedFd) {
-        let Some(probe) = Probe::parse(packet) else { return };
+        let Some(probe) = Probe::parse(packet).filter(|_| self.repairs.load(Relaxed)) else {
+            return;
+        };
         // One of an earlier round lay here while the order changed.
         let current = self.table().round.load(SeqCst);
         if probe.secret != self.table().secret.load(SeqCst) || probe.round != current {
@@ -353,8 +376,7 @@ impl Steering {
 impl Drop for Steering {
     fn drop(&mut self) {
         if self.is_ours() {
-            self.remove(self.me.slot, HERE | self.me.generation);
-            self.begin_round();
+            self.leave();
         }
     }
 }

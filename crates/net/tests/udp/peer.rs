@@ -69,6 +69,12 @@ impl Peer {
         assert!(self.child.wait().expect("it was started").success());
     }
 
+    /// Has it close its port and live on.
+    pub(crate) fn close(&mut self) {
+        self.input.write_all(b"close\n").expect("the peer lives");
+        self.hear();
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it lives");
         self.child.wait().expect("it was started");
@@ -145,6 +151,10 @@ pub(crate) fn run_if_asked() {
         stdin.lock().read_line(&mut word).expect("text");
         match word.trim() {
             "seen" => println!(">{} {} {}", seen.own, seen.foreign, seen.handed_on),
+            "close" => {
+                port.close();
+                println!(">");
+            }
             _ => return,
         }
     }

@@ -369,6 +369,35 @@ fn a_forked_child_does_not_hold_the_port() {
     });
 }
 
+/// Whatever lies in the socket of a port that is closed, others get theirs of it.
+#[test]
+fn what_has_gone_astray_to_a_port_that_is_closed_is_handed_on() {
+    in_namespace("port::what_has_gone_astray_to_a_port_that_is_closed_is_handed_on", || {
+        let registry = Registry::open().expect("a registry");
+        let [first, second] = [0, 0].map(|_| registry.claim(0).expect("a slot"));
+        let port = Port::open(registry, first.announcer()).expect("the port");
+        // The second has no port yet: what is for it comes to the only one.
+        let way = local("127.0.0.1");
+        let send = |slot: u8, count: usize| {
+            let mut datagram = [0; 64];
+            datagram[5] = slot;
+            for _ in 0..count {
+                assert_eq!(port.send(&way, &datagram, 64).expect("room"), 1);
+            }
+        };
+        send(first.announcer().slot, 200);
+        send(second.announcer().slot, 1);
+        let other = Port::open(registry, second.announcer()).expect("the port");
+        port.close();
+        let mut come = 0;
+        let taken = other.receive(&mut Arrivals::default(), 1000, |datagrams| {
+            come += datagrams.iter().len();
+        });
+        taken.expect("a socket that works");
+        assert_eq!(come, 1);
+    });
+}
+
 /// Somebody else may have the socket of a port that is closed: a child that a thread is just starting.
 #[test]
 fn a_port_that_is_closed_takes_no_packets_though_its_socket_is_still_open() {

@@ -174,33 +174,47 @@ fn a_stopped_process_keeps_its_packets_and_takes_no_others() {
     });
 }
 
-/// Packets for the process that moves in the kernel's list go to any, and here to none that would hand
-/// them on: one is stopped, and this one does not look.
+/// Packets for the process that moves in the kernel's list when one has left it go to any, and here to none that
+/// would hand them on: one is stopped, and this one does not look. That is noticed without a packet.
+fn expect_noticed<T>(leave: impl FnOnce(Peer) -> T) {
+    let sender = Sender::new();
+    let [leaves, stopped, mut last] = [Peer::start(), Peer::start(), Peer::start()];
+    stopped.signal(Signal::STOP);
+    let _left = leave(leaves);
+    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let mut datagram = [0; 64];
+    datagram[5] = last.slot;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut before = last.seen().own;
+    loop {
+        for flow in 0..16 {
+            let way = Way { source: here, destination: here, flow, tos: 0, ttl: 64, interface: 0 };
+            assert_eq!(sender.port.send(&way, &datagram, 64).expect("room"), 1);
+        }
+        let after = last.seen().own;
+        if after == before + 16 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{} of 16 arrive", after - before);
+        before = after;
+    }
+}
+
 #[test]
 fn the_end_of_a_process_is_noticed_without_a_packet() {
     in_namespace("sharing::the_end_of_a_process_is_noticed_without_a_packet", || {
-        let sender = Sender::new();
-        let [killed, stopped, mut last] = [Peer::start(), Peer::start(), Peer::start()];
-        stopped.signal(Signal::STOP);
-        killed.kill();
-        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let mut datagram = [0; 64];
-        datagram[5] = last.slot;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let mut before = last.seen().own;
-        loop {
-            for flow in 0..16 {
-                let way =
-                    Way { source: here, destination: here, flow, tos: 0, ttl: 64, interface: 0 };
-                assert_eq!(sender.port.send(&way, &datagram, 64).expect("room"), 1);
-            }
-            let after = last.seen().own;
-            if after == before + 16 {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{} of 16 arrive", after - before);
-            before = after;
-        }
+        expect_noticed(Peer::kill);
+    });
+}
+
+/// Its process lives on.
+#[test]
+fn a_port_that_is_closed_is_noticed_without_a_packet() {
+    in_namespace("sharing::a_port_that_is_closed_is_noticed_without_a_packet", || {
+        expect_noticed(|mut peer| {
+            peer.close();
+            peer
+        });
     });
 }
 
