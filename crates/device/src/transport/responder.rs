@@ -56,6 +56,11 @@ pub struct PacketResponder {
     silent: bool,
 }
 
+/// The extended PSN of the first packet: high enough that packets from before the beginning have numbers too.
+fn beginning(psn: Psn) -> u64 {
+    1 << 32 | u64::from(psn.value())
+}
+
 impl PacketResponder {
     /// For a queue pair of this service, which receives nothing before it is started.
     pub fn new(service: Service) -> Self {
@@ -77,8 +82,7 @@ impl PacketResponder {
     /// Begins to receive: the first packet will carry `first`.
     pub fn start(&mut self, first: Psn) {
         self.reset();
-        // High enough that packets from before the beginning have numbers too.
-        self.first = 1 << 32 | u64::from(first.value());
+        self.first = beginning(first);
         self.expected_psn = self.first;
     }
 

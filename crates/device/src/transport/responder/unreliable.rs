@@ -4,7 +4,7 @@ use transom_wire::grh::Route;
 use transom_wire::packet::{Ending, Operation, Packet, Transport};
 
 use super::segment::{self, Payloads, Segment};
-use super::{Nowhere, PacketResponder};
+use super::{Nowhere, PacketResponder, beginning};
 use crate::execution::{Context, Process, Reply, Request, Responder};
 use crate::qp::QpNumber;
 use crate::queue::{Address, Body, Datagram, Remote};
@@ -25,11 +25,15 @@ impl PacketResponder {
         cx: &mut Context<'_, P>,
     ) -> usize {
         let packet = &packets[0];
-        let extended_psn = self.extend(packet.psn);
+        let mut extended_psn = self.extend(packet.psn);
         let late = self.expected_psn.saturating_sub(extended_psn);
         let begins = segment::carries_data(&packet.operation) && segment::begins(&packet.operation);
         if late > 0 && (late <= LATE || !begins) {
             return 1;
+        }
+        if late > 0 {
+            // However often that happens, there are numbers before it.
+            extended_psn = beginning(packet.psn);
         }
         if extended_psn != self.expected_psn || segment::begins(&packet.operation) {
             self.message = None;

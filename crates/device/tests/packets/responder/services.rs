@@ -5,6 +5,7 @@ use transom_device::protection::Key;
 use transom_device::qp::{QpState, Service};
 use transom_device::queue::{Flags, Status};
 use transom_simulation::host::Host;
+use transom_wire::Psn;
 use transom_wire::grh::GRH_BYTES;
 use transom_wire::packet::{Ending, Operation as Op, Packet, Transport};
 
@@ -120,6 +121,22 @@ fn a_sender_of_uc_that_counts_anew_is_heard() {
     target.take_requests(&[uc(5000, SEND, b"old"), uc(1, LAST, b"no beginning")]);
     target.take_requests(&[uc(0, SEND, b"new"), uc(1, SEND, b"er"), uc(5001, SEND, b"on")]);
     assert_eq!(received(&target), [(0, 3), (1, 3), (2, 2), (3, 2)]);
+}
+
+/// However often its sender counts anew, from as far behind as there is: the number that it begins with is what comes
+/// next.
+/// Rules: UC-01, NET-16
+#[test]
+fn a_sender_of_uc_that_counts_anew_again_and_again_is_heard() {
+    let mut target = unreliable();
+    let mut psn = Psn::new(0);
+    for _ in 0..2000 {
+        psn = psn.plus(1 << 23);
+        target.take_requests(&[uc(psn.value(), Op::SendFirst, &FULL)]);
+        psn = psn.plus(1);
+    }
+    target.take_requests(&[uc(psn.value(), LAST, b"x")]);
+    assert_eq!(received(&target), [(0, MTU as u32 + 1)]);
 }
 
 /// A packet in the wrong place, of the wrong length or kind drops the message silently.
