@@ -124,7 +124,8 @@ impl DelayedAck {
         self.next_look.store(first, Relaxed);
         let [first, most] = AT_ONCE;
         let in_vain = self.in_vain.fetch_add(1, Relaxed);
-        self.at_once.store(first.checked_shl(in_vain).unwrap_or(most).min(most), Relaxed);
+        let doubled = most.ilog2() - first.ilog2();
+        self.at_once.store(first << in_vain.min(doubled), Relaxed);
     }
 
     /// After how long, in nanoseconds, the background thread is to look again, if one waits.
@@ -133,9 +134,12 @@ impl DelayedAck {
     }
 }
 
-/// For how long it has waited, in nanoseconds.
+/// For how long it has waited, in nanoseconds: not yet, if it was delayed only after the caller has looked at the
+/// clock.
 fn waited(state: u64, now: u64) -> u64 {
-    (now << INDEX_BITS).wrapping_sub(state & !INDEX) >> INDEX_BITS
+    const TIME_BITS: u32 = u64::BITS - INDEX_BITS;
+    let waited = (now << INDEX_BITS).wrapping_sub(state & !INDEX) >> INDEX_BITS;
+    if waited >> (TIME_BITS - 1) == 0 { waited } else { 0 }
 }
 
 fn index_in(state: u64) -> Option<u16> {
@@ -193,6 +197,28 @@ mod tests {
         delayed.take();
         delayed.look(u64::MAX);
         assert_eq!(waiting(), 100);
+    }
+
+    #[test]
+    fn however_often_one_was_in_vain_the_next_do_not_wait() {
+        let delayed = DelayedAck::default();
+        delayed.begin(true);
+        delayed.delay(1, 5);
+        for in_vain in 0..100 {
+            delayed.look(6 + DELAY);
+            assert!(!delayed.may_wait(), "{in_vain}");
+        }
+    }
+
+    /// Whoever looks may have lost his processor between his look at the clock and that.
+    #[test]
+    fn one_that_was_delayed_after_the_look_at_the_clock_has_not_waited() {
+        let delayed = DelayedAck::default();
+        delayed.begin(true);
+        delayed.delay(1, 1000);
+        delayed.look(999);
+        assert!(delayed.may_wait());
+        assert_eq!(delayed.take_late(999), None);
     }
 
     #[test]
