@@ -172,8 +172,11 @@ impl Port {
         limit: usize,
         mut handler: impl FnMut(Datagrams<'_>),
     ) -> io::Result<usize> {
-        // A process that hands on much does not keep what comes by itself waiting.
-        let mut bursts = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
+        // A process that hands on much does not keep what comes by itself waiting: one burst of that is taken in
+        // any case.
+        let handed = self.receive_handed(arrivals, limit.div_ceil(2), &mut handler);
+        let limit = limit.saturating_sub(handed).max(1);
+        let mut bursts = 0;
         while bursts < limit {
             let taken = arrivals.receive(&self.socket, limit - bursts, |datagrams, lost| {
                 if let Some(lost) = lost {
@@ -189,7 +192,7 @@ impl Port {
                 break;
             }
         }
-        Ok(bursts)
+        Ok(handed + bursts)
     }
 
     /// Takes what other processes have handed on; costs nothing if they have not.

@@ -116,6 +116,27 @@ fn what_is_handed_on_and_not_counted_is_taken_nevertheless() {
     });
 }
 
+/// Whoever takes one burst at a time gets both in turn.
+#[test]
+fn what_is_handed_on_does_not_keep_what_comes_by_itself_waiting() {
+    in_namespace("port::what_is_handed_on_does_not_keep_what_comes_by_itself_waiting", || {
+        let here = Opened::new();
+        let registry = Registry::open().expect("a registry");
+        let name = format!("udp-{}", here.claim.announcer().slot);
+        let other = UnixDatagram::unbound().expect("a socket");
+        for _ in 0..3 {
+            other.send_to(b"nonsense", registry.directory().join(&name)).expect("it is taken");
+        }
+        here.port.expect_handed();
+        let datagram = here.datagrams(1, 64);
+        assert_eq!(here.port.send(&local("127.0.0.1"), &datagram, 64).expect("room"), 1);
+        let mut come = 0;
+        let each = |datagrams: Datagrams<'_>| come += datagrams.iter().len();
+        here.port.receive(&mut Arrivals::default(), 1, each).expect("a socket that works");
+        assert_eq!(come, 1);
+    });
+}
+
 /// Rules: NET-01, NET-05, NET-07
 #[test]
 fn bursts_arrive_whole_in_order_and_with_their_way() {
