@@ -47,6 +47,8 @@ pub struct DevicePort {
     /// The wire link, from when something first goes over it.
     wire: OnceLock<Arc<Wire>>,
     opening: Mutex<()>,
+    /// The device has failed.
+    closed: AtomicBool,
     /// A queue pair has been made ready to receive datagrams from other hosts.
     expects_datagrams: AtomicBool,
     /// Those whose datagrams the networks are to bring. It is locked before the addresses are.
@@ -67,6 +69,7 @@ impl DevicePort {
             addresses: RwLock::new(Addresses::read()?),
             wire: OnceLock::new(),
             opening: Mutex::default(),
+            closed: AtomicBool::new(false),
             expects_datagrams: AtomicBool::new(false),
             groups: Mutex::default(),
         })
@@ -196,6 +199,7 @@ impl DevicePort {
 
     /// Has no part in it any more, for the device has failed.
     pub fn close(&self) {
+        self.closed.store(true, SeqCst);
         if let Some(wire) = self.wire() {
             wire.close_port();
         }
@@ -231,6 +235,11 @@ impl DevicePort {
             Ok(wire) => {
                 info!(port = PORT, "port opened");
                 let _ = self.wire.set(Arc::new(wire));
+                // The device may have failed meanwhile: either this sees it, or that the wire link.
+                if self.closed.load(SeqCst) {
+                    self.close();
+                    return Err(libc::EIO);
+                }
                 // The background thread is to listen to it too.
                 self.process.wake();
                 self.join_networks();
