@@ -89,12 +89,14 @@ impl Adapter {
         limit: usize,
         each: &mut impl FnMut(usize, &Completion),
     ) -> Option<usize> {
-        self.progress();
+        Dispatch { adapter: self }.progress_from_poll();
         cq.take(limit, each)
     }
 
-    /// What a poll does when it finds its queue empty.
+    /// What a poll does when it finds its queue empty; for a program that looks for what has been done in another
+    /// way, as long as it waits.
     pub fn progress(&self) {
+        self.device().work.note_poll();
         Dispatch { adapter: self }.progress_from_poll();
     }
 
@@ -495,7 +497,7 @@ mod tests {
 
     /// What the thread brings, a poll finds: a program that is served by it polls all the same.
     #[test]
-    fn a_poll_that_finds_a_completion_counts_as_one() {
+    fn whoever_looks_for_what_has_been_done_counts_as_one_that_polls() {
         let adapter = OnTheWire::open();
         let work = &adapter.device().work;
         // The background thread waits meanwhile.
@@ -508,6 +510,10 @@ mod tests {
         assert!(!work.has_polled(false));
         cq.push(&Completion::new(1, Status::Success, Opcode::Send, 1), false);
         assert_eq!(adapter.poll(&cq, 1, |_, completion| assert_eq!(completion.wr_id, 1)), Some(1));
+        assert!(work.has_polled(true));
+        assert!(!work.has_polled(false));
+        // One that waits for a completion counter looks there.
+        adapter.progress();
         assert!(work.has_polled(false));
     }
 
