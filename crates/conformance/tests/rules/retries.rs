@@ -191,6 +191,34 @@ on_each_link! {
         }
     }
 
+    /// Each message has all the retries, whatever was lost before it.
+    /// Rules: RN-08
+    fn retries_are_counted_anew_for_each_message(link: Link) {
+        let pair = Pair::rc(link);
+        let follower = Follower::new(&pair.a, &pair.b);
+        let (near, far) = (Buffer::new(4096), Buffer::new(4096));
+        let (ma, mb) = (pair.a.reg(&near, ALL), pair.b.reg(&far, ALL));
+        let (qa, qb) = deaf(&pair, |attr| (attr.timeout, attr.retry_cnt) = (15, 1));
+        for round in 0..3 {
+            near.set_word(0, 1 + round);
+            let mut word = [sge(near.addr(), 8, ma)];
+            post(qa, &mut rdma_wr(IBV_WR_RDMA_WRITE, &mut word, far.addr(), keys(mb).1));
+            follower.follow();
+            let mut attr = usual_attr(qa);
+            // A WRITE that goes straight into memory takes no number.
+            if matches!(link, Link::Shared | Link::Wire) {
+                attr.rq_psn += round as u32;
+            }
+            for state in [IBV_QPS_RTR, IBV_QPS_RTS] {
+                assert_eq!(modify(qb, &attr, state), 0);
+            }
+            pair.a.expect(IBV_WC_SUCCESS);
+            assert_eq!(far.word(0), 1 + round);
+            assert_eq!(set_state(qb, IBV_QPS_RESET), 0);
+            assert_eq!(modify(qb, &usual_attr(qa), IBV_QPS_INIT), 0);
+        }
+    }
+
     /// Without a timeout a lost request waits for ever: it is still there when others have failed.
     /// Rules: RN-06
     fn without_a_timeout_nothing_is_given_up(link: Link) {

@@ -102,6 +102,7 @@ impl Requester {
                 let remote = self.remote_at(self.under_way.next);
                 match self.try_direct(cx, &body, &remote, self.payload(), wqe.length) {
                     Direct::Done => {
+                        self.retry.reload();
                         self.under_way.next += 1;
                         self.complete_head(cx, Status::Success, wqe.length);
                         return Step::Done;
