@@ -462,6 +462,10 @@ impl Requester {
             return Direct::Declined;
         }
         if !cx.process.try_at_once(&mut self.admission, body, &request.remote, payload, length) {
+            if request.inline.is_some() {
+                // What is tried piece by piece could be written over: it is tried from the ring's copy.
+                return Direct::Declined;
+            }
             let outcome = self.try_direct(cx, body, &request.remote, payload, length);
             if outcome != Direct::Done {
                 return outcome;

@@ -126,6 +126,27 @@ on_each_link! {
         }
     }
 
+    /// Also if it is written over itself: what arrives is what was there when it was posted.
+    /// Rules: LA-21
+    fn inline_data_may_be_written_over_itself(link: Link) {
+        let both = MemoryPair::new(link, 4096);
+        let text: Vec<u8> = (1..=40).collect();
+        for length in [1, 2, 8, 9, 10, 33] {
+            for (from, to) in [(100, 101), (101, 100), (100, 108), (96, 104), (100, 100)] {
+                both.far.fill(0);
+                both.far.write(from, &text[..length]);
+                let from = ibv_sge { addr: both.far.addr() + from as u64, length: length as u32, lkey: 0 };
+                let to_address = both.far.addr() + to as u64;
+                let mut sges = [from];
+                let mut wr = rdma_wr(IBV_WR_RDMA_WRITE, &mut sges, to_address, both.key());
+                wr.send_flags |= IBV_SEND_INLINE;
+                post(both.pair.qa, &mut wr);
+                both.pair.a.expect(IBV_WC_SUCCESS);
+                assert_eq!(both.far.read(to, length), text[..length], "{length} to {to}");
+            }
+        }
+    }
+
     /// Inline data has no key, and is the program's again as soon as it is posted, however late it
     /// leaves.
     /// Rules: LA-21

@@ -131,7 +131,11 @@ impl Process for At<'_> {
         match (body, data) {
             (Body::Write { .. }, Payload::Inline(bytes)) => {
                 target.try_at_once(kept, Operation::Write, at, length, |to| {
-                    copier.copy(place.destination(to.address()), bytes.into(), length).is_ok()
+                    // A program may write over what it sends, within this process.
+                    to.address().abs_diff(bytes.as_ptr() as u64) >= length
+                        && copier
+                            .copy(place.destination(to.address()), bytes.into(), length)
+                            .is_ok()
                 })
             }
             (Body::Write { .. }, Payload::Buffers([one])) => {
