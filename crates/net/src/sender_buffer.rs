@@ -4,9 +4,11 @@
 //! Until its message is answered the buffer is the device's, and the receiver is the device: it is granted
 //! the bytes by the sender's key, as the sender itself would be, for as long as it copies them.
 
+use std::sync::atomic::{Ordering::Acquire, fence};
+
 use transom_device::execution::{CopyError, Source};
 use transom_device::protection::{Announcer, Attempt, Grant, Key, Operation, Reason, Refusal};
-use transom_device::qp::{QpNumber, QpState};
+use transom_device::qp::{Look, QpNumber, QpState};
 use transom_system::ThisProcess;
 use transom_system::memory::{self, Destination, Fault, PeerMemory};
 use transom_system::segment::Segment;
@@ -66,9 +68,7 @@ impl SenderBuffer<'_> {
                 let object = segment.keys().look_up(key);
                 CopyError::Near(Refusal { reason, attempt, object })
             };
-            // In any other state the program has its buffers back.
-            let sends = matches!(gate.state, QpState::Rts | QpState::Sqd);
-            if !sends || look.peering().from != self.to {
+            if !self.has_buffer(look) {
                 return Err(near(Reason::MemoryGone));
             }
             let granted = segment.keys().grant(attempt, self.this.announcer(), self.this);
@@ -84,6 +84,12 @@ impl SenderBuffer<'_> {
             let from = memory::Source::Peer(self.memory, grant.address()).resolved(length);
             let by_kernel = matches!(from, memory::Source::Peer(..));
             let copied = copy(from);
+            // A queue pair that has fallen by itself does not wait for the copy: its program may have its buffers
+            // back, and other bytes in them.
+            fence(Acquire);
+            if !self.has_buffer(summary.look()) {
+                return Err(near(Reason::MemoryGone));
+            }
             // The kernel was told a PID, which was the sender's if it still is.
             let theirs = !by_kernel || self.this.registry().is_alive(self.sender);
             return match copied {
@@ -92,6 +98,14 @@ impl SenderBuffer<'_> {
                 Err(Fault::Destination) => Err(CopyError::Far),
             };
         }
+    }
+}
+
+impl SenderBuffer<'_> {
+    /// Whether its queue pair, which looks so, has given the device its buffers: in any other state the program has
+    /// them back.
+    fn has_buffer(&self, look: Look) -> bool {
+        matches!(look.gate().state, QpState::Rts | QpState::Sqd) && look.peering().from == self.to
     }
 }
 
@@ -107,5 +121,74 @@ impl Source for SenderBuffer<'_> {
             true => self.with(offset, length, |_| Ok(())),
             false => self.with(offset, length, |from| self.this.copier().copy(to, from, length)),
         }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use transom_device::Access;
+    use transom_device::protection::{KeyOwner, Kind, Place, Region, Scramble};
+    use transom_device::qp::{Gate, Peering, Service};
+    use transom_system::memory::Copier;
+    use transom_system::registry::Registry;
+    use transom_system::segment::KEY_SLOTS;
+    use transom_wire::Psn;
+
+    use super::*;
+
+    /// A queue pair that falls by itself, of what its peer has sent, completes what it has posted, and its program
+    /// may change the buffer while it is copied: that ends the message.
+    #[test]
+    fn what_is_copied_while_the_sender_falls_is_not_received() {
+        const INDEX: u16 = 7;
+        let registry = Registry::open().expect("a registry");
+        let claim = registry.claim(0).expect("a slot");
+        let segment = Segment::create().expect("a segment");
+        segment.scramble().seed(&[5; Scramble::SEED_BYTES]);
+        segment.open_qp(INDEX).expect("memory");
+        segment.open_keys(4096).expect("memory");
+        let mut keys = KeyOwner::new(KEY_SLOTS, 4096);
+        let (slot, key) = keys.take(&segment.keys(), Kind::Region, 1).expect("a key");
+        let bytes = [3; 64];
+        let (address, pd) = (bytes.as_ptr() as u64, 9);
+        let (base, length, place) = (address, 64, Place::Memory(address));
+        let region = Region { pd, access: Access::LOCAL_WRITE, base, length, place };
+        region.register(&segment.keys(), slot, key, 0);
+        let this = ThisProcess::new(claim, segment, Copier::Kernel);
+        let (segment, to) = (this.segment(), QpNumber::from_bits(0x010203));
+        let from = QpNumber::new(this.announcer().slot, INDEX);
+        let summary = segment.qps().summary(INDEX).expect("it is open");
+        let (mtu_code, established) = (3, true);
+        summary.set_peering(Peering { from: to, first: Psn::new(0), mtu_code, established });
+        let (service, access) = (Service::Rc, Access::empty());
+        let gate =
+            |state| Gate { state, service, access, read_resources: 0, pd, by_message: false };
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+        let wake = wake.expect("a descriptor");
+        let memory = PeerMemory { pid: std::process::id(), pages: None, wake };
+        let buffer = SenderBuffer {
+            sender: this.announcer(),
+            segment,
+            memory: &memory,
+            this: &this,
+            from,
+            to,
+            reference: Reference { address, key },
+            length,
+        };
+        for (during, received) in
+            [(QpState::Rts, true), (QpState::Sqd, true), (QpState::Error, false)]
+        {
+            summary.set_gate(gate(QpState::Rts));
+            let mut copy = [0; 64];
+            let done = buffer.with(0, length, |from| {
+                summary.set_gate(gate(during));
+                this.copier().copy((&mut copy[..]).into(), from, length)
+            });
+            assert_eq!(done.is_ok(), received, "{during:?}");
+            assert_eq!(copy, bytes);
+        }
+        // More than the message has.
+        assert!(buffer.with(60, 5, |_| panic!("it is not asked for")).is_err());
     }
 }
