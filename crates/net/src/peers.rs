@@ -91,7 +91,7 @@ impl Peers {
                 info!(slot, pid = old.memory.pid, "peer lost, another process has its slot");
                 old.set_gone();
                 self.watched.forget(&old);
-                self.process.segment().hazards().detach(old.announcer);
+                self.end_uses(&old);
                 lost(old);
             }
             None => {}
@@ -137,12 +137,20 @@ impl Peers {
         peers.iter().flatten().for_each(|peer| peer.segment.protect());
     }
 
+    /// What a process was about to use is not in use any more, if it has ended. One that lives on, but has closed its
+    /// device or is not heard any more, may still be copying: whoever revokes waits for that.
+    fn end_uses(&self, peer: &Peer) {
+        if !self.process.registry().is_alive(peer.announcer) {
+            self.process.segment().hazards().detach(peer.announcer);
+        }
+    }
+
     /// Lets go of a peer that has ended.
     pub fn forget(&self, peer: &Peer) {
         info!(slot = peer.announcer.slot, pid = peer.memory.pid, "peer lost");
         peer.set_gone();
         self.watched.forget(peer);
-        self.process.segment().hazards().detach(peer.announcer);
+        self.end_uses(peer);
         let mut peers = self.attached.write();
         let slot = &mut peers[usize::from(peer.announcer.slot)];
         if slot.as_ref().is_some_and(|held| held.announcer == peer.announcer) {
