@@ -149,7 +149,9 @@ pub(super) fn give_back(
         unmap(scratch, length);
         return Err(error);
     }
-    space.discard(offset, length)
+    // They have been moved, also where the file keeps its memory of them.
+    let _ = space.discard(offset, length);
+    Ok(())
 }
 
 fn private(length: u64) -> io::Result<*mut u8> {
