@@ -317,7 +317,8 @@ impl<K: Copy + PartialEq> Drop for EventSource<K> {
         if left > 0 {
             raised.waiting.retain(|entry| !Arc::ptr_eq(&entry.object, &self.object));
         }
-        drop(raised);
+        // Under the lock as well: whoever has a signal of it already, and is about to look, must not find that of
+        // another object's event gone.
         if left > 0 && !self.queue.is_inherited() {
             self.queue.take_back(left);
         }
@@ -393,5 +394,24 @@ mod tests {
         }
         let taken = std::iter::from_fn(|| queue.take().ok()).count();
         assert_eq!((taken, room()), (4000, before));
+    }
+
+    /// Whoever has the lock finds a signal for each event, and none for those that have gone: else a thread that is just
+    /// taking one would leave another object's event without.
+    #[test]
+    fn signals_go_with_their_events() {
+        let queue = queue();
+        std::thread::scope(|scope| {
+            let goes = scope.spawn(|| {
+                for _ in 0..20_000 {
+                    let source = queue.attach(1, KINDS).expect("room");
+                    source.raise(KINDS[0]);
+                }
+            });
+            while !goes.is_finished() {
+                let raised = queue.raised.lock();
+                assert_eq!(is_readable(&queue), !raised.waiting.is_empty());
+            }
+        });
     }
 }
