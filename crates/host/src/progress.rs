@@ -149,7 +149,8 @@ impl<'a> Dispatch<'a> {
         if deadline != 0 {
             let now = clock::steady();
             if deadline <= now && self.take_what_is_in_time(worker) {
-                self.device().work.due(now).into_iter().for_each(|due| self.serve(due, now));
+                let due = self.device().work.due(now);
+                due.into_iter().for_each(|(deadline, due)| self.serve(due, deadline, now));
             }
         }
         self.end_lost_peers();
@@ -219,11 +220,11 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    fn serve(self, due: Due, now: u64) {
+    fn serve(self, due: Due, deadline: u64, now: u64) {
         match due {
             Due::QueuePair(index) => {
                 if let Some(qp) = self.adapter.queue_pairs.get(index) {
-                    qp.advance_in_time();
+                    qp.advance_in_time(deadline);
                 }
             }
             Due::CompletionEvent(id) => {

@@ -64,12 +64,12 @@ impl Deadlines {
     }
 
     /// Takes one that has come.
-    fn take(&mut self, now: u64) -> Option<Due> {
-        if self.connections.take_if(|deadline| *deadline <= now).is_some() {
-            return Some(Due::Connections);
+    fn take(&mut self, now: u64) -> Option<(u64, Due)> {
+        if let Some(deadline) = self.connections.take_if(|deadline| *deadline <= now) {
+            return Some((deadline, Due::Connections));
         }
         let first = self.all.peek_mut().filter(|first| first.0.0 <= now)?;
-        Some(PeekMut::pop(first).0.1)
+        Some(PeekMut::pop(first).0)
     }
 }
 
@@ -204,7 +204,7 @@ impl Work {
 
     /// Takes those whose deadline has come, but no more than a few at a time: the others are still there
     /// when somebody looks next.
-    pub(crate) fn due(&self, now: u64) -> ArrayVec<Due, MOST_DUE> {
+    pub(crate) fn due(&self, now: u64) -> ArrayVec<(u64, Due), MOST_DUE> {
         let mut deadlines = self.deadlines.lock();
         let taken = std::iter::from_fn(|| deadlines.take(now));
         let due = taken.take(MOST_DUE).collect();

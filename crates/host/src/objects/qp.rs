@@ -168,12 +168,39 @@ struct SendHalf {
     peer: QpNumber,
     /// `sq_psn`: the target lets in directly only whom it expects with this number.
     first: Psn,
-    /// When the queue pair is to be advanced, as the device knows.
-    scheduled: Option<u64>,
+    scheduled: Scheduled,
     /// Whether the wire link counts it among those that send.
     counted: bool,
     /// What the device wants done; empty whenever the half is not locked.
     effects: Effects,
+}
+
+/// When a queue pair is to be advanced, as the device knows: the earliest deadline, and the one that was the earliest
+/// before. What else the device was told is out of date.
+#[derive(Debug, Default)]
+struct Scheduled {
+    first: Option<u64>,
+    next: Option<u64>,
+}
+
+impl Scheduled {
+    /// Whether the device is to be told of a deadline. One that moves away is looked at when the earlier one comes.
+    fn add(&mut self, deadline: u64) -> bool {
+        let is_first = self.first.is_none_or(|first| deadline < first);
+        if is_first {
+            self.next = self.first.replace(deadline);
+        }
+        is_first
+    }
+
+    /// A deadline has come: whether the queue pair is to be advanced.
+    fn take(&mut self, deadline: u64) -> bool {
+        let is_first = self.first == Some(deadline);
+        if is_first {
+            self.first = self.next.take();
+        }
+        is_first
+    }
 }
 
 impl SendHalf {
@@ -295,7 +322,7 @@ impl QueuePair {
                 link: Link::None,
                 peer: QpNumber::from_bits(0),
                 first: Psn::default(),
-                scheduled: None,
+                scheduled: Scheduled::default(),
                 counted: false,
                 effects,
             }),
@@ -470,10 +497,7 @@ impl QueuePair {
         }
         at.settle(cx.effects, deferred);
         half.count(&self.device);
-        // A deadline that moves away is looked at when the earlier one comes.
-        let later = |deadline: &u64| half.scheduled.is_none_or(|known| *deadline < known);
-        let deadline = half.requester.deadline().filter(later);
-        half.scheduled = deadline.or(half.scheduled);
+        let deadline = half.requester.deadline().filter(|deadline| half.scheduled.add(*deadline));
         drop(guard);
         if let Some(deadline) = deadline {
             self.device.work.schedule(deadline, self.number.index());
@@ -556,10 +580,11 @@ impl QueuePair {
         self.drive(More::Nothing, |_, _| ());
     }
 
-    /// Goes on because the deadline has come that the device was told last.
-    pub(crate) fn advance_in_time(&self) {
-        self.send.lock().scheduled = None;
-        self.advance();
+    /// Goes on because a deadline has come that the device was told.
+    pub(crate) fn advance_in_time(&self, deadline: u64) {
+        if self.send.lock().scheduled.take(deadline) {
+            self.advance();
+        }
     }
 
     /// Goes on with everything that waited for room on the wire.
@@ -830,5 +855,47 @@ impl QueuePair {
     /// Its protection domain's number; the receiving end of XRC has none, which is zero.
     pub(crate) fn pd_number(&self) -> u32 {
         self.config.pd.as_ref().map_or(0, |pd| pd.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    use super::*;
+
+    /// A timeout, and a pause that a receiver asks for before it again and again: what was told of the timeout before
+    /// does not pile up, and each deadline is kept.
+    #[test]
+    fn deadlines_that_are_out_of_date_come_to_nothing() {
+        const TIMEOUT: u64 = 1_000_000;
+        const PAUSE: u64 = 7;
+        let (mut scheduled, mut told) = (Scheduled::default(), BinaryHeap::new());
+        let tell = |scheduled: &mut Scheduled, told: &mut BinaryHeap<_>, deadline| {
+            if scheduled.add(deadline) {
+                told.push(Reverse(deadline));
+            }
+        };
+        let (mut now, mut rounds) = (0, 0);
+        tell(&mut scheduled, &mut told, TIMEOUT);
+        while now < 3 * TIMEOUT {
+            let wanted = now + PAUSE;
+            tell(&mut scheduled, &mut told, wanted);
+            loop {
+                let Some(Reverse(deadline)) = told.pop() else { panic!("{wanted} is forgotten") };
+                now = deadline;
+                if scheduled.take(deadline) {
+                    break;
+                }
+            }
+            assert!(now <= wanted, "{now} and not {wanted}");
+            if now == wanted {
+                rounds += 1;
+                tell(&mut scheduled, &mut told, now + TIMEOUT);
+            }
+            assert!(told.len() <= 2, "{told:?}");
+        }
+        assert!(rounds > 100_000);
     }
 }
