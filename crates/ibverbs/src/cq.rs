@@ -173,14 +173,14 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             queue.check_unused().map_err(|_| libc::EBUSY)?;
             events.settle();
             async_events.settle();
+            // An event may have been delivered just now. Whoever acknowledges it must find the queue.
+            let is_settled =
+                |queue: &Queue| queue.events.is_settled() && queue.async_events.is_settled();
             // SAFETY: as above.
-            let mut taken = unsafe { CQS.take(cq.cast()) }?;
+            let taken = unsafe { CQS.take_if(cq.cast(), is_settled) }?;
+            let Some(mut taken) = taken else { continue };
             let queue = taken.inner.take().ok_or(libc::ENOENT)?;
-            // No event can be delivered from here on; one may have been just before.
-            if !events.is_settled()
-                || !async_events.is_settled()
-                || queue.cq.check_unused().is_err()
-            {
+            if queue.cq.check_unused().is_err() {
                 taken.put_back(queue);
                 continue;
             }

@@ -209,17 +209,33 @@ impl<A: Handled, I> Table<A, I> {
     /// # Safety
     /// As [`Table::with`].
     pub(crate) unsafe fn take(&self, abi: *const A) -> Result<Taken<'_, A, I>, c_int> {
+        // SAFETY: by the contract of this function.
+        unsafe { self.take_if(abi, |_| true) }?.ok_or(libc::ENOENT)
+    }
+
+    /// The same for an object to which something applies as long as the table is locked; none if it does not.
+    ///
+    /// # Safety
+    /// As [`Table::with`].
+    pub(crate) unsafe fn take_if(
+        &self,
+        abi: *const A,
+        applies: impl FnOnce(&I) -> bool,
+    ) -> Result<Option<Taken<'_, A, I>>, c_int> {
         if abi.is_null() {
             return Err(libc::EINVAL);
         }
         let mut entries = self.inner.lock();
         // SAFETY: by the contract of this function.
         let handle = unsafe { A::handle(abi) };
+        if !applies(entries.get(handle).ok_or(libc::ENOENT)?.inner) {
+            return Ok(None);
+        }
         let object = entries.live.remove(&handle).ok_or(libc::ENOENT)?;
         drop(entries);
         // SAFETY: out of the table, so this is the only way to it but for users who break C's rules.
         let inner = unsafe { Object::take_inner(object) };
-        Ok(Taken { table: self, handle, object, inner })
+        Ok(Some(Taken { table: self, handle, object, inner }))
     }
 }
 
@@ -385,6 +401,22 @@ mod tests {
             assert!(things.with(thing.get(), |_| ()).is_ok());
             assert_eq!(things.take_all(std::ptr::null_mut()).len(), 1);
             assert!(things.with(thing.get(), |_| ()).is_err());
+        }
+    }
+
+    /// Whoever has to let something of it be over first, as an event, finds it meanwhile.
+    #[test]
+    fn what_a_taker_does_not_want_stays_where_it_is() {
+        let things = Things::new();
+        let thing = add(&things);
+        // SAFETY: it is live.
+        unsafe {
+            let ours = trusted::<_, Arc<AtomicUsize>>(thing.get()).expect("it is live");
+            assert!(matches!(things.take_if(thing.get(), |_| false), Ok(None)));
+            ours.fetch_add(1, Relaxed);
+            assert!(things.with(thing.get(), |_| ()).is_ok());
+            assert!(matches!(things.take_if(thing.get(), |it| it.load(Relaxed) > 0), Ok(Some(_))));
+            assert!(matches!(things.take_if(thing.get(), |_| false), Err(libc::ENOENT)));
         }
     }
 

@@ -148,13 +148,10 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             // SAFETY: as above.
             unsafe { QPS.check_unused(qp.cast(), |qp| qp.pair.check_unused()) }?;
             // SAFETY: as above.
-            let mut taken = unsafe { QPS.take(qp.cast()) }?;
+            let taken = unsafe { QPS.take_if(qp.cast(), |qp| qp.events.is_settled()) }?;
+            // An event may have been delivered just now. Whoever acknowledges it must find the queue pair.
+            let Some(mut taken) = taken else { continue };
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
-            // No event can be delivered from here on; one may have been just before.
-            if !events.is_settled() {
-                taken.put_back(ours);
-                continue;
-            }
             if ours.pair.destroy().is_err() {
                 taken.put_back(ours);
                 return Err(libc::EBUSY);

@@ -179,13 +179,10 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             // SAFETY: as above.
             unsafe { SRQS.check_unused(srq, |srq| srq.queue.check_unused()) }?;
             // SAFETY: as above.
-            let mut taken = unsafe { SRQS.take(srq) }?;
+            let taken = unsafe { SRQS.take_if(srq, |srq| srq.events.is_settled()) }?;
+            // An event may have been delivered just now. Whoever acknowledges it must find the queue.
+            let Some(mut taken) = taken else { continue };
             let ours = taken.inner.take().ok_or(libc::ENOENT)?;
-            // No event can be delivered from here on; one may have been just before.
-            if !events.is_settled() {
-                taken.put_back(ours);
-                continue;
-            }
             if ours.queue.destroy().is_err() {
                 taken.put_back(ours);
                 return Err(libc::EBUSY);
