@@ -54,6 +54,7 @@ impl std::fmt::Debug for Cq {
 impl Cq {
     /// A queue without completions or users. The size has been checked against [`Limits`].
     pub fn new(device: &Arc<Device>, config: CqConfig) -> Result<Self, RegisterError> {
+        device.check_own()?;
         let queue = CompletionQueue::new(config.capacity, config.options);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         let id = config.id;

@@ -100,6 +100,7 @@ impl SharedQueues {
 impl SharedReceiveQueue {
     /// Creates a queue. The sizes have been checked against [`Limits`].
     pub fn create(adapter: &Arc<Adapter>, config: SrqConfig) -> Result<Arc<Self>, RegisterError> {
+        adapter.device().check_own()?;
         let queue = ReceiveQueue::new(config.size, config.max_sge);
         let queue = queue.map_err(|_| RegisterError::Exhausted)?;
         let events = config.events.attach(config.id, &[AsyncEvent::SrqLimitReached])?;

@@ -248,6 +248,15 @@ on_each_way! {
             let mut init = family.end.init(IBV_QPT_RC);
             // SAFETY: as above.
             refused(unsafe { !ibv_create_qp(pd, &mut init).is_null() });
+            // SAFETY: as above.
+            refused(unsafe {
+                let context = (*pd).context;
+                !ibv_create_cq(context, 8, std::ptr::null_mut(), std::ptr::null_mut(), 0).is_null()
+            });
+            let attr = ibv_srq_attr { max_wr: 8, max_sge: 1, srq_limit: 0 };
+            let mut init = ibv_srq_init_attr { srq_context: std::ptr::null_mut(), attr };
+            // SAFETY: as above.
+            refused(unsafe { !ibv_create_srq(pd, &mut init).is_null() });
             for qp_state in [IBV_QPS_RESET, IBV_QPS_ERR] {
                 let mut attr = ibv_qp_attr { qp_state, ..Default::default() };
                 // SAFETY: as above.
