@@ -52,7 +52,8 @@ pub unsafe extern "C" fn ibv_create_qp(
 /// # Safety
 /// The domains are null or readable; other pointers in `init` are valid.
 pub(crate) unsafe fn create(init: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
-    let pd = init.pd;
+    // What it was not given may be anything.
+    let pd = if init.comp_mask & IBV_QP_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
     // SAFETY: by the contract of this function.
     unsafe { try_create(init).map_err(|wrong| wrong.told_in(pd, "ibv_create_qp")) }
 }

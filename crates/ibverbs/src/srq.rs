@@ -95,7 +95,9 @@ fn check_count(field: &'static str, asked: u32, limit: u32) -> Result<(), Wrong>
 /// # Safety
 /// The objects in `init` are null or readable.
 unsafe fn create(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, c_int> {
-    let pd = init.pd;
+    // What it was not given may be anything.
+    let pd =
+        if init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
     // SAFETY: by the contract of this function.
     unsafe { try_create(init).map_err(|wrong| wrong.told_in(pd, "ibv_create_srq")) }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use transom_abi::*;
 use transom_conformance::access::*;
+use transom_conformance::extended::verbs;
 use transom_conformance::harness::*;
 use transom_conformance::on_each_link;
 use transom_conformance::queues::*;
@@ -553,6 +554,30 @@ fn each_end_has_its_own_queues() {
         let open = try_open_qp(xrc.pair.b.context, xrc.xrcd, number(qp));
         assert_eq!(open.unwrap_err(), libc::ENOENT);
     }
+}
+
+/// What `comp_mask` does not name is not looked at, also where the verb is refused.
+/// Rules: CR-19, PS-06
+#[test]
+fn a_domain_that_is_not_given_may_be_anything() {
+    let xrc = Xrc::new(Link::Loopback, 4096);
+    let context = xrc.pair.b.context;
+    let anything = std::ptr::without_provenance_mut(8);
+    let mut init = ibv_qp_init_attr_ex {
+        qp_type: IBV_QPT_XRC_RECV,
+        comp_mask: IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        xrcd: xrc.xrcd,
+        pd: anything,
+        send_ops_flags: 1,
+        ..Default::default()
+    };
+    // SAFETY: an open context, and a domain of this test.
+    let qp = unsafe { verbs(context).create_qp_ex.expect("never null")(context, &mut init) };
+    assert_eq!((qp.is_null(), errno()), (true, libc::EOPNOTSUPP));
+    let mut init = ibv_srq_init_attr_ex { pd: anything, ..Default::default() };
+    // SAFETY: as above.
+    let srq = unsafe { verbs(context).create_srq_ex.expect("never null")(context, &mut init) };
+    assert_eq!((srq.is_null(), errno()), (true, libc::EINVAL));
 }
 
 /// A context takes its ends, queues and domains along when it is closed.
