@@ -5,12 +5,13 @@ use crate::event::AsyncEvent;
 use crate::extended::extended;
 use crate::{DeviceAttributes, Gid, PortAttributes, Provider, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fmt;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use transom_abi::*;
 
 /// An opened device; see `ibv_open_device(3)`.
@@ -106,26 +107,38 @@ impl Context {
     /// Waits for an asynchronous event; see `ibv_get_async_event(3)`. `None` when the time is up.
     ///
     /// A refused access, for example, raises one at the side whose memory was asked for.
-    /// The context's descriptor ([`AsFd`]) is readable when there is one.
+    /// The context's descriptor ([`AsFd`]) is readable when there is one; it does not block any more after this.
     ///
     /// # Errors
     /// [`crate::Error::Verb`] if the device is gone.
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
         const VERB: &str = "ibv_get_async_event";
-        // One at a time, so that an event seen here is still there when it is taken.
+        // One at a time: else one would find that another has taken what it has waited for.
         let _taking = self.inner.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let timeout = Timespec::try_from(timeout).ok();
-        let mut descriptor = [PollFd::new(self, PollFlags::IN)];
-        match poll(&mut descriptor, timeout.as_ref()) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
-            Ok(_) => {}
-            Err(errno) => return check(VERB, "waiting", errno.raw_os_error()).map(|()| None),
+        // An event goes with its object, be it just now; whoever takes it must not wait for another then.
+        if let Err(errno) = rustix::io::ioctl_fionbio(self, true) {
+            return check(VERB, "waiting", errno.raw_os_error()).map(|()| None);
         }
-        let mut event = ibv_async_event::default();
+        let end = Instant::now().checked_add(timeout);
         let verbs = self.inner.provider.verbs;
-        // SAFETY: the context is open and the place to write is valid.
-        if unsafe { (verbs.ibv_get_async_event)(self.inner.context, &raw mut event) } != 0 {
-            return Err(last_error(VERB, format_args!("taking an event of {}", self.name())));
+        let mut event = ibv_async_event::default();
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut descriptor = [PollFd::new(self, PollFlags::IN)];
+            match poll(&mut descriptor, left.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => return Ok(None),
+                Ok(_) => {}
+                Err(errno) => return check(VERB, "waiting", errno.raw_os_error()).map(|()| None),
+            }
+            // SAFETY: the context is open and the place to write is valid.
+            if unsafe { (verbs.ibv_get_async_event)(self.inner.context, &raw mut event) } == 0 {
+                break;
+            }
+            let error = last_error(VERB, format_args!("taking an event of {}", self.name()));
+            if error.errno() != Some(Errno::AGAIN.raw_os_error()) {
+                return Err(error);
+            }
         }
         // SAFETY: the object an event is about exists until the event is acknowledged.
         let taken = unsafe { AsyncEvent::from_raw(&event) };

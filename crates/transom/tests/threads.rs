@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Pair, context};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 use transom::{Access, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Type2, Window};
 
 /// How often each thread does its part.
@@ -88,5 +90,44 @@ fn two_threads_copy_from_and_to_one_region() {
             region.read_at(round, &mut bytes).unwrap();
             assert!(bytes.iter().all(|byte| *byte <= 1));
         }
+    });
+}
+
+/// An event goes with its queue pair, though a thread may be just about to take it: that thread does not wait for
+/// another beyond its time.
+#[test]
+fn who_waits_for_an_event_waits_no_longer_than_asked() {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let Pair { owner, .. } = Pair::new();
+        let waits = scope.spawn({
+            let (context, ended) = (owner.context.clone(), &ended);
+            move || {
+                while !ended.load(Relaxed) {
+                    let start = Instant::now();
+                    context.async_event(Duration::from_millis(1)).unwrap();
+                    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+                }
+            }
+        });
+        for _ in 0..100 * ROUNDS {
+            let (there, here) = Pair::within(&owner.pd);
+            let region = there.local(8);
+            // Not allowed to anybody: there is an event of it.
+            let refused = here.qp.write(b"refused.", region.grant()).unwrap().wait();
+            assert!(refused.is_err());
+            drop((there, here));
+        }
+        ended.store(true, Relaxed);
+        let start = Instant::now();
+        while !waits.is_finished() {
+            if start.elapsed() > Duration::from_secs(10) {
+                eprintln!("it waits for ever");
+                // Nothing else ends it.
+                std::process::abort();
+            }
+            thread::yield_now();
+        }
+        waits.join().unwrap();
     });
 }
