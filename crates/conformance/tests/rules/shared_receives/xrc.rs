@@ -478,7 +478,7 @@ fn bad_domains_are_refused() {
     for fd in [-2, i32::MIN, i32::MAX] {
         assert_eq!(try_xrcd(end.context, fd, libc::O_CREAT).unwrap_err(), libc::EBADF);
     }
-    let open = transom_conformance::extended::verbs(end.context).open_xrcd.expect("set");
+    let open = verbs(end.context).open_xrcd.expect("set");
     for comp_mask in [0, IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, 7, u32::MAX] {
         let mut init = ibv_xrcd_init_attr { comp_mask, fd: -1, oflags: libc::O_CREAT };
         // SAFETY: an open context.
