@@ -10,9 +10,9 @@ use transom_device::execution::{
 use transom_device::protection::{Grant, Operation, Refusal};
 use transom_device::qp::{Gate, Peering, QpNumber, QpState, QpSummary, Service};
 use transom_device::queue::{PostError, ReceiveRequest, SendRequest};
-use transom_device::transport::ReadAnswer;
 use transom_device::transport::burst::Burst;
 use transom_device::transport::responder::PacketResponder;
+use transom_device::transport::{NextAnswer, ReadAnswer};
 use transom_wire::grh::Route;
 use transom_wire::packet::{Packet, Transport};
 use transom_wire::{Psn, RnrTimer};
@@ -261,7 +261,11 @@ impl Endpoint {
         while !self.packets.is_idle() {
             let room = io.room();
             let next = self.respond(io, |_, packets, cx| packets.next_answer(room, cx));
-            let Some(answer) = next else { return };
+            let answer = match next {
+                NextAnswer::Nothing => return,
+                NextAnswer::Packet => continue,
+                NextAnswer::Data(answer) => answer,
+            };
             let service = self.service;
             let more = self.respond(io, |responder, packets, cx| {
                 let reply = send_part(&answer, responder, service, &packets.link, cx);

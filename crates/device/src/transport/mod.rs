@@ -12,4 +12,4 @@ mod requester;
 pub mod responder;
 mod response;
 
-pub use response::{ReadAnswer, ResponseBurst, ResponsePackets};
+pub use response::{NextAnswer, ReadAnswer, ResponseBurst, ResponsePackets};

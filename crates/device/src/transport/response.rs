@@ -24,6 +24,17 @@ pub struct ResponseBurst {
     pub msn: u32,
 }
 
+/// What [`PacketResponder::next_answer`](super::responder::PacketResponder::next_answer) has found.
+#[derive(Clone, Copy, Debug)]
+pub enum NextAnswer {
+    /// No answer is pending, or there is no room for it.
+    Nothing,
+    /// A packet without data is among the effects.
+    Packet,
+    /// A burst of READ data, for the caller to fetch and to send.
+    Data(ReadAnswer),
+}
+
 /// Part of the answer to a READ, which is still to be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAnswer {

@@ -33,9 +33,14 @@ pub(crate) const SEND: Op = Op::SendOnly(Ending::Plain);
 
 /// A target of this service that expects [`FIRST`].
 pub(crate) fn target_of(service: Service) -> Host {
+    target_with(service, 16, 4)
+}
+
+/// The same with room for so many receives, READs and atomics.
+pub(crate) fn target_with(service: Service, receives: usize, max_dest_rd_atomic: u8) -> Host {
     let receives = match service {
         Service::XrcTarget => Receives::Named,
-        _ => Receives::Own { size: 16, max_sge: 2 },
+        _ => Receives::Own { size: receives, max_sge: 2 },
     };
     let attributes = Attributes {
         service,
@@ -49,7 +54,7 @@ pub(crate) fn target_of(service: Service) -> Host {
         rnr_retry: 0,
         min_rnr_timer: 12,
         max_rd_atomic: 0,
-        max_dest_rd_atomic: 4,
+        max_dest_rd_atomic,
         qp_access_flags: Access::REMOTE | Access::FLUSH_GLOBAL,
         pd: 7,
         qkey: QKEY,

@@ -9,7 +9,7 @@ use crate::execution::{Context, Counted, Process, Reply, Request, packets};
 use crate::protection::RemoteAddress;
 use crate::qp::Service;
 use crate::queue::{Body, Remote};
-use crate::transport::{ReadAnswer, ResponseBurst};
+use crate::transport::{NextAnswer, ReadAnswer, ResponseBurst};
 
 /// An acknowledgement that says nothing of credits (rule ACK-03).
 const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 0x1f };
@@ -43,33 +43,25 @@ impl PacketResponder {
         }
     }
 
-    /// Sends the answers of READs, atomics and others like them, as far as the link has room for so many
-    /// packets, up to the first burst of READ data: that is for the caller to fetch and to send, behind
-    /// the effects until now. It says by [`PacketResponder::sent`] what became of it, and asks again.
-    pub fn next_answer<P>(
-        &mut self,
-        mut room: usize,
-        cx: &mut Context<'_, P>,
-    ) -> Option<ReadAnswer> {
-        while let Some(resource) = self.resources.oldest_pending().copied() {
-            if room == 0 {
-                return None;
+    /// The oldest answer to a READ, an atomic or another like them that is pending, if the link has room for it: so
+    /// many packets. Of a READ it is a burst of data, of which the caller says by [`PacketResponder::sent`] what
+    /// became. Then it asks again.
+    pub fn next_answer<P>(&mut self, room: usize, cx: &mut Context<'_, P>) -> NextAnswer {
+        let oldest = self.resources.oldest_pending().copied();
+        let Some(resource) = oldest.filter(|_| room > 0) else { return NextAnswer::Nothing };
+        // It acknowledges what came before it (rule ACK-05).
+        self.due = self.due.filter(|due| *due > resource.at);
+        let aeth = aeth(NO_CREDITS, resource.msn);
+        let operation = match resource.answer {
+            Answer::Data { from, .. } => {
+                return NextAnswer::Data(self.read_answer(&resource, from, room, cx));
             }
-            room -= 1;
-            // It acknowledges what came before it (rule ACK-05).
-            self.due = self.due.filter(|due| *due > resource.at);
-            let aeth = aeth(NO_CREDITS, resource.msn);
-            let operation = match resource.answer {
-                Answer::Data { from, .. } => {
-                    return Some(self.read_answer(&resource, from, room + 1, cx));
-                }
-                Answer::Old(old) => Operation::AtomicAcknowledge { aeth, old },
-                Answer::Done => Operation::ReadResponseOnly(aeth),
-            };
-            cx.effects.respond(self.packet(operation, resource.at, cx));
-            self.resources.answered(1, true);
-        }
-        None
+            Answer::Old(old) => Operation::AtomicAcknowledge { aeth, old },
+            Answer::Done => Operation::ReadResponseOnly(aeth),
+        };
+        cx.effects.respond(self.packet(operation, resource.at, cx));
+        self.resources.answered(1, true);
+        NextAnswer::Packet
     }
 
     /// The next burst of the answer to a READ.

@@ -31,6 +31,25 @@ fn a_repeated_write_or_send_is_only_acknowledged() {
     assert_eq!(target.env.completed(), []);
 }
 
+/// However many answers have waited for room, each takes its turn.
+/// Rules: ACK-05, AT-10
+#[test]
+fn all_answers_that_waited_for_room_leave_in_order() {
+    const ATOMICS: u32 = 40;
+    let mut target = target_with(Service::Rc, 1, 64);
+    let key = target.env.region.0;
+    target.make_room(0);
+    let add = Op::FetchAdd { address: AT, key, add: 1 };
+    let adds: Vec<_> = (0..ATOMICS).map(|ahead| packet(ahead, add, &[])).collect();
+    target.take_requests(&adds);
+    assert_eq!(target.env.sent(), []);
+    target.make_room(usize::MAX);
+    let sent: Vec<_> = target.env.sent();
+    assert!(sent.iter().all(|it| matches!(it.operation, Op::AtomicAcknowledge { .. })));
+    let psns = (0..ATOMICS).map(|ahead| Psn::new(FIRST).plus(ahead));
+    assert!(sent.iter().map(|it| it.psn).eq(psns), "{sent:?}");
+}
+
 /// A READ that comes again is carried out again, whole or from where the origin misses something.
 /// Rules: PSN-13, PSN-14, PSN-16, PSN-22, PSN-25
 #[test]

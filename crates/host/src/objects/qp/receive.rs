@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use transom_device::execution::{Effect, Effects, Responder};
 use transom_device::qp::{QpNumber, Service};
 use transom_device::queue::SizeError;
+use transom_device::transport::NextAnswer;
 use transom_device::transport::congestion::Notifier;
 use transom_device::transport::responder::PacketResponder;
 use transom_system::clock;
@@ -174,7 +175,14 @@ impl ReceiveHalf {
         while !self.packets.is_idle() {
             let next = self.packets.next_answer(self.room, &mut at.context(&mut self.effects));
             self.settle(qp, deferred);
-            let Some(answer) = next else { return };
+            let answer = match next {
+                NextAnswer::Nothing => return,
+                NextAnswer::Packet => {
+                    self.room -= 1;
+                    continue;
+                }
+                NextAnswer::Data(answer) => answer,
+            };
             let reply = self.send_answer(&answer, qp);
             let more = self.packets.sent(&answer, reply, &mut at.context(&mut self.effects));
             self.settle(qp, deferred);
