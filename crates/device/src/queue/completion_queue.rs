@@ -74,8 +74,8 @@ pub struct CompletionQueue {
     held: u16,
     /// When it is raised at the latest.
     deadline: u64,
-    /// Whether a call of `end_period` is to come.
-    timed: bool,
+    /// When a call of `end_period` is to come.
+    call: Option<u64>,
 }
 
 impl CompletionQueue {
@@ -92,7 +92,7 @@ impl CompletionQueue {
             moderation: Moderation::default(),
             held: 0,
             deadline: 0,
-            timed: false,
+            call: None,
         })
     }
 
@@ -168,9 +168,12 @@ impl CompletionQueue {
         if first {
             self.deadline = now + self.moderation.period;
         }
-        // One call at a time: it finds a later deadline by itself.
-        let call = !std::mem::replace(&mut self.timed, true);
-        Pending { period_ends: call.then_some(self.deadline), ..Pending::default() }
+        // One call at a time: it finds a later deadline by itself, but comes too late for an earlier one.
+        if self.call.is_some_and(|call| call <= self.deadline) {
+            return Pending::default();
+        }
+        self.call = Some(self.deadline);
+        Pending { period_ends: self.call, ..Pending::default() }
     }
 
     fn raise(&mut self) -> Pending {
@@ -187,15 +190,15 @@ impl CompletionQueue {
 
     /// The time that a change asked for has come.
     pub fn end_period(&mut self, now: u64) -> Pending {
-        self.timed = false;
+        self.call = None;
         if self.held == 0 {
             return Pending::default();
         }
         if now >= self.deadline {
             return self.raise();
         }
-        self.timed = true;
-        Pending { period_ends: Some(self.deadline), ..Pending::default() }
+        self.call = Some(self.deadline);
+        Pending { period_ends: self.call, ..Pending::default() }
     }
 
     /// Changes when events are raised; one that is held back is raised now.
@@ -313,6 +316,19 @@ mod tests {
         assert_eq!(queue.push(at(50), false), NOTHING);
         assert_eq!(queue.end_period(110), later(150));
         assert_eq!(queue.end_period(150), NOW);
+    }
+
+    #[test]
+    fn a_shorter_period_is_not_late() {
+        let mut queue = moderated(2, 100);
+        assert_eq!(queue.push(at(10), false), later(110));
+        assert_eq!(queue.push(at(20), false), NOW);
+        while queue.pop().is_some() {}
+        assert_eq!(queue.moderate(Moderation { count: 9, period: 10 }), NOTHING);
+        assert_eq!(queue.arm(Notify::Any, 30), NOTHING);
+        assert_eq!(queue.push(at(40), false), later(50));
+        assert_eq!(queue.end_period(50), NOW);
+        assert_eq!(queue.end_period(110), NOTHING, "the call for the longer one");
     }
 
     #[test]
