@@ -138,6 +138,15 @@ impl QpSummary {
         self.gate.store(gate.pack(), SeqCst);
     }
 
+    /// The same, unless the queue pair has fallen into error meanwhile: the receiving end of XRC falls by another process
+    /// too, which has no lock of it. From there it only goes to RESET.
+    pub fn open_gate(&self, gate: Gate) {
+        let ends = matches!(gate.state, QpState::Reset | QpState::Error);
+        let open = |word| (ends || Gate::unpack(word).state != QpState::Error).then(|| gate.pack());
+        // It stays as it is then.
+        let _ = self.gate.fetch_update(SeqCst, SeqCst, open);
+    }
+
     /// Moves to the state unless the queue pair has left `receives` meanwhile; true if it moved.
     /// Both halves of a queue pair use this to fall into error, whichever comes first.
     pub fn fall(&self, to: QpState) -> bool {
@@ -276,5 +285,38 @@ impl<'m> QpTable<'m> {
     #[inline]
     pub fn summary(&self, index: u16) -> Option<&'m QpSummary> {
         self.summaries.get(usize::from(index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever changes the state looks at it first, and another process may have it fall in between.
+    /// Rules: RA-43
+    #[test]
+    fn a_queue_pair_that_has_fallen_is_not_opened_again() {
+        let summary = QpSummary::default();
+        let gate = |state| Gate {
+            state,
+            service: Service::XrcTarget,
+            access: Access::empty(),
+            read_resources: 0,
+            pd: 1,
+            by_message: false,
+        };
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            summary.open_gate(gate(state));
+            assert_eq!(summary.gate().state, state);
+        }
+        assert!(summary.fall(QpState::Error));
+        for state in [QpState::Rts, QpState::Sqd, QpState::Error] {
+            summary.open_gate(gate(state));
+            assert_eq!(summary.gate().state, QpState::Error);
+        }
+        for state in [QpState::Reset, QpState::Init] {
+            summary.open_gate(gate(state));
+            assert_eq!(summary.gate().state, state);
+        }
     }
 }

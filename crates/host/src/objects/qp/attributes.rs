@@ -390,7 +390,7 @@ impl QueuePair {
 
     /// Lets initiators see the state and what it allows.
     pub(super) fn open_gate(&self, state: QpState, attributes: &QpAttributes) {
-        self.summary().set_gate(Gate {
+        self.summary().open_gate(Gate {
             state,
             service: self.config.service,
             access: Access::from_bits_retain(attributes.access) & (Access::REMOTE | FLUSH),
