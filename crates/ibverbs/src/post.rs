@@ -178,8 +178,9 @@ unsafe fn post_inline(
     request: &SendRequest<'_>,
     more: More,
 ) -> Result<Result<(), PostError>, Wrong> {
-    if request.sges.len() > MAX_SGE {
-        let (asked, limit) = (request.sges.len() as u64, MAX_SGE as u64);
+    let most = qp.config().send.max_sge.clamp(1, MAX_SGE);
+    if request.sges.len() > most {
+        let (asked, limit) = (request.sges.len() as u64, most as u64);
         return Err(Wrong::too_much("num_sge", asked, limit, "PS-03"));
     }
     // Lengths first: memory of what is refused is not looked at.

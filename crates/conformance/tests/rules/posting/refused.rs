@@ -48,6 +48,9 @@ fn too_many_pieces_are_refused() {
         for (opcode, _) in OPERATIONS {
             expect_einval(&pair, &mut with_sges(wr(opcode), &mut sges[..count]));
         }
+        let mut inline = with_sges(wr(IBV_WR_SEND), &mut sges[..count]);
+        inline.send_flags |= IBV_SEND_INLINE;
+        expect_einval(&pair, &mut inline);
     }
     for count in [cap.max_recv_sge as usize + 1, 33, 40] {
         assert_eq!(try_recv(pair.qb, 1, &mut sges[..count]), libc::EINVAL);
