@@ -38,8 +38,8 @@ pub(crate) fn wait_until_readable(
 /// Wakes the task once the descriptor is readable. Descriptors that may be watched are
 /// [forgotten](forget) before they are closed.
 pub(crate) fn wake_when_readable(descriptor: BorrowedFd<'_>, waker: &Waker) -> Result<()> {
-    let mut watcher = lock();
-    let watcher = match &mut *watcher {
+    let mut guard = lock();
+    let watcher = match &mut *guard {
         Some(watcher) => watcher,
         none => none.insert(Watcher::start()?),
     };
@@ -53,17 +53,17 @@ pub(crate) fn wake_when_readable(descriptor: BorrowedFd<'_>, waker: &Waker) -> R
         return Ok(());
     }
     let (data, flags) = (epoll::EventData::new_u64(key as u64), epoll::EventFlags::IN);
-    epoll::add(watcher.epoll, descriptor, data, flags).map_err(|errno| {
-        watcher.wakers.remove(&key);
-        failed("epoll_ctl", errno.raw_os_error())
-    })
+    let Err(errno) = epoll::add(watcher.epoll, descriptor, data, flags) else { return Ok(()) };
+    let _woken_no_more = watcher.wakers.remove(&key);
+    // Wakers are dropped with nothing locked: what goes with them may have a descriptor that is watched.
+    drop(guard);
+    Err(failed("epoll_ctl", errno.raw_os_error()))
 }
 
 /// Watches a descriptor no more, and wakes nobody for it.
 pub(crate) fn forget(descriptor: RawFd) {
-    if let Some(watcher) = &mut *lock() {
-        drop(watcher.stop(descriptor));
-    }
+    // Dropped with nothing locked, as above.
+    let _woken_no_more = lock().as_mut().map(|watcher| watcher.stop(descriptor));
 }
 
 /// The descriptors that are watched, and who awaits them.
@@ -121,4 +121,44 @@ fn watch(epoll: &'static OwnedFd) {
 
 fn failed(verb: &'static str, errno: i32) -> Error {
     Error::Verb { verb, subject: "watching for an event to wake a task".to_owned(), errno }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    /// Goes with a descriptor that is watched, as a task does that awaits a connection.
+    struct Owner(RawFd);
+
+    impl Wake for Owner {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            forget(self.0);
+        }
+    }
+
+    #[test]
+    fn what_goes_with_a_waker_may_be_watched_itself() {
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            let [one, other] = [0; 2].map(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+            let waker = Waker::from(Arc::new(Owner(other.as_raw_fd())));
+            wake_when_readable(one.as_fd(), &waker).unwrap();
+            drop(waker);
+            forget(one.as_raw_fd());
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(Duration::from_secs(10)).expect("it waits for itself");
+    }
 }
