@@ -348,11 +348,11 @@ impl Locked<'_> {
                 _ => !ended.contains(&owner) && self.of.lives(owner),
             };
             checked = Some((owner, lives));
-            if lives {
+            // A port is in a chain, which whoever walks it takes it out of: its process has died since it was walked.
+            if lives || !entry.is(Kind::Connection) {
                 continue;
             }
-            let connection = entry.is(Kind::Connection).then(|| connection(&entry.words()));
-            left.extend(connection.flatten());
+            left.extend(connection(&entry.words()));
             self.free(index);
         }
         left
