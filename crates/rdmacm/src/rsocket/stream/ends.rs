@@ -66,6 +66,8 @@ impl Stream {
         if self.sending.requests > 0 || self.ends.unsent.is_some() {
             self.progress();
         }
-        self.ends.gone || self.sending.requests == 0 && self.ends.unsent.is_none()
+        // A peer that has ended both ways is told nothing any more.
+        let is_told = self.ends.unsent.is_none() || self.ends.peer;
+        self.ends.gone || self.sending.requests == 0 && is_told
     }
 }
