@@ -398,7 +398,9 @@ static void datagrams(int family)
 	int sockets[2] = {bound(family, SOCK_DGRAM, &one, &lengths[0]),
 			  bound(family, SOCK_DGRAM, &other, &lengths[1])};
 	static uint8_t sent[9000], got[9000];
+	struct sockaddr nobody = {.sa_family = AF_UNSPEC};
 	uint64_t state = 5;
+	int third;
 
 	for (int i = 0; i < 500; i++) {
 		/* Some are longer than a message between queue pairs. */
@@ -421,6 +423,12 @@ static void datagrams(int family)
 	CHECK(rsend(sockets[0], "x", 1, 0) == -1 && errno == EDESTADDRREQ);
 	CHECK(rsendto(sockets[0], "", 0, 0, (void *)&other, lengths[1]) == 0);
 	CHECK(rrecv(sockets[1], got, 2, 0) == 0);
+	/* Who is connected to nobody any more hears everybody. */
+	CHECK(!rconnect(sockets[1], &nobody, sizeof(nobody)));
+	third = bound(family, SOCK_DGRAM, &one, &length);
+	CHECK(rsendto(third, "third", 5, 0, (void *)&other, lengths[1]) == 5);
+	CHECK(rrecv(sockets[1], got, 8, 0) == 5 && !memcmp(got, "third", 5));
+	CHECK(!rclose(third));
 	closed(sockets);
 	shown("datagrams arrive whole, and say where they are from");
 }

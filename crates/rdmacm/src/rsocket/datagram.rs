@@ -13,6 +13,7 @@ use super::datagram_pair::{self, DatagramPair};
 use super::datagram_protocol::{Introduction, Kind, write_source};
 use super::destination::Destination;
 use super::iovec::{Sink, Source};
+use super::names;
 use super::settings::{Options, Settings};
 use super::wait::{self, answered};
 use crate::provider::Provider;
@@ -36,6 +37,8 @@ pub(crate) struct DatagramSocket {
     pairs: Vec<DatagramPair>,
     arrived: VecDeque<Arrived>,
     connected: Option<SocketAddr>,
+    /// A datagram has found no room at the UDP socket: whoever waits is woken when there is some.
+    lacks_room: bool,
     /// Where messages by UDP are read.
     room: Vec<u8>,
     pub(crate) settings: Settings,
@@ -82,6 +85,7 @@ impl DatagramSocket {
             pairs: Vec::new(),
             arrived: VecDeque::new(),
             connected: None,
+            lacks_room: false,
             room: Vec::new(),
             settings: Settings::new(),
             options: Options::default(),
@@ -110,12 +114,32 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// Sends to this peer, and receives from no other.
+    /// Sends to this peer, and receives from no other; or to nobody in particular, and from all.
     pub(crate) fn connect(&mut self, to: Option<SocketAddr>) -> Result<(), c_int> {
-        if let Some(to) = to {
-            self.udp.connect(to).map_err(|error| errno(&error))?;
+        match to {
+            Some(to) => self.udp.connect(to).map_err(|error| errno(&error))?,
+            None => self.disconnect()?,
         }
         self.connected = to;
+        Ok(())
+    }
+
+    fn disconnect(&mut self) -> Result<(), c_int> {
+        let udp = self.udp.as_raw_fd();
+        let before = self.address();
+        // SAFETY: all zeros is an address, of no family.
+        let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
+        // SAFETY: an address as long as it says.
+        answered(unsafe { libc::connect(udp, &nobody, size_of_val(&nobody) as u32) })?;
+        let Some((before, mut now)) = before.zip(self.address()) else { return Ok(()) };
+        if now.port() != before.port() {
+            // The kernel takes a port back that it has chosen; others know it.
+            now.set_port(before.port());
+            let (address, length) = names::storage(now);
+            let at = (&raw const address).cast();
+            // SAFETY: the address is as long as it says.
+            answered(unsafe { libc::bind(udp, at, length.into()) })?;
+        }
         Ok(())
     }
 
@@ -154,6 +178,7 @@ impl DatagramSocket {
     pub(crate) fn woken(&mut self, waiting: &wait::Waiting) {
         self.pairs.iter_mut().for_each(DatagramPair::take_events);
         self.destinations.values_mut().for_each(Destination::advance);
+        self.look_for_room(waiting);
         self.progress(waiting);
     }
 
@@ -220,7 +245,7 @@ impl DatagramSocket {
 
     /// Whether one can be sent at once.
     pub(crate) fn is_writable(&self) -> bool {
-        self.pairs.iter().all(DatagramPair::can_send)
+        !self.lacks_room && self.pairs.iter().all(DatagramPair::can_send)
     }
 
     /// Reads the oldest datagram, or looks at it (`peek`).
@@ -282,7 +307,9 @@ impl DatagramSocket {
             return Err(libc::EMSGSIZE);
         }
         let mut message = self.introduction(Kind::Data, pair, to.ip());
-        from.each(length, |_, from, length| {
+        // What finds no room is sent again.
+        let mut data = from.clone();
+        data.each(length, |_, from, length| {
             // SAFETY: the source has so many bytes.
             message.extend_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
         });
@@ -291,9 +318,24 @@ impl DatagramSocket {
             _ => self.udp.send_to(&message, to),
         };
         match sent {
-            Ok(_) => Ok(Some(length)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Ok(_) => {
+                *from = data;
+                Ok(Some(length))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.lacks_room = true;
+                waiting.watch_room(self.udp.as_raw_fd(), true)?;
+                Ok(None)
+            }
             Err(error) => Err(errno(&error)),
+        }
+    }
+
+    /// Looks whether there is room again for what has found none.
+    fn look_for_room(&mut self, waiting: &wait::Waiting) {
+        let udp = self.udp.as_raw_fd();
+        if self.lacks_room && wait::is_writable(udp) && waiting.watch_room(udp, false).is_ok() {
+            self.lacks_room = false;
         }
     }
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use libc::iovec;
 
 /// Buffers that are taken from, or filled, from the first byte on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Buffers<'a> {
     list: &'a [iovec],
     /// Bytes of the first that are done.
@@ -46,7 +46,7 @@ impl<'a> Buffers<'a> {
 }
 
 /// What a program sends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Source<'a>(Buffers<'a>);
 
 /// Where a program receives.

@@ -134,6 +134,16 @@ impl Waiting {
         Ok(())
     }
 
+    /// The same, also while that one has room to write, or no more so.
+    pub(crate) fn watch_room(&self, descriptor: RawFd, room: bool) -> Result<(), c_int> {
+        let events = if room { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
+        let mut event = libc::epoll_event { events: events as u32, u64: 0 };
+        let epoll = self.epoll.as_raw_fd();
+        // SAFETY: both are open.
+        answered(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, descriptor, &mut event) })?;
+        Ok(())
+    }
+
     /// What happens to this descriptor is another thread's.
     pub(crate) fn forget(&self, descriptor: RawFd) {
         let epoll = self.epoll.as_raw_fd();
@@ -186,9 +196,18 @@ pub(crate) fn wait_for(descriptor: RawFd, deadline: Deadline) -> Result<bool, c_
     is_readable(descriptor, milliseconds)
 }
 
+/// Whether a descriptor has room to write.
+pub(crate) fn is_writable(descriptor: RawFd) -> bool {
+    is_ready(descriptor, libc::POLLOUT, 0).unwrap_or(true)
+}
+
 /// Whether a descriptor is readable within so many milliseconds.
 fn is_readable(descriptor: RawFd, milliseconds: c_int) -> Result<bool, c_int> {
-    let mut polled = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    is_ready(descriptor, libc::POLLIN, milliseconds)
+}
+
+fn is_ready(descriptor: RawFd, events: i16, milliseconds: c_int) -> Result<bool, c_int> {
+    let mut polled = libc::pollfd { fd: descriptor, events, revents: 0 };
     // SAFETY: one of them.
     Ok(answered(unsafe { libc::poll(&mut polled, 1, milliseconds) })? > 0)
 }
