@@ -168,6 +168,9 @@ enum Ending {
     IsKilled,
 }
 
+/// Longer than whoever moves memory waits for a writer.
+const LONGER_THAN_A_MOVE: Duration = Duration::from_millis(100);
+
 /// Whom a revocation of this process waits for now.
 fn waits_for() -> Option<u32> {
     let registry = Registry::open().expect("the registry of this user");
@@ -211,11 +214,18 @@ fn stop_once(end: &End, revocation: Revocation, ending: Ending) -> bool {
             }
             done.store(true, SeqCst);
         });
+        // Who moves memory waits for the writer too, and may say so for a moment after the writer has ended its copy.
+        let mut since = None;
         let waited = until("the revocation to end or wait", || {
             if done.load(SeqCst) {
                 return Some(false);
             }
-            (waits_for() == Some(child.pid())).then_some(true)
+            if waits_for() != Some(child.pid()) {
+                since = None;
+                return None;
+            }
+            let waits = since.get_or_insert_with(Instant::now).elapsed();
+            (waits > LONGER_THAN_A_MOVE).then_some(true)
         });
         if waited {
             nothing_else_is_delayed(end, &mut friend, other, victim, doomed);
