@@ -99,9 +99,7 @@ impl SenderBuffer<'_> {
             };
         }
     }
-}
 
-impl SenderBuffer<'_> {
     /// Whether its queue pair, which looks so, has given the device its buffers: in any other state the program has
     /// them back.
     fn has_buffer(&self, look: Look) -> bool {
