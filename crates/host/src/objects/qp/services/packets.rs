@@ -437,6 +437,20 @@ mod tests {
         qp
     }
 
+    /// Polls until so many have completed, all of them well; their work requests, in order.
+    fn completed(adapter: &Adapter, cq: &Cq, count: usize, what: &str) -> Vec<u64> {
+        let (mut done, start) = (Vec::new(), Instant::now());
+        while done.len() < count {
+            let each = |_: usize, completion: &Completion| {
+                assert_eq!(completion.status, Status::Success, "{what}");
+                done.push(completion.wr_id);
+            };
+            adapter.poll(cq, 2, each).expect("no overrun");
+            assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        }
+        done
+    }
+
     fn answer(operation: Operation, psn: u32) -> Packet<'static> {
         Packet::new(Transport::Rc, operation, 0, Psn::new(psn))
     }
@@ -578,15 +592,7 @@ mod tests {
                     qp.post_send(&request, More::Nothing).expect("there is room");
                     added += u64::from(*body == add);
                 }
-                let (mut done, start) = (Vec::new(), Instant::now());
-                while done.len() < bodies.len() {
-                    let each = |_: usize, completion: &Completion| {
-                        assert_eq!(completion.status, Status::Success, "{bodies:?} {full}");
-                        done.push(completion.wr_id);
-                    };
-                    adapter.poll(cq, 16, each).expect("no overrun");
-                    assert!(start.elapsed() < Duration::from_secs(20), "{bodies:?} {full}");
-                }
+                let done = completed(&adapter, cq, bodies.len(), &format!("{bodies:?} {full}"));
                 assert!(done.is_sorted(), "{done:?}");
                 assert!(qp.receive.half.lock().unsent.is_empty());
             }
@@ -643,15 +649,7 @@ mod tests {
             }
             assert_eq!(full.wrapping_sub(network.0.load(Relaxed)), runs, "{lengths:?} {full}");
             drop(working);
-            let (mut done, start) = (Vec::new(), Instant::now());
-            while done.len() < lengths.len() {
-                let each = |_: usize, completion: &Completion| {
-                    assert_eq!(completion.status, Status::Success, "{lengths:?} {full}");
-                    done.push(completion.wr_id);
-                };
-                adapter.poll(cq, 2, each).expect("no overrun");
-                assert!(start.elapsed() < Duration::from_secs(20), "{lengths:?} {full}");
-            }
+            let done = completed(&adapter, cq, lengths.len(), &format!("{lengths:?} {full}"));
             assert!(done.is_sorted(), "{done:?}");
             let (sent, received) = memory.split_at(total as usize);
             assert!(sent == received, "{lengths:?} {full}");
@@ -690,15 +688,7 @@ mod tests {
             assert_eq!(wire.stalled.any(), !listens);
             drop(working);
             let cq = qp.config.send_cq.as_ref().expect("it has one");
-            let (mut done, start) = (Vec::new(), Instant::now());
-            while done.len() < MESSAGES as usize {
-                let each = |_: usize, completion: &Completion| {
-                    assert_eq!(completion.status, Status::Success);
-                    done.push(completion.wr_id);
-                };
-                adapter.poll(cq, 16, each).expect("no overrun");
-                assert!(start.elapsed() < Duration::from_secs(20), "{listens}");
-            }
+            let done = completed(&adapter, cq, MESSAGES as usize, &listens.to_string());
             assert_eq!(done, (0..MESSAGES).collect::<Vec<_>>());
         }
     }
