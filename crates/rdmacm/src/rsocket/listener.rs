@@ -1,10 +1,14 @@
 //! A thread that makes sockets of the requests to a listener, so that a peer is connected before the program
 //! accepts it, as it is by TCP.
+//!
+//! The first request waits until the program asks for it, for a while: a program of rsockets may set what its
+//! sockets are to have between `rlisten` and `raccept`, for with other libraries they are made by the latter.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -12,6 +16,10 @@ use transom_abi::RDMA_CM_EVENT_CONNECT_REQUEST;
 
 use super::own_id::{Happened, OwnId};
 use super::wait::Flag;
+
+/// How long the first request waits for the program to ask, in milliseconds. One that connects to itself before
+/// it accepts waits for so long.
+const FIRST: c_int = 100;
 
 /// The sockets of a listener that the program has not accepted.
 #[derive(Debug)]
@@ -28,8 +36,10 @@ struct Shared<T> {
     backlog: usize,
     /// Something is in the queue.
     filled: Flag,
-    /// Room has come to be in the queue.
-    room: Flag,
+    /// The program has looked for a socket.
+    has_asked: AtomicBool,
+    /// It has asked for the first, or taken one: there is room in the queue.
+    asked: Flag,
     stop: Flag,
 }
 
@@ -44,7 +54,8 @@ impl<T: Send + 'static> Listener<T> {
             queue: Mutex::default(),
             backlog: usize::try_from(backlog).unwrap_or(0).max(1),
             filled: Flag::new()?,
-            room: Flag::new()?,
+            has_asked: AtomicBool::new(false),
+            asked: Flag::new()?,
             stop: Flag::new()?,
         });
         let theirs = Arc::clone(&shared);
@@ -58,21 +69,30 @@ impl<T: Send + 'static> Listener<T> {
         self.shared.filled.as_raw_fd()
     }
 
+    /// The program asks whether there are any.
     pub(crate) fn is_empty(&self) -> bool {
+        self.ask();
         self.shared.queue.lock().is_empty()
     }
 
     /// Takes the oldest.
     pub(crate) fn accept(&self) -> Option<T> {
+        self.ask();
         let mut queue = self.shared.queue.lock();
         let accepted = queue.pop_front();
         if queue.is_empty() {
             self.shared.filled.clear();
         }
         if accepted.is_some() {
-            self.shared.room.set();
+            self.shared.asked.set();
         }
         accepted
+    }
+
+    fn ask(&self) {
+        if !self.shared.has_asked.load(Relaxed) && !self.shared.has_asked.swap(true, Relaxed) {
+            self.shared.asked.set();
+        }
     }
 }
 
@@ -95,19 +115,20 @@ fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
     }
+    let mut is_first = true;
     loop {
         let is_full = shared.queue.lock().len() >= shared.backlog;
-        let next = if is_full { shared.room.as_raw_fd() } else { own.descriptor() };
-        let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut both = [polled(shared.stop.as_raw_fd()), polled(next)];
-        // SAFETY: two of them.
-        unsafe { libc::poll(both.as_mut_ptr(), 2, -1) };
-        if both[0].revents != 0 {
+        let next = if is_full { shared.asked.as_raw_fd() } else { own.descriptor() };
+        if stopped_before(shared, next, -1) {
             return;
         }
         if is_full {
-            shared.room.clear();
+            shared.asked.clear();
             continue;
+        }
+        if std::mem::take(&mut is_first) && stopped_before(shared, shared.asked.as_raw_fd(), FIRST)
+        {
+            return;
         }
         let Some(happened) = own.next() else { continue };
         if happened.event != RDMA_CM_EVENT_CONNECT_REQUEST {
@@ -119,4 +140,13 @@ fn serve<T>(own: &OwnId, shared: &Shared<T>, make: impl Fn(Happened) -> Option<T
             shared.filled.set();
         }
     }
+}
+
+/// Waits until a descriptor is readable, or so many milliseconds: true if it is to stop.
+fn stopped_before<T>(shared: &Shared<T>, next: RawFd, milliseconds: c_int) -> bool {
+    let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut both = [polled(shared.stop.as_raw_fd()), polled(next)];
+    // SAFETY: two of them.
+    unsafe { libc::poll(both.as_mut_ptr(), 2, milliseconds) };
+    both[0].revents != 0
 }
