@@ -1,11 +1,14 @@
 //! The devices that ids are bound to. Each is opened once and stays open, as programs expect of what
-//! `rdma_get_devices(3)` gives.
+//! `rdma_get_devices(3)` gives. A forked child opens its own: its parent's are not to be used there.
 
 use std::ffi::{CStr, c_int};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use parking_lot::Mutex;
 use transom_abi::*;
 
+use crate::fork;
 use crate::verbs::{Verbs, done, made};
 
 /// A device, opened.
@@ -45,7 +48,7 @@ impl Device {
         // SAFETY: the context was just opened.
         done(unsafe { (verbs.ibv_query_device)(context, &mut attr) })?;
         let few = |count: c_int| u8::try_from(count.max(0)).unwrap_or(u8::MAX);
-        let shared = Shared { users: 0, pd: std::ptr::null_mut(), xrcd: std::ptr::null_mut() };
+        let shared = Shared { users: 0, pd: null_mut(), xrcd: null_mut() };
         let (guid, index, name) = identity(verbs, device);
         Ok(Self {
             verbs,
@@ -93,11 +96,11 @@ impl Device {
         // What a program still has in a domain keeps it.
         // SAFETY: it was allocated here, and not freed since.
         if !shared.pd.is_null() && unsafe { (self.verbs.ibv_dealloc_pd)(shared.pd) } == 0 {
-            shared.pd = std::ptr::null_mut();
+            shared.pd = null_mut();
         }
         // SAFETY: it was opened here, and not closed since.
         if !shared.xrcd.is_null() && unsafe { self.verbs.close_xrcd(shared.xrcd) }.is_ok() {
-            shared.xrcd = std::ptr::null_mut();
+            shared.xrcd = null_mut();
         }
     }
 }
@@ -112,14 +115,43 @@ fn identity(verbs: &Verbs, device: *mut ibv_device) -> (u64, c_int, Vec<u8>) {
 }
 
 /// The devices that are open.
-#[derive(Debug, Default)]
-pub(crate) struct Devices {
-    open: Mutex<Vec<&'static Device>>,
+#[derive(Debug)]
+pub(crate) struct Devices(AtomicPtr<Opened>);
+
+/// Those that one process has opened.
+#[derive(Debug)]
+struct Opened {
+    /// The process, as [`fork::depth`] tells it.
+    depth: u64,
+    devices: Mutex<Vec<&'static Device>>,
 }
 
 impl Devices {
     pub(crate) const fn new() -> Self {
-        Self { open: Mutex::new(Vec::new()) }
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// Those of this process. Those that it has inherited stay where they are, for they stay open.
+    fn of_this_process(&self) -> &'static Mutex<Vec<&'static Device>> {
+        let mut current = self.0.load(Acquire);
+        loop {
+            // SAFETY: it was leaked below, if it is not null.
+            match unsafe { current.as_ref() } {
+                Some(opened) if opened.depth == fork::depth() => return &opened.devices,
+                _ => {}
+            }
+            fork::watch();
+            let devices = Mutex::new(Vec::new());
+            let new = Box::into_raw(Box::new(Opened { depth: fork::depth(), devices }));
+            match self.0.compare_exchange(current, new, AcqRel, Acquire) {
+                Ok(_) => current = new,
+                Err(others) => {
+                    // SAFETY: nobody else has seen it.
+                    drop(unsafe { Box::from_raw(new) });
+                    current = others;
+                }
+            }
+        }
     }
 
     /// The device of an answer. Of several with one GUID the kernel's index tells which.
@@ -135,7 +167,7 @@ impl Devices {
             let exact = |device: &&Device| u32::try_from(device.index) == Ok(index);
             Some(std::iter::once(first).chain(same).find(exact).unwrap_or(first))
         };
-        let mut open = self.open.lock();
+        let mut open = self.of_this_process().lock();
         if let Some(found) = of(&open) {
             return Ok(found);
         }
@@ -145,7 +177,7 @@ impl Devices {
 
     /// All devices there are.
     pub(crate) fn all(&self, verbs: &'static Verbs) -> Result<Vec<&'static Device>, c_int> {
-        let mut open = self.open.lock();
+        let mut open = self.of_this_process().lock();
         open_all(verbs, &mut open, |_| true)?;
         Ok(open.clone())
     }

@@ -21,6 +21,7 @@ mod endpoint;
 mod entry;
 mod event;
 mod file;
+mod fork;
 mod id;
 mod migrate;
 mod multicast;

@@ -25,6 +25,8 @@ mod table;
 mod transfer;
 mod wait;
 
+pub(crate) use socket::SOCKETS;
+
 pub use absent::{repoll_create, repoll_ctl, repoll_wait};
 pub use calls::{
     raccept, rbind, rclose, rconnect, rfcntl, rgetpeername, rgetsockname, rlisten, rshutdown,

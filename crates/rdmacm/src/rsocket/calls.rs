@@ -9,10 +9,11 @@ use transom_abi::*;
 use super::names;
 use super::socket::{SOCKETS, Socket, State};
 use super::transfer::{deadline, give_peer};
+use super::wait::{Deadline, answered};
 use crate::entry::{guarded, zero_of};
-use crate::provider;
+use crate::{fork, provider};
 
-/// How long the end of a program may take for what its sockets have sent.
+/// How long the end of a program may take for what all its sockets have sent.
 const AT_EXIT: Duration = Duration::from_secs(2);
 
 fn number_of(function: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
@@ -24,9 +25,10 @@ fn finish_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn finish() {
         let _ = guarded(|| {
-            for socket in SOCKETS.all() {
-                socket.finish(Some(AT_EXIT));
-            }
+            let deadline = Deadline::after(Some(AT_EXIT));
+            let sockets = SOCKETS.all();
+            sockets.iter().for_each(|socket| socket.begin_to_end());
+            sockets.iter().for_each(|socket| socket.await_end(Some(deadline)));
             Ok(())
         });
     }
@@ -52,6 +54,7 @@ pub extern "C" fn rsocket<S: provider::Source>(
             _ => return Err(libc::ESOCKTNOSUPPORT),
         };
         socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
+        fork::watch();
         finish_at_exit();
         Ok(socket.number())
     })
@@ -99,7 +102,7 @@ pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *m
             // SAFETY: by the contract of this function.
             let given = unsafe { give_peer(&socket, addr, addrlen) };
             if let Err(errno) = given {
-                let _ = socket.close();
+                let _ = close(socket.number());
                 return Err(errno);
             }
         }
@@ -180,9 +183,18 @@ pub extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     })
 }
 
-/// Closes a socket.
+/// Closes a socket. In a forked child, that of its parent goes on there.
 pub extern "C" fn rclose(socket: c_int) -> c_int {
-    zero_of(|| SOCKETS.get(socket)?.close())
+    zero_of(|| close(socket))
+}
+
+fn close(number: c_int) -> Result<(), c_int> {
+    match SOCKETS.remove(number)? {
+        Some(socket) => socket.close(),
+        // SAFETY: the parent's socket is not used here, so its descriptor is not either.
+        None => _ = answered(unsafe { libc::close(number) })?,
+    }
+    Ok(())
 }
 
 /// The address of the peer.
@@ -239,7 +251,7 @@ pub extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int {
             }
             libc::F_GETFD | libc::F_SETFD => {
                 // SAFETY: flags of an open descriptor.
-                super::wait::answered(unsafe { libc::fcntl(socket.number(), cmd, arg) })
+                answered(unsafe { libc::fcntl(socket.number(), cmd, arg) })
             }
             _ => Err(libc::EINVAL),
         }

@@ -1,7 +1,6 @@
 //! `rpoll`, `rselect`: waiting for sockets of this library and other descriptors together.
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -110,11 +109,12 @@ impl Polled<'_> {
             }
             // From here on it sleeps.
             polling_time = Duration::ZERO;
+            // Before it asks to be told: another thread that takes what it would be told, tells it then.
+            self.enter();
             for (_, socket) in &self.sockets {
                 // One that is closed is told by its events.
                 let _ = socket.arm();
             }
-            self.enter();
             // What came since they were looked at, other threads may have taken before.
             if self.look() > 0 {
                 self.leave();
@@ -216,7 +216,7 @@ const SETS: [(i16, i16); 3] = [
 /// `select(2)`, of sockets of this library and other descriptors.
 ///
 /// # Safety
-/// The pointers are null or valid.
+/// The pointers are null or valid, the sets for as many descriptors as the count says.
 pub unsafe extern "C" fn rselect(
     nfds: c_int,
     readfds: *mut fd_set,
@@ -260,20 +260,14 @@ pub unsafe extern "C" fn rselect(
         }
         let mut count = 0;
         for (set, (asks, tells)) in sets.into_iter().zip(SETS) {
-            if set.is_null() {
-                continue;
-            }
-            let mut found = MaybeUninit::<fd_set>::uninit();
-            // SAFETY: a set of this function's own, which is emptied first; then by its contract.
-            unsafe {
-                libc::FD_ZERO(found.as_mut_ptr());
-                for entry in &fds {
-                    if entry.events & asks != 0 && entry.revents & tells != 0 {
-                        libc::FD_SET(entry.fd, found.as_mut_ptr());
-                        count += 1;
-                    }
+            // Every descriptor asked for stays, or goes: the set may be no longer than the count says.
+            for entry in fds.iter().filter(|entry| !set.is_null() && entry.events & asks != 0) {
+                if entry.revents & tells != 0 {
+                    count += 1;
+                } else {
+                    // SAFETY: by the contract of this function; the descriptor is below the count.
+                    unsafe { libc::FD_CLR(entry.fd, set) };
                 }
-                *set = found.assume_init();
             }
         }
         Ok(count)

@@ -12,7 +12,7 @@ use super::datagram::DatagramSocket;
 use super::settings::{Options, Settings};
 use super::stream_socket::{Accepted, StreamSocket};
 use super::table::Table;
-use super::wait::{Deadline, Waiting, wait_for};
+use super::wait::{Deadline, Waiting, restarts, wait_for};
 use crate::provider::Provider;
 
 /// A socket.
@@ -144,7 +144,8 @@ impl Socket {
         self.state.lock().arm()
     }
 
-    /// Attempts something until it answers, or until the deadline: `EAGAIN` then.
+    /// Attempts something until it answers, or until the deadline: `EAGAIN` then. A signal interrupts it as it
+    /// does calls of sockets: one that has a deadline, or whose handler was set without `SA_RESTART`.
     pub(crate) fn until<T>(
         &self,
         deadline: Deadline,
@@ -189,30 +190,37 @@ impl Socket {
                 (_, Some(answer)) => return Ok(answer),
                 (Ok(true), None) => {}
                 (Ok(false), None) => return Err(libc::EAGAIN),
+                (Err(libc::EINTR), None) if matches!(deadline, Deadline::Never) && restarts() => {}
                 (Err(errno), None) => return Err(errno),
             }
         }
     }
 
-    /// Closes it: it has no number any more, and who waits for it is told.
-    pub(crate) fn close(&self) -> Result<(), c_int> {
-        SOCKETS.remove(self.number())?;
-        self.finish(None);
+    /// Closes it, which has no number any more: who waits for it is told.
+    pub(crate) fn close(&self) {
+        self.begin_to_end();
+        self.await_end(None);
         self.with(|state| *state = State::Closed);
         self.waiting.nudge();
-        Ok(())
     }
 
-    /// Has the peer told that this is the end, and what was sent arrive, within a time if one is given.
-    pub(crate) fn finish(&self, limit: Option<Duration>) {
-        let linger = self.with(|state| match state {
-            State::Stream(stream) => {
+    /// Has the peer told that this is the end.
+    pub(crate) fn begin_to_end(&self) {
+        self.with(|state| {
+            if let State::Stream(stream) = state {
                 stream.begin_to_close();
-                stream.options.linger
             }
-            State::Datagram(_) | State::Closed => None,
         });
-        let deadline = Deadline::after(limit.or(linger));
+    }
+
+    /// Has what was sent arrive, until a deadline if one is given, or as long as the program has said.
+    pub(crate) fn await_end(&self, deadline: Option<Deadline>) {
+        let deadline = deadline.unwrap_or_else(|| {
+            Deadline::after(self.with(|state| match state {
+                State::Stream(stream) => stream.options.linger,
+                State::Datagram(_) | State::Closed => None,
+            }))
+        });
         // What has not arrived by then never will; an interrupted wait goes on.
         while self.until(deadline, |state| match state {
             State::Stream(stream) => Ok(stream.is_flushed().then_some(())),

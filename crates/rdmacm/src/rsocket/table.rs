@@ -8,7 +8,16 @@ use parking_lot::RwLock;
 
 /// Values by the descriptors that they have.
 #[derive(Debug)]
-pub(crate) struct Table<T>(RwLock<Vec<Option<Arc<T>>>>);
+pub(crate) struct Table<T>(RwLock<Vec<Place<T>>>);
+
+/// What has a number.
+#[derive(Debug)]
+enum Place<T> {
+    Nothing,
+    Here(Arc<T>),
+    /// It is the value of the process that this one was forked from.
+    Parents,
+}
 
 impl<T> Table<T> {
     pub(crate) const fn new() -> Self {
@@ -23,7 +32,10 @@ impl<T> Table<T> {
     /// What has this number, if anything.
     pub(crate) fn find(&self, number: RawFd) -> Option<Arc<T>> {
         let at = usize::try_from(number).ok()?;
-        self.0.read().get(at)?.clone()
+        match self.0.read().get(at)? {
+            Place::Here(value) => Some(value.clone()),
+            Place::Nothing | Place::Parents => None,
+        }
     }
 
     /// Adds what has this number.
@@ -31,21 +43,86 @@ impl<T> Table<T> {
         let at = usize::try_from(number).map_err(|_| libc::EBADF)?;
         let mut all = self.0.write();
         if all.len() <= at {
-            all.try_reserve(at + 1).map_err(|_| libc::ENOMEM)?;
-            all.resize_with(at + 1, || None);
+            let more = at + 1 - all.len();
+            all.try_reserve(more).map_err(|_| libc::ENOMEM)?;
+            all.resize_with(at + 1, || Place::Nothing);
         }
-        all[at] = Some(value);
+        all[at] = Place::Here(value);
         Ok(())
     }
 
-    /// Takes out what has this number.
-    pub(crate) fn remove(&self, number: RawFd) -> Result<Arc<T>, c_int> {
+    /// Takes out what has this number; nothing if it is the value of the process that this one was forked
+    /// from.
+    pub(crate) fn remove(&self, number: RawFd) -> Result<Option<Arc<T>>, c_int> {
         let at = usize::try_from(number).map_err(|_| libc::EBADF)?;
-        self.0.write().get_mut(at).and_then(Option::take).ok_or(libc::EBADF)
+        let mut all = self.0.write();
+        let place = all.get_mut(at).ok_or(libc::EBADF)?;
+        match std::mem::replace(place, Place::Nothing) {
+            Place::Here(value) => Ok(Some(value)),
+            Place::Parents => Ok(None),
+            Place::Nothing => Err(libc::EBADF),
+        }
     }
 
     /// All there are.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.0.read().iter().flatten().cloned().collect()
+        let here = |place: &Place<T>| match place {
+            Place::Here(value) => Some(value.clone()),
+            Place::Nothing | Place::Parents => None,
+        };
+        self.0.read().iter().filter_map(here).collect()
+    }
+
+    /// Holds it as it is, until it is released or left.
+    pub(crate) fn hold(&self) {
+        std::mem::forget(self.0.write());
+    }
+
+    /// Undoes [`hold`](Self::hold).
+    ///
+    /// # Safety
+    /// This thread holds it.
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: by the contract of this function.
+        unsafe { self.0.force_unlock_write() };
+    }
+
+    /// All values are those of the process that this one was forked from. They stay as they are: what they
+    /// end with, would end there too.
+    ///
+    /// # Safety
+    /// This thread holds it, or is the copy of the one that does.
+    pub(crate) unsafe fn leave_to_parent(&self) {
+        // SAFETY: by the contract of this function.
+        let all = unsafe { &mut *self.0.data_ptr() };
+        for place in all.iter_mut().filter(|place| matches!(place, Place::Here(_))) {
+            std::mem::forget(std::mem::replace(place, Place::Parents));
+        }
+        // SAFETY: by the contract of this function.
+        unsafe { self.release() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_can_close_its_parents_and_no_more() {
+        let table = Table::new();
+        let value = Arc::new("a");
+        table.add(3, value.clone()).unwrap();
+        table.hold();
+        // SAFETY: held above.
+        unsafe { table.leave_to_parent() };
+        assert_eq!((table.find(3), table.all()), (None, Vec::new()));
+        assert_eq!((table.remove(3), table.remove(3)), (Ok(None), Err(libc::EBADF)));
+        assert_eq!(Arc::strong_count(&value), 2);
+
+        table.add(3, value).unwrap();
+        table.hold();
+        // SAFETY: held above.
+        unsafe { table.release() };
+        assert_eq!(table.remove(3), Ok(Some(Arc::new("a"))));
     }
 }
